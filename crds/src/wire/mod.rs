@@ -1,0 +1,38 @@
+//! Slim views of Kubernetes objects, as they come over the wire.
+//!
+//! A type here names only the fields that somebody in Dragoman reads; every
+//! field is optional or has a default, unknown fields are skipped without being
+//! allocated (`managedFields` above all), and `null` is the same as absent, as
+//! it is for the API server. What is decoded here is therefore the same on every
+//! supported version of Kubernetes.
+//!
+//! Objects that Dragoman copies on (claim templates) keep their payload as raw
+//! JSON, so that fields this version has never heard of survive.
+
+mod claim;
+mod meta;
+mod pod;
+mod pod_group;
+mod template;
+
+pub use claim::{ConsumerReference, ResourceClaim, ResourceClaimStatus};
+pub use meta::{ControllerRef, Meta, Name, annotation};
+pub use pod::{ClaimEntry, ClaimEntryStatus, Pod, PodSpec, PodStatus};
+pub use pod_group::{PodGroup, PodGroupSpec, PodGroupStatus};
+pub use template::ResourceClaimTemplate;
+
+use serde::{Deserialize, Deserializer};
+
+/// A field that may be missing or `null` and then has its default value.
+fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Whether an object-valued field is there at all; its content is skipped.
+fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(Option::<serde::de::IgnoredAny>::deserialize(deserializer)?.is_some())
+}

@@ -1,0 +1,37 @@
+//! `scheduling.k8s.io` PodGroup: `v1alpha2` in Kubernetes 1.36, `v1beta1` from 1.37.
+
+use serde::Deserialize;
+
+use super::{ClaimEntry, ClaimEntryStatus, Meta, or_default};
+
+/// A PodGroup.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct PodGroup {
+    /// `metadata`.
+    pub metadata: Meta,
+    /// `spec`.
+    #[serde(deserialize_with = "or_default")]
+    pub spec: PodGroupSpec,
+    /// `status`.
+    #[serde(deserialize_with = "or_default")]
+    pub status: PodGroupStatus,
+}
+
+/// `spec` of a PodGroup.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodGroupSpec {
+    /// `resourceClaims`; dropped by API servers without `DRAWorkloadResourceClaims`.
+    #[serde(deserialize_with = "or_default")]
+    pub resource_claims: Vec<ClaimEntry>,
+}
+
+/// `status` of a PodGroup.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodGroupStatus {
+    /// `resourceClaimStatuses`.
+    #[serde(deserialize_with = "or_default")]
+    pub resource_claim_statuses: Vec<ClaimEntryStatus>,
+}

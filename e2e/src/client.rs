@@ -1,0 +1,130 @@
+//! A plain JSON client for scenarios, on kube's.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use http::{Method, Request};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+
+/// JSON in, JSON out.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub kube: kube::Client,
+}
+
+/// A collection in a namespace, or a cluster-wide one.
+pub(crate) const CLAIMS: &str = "/apis/resource.k8s.io/v1/{}/resourceclaims";
+pub(crate) const TEMPLATES: &str = "/apis/resource.k8s.io/v1/{}/resourceclaimtemplates";
+pub(crate) const PODS: &str = "/api/v1/{}/pods";
+pub(crate) const EVENTS: &str = "/apis/events.k8s.io/v1/{}/events";
+pub(crate) const POD_GROUPS: &str = "/apis/scheduling.k8s.io/v1alpha2/{}/podgroups";
+pub(crate) const NAMESPACES: &str = "/api/v1/namespaces";
+
+/// The path of a collection in `namespace`; everywhere if that is empty.
+pub(crate) fn path(collection: &str, namespace: &str) -> String {
+    if namespace.is_empty() {
+        collection.replace("{}/", "")
+    } else {
+        collection.replace("{}", &format!("namespaces/{namespace}"))
+    }
+}
+
+impl Client {
+    pub(crate) async fn from_kubeconfig(path: &Path) -> anyhow::Result<Self> {
+        let kubeconfig = Kubeconfig::read_from(path).context("kubeconfig")?;
+        let mut config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        config.default_retry = false;
+        Ok(Self { kube: kube::Client::try_from(config)? })
+    }
+
+    /// A GET that returns text.
+    pub(crate) async fn text(&self, path: &str) -> anyhow::Result<String> {
+        Ok(self.kube.request_text(Request::get(path).body(Vec::new())?).await?)
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: Vec<u8>,
+    ) -> Result<Value, kube::Error> {
+        let request = Request::builder().method(method).uri(path).header("Content-Type", kind).body(body);
+        self.kube.request(request.map_err(kube::Error::HttpError)?).await
+    }
+
+    /// Creates an object in a collection.
+    pub(crate) async fn create(
+        &self,
+        collection: &str,
+        namespace: &str,
+        object: &Value,
+    ) -> Result<Value, kube::Error> {
+        let body = object.to_string().into_bytes();
+        self.send(Method::POST, &path(collection, namespace), "application/json", body).await
+    }
+
+    /// Reads an object; `None` where it does not exist.
+    pub(crate) async fn get(
+        &self,
+        collection: &str,
+        namespace: &str,
+        name: &str,
+    ) -> anyhow::Result<Option<Value>> {
+        let path = format!("{}/{name}", path(collection, namespace));
+        match self.send(Method::GET, &path, "application/json", Vec::new()).await {
+            Ok(object) => Ok(Some(object)),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Lists a collection.
+    pub(crate) async fn list(&self, collection: &str, namespace: &str) -> anyhow::Result<Vec<Value>> {
+        let list =
+            self.send(Method::GET, &path(collection, namespace), "application/json", Vec::new()).await?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Merge-patches an object or, with `/status`, a subresource of it.
+    pub(crate) async fn merge(
+        &self,
+        collection: &str,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Value, kube::Error> {
+        let path = format!("{}/{name}", path(collection, namespace));
+        let body = patch.to_string().into_bytes();
+        self.send(Method::PATCH, &path, "application/merge-patch+json", body).await
+    }
+
+    /// Deletes an object, with the grace period given; absent is fine.
+    pub(crate) async fn delete(
+        &self,
+        collection: &str,
+        namespace: &str,
+        name: &str,
+        grace: Option<u32>,
+    ) -> anyhow::Result<()> {
+        self.delete_options(collection, namespace, name, &json!({"gracePeriodSeconds": grace})).await
+    }
+
+    /// Deletes an object with these `DeleteOptions`; absent or replaced is fine.
+    pub(crate) async fn delete_options(
+        &self,
+        collection: &str,
+        namespace: &str,
+        name: &str,
+        options: &Value,
+    ) -> anyhow::Result<()> {
+        let path = format!("{}/{name}", path(collection, namespace));
+        match self.send(Method::DELETE, &path, "application/json", options.to_string().into_bytes()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The API server's audit log: the honest count of who wrote what.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use serde::Deserialize;
+
+/// Writes only, without bodies, and everything the operator asks for.
+pub(super) const POLICY: &str = r"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted, Panic]
+rules:
+  - level: Metadata
+    verbs: [create, update, patch, delete, deletecollection]
+  - level: Metadata
+    users: [system:serviceaccount:kube-system:dragoman]
+  - level: None
+";
+
+/// The log.
+#[derive(Debug, Clone)]
+pub(crate) struct Audit {
+    path: PathBuf,
+}
+
+/// A write.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Entry {
+    pub verb: String,
+    pub user: User,
+    #[serde(default)]
+    pub object_ref: ObjectRef,
+    #[serde(default)]
+    pub response_status: ResponseStatus,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct User {
+    pub username: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ObjectRef {
+    pub resource: String,
+    pub subresource: String,
+    pub namespace: String,
+    pub name: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ResponseStatus {
+    pub code: u16,
+}
+
+impl Entry {
+    /// The party behind it, in a word.
+    pub(crate) fn party(&self) -> &str {
+        match self.user.username.as_str() {
+            super::OPERATOR => "dragoman",
+            "system:kube-scheduler" => "kube-scheduler",
+            "system:serviceaccount:kube-system:resource-claim-controller" => "built-in claim controller",
+            name if name.starts_with("system:serviceaccount:kube-system:") => "other controllers",
+            "admin" | "kubelet" => "test",
+            other => other,
+        }
+    }
+
+    /// Verb and resource, for example `patch resourceclaims/status`.
+    pub(crate) fn what(&self) -> String {
+        let ObjectRef { resource, subresource, .. } = &self.object_ref;
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        format!("{} {resource}{slash}{subresource}", self.verb)
+    }
+}
+
+impl Audit {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// Every request that was refused to the operator for want of a right.
+    pub(crate) fn refusals(&self) -> Vec<Entry> {
+        let text = std::fs::read_to_string(&self.path).unwrap_or_default();
+        let forbidden = text.lines().filter(|line| line.contains("\"code\":403"));
+        forbidden
+            .filter_map(|line| serde_json::from_str::<Entry>(line).ok())
+            .filter(|entry| entry.user.username == super::OPERATOR)
+            .collect()
+    }
+
+    /// Starts the log anew.
+    pub(crate) fn forget(&self) -> anyhow::Result<()> {
+        std::fs::OpenOptions::new().write(true).truncate(true).open(&self.path).context("audit log")?;
+        Ok(())
+    }
+
+    /// All writes about `namespace`, in order.
+    pub(crate) fn entries(&self, namespace: &str) -> Vec<Entry> {
+        let text = std::fs::read_to_string(&self.path).unwrap_or_default();
+        text.lines()
+            .filter(|line| line.contains(namespace))
+            .filter_map(|line| serde_json::from_str::<Entry>(line).ok())
+            .filter(|entry| entry.object_ref.namespace == namespace)
+            .filter(|entry| !matches!(entry.verb.as_str(), "get" | "list" | "watch"))
+            .collect()
+    }
+}

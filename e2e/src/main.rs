@@ -1,0 +1,93 @@
+//! Scenarios against a real control plane.
+
+mod client;
+mod control_plane;
+mod differential;
+mod dragoman;
+mod kubelet;
+mod manifest;
+mod objects;
+mod proxy;
+mod scenarios;
+mod versus;
+mod wait;
+mod world;
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+use control_plane::Programs;
+use tokio::signal::unix::{SignalKind, signal};
+use world::Bench;
+
+/// Dragoman's end-to-end tests.
+#[derive(Parser)]
+struct Arguments {
+    /// The `dragoman` binary.
+    #[arg(long)]
+    binary: PathBuf,
+    /// Where logs are left.
+    #[arg(long)]
+    output: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build the control plane, if it is not there yet.
+    Provide,
+    /// Run scenarios.
+    Scenarios {
+        /// Only those whose lane or name contains this.
+        filter: Option<String>,
+    },
+    /// Measure the built-in claim controller and Dragoman side by side.
+    Versus {
+        /// Pods that live through their whole life.
+        #[arg(long, default_value_t = 2000)]
+        pods: usize,
+        /// Gated Pods at once.
+        #[arg(long, default_value_t = 10_000)]
+        gated: usize,
+        /// Completed Pods that stand around.
+        #[arg(long, default_value_t = 2500)]
+        completed: usize,
+        /// Seconds for which they are watched.
+        #[arg(long, default_value_t = 20)]
+        idle: u64,
+        /// Only the sides whose name contains this.
+        #[arg(long, default_value = "")]
+        only: String,
+    },
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().context("repository")?.to_owned();
+    let programs = Programs::provide(&repository).await?;
+    std::fs::create_dir_all(&arguments.output).context("output")?;
+    // Absolute: the paths go into kubeconfigs.
+    let output = arguments.output.canonicalize().context("output")?;
+    let binary = arguments.binary.canonicalize().context("binary")?;
+    let bench = Bench { repository, binary, output, programs };
+    let work = async {
+        match arguments.command {
+            Command::Provide => Ok(()),
+            Command::Versus { pods, gated, completed, idle, only } => {
+                let idle = std::time::Duration::from_secs(idle);
+                versus::run(&bench, versus::Load { pods, gated, completed, idle }, &only).await
+            }
+            Command::Scenarios { filter } => scenarios::run(&bench, filter.as_deref()).await,
+        }
+    };
+    // Whatever was started ends with us, also when we are told to stop.
+    let mut terminate = signal(SignalKind::terminate()).context("signals")?;
+    tokio::select! {
+        outcome = work => outcome,
+        _ = terminate.recv() => anyhow::bail!("terminated"),
+        _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
+    }
+}

@@ -1,0 +1,174 @@
+//! The objects that scenarios are made of.
+
+use serde_json::{Value, json};
+
+use crate::kubelet::{HOLD, REAP};
+
+/// The driver of all simulated devices.
+pub(crate) const DRIVER: &str = "device.e2e.dragoman.dev";
+
+/// A node that is ready.
+pub(crate) fn node(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {
+            "capacity": {"cpu": "64", "memory": "256Gi", "pods": "1000"},
+            "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "1000"},
+            "conditions": [{"type": "Ready", "status": "True", "reason": "E2E", "message": "",
+                "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        },
+    })
+}
+
+/// The slice of a node with `devices` devices.
+pub(crate) fn slice(node: &str, devices: usize) -> Value {
+    let devices: Vec<Value> = (0..devices).map(|i| json!({"name": format!("dev-{i}")})).collect();
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": node},
+        "spec": {"driver": DRIVER, "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}, "devices": devices},
+    })
+}
+
+/// The class of all devices of the driver.
+pub(crate) fn class() -> Value {
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "e2e"},
+        "spec": {"selectors": [{"cel": {"expression": format!("device.driver == {DRIVER:?}")}}]},
+    })
+}
+
+/// The spec of a claim for one device.
+pub(crate) fn claim_spec() -> Value {
+    json!({"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": "e2e"}}]}})
+}
+
+/// A template for claims of one device.
+pub(crate) fn template(name: &str) -> Value {
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": name},
+        "spec": {"spec": claim_spec()},
+    })
+}
+
+/// A claim for one device.
+pub(crate) fn claim(name: &str) -> Value {
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name},
+        "spec": claim_spec(),
+    })
+}
+
+/// A Pod in the making.
+#[derive(Clone)]
+pub(crate) struct Pod(Value);
+
+impl Pod {
+    /// One container, no claims; it runs and ends at once.
+    pub(crate) fn new(name: &str) -> Self {
+        Self(json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": {}},
+            "spec": {
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 0,
+                "automountServiceAccountToken": false,
+                "containers": [{"name": "main", "image": "none", "resources": {"claims": []}}],
+                "resourceClaims": [],
+            },
+        }))
+    }
+
+    fn entry(mut self, name: &str, reference: &str, target: &str) -> Self {
+        self.push("/spec/resourceClaims", json!({"name": name, reference: target}));
+        self.push("/spec/containers/0/resources/claims", json!({"name": name}));
+        self
+    }
+
+    fn push(&mut self, pointer: &str, value: Value) {
+        if let Some(list) = self.0.pointer_mut(pointer).and_then(Value::as_array_mut) {
+            list.push(value);
+        }
+    }
+
+    fn set(mut self, pointer: &str, field: &str, value: Value) -> Self {
+        if let Some(map) = self.0.pointer_mut(pointer).and_then(Value::as_object_mut) {
+            map.insert(field.to_owned(), value);
+        }
+        self
+    }
+
+    /// An entry with a claim from a template.
+    pub(crate) fn with_template(self, entry: &str, template: &str) -> Self {
+        self.entry(entry, "resourceClaimTemplateName", template)
+    }
+
+    /// An entry with an existing claim.
+    pub(crate) fn with_claim(self, entry: &str, claim: &str) -> Self {
+        self.entry(entry, "resourceClaimName", claim)
+    }
+
+    /// It runs until it is told to end.
+    pub(crate) fn held(self) -> Self {
+        self.set("/metadata/annotations", HOLD, "true".into())
+    }
+
+    /// It is deleted as soon as it is done.
+    pub(crate) fn reaped(self) -> Self {
+        self.set("/metadata/annotations", REAP, "true".into())
+    }
+
+    /// It is gated: created, never scheduled.
+    pub(crate) fn gated(self) -> Self {
+        self.set("/spec", "schedulingGates", json!([{"name": "e2e.dragoman.dev/gate"}]))
+    }
+
+    /// It is on a node from the start, past the scheduler.
+    pub(crate) fn on(self, node: &str) -> Self {
+        self.set("/spec", "nodeName", node.into())
+    }
+
+    /// It belongs to a PodGroup.
+    pub(crate) fn in_group(self, group: &str) -> Self {
+        self.set("/spec", "schedulingGroup", json!({"podGroupName": group}))
+    }
+
+    /// The object.
+    pub(crate) fn object(&self) -> &Value {
+        &self.0
+    }
+}
+
+/// A PodGroup whose claim for `entry` comes from `template`.
+pub(crate) fn pod_group(name: &str, entry: &str, template: &str) -> Value {
+    json!({
+        "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": name},
+        "spec": {
+            "schedulingPolicy": {"basic": {}},
+            "resourceClaims": [{"name": entry, "resourceClaimTemplateName": template}],
+        },
+    })
+}
+
+/// A merge patch that allocates a claim the way a foreign allocator would: a device
+/// that no slice knows, on `node`, reserved for `consumers`.
+pub(crate) fn foreign_allocation(node: &str, consumers: &[Value]) -> Value {
+    let selector = json!({"nodeSelectorTerms": [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]});
+    json!({"status": {
+        "allocation": {
+            "devices": {"results": [{"request": "device", "driver": "foreign.dragoman.dev", "pool": node, "device": "d"}]},
+            "nodeSelector": selector,
+        },
+        "reservedFor": consumers,
+    }})
+}
+
+/// A consumer that is a Pod.
+pub(crate) fn pod_consumer(pod: &Value) -> Value {
+    json!({"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]})
+}
+
+/// A consumer of a kind that nobody knows.
+pub(crate) fn unknown_consumer(number: usize) -> Value {
+    json!({"apiGroup": "example.com", "resource": "jobs", "name": format!("job-{number}"), "uid": format!("uid-{number}")})
+}

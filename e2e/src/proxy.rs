@@ -1,0 +1,265 @@
+//! A proxy between Dragoman and the API server that does harm on demand.
+//!
+//! It speaks plain HTTP on loopback and passes everything on with the operator's
+//! own credentials, so rights stay what they are.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Context as _;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::sync::{Notify, watch};
+
+type Answer = Response<UnsyncBoxBody<Bytes, kube::Error>>;
+
+/// When in the life of a write the process is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// The API server never sees it.
+    Before,
+    /// The API server has done it, the reply is lost.
+    Committed,
+    /// The reply has been read.
+    Replied,
+}
+
+/// What the proxy does to requests whose method and path match.
+#[derive(Debug, Clone)]
+pub(crate) enum Harm {
+    /// The n-th write (from 1) in a namespace stops everything at this moment; the
+    /// test then kills the process.
+    Kill { namespace: String, write: usize, moment: Moment },
+    /// Every n-th POST to a path that contains this is done, but its reply is lost.
+    LoseReplies { path: String, every: usize },
+    /// Requests whose path contains this are refused.
+    Refuse { path: String },
+}
+
+#[derive(Default)]
+struct State {
+    harm: Option<Harm>,
+    writes: usize,
+    posts: usize,
+}
+
+/// A running proxy.
+pub(crate) struct Proxy {
+    port: u16,
+    state: Arc<Mutex<State>>,
+    hit: Arc<Notify>,
+    /// A resource whose watches are held back.
+    held: watch::Sender<Option<String>>,
+    cut: watch::Sender<u64>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Proxy {
+    /// Starts one in front of `target`.
+    pub(crate) async fn start(target: kube::Client) -> anyhow::Result<Self> {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.context("proxy")?;
+        let port = listener.local_addr().context("proxy")?.port();
+        let (state, hit) = (Arc::<Mutex<State>>::default(), Arc::<Notify>::default());
+        let (held, cut) = (watch::Sender::new(None), watch::Sender::new(0));
+        let shared = Shared {
+            target,
+            state: state.clone(),
+            hit: hit.clone(),
+            held: held.subscribe(),
+            cut: cut.subscribe(),
+        };
+        let task = tokio::spawn(accept(listener, shared));
+        Ok(Self { port, state, hit, held, cut, task })
+    }
+
+    /// The kubeconfig of a client behind the proxy.
+    pub(crate) fn kubeconfig(&self, directory: &std::path::Path) -> anyhow::Result<std::path::PathBuf> {
+        let text = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "proxy",
+            "clusters": [{"name": "proxy", "cluster": {"server": format!("http://127.0.0.1:{}", self.port)}}],
+            "users": [{"name": "proxy", "user": {}}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "proxy"}}],
+        });
+        let path = directory.join(format!("proxy-{}.kubeconfig", self.port));
+        std::fs::write(&path, text.to_string()).context("kubeconfig")?;
+        Ok(path)
+    }
+
+    /// Starts doing harm, or stops.
+    pub(crate) fn harm(&self, harm: Option<Harm>) {
+        *locked(&self.state) = State { harm, ..State::default() };
+    }
+
+    /// Waits until a [`Harm::Kill`] has struck.
+    pub(crate) async fn struck(&self) {
+        self.hit.notified().await;
+    }
+
+    /// Holds back what watches of `resource` deliver; `None` lets it flow.
+    pub(crate) fn hold_watches(&self, resource: Option<&str>) {
+        self.held.send_replace(resource.map(str::to_owned));
+    }
+
+    /// Cuts every connection that streams.
+    pub(crate) fn cut_watches(&self) {
+        self.cut.send_modify(|n| *n += 1);
+    }
+}
+
+#[derive(Clone)]
+struct Shared {
+    target: kube::Client,
+    state: Arc<Mutex<State>>,
+    hit: Arc<Notify>,
+    held: watch::Receiver<Option<String>>,
+    cut: watch::Receiver<u64>,
+}
+
+async fn accept(listener: tokio::net::TcpListener, shared: Shared) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |request| {
+                let shared = shared.clone();
+                async move { Ok::<_, Infallible>(shared.pass(request).await) }
+            });
+            // A connection that breaks is the point of the exercise.
+            hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await
+                .ok();
+        });
+    }
+}
+
+fn refusal(code: StatusCode, text: &str) -> Answer {
+    let body = Full::new(Bytes::from(text.to_owned())).map_err(|never| match never {}).boxed_unsync();
+    let mut answer = Response::new(body);
+    *answer.status_mut() = code;
+    answer
+}
+
+/// What is to be done with one request.
+#[derive(PartialEq, Eq)]
+enum Act {
+    Pass,
+    Refuse,
+    LoseReply,
+    Strike(Moment),
+}
+
+impl Shared {
+    fn decide(&self, method: &Method, path: &str) -> Act {
+        let mut state = locked(&self.state);
+        let write = method != Method::GET;
+        match state.harm.clone() {
+            Some(Harm::Kill { namespace, write: nth, moment })
+                if write && path.contains(&format!("/{namespace}/")) =>
+            {
+                if path.contains("/events") {
+                    return Act::Pass;
+                }
+                state.writes += 1;
+                // Once struck, nothing more gets through from a process that is as
+                // good as dead.
+                match state.writes.cmp(&nth) {
+                    std::cmp::Ordering::Less => Act::Pass,
+                    std::cmp::Ordering::Equal => Act::Strike(moment),
+                    std::cmp::Ordering::Greater => Act::Refuse,
+                }
+            }
+            Some(Harm::LoseReplies { path: part, every })
+                if method == Method::POST && path.contains(&part) =>
+            {
+                state.posts += 1;
+                if state.posts.is_multiple_of(every) { Act::LoseReply } else { Act::Pass }
+            }
+            Some(Harm::Refuse { path: part }) if path.contains(&part) => Act::Refuse,
+            _ => Act::Pass,
+        }
+    }
+
+    async fn pass(&self, request: Request<Incoming>) -> Answer {
+        let path = request.uri().path().to_owned();
+        let watches = request.uri().query().is_some_and(|q| q.contains("watch=1"));
+        let act = self.decide(request.method(), &path);
+        if act == Act::Refuse {
+            return refusal(StatusCode::SERVICE_UNAVAILABLE, "harm");
+        }
+        if act == Act::Strike(Moment::Before) {
+            self.hit.notify_one();
+            return std::future::pending().await;
+        }
+        let answer = match self.forward(request).await {
+            Ok(answer) => answer,
+            Err(error) => return refusal(StatusCode::BAD_GATEWAY, &format!("{error:#}")),
+        };
+        match act {
+            Act::Strike(Moment::Committed) => {
+                self.hit.notify_one();
+                std::future::pending().await
+            }
+            Act::Strike(_) => {
+                let hit = self.hit.clone();
+                tokio::spawn(async move {
+                    // Enough for the reply to be read: it is a few kB on loopback.
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                    hit.notify_one();
+                });
+                answer
+            }
+            Act::LoseReply => refusal(StatusCode::GATEWAY_TIMEOUT, "the reply is lost"),
+            Act::Pass | Act::Refuse if watches => self.stream(answer, &path),
+            Act::Pass | Act::Refuse => answer,
+        }
+    }
+
+    async fn forward(&self, request: Request<Incoming>) -> anyhow::Result<Answer> {
+        let (mut parts, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        // The connection to us, not the one onward.
+        parts.headers.remove(http::header::HOST);
+        parts.headers.remove(http::header::CONTENT_LENGTH);
+        let request = Request::from_parts(parts, kube::client::Body::from(body.to_vec()));
+        let answer = self.target.send(request).await?;
+        let (mut parts, body) = answer.into_parts();
+        parts.headers.remove(http::header::CONTENT_LENGTH);
+        parts.headers.remove(http::header::TRANSFER_ENCODING);
+        Ok(Response::from_parts(parts, body.boxed_unsync()))
+    }
+
+    /// A watch that can be held back and cut.
+    fn stream(&self, answer: Answer, path: &str) -> Answer {
+        let (parts, body) = answer.into_parts();
+        let (held, mut cut) = (self.held.clone(), self.cut.clone());
+        let resource = path.rsplit('/').next().unwrap_or_default().to_owned();
+        cut.mark_unchanged();
+        let start = (body, held, cut, resource);
+        let frames = futures::stream::unfold(start, |(mut body, mut held, mut cut, resource)| async move {
+            let free = |held: &Option<String>| held.as_deref() != Some(&*resource);
+            let frame = tokio::select! {
+                _ = cut.changed() => return None,
+                frame = body.frame() => frame?,
+            };
+            if held.wait_for(free).await.is_err() {
+                return None;
+            }
+            Some((frame, (body, held, cut, resource)))
+        });
+        let body = http_body_util::StreamBody::new(frames);
+        Response::from_parts(parts, http_body_util::BodyExt::boxed_unsync(body))
+    }
+}

@@ -1,0 +1,131 @@
+//! Late watches, lost replies, two instances, a lost lease, cut watches: each on a
+//! cluster of its own, through the proxy.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::json;
+
+use super::{Standalone, standalone};
+use crate::client::{CLAIMS, PODS};
+use crate::control_plane::Shape;
+use crate::objects::Pod;
+use crate::proxy::{Harm, Proxy};
+use crate::world::{Bench, World};
+
+pub(super) fn all() -> Vec<Standalone> {
+    vec![
+        standalone!(two_instances_late_watches_and_lost_replies_make_each_claim_once),
+        standalone!(pods_that_go_while_the_watch_is_cut),
+        standalone!(the_lease),
+    ]
+}
+
+async fn proxied(bench: &Bench, name: &str) -> anyhow::Result<(World, Proxy, std::path::PathBuf)> {
+    let world = World::start(bench, name, Shape { no_scheduler: true, ..Shape::default() }, 1, 1).await?;
+    let proxy = Proxy::start(world.plane.client("operator").await?.kube).await?;
+    let kubeconfig = proxy.kubeconfig(&world.directory)?;
+    Ok((world, proxy, kubeconfig))
+}
+
+async fn two_instances_late_watches_and_lost_replies_make_each_claim_once(
+    bench: &Bench,
+) -> anyhow::Result<()> {
+    const COUNT: usize = 400;
+    let (world, proxy, kubeconfig) = proxied(bench, "two-instances").await?;
+    let one = world.dragoman_as(kubeconfig.clone(), "own", &["--without-lease"]).await?;
+    let two = world.dragoman_as(kubeconfig, "own", &["--without-lease"]).await?;
+    let ns = world.namespace("burst").await?;
+    proxy.hold_watches(Some("resourceclaims"));
+    proxy.harm(Some(Harm::LoseReplies { path: "/resourceclaims".to_owned(), every: 3 }));
+    for i in 0..COUNT {
+        world.pod(&ns, &Pod::new(&format!("pod-{i}")).with_template("gpu", "one").gated()).await?;
+    }
+    let published = async || {
+        let pods = world.client.list(PODS, &ns).await?;
+        let named = pods.iter().filter(|p| crate::world::claim_name(p, "gpu").is_some()).count();
+        Ok((named == COUNT).then_some(()))
+    };
+    crate::wait::value("every Pod has its claim's name", Duration::from_secs(120), published).await?;
+    proxy.harm(None);
+    proxy.hold_watches(None);
+    world.rest(&ns).await?;
+    let claims = world.client.list(CLAIMS, &ns).await?.len();
+    ensure!(claims == COUNT, "{claims} claims for {COUNT} entries");
+    let second: f64 =
+        one.metric("dragoman_second_writer", &[]).await? + two.metric("dragoman_second_writer", &[]).await?;
+    ensure!(second == 0.0, "they take each other for a built-in controller");
+    one.stop().await?;
+    two.stop().await?;
+    world.stop().await
+}
+
+async fn pods_that_go_while_the_watch_is_cut(bench: &Bench) -> anyhow::Result<()> {
+    const COUNT: usize = 300;
+    let (world, proxy, kubeconfig) = proxied(bench, "cut-watch").await?;
+    let dragoman = world.dragoman_as(kubeconfig, "own", &["--without-lease"]).await?;
+    let ns = world.namespace("cut").await?;
+    for i in 0..COUNT {
+        world
+            .pod(&ns, &Pod::new(&format!("pod-{i}")).with_template("gpu", "one").on("node-0").held())
+            .await?;
+    }
+    for claim in world.claims(&ns, COUNT).await? {
+        let name = claim["metadata"]["name"].as_str().context("name")?;
+        let allocation = crate::objects::foreign_allocation("node-0", &[]);
+        world.client.merge(CLAIMS, &ns, &format!("{name}/status"), &allocation).await?;
+    }
+    let running = async || {
+        let pods = world.client.list(PODS, &ns).await?;
+        Ok(pods.iter().all(|p| p["status"]["phase"] == "Running").then_some(()))
+    };
+    crate::wait::value("all Pods run, reserved by Dragoman", Duration::from_secs(120), running).await?;
+    world.rest(&ns).await?;
+    let asked = dragoman.metric("dragoman_live_gets_total", &[]).await?;
+    proxy.harm(Some(Harm::Refuse { path: "/api/v1/pods".to_owned() }));
+    proxy.cut_watches();
+    for i in 0..COUNT - 1 {
+        world.client.delete(PODS, &ns, &format!("pod-{i}"), Some(0)).await?;
+    }
+    world.rest(&ns).await?;
+    proxy.harm(None);
+    let held = async || {
+        let claims = world.client.list(CLAIMS, &ns).await?;
+        Ok((claims.iter().filter(|c| !c["status"]["allocation"].is_null()).count() == 1).then_some(()))
+    };
+    crate::wait::value("all claims but one are released", Duration::from_secs(120), held).await?;
+    world.rest(&ns).await?;
+    let gets = dragoman.metric("dragoman_live_gets_total", &[]).await? - asked;
+    println!("        {gets} live reads for {} Pods that went unseen", COUNT - 1);
+    ensure!(gets <= 2.0 * f64::from(u32::try_from(COUNT)?), "{gets} live reads");
+    world.phase(&ns, &format!("pod-{}", COUNT - 1), "Running").await?;
+    dragoman.stop().await?;
+    world.stop().await
+}
+
+/// Only one leads; it hands over at once when told to stop; it ends when it cannot
+/// renew.
+async fn the_lease(bench: &Bench) -> anyhow::Result<()> {
+    let (world, proxy, kubeconfig) = proxied(bench, "lease").await?;
+    let leads = async |d: &crate::dragoman::Dragoman| d.metric("leader_election_master_status", &[]).await;
+    let first = world.dragoman("own", &[]).await?;
+    let patience = Duration::from_secs(20);
+    crate::wait::value("the first leads", patience, async || Ok((leads(&first).await? == 1.0).then_some(())))
+        .await?;
+    let mut second = world.dragoman_as(kubeconfig, "own", &[]).await?;
+    ensure!(leads(&second).await? == 0.0, "two leaders");
+    let stopped = std::time::Instant::now();
+    ensure!(first.stop().await?.success(), "the end was not orderly");
+    crate::wait::value("the second leads", patience, async || {
+        Ok((leads(&second).await? == 1.0).then_some(()))
+    })
+    .await?;
+    println!("        handed over in {:.1} s", stopped.elapsed().as_secs_f32());
+    ensure!(stopped.elapsed() < Duration::from_secs(8), "the lease was waited for, not handed over");
+    proxy.harm(Some(Harm::Refuse { path: "/leases".to_owned() }));
+    let status = second.ended(Duration::from_secs(30)).await?;
+    ensure!(!status.success() && second.log().contains("the lease dragoman is lost"), "{}", second.log());
+    let lease = world.client.get("/apis/coordination.k8s.io/v1/{}/leases", "kube-system", "dragoman").await?;
+    ensure!(lease.is_some_and(|l| l["spec"]["holderIdentity"] != json!("")), "it was not held");
+    world.stop().await
+}

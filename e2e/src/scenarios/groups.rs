@@ -1,0 +1,67 @@
+//! PodGroups (KEP-5729, alpha in 1.36) and what happens when they vanish.
+
+use anyhow::{Context as _, ensure};
+
+use super::{Scenario, scenario};
+use crate::client::{CLAIMS, POD_GROUPS, PODS};
+use crate::dragoman::Dragoman;
+use crate::objects::{self, Pod};
+use crate::world::World;
+
+pub(super) fn all() -> Vec<Scenario> {
+    vec![scenario!(the_pods_of_a_group_share_its_claim), scenario!(a_pod_comes_before_its_group)]
+}
+
+/// One claim for the group, reserved once for the group, beside a claim of each
+/// Pod's own.
+async fn the_pods_of_a_group_share_its_claim(world: &World, _: &Dragoman) -> anyhow::Result<()> {
+    let ns = world.namespace("group").await?;
+    world.client.create(POD_GROUPS, &ns, &objects::pod_group("group", "shared", "one")).await?;
+    for name in ["a", "b"] {
+        let pod = Pod::new(name).with_template("shared", "one").with_template("own", "one");
+        world.pod(&ns, &pod.in_group("group").held()).await?;
+    }
+    for name in ["a", "b"] {
+        world.phase(&ns, name, "Running").await?;
+    }
+    let shared = world.claim_of(&ns, "a", "shared").await?;
+    ensure!(shared == world.claim_of(&ns, "b", "shared").await?, "two claims");
+    ensure!(shared["metadata"]["ownerReferences"][0]["kind"] == "PodGroup", "{shared}");
+    let consumers = shared["status"]["reservedFor"].as_array().context("reservedFor")?;
+    ensure!(consumers.len() == 1 && consumers[0]["resource"] == "podgroups", "{consumers:?}");
+    ensure!(world.client.list(CLAIMS, &ns).await?.len() == 3, "one shared and two own claims");
+    for name in ["a", "b"] {
+        world.let_end(&ns, name).await?;
+    }
+    // Finished Pods free their own claims; the group holds its claim until it goes.
+    world.claims(&ns, 1).await?;
+    world.rest(&ns).await?;
+    for name in ["a", "b"] {
+        world.client.delete(PODS, &ns, name, Some(0)).await?;
+    }
+    world.client.delete(POD_GROUPS, &ns, "group", None).await?;
+    world.claims(&ns, 0).await?;
+    world.rest(&ns).await?;
+    Ok(())
+}
+
+/// No wake-up is lost when the group arrives late.
+async fn a_pod_comes_before_its_group(world: &World, _: &Dragoman) -> anyhow::Result<()> {
+    let ns = world.namespace("late_group").await?;
+    let pod =
+        Pod::new("pod").with_template("shared", "one").with_template("own", "one").in_group("late").gated();
+    world.pod(&ns, &pod).await?;
+    let note = world.event(&ns, "pod", "FailedResourceClaimCreation").await?;
+    ensure!(note.contains("late"), "{note}");
+    ensure!(world.client.list(CLAIMS, &ns).await?.is_empty(), "whose claim it is cannot be known yet");
+    world.client.create(POD_GROUPS, &ns, &objects::pod_group("late", "shared", "one")).await?;
+    let shared = world.claim_of(&ns, "pod", "shared").await?;
+    ensure!(shared["metadata"]["ownerReferences"][0]["kind"] == "PodGroup", "{shared}");
+    let own = world.claim_of(&ns, "pod", "own").await?;
+    ensure!(own["metadata"]["ownerReferences"][0]["kind"] == "Pod", "{own}");
+    world.client.delete(PODS, &ns, "pod", Some(0)).await?;
+    world.client.delete(POD_GROUPS, &ns, "late", None).await?;
+    world.claims(&ns, 0).await?;
+    world.rest(&ns).await?;
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! What must be true of a cluster with Dragoman in it, one function each.
+
+mod crash;
+mod faults;
+mod groups;
+mod lives;
+mod rights;
+mod sharing;
+mod takeover;
+mod trouble;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Instant;
+
+use anyhow::ensure;
+use futures::StreamExt as _;
+
+use crate::control_plane::Shape;
+use crate::dragoman::Dragoman;
+use crate::world::{Bench, World};
+
+type Outcome<'a, T = ()> = Pin<Box<dyn Future<Output = anyhow::Result<T>> + 'a>>;
+
+/// A scenario in a cluster in which `dragoman run --mode own` runs.
+struct Scenario {
+    name: &'static str,
+    /// Needs an API that an emulated older version does not serve.
+    newest_only: bool,
+    run: for<'a> fn(&'a World, &'a Dragoman) -> Outcome<'a>,
+}
+
+/// A scenario from the function of the same name.
+macro_rules! scenario {
+    ($function:ident) => {
+        $crate::scenarios::Scenario {
+            name: stringify!($function),
+            newest_only: false,
+            run: |world, dragoman| Box::pin($function(world, dragoman)),
+        }
+    };
+}
+use scenario;
+
+/// A lane that is one scenario many times: its name, what it counts, and the count.
+type Counted = (&'static str, &'static str, for<'a> fn(&'a Bench) -> Outcome<'a, usize>);
+
+/// A scenario that starts a cluster of its own.
+struct Standalone {
+    name: &'static str,
+    run: for<'a> fn(&'a Bench) -> Outcome<'a>,
+}
+
+/// A scenario from the function of the same name.
+macro_rules! standalone {
+    ($function:ident) => {
+        $crate::scenarios::Standalone { name: stringify!($function), run: |bench| Box::pin($function(bench)) }
+    };
+}
+use standalone;
+
+/// A control plane and the scenarios that run on it side by side.
+struct Lane {
+    name: &'static str,
+    shape: Shape,
+    flags: &'static [&'static str],
+    scenarios: Vec<Scenario>,
+}
+
+fn lanes() -> Vec<Lane> {
+    let ordinary = || [lives::all(), sharing::all(), trouble::all()].into_iter().flatten().collect();
+    let shape = Shape::default;
+    vec![
+        Lane { name: "1.36", shape: shape(), flags: &[], scenarios: ordinary() },
+        Lane {
+            name: "1.36-groups",
+            shape: Shape { pod_groups: true, ..shape() },
+            flags: &[],
+            scenarios: groups::all(),
+        },
+        Lane {
+            name: "1.35",
+            shape: Shape { emulated: Some("1.35"), ..shape() },
+            flags: &[],
+            scenarios: ordinary(),
+        },
+        Lane {
+            name: "1.34",
+            shape: Shape { emulated: Some("1.34"), ..shape() },
+            flags: &[],
+            scenarios: ordinary(),
+        },
+    ]
+}
+
+/// Scenarios of one lane that run at once; each has a namespace of its own.
+const AT_ONCE: usize = 6;
+
+/// Runs everything that `filter` matches.
+pub(crate) async fn run(bench: &Bench, filter: Option<&str>) -> anyhow::Result<()> {
+    let (mut passed, mut failed, mut not_run) = (0, Vec::new(), 0);
+    for lane in lanes() {
+        let wanted = |name: &str| filter.is_none_or(|f| format!("{}/{name}", lane.name).contains(f));
+        let wanted = lane.scenarios.iter().filter(|s| wanted(s.name));
+        let (chosen, lacking): (Vec<_>, Vec<_>) =
+            wanted.partition(|s| lane.shape.emulated.is_none() || !s.newest_only);
+        for scenario in lacking {
+            println!("not run {}/{}: the API is not served there", lane.name, scenario.name);
+            not_run += 1;
+        }
+        if chosen.is_empty() {
+            continue;
+        }
+        let world = World::start(bench, lane.name, lane.shape.clone(), 4, 32).await?;
+        let dragoman = world.dragoman("own", lane.flags).await?;
+        let each = chosen.into_iter().map(|scenario| async {
+            let started = Instant::now();
+            let outcome = (scenario.run)(&world, &dragoman).await;
+            report(&format!("{}/{}", lane.name, scenario.name), started, outcome)
+        });
+        let mut outcomes = futures::stream::iter(each).buffer_unordered(AT_ONCE);
+        while let Some(outcome) = outcomes.next().await {
+            match outcome {
+                Ok(()) => passed += 1,
+                Err(name) => failed.push(name),
+            }
+        }
+        drop(outcomes);
+        dragoman.stop().await?;
+        world.stop().await?;
+    }
+    for scenario in faults::all().into_iter().chain(takeover::all()) {
+        let name = format!("alone/{}", scenario.name);
+        if filter.is_none_or(|f| name.contains(f)) {
+            let started = Instant::now();
+            match report(&name, started, (scenario.run)(bench).await) {
+                Ok(()) => passed += 1,
+                Err(name) => failed.push(name),
+            }
+        }
+    }
+    let counted: [Counted; 3] = [
+        ("differential", "objects with the same history", |bench| Box::pin(crate::differential::run(bench))),
+        ("crash", "lives interrupted", |bench| Box::pin(crash::run(bench))),
+        ("rights", "rights, each needed", |bench| Box::pin(rights::run(bench))),
+    ];
+    for (name, what, run) in counted {
+        if filter.is_none_or(|f| name.contains(f)) {
+            let started = Instant::now();
+            let outcome = run(bench).await.map(|count| println!("        {count} {what}"));
+            match report(name, started, outcome) {
+                Ok(()) => passed += 1,
+                Err(name) => failed.push(name),
+            }
+        }
+    }
+    println!("{passed} passed, {} failed, {not_run} skipped", failed.len());
+    ensure!(passed + failed.len() > 0, "no scenario matches");
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    Ok(())
+}
+
+/// Says how a scenario went; `Err` is its name.
+fn report(name: &str, started: Instant, outcome: anyhow::Result<()>) -> Result<(), String> {
+    match outcome {
+        Ok(()) => {
+            println!("ok      {name} ({:.1} s)", started.elapsed().as_secs_f32());
+            Ok(())
+        }
+        Err(error) => {
+            println!("FAILED  {name}: {error:#}");
+            Err(name.to_owned())
+        }
+    }
+}

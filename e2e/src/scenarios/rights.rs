@@ -1,0 +1,147 @@
+//! Least privilege, proven: each right is taken away in turn, and the operator must
+//! then be refused for want of exactly that one.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use crate::client::{CLAIMS, POD_GROUPS, PODS};
+use crate::control_plane::Shape;
+use crate::dragoman::Dragoman;
+use crate::objects::{self, Pod, foreign_allocation, pod_consumer};
+use crate::world::{Bench, World};
+use crate::{manifest, wait};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// A right: a verb of a rule of a role.
+struct Right {
+    role: Value,
+    rule: usize,
+    verb: String,
+    resource: String,
+}
+
+/// Runs the lane; returns how many rights were shown to be needed.
+pub(super) async fn run(bench: &Bench) -> anyhow::Result<usize> {
+    let shape = Shape { pod_groups: true, no_scheduler: true, ..Shape::default() };
+    let world = World::start(bench, "rights", shape, 1, 8).await?;
+    let text = std::fs::read_to_string(bench.repository.join("config/base/roles.yaml")).context("roles")?;
+    let rights: Vec<Right> = manifest::parse(&text)?.iter().flat_map(rights_of).collect();
+    let mut useless = Vec::new();
+    for right in &rights {
+        let name = format!("{} {}", right.verb, right.resource);
+        take_away(&world, right).await?;
+        // Otherwise an earlier Lease would not have to be created.
+        world.client.delete(LEASES, "kube-system", "dragoman", None).await?;
+        if let Err(error) = needed(&world, right).await {
+            useless.push(format!("{name} ({error:#})"));
+        }
+        give_back(&world, right).await?;
+    }
+    world.stop().await?;
+    ensure!(useless.is_empty(), "not shown to be needed: {}", useless.join(", "));
+    Ok(rights.len())
+}
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
+
+fn rights_of(role: &Value) -> Vec<Right> {
+    let mut rights = Vec::new();
+    for (rule, content) in role["rules"].as_array().into_iter().flatten().enumerate() {
+        let resource = content["resources"][0].as_str().unwrap_or_default().to_owned();
+        for verb in content["verbs"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            rights.push(Right {
+                role: role.clone(),
+                rule,
+                verb: verb.to_owned(),
+                resource: resource.clone(),
+            });
+        }
+    }
+    rights
+}
+
+async fn write_rules(world: &World, role: &Value, rules: &Value) -> anyhow::Result<()> {
+    let plural = if role["kind"] == "Role" { "roles" } else { "clusterroles" };
+    let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default();
+    let name = role["metadata"]["name"].as_str().context("name")?;
+    world.client.merge(&format!("{RBAC}/{{}}/{plural}"), namespace, name, &json!({"rules": rules})).await?;
+    Ok(())
+}
+
+async fn take_away(world: &World, right: &Right) -> anyhow::Result<()> {
+    let mut rules = right.role["rules"].clone();
+    let verbs = rules[right.rule]["verbs"].as_array_mut().context("verbs")?;
+    verbs.retain(|verb| *verb != right.verb);
+    if verbs.is_empty() {
+        rules.as_array_mut().context("rules")?.remove(right.rule);
+    }
+    write_rules(world, &right.role, &rules).await
+}
+
+async fn give_back(world: &World, right: &Right) -> anyhow::Result<()> {
+    write_rules(world, &right.role, &right.role["rules"]).await
+}
+
+/// Lets everything happen that the operator reacts to, and waits for the refusal.
+async fn needed(world: &World, right: &Right) -> anyhow::Result<()> {
+    let ns = world.namespace("right").await?;
+    let log_before = std::fs::read_to_string(world.directory.join("dragoman.log")).unwrap_or_default().len();
+    let dragoman = Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "own", &[]))?;
+    provoke(world, &ns).await?;
+    let refused = async || {
+        // The synthetic resource has no request of its own, only the text of a refusal.
+        // That the operator asked for its rights and missed one proves nothing.
+        let log = dragoman.log();
+        let in_text = log.get(log_before..).unwrap_or_default().lines().any(|line| {
+            line.contains("refusal=") && line.contains(&right.resource) && right.resource.contains("binding")
+        });
+        let refusals = world.plane.audit().refusals();
+        let audited = refusals.iter().any(|e| e.what() == format!("{} {}", right.verb, right.resource));
+        Ok((in_text || audited).then_some(()))
+    };
+    let outcome = wait::value("the operator is refused", Duration::from_secs(25), refused).await;
+    dragoman.kill().await?;
+    world.plane.audit().forget()?;
+    outcome
+}
+
+async fn provoke(world: &World, ns: &str) -> anyhow::Result<()> {
+    let client = &world.client;
+    // Creation, publication; its end without an allocation is a plain delete.
+    world.pod(ns, &Pod::new("ends").with_template("gpu", "one").gated()).await?;
+    client.create(POD_GROUPS, ns, &objects::pod_group("group", "gpu", "one")).await?;
+    // Release, and the finalizer.
+    let mut claim = objects::claim("released");
+    claim["metadata"]["finalizers"] = json!(["resource.kubernetes.io/delete-protection"]);
+    client.create(CLAIMS, ns, &claim).await?;
+    let pod = world.pod(ns, &Pod::new("released").with_claim("gpu", "released").gated()).await?;
+    client.merge(CLAIMS, ns, "released/status", &foreign_allocation("node-0", &[pod_consumer(&pod)])).await?;
+    // Reservation: both sides are read live.
+    client.create(CLAIMS, ns, &objects::claim("reserved")).await?;
+    client.merge(CLAIMS, ns, "reserved/status", &foreign_allocation("node-0", &[])).await?;
+    world.pod(ns, &Pod::new("reserved").with_claim("gpu", "reserved").held().on("node-0")).await?;
+    // Consumers that nobody has ever seen.
+    let ghost = |group: &str, resource: &str| json!({"apiGroup": group, "resource": resource, "name": "ghost", "uid": "ghost"});
+    for (name, consumer) in
+        [("ghost-pod", ghost("", "pods")), ("ghost-group", ghost("scheduling.k8s.io", "podgroups"))]
+    {
+        client.create(CLAIMS, ns, &objects::claim(name)).await?;
+        client
+            .merge(CLAIMS, ns, &format!("{name}/status"), &foreign_allocation("node-0", &[consumer]))
+            .await?;
+    }
+    // Something to complain about, twice.
+    world.pod(ns, &Pod::new("complaint").with_template("gpu", "missing").gated()).await?;
+    for i in 0..20 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let names = json!({"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": format!("none-{i}")}]}});
+        client.merge(PODS, ns, "complaint/status", &names).await?;
+    }
+    for pod in ["ends", "released"] {
+        client.merge(PODS, ns, &format!("{pod}/status"), &json!({"status": {"phase": "Failed"}})).await?;
+    }
+    Ok(())
+}

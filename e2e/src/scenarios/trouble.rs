@@ -1,0 +1,109 @@
+//! Bad input and refusals: said to whom it concerns, without loops.
+
+use anyhow::{Context as _, ensure};
+use serde_json::json;
+
+use super::{Scenario, scenario};
+use crate::client::{CLAIMS, NAMESPACES, PODS, TEMPLATES};
+use crate::dragoman::Dragoman;
+use crate::objects::{self, Pod};
+use crate::world::World;
+
+pub(super) fn all() -> Vec<Scenario> {
+    vec![
+        scenario!(a_quota_is_said_and_waited_for),
+        scenario!(admin_access_without_the_label_is_said),
+        scenario!(a_terminating_namespace_ends),
+        scenario!(a_claim_name_taken_by_somebody_else_is_avoided),
+        scenario!(a_long_pod_name_with_a_dot_at_the_cut),
+    ]
+}
+
+async fn a_quota_is_said_and_waited_for(world: &World, _: &Dragoman) -> anyhow::Result<()> {
+    let ns = world.namespace("quota").await?;
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "claims"},
+        "spec": {"hard": {"count/resourceclaims.resource.k8s.io": "1"}},
+    });
+    world.client.create("/api/v1/{}/resourcequotas", &ns, &quota).await?;
+    // A quota without status lets nothing in; its controller fills it.
+    let filled = async || {
+        let quota = world.client.get("/api/v1/{}/resourcequotas", &ns, "claims").await?.context("quota")?;
+        Ok(quota["status"]["hard"].is_object().then_some(()))
+    };
+    crate::wait::value("the quota is in force", crate::world::PATIENCE, filled).await?;
+    world.pod(&ns, &Pod::new("first").with_template("gpu", "one").held()).await?;
+    world.phase(&ns, "first", "Running").await?;
+    world.pod(&ns, &Pod::new("second").with_template("gpu", "one")).await?;
+    let note = world.event(&ns, "second", "FailedResourceClaimCreation").await?;
+    ensure!(note.contains("quota"), "{note}");
+    world.rest(&ns).await?;
+    world.let_end(&ns, "first").await?;
+    world.phase(&ns, "second", "Succeeded").await?;
+    world.claims(&ns, 0).await?;
+    world.rest(&ns).await?;
+    Ok(())
+}
+
+async fn admin_access_without_the_label_is_said(world: &World, _: &Dragoman) -> anyhow::Result<()> {
+    let ns = world.namespace("admin_access").await?;
+    let label = |value| json!({"metadata": {"labels": {"resource.kubernetes.io/admin-access": value}}});
+    world.client.merge(NAMESPACES, "", &ns, &label(Some("true"))).await?;
+    let mut template = objects::template("admin");
+    template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = json!(true);
+    world.client.create(TEMPLATES, &ns, &template).await?;
+    world.client.merge(NAMESPACES, "", &ns, &label(None)).await?;
+    world
+        .pod(&ns, &Pod::new("pod").with_template("gpu", "admin").with_template("other", "one").gated())
+        .await?;
+    let note = world.event(&ns, "pod", "FailedResourceClaimCreation").await?;
+    ensure!(note.contains("admin"), "{note}");
+    // The other entry is served.
+    world.claim_of(&ns, "pod", "other").await?;
+    world.rest(&ns).await?;
+    Ok(())
+}
+
+async fn a_terminating_namespace_ends(world: &World, _: &Dragoman) -> anyhow::Result<()> {
+    let ns = world.namespace("ending").await?;
+    world.pod(&ns, &Pod::new("running").with_template("gpu", "one").held()).await?;
+    world.phase(&ns, "running", "Running").await?;
+    world.pod(&ns, &Pod::new("waiting").with_template("gpu", "one").gated()).await?;
+    world.claim_of(&ns, "waiting", "gpu").await?;
+    world.client.delete(NAMESPACES, "", &ns, None).await?;
+    let gone = async || Ok(world.client.get(NAMESPACES, "", &ns).await?.is_none().then_some(()));
+    crate::wait::value("the namespace is gone", crate::world::PATIENCE, gone).await?;
+    Ok(())
+}
+
+/// The hash is salted until the name is free.
+async fn a_claim_name_taken_by_somebody_else_is_avoided(world: &World, _: &Dragoman) -> anyhow::Result<()> {
+    use dragoman_reconcilers::claim_lifecycle::{Generation, claim_name};
+    let ns = world.namespace("taken").await?;
+    // Held back by a missing template until the name is taken.
+    let pod = world.pod(&ns, &Pod::new("pod").with_template("gpu", "late").gated()).await?;
+    let uid = pod["metadata"]["uid"].as_str().context("uid")?;
+    let taken = claim_name("pod", uid, "gpu", Generation::default());
+    world.client.create(CLAIMS, &ns, &objects::claim(&taken)).await?;
+    world.client.create(TEMPLATES, &ns, &objects::template("late")).await?;
+    let claim = world.claim_of(&ns, "pod", "gpu").await?;
+    let next = claim_name("pod", uid, "gpu", Generation { predecessor: None, salt: 1 });
+    ensure!(claim["metadata"]["name"] == next, "{claim}");
+    let stranger = world.client.get(CLAIMS, &ns, &taken).await?.context("the other claim")?;
+    ensure!(stranger["metadata"]["ownerReferences"].is_null(), "it was taken over");
+    world.rest(&ns).await?;
+    Ok(())
+}
+
+/// The built-in controller makes an invalid name of this, for ever.
+async fn a_long_pod_name_with_a_dot_at_the_cut(world: &World, _: &Dragoman) -> anyhow::Result<()> {
+    let ns = world.namespace("dotted").await?;
+    // 57·60/68 = 50: the cut is right behind the dot.
+    let name = format!("{}.{}", "a".repeat(49), "b".repeat(10));
+    world.pod(&ns, &Pod::new(&name).with_template("device", "one").gated()).await?;
+    world.claim_of(&ns, &name, "device").await?;
+    world.client.delete(PODS, &ns, &name, Some(0)).await?;
+    world.claims(&ns, 0).await?;
+    world.rest(&ns).await?;
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Figures side by side.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::control_plane::Entry;
+
+/// What a process has used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Usage {
+    cpu: Duration,
+    resident: u64,
+}
+
+impl Usage {
+    /// Reads it from the kernel.
+    pub(super) fn of(pid: u32) -> anyhow::Result<Self> {
+        // Clock ticks are 1/100 s on every Linux that Rust supports.
+        const TICK: Duration = Duration::from_millis(10);
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("/proc")?;
+        // The name may hold blanks; the fields behind it are counted from 3.
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks =
+            |field: usize| fields.get(field - 3).and_then(|f| f.parse::<u32>().ok()).context("/proc/stat");
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("/proc")?;
+        let resident =
+            status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok());
+        Ok(Self { cpu: TICK * (ticks(14)? + ticks(15)?), resident: resident.context("VmRSS")? })
+    }
+}
+
+/// The figures of one side.
+pub(super) struct Column {
+    name: &'static str,
+    rows: Vec<(String, String)>,
+}
+
+impl Column {
+    pub(super) fn new(name: &'static str) -> Self {
+        Self { name, rows: Vec::new() }
+    }
+
+    /// A figure with so many decimals.
+    pub(super) fn figure(&mut self, row: &str, value: f64, decimals: usize) {
+        println!("{}: {row} = {value:.decimals$}", self.name);
+        self.rows.push((row.to_owned(), format!("{value:.decimals$}")));
+    }
+
+    /// Cpu per life of every process.
+    pub(super) fn cpu(&mut self, before: &[(&str, Usage)], after: &[(&str, Usage)], lives: f64) {
+        for ((name, before), (_, after)) in before.iter().zip(after) {
+            let spent = after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e3 / lives;
+            self.figure(&format!("cpu of {name} per life, ms"), spent, 2);
+        }
+    }
+
+    /// What the claim controller spent on a burst and holds after it.
+    pub(super) fn controller(
+        &mut self,
+        name: &str,
+        before: &[(&str, Usage)],
+        after: &[(&str, Usage)],
+        pods: f64,
+    ) {
+        let of = |usages: &[(&str, Usage)]| usages.iter().find(|(n, _)| *n == name).map(|(_, usage)| *usage);
+        if let (Some(before), Some(after)) = (of(before), of(after)) {
+            let spent = after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e3 / pods;
+            self.figure("cpu of the controller per gated Pod, ms", spent, 2);
+            #[expect(clippy::cast_precision_loss, reason = "kilobytes")]
+            self.figure("resident memory with them, MiB", after.resident as f64 / 1024.0, 1);
+        }
+    }
+
+    /// API writes per life by party.
+    pub(super) fn writes(&mut self, entries: &[Entry], lives: f64) {
+        let mut parties: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut refused = 0;
+        let relevant = |e: &&Entry| e.party() != "test" && e.object_ref.resource != "serviceaccounts";
+        for entry in entries.iter().filter(relevant) {
+            if entry.response_status.code < 300 {
+                *parties.entry(entry.party()).or_default() += 1;
+            } else {
+                refused += 1;
+            }
+        }
+        let mut each: BTreeMap<&str, u32> = BTreeMap::new();
+        for entry in entries.iter().filter(relevant).filter(|e| e.response_status.code < 300) {
+            *each.entry(life(&entry.object_ref.name)).or_default() += 1;
+        }
+        each.remove("");
+        let total: u32 = parties.values().sum();
+        self.figure("API writes per life", f64::from(total) / lives, 2);
+        let most = each.values().max().copied().unwrap_or(0);
+        self.figure("API writes of the most expensive life", f64::from(most), 0);
+        self.figure("  refused attempts of all", f64::from(refused) / lives, 2);
+        for (party, count) in parties {
+            self.figure(&format!("  by {party}"), f64::from(count) / lives, 2);
+        }
+    }
+}
+
+/// The number of the Pod that an object belongs to: `7` for `pod-7`, for its claim
+/// `pod-7-gpu-…` and for its Event `pod-7.…`.
+fn life(name: &str) -> &str {
+    let number = name.strip_prefix("pod-").unwrap_or_default();
+    number.split(['-', '.']).next().unwrap_or_default()
+}
+
+/// The columns as a Markdown table; a dash where a side was not measured.
+pub(super) fn table(columns: &[Column]) -> String {
+    let mut rows: Vec<&str> = Vec::new();
+    for (row, _) in columns.iter().flat_map(|c| &c.rows) {
+        if !rows.contains(&row.as_str()) {
+            rows.push(row);
+        }
+    }
+    let names = columns.iter().map(|c| c.name).collect::<Vec<_>>().join(" | ");
+    let mut text = format!("\n| | {names} |\n|---|{}\n", "---:|".repeat(columns.len()));
+    for row in rows {
+        let value =
+            |c: &Column| c.rows.iter().find(|(r, _)| r == row).map_or("–".to_owned(), |(_, v)| v.clone());
+        let values = columns.iter().map(value).collect::<Vec<_>>().join(" | ");
+        text.push_str(&format!("| {row} | {values} |\n"));
+    }
+    text
+}

@@ -1,0 +1,219 @@
+//! The same load on the same control plane: the built-in claim controller with
+//! raised and with default client limits, and Dragoman. Figures, no verdicts.
+
+mod figures;
+mod watch;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use futures::StreamExt as _;
+
+use crate::client::{CLAIMS, PODS};
+use crate::control_plane::Shape;
+use crate::dragoman::{Dragoman, Start};
+use crate::objects::Pod;
+use crate::world::{Bench, World};
+use figures::{Column, Usage};
+use watch::Clock;
+
+/// How large the load is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Load {
+    /// Pods that live through their whole life.
+    pub pods: usize,
+    /// Gated Pods at once.
+    pub gated: usize,
+    /// Completed Pods that stand around.
+    pub completed: usize,
+    /// How long they are watched.
+    pub idle: Duration,
+}
+
+const SIDES: [Side; 4] =
+    [Side::BuiltInRaised, Side::BuiltInDefault, Side::Dragoman, Side::DragomanBornProtected];
+
+/// Who owns the life of claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    BuiltInRaised,
+    BuiltInDefault,
+    Dragoman,
+    DragomanBornProtected,
+}
+
+impl Side {
+    fn name(self) -> &'static str {
+        match self {
+            Self::BuiltInRaised => "built-in, 5000 qps",
+            Self::BuiltInDefault => "built-in, default",
+            Self::Dragoman => "dragoman",
+            Self::DragomanBornProtected => "dragoman, born protected",
+        }
+    }
+
+    fn shape(self) -> Shape {
+        let built_in = matches!(self, Self::BuiltInRaised | Self::BuiltInDefault);
+        let built_in_qps = (self != Self::BuiltInDefault).then_some(5000);
+        Shape { built_in, built_in_qps, ..Shape::default() }
+    }
+}
+
+const NODES: usize = 100;
+const DEVICES: usize = 32;
+/// Requests of the load generator in flight.
+const AT_ONCE: usize = 32;
+
+/// Runs every side and prints the table.
+///
+/// `only`: the sides whose name contains this.
+pub(crate) async fn run(bench: &Bench, load: Load, only: &str) -> anyhow::Result<()> {
+    let mut columns = Vec::new();
+    for side in SIDES.into_iter().filter(|side| side.name().contains(only)) {
+        columns.push(measure(bench, side, load).await.with_context(|| side.name())?);
+    }
+    println!("{}", figures::table(&columns));
+    Ok(())
+}
+
+async fn measure(bench: &Bench, side: Side, load: Load) -> anyhow::Result<Column> {
+    let directory = format!("versus-{}", side.name().replace([' ', ','], ""));
+    let world = World::start(bench, &directory, side.shape(), NODES, DEVICES).await?;
+    let flags: Option<&[&str]> = match side {
+        Side::Dragoman => Some(&[]),
+        Side::DragomanBornProtected => Some(&["--born-protected"]),
+        Side::BuiltInRaised | Side::BuiltInDefault => None,
+    };
+    let dragoman = match flags {
+        // The default log, as users have it.
+        Some(flags) => {
+            let start =
+                Start { log: "info", ..world.start_of(world.plane.kubeconfig("operator"), "own", flags) };
+            Some(Dragoman::start(&start).await?)
+        }
+        None => None,
+    };
+    let mut column = Column::new(side.name());
+    // With default limits two thousand lives take six minutes and say no more.
+    let slow = side == Side::BuiltInDefault;
+    lives(&world, dragoman.as_ref(), if slow { load.pods.min(400) } else { load.pods }, &mut column).await?;
+    if !slow && side != Side::DragomanBornProtected {
+        gated(&world, dragoman.as_ref(), load.gated, &mut column).await?;
+        completed(&world, load.completed, load.idle, &mut column).await?;
+    }
+    if let Some(dragoman) = dragoman {
+        dragoman.stop().await?;
+    }
+    world.stop().await?;
+    Ok(column)
+}
+
+fn usage(world: &World, dragoman: Option<&Dragoman>) -> anyhow::Result<Vec<(&'static str, Usage)>> {
+    let mut pids = world.plane.pids();
+    pids.extend(dragoman.and_then(Dragoman::pid).map(|pid| ("dragoman", pid)));
+    pids.into_iter().map(|(name, pid)| Ok((name, Usage::of(pid)?))).collect()
+}
+
+async fn create(world: &World, ns: &str, pods: impl Iterator<Item = Pod>) -> anyhow::Result<()> {
+    let mut made = futures::stream::iter(pods.map(|pod| async move { world.pod(ns, &pod).await }))
+        .buffer_unordered(AT_ONCE);
+    while let Some(outcome) = made.next().await {
+        outcome?;
+    }
+    Ok(())
+}
+
+async fn lives(
+    world: &World,
+    dragoman: Option<&Dragoman>,
+    count: usize,
+    column: &mut Column,
+) -> anyhow::Result<()> {
+    let ns = world.namespace("lives").await?;
+    let clock = Clock::start(world.client.kube.clone(), &ns);
+    let before = usage(world, dragoman)?;
+    let started = Instant::now();
+    create(
+        world,
+        &ns,
+        (0..count).map(|i| Pod::new(&format!("pod-{i}")).with_template("gpu", "one").reaped()),
+    )
+    .await?;
+    let patience = Duration::from_secs(900);
+    crate::wait::until("every life is over", patience, async || clock.lives() == count).await?;
+    let took = started.elapsed();
+    let after = usage(world, dragoman)?;
+    ensure!(world.client.list(CLAIMS, &ns).await?.is_empty(), "claims are left");
+    #[expect(clippy::cast_precision_loss, reason = "a count of Pods")]
+    let pods = count as f64;
+    column.figure("lives", pods, 0);
+    column.figure("lives per second", pods / took.as_secs_f64(), 1);
+    let [born, gone] = clock.latencies();
+    for (name, mut latencies) in [("creation to claim", born), ("done to claim gone", gone)] {
+        latencies.sort();
+        for (label, part) in [("p50", 50), ("p99", 99)] {
+            let at = latencies.get((latencies.len() * part / 100).min(latencies.len() - 1));
+            column.figure(&format!("{name} {label}, ms"), at.map_or(0.0, |d| d.as_secs_f64() * 1e3), 0);
+        }
+    }
+    column.cpu(&before, &after, pods);
+    world.rest(&ns).await?;
+    column.writes(&world.plane.audit().entries(&ns), pods);
+    Ok(())
+}
+
+async fn gated(
+    world: &World,
+    dragoman: Option<&Dragoman>,
+    count: usize,
+    column: &mut Column,
+) -> anyhow::Result<()> {
+    let ns = world.namespace("gated").await?;
+    let before = usage(world, dragoman)?;
+    let started = Instant::now();
+    create(world, &ns, (0..count).map(|i| Pod::new(&format!("pod-{i}")).with_template("gpu", "one").gated()))
+        .await?;
+    let all = async || {
+        let entries = world.plane.audit().entries(&ns);
+        entries.iter().filter(|e| e.what() == "patch pods/status" && e.party() != "test").count() >= count
+    };
+    crate::wait::slowly("every gated Pod has its claim", Duration::from_secs(900), all).await?;
+    let took = started.elapsed();
+    let claims = world.client.list(CLAIMS, &ns).await?.len();
+    ensure!(claims == count, "{claims} claims for {count} gated Pods");
+    let after = usage(world, dragoman)?;
+    #[expect(clippy::cast_precision_loss, reason = "a count of Pods")]
+    let pods = count as f64;
+    column.figure("gated Pods at once", pods, 0);
+    column.figure("claims per second for them", pods / took.as_secs_f64(), 0);
+    let controller = if dragoman.is_some() { "dragoman" } else { "kube-controller-manager" };
+    column.controller(controller, &before, &after, pods);
+    Ok(())
+}
+
+/// Completed Pods that nobody deletes: writes about their claims while nothing happens.
+async fn completed(world: &World, count: usize, idle: Duration, column: &mut Column) -> anyhow::Result<()> {
+    let ns = world.namespace("completed").await?;
+    create(world, &ns, (0..count).map(|i| Pod::new(&format!("pod-{i}")).with_template("gpu", "one"))).await?;
+    let ended = async || {
+        let path =
+            format!("{}?limit=1&fieldSelector=status.phase%21%3DSucceeded", crate::client::path(PODS, &ns));
+        world.client.text(&path).await.is_ok_and(|text| text.contains("\"items\":[]"))
+    };
+    crate::wait::slowly("all have completed", Duration::from_secs(900), ended).await?;
+    // The tail of the last lives.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let writes = || {
+        world.plane.audit().entries(&ns).iter().filter(|e| e.object_ref.resource == "resourceclaims").count()
+    };
+    let before = writes();
+    tokio::time::sleep(idle).await;
+    #[expect(clippy::cast_precision_loss, reason = "a count of writes")]
+    let idle_writes = (writes() - before) as f64;
+    column.figure(
+        &format!("claim writes in {} s with {count} completed Pods", idle.as_secs()),
+        idle_writes,
+        0,
+    );
+    Ok(())
+}

@@ -1,0 +1,247 @@
+//! What a scenario lives in: a cluster, the operator, and words for what it does.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use crate::client::{CLAIMS, Client, EVENTS, NAMESPACES, PODS, TEMPLATES};
+use crate::control_plane::{ControlPlane, Entry, Programs, Shape};
+use crate::dragoman::{Dragoman, Start};
+use crate::kubelet::Kubelet;
+use crate::{objects, wait};
+
+/// How long anything may take that is expected to happen.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+/// A scenario is over when nothing has been written for so long.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// Paths that every lane needs.
+#[derive(Clone)]
+pub(crate) struct Bench {
+    /// The repository.
+    pub repository: PathBuf,
+    /// The binary under test.
+    pub binary: PathBuf,
+    /// Where runs leave their logs.
+    pub output: PathBuf,
+    /// The control plane's programs.
+    pub programs: Programs,
+}
+
+/// A cluster for scenarios.
+pub(crate) struct World {
+    /// The bench it stands on.
+    pub bench: Bench,
+    /// The control plane.
+    pub plane: ControlPlane,
+    /// A client with every right.
+    pub client: Client,
+    /// The stand-in for kubelets.
+    pub kubelet: Kubelet,
+    /// Where logs go.
+    pub directory: PathBuf,
+    namespaces: AtomicU32,
+}
+
+impl World {
+    /// Starts a cluster of `shape` with `nodes` nodes of `devices` devices each.
+    pub(crate) async fn start(
+        bench: &Bench,
+        name: &str,
+        shape: Shape,
+        nodes: usize,
+        devices: usize,
+    ) -> anyhow::Result<Self> {
+        let directory = bench.output.join(name);
+        if directory.exists() {
+            std::fs::remove_dir_all(&directory).context("old logs")?;
+        }
+        let plane = ControlPlane::start(bench.programs.clone(), &directory, shape).await?;
+        let client = plane.client("admin").await?;
+        install(&plane, &bench.repository).await?;
+        client.create("/apis/resource.k8s.io/v1/deviceclasses", "", &objects::class()).await?;
+        for i in 0..nodes {
+            add_node(&client, &format!("node-{i}"), devices).await?;
+        }
+        let kubelet = Kubelet::start(plane.client("kubelet").await?);
+        Ok(Self { bench: bench.clone(), plane, client, kubelet, directory, namespaces: AtomicU32::new(0) })
+    }
+
+    /// Starts the operator with its own rights.
+    pub(crate) async fn dragoman(&self, mode: &str, flags: &[&str]) -> anyhow::Result<Dragoman> {
+        self.dragoman_as(self.plane.kubeconfig("operator"), mode, flags).await
+    }
+
+    /// Starts the operator with the credentials of a kubeconfig.
+    pub(crate) async fn dragoman_as(
+        &self,
+        kubeconfig: PathBuf,
+        mode: &str,
+        flags: &[&str],
+    ) -> anyhow::Result<Dragoman> {
+        Dragoman::start(&self.start_of(kubeconfig, mode, flags)).await
+    }
+
+    /// How the operator is started here.
+    pub(crate) fn start_of<'a>(
+        &'a self,
+        kubeconfig: PathBuf,
+        mode: &'a str,
+        flags: &'a [&'a str],
+    ) -> Start<'a> {
+        let log = "info,dragoman_machinery=debug,dragoman_reconcilers=debug";
+        Start { binary: &self.bench.binary, directory: &self.directory, kubeconfig, mode, log, flags }
+    }
+
+    /// A namespace of its own for a scenario, with the template `one`.
+    pub(crate) async fn namespace(&self, scenario: &str) -> anyhow::Result<String> {
+        let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}-{number}", scenario.replace('_', "-"));
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        self.client.create(NAMESPACES, "", &namespace).await?;
+        self.client.create(TEMPLATES, &name, &objects::template("one")).await?;
+        Ok(name)
+    }
+
+    /// Creates a Pod.
+    pub(crate) async fn pod(&self, namespace: &str, pod: &objects::Pod) -> anyhow::Result<Value> {
+        Ok(self.client.create(PODS, namespace, pod.object()).await?)
+    }
+
+    /// Waits until the Pod is in `phase`.
+    pub(crate) async fn phase(&self, namespace: &str, pod: &str, phase: &str) -> anyhow::Result<Value> {
+        let what = format!("the Pod {namespace}/{pod} is {phase}");
+        let look = async || {
+            let pod = self.client.get(PODS, namespace, pod).await?;
+            Ok(pod.filter(|pod| pod["status"]["phase"] == phase))
+        };
+        wait::value(&what, PATIENCE, look).await
+    }
+
+    /// Waits until status names the claim of `entry` and the claim is there.
+    pub(crate) async fn claim_of(&self, namespace: &str, pod: &str, entry: &str) -> anyhow::Result<Value> {
+        let what = format!("the Pod {namespace}/{pod} has a claim for {entry}");
+        wait::value(&what, PATIENCE, async || {
+            let Some(pod) = self.client.get(PODS, namespace, pod).await? else { return Ok(None) };
+            match claim_name(&pod, entry) {
+                Some(name) => self.client.get(CLAIMS, namespace, &name).await,
+                None => Ok(None),
+            }
+        })
+        .await
+    }
+
+    /// Waits until a claim satisfies `condition`.
+    pub(crate) async fn claim_until(
+        &self,
+        namespace: &str,
+        claim: &str,
+        what: &str,
+        condition: impl Fn(Option<&Value>) -> bool,
+    ) -> anyhow::Result<()> {
+        let what = format!("the claim {namespace}/{claim} {what}");
+        wait::value(&what, PATIENCE, async || {
+            let claim = self.client.get(CLAIMS, namespace, claim).await?;
+            Ok(condition(claim.as_ref()).then_some(()))
+        })
+        .await
+    }
+
+    /// Waits until the namespace has exactly `count` claims.
+    pub(crate) async fn claims(&self, namespace: &str, count: usize) -> anyhow::Result<Vec<Value>> {
+        let what = format!("the namespace {namespace} has {count} claims");
+        wait::value(&what, PATIENCE, async || {
+            let claims = self.client.list(CLAIMS, namespace).await?;
+            Ok((claims.len() == count).then_some(claims))
+        })
+        .await
+    }
+
+    /// Waits for an Event about `name` with `reason`; returns its note.
+    pub(crate) async fn event(&self, namespace: &str, name: &str, reason: &str) -> anyhow::Result<String> {
+        let what = format!("there is an Event {reason} about {namespace}/{name}");
+        wait::value(&what, PATIENCE, async || {
+            let events = self.client.list(EVENTS, namespace).await?;
+            let found = events.iter().find(|e| e["regarding"]["name"] == name && e["reason"] == reason);
+            Ok(found.and_then(|e| e["note"].as_str()).map(str::to_owned))
+        })
+        .await
+    }
+
+    /// Waits until nothing has been written in the namespace for a while; "never at
+    /// rest" is a failure. Returns every write there was.
+    pub(crate) async fn rest(&self, namespace: &str) -> anyhow::Result<Vec<Entry>> {
+        let started = std::time::Instant::now();
+        let (mut last, mut since) = (usize::MAX, started);
+        loop {
+            let entries = self.plane.audit().entries(namespace);
+            if entries.len() != last {
+                (last, since) = (entries.len(), std::time::Instant::now());
+            }
+            if since.elapsed() >= QUIET {
+                return Ok(entries);
+            }
+            anyhow::ensure!(
+                started.elapsed() < PATIENCE,
+                "{namespace} never comes to rest: {last} writes, the last ones {:?}",
+                entries
+                    .iter()
+                    .rev()
+                    .take(6)
+                    .map(|e| format!("{} {}", e.party(), e.what()))
+                    .collect::<Vec<_>>()
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Lets a held Pod end.
+    pub(crate) async fn let_end(&self, namespace: &str, pod: &str) -> anyhow::Result<()> {
+        let release = json!({"metadata": {"annotations": {crate::kubelet::HOLD: null}}});
+        self.client.merge(PODS, namespace, pod, &release).await?;
+        self.phase(namespace, pod, "Succeeded").await?;
+        Ok(())
+    }
+
+    /// Stops everything.
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        drop(self.kubelet);
+        self.plane.stop().await
+    }
+}
+
+/// The claim that a Pod's status names for `entry`.
+pub(crate) fn claim_name(pod: &Value, entry: &str) -> Option<String> {
+    let statuses = pod["status"]["resourceClaimStatuses"].as_array()?;
+    let status = statuses.iter().find(|s| s["name"] == entry)?;
+    status["resourceClaimName"].as_str().map(str::to_owned)
+}
+
+/// Adds a ready node with devices.
+pub(crate) async fn add_node(client: &Client, name: &str, devices: usize) -> anyhow::Result<()> {
+    client.create("/api/v1/nodes", "", &objects::node(name)).await?;
+    // Admission taints every new node; the controller that would remove it is off.
+    client.merge("/api/v1/nodes", "", name, &json!({"spec": {"taints": null}})).await?;
+    let status = json!({"status": objects::node(name)["status"]});
+    client.merge("/api/v1/nodes", "", &format!("{name}/status"), &status).await?;
+    client.create("/apis/resource.k8s.io/v1/resourceslices", "", &objects::slice(name, devices)).await?;
+    Ok(())
+}
+
+/// Installs what is shipped for mode own, the way a user does: the operator gets
+/// exactly these rights. (Its Deployment makes no Pod: nobody runs it here.)
+async fn install(plane: &ControlPlane, repository: &Path) -> anyhow::Result<()> {
+    let out = tokio::process::Command::new(plane.program("kubectl"))
+        .arg("--kubeconfig")
+        .arg(plane.kubeconfig("admin"))
+        .args(["apply", "-k"])
+        .arg(repository.join("config/own"))
+        .output()
+        .await
+        .context("kubectl")?;
+    anyhow::ensure!(out.status.success(), "kubectl apply: {}", String::from_utf8_lossy(&out.stderr));
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! Requests to the API server, each bounded in time, number and repetition.
+//!
+//! kube's client brings TLS, credentials and the kubeconfig; what it does by
+//! default (no request timeout, up to 15 repetitions of any verb, unbounded
+//! concurrency) is replaced here.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use crate::kind::Kind;
+use crate::metrics::ClientMetrics;
+use crate::refusal::{Refusal, Status};
+
+/// Identifies us to the API server.
+pub const USER_AGENT: &str = concat!("dragoman/", env!("CARGO_PKG_VERSION"));
+
+/// Limits of the client.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// How long one call may take, repetitions and pauses included.
+    pub total: Duration,
+    /// How long one attempt may take.
+    pub attempt: Duration,
+    /// How many attempts may be in flight: HTTP/1.1 needs a connection for each.
+    pub concurrency: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        // An API server gives up on a write after 34 s by itself; 10 s per attempt
+        // leaves room for two repetitions of a read within the total.
+        Self { total: Duration::from_secs(30), attempt: Duration::from_secs(10), concurrency: 32 }
+    }
+}
+
+/// One request.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// HTTP method.
+    pub method: Method,
+    /// Path and query.
+    pub uri: String,
+    /// Body; empty for none.
+    pub body: Vec<u8>,
+    /// `Content-Type` of the body.
+    pub content_type: &'static str,
+    /// What the call is about, to understand a refusal.
+    pub kind: Kind,
+    /// Name of the object; empty for collections.
+    pub name: String,
+    /// Whether repeating it after an unknown outcome is harmless.
+    pub repeatable: bool,
+}
+
+/// The client for everything but watches. Cheap to clone.
+#[derive(Clone)]
+pub struct Api {
+    client: kube::Client,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    limits: Limits,
+    permits: Semaphore,
+    /// Nothing is sent before this moment: an API server that answered 429 with
+    /// `Retry-After` means the whole client, not the one request.
+    paused_until: Mutex<Instant>,
+    metrics: ClientMetrics,
+}
+
+/// What a live GET says about an object.
+#[derive(Debug)]
+pub enum Live<T> {
+    /// It exists.
+    Found(Box<T>),
+    /// It does not exist; the API server said so for this kind and name.
+    NotFound,
+}
+
+impl Api {
+    /// Wraps a kube client.
+    pub fn new(client: kube::Client, limits: Limits, metrics: ClientMetrics) -> Self {
+        let shared = Shared {
+            limits,
+            permits: Semaphore::new(limits.concurrency.max(1)),
+            paused_until: Mutex::new(Instant::now()),
+            metrics,
+        };
+        Self { client, shared: Arc::new(shared) }
+    }
+
+    /// Sends `call` and returns the body of a 2xx answer.
+    ///
+    /// # Errors
+    /// Every other outcome, classified.
+    #[tracing::instrument(
+        name = "request", level = "info", skip_all,
+        fields(http.request.method = %call.method, url.path = %call.path(), kind = call.kind.kind)
+    )]
+    pub async fn send(&self, call: &Call) -> Result<Vec<u8>, Refusal> {
+        // Three attempts within about two seconds, then the caller's own backoff.
+        const ATTEMPTS: u32 = 3;
+        let deadline = Instant::now() + self.shared.limits.total;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let outcome = self.attempt(call, deadline).await;
+            let again = match &outcome {
+                // 429 is answered before the request is looked at: repeating any
+                // verb is safe, once the pause it ordered is over.
+                Err(Refusal::Throttled) => attempt < ATTEMPTS && self.pause() < deadline,
+                Err(Refusal::Transient(_)) => call.repeatable && attempt < ATTEMPTS,
+                _ => false,
+            };
+            if !again {
+                return outcome;
+            }
+            self.shared.metrics.repeated(&call.method);
+            let backoff = Duration::from_millis(fastrand::u64(50..=150) << (2 * (attempt - 1)));
+            if Instant::now() + backoff >= deadline {
+                return outcome;
+            }
+            sleep(backoff).await;
+        }
+    }
+
+    /// Reads the live object.
+    ///
+    /// # Errors
+    /// Anything but "found" and a NotFound that names the object; an object that
+    /// does not decode is an error, never absent.
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Live<T>, Refusal> {
+        let call = Call::get(kind, kind.object_path(namespace, name, None), name);
+        match self.send(&call).await {
+            Ok(body) => decode(&body).map(|object| Live::Found(Box::new(object))),
+            Err(Refusal::NotFound) => Ok(Live::NotFound),
+            Err(other) => Err(other),
+        }
+    }
+
+    fn pause(&self) -> Instant {
+        *self.shared.paused_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn attempt(&self, call: &Call, deadline: Instant) -> Result<Vec<u8>, Refusal> {
+        if self.pause() >= deadline {
+            return Err(Refusal::Throttled);
+        }
+        sleep_until(self.pause()).await;
+        let Ok(permit) = timeout_at(deadline, self.shared.permits.acquire()).await else {
+            return Err(Refusal::Transient("no free request slot in time".to_owned()));
+        };
+        let _permit = permit.map_err(|_| Refusal::Transient("client closed".to_owned()))?;
+        let started = Instant::now();
+        let until = deadline.min(started + self.shared.limits.attempt);
+        let answer = match timeout_at(until, self.exchange(call)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Refusal::Transient("no answer in time".to_owned())),
+        };
+        let code = answer.as_ref().ok().map(|a| a.code);
+        self.shared.metrics.attempt(&call.method, code, started.elapsed());
+        let answer = answer?;
+        if (200..300).contains(&answer.code) {
+            return Ok(answer.body);
+        }
+        let status: Status = serde_json::from_slice(&answer.body).unwrap_or_default();
+        if answer.code == StatusCode::TOO_MANY_REQUESTS.as_u16() {
+            self.order_pause(
+                answer
+                    .retry_after
+                    .or_else(|| status.details.as_ref().map(|d| Duration::from_secs(d.retry_after_seconds))),
+            );
+        }
+        Err(Refusal::classify(answer.code, &status, call.kind, &call.name))
+    }
+
+    fn order_pause(&self, retry_after: Option<Duration>) {
+        let wait = retry_after.unwrap_or(Duration::from_secs(1)).min(Duration::from_mins(1));
+        let until = Instant::now() + wait;
+        let mut paused = self.shared.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
+        *paused = until.max(*paused);
+        self.shared.metrics.paused();
+    }
+
+    async fn exchange(&self, call: &Call) -> Result<Answer, Refusal> {
+        let transient = |error: kube::Error| Refusal::Transient(error.to_string());
+        let mut request = Request::builder()
+            .method(call.method.clone())
+            .uri(&call.uri)
+            .header(header::USER_AGENT, USER_AGENT)
+            .header(header::ACCEPT, "application/json");
+        if !call.body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, call.content_type);
+        }
+        let request = request
+            .body(Body::from(call.body.clone()))
+            .map_err(|error| Refusal::Invalid(format!("cannot build the request: {error}")))?;
+        let response = self.client.send(request).await.map_err(transient)?;
+        let code = response.status().as_u16();
+        let retry_after = response
+            .headers()
+            .get(header::RETRY_AFTER)
+            .and_then(|v| v.to_str().ok()?.parse().ok())
+            .map(Duration::from_secs);
+        let body = response.into_body().collect().await.map_err(transient)?;
+        Ok(Answer { code, retry_after, body: body.to_bytes().into() })
+    }
+}
+
+struct Answer {
+    code: u16,
+    retry_after: Option<Duration>,
+    body: Vec<u8>,
+}
+
+impl Call {
+    /// The path without its query.
+    fn path(&self) -> &str {
+        self.uri.split('?').next().unwrap_or_default()
+    }
+
+    /// A read.
+    pub fn get(kind: Kind, uri: String, name: &str) -> Self {
+        Self {
+            method: Method::GET,
+            uri,
+            body: Vec::new(),
+            content_type: "",
+            kind,
+            name: name.to_owned(),
+            repeatable: true,
+        }
+    }
+}
+
+/// Decodes the body of an answer.
+///
+/// # Errors
+/// [`Refusal::Undecodable`].
+pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(body).map_err(|error| Refusal::Undecodable(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests;

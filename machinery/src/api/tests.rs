@@ -1,0 +1,110 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::{HeaderMap, HeaderValue, Response};
+use prometheus_client::registry::Registry;
+
+use super::*;
+use crate::kind::{POD, RESOURCE_CLAIM};
+
+/// What the server does with the n-th request.
+#[derive(Clone, Copy)]
+enum Reply {
+    Code(u16),
+    RetryAfter(u64),
+    Silence,
+}
+
+/// An API server that plays a script; its last reply is repeated.
+fn server(script: &'static [Reply]) -> (Api, Arc<AtomicUsize>) {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&seen);
+    let service = tower::service_fn(move |_: Request<Body>| {
+        let turn = counter.fetch_add(1, Ordering::Relaxed);
+        let reply = script[turn.min(script.len() - 1)];
+        async move {
+            let mut headers = HeaderMap::new();
+            let code = match reply {
+                Reply::Silence => std::future::pending().await,
+                Reply::Code(code) => code,
+                Reply::RetryAfter(seconds) => {
+                    headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+                    429
+                }
+            };
+            let mut response = Response::new(Body::from(b"{}".to_vec()));
+            *response.status_mut() = StatusCode::from_u16(code).expect("code");
+            *response.headers_mut() = headers;
+            Ok::<_, std::io::Error>(response)
+        }
+    });
+    let client = kube::Client::new(service, "default");
+    let metrics = ClientMetrics::register(&mut Registry::default(), "server");
+    (Api::new(client, Limits::default(), metrics), seen)
+}
+
+fn get() -> Call {
+    Call::get(POD, POD.object_path("ns", "pod", None), "pod")
+}
+
+fn post() -> Call {
+    let uri = RESOURCE_CLAIM.collection_path("ns");
+    Call {
+        method: Method::POST,
+        body: b"{}".to_vec(),
+        repeatable: false,
+        ..Call::get(RESOURCE_CLAIM, uri, "")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_is_repeated_and_a_creation_is_not() {
+    let (api, seen) = server(&[Reply::Code(504), Reply::Code(200)]);
+    assert!(api.send(&get()).await.is_ok());
+    assert_eq!(seen.load(Ordering::Relaxed), 2);
+    let (api, seen) = server(&[Reply::Code(504), Reply::Code(200)]);
+    assert!(matches!(api.send(&post()).await, Err(Refusal::Transient(_))));
+    assert_eq!(seen.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn repetition_ends() {
+    let (api, seen) = server(&[Reply::Code(500)]);
+    assert!(matches!(api.send(&get()).await, Err(Refusal::Transient(_))));
+    assert_eq!(seen.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_server_is_given_up_on() {
+    let (api, _) = server(&[Reply::Silence]);
+    let started = Instant::now();
+    assert!(matches!(api.send(&get()).await, Err(Refusal::Transient(_))));
+    assert!(started.elapsed() <= Limits::default().total);
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_requests_pause_the_whole_client() {
+    let (api, seen) = server(&[Reply::RetryAfter(7), Reply::Code(200)]);
+    let started = Instant::now();
+    let first = tokio::spawn({
+        let api = api.clone();
+        async move { api.send(&post()).await }
+    });
+    while seen.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    tokio::task::yield_now().await;
+    assert!(api.send(&get()).await.is_ok());
+    assert!(started.elapsed() >= Duration::from_secs(7), "another request did not wait");
+    // 429 comes before the request is looked at: even a creation may be repeated.
+    assert!(first.await.expect("task").is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_does_not_decode_is_an_error_not_absent() {
+    let (api, _) = server(&[Reply::Code(200)]);
+    let outcome = api.get::<Vec<u8>>(POD, "ns", "pod").await;
+    assert!(matches!(outcome, Err(Refusal::Undecodable(_))), "{outcome:?}");
+    let (api, _) = server(&[Reply::Code(404)]);
+    let outcome = api.get::<serde_json::Value>(POD, "ns", "pod").await;
+    assert!(matches!(outcome, Err(Refusal::Unserved(_))), "{outcome:?}");
+}

@@ -1,0 +1,94 @@
+//! Which kinds the API serves.
+//!
+//! A kind that is not served must never be mistaken for one without objects, and
+//! API servers of two versions may answer in turn during an upgrade. So the
+//! answer has an age and is asked for again on every suspicion.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::api::{Api, Call, decode};
+use crate::kind::Kind;
+use crate::refusal::Refusal;
+
+/// How long an answer is believed without a reason to doubt it.
+const FRESH: Duration = Duration::from_mins(3);
+
+/// Whether a kind is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Served {
+    /// It is.
+    Yes,
+    /// It is not; the API server said so.
+    No,
+}
+
+/// Discovery with a short memory. Cheap to clone.
+#[derive(Clone)]
+pub struct Discovery {
+    api: Api,
+    known: Arc<Mutex<HashMap<String, (Instant, Vec<String>)>>>,
+}
+
+impl Discovery {
+    /// Asks through `api`.
+    pub fn new(api: Api) -> Self {
+        Self { api, known: Arc::default() }
+    }
+
+    /// Whether `kind` is served, from an answer of the last few minutes.
+    ///
+    /// # Errors
+    /// The API server gave no usable answer: the kind is unknown, neither served
+    /// nor absent.
+    pub async fn serves(&self, kind: Kind) -> Result<Served, Refusal> {
+        #[derive(Deserialize)]
+        struct List {
+            #[serde(default)]
+            resources: Vec<Resource>,
+        }
+        #[derive(Deserialize)]
+        struct Resource {
+            name: String,
+        }
+        let path = kind.version_path();
+        let mut known = self.known.lock().await;
+        let fresh = known.get(&path).filter(|(asked, _)| asked.elapsed() < FRESH);
+        let resources = if let Some((_, resources)) = fresh {
+            resources.clone()
+        } else {
+            let resources = match self.api.send(&Call::get(kind, path.clone(), "")).await {
+                Ok(body) => decode::<List>(&body)?.resources.into_iter().map(|r| r.name).collect(),
+                // A group version that is not there answers 404 with empty details.
+                Err(Refusal::Unserved(_)) => Vec::new(),
+                Err(other) => return Err(other),
+            };
+            known.insert(path, (Instant::now(), Vec::clone(&resources)));
+            resources
+        };
+        Ok(if resources.iter().any(|r| r == kind.plural) { Served::Yes } else { Served::No })
+    }
+
+    /// The first of `kinds` that is served.
+    ///
+    /// # Errors
+    /// As for [`Discovery::serves`].
+    pub async fn first_served(&self, kinds: &[Kind]) -> Result<Option<Kind>, Refusal> {
+        for kind in kinds {
+            if self.serves(*kind).await? == Served::Yes {
+                return Ok(Some(*kind));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Something did not fit what is known: the next question is asked anew.
+    pub async fn invalidate(&self) {
+        self.known.lock().await.clear();
+    }
+}

@@ -1,0 +1,350 @@
+//! Leader election on one `coordination.k8s.io/v1` Lease.
+//!
+//! [`decide`] is the whole of it, a pure function; the rest reads and writes.
+//! A rival's lease is timed from when *we* saw it change, on our own monotonic
+//! clock, so that clocks which disagree cannot make two leaders. Every write of
+//! the Lease is guarded by its resourceVersion. Losing the lease ends the process.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::api::{Api, Live};
+use crate::kind::LEASE;
+use crate::metrics::MachineryMetrics;
+use crate::refusal::Refusal;
+use crate::write::{Action, Guard, Write};
+use dragoman_crds::wire::Meta;
+
+/// Periods of the election; the defaults are those of every Kubernetes component.
+#[derive(Debug, Clone, Copy)]
+pub struct Periods {
+    /// How long a lease is valid after its last renewal.
+    pub lease: Duration,
+    /// How long the leader goes on without a successful renewal.
+    pub renew: Duration,
+    /// Pause between attempts.
+    pub retry: Duration,
+}
+
+impl Default for Periods {
+    fn default() -> Self {
+        Self { lease: Duration::from_secs(15), renew: Duration::from_secs(10), retry: Duration::from_secs(2) }
+    }
+}
+
+/// What we last read of the Lease, and when we saw it change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Holder; empty when given up.
+    pub holder: String,
+    /// The validity the holder claims.
+    pub lease: Duration,
+    /// When we first saw this version of it.
+    pub changed: Instant,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Write ourselves in as the holder.
+    Acquire,
+    /// Renew our lease.
+    Renew,
+    /// Somebody else leads: look again after this time.
+    Wait(Duration),
+    /// We led and do no longer.
+    Lost,
+}
+
+/// Decides. `seen` is absent where the Lease does not exist, `renewed` is our
+/// last successful acquisition or renewal.
+pub fn decide(
+    me: &str,
+    seen: Option<&Seen>,
+    renewed: Option<Instant>,
+    now: Instant,
+    periods: Periods,
+) -> Decision {
+    if let Some(renewed) = renewed {
+        let ours = seen.is_some_and(|s| s.holder == me);
+        return if ours && now.saturating_duration_since(renewed) < periods.renew {
+            Decision::Renew
+        } else {
+            Decision::Lost
+        };
+    }
+    match seen {
+        None => Decision::Acquire,
+        Some(s) if s.holder.is_empty() || s.holder == me => Decision::Acquire,
+        Some(s) => {
+            let expires = s.changed + s.lease;
+            if now >= expires { Decision::Acquire } else { Decision::Wait(periods.retry.min(expires - now)) }
+        }
+    }
+}
+
+/// Proof of leadership that writers look at before each write.
+#[derive(Debug, Clone, Default)]
+pub struct Leadership {
+    valid_until: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Leadership {
+    /// Leadership that never ends, for processes that run without a Lease.
+    pub fn without_lease() -> Self {
+        let leadership = Self::default();
+        // A year: this is not a protocol constant, only "never".
+        leadership.set(Some(Instant::now() + Duration::from_hours(8760)));
+        leadership
+    }
+
+    /// Whether we lead now.
+    pub fn holds(&self) -> bool {
+        self.valid_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some_and(|until| Instant::now() < until)
+    }
+
+    fn set(&self, until: Option<Instant>) {
+        *self.valid_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+}
+
+/// One candidate for one Lease.
+pub struct Candidate {
+    /// For requests.
+    pub api: Api,
+    /// For counting.
+    pub metrics: MachineryMetrics,
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: &'static str,
+    /// Our identity, unique to this process.
+    pub identity: String,
+    /// Periods.
+    pub periods: Periods,
+}
+
+#[derive(Debug, Deserialize)]
+struct Lease {
+    metadata: Meta,
+    #[serde(default)]
+    spec: LeaseSpec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LeaseSpec {
+    holder_identity: Option<String>,
+    lease_duration_seconds: Option<u64>,
+    lease_transitions: Option<u64>,
+    acquire_time: Option<String>,
+}
+
+/// The Lease as read or written last.
+struct Known {
+    guard: Guard,
+    seen: Seen,
+    transitions: u64,
+    acquired: Option<String>,
+}
+
+/// Why an election ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Ended {
+    /// The lease went to somebody else or could not be renewed in time.
+    #[error("the lease {0} is lost")]
+    Lost(String),
+}
+
+impl Candidate {
+    /// Stands for election until `stop` is true, then gives the lease up so that
+    /// the next one can take it at once. `leadership` is kept true to the state.
+    ///
+    /// # Errors
+    /// [`Ended::Lost`] when we led and do no longer; the caller ends the process.
+    pub async fn run(&self, leadership: &Leadership, mut stop: watch::Receiver<bool>) -> Result<(), Ended> {
+        let mut known: Option<Known> = None;
+        let mut renewed = None;
+        self.metrics.leading(self.name, false);
+        loop {
+            if *stop.borrow() {
+                if renewed.is_some() {
+                    self.give_up(known.as_ref()).await;
+                }
+                leadership.set(None);
+                self.metrics.leading(self.name, false);
+                return Ok(());
+            }
+            // A leader knows the Lease from its own last write; it reads only
+            // after a conflict.
+            if renewed.is_none() || known.is_none() {
+                known = self.read(known).await.unwrap_or_else(|(last, refusal)| {
+                    tracing::warn!(lease = self.name, error = %refusal, "cannot read the lease");
+                    last
+                });
+            }
+            let wait = match decide(
+                &self.identity,
+                known.as_ref().map(|k| &k.seen),
+                renewed,
+                Instant::now(),
+                self.periods,
+            ) {
+                Decision::Lost => {
+                    leadership.set(None);
+                    self.metrics.leading(self.name, false);
+                    return Err(Ended::Lost(self.name.to_owned()));
+                }
+                Decision::Wait(wait) => wait,
+                Decision::Acquire | Decision::Renew => {
+                    let begun = Instant::now();
+                    match self.write(known.as_ref()).await {
+                        Ok(written) => {
+                            if renewed.is_none() {
+                                tracing::info!(lease = self.name, identity = self.identity, "leading");
+                            }
+                            known = Some(written);
+                            // Counted from before the request: the server may have
+                            // taken it at any moment since.
+                            renewed = Some(begun);
+                            leadership.set(Some(begun + self.periods.renew));
+                            self.metrics.leading(self.name, true);
+                        }
+                        Err(Refusal::Conflict | Refusal::AlreadyExists | Refusal::NotFound) => {
+                            known = self.read(known).await.unwrap_or_else(|(last, _)| last);
+                        }
+                        Err(refusal) => {
+                            tracing::warn!(lease = self.name, error = %refusal, "cannot write the lease");
+                        }
+                    }
+                    self.periods.retry
+                }
+            };
+            tokio::select! {
+                () = sleep(wait) => {}
+                _ = stop.changed() => {}
+            }
+        }
+    }
+
+    async fn read(&self, last: Option<Known>) -> Result<Option<Known>, (Option<Known>, Refusal)> {
+        match self.api.get::<Lease>(LEASE, &self.namespace, self.name).await {
+            Ok(Live::NotFound) => Ok(None),
+            Ok(Live::Found(lease)) => Ok(Some(self.known(*lease, last))),
+            Err(refusal) => Err((last, refusal)),
+        }
+    }
+
+    fn known(&self, lease: Lease, last: Option<Known>) -> Known {
+        let guard = Guard {
+            uid: lease.metadata.uid.into(),
+            resource_version: lease.metadata.resource_version.into(),
+        };
+        let changed = match last {
+            Some(last) if last.guard == guard => last.seen.changed,
+            _ => Instant::now(),
+        };
+        let validity = lease.spec.lease_duration_seconds.map_or(self.periods.lease, Duration::from_secs);
+        Known {
+            guard,
+            seen: Seen { holder: lease.spec.holder_identity.unwrap_or_default(), lease: validity, changed },
+            transitions: lease.spec.lease_transitions.unwrap_or(0),
+            acquired: lease.spec.acquire_time,
+        }
+    }
+
+    async fn write(&self, known: Option<&Known>) -> Result<Known, Refusal> {
+        // metav1.MicroTime wants exactly six digits.
+        let now = format!("{:.6}", jiff::Timestamp::now());
+        let renewal = known.filter(|k| k.seen.holder == self.identity);
+        let spec = json!({
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": self.periods.lease.as_secs(),
+            "acquireTime": renewal.and_then(|k| k.acquired.clone()).unwrap_or_else(|| now.clone()),
+            "renewTime": now,
+            "leaseTransitions": known.map_or(0, |k| k.transitions + u64::from(renewal.is_none())),
+        });
+        let action = match known {
+            Some(known) => Action::Patch {
+                subresource: None,
+                guard: known.guard.clone(),
+                operations: vec![json!({"op": "add", "path": "/spec", "value": spec})],
+            },
+            None => Action::Create {
+                body: json!({
+                    "apiVersion": LEASE.api_version(), "kind": LEASE.kind,
+                    "metadata": {"name": self.name, "namespace": self.namespace},
+                    "spec": spec,
+                })
+                .to_string(),
+            },
+        };
+        let written = self.send(action).await?;
+        let lease: Lease = crate::api::decode(&written)?;
+        Ok(self.known(lease, None))
+    }
+
+    async fn give_up(&self, known: Option<&Known>) {
+        let Some(known) = known.filter(|k| k.seen.holder == self.identity) else { return };
+        let action = Action::Patch {
+            subresource: None,
+            guard: known.guard.clone(),
+            operations: vec![
+                json!({"op": "replace", "path": "/spec/holderIdentity", "value": ""}),
+                json!({"op": "replace", "path": "/spec/leaseDurationSeconds", "value": 1}),
+            ],
+        };
+        if let Err(refusal) = self.send(action).await {
+            tracing::warn!(lease = self.name, error = %refusal, "cannot give the lease up");
+        }
+    }
+
+    async fn send(&self, action: Action) -> Result<Vec<u8>, Refusal> {
+        let (namespace, name) = (self.namespace.clone(), self.name.to_owned());
+        let write = Write { kind: LEASE, namespace, name, action };
+        Ok(write.send(&self.api, &self.metrics).await?.body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(holder: &str, changed: Instant) -> Seen {
+        Seen { holder: holder.to_owned(), lease: Duration::from_secs(15), changed }
+    }
+
+    #[test]
+    fn a_rival_is_waited_for_from_when_we_saw_it_change() {
+        let now = Instant::now();
+        let periods = Periods::default();
+        let rival = seen("other", now);
+        let at = |secs| decide("me", Some(&rival), None, now + Duration::from_secs(secs), periods);
+        assert_eq!(at(0), Decision::Wait(periods.retry));
+        assert_eq!(at(14), Decision::Wait(Duration::from_secs(1)));
+        assert_eq!(at(15), Decision::Acquire);
+        assert_eq!(decide("me", None, None, now, periods), Decision::Acquire);
+        assert_eq!(decide("me", Some(&seen("", now)), None, now, periods), Decision::Acquire);
+    }
+
+    #[test]
+    fn a_leader_ends_before_its_lease_does() {
+        let now = Instant::now();
+        let periods = Periods::default();
+        assert!(periods.renew < periods.lease);
+        let mine = seen("me", now);
+        let at = |secs| decide("me", Some(&mine), Some(now), now + Duration::from_secs(secs), periods);
+        assert_eq!(at(9), Decision::Renew);
+        assert_eq!(at(10), Decision::Lost);
+        assert_eq!(decide("me", Some(&seen("other", now)), Some(now), now, periods), Decision::Lost);
+        assert_eq!(decide("me", None, Some(now), now, periods), Decision::Lost);
+    }
+}

@@ -1,0 +1,365 @@
+//! The work queue: no key twice, none in work twice, releases first.
+//!
+//! [`Queue`] is plain data with the time passed in; [`SharedQueue`] lets watch
+//! tasks and workers share one.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use crate::metrics::QueueMetrics;
+
+/// The longest a failing key waits for its next attempt.
+pub const MAX_DELAY: Duration = Duration::from_mins(1);
+/// The first wait of a failing key; doubled each time.
+const FIRST_DELAY: Duration = Duration::from_millis(50);
+
+/// Which keys go first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// Gives something back to the cluster.
+    Release,
+    /// Takes something.
+    Create,
+}
+
+/// A key that knows its lane.
+pub trait Keyed: Clone + Eq + Hash + Ord + Send + 'static {
+    /// Where the key waits.
+    fn lane(&self) -> Lane;
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// In a lane since then.
+    queued: Option<Instant>,
+    /// In work since then.
+    running: Option<Instant>,
+    /// Added while in work: goes back into its lane when done.
+    again: bool,
+    /// In `delayed` until then.
+    due: Option<Instant>,
+    /// Consecutive failures.
+    failures: u32,
+}
+
+/// The queue proper.
+#[derive(Debug)]
+pub struct Queue<K> {
+    release: VecDeque<K>,
+    create: VecDeque<K>,
+    slots: HashMap<K, Slot>,
+    delayed: BTreeSet<(Instant, K)>,
+}
+
+impl<K> Default for Queue<K> {
+    fn default() -> Self {
+        Self {
+            release: VecDeque::new(),
+            create: VecDeque::new(),
+            slots: HashMap::new(),
+            delayed: BTreeSet::new(),
+        }
+    }
+}
+
+impl<K: Keyed> Queue<K> {
+    /// Wants `key` worked on as soon as possible. Returns whether it was not
+    /// already waiting. Something has changed, so a pending backoff is cut short.
+    pub fn add(&mut self, key: K, now: Instant) -> bool {
+        let slot = self.slots.entry(key.clone()).or_default();
+        if let Some(due) = slot.due.take() {
+            self.delayed.remove(&(due, key.clone()));
+        }
+        if slot.running.is_some() {
+            return !std::mem::replace(&mut slot.again, true);
+        }
+        if slot.queued.is_some() {
+            return false;
+        }
+        slot.queued = Some(now);
+        match key.lane() {
+            Lane::Release => self.release.push_back(key),
+            Lane::Create => self.create.push_back(key),
+        }
+        true
+    }
+
+    /// Wants `key` worked on after `delay`, or earlier if it is added.
+    pub fn add_after(&mut self, key: K, delay: Duration, now: Instant) {
+        let due = now + delay;
+        let slot = self.slots.entry(key.clone()).or_default();
+        if slot.queued.is_some() || slot.again || slot.due.is_some_and(|earlier| earlier <= due) {
+            return;
+        }
+        if let Some(later) = slot.due.replace(due) {
+            self.delayed.remove(&(later, key.clone()));
+        }
+        self.delayed.insert((due, key));
+    }
+
+    /// Takes the next key into work; returns it with the time it has waited.
+    pub fn take(&mut self, now: Instant) -> Option<(K, Duration)> {
+        while let Some((due, key)) = self.delayed.pop_first() {
+            if due > now {
+                self.delayed.insert((due, key));
+                break;
+            }
+            if let Some(slot) = self.slots.get_mut(&key) {
+                slot.due = None;
+            }
+            self.add(key, now);
+        }
+        let key = self.release.pop_front().or_else(|| self.create.pop_front())?;
+        let slot = self.slots.entry(key.clone()).or_default();
+        let waited = slot.queued.take().map_or(Duration::ZERO, |since| now - since);
+        slot.running = Some(now);
+        Some((key, waited))
+    }
+
+    /// `key` is done for now: it succeeded, so its failures are forgotten.
+    pub fn succeeded(&mut self, key: &K, now: Instant) {
+        if let Some(slot) = self.slots.get_mut(key) {
+            slot.failures = 0;
+        }
+        self.leave(key, now);
+    }
+
+    /// `key` failed: it comes back after a backoff, which is returned. `jitter` is
+    /// in 0..1.
+    pub fn failed(&mut self, key: &K, jitter: f64, now: Instant) -> Duration {
+        let failures = self.slots.get_mut(key).map_or(1, |slot| {
+            slot.failures += 1;
+            slot.failures
+        });
+        // 50 ms doubled eleven times is more than a minute.
+        let grown = FIRST_DELAY * (1 << (failures - 1).min(11));
+        let delay = grown.min(MAX_DELAY).mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0));
+        self.leave(key, now);
+        self.add_after(key.clone(), delay, now);
+        delay
+    }
+
+    fn leave(&mut self, key: &K, now: Instant) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        slot.running = None;
+        if std::mem::take(&mut slot.again) {
+            self.add(key.clone(), now);
+        } else if slot.failures == 0 && slot.queued.is_none() && slot.due.is_none() {
+            self.slots.remove(key);
+            // A burst of ten thousand keys must not be paid for ever after.
+            if self.slots.is_empty() {
+                *self = Self::default();
+            }
+        }
+    }
+
+    /// When the next delayed key is due.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.delayed.first().map(|(due, _)| *due)
+    }
+
+    /// Keys ready to be taken.
+    pub fn ready(&self) -> usize {
+        self.release.len() + self.create.len()
+    }
+
+    /// How long each key in work has been so.
+    pub fn running(&self, now: Instant) -> impl Iterator<Item = Duration> {
+        self.slots.values().filter_map(move |slot| slot.running.map(|since| now - since))
+    }
+}
+
+/// A queue shared by watch tasks and workers. Cheap to clone.
+#[derive(Clone)]
+pub struct SharedQueue<K> {
+    queue: Arc<Mutex<Queue<K>>>,
+    changed: Arc<Notify>,
+    metrics: QueueMetrics,
+}
+
+impl<K: Keyed> SharedQueue<K> {
+    /// An empty queue that reports to `metrics`.
+    pub fn new(metrics: QueueMetrics) -> Self {
+        Self { queue: Arc::default(), changed: Arc::default(), metrics }
+    }
+
+    /// As [`Queue::add`].
+    pub fn add(&self, key: K) {
+        let mut queue = self.lock();
+        if queue.add(key, Instant::now()) {
+            self.metrics.adds.inc();
+            self.changed(&queue);
+        }
+    }
+
+    /// As [`Queue::add_after`].
+    pub fn add_after(&self, key: K, delay: Duration) {
+        let mut queue = self.lock();
+        queue.add_after(key, delay, Instant::now());
+        self.changed(&queue);
+    }
+
+    /// Waits for a key and takes it into work.
+    pub async fn next(&self) -> K {
+        loop {
+            let changed = self.changed.notified();
+            let due = {
+                let mut queue = self.lock();
+                if let Some((key, waited)) = queue.take(Instant::now()) {
+                    self.metrics.queue_duration.observe(waited.as_secs_f64());
+                    self.changed(&queue);
+                    return key;
+                }
+                queue.next_due()
+            };
+            match due {
+                Some(due) => tokio::select! {
+                    () = changed => {}
+                    () = sleep_until(due) => {}
+                },
+                None => changed.await,
+            }
+        }
+    }
+
+    /// As [`Queue::succeeded`].
+    pub fn succeeded(&self, key: &K) {
+        let mut queue = self.lock();
+        queue.succeeded(key, Instant::now());
+        self.changed(&queue);
+    }
+
+    /// As [`Queue::failed`].
+    pub fn failed(&self, key: &K) -> Duration {
+        let mut queue = self.lock();
+        let delay = queue.failed(key, fastrand::f64(), Instant::now());
+        self.metrics.retries.inc();
+        self.changed(&queue);
+        delay
+    }
+
+    /// Brings the gauges up to date that age by themselves.
+    pub fn measure(&self) {
+        let queue = self.lock();
+        let now = Instant::now();
+        let (mut sum, mut longest) = (Duration::ZERO, Duration::ZERO);
+        for running in queue.running(now) {
+            sum += running;
+            longest = longest.max(running);
+        }
+        self.metrics.unfinished.set(sum.as_secs_f64());
+        self.metrics.longest_running.set(longest.as_secs_f64());
+    }
+
+    /// Observes how long a key was in work.
+    pub fn worked(&self, took: Duration) {
+        self.metrics.work_duration.observe(took.as_secs_f64());
+    }
+
+    fn changed(&self, queue: &Queue<K>) {
+        self.metrics.depth.set(i64::try_from(queue.ready()).unwrap_or(i64::MAX));
+        self.changed.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue<K>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Keyed for (Lane, u32) {
+        fn lane(&self) -> Lane {
+            self.0
+        }
+    }
+    impl PartialOrd for Lane {
+        fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+    impl Ord for Lane {
+        fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+            (*self as u8).cmp(&(*other as u8))
+        }
+    }
+    impl Hash for Lane {
+        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+            (*self as u8).hash(state);
+        }
+    }
+
+    const A: (Lane, u32) = (Lane::Create, 1);
+    const B: (Lane, u32) = (Lane::Create, 2);
+    const R: (Lane, u32) = (Lane::Release, 1);
+
+    #[test]
+    fn releases_come_before_creations_and_no_key_twice() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        assert!(queue.add(A, now));
+        assert!(queue.add(B, now));
+        assert!(!queue.add(A, now));
+        assert!(queue.add(R, now));
+        let order: Vec<_> = std::iter::from_fn(|| queue.take(now).map(|(k, _)| k)).collect();
+        assert_eq!(order, [R, A, B]);
+    }
+
+    #[test]
+    fn a_key_added_while_in_work_runs_again_but_never_beside_itself() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        queue.add(A, now);
+        queue.take(now);
+        queue.add(A, now);
+        queue.add(A, now);
+        assert!(queue.take(now).is_none());
+        queue.succeeded(&A, now);
+        assert_eq!(queue.take(now).map(|(k, _)| k), Some(A));
+        queue.succeeded(&A, now);
+        assert!(queue.take(now).is_none());
+        assert!(queue.slots.is_empty());
+    }
+
+    #[test]
+    fn backoff_grows_to_a_minute_and_is_forgotten_on_success() {
+        let mut now = Instant::now();
+        let mut queue = Queue::default();
+        queue.add(A, now);
+        let mut delays = Vec::new();
+        for _ in 0..14 {
+            queue.take(now).expect("due");
+            let delay = queue.failed(&A, 1.0, now);
+            assert!(queue.take(now).is_none());
+            delays.push(delay);
+            now += delay;
+        }
+        assert!(delays.is_sorted());
+        assert_eq!(delays[0], FIRST_DELAY);
+        assert_eq!(delays[13], MAX_DELAY);
+        queue.take(now).expect("due");
+        queue.succeeded(&A, now);
+        queue.add(A, now);
+        queue.take(now);
+        assert_eq!(queue.failed(&A, 1.0, now), FIRST_DELAY);
+    }
+
+    #[test]
+    fn a_change_cuts_a_backoff_short() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        queue.add(A, now);
+        queue.take(now);
+        queue.failed(&A, 1.0, now);
+        queue.add(A, now);
+        assert_eq!(queue.take(now).map(|(k, _)| k), Some(A));
+        assert!(queue.next_due().is_none());
+    }
+}

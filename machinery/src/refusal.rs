@@ -1,0 +1,254 @@
+//! What an API server says when it does not do what it was asked.
+//!
+//! A refusal is sorted by what has to happen next, not by its HTTP code: the
+//! same 404, 403 and 422 mean very different things (kubernetes-practice.md 7.1).
+
+use serde::Deserialize;
+
+use crate::kind::Kind;
+
+/// `v1` Status, as far as it decides anything.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// Machine-readable reason, for example `NotFound`.
+    pub reason: String,
+    /// Text for people.
+    pub message: String,
+    /// What the refusal is about.
+    pub details: Option<Details>,
+}
+
+/// `details` of a Status.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Details {
+    /// Name of the object.
+    pub name: String,
+    /// Plural resource name, despite the field's name.
+    pub kind: String,
+    /// Single causes.
+    pub causes: Vec<Cause>,
+    /// Seconds to wait before the next attempt.
+    pub retry_after_seconds: u64,
+}
+
+/// One of `details.causes`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Cause {
+    /// Machine-readable reason.
+    pub reason: String,
+    /// Text for people.
+    pub message: String,
+    /// Path of the field.
+    pub field: String,
+}
+
+/// Why a request had no effect, sorted by what follows from it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The object asked for does not exist; the answer named that object.
+    #[error("not found")]
+    NotFound,
+    /// A 404 that does not name the object: the group version may not be served.
+    #[error("not found, but the answer does not name the object: {0}")]
+    Unserved(String),
+    /// The object there has another uid: the one we meant is gone.
+    #[error("the object was replaced by another one of the same name")]
+    Replaced,
+    /// The object changed since it was read.
+    #[error("the object has changed")]
+    Conflict,
+    /// An object of that name exists.
+    #[error("already exists")]
+    AlreadyExists,
+    /// The namespace is being deleted.
+    #[error("the namespace is being deleted")]
+    NamespaceTerminating,
+    /// A `ResourceQuota` is exhausted.
+    #[error("{0}")]
+    Quota(String),
+    /// The namespace lacks the label that allows admin access.
+    #[error("{0}")]
+    AdminAccess(String),
+    /// RBAC: the text names the missing rule.
+    #[error("{0}")]
+    Rbac(String),
+    /// Validation or admission refused the content; repeating it is useless
+    /// until something changes.
+    #[error("{0}")]
+    Invalid(String),
+    /// The server asked for patience longer than the call may last.
+    #[error("throttled by the API server")]
+    Throttled,
+    /// Server or network trouble; the request may or may not have had effect.
+    #[error("{0}")]
+    Transient(String),
+    /// The server's answer could not be understood.
+    #[error("answer does not decode: {0}")]
+    Undecodable(String),
+}
+
+/// What to do after a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// Read again and decide again, at once.
+    Conflict,
+    /// Try again with backoff.
+    Backoff,
+    /// Try again when the world has changed, else at a slow pace.
+    Change,
+    /// Nothing to do any more.
+    Never,
+}
+
+impl Refusal {
+    /// A short fixed word: metric label and Event reason.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NotFound => "NotFound",
+            Self::Unserved(_) => "Unserved",
+            Self::Replaced => "Replaced",
+            Self::Conflict => "Conflict",
+            Self::AlreadyExists => "AlreadyExists",
+            Self::NamespaceTerminating => "NamespaceTerminating",
+            Self::Quota(_) => "QuotaExceeded",
+            Self::AdminAccess(_) => "AdminAccessForbidden",
+            Self::Rbac(_) => "Forbidden",
+            Self::Invalid(_) => "Invalid",
+            Self::Throttled => "Throttled",
+            Self::Transient(_) => "Transient",
+            Self::Undecodable(_) => "Undecodable",
+        }
+    }
+
+    /// The retry class.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Conflict | Self::AlreadyExists => Retry::Conflict,
+            Self::NotFound | Self::Replaced | Self::NamespaceTerminating => Retry::Never,
+            Self::Quota(_) | Self::AdminAccess(_) | Self::Invalid(_) => Retry::Change,
+            Self::Unserved(_)
+            | Self::Rbac(_)
+            | Self::Throttled
+            | Self::Transient(_)
+            | Self::Undecodable(_) => Retry::Backoff,
+        }
+    }
+
+    /// Sorts an answer outside 2xx to a request about `kind` and `name` (empty
+    /// for a creation).
+    pub fn classify(code: u16, status: &Status, kind: Kind, name: &str) -> Self {
+        let message = || {
+            if status.message.is_empty() { format!("HTTP {code}") } else { status.message.clone() }
+        };
+        match code {
+            404 if names_object(status, kind, name) => Self::NotFound,
+            404 => Self::Unserved(message()),
+            409 if status.reason == "AlreadyExists" => Self::AlreadyExists,
+            // A DELETE with a wrong uid precondition answers 409, as a wrong
+            // resourceVersion does; a second look tells them apart.
+            409 => Self::Conflict,
+            403 => forbidden(status, message()),
+            422 => unprocessable(status, message()),
+            429 => Self::Throttled,
+            400..=499 => Self::Invalid(message()),
+            _ => Self::Transient(message()),
+        }
+    }
+}
+
+fn names_object(status: &Status, kind: Kind, name: &str) -> bool {
+    status.details.as_ref().is_some_and(|d| d.kind == kind.plural && d.name == name && !name.is_empty())
+}
+
+fn causes(status: &Status) -> impl Iterator<Item = &Cause> {
+    status.details.iter().flat_map(|d| &d.causes)
+}
+
+fn forbidden(status: &Status, message: String) -> Refusal {
+    if causes(status).any(|c| c.reason == "NamespaceTerminating") {
+        Refusal::NamespaceTerminating
+    } else if message.contains("exceeded quota") || message.contains("failed quota") {
+        Refusal::Quota(message)
+    } else if message.contains("resource.k8s.io/admin-access") {
+        Refusal::AdminAccess(message)
+    } else if message.contains("cannot ") {
+        // RBAC's text: User "…" cannot VERB resource "…" in API group "…".
+        Refusal::Rbac(message)
+    } else {
+        Refusal::Invalid(message)
+    }
+}
+
+fn unprocessable(status: &Status, message: String) -> Refusal {
+    if causes(status).any(|c| c.field == "metadata.uid") {
+        Refusal::Replaced
+    } else if message.contains("is forbidden: User") {
+        // A synthetic resource such as resourceclaims/binding is checked while the
+        // object is validated, so the missing right comes back as an invalid field.
+        Refusal::Rbac(message)
+    } else if message.contains("resource.k8s.io/admin-access") {
+        Refusal::AdminAccess(message)
+    } else if causes(status).next().is_none() {
+        // A failed `test` of a JSON patch carries no cause; validation always does.
+        Refusal::Conflict
+    } else {
+        Refusal::Invalid(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::{POD, RESOURCE_CLAIM};
+
+    fn status(json: &str) -> Status {
+        serde_json::from_str(json).expect("status")
+    }
+
+    #[test]
+    fn not_found_counts_only_for_the_object_asked_for() {
+        let named = status(r#"{"reason":"NotFound","details":{"name":"a","kind":"pods"}}"#);
+        let empty = status(
+            r#"{"reason":"NotFound","details":{},"message":"the server could not find the requested resource"}"#,
+        );
+        assert_eq!(Refusal::classify(404, &named, POD, "a"), Refusal::NotFound);
+        assert!(matches!(Refusal::classify(404, &named, POD, "b"), Refusal::Unserved(_)));
+        assert!(matches!(Refusal::classify(404, &named, RESOURCE_CLAIM, "a"), Refusal::Unserved(_)));
+        assert!(matches!(Refusal::classify(404, &empty, POD, "a"), Refusal::Unserved(_)));
+    }
+
+    #[test]
+    fn forbidden_has_classes() {
+        let terminating = status(
+            r#"{"reason":"Forbidden","message":"unable to create new content","details":{"causes":[{"reason":"NamespaceTerminating"}]}}"#,
+        );
+        let quota = status(r#"{"reason":"Forbidden","message":"claims is forbidden: exceeded quota: q"}"#);
+        let rbac = status(
+            r#"{"reason":"Forbidden","message":"User \"x\" cannot create resource \"resourceclaims\""}"#,
+        );
+        let class = |s| Refusal::classify(403, s, RESOURCE_CLAIM, "");
+        assert_eq!(class(&terminating), Refusal::NamespaceTerminating);
+        assert!(matches!(class(&quota), Refusal::Quota(_)));
+        assert!(matches!(class(&rbac), Refusal::Rbac(_)));
+    }
+
+    #[test]
+    fn unprocessable_tells_replaced_from_conflict_from_invalid() {
+        let uid = status(r#"{"reason":"Invalid","details":{"causes":[{"field":"metadata.uid"}]}}"#);
+        let test_failed = status(
+            r#"{"reason":"Invalid","message":"the server rejected our request due to an error in our request","details":{}}"#,
+        );
+        let invalid = status(r#"{"reason":"Invalid","details":{"causes":[{"field":"spec.x"}]}}"#);
+        let binding = status(
+            r#"{"reason":"Invalid","message":"status.allocation: Forbidden: requires resource=\"resourceclaims/binding\" permission: claims is forbidden: User \"x\" cannot patch","details":{"causes":[{"field":"status.allocation"}]}}"#,
+        );
+        let class = |s| Refusal::classify(422, s, RESOURCE_CLAIM, "a");
+        assert!(matches!(class(&binding), Refusal::Rbac(_)));
+        assert_eq!(class(&uid), Refusal::Replaced);
+        assert_eq!(class(&test_failed), Refusal::Conflict);
+        assert!(matches!(class(&invalid), Refusal::Invalid(_)));
+    }
+}

@@ -1,0 +1,187 @@
+//! Watch → index.
+//!
+//! [`drive`] keeps a [`Sink`] in step with one kind of the API. It lists
+//! in pages, watches, resumes, and relists
+//! when the server has forgotten where we were. The sink learns of every object
+//! and of every end of a complete list, which is when absence becomes a delete.
+//!
+//! kube's watcher is not used because an object that does not decode has to stay
+//! known as *present and unreadable*; see [`Item`].
+
+mod source;
+mod store;
+
+pub use kube::Client as WatchClient;
+pub use source::{Failure, Page, Source, Step, Watch, Watched};
+pub use store::{Body, Record, Removed, Store};
+
+use std::time::Duration;
+
+use dragoman_crds::wire::Meta;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use crate::metrics::MachineryMetrics;
+
+/// An object as the API sent it: decoded, or known only by its metadata.
+#[derive(Debug, Clone)]
+pub struct Item<T> {
+    /// Its metadata; always at least name and uid.
+    pub meta: Meta,
+    /// The object, or why it does not decode.
+    pub object: Result<T, String>,
+}
+
+/// What consumes a watch. Called in order; must not block.
+pub trait Sink: Send + 'static {
+    /// The wire type of the objects.
+    type Object: DeserializeOwned + Send;
+    /// A complete list begins: what is applied from here to [`Sink::completed`]
+    /// was there when the list began. A list may begin again without completing.
+    fn began(&mut self);
+    /// An object was added or changed, or is part of a list.
+    fn applied(&mut self, item: Item<Self::Object>);
+    /// An object was deleted.
+    fn deleted(&mut self, meta: Meta);
+    /// The list is complete: what was not applied since [`Sink::began`] is gone.
+    /// `version` is the resourceVersion of the list.
+    fn completed(&mut self, version: &str);
+    /// The watch has reached `version` without an event of its own.
+    fn advanced(&mut self, version: &str);
+    /// The list or watch failed; it will be tried again.
+    fn failed(&mut self, failure: &Failure);
+}
+
+#[derive(Deserialize)]
+struct MetaOnly {
+    #[serde(default)]
+    metadata: Meta,
+}
+
+/// Decodes one object.
+///
+/// # Errors
+/// Only where not even the metadata is readable: such an object has no name to
+/// be remembered under, so the whole list or watch has to be tried again.
+pub fn decode_item<T: DeserializeOwned>(raw: &RawValue) -> Result<Item<T>, String> {
+    // Twice over the text, but the second pass allocates next to nothing.
+    let MetaOnly { metadata: meta } = serde_json::from_str(raw.get()).map_err(|e| e.to_string())?;
+    if meta.name.is_empty() || meta.uid.is_empty() {
+        return Err("object without name or uid".to_owned());
+    }
+    let object = serde_json::from_str(raw.get()).map_err(|e: serde_json::Error| e.to_string());
+    Ok(Item { meta, object })
+}
+
+/// Waits between failed attempts, growing to half a minute.
+fn pause_after(failures: u32, failure: &Failure) -> Duration {
+    let exponent = failures.saturating_sub(1).min(7);
+    let grown = Duration::from_millis(250) * (1 << exponent);
+    let jittered = grown.mul_f64(0.5 + fastrand::f64());
+    match failure {
+        Failure::Throttled(Some(wait)) => jittered.max(*wait),
+        _ => jittered.min(Duration::from_secs(30)),
+    }
+}
+
+/// Keeps `sink` in step with `source` for ever.
+pub async fn drive<S: Source, K: Sink>(
+    kind: &'static str,
+    mut source: S,
+    mut sink: K,
+    metrics: MachineryMetrics,
+) {
+    let mut position: Option<String> = None;
+    let mut failures = 0_u32;
+    loop {
+        let outcome = match position.take() {
+            None => {
+                metrics.relist(kind);
+                list(&mut source, &mut sink).await
+            }
+            Some(version) => watch(kind, &mut source, &mut sink, version, &metrics).await,
+        };
+        match outcome {
+            Ok(next) => {
+                failures = 0;
+                position = next;
+            }
+            Err((next, failure)) => {
+                failures += 1;
+                metrics.watch_failure(kind, failure.reason());
+                tracing::warn!(kind, error = %failure, failures, "list or watch failed");
+                sink.failed(&failure);
+                position = next;
+                tokio::time::sleep(pause_after(failures, &failure)).await;
+            }
+        }
+    }
+}
+
+/// Where to go on: a position to watch from, or `None` for a complete list.
+type Next = Result<Option<String>, (Option<String>, Failure)>;
+
+/// One complete list; returns the version to watch from.
+async fn list<S: Source, K: Sink>(source: &mut S, sink: &mut K) -> Next {
+    sink.began();
+    let mut page = None;
+    loop {
+        let Page { items, next, version } = source.list(page.as_deref()).await.map_err(|f| (None, f))?;
+        for raw in items {
+            let item = decode_item(&raw).map_err(|e| (None, Failure::Undecodable(e)))?;
+            sink.applied(item);
+        }
+        if let Some(token) = next {
+            page = Some(token);
+        } else {
+            sink.completed(&version);
+            return Ok(Some(version));
+        }
+    }
+}
+
+/// One watch from `version` until it ends.
+async fn watch<S: Source, K: Sink>(
+    kind: &'static str,
+    source: &mut S,
+    sink: &mut K,
+    mut version: String,
+    metrics: &MachineryMetrics,
+) -> Next {
+    let mut events = match source.watch(&version).await {
+        Ok(events) => events,
+        Err(Failure::Expired) => return Ok(None),
+        Err(failure) => return Err((Some(version), failure)),
+    };
+    loop {
+        let step = match events.next().await {
+            Ok(step) => step,
+            Err(Failure::Expired) => return Ok(None),
+            Err(failure) => return Err((Some(version), failure)),
+        };
+        let relist = |e| (None, Failure::Undecodable(e));
+        match step {
+            Step::End => return Ok(Some(version)),
+            Step::Bookmark(reached) => {
+                sink.advanced(&reached);
+                version = reached;
+            }
+            Step::Applied(raw) => {
+                metrics.watch_event(kind);
+                let item = decode_item(&raw).map_err(relist)?;
+                version = item.meta.resource_version.to_string();
+                sink.applied(item);
+            }
+            Step::Deleted(raw) => {
+                metrics.watch_event(kind);
+                let item = decode_item::<serde::de::IgnoredAny>(&raw).map_err(relist)?;
+                version = item.meta.resource_version.to_string();
+                sink.deleted(item.meta);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

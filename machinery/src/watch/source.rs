@@ -1,0 +1,277 @@
+//! Where lists and watches come from: an API server, or a script in a test.
+
+use std::future::Future;
+use std::time::Duration;
+
+use futures::{AsyncBufRead, AsyncBufReadExt as _};
+use http::{Request, header};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::time::{Instant, timeout_at};
+
+use crate::api::USER_AGENT;
+use crate::discovery::Discovery;
+use crate::kind::Kind;
+use crate::refusal::{Refusal, Status};
+
+/// Why a list or a watch ended before its time.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Failure {
+    /// The server no longer knows the version asked for (410).
+    #[error("the resource version is too old")]
+    Expired,
+    /// The group version is not served, as far as this server knows.
+    #[error("the API is not served")]
+    Unserved,
+    /// The server asks for patience.
+    #[error("throttled")]
+    Throttled(Option<Duration>),
+    /// RBAC; the text names the missing rule.
+    #[error("{0}")]
+    Forbidden(String),
+    /// An object or the answer itself does not decode.
+    #[error("does not decode: {0}")]
+    Undecodable(String),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Failure {
+    /// A short fixed word, a metric label.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Expired => "Expired",
+            Self::Unserved => "Unserved",
+            Self::Throttled(_) => "Throttled",
+            Self::Forbidden(_) => "Forbidden",
+            Self::Undecodable(_) => "Undecodable",
+            Self::Other(_) => "Other",
+        }
+    }
+}
+
+/// A page of a list.
+#[derive(Debug)]
+pub struct Page {
+    /// The objects, undecoded.
+    pub items: Vec<Box<RawValue>>,
+    /// Token of the next page.
+    pub next: Option<String>,
+    /// resourceVersion of the list.
+    pub version: String,
+}
+
+/// One step of a watch.
+#[derive(Debug)]
+pub enum Step {
+    /// ADDED or MODIFIED.
+    Applied(Box<RawValue>),
+    /// DELETED, with the last state of the object.
+    Deleted(Box<RawValue>),
+    /// BOOKMARK: everything up to this version has been sent.
+    Bookmark(String),
+    /// The server closed the watch in good order.
+    End,
+}
+
+/// Lists and watches one kind.
+pub trait Source: Send + 'static {
+    /// An open watch.
+    type Events: Watch;
+    /// One page of a complete list; `page` is the token of the page before.
+    fn list(&mut self, page: Option<&str>) -> impl Future<Output = Result<Page, Failure>> + Send;
+    /// Opens a watch from just after `version`.
+    fn watch(&mut self, version: &str) -> impl Future<Output = Result<Self::Events, Failure>> + Send;
+}
+
+/// An open watch.
+pub trait Watch: Send {
+    /// The next step.
+    fn next(&mut self) -> impl Future<Output = Result<Step, Failure>> + Send;
+}
+
+/// Objects per page: an API server answers 500 Pods in some tens of
+/// milliseconds, and our peak memory holds one page beside the index.
+const PAGE: u32 = 500;
+/// How long the server is asked to keep a watch open; it then closes it in good
+/// order and the watch is resumed.
+const WATCH_SECONDS: u64 = 290;
+/// Silence after which a watch counts as dead. Bookmarks come about once a
+/// minute, so two may be lost; a watch that has outlived its own time is dead.
+const SILENCE: Duration = Duration::from_secs(200);
+
+/// One kind on an API server.
+#[derive(Clone)]
+pub struct Watched {
+    client: kube::Client,
+    kind: Kind,
+    discovery: Discovery,
+}
+
+impl Watched {
+    /// Watches `kind` in all namespaces through `client`, which must not have a
+    /// read timeout.
+    pub fn new(client: kube::Client, kind: Kind, discovery: Discovery) -> Self {
+        Self { client, kind, discovery }
+    }
+
+    async fn open(&self, query: String) -> Result<impl AsyncBufRead + Send + use<>, Failure> {
+        let request = Request::get(format!("{}?{query}", self.kind.all_path()))
+            .header(header::USER_AGENT, USER_AGENT)
+            .header(header::ACCEPT, "application/json")
+            .body(Vec::new())
+            .map_err(|e| Failure::Other(e.to_string()))?;
+        let deadline = Instant::now() + Duration::from_mins(1);
+        match timeout_at(deadline, self.client.request_stream(request)).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => Err(self.understand(error).await),
+            Err(_) => Err(Failure::Other("no answer in time".to_owned())),
+        }
+    }
+
+    async fn understand(&self, error: kube::Error) -> Failure {
+        let kube::Error::Api(status) = error else {
+            return Failure::Other(error.to_string());
+        };
+        match status.code {
+            404 => {
+                // Servers of two versions may answer in turn: ask again who serves what.
+                self.discovery.invalidate().await;
+                Failure::Unserved
+            }
+            403 => Failure::Forbidden(status.message.clone()),
+            410 => Failure::Expired,
+            429 => Failure::Throttled(
+                status.details.as_ref().map(|d| Duration::from_secs(d.retry_after_seconds.into())),
+            ),
+            _ => Failure::Other(status.message.clone()),
+        }
+    }
+}
+
+impl Source for Watched {
+    type Events = Lines;
+
+    async fn list(&mut self, page: Option<&str>) -> Result<Page, Failure> {
+        #[derive(Deserialize)]
+        struct List {
+            metadata: ListMeta,
+            #[serde(default)]
+            items: Option<Vec<Box<RawValue>>>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct ListMeta {
+            #[serde(default)]
+            r#continue: Option<String>,
+            #[serde(default)]
+            resource_version: String,
+        }
+        let token = page.map(|token| format!("&continue={}", encode(token))).unwrap_or_default();
+        let mut stream = self.open(format!("limit={PAGE}{token}")).await?;
+        let mut text = Vec::new();
+        let deadline = Instant::now() + Duration::from_mins(1);
+        let read = futures::AsyncReadExt::read_to_end(&mut stream, &mut text);
+        match timeout_at(deadline, read).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return Err(Failure::Other(error.to_string())),
+            Err(_) => return Err(Failure::Other("the list broke off".to_owned())),
+        }
+        let list: List = serde_json::from_slice(&text).map_err(|e| Failure::Undecodable(e.to_string()))?;
+        Ok(Page {
+            items: list.items.unwrap_or_default(),
+            next: list.metadata.r#continue.filter(|token| !token.is_empty()),
+            version: list.metadata.resource_version,
+        })
+    }
+
+    async fn watch(&mut self, version: &str) -> Result<Lines, Failure> {
+        let query = format!(
+            "watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
+            encode(version)
+        );
+        let stream = self.open(query).await?;
+        Ok(Lines { stream: Box::pin(stream), line: Vec::new(), kind: self.kind })
+    }
+}
+
+/// Percent-encodes what a query value may not hold.
+fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+/// A watch that arrives as lines of JSON.
+pub struct Lines {
+    stream: std::pin::Pin<Box<dyn AsyncBufRead + Send>>,
+    line: Vec<u8>,
+    kind: Kind,
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    r#type: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+impl Watch for Lines {
+    async fn next(&mut self) -> Result<Step, Failure> {
+        self.line.clear();
+        let read = self.stream.read_until(b'\n', &mut self.line);
+        let length = match timeout_at(Instant::now() + SILENCE, read).await {
+            Ok(Ok(length)) => length,
+            // A connection that breaks is an ordinary end: the watch is resumed.
+            Ok(Err(error)) => {
+                tracing::debug!(kind = self.kind.kind, %error, "watch broke off");
+                return Ok(Step::End);
+            }
+            Err(_) => return Err(Failure::Other("the watch fell silent".to_owned())),
+        };
+        if length == 0 || self.line.last() != Some(&b'\n') {
+            return Ok(Step::End);
+        }
+        let undecodable = |e: serde_json::Error| Failure::Undecodable(e.to_string());
+        let event: Event<'_> = serde_json::from_slice(&self.line).map_err(undecodable)?;
+        match event.r#type {
+            "ADDED" | "MODIFIED" => Ok(Step::Applied(event.object.to_owned())),
+            "DELETED" => Ok(Step::Deleted(event.object.to_owned())),
+            "BOOKMARK" => {
+                let object: super::MetaOnly =
+                    serde_json::from_str(event.object.get()).map_err(undecodable)?;
+                Ok(Step::Bookmark(object.metadata.resource_version.into()))
+            }
+            "ERROR" => {
+                let status: ErrorStatus = serde_json::from_str(event.object.get()).map_err(undecodable)?;
+                Err(status.failure(self.kind))
+            }
+            other => Err(Failure::Undecodable(format!("watch event of type {other:?}"))),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct ErrorStatus {
+    #[serde(default)]
+    code: u16,
+    #[serde(flatten)]
+    status: Status,
+}
+
+impl ErrorStatus {
+    fn failure(&self, kind: Kind) -> Failure {
+        match Refusal::classify(self.code, &self.status, kind, "") {
+            _ if self.code == 410 => Failure::Expired,
+            Refusal::Throttled => Failure::Throttled(None),
+            refusal => Failure::Other(refusal.to_string()),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The objects of one kind, as small as their readers allow.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use dragoman_crds::wire::{Meta, Name};
+
+/// What is known of an object's content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body<P> {
+    /// The projection that its readers need.
+    Readable(P),
+    /// It is there, but does not decode; the text says why. The last readable
+    /// state is dropped on purpose: it may be wrong by now.
+    Unreadable(Box<str>),
+}
+
+/// An object in a [`Store`].
+#[derive(Debug, Clone)]
+pub struct Record<P> {
+    /// `metadata.uid`.
+    pub uid: Name,
+    /// Its content.
+    pub body: Body<P>,
+    /// The list it was last seen in or after.
+    list: u32,
+}
+
+impl<P> Record<P> {
+    /// The projection, where the object is readable.
+    pub fn readable(&self) -> Option<&P> {
+        match &self.body {
+            Body::Readable(projection) => Some(projection),
+            Body::Unreadable(_) => None,
+        }
+    }
+}
+
+/// An object that left a [`Store`].
+#[derive(Debug)]
+pub struct Removed<P> {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// What was known of it.
+    pub record: Record<P>,
+}
+
+/// The objects of one kind by namespace and name.
+///
+/// Namespaces are stored once. An object leaves only through
+/// [`Store::remove`] or by being absent from a complete list.
+#[derive(Debug)]
+pub struct Store<P> {
+    namespaces: HashMap<Arc<str>, HashMap<Arc<str>, Record<P>>>,
+    list: u32,
+    synced: bool,
+    reached: u64,
+    unreadable: usize,
+}
+
+impl<P> Default for Store<P> {
+    fn default() -> Self {
+        Self { namespaces: HashMap::new(), list: 0, synced: false, reached: 0, unreadable: 0 }
+    }
+}
+
+impl<P> Store<P> {
+    /// A complete list begins.
+    pub fn begin(&mut self) {
+        self.list = self.list.wrapping_add(1);
+    }
+
+    /// Takes in a new state; returns the record that it replaces and the shared
+    /// spelling of namespace and name.
+    pub fn insert(&mut self, meta: &Meta, body: Body<P>) -> (Arc<str>, Arc<str>, Option<Record<P>>) {
+        self.advance(&meta.resource_version);
+        let namespace = match self.namespaces.get_key_value(&*meta.namespace) {
+            Some((namespace, _)) => Arc::clone(namespace),
+            None => Arc::from(&*meta.namespace),
+        };
+        let objects = self.namespaces.entry(Arc::clone(&namespace)).or_default();
+        let name = match objects.get_key_value(&*meta.name) {
+            Some((name, _)) => Arc::clone(name),
+            None => Arc::from(&*meta.name),
+        };
+        self.unreadable += usize::from(matches!(body, Body::Unreadable(_)));
+        let record = Record { uid: meta.uid.clone(), body, list: self.list };
+        let old = objects.insert(Arc::clone(&name), record);
+        self.unreadable -= usize::from(old.as_ref().is_some_and(|r| r.readable().is_none()));
+        (namespace, name, old)
+    }
+
+    /// Takes out an object whose deletion was seen. An object of the same name
+    /// with another uid stays.
+    pub fn remove(&mut self, meta: &Meta) -> Option<Removed<P>> {
+        self.advance(&meta.resource_version);
+        let objects = self.namespaces.get_mut(&*meta.namespace)?;
+        if objects.get(&*meta.name)?.uid != meta.uid {
+            return None;
+        }
+        let (name, record) = objects.remove_entry(&*meta.name)?;
+        let (namespace, _) = self.namespaces.get_key_value(&*meta.namespace)?;
+        let namespace = Arc::clone(namespace);
+        if self.namespaces.get(&*meta.namespace).is_some_and(HashMap::is_empty) {
+            self.namespaces.remove(&*meta.namespace);
+        }
+        self.unreadable -= usize::from(record.readable().is_none());
+        Some(Removed { namespace, name, record })
+    }
+
+    /// The list is complete at `version`: takes out and returns what it lacked.
+    pub fn complete(&mut self, version: &str) -> Vec<Removed<P>> {
+        self.advance(version);
+        self.synced = true;
+        let list = self.list;
+        let mut removed = Vec::new();
+        for (namespace, objects) in &mut self.namespaces {
+            let gone = objects.extract_if(|_, record| record.list != list);
+            removed.extend(gone.map(|(name, record)| Removed {
+                namespace: Arc::clone(namespace),
+                name,
+                record,
+            }));
+        }
+        self.namespaces.retain(|_, objects| !objects.is_empty());
+        self.unreadable -= removed.iter().filter(|r| r.record.readable().is_none()).count();
+        removed
+    }
+
+    /// Everything up to `version` has been seen.
+    pub fn advance(&mut self, version: &str) {
+        // resourceVersions of every supported server are decimal and comparable
+        // within a kind; one that is not would only shorten a wait.
+        self.reached = self.reached.max(version.parse().unwrap_or(0));
+    }
+
+    /// The newest resourceVersion seen.
+    pub fn reached(&self) -> u64 {
+        self.reached
+    }
+
+    /// Whether a complete list has been taken in.
+    pub fn synced(&self) -> bool {
+        self.synced
+    }
+
+    /// The record of an object.
+    pub fn get(&self, namespace: &str, name: &str) -> Option<&Record<P>> {
+        self.namespaces.get(namespace)?.get(name)
+    }
+
+    /// Number of objects.
+    pub fn len(&self) -> usize {
+        self.namespaces.values().map(HashMap::len).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.namespaces.is_empty()
+    }
+
+    /// Number of objects that do not decode.
+    pub fn unreadable(&self) -> usize {
+        self.unreadable
+    }
+
+    /// All objects, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, &Record<P>)> {
+        self.namespaces.iter().flat_map(|(namespace, objects)| {
+            objects.iter().map(move |(name, record)| (namespace, name, record))
+        })
+    }
+}

@@ -1,0 +1,187 @@
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::*;
+
+/// A source that plays a script and then waits for ever.
+struct Script(VecDeque<Answer>);
+
+enum Answer {
+    Page(Result<(Vec<(&'static str, &'static str)>, Option<&'static str>, &'static str), Failure>),
+    Watch(Vec<Result<Step, Failure>>),
+    NoWatch(Failure),
+}
+
+struct Events(VecDeque<Result<Step, Failure>>);
+
+fn object(name: &str, uid: &str) -> Box<RawValue> {
+    raw(
+        &json!({"metadata": {"name": name, "namespace": "n", "uid": uid, "resourceVersion": "5"}, "spec": {}}),
+    )
+}
+
+fn raw(value: &serde_json::Value) -> Box<RawValue> {
+    RawValue::from_string(value.to_string()).expect("json")
+}
+
+impl Source for Script {
+    type Events = Events;
+    async fn list(&mut self, _page: Option<&str>) -> Result<Page, Failure> {
+        match self.0.pop_front() {
+            Some(Answer::Page(page)) => page.map(|(items, next, version)| Page {
+                items: items.iter().map(|(name, uid)| object(name, uid)).collect(),
+                next: next.map(str::to_owned),
+                version: version.to_owned(),
+            }),
+            Some(_) => panic!("the script expects a watch"),
+            None => std::future::pending().await,
+        }
+    }
+    async fn watch(&mut self, _version: &str) -> Result<Events, Failure> {
+        match self.0.pop_front() {
+            Some(Answer::Watch(steps)) => Ok(Events(steps.into())),
+            Some(Answer::NoWatch(failure)) => Err(failure),
+            Some(Answer::Page(_)) => panic!("the script expects a list"),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Watch for Events {
+    async fn next(&mut self) -> Result<Step, Failure> {
+        match self.0.pop_front() {
+            Some(step) => step,
+            None => Ok(Step::End),
+        }
+    }
+}
+
+/// A sink over a real store; says when the script has come to its end.
+struct Recorder {
+    store: Arc<Mutex<Store<()>>>,
+    removed: Arc<Mutex<Vec<String>>>,
+    completed: mpsc::UnboundedSender<String>,
+}
+
+impl Sink for Recorder {
+    type Object = serde::de::IgnoredAny;
+    fn began(&mut self) {
+        self.store.lock().unwrap().begin();
+    }
+    fn applied(&mut self, item: Item<Self::Object>) {
+        let body = match item.object {
+            Ok(_) => Body::Readable(()),
+            Err(error) => Body::Unreadable(error.into()),
+        };
+        self.store.lock().unwrap().insert(&item.meta, body);
+    }
+    fn deleted(&mut self, meta: Meta) {
+        if let Some(removed) = self.store.lock().unwrap().remove(&meta) {
+            self.removed.lock().unwrap().push(removed.name.to_string());
+        }
+    }
+    fn completed(&mut self, version: &str) {
+        for removed in self.store.lock().unwrap().complete(version) {
+            self.removed.lock().unwrap().push(removed.name.to_string());
+        }
+        self.completed.send(version.to_owned()).unwrap();
+    }
+    fn advanced(&mut self, version: &str) {
+        self.store.lock().unwrap().advance(version);
+        self.completed.send(version.to_owned()).unwrap();
+    }
+    fn failed(&mut self, _failure: &Failure) {}
+}
+
+/// Plays the script until `until` has been reached; returns names left, names removed.
+async fn play(script: Vec<Answer>, until: &str) -> (Vec<String>, Vec<String>) {
+    let store = Arc::new(Mutex::new(Store::default()));
+    let removed = Arc::new(Mutex::new(Vec::new()));
+    let (completed, mut reached) = mpsc::unbounded_channel();
+    let sink = Recorder { store: store.clone(), removed: removed.clone(), completed };
+    let mut registry = prometheus_client::registry::Registry::default();
+    let metrics = MachineryMetrics::register(&mut registry);
+    let driver = tokio::spawn(drive("Pod", Script(script.into()), sink, metrics));
+    while reached.recv().await.as_deref() != Some(until) {}
+    driver.abort();
+    let mut left: Vec<_> = store.lock().unwrap().iter().map(|(_, n, _)| n.to_string()).collect();
+    left.sort();
+    let mut removed = removed.lock().unwrap().clone();
+    removed.sort();
+    (left, removed)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relist_that_breaks_off_half_way_deletes_nothing_and_keeps_nothing_stale() {
+    let (left, removed) = play(
+        vec![
+            Answer::Page(Ok((vec![("a", "1"), ("b", "2"), ("c", "3")], None, "10"))),
+            Answer::NoWatch(Failure::Expired),
+            // The first page of a relist arrives, the second does not.
+            Answer::Page(Ok((vec![("a", "1")], Some("t"), "20"))),
+            Answer::Page(Err(Failure::Other("broke off".into()))),
+            // Then a complete one that lacks b.
+            Answer::Page(Ok((vec![("a", "1")], Some("t"), "30"))),
+            Answer::Page(Ok((vec![("c", "3")], None, "30"))),
+        ],
+        "30",
+    )
+    .await;
+    assert_eq!(left, ["a", "c"]);
+    assert_eq!(removed, ["b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn expiry_in_mid_watch_relists() {
+    let (left, removed) = play(
+        vec![
+            Answer::Page(Ok((vec![("a", "1")], None, "10"))),
+            Answer::Watch(vec![Ok(Step::Applied(object("b", "2"))), Err(Failure::Expired)]),
+            Answer::Page(Ok((vec![("b", "2")], None, "30"))),
+        ],
+        "30",
+    )
+    .await;
+    assert_eq!(left, ["b"]);
+    assert_eq!(removed, ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_delete_of_a_namesake_leaves_the_new_object() {
+    let (left, removed) = play(
+        vec![
+            Answer::Page(Ok((vec![("a", "new")], None, "10"))),
+            Answer::Watch(vec![Ok(Step::Deleted(object("a", "old"))), Ok(Step::Bookmark("11".into()))]),
+        ],
+        "11",
+    )
+    .await;
+    assert_eq!(left, ["a"]);
+    assert!(removed.is_empty());
+}
+
+#[test]
+fn an_object_that_does_not_decode_is_present_and_unreadable() {
+    let pod = raw(&json!({"metadata": {"name": "a", "uid": "1"}, "spec": {"resourceClaims": "x"}}));
+    let item: Item<dragoman_crds::wire::Pod> = decode_item(&pod).expect("metadata decodes");
+    assert_eq!(&*item.meta.name, "a");
+    assert!(item.object.is_err());
+
+    let mut store = Store::default();
+    store.insert(&item.meta, Body::Readable(1));
+    assert_eq!(store.unreadable(), 0);
+    store.insert(&item.meta, Body::Unreadable("no".into()));
+    assert_eq!((store.len(), store.unreadable()), (1, 1));
+    assert!(store.get("", "a").expect("present").readable().is_none());
+    store.begin();
+    assert_eq!(store.complete("9").len(), 1);
+    assert_eq!((store.len(), store.unreadable()), (0, 0));
+}
+
+#[test]
+fn an_object_without_a_name_is_a_failure_not_an_absence() {
+    assert!(decode_item::<serde::de::IgnoredAny>(&raw(&json!({"metadata": {}}))).is_err());
+}

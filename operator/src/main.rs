@@ -1,0 +1,59 @@
+//! The `dragoman` binary: wiring only.
+
+mod config;
+mod drain;
+mod rbac;
+mod run;
+mod telemetry;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+// musl's allocator, which the shipped static binary would get, costs twice the cpu.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The control plane of Dynamic Resource Allocation outside the Kubernetes tree.
+#[derive(Debug, Parser)]
+#[command(name = "dragoman", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the controllers.
+    Run(Box<config::RunFlags>),
+    /// Make the cluster independent of us: remove the delete-protection finalizer
+    /// from every unallocated, unreserved claim and list what is still allocated.
+    /// The step before uninstalling, scaling to zero or leaving mode own.
+    Drain(config::ClusterFlags),
+    /// Print the ClusterRoles, rendered from what the controllers declare.
+    Rbac,
+}
+
+// One thread: what there is to compute fits it many times over, and waking others
+// for each answer cost a fifth of our cpu.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Run(flags) => run::run(*flags).await,
+        Command::Drain(flags) => drain::drain(&flags).await,
+        Command::Rbac => run::print_rbac(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Also where no log is set up yet, and for people who see only the last
+            // line of a dead container.
+            use std::io::Write as _;
+            let line = format!("dragoman: {error:#}\n");
+            if std::io::stderr().write_all(line.as_bytes()).is_err() {
+                return ExitCode::from(2);
+            }
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What `dragoman drain` does with a claim: the pure part.
+
+use dragoman_crds::wire;
+use dragoman_machinery::kind::RESOURCE_CLAIM;
+use dragoman_machinery::write::{Action, Guard, Write};
+use serde_json::json;
+
+use super::facts::ClaimFacts;
+
+/// A claim to be judged.
+#[derive(Debug)]
+pub struct Claim {
+    namespace: String,
+    name: String,
+    uid: String,
+    facts: ClaimFacts,
+}
+
+impl From<wire::ResourceClaim> for Claim {
+    fn from(claim: wire::ResourceClaim) -> Self {
+        Self {
+            namespace: claim.metadata.namespace.to_string(),
+            name: claim.metadata.name.to_string(),
+            uid: claim.metadata.uid.to_string(),
+            facts: claim.into(),
+        }
+    }
+}
+
+/// What is to be done with it.
+#[derive(Debug, PartialEq)]
+pub enum Fate {
+    /// It carries no delete-protection finalizer and needs nobody.
+    Unprotected,
+    /// It is allocated or reserved; the text says by whom.
+    Held(String),
+    /// Nothing holds it: this write removes the finalizer.
+    Free(Box<Write>),
+}
+
+/// Judges a claim.
+pub fn fate(claim: &Claim) -> Fate {
+    let facts = &claim.facts;
+    if facts.allocated || !facts.reserved.is_empty() {
+        let consumers: Vec<_> = facts.reserved.iter().map(|c| format!("{} {}", c.resource, c.name)).collect();
+        let state = if facts.allocated { "allocated" } else { "not allocated" };
+        let by = if consumers.is_empty() { "nobody".to_owned() } else { consumers.join(", ") };
+        return Fate::Held(format!("{state}, reserved for {by}"));
+    }
+    let Some(position) = facts.protection() else { return Fate::Unprotected };
+    let action = Action::Patch {
+        subresource: None,
+        guard: Guard { uid: claim.uid.clone(), resource_version: facts.version.to_string() },
+        operations: vec![json!({"op": "remove", "path": format!("/metadata/finalizers/{position}")})],
+    };
+    let (namespace, name) = (claim.namespace.clone(), claim.name.clone());
+    Fate::Free(Box::new(Write { kind: RESOURCE_CLAIM, namespace, name, action }))
+}

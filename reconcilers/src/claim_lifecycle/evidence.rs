@@ -1,0 +1,92 @@
+//! What is known about a consumer of a claim.
+//!
+//! Absence from the index proves nothing by itself: the watch may lag, the list
+//! may be older than the reservation, the API group may be off. This module says
+//! what is proven; who needs more asks the API server (see `apply`).
+
+use dragoman_crds::wire::ConsumerReference;
+
+use super::ended::HowEnded;
+use super::facts::{PodFacts, SCHEDULING_GROUP};
+use super::index::Index;
+
+/// A consumer, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// It exists and may use the claim.
+    Alive,
+    /// It exists but will never use the claim again.
+    Done,
+    /// It exists and does not decode: whether it uses the claim is unknown.
+    Unreadable,
+    /// Proven to be gone.
+    Gone(HowEnded),
+    /// Not in the index, which proves nothing: ask the API server.
+    Unproven,
+    /// Of a kind that we do not know or that is not served: never ours to drop.
+    Foreign,
+}
+
+/// The kinds of consumers that we can judge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConsumerKind {
+    /// `{"", pods}`.
+    Pod,
+    /// `{scheduling.k8s.io, podgroups}`.
+    PodGroup,
+    /// Anything else.
+    Foreign,
+}
+
+impl ConsumerKind {
+    /// The kind of `consumer`.
+    pub fn of(consumer: &ConsumerReference) -> Self {
+        match (&*consumer.api_group, &*consumer.resource) {
+            ("", "pods") => Self::Pod,
+            (SCHEDULING_GROUP, "podgroups") => Self::PodGroup,
+            _ => Self::Foreign,
+        }
+    }
+}
+
+/// What the index knows about `consumer` of a claim in `namespace` whose
+/// reservations were first read at `read_at`.
+pub fn presence(index: &Index, namespace: &str, consumer: &ConsumerReference, read_at: u64) -> Presence {
+    let (name, uid) = (&*consumer.name, &*consumer.uid);
+    match ConsumerKind::of(consumer) {
+        ConsumerKind::Pod => {
+            match index.pods.store.get(namespace, name).filter(|record| &*record.uid == uid) {
+                Some(record) => match record.readable() {
+                    Some(facts) => pod(facts),
+                    None => Presence::Unreadable,
+                },
+                None => absent(index, uid, index.pods.listed_after(read_at)),
+            }
+        }
+        // While the group is not served, or not known to be, nothing can be said.
+        ConsumerKind::PodGroup if index.groups_served == Some(true) => {
+            match index.groups.store.get(namespace, name).filter(|record| &*record.uid == uid) {
+                // A finished PodGroup still holds its claims; only its removal ends that.
+                Some(record) if record.readable().is_some() => Presence::Alive,
+                Some(_) => Presence::Unreadable,
+                None => absent(index, uid, index.groups.listed_after(read_at)),
+            }
+        }
+        ConsumerKind::PodGroup | ConsumerKind::Foreign => Presence::Foreign,
+    }
+}
+
+/// What a Pod that exists is to its claims.
+pub fn pod(facts: &PodFacts) -> Presence {
+    if facts.done() { Presence::Done } else { Presence::Alive }
+}
+
+fn absent(index: &Index, uid: &str, listed_since: bool) -> Presence {
+    match index.ended(uid) {
+        Some(how) => Presence::Gone(how),
+        // It existed before the reservation was written, that was read before the
+        // list began, and the list lacks it. How it ended we did not see.
+        None if listed_since => Presence::Gone(HowEnded::Orderly),
+        None => Presence::Unproven,
+    }
+}

@@ -1,0 +1,270 @@
+//! What the index keeps of each object: only what a decision reads.
+
+use std::sync::Arc;
+
+use dragoman_crds::wire::{self, ConsumerReference, Name};
+use serde_json::value::RawValue;
+
+/// The finalizer that keeps an allocated claim (set by whoever allocates).
+pub const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
+/// Group of PodGroups, in owner references and in `reservedFor`.
+pub const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
+
+/// A Pod. Sixteen bytes for the many Pods without claims.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodFacts {
+    /// Phase Succeeded or Failed.
+    pub terminal: bool,
+    /// `deletionTimestamp` is set.
+    pub deleting: bool,
+    /// `spec.nodeName` is set.
+    pub scheduled: bool,
+    /// What it says about claims, if anything.
+    pub claims: Option<Arc<HolderClaims>>,
+}
+
+impl PodFacts {
+    /// Whether the Pod will never use a claim again: it has ended, or it is being
+    /// deleted and never reached a node (claim-lifecycle.md 4).
+    pub fn done(&self) -> bool {
+        self.terminal || (self.deleting && !self.scheduled)
+    }
+
+    /// Whether containers of it may be running on a node.
+    pub fn may_run(&self) -> bool {
+        self.scheduled && !self.terminal
+    }
+}
+
+impl From<wire::Pod> for PodFacts {
+    fn from(pod: wire::Pod) -> Self {
+        let extended = pod.status.extended_resource_claim_status.map(|s| s.resource_claim_name);
+        let claims = HolderClaims {
+            group: pod.spec.scheduling_group.pod_group_name,
+            entries: entries(pod.spec.resource_claims),
+            published: published(pod.status.resource_claim_statuses),
+            extended: extended.filter(|name| !name.is_empty()),
+        };
+        let relevant = !claims.entries.is_empty() || claims.extended.is_some();
+        Self {
+            terminal: matches!(&*pod.status.phase, "Succeeded" | "Failed"),
+            deleting: pod.metadata.deleting,
+            scheduled: !pod.spec.node_name.is_empty(),
+            claims: relevant.then(|| Arc::new(claims)),
+        }
+    }
+}
+
+/// A PodGroup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupFacts {
+    /// `deletionTimestamp` is set.
+    pub deleting: bool,
+    /// Its entries.
+    pub claims: Arc<HolderClaims>,
+}
+
+impl From<wire::PodGroup> for GroupFacts {
+    fn from(group: wire::PodGroup) -> Self {
+        Self {
+            deleting: group.metadata.deleting,
+            claims: Arc::new(HolderClaims {
+                group: None,
+                entries: entries(group.spec.resource_claims),
+                published: published(group.status.resource_claim_statuses),
+                extended: None,
+            }),
+        }
+    }
+}
+
+/// What a Pod or PodGroup says about its claims.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HolderClaims {
+    /// `spec.schedulingGroup.podGroupName` of a Pod.
+    pub group: Option<Name>,
+    /// `spec.resourceClaims`, in order.
+    pub entries: Box<[Entry]>,
+    /// `status.resourceClaimStatuses`, in order.
+    pub published: Box<[Published]>,
+    /// `status.extendedResourceClaimStatus.resourceClaimName` of a Pod.
+    pub extended: Option<Name>,
+}
+
+impl HolderClaims {
+    /// The claim that `status` names for `entry`: absent, "none needed", or a name.
+    pub fn published(&self, entry: &str) -> Option<Option<&str>> {
+        self.published.iter().find(|p| &*p.entry == entry).map(|p| p.claim.as_deref())
+    }
+
+    /// The name of the claim of `entry` as far as it is settled.
+    pub fn resolved<'a>(&'a self, entry: &'a Entry) -> Option<&'a str> {
+        match &entry.source {
+            Source::Claim(name) => Some(name),
+            Source::Template(_) => self.published(&entry.name).flatten(),
+            Source::Unknown => None,
+        }
+    }
+
+    /// Every claim that is named, by an entry, its status or for extended resources.
+    pub fn named(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().filter_map(|e| self.resolved(e)).chain(self.extended.as_deref())
+    }
+
+    /// Every template that an entry names.
+    pub fn templates(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().filter_map(|e| match &e.source {
+            Source::Template(name) => Some(&**name),
+            Source::Claim(_) | Source::Unknown => None,
+        })
+    }
+}
+
+/// An entry of `spec.resourceClaims`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: Name,
+    /// Where its claim comes from.
+    pub source: Source,
+}
+
+/// Where the claim of an entry comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// An existing claim.
+    Claim(Name),
+    /// A claim to be made from this template.
+    Template(Name),
+    /// An API shape that this version does not know.
+    Unknown,
+}
+
+/// An entry of `status.resourceClaimStatuses`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Published {
+    /// Name of the entry.
+    pub entry: Name,
+    /// Name of the claim; absent where none is needed.
+    pub claim: Option<Name>,
+}
+
+fn entries(entries: Vec<wire::ClaimEntry>) -> Box<[Entry]> {
+    let convert = |entry: wire::ClaimEntry| Entry {
+        name: entry.name,
+        source: match (entry.resource_claim_name, entry.resource_claim_template_name) {
+            (Some(claim), None) => Source::Claim(claim),
+            (None, Some(template)) => Source::Template(template),
+            // Both is as unknown as neither: guessing could make a second claim.
+            (None, None) | (Some(_), Some(_)) => Source::Unknown,
+        },
+    };
+    entries.into_iter().map(convert).collect()
+}
+
+fn published(statuses: Vec<wire::ClaimEntryStatus>) -> Box<[Published]> {
+    statuses.into_iter().map(|s| Published { entry: s.name, claim: s.resource_claim_name }).collect()
+}
+
+/// A ResourceClaim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimFacts {
+    /// `metadata.resourceVersion`: every write names the version it was decided on.
+    pub version: Name,
+    /// `metadata.creationTimestamp` in seconds since the epoch.
+    pub created: i64,
+    /// `deletionTimestamp` is set.
+    pub deleting: bool,
+    /// `metadata.finalizers`, in order.
+    pub finalizers: Box<[Name]>,
+    /// The controller owner.
+    pub owner: Option<Owner>,
+    /// Annotation: the entry it was made for.
+    pub entry: Option<Name>,
+    /// Annotation: made by kube-scheduler for extended resources.
+    pub extended: bool,
+    /// Some request asks for admin access.
+    pub admin_access: bool,
+    /// `status.allocation` is set.
+    pub allocated: bool,
+    /// `status.reservedFor`, in order.
+    pub reserved: Box<[ConsumerReference]>,
+}
+
+/// The controller owner of a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// What it is.
+    pub kind: OwnerKind,
+    /// Its name.
+    pub name: Name,
+    /// Its uid.
+    pub uid: Name,
+}
+
+/// Kinds of owners that make a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnerKind {
+    /// `v1` Pod.
+    Pod,
+    /// PodGroup of any version.
+    PodGroup,
+    /// Anything else.
+    Other,
+}
+
+impl ClaimFacts {
+    /// Position of the delete-protection finalizer.
+    pub fn protection(&self) -> Option<usize> {
+        self.finalizers.iter().position(|f| &**f == DELETE_PROTECTION)
+    }
+
+    /// Whether the claim is controlled by the object with `uid` of `kind`.
+    pub fn owned_by(&self, kind: OwnerKind, uid: &str) -> bool {
+        self.owner.as_ref().is_some_and(|o| o.kind == kind && &*o.uid == uid)
+    }
+}
+
+impl From<wire::ResourceClaim> for ClaimFacts {
+    fn from(claim: wire::ResourceClaim) -> Self {
+        let admin_access = claim.admin_access();
+        let meta = claim.metadata;
+        let owner = meta.controller.map(|controller| Owner {
+            kind: match (controller.group(), &*controller.kind) {
+                ("", "Pod") => OwnerKind::Pod,
+                (SCHEDULING_GROUP, "PodGroup") => OwnerKind::PodGroup,
+                _ => OwnerKind::Other,
+            },
+            name: controller.name,
+            uid: controller.uid,
+        });
+        let created = meta.creation_timestamp.and_then(|t| t.parse::<jiff::Timestamp>().ok());
+        Self {
+            version: meta.resource_version,
+            created: created.map_or(0, jiff::Timestamp::as_second),
+            deleting: meta.deleting,
+            finalizers: meta.finalizers.into(),
+            owner,
+            entry: meta.annotations.pod_claim_name.filter(|name| !name.is_empty()),
+            extended: meta.annotations.extended_resource_claim.as_deref() == Some("true"),
+            admin_access,
+            allocated: claim.status.allocated,
+            reserved: claim.status.reserved_for.into(),
+        }
+    }
+}
+
+/// A ResourceClaimTemplate; its payload is JSON text as it was read.
+#[derive(Debug, Clone)]
+pub struct TemplateFacts {
+    /// `spec.metadata`.
+    pub metadata: Option<Box<RawValue>>,
+    /// `spec.spec`.
+    pub spec: Option<Box<RawValue>>,
+}
+
+impl From<wire::ResourceClaimTemplate> for TemplateFacts {
+    fn from(template: wire::ResourceClaimTemplate) -> Self {
+        Self { metadata: template.spec.metadata, spec: template.spec.spec }
+    }
+}

@@ -1,0 +1,44 @@
+//! What the queue holds.
+
+use std::sync::Arc;
+
+use dragoman_machinery::queue::{Keyed, Lane};
+
+/// The kinds that are reconciled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Subject {
+    /// A claim: release, deallocate, finalizer, delete.
+    Claim,
+    /// A Pod: claims from templates, their names in its status, reservations.
+    Pod,
+    /// A PodGroup: claims from templates, their names in its status.
+    PodGroup,
+}
+
+/// An object to reconcile.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Its kind.
+    pub subject: Subject,
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+impl Key {
+    /// A key; names are shared where the caller has them shared.
+    pub fn new(subject: Subject, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Self { subject, namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl Keyed for Key {
+    /// Claims first: what they give back is what new Pods wait for.
+    fn lane(&self) -> Lane {
+        match self.subject {
+            Subject::Claim => Lane::Release,
+            Subject::Pod | Subject::PodGroup => Lane::Create,
+        }
+    }
+}

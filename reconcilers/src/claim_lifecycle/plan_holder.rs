@@ -1,0 +1,285 @@
+//! What to do for a Pod or PodGroup that holds claims: the pure part
+//! (claim-lifecycle.md 2 and 3).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dragoman_crds::wire::{ConsumerReference, Name};
+use dragoman_machinery::kind::{Kind, RESOURCE_CLAIM};
+use dragoman_machinery::write::{Action, Guard, Write};
+use serde_json::{Value, json};
+
+use super::facts::{ClaimFacts, Published, SCHEDULING_GROUP, Source};
+use super::snapshot::{EntrySnapshot, GroupSnapshot, HolderKind, HolderSnapshot, NamedClaim, TemplateState};
+
+/// The API takes no more entries in `status.reservedFor` (since 1.33).
+pub const MAX_CONSUMERS: usize = 256;
+/// Field manager of the claim names in status: the built-in controller's, so that
+/// taking over from it leaves no field behind that nobody owns.
+pub const STATUS_MANAGER: &str = "ResourceClaimController";
+
+/// What to do for one holder.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HolderPlan {
+    /// Claims named in status that the index lacks: ask the API server whether
+    /// they are gone, then plan again.
+    pub confirm: Vec<Name>,
+    /// Claims to create.
+    pub create: Vec<Creation>,
+    /// The names that are settled without a creation, by entry.
+    pub settled: BTreeMap<Name, Name>,
+    /// Claims to reserve.
+    pub reserve: Vec<Reservation>,
+    /// What its author should know.
+    pub notes: Vec<Note>,
+}
+
+/// A claim to be made from a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Creation {
+    /// Position of the entry in the snapshot.
+    pub entry: usize,
+    /// Name of the claim that was lost, if any.
+    pub predecessor: Option<Name>,
+}
+
+/// A claim to be reserved for the holder.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reservation {
+    /// Name of the entry.
+    pub entry: Name,
+    /// Name of the claim.
+    pub claim: Name,
+    /// The consumer to be added.
+    pub consumer: ConsumerReference,
+}
+
+/// Something that stands in the way of an entry. The text is for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// Name of the entry.
+    pub entry: Name,
+    /// What it is.
+    pub trouble: Trouble,
+}
+
+/// What can stand in the way.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    /// The entry has a shape that this version does not know.
+    #[error(
+        "neither resourceClaimName nor resourceClaimTemplateName alone is set: this API is not supported"
+    )]
+    UnknownApi,
+    /// The template is not there.
+    #[error("resource claim template {0:?} not found")]
+    NoTemplate(Name),
+    /// The template does not decode.
+    #[error("resource claim template {0:?} does not decode and cannot be used")]
+    UnreadableTemplate(Name),
+    /// The claim does not decode.
+    #[error("resource claim {0:?} does not decode: nothing is done about it")]
+    UnreadableClaim(Name),
+    /// The PodGroup is not there.
+    #[error("pod group {0:?} not found")]
+    NoGroup(Name),
+    /// PodGroups are not served.
+    #[error("pod group {0:?}: the API server serves no PodGroups that are understood here")]
+    GroupsUnserved(Name),
+    /// The PodGroup does not decode.
+    #[error("pod group {0:?} does not decode")]
+    UnreadableGroup(Name),
+    /// `reservedFor` is full.
+    #[error("resource claim {0:?} is reserved for {MAX_CONSUMERS} consumers already, which is the limit")]
+    TooManyConsumers(Name),
+}
+
+/// Plans for one holder. `gone` are claims proven to be gone, `found` claims that
+/// exist although the index lacks them.
+pub fn plan_holder(holder: &HolderSnapshot, gone: &BTreeSet<Name>, found: &BTreeSet<Name>) -> HolderPlan {
+    let mut plan = HolderPlan::default();
+    if holder.done {
+        return plan;
+    }
+    if let Some(trouble) = group_trouble(&holder.group) {
+        // Whether an entry is the group's or the Pod's own cannot be known, so
+        // nothing is created for any.
+        if let Some(first) = holder.entries.first() {
+            plan.notes.push(Note { entry: first.entry.name.clone(), trouble });
+        }
+        return plan;
+    }
+    for (position, entry) in holder.entries.iter().enumerate() {
+        plan_entry(holder, position, entry, gone, found, &mut plan);
+    }
+    if holder.scheduled && !holder.deleting && holder.kind == HolderKind::Pod {
+        plan_reservations(holder, &mut plan);
+    }
+    plan
+}
+
+fn group_trouble(group: &GroupSnapshot) -> Option<Trouble> {
+    match group {
+        GroupSnapshot::None | GroupSnapshot::Present { .. } => None,
+        GroupSnapshot::Missing(name) => Some(Trouble::NoGroup(name.clone())),
+        GroupSnapshot::Unserved(name) => Some(Trouble::GroupsUnserved(name.clone())),
+        GroupSnapshot::Unreadable(name) => Some(Trouble::UnreadableGroup(name.clone())),
+    }
+}
+
+fn plan_entry(
+    holder: &HolderSnapshot,
+    position: usize,
+    entry: &EntrySnapshot,
+    gone: &BTreeSet<Name>,
+    found: &BTreeSet<Name>,
+    plan: &mut HolderPlan,
+) {
+    let name = &entry.entry.name;
+    let mut note = |trouble| plan.notes.push(Note { entry: name.clone(), trouble });
+    let template = match &entry.entry.source {
+        Source::Claim(_) => return,
+        Source::Unknown => return note(Trouble::UnknownApi),
+        Source::Template(template) => template,
+    };
+    if entry.published == Some(None) {
+        // Decided earlier, by whoever wrote it, that no claim is needed.
+        return;
+    }
+    if let Some(shared) = &entry.shared {
+        // The PodGroup's claim: made for the group, only its name is ours to write.
+        if let Some(claim) = shared {
+            plan.settled.insert(name.clone(), claim.clone());
+        }
+        return;
+    }
+    let named = entry.named.as_ref();
+    match named {
+        Some(NamedClaim::Present { name: claim, facts, .. })
+            if facts.owned_by(holder.owner_kind(), &holder.uid) =>
+        {
+            // Also while it is terminating: its successor comes when it is gone.
+            plan.settled.insert(name.clone(), claim.clone());
+            return;
+        }
+        Some(NamedClaim::Unreadable(claim)) => return note(Trouble::UnreadableClaim(claim.clone())),
+        Some(NamedClaim::Absent(claim)) if found.contains(claim) => return,
+        Some(NamedClaim::Absent(claim)) if !gone.contains(claim) && !holder.deleting => {
+            plan.confirm.push(claim.clone());
+            return;
+        }
+        Some(NamedClaim::Absent(_) | NamedClaim::Present { .. }) | None => {}
+    }
+    let adoptable = entry.owned.iter().filter(|claim| !claim.facts.deleting);
+    if let Some(claim) = adoptable.map(|claim| &claim.name).min() {
+        plan.settled.insert(name.clone(), claim.clone());
+        return;
+    }
+    if holder.deleting {
+        return;
+    }
+    match &entry.template {
+        TemplateState::Absent => note(Trouble::NoTemplate(template.clone())),
+        TemplateState::Unreadable => note(Trouble::UnreadableTemplate(template.clone())),
+        TemplateState::Present(_) => {
+            let terminating = entry.owned.iter().map(|claim| claim.name.clone()).max();
+            let predecessor = named.map(|claim| claim.name().clone()).or(terminating);
+            plan.create.push(Creation { entry: position, predecessor });
+        }
+    }
+}
+
+/// Reservations for a Pod that has a node: whoever put it there did not reserve.
+fn plan_reservations(holder: &HolderSnapshot, plan: &mut HolderPlan) {
+    for entry in &holder.entries {
+        let Some(NamedClaim::Present { name, facts, .. }) = &entry.named else { continue };
+        let consumer = holder.consumer_of(entry);
+        let generated = matches!(entry.entry.source, Source::Template(_));
+        let ours = match (&entry.shared, generated) {
+            (Some(_), _) | (None, false) => true,
+            (None, true) => facts.owned_by(holder.owner_kind(), &holder.uid),
+        };
+        if !ours || facts.deleting || !facts.allocated || facts.reserved.iter().any(|c| c.uid == consumer.uid)
+        {
+            continue;
+        }
+        if facts.reserved.len() >= MAX_CONSUMERS {
+            let trouble = Trouble::TooManyConsumers(name.clone());
+            plan.notes.push(Note { entry: entry.entry.name.clone(), trouble });
+            continue;
+        }
+        plan.reserve.push(Reservation { entry: entry.entry.name.clone(), claim: name.clone(), consumer });
+    }
+}
+
+impl HolderSnapshot {
+    fn consumer_of(&self, entry: &EntrySnapshot) -> ConsumerReference {
+        match (&entry.shared, &self.group) {
+            (Some(_), GroupSnapshot::Present { name, uid }) => ConsumerReference {
+                api_group: SCHEDULING_GROUP.into(),
+                resource: "podgroups".into(),
+                name: name.clone(),
+                uid: uid.clone(),
+            },
+            _ => ConsumerReference {
+                api_group: Name::default(),
+                resource: "pods".into(),
+                name: self.name.clone(),
+                uid: self.uid.clone(),
+            },
+        }
+    }
+}
+
+/// The status write that publishes `settled`, or `None` where the status says so
+/// already. The list is always complete: a partial one would delete the rest.
+pub fn publication(kind: Kind, holder: &HolderSnapshot, settled: &BTreeMap<Name, Name>) -> Option<Write> {
+    let news = settled.iter().any(|(entry, claim)| {
+        !holder.published.iter().any(|p| p.entry == *entry && p.claim.as_ref() == Some(claim))
+    });
+    if !news {
+        return None;
+    }
+    let mut complete: BTreeMap<&Name, &Name> = BTreeMap::new();
+    for Published { entry, claim } in &holder.published {
+        complete.extend(claim.as_ref().map(|claim| (entry, claim)));
+    }
+    complete.extend(settled);
+    let statuses: Vec<Value> = complete
+        .into_iter()
+        .map(|(entry, claim)| json!({"name": entry, "resourceClaimName": claim}))
+        .collect();
+    let body = json!({
+        "apiVersion": kind.api_version(),
+        "kind": kind.kind,
+        "metadata": {"name": holder.name, "namespace": holder.namespace, "uid": holder.uid},
+        "status": {"resourceClaimStatuses": statuses},
+    });
+    let action = Action::Apply { subresource: "status", manager: STATUS_MANAGER, body };
+    Some(Write { kind, namespace: holder.namespace.to_string(), name: holder.name.to_string(), action })
+}
+
+/// The write that adds `consumer` to a claim just read live, or `None` where there
+/// is nothing to add any more.
+pub fn reservation(
+    namespace: &str,
+    name: &str,
+    uid: &str,
+    facts: &ClaimFacts,
+    consumer: &ConsumerReference,
+) -> Option<Write> {
+    let pointless = facts.deleting
+        || !facts.allocated
+        || facts.reserved.len() >= MAX_CONSUMERS
+        || facts.reserved.iter().any(|c| c.uid == consumer.uid);
+    if pointless {
+        return None;
+    }
+    let operation = if facts.reserved.is_empty() {
+        json!({"op": "add", "path": "/status/reservedFor", "value": [consumer]})
+    } else {
+        json!({"op": "add", "path": "/status/reservedFor/-", "value": consumer})
+    };
+    let guard = Guard { uid: uid.to_owned(), resource_version: facts.version.to_string() };
+    let action = Action::Patch { subresource: Some("status"), guard, operations: vec![operation] };
+    Some(Write { kind: RESOURCE_CLAIM, namespace: namespace.to_owned(), name: name.to_owned(), action })
+}

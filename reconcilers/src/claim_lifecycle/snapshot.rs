@@ -1,0 +1,283 @@
+//! From the index to what a plan about a holder is made on.
+
+use std::sync::Arc;
+
+use dragoman_crds::wire::Name;
+use dragoman_machinery::watch::Body;
+
+use super::facts::{ClaimFacts, Entry, HolderClaims, OwnerKind, Published, Source, TemplateFacts};
+use super::index::{ClaimRecord, Index};
+
+/// The kinds that hold claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HolderKind {
+    /// A Pod.
+    Pod,
+    /// A PodGroup.
+    PodGroup,
+}
+
+/// A holder with everything its plan needs.
+#[derive(Debug, Clone)]
+pub struct HolderSnapshot {
+    /// What it is.
+    pub kind: HolderKind,
+    /// Namespace.
+    pub namespace: Name,
+    /// Name.
+    pub name: Name,
+    /// Uid.
+    pub uid: Name,
+    /// It will never use a claim again.
+    pub done: bool,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// It has a node.
+    pub scheduled: bool,
+    /// The PodGroup of a Pod.
+    pub group: GroupSnapshot,
+    /// Its entries, in order.
+    pub entries: Vec<EntrySnapshot>,
+    /// Its `status.resourceClaimStatuses`.
+    pub published: Vec<Published>,
+}
+
+/// The PodGroup of a Pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GroupSnapshot {
+    /// The Pod is in none.
+    None,
+    /// It is there.
+    Present {
+        /// Its name.
+        name: Name,
+        /// Its uid.
+        uid: Name,
+    },
+    /// The index has no such group.
+    Missing(Name),
+    /// PodGroups are not served, or it is not known whether they are.
+    Unserved(Name),
+    /// It does not decode.
+    Unreadable(Name),
+}
+
+/// An entry with what is known about its claim.
+#[derive(Debug, Clone)]
+pub struct EntrySnapshot {
+    /// The entry.
+    pub entry: Entry,
+    /// What status says: nothing, none needed, or a name.
+    pub published: Option<Option<Name>>,
+    /// The claim it names, directly or through status.
+    pub named: Option<NamedClaim>,
+    /// Claims that the holder controls and that were made for this entry.
+    pub owned: Vec<OwnedClaim>,
+    /// Present if the entry is its PodGroup's: the group's claim, once it exists.
+    pub shared: Option<Option<Name>>,
+    /// The template.
+    pub template: TemplateState,
+}
+
+/// A claim that is named somewhere.
+#[derive(Debug, Clone)]
+pub enum NamedClaim {
+    /// The index has it.
+    Present {
+        /// Its name.
+        name: Name,
+        /// Its content.
+        facts: ClaimFacts,
+    },
+    /// It does not decode.
+    Unreadable(Name),
+    /// The index lacks it.
+    Absent(Name),
+}
+
+impl NamedClaim {
+    /// Its name.
+    pub fn name(&self) -> &Name {
+        match self {
+            Self::Present { name, .. } | Self::Unreadable(name) | Self::Absent(name) => name,
+        }
+    }
+}
+
+/// A claim that the holder controls.
+#[derive(Debug, Clone)]
+pub struct OwnedClaim {
+    /// Its name.
+    pub name: Name,
+    /// Its content.
+    pub facts: Arc<ClaimRecord>,
+}
+
+impl std::ops::Deref for ClaimRecord {
+    type Target = ClaimFacts;
+    fn deref(&self) -> &ClaimFacts {
+        &self.facts
+    }
+}
+
+/// The template of an entry.
+#[derive(Debug, Clone)]
+pub enum TemplateState {
+    /// Not there, or not needed.
+    Absent,
+    /// It does not decode.
+    Unreadable,
+    /// It is there.
+    Present(Arc<TemplateFacts>),
+}
+
+impl HolderSnapshot {
+    /// A Pod; `None` where it is absent, unreadable or has no claims.
+    pub fn of_pod(index: &Index, namespace: &str, name: &str) -> Option<Self> {
+        let record = index.pods.store.get(namespace, name)?;
+        let facts = record.readable()?;
+        let claims = facts.claims.as_ref()?;
+        let (group, group_claims) = group_of(index, namespace, claims);
+        let shared = |entry: &Entry| {
+            let (claims, uid) = group_claims.as_ref()?;
+            matches_group(entry, &claims.entries).then(|| shared_claim(index, namespace, entry, claims, uid))
+        };
+        Some(Self {
+            kind: HolderKind::Pod,
+            namespace: namespace.into(),
+            name: name.into(),
+            uid: record.uid.clone(),
+            done: facts.done() || index.ended(&record.uid).is_some(),
+            deleting: facts.deleting,
+            scheduled: facts.scheduled,
+            entries: entries(index, namespace, &record.uid, claims, shared),
+            group,
+            published: claims.published.to_vec(),
+        })
+    }
+
+    /// A PodGroup; `None` where it is absent, unreadable or being deleted.
+    pub fn of_group(index: &Index, namespace: &str, name: &str) -> Option<Self> {
+        let record = index.groups.store.get(namespace, name)?;
+        let facts = record.readable()?;
+        Some(Self {
+            kind: HolderKind::PodGroup,
+            namespace: namespace.into(),
+            name: name.into(),
+            uid: record.uid.clone(),
+            done: facts.deleting || index.ended(&record.uid).is_some(),
+            deleting: facts.deleting,
+            scheduled: false,
+            group: GroupSnapshot::None,
+            entries: entries(index, namespace, &record.uid, &facts.claims, |_| None),
+            published: facts.claims.published.to_vec(),
+        })
+    }
+
+    /// The kind by which its claims name it.
+    pub fn owner_kind(&self) -> OwnerKind {
+        match self.kind {
+            HolderKind::Pod => OwnerKind::Pod,
+            HolderKind::PodGroup => OwnerKind::PodGroup,
+        }
+    }
+}
+
+fn group_of(
+    index: &Index,
+    namespace: &str,
+    claims: &HolderClaims,
+) -> (GroupSnapshot, Option<(Arc<HolderClaims>, Name)>) {
+    let Some(name) = claims.group.clone() else { return (GroupSnapshot::None, None) };
+    if index.groups_served != Some(true) {
+        return (GroupSnapshot::Unserved(name), None);
+    }
+    match index.groups.store.get(namespace, &name) {
+        None => (GroupSnapshot::Missing(name), None),
+        Some(record) => match record.readable() {
+            None => (GroupSnapshot::Unreadable(name), None),
+            Some(facts) => {
+                let uid = record.uid.clone();
+                let shared = (Arc::clone(&facts.claims), uid.clone());
+                (GroupSnapshot::Present { name, uid }, Some(shared))
+            }
+        },
+    }
+}
+
+/// The claim of a PodGroup for an entry: named in its status, or made for it and
+/// not yet named there.
+fn shared_claim(
+    index: &Index,
+    namespace: &str,
+    entry: &Entry,
+    group: &HolderClaims,
+    uid: &str,
+) -> Option<Name> {
+    if let Source::Claim(name) = &entry.source {
+        return Some(name.clone());
+    }
+    let published = group.published(&entry.name).flatten().map(Name::from);
+    published.or_else(|| {
+        let made = owned(index, namespace, uid, &entry.name);
+        made.into_iter().filter(|claim| !claim.facts.deleting).map(|claim| claim.name).min()
+    })
+}
+
+fn entries(
+    index: &Index,
+    namespace: &str,
+    uid: &str,
+    claims: &HolderClaims,
+    shared: impl Fn(&Entry) -> Option<Option<Name>>,
+) -> Vec<EntrySnapshot> {
+    let snapshot = |entry: &Entry| {
+        let template = match &entry.source {
+            Source::Template(template) => template_state(index, namespace, template),
+            Source::Claim(_) | Source::Unknown => TemplateState::Absent,
+        };
+        EntrySnapshot {
+            entry: entry.clone(),
+            published: claims.published(&entry.name).map(|claim| claim.map(Name::from)),
+            named: claims.resolved(entry).map(|claim| named(index, namespace, claim)),
+            owned: owned(index, namespace, uid, &entry.name),
+            shared: shared(entry),
+            template,
+        }
+    };
+    claims.entries.iter().map(snapshot).collect()
+}
+
+fn named(index: &Index, namespace: &str, claim: &str) -> NamedClaim {
+    let name = Name::from(claim);
+    match index.claims.get(namespace, claim) {
+        None => NamedClaim::Absent(name),
+        Some(record) => match record.readable() {
+            None => NamedClaim::Unreadable(name),
+            Some(claim) => NamedClaim::Present { name, facts: claim.facts.clone() },
+        },
+    }
+}
+
+fn owned(index: &Index, namespace: &str, uid: &str, entry: &str) -> Vec<OwnedClaim> {
+    index
+        .claims_owned_by(namespace, uid)
+        .filter_map(|(name, record)| {
+            let facts = Arc::clone(record.readable()?);
+            (facts.entry.as_deref() == Some(entry)).then(|| OwnedClaim { name: name.into(), facts })
+        })
+        .collect()
+}
+
+fn template_state(index: &Index, namespace: &str, template: &str) -> TemplateState {
+    match index.templates.get(namespace, template).map(|record| &record.body) {
+        None => TemplateState::Absent,
+        Some(Body::Unreadable(_)) => TemplateState::Unreadable,
+        Some(Body::Readable(facts)) => TemplateState::Present(Arc::clone(facts)),
+    }
+}
+
+/// Whether an entry of a Pod is the PodGroup's: same name and same reference.
+fn matches_group(entry: &Entry, group: &[Entry]) -> bool {
+    entry.source != Source::Unknown && group.contains(entry)
+}

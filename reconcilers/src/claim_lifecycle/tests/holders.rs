@@ -1,0 +1,284 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use dragoman_crds::wire::Name;
+use dragoman_machinery::kind::POD;
+
+use super::super::plan_holder::{HolderPlan, MAX_CONSUMERS, Trouble, plan_holder, publication, reservation};
+use super::super::snapshot::HolderSnapshot;
+use super::*;
+
+fn snapshot(cluster: &Cluster) -> HolderSnapshot {
+    HolderSnapshot::of_pod(&cluster.index, "ns", "pod").expect("pod")
+}
+
+fn plan(cluster: &Cluster) -> HolderPlan {
+    plan_holder(&snapshot(cluster), &BTreeSet::new(), &BTreeSet::new())
+}
+
+fn troubles(plan: &HolderPlan) -> Vec<Trouble> {
+    plan.notes.iter().map(|note| note.trouble.clone()).collect()
+}
+
+fn settled(plan: &HolderPlan) -> Vec<(&str, &str)> {
+    plan.settled.iter().map(|(entry, claim)| (&**entry, &**claim)).collect()
+}
+
+#[test]
+fn a_claim_is_created_once_its_template_is_there() {
+    let mut cluster = Cluster::synced();
+    let dirty = cluster.pod(pod("u"));
+    assert_eq!(dirty.len(), 1);
+    assert_eq!(troubles(&plan(&cluster)), [Trouble::NoTemplate("one".into())]);
+    let dirty = cluster.apply(Kept::Templates, template());
+    assert!(dirty.iter().any(|key| &*key.name == "pod"), "the late template wakes nobody");
+    let plan = plan(&cluster);
+    assert_eq!(plan.create.len(), 1);
+    assert_eq!(plan.create[0].predecessor, None);
+}
+
+#[test]
+fn a_done_pod_gets_nothing() {
+    let mut cluster = Cluster::synced();
+    cluster.apply(Kept::Templates, template());
+    cluster.pod(succeeded("u"));
+    assert_eq!(plan(&cluster), HolderPlan::default());
+    // Neither after its claim was deleted, whose deletion wakes it.
+    cluster.pod(publishes(succeeded("u"), "c"));
+    cluster.claim(generated("c", "u"));
+    cluster.delete(Kept::Claims, generated("c", "u"));
+    assert_eq!(plan(&cluster), HolderPlan::default());
+}
+
+#[test]
+fn a_claim_that_was_created_but_not_published_is_found_again() {
+    let mut cluster = Cluster::synced();
+    cluster.apply(Kept::Templates, template());
+    cluster.pod(pod("u"));
+    let dirty = cluster.claim(generated("pod-gpu-x", "u"));
+    assert!(dirty.iter().any(|key| &*key.name == "pod"));
+    let plan = plan(&cluster);
+    assert!(plan.create.is_empty());
+    assert_eq!(settled(&plan), [("gpu", "pod-gpu-x")]);
+}
+
+#[test]
+fn a_terminating_claim_is_never_adopted() {
+    let mut cluster = Cluster::synced();
+    cluster.apply(Kept::Templates, template());
+    cluster.pod(pod("u"));
+    cluster.claim(with(generated("c", "u"), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")));
+    let plan = plan(&cluster);
+    assert_eq!(plan.create[0].predecessor.as_deref(), Some("c"));
+    assert!(plan.settled.is_empty());
+}
+
+#[test]
+fn a_published_claim_that_the_index_lacks_is_asked_for_before_it_is_replaced() {
+    let mut cluster = Cluster::synced();
+    cluster.apply(Kept::Templates, template());
+    cluster.pod(publishes(pod("u"), "c"));
+    assert_eq!(plan(&cluster).confirm, [Name::from("c")]);
+    let holder = snapshot(&cluster);
+    let c = BTreeSet::from([Name::from("c")]);
+    let found = plan_holder(&holder, &BTreeSet::new(), &c);
+    assert_eq!(found, HolderPlan::default());
+    let gone = plan_holder(&holder, &c, &BTreeSet::new());
+    assert_eq!(gone.create[0].predecessor.as_deref(), Some("c"));
+}
+
+#[test]
+fn a_claim_of_somebody_else_is_replaced_not_touched() {
+    let mut cluster = Cluster::synced();
+    cluster.apply(Kept::Templates, template());
+    cluster.pod(publishes(pod("u"), "c"));
+    cluster.claim(plain("c"));
+    let plan = plan(&cluster);
+    assert_eq!(plan.create[0].predecessor.as_deref(), Some("c"));
+}
+
+#[test]
+fn an_unreadable_claim_or_template_blocks_its_entry() {
+    let mut cluster = Cluster::synced();
+    cluster.apply(Kept::Templates, template());
+    cluster.pod(publishes(pod("u"), "c"));
+    cluster.claim(with(generated("c", "u"), "/status", json!("?")));
+    assert_eq!(troubles(&plan(&cluster)), [Trouble::UnreadableClaim("c".into())]);
+    let mut cluster = Cluster::synced();
+    cluster.pod(pod("u"));
+    cluster.apply(Kept::Templates, with(template(), "/spec", json!(5)));
+    assert_eq!(troubles(&plan(&cluster)), [Trouble::UnreadableTemplate("one".into())]);
+}
+
+#[test]
+fn unknown_entries_are_said_and_do_not_hold_up_the_others() {
+    let mut cluster = Cluster::synced();
+    cluster.apply(Kept::Templates, template());
+    let entries = json!([{"name": "new", "fromTheFuture": 1}, {"name": "gpu", "resourceClaimTemplateName": "one"},
+        {"name": "both", "resourceClaimName": "a", "resourceClaimTemplateName": "b"}]);
+    cluster.pod(with(pod("u"), "/spec/resourceClaims", entries));
+    let plan = plan(&cluster);
+    assert_eq!(troubles(&plan), [Trouble::UnknownApi, Trouble::UnknownApi]);
+    assert_eq!(plan.create.len(), 1);
+}
+
+#[test]
+fn an_entry_decided_not_to_need_a_claim_gets_none() {
+    let mut cluster = Cluster::synced();
+    cluster.apply(Kept::Templates, template());
+    cluster.pod(with(pod("u"), "/status/resourceClaimStatuses", json!([{"name": "gpu"}])));
+    assert_eq!(plan(&cluster), HolderPlan::default());
+}
+
+#[test]
+fn names_are_published_even_for_a_terminating_pod() {
+    let mut cluster = Cluster::synced();
+    cluster.apply(Kept::Templates, template());
+    cluster.pod(with(running("u"), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")));
+    assert!(plan(&cluster).create.is_empty());
+    cluster.claim(in_use(generated("c", "u"), &["u"]));
+    assert_eq!(settled(&plan(&cluster)), [("gpu", "c")]);
+}
+
+// Publication.
+
+fn statuses(write: &Write) -> Vec<(String, String)> {
+    let Action::Apply { body, .. } = &write.action else { panic!("{write:?}") };
+    assert_eq!(body["metadata"]["uid"], "u", "an apply without uid reaches a namesake");
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    let list = body["status"]["resourceClaimStatuses"].as_array().expect("list");
+    list.iter().map(|s| (text(&s["name"]), text(&s["resourceClaimName"]))).collect()
+}
+
+#[test]
+fn the_status_is_always_complete_and_sorted_and_not_sent_twice() {
+    let mut cluster = Cluster::synced();
+    cluster.pod(with(
+        pod("u"),
+        "/status/resourceClaimStatuses",
+        json!([{"name": "z", "resourceClaimName": "cz"}, {"name": "none"}]),
+    ));
+    let holder = snapshot(&cluster);
+    let news = BTreeMap::from([(Name::from("a"), Name::from("ca"))]);
+    let write = publication(POD, &holder, &news).expect("write");
+    assert_eq!(statuses(&write), [("a".into(), "ca".into()), ("z".into(), "cz".into())]);
+    let known = BTreeMap::from([(Name::from("z"), Name::from("cz"))]);
+    assert_eq!(publication(POD, &holder, &known), None);
+    assert_eq!(publication(POD, &holder, &BTreeMap::new()), None);
+}
+
+// Reservations.
+
+fn by_name(uid: &str, claims: &[&str]) -> Value {
+    let entries: Vec<_> = claims.iter().map(|c| json!({"name": c, "resourceClaimName": c})).collect();
+    with(running(uid), "/spec/resourceClaims", json!(entries))
+}
+
+fn wanted(plan: &HolderPlan) -> Vec<&str> {
+    plan.reserve.iter().map(|r| &*r.claim).collect()
+}
+
+#[test]
+fn a_missing_claim_does_not_hold_up_the_reservation_of_the_others() {
+    let mut cluster = Cluster::synced();
+    cluster.pod(by_name("u", &["missing", "a", "unallocated", "mine"]));
+    cluster.claim(in_use(plain("a"), &["other"]));
+    cluster.claim(plain("unallocated"));
+    cluster.claim(in_use(plain("mine"), &["u"]));
+    assert_eq!(wanted(&plan(&cluster)), ["a"]);
+}
+
+#[test]
+fn only_pods_with_a_node_that_go_on_are_reserved_for() {
+    let mut cluster = Cluster::synced();
+    cluster.claim(in_use(plain("a"), &[]));
+    for pod in [
+        with(by_name("u", &["a"]), "/spec/nodeName", json!("")),
+        with(by_name("u", &["a"]), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
+        with(by_name("u", &["a"]), "/status/phase", json!("Failed")),
+    ] {
+        cluster.pod(pod);
+        assert!(wanted(&plan(&cluster)).is_empty());
+    }
+}
+
+#[test]
+fn a_full_claim_is_said_not_tried() {
+    let mut cluster = Cluster::synced();
+    cluster.pod(by_name("u", &["a"]));
+    let others: Vec<_> = (0..MAX_CONSUMERS).map(|i| format!("o{i}")).collect();
+    cluster.claim(in_use(plain("a"), &others.iter().map(String::as_str).collect::<Vec<_>>()));
+    let plan = plan(&cluster);
+    assert_eq!(troubles(&plan), [Trouble::TooManyConsumers("a".into())]);
+    assert!(plan.reserve.is_empty());
+}
+
+#[test]
+fn a_reservation_is_added_to_what_was_read_live_or_not_at_all() {
+    let mut cluster = Cluster::synced();
+    cluster.pod(by_name("u", &["a"]));
+    cluster.claim(in_use(plain("a"), &[]));
+    let consumer = plan(&cluster).reserve[0].consumer.clone();
+    let mut live = |claim: Value| {
+        let facts: dragoman_crds::wire::ResourceClaim = decode(cluster.stamp(claim)).expect("claim");
+        reservation("ns", "a", "a-uid", &facts.into(), &consumer).map(|write| operations(&write))
+    };
+    assert_eq!(live(in_use(plain("a"), &[])), Some(vec!["add /status/reservedFor".into()]));
+    assert_eq!(live(in_use(plain("a"), &["x"])), Some(vec!["add /status/reservedFor/-".into()]));
+    assert_eq!(live(in_use(plain("a"), &["u"])), None);
+    assert_eq!(live(plain("a")), None);
+}
+
+// PodGroups.
+
+fn group() -> Value {
+    json!({"metadata": {"name": "g", "uid": "g"},
+        "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}})
+}
+
+fn member() -> Value {
+    with(pod("u"), "/spec/schedulingGroup", json!({"podGroupName": "g"}))
+}
+
+#[test]
+fn a_matching_entry_is_the_groups_and_another_the_pods_own() {
+    let mut cluster = Cluster::synced();
+    cluster.apply(Kept::Templates, template());
+    let entries = json!([{"name": "gpu", "resourceClaimTemplateName": "one"},
+        {"name": "gpu2", "resourceClaimTemplateName": "one"}]);
+    cluster.pod(with(member(), "/spec/resourceClaims", entries));
+    assert_eq!(troubles(&plan(&cluster)), [Trouble::NoGroup("g".into())]);
+    let dirty = cluster.apply(Kept::Groups, group());
+    assert!(dirty.iter().any(|key| &*key.name == "pod"), "the late group wakes no member");
+    let created: Vec<_> = plan(&cluster).create.iter().map(|c| c.entry).collect();
+    assert_eq!(created, [1], "the group's claim is made for the group");
+    let mut claim = generated("shared", "g");
+    claim["metadata"]["ownerReferences"][0] = json!({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "name": "g", "uid": "g", "controller": true});
+    cluster.claim(claim);
+    assert_eq!(settled(&plan(&cluster)), [("gpu", "shared")]);
+}
+
+#[test]
+fn while_groups_are_unknown_nothing_is_created_for_their_members() {
+    let mut cluster = Cluster::synced();
+    cluster.apply(Kept::Templates, template());
+    cluster.apply(Kept::Groups, group());
+    cluster.pod(member());
+    let dirty = cluster.index.groups_vanished();
+    assert_eq!(dirty.len(), 1);
+    assert_eq!(troubles(&plan(&cluster)), [Trouble::GroupsUnserved("g".into())]);
+    assert!(plan(&cluster).create.is_empty());
+}
+
+#[test]
+fn a_group_makes_its_claims_and_none_while_it_goes() {
+    let mut cluster = Cluster::synced();
+    cluster.apply(Kept::Templates, template());
+    cluster.apply(Kept::Groups, group());
+    let of_group = |cluster: &Cluster| {
+        let holder = HolderSnapshot::of_group(&cluster.index, "ns", "g").expect("group");
+        plan_holder(&holder, &BTreeSet::new(), &BTreeSet::new())
+    };
+    assert_eq!(of_group(&cluster).create.len(), 1);
+    cluster.apply(Kept::Groups, with(group(), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")));
+    assert_eq!(of_group(&cluster), HolderPlan::default());
+}

@@ -1,0 +1,90 @@
+use super::super::claim_name::{Generation, claim_name};
+use super::super::key::Subject;
+use super::*;
+
+fn names(keys: &[Key], subject: Subject) -> Vec<String> {
+    let mut names: Vec<_> =
+        keys.iter().filter(|k| k.subject == subject).map(|k| k.name.to_string()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_change_that_nobody_reads_wakes_nobody() {
+    let mut cluster = Cluster::synced();
+    assert_eq!(cluster.pod(running("u")).len(), 1);
+    assert!(cluster.pod(with(running("u"), "/metadata/labels", json!({"a": "b"}))).is_empty());
+    assert!(cluster.pod(json!({"metadata": {"name": "plain", "uid": "p"}})).is_empty());
+}
+
+#[test]
+fn a_reservation_wakes_those_it_concerns_not_all_who_share_the_claim() {
+    let mut cluster = Cluster::synced();
+    for i in 0..256 {
+        let pod = with(running(&format!("u{i}")), "/metadata/name", json!(format!("p{i}")));
+        cluster.pod(with(pod, "/spec/resourceClaims", json!([{"name": "gpu", "resourceClaimName": "c"}])));
+    }
+    let reserved = |names: &[&str]| {
+        let mut claim = in_use(plain("c"), &[]);
+        claim["status"]["reservedFor"] =
+            names.iter().map(|n| json!({"resource": "pods", "name": n, "uid": n})).collect();
+        claim
+    };
+    assert_eq!(names(&cluster.claim(reserved(&["p1"])), Subject::Pod).len(), 256);
+    assert_eq!(names(&cluster.claim(reserved(&["p1", "p2"])), Subject::Pod), ["p2"]);
+    assert_eq!(names(&cluster.claim(reserved(&["p2"])), Subject::Pod), ["p1"]);
+}
+
+#[test]
+fn a_replaced_pod_frees_what_its_predecessor_held() {
+    let mut cluster = Cluster::synced();
+    cluster.claim(in_use(generated("c", "old"), &["old"]));
+    cluster.pod(publishes(running("old"), "c"));
+    let dirty = cluster.pod(pod("new"));
+    assert_eq!(names(&dirty, Subject::Claim), ["c"]);
+    assert_eq!(names(&dirty, Subject::Pod), ["pod"]);
+    assert!(cluster.index.ended("old").is_some());
+}
+
+#[test]
+fn links_do_not_outlive_their_pods() {
+    let mut cluster = Cluster::synced();
+    cluster.pod(publishes(running("u"), "c"));
+    cluster.delete(Kept::Pods, running("u"));
+    assert!(names(&cluster.claim(plain("c")), Subject::Pod).is_empty());
+    assert!(cluster.apply(Kept::Templates, template()).is_empty());
+}
+
+#[test]
+fn a_foreign_generated_claim_younger_than_our_lease_proves_a_second_writer() {
+    let at = |seconds: i64| json!(jiff::Timestamp::from_second(seconds).expect("time").to_string());
+    let claim = |name: &str, created| with(generated(name, "u"), "/metadata/creationTimestamp", created);
+    let mut cluster = Cluster::synced();
+    cluster.index.leading_since = Some(1_000_000);
+    let ours = claim_name("pod", "u", "gpu", Generation { predecessor: Some("x"), salt: 3 });
+    cluster.claim(claim(&ours, at(1_000_100)));
+    cluster.claim(claim("pod-gpu-old44", at(999_000)));
+    cluster.claim(with(plain("users"), "/metadata/creationTimestamp", at(1_000_100)));
+    assert_eq!(cluster.index.second_writer, None);
+    // A random suffix passes for ours once in 27 times; these do not.
+    for name in ["pod-gpu-aaaaa", "pod-gpu-11111"] {
+        cluster.claim(claim(name, at(1_000_100)));
+    }
+    assert!(cluster.index.second_writer.is_some());
+}
+
+#[test]
+fn a_claim_that_goes_wakes_those_who_wait_for_a_quota() {
+    let mut cluster = Cluster::synced();
+    let key = Key::new(Subject::Pod, "ns", "waiting");
+    assert!(!cluster.index.quota.refused(&key));
+    cluster.claim(plain("c"));
+    let dirty = cluster.delete(Kept::Claims, plain("c"));
+    assert!(dirty.contains(&key));
+    // The quota is counted anew within seconds: five quick attempts, then patience.
+    let quick = (0..10).filter(|_| cluster.index.quota.refused(&key)).count();
+    assert_eq!(quick, 5);
+    cluster.index.quota.passed(&key);
+    cluster.claim(plain("d"));
+    assert!(!cluster.delete(Kept::Claims, plain("d")).contains(&key));
+}

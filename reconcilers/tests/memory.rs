@@ -1,0 +1,165 @@
+//! The memory budget of the index: bytes of live heap per Pod.
+//!
+//! A process of its own, because it counts every allocation there is.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test: clippy knows only functions marked as such"
+)]
+
+use dragoman_crds::wire;
+use dragoman_machinery::queue::Queue;
+use dragoman_machinery::watch::decode_item;
+use dragoman_reconcilers::claim_lifecycle::index::Kept;
+use dragoman_reconcilers::claim_lifecycle::{Index, Key};
+use peak_alloc::PeakAlloc;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
+
+const PODS: usize = 10_000;
+/// A Pod with a claim, its claim, and every map, key and link between them.
+const WITH_CLAIM: usize = 2048;
+/// A Pod without claims, however large its JSON.
+const WITHOUT_CLAIM: usize = 256;
+/// Peak during a complete relist against the steady state before.
+const RELIST: f64 = 1.5;
+
+fn raw(value: &Value) -> Box<RawValue> {
+    RawValue::from_string(value.to_string()).expect("json")
+}
+
+fn uid(kind: &str, i: usize) -> String {
+    format!("{kind:0>8}-0000-4000-8000-{i:012}")
+}
+
+/// A Pod as an API server sends it: 3 kB, or 20 kB with managed fields.
+fn pod(i: usize, claim: bool, managed_fields: usize) -> Value {
+    let fields = json!({"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:status": {"f:conditions": "x".repeat(400)}}});
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": format!("workload-7d4b9c6f5-{i:05}"), "namespace": format!("team-{}", i % 50),
+            "uid": uid("b0d", i), "resourceVersion": (1000 + i).to_string(),
+            "creationTimestamp": "2026-11-01T00:00:00Z",
+            "labels": {"app": "workload", "pod-template-hash": "7d4b9c6f5"},
+            "managedFields": vec![fields; managed_fields],
+        },
+        "spec": {
+            "nodeName": format!("node-{}", i % 500),
+            "containers": [{"name": "main", "image": "registry.example.com/team/workload:v1.2.3",
+                "env": vec![json!({"name": "VARIABLE", "value": "value"}); 20]}],
+        },
+        "status": {"phase": "Running", "conditions": vec![json!({"type": "Ready", "status": "True",
+            "lastTransitionTime": "2026-11-01T00:00:00Z"}); 5]},
+    });
+    if claim {
+        pod["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimTemplateName": "single-gpu"}]);
+        pod["status"]["resourceClaimStatuses"] = json!([{"name": "gpu", "resourceClaimName": claim_name(i)}]);
+    }
+    pod
+}
+
+fn claim_name(i: usize) -> String {
+    format!("workload-7d4b9c6f5-{i:05}-gpu-{:05}", i % 99_991)
+}
+
+fn claim(i: usize) -> Value {
+    json!({
+        "metadata": {
+            "name": claim_name(i), "namespace": format!("team-{}", i % 50), "uid": uid("c1a1", i),
+            "resourceVersion": (1000 + i).to_string(), "creationTimestamp": "2026-11-01T00:00:00Z",
+            "finalizers": ["resource.kubernetes.io/delete-protection"],
+            "annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "controller": true,
+                "name": format!("workload-7d4b9c6f5-{i:05}"), "uid": uid("b0d", i)}],
+        },
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}},
+        "status": {
+            "allocation": {"devices": {"results": [{"request": "gpu", "driver": "gpu.example.com", "pool": "p", "device": "d"}]}},
+            "reservedFor": [{"resource": "pods", "name": format!("workload-7d4b9c6f5-{i:05}"), "uid": uid("b0d", i)}],
+        },
+    })
+}
+
+/// The index with the queue of the keys that its changes made dirty.
+#[derive(Default)]
+struct Loaded {
+    index: Index,
+    queue: Queue<Key>,
+}
+
+impl Loaded {
+    fn add(&mut self, keys: Vec<Key>) {
+        let now = tokio::time::Instant::now();
+        for key in keys {
+            self.queue.add(key, now);
+        }
+    }
+
+    fn list_pods(&mut self, claim: bool, managed_fields: usize) {
+        self.index.began(Kept::Pods);
+        for i in 0..PODS {
+            let item = decode_item::<wire::Pod>(&raw(&pod(i, claim, managed_fields))).expect("metadata");
+            let dirty = self.index.pod_applied(&item.meta, item.object);
+            self.add(dirty);
+        }
+        let dirty = self.index.completed(Kept::Pods, "20000");
+        self.add(dirty);
+    }
+
+    fn list_claims(&mut self) {
+        self.index.began(Kept::Claims);
+        for i in 0..PODS {
+            let item = decode_item::<wire::ResourceClaim>(&raw(&claim(i))).expect("metadata");
+            let dirty = self.index.claim_applied(&item.meta, item.object, 0);
+            self.add(dirty);
+        }
+        let dirty = self.index.completed(Kept::Claims, "20000");
+        self.add(dirty);
+    }
+}
+
+fn live() -> usize {
+    ALLOCATOR.current_usage()
+}
+
+/// One test: the counter is one for the whole process.
+#[test]
+fn the_index_stays_within_its_budget() {
+    let start = live();
+    let mut kept = Loaded::default();
+    kept.list_pods(false, 0);
+    let without = (live() - start) / PODS;
+    kept.list_pods(false, 30);
+    let large = (live() - start) / PODS;
+    assert!(pod(0, false, 30).to_string().len() > 15_000);
+    drop(kept);
+
+    let start = live();
+    let mut kept = Loaded::default();
+    kept.list_pods(true, 5);
+    kept.list_claims();
+    let steady = live() - start;
+    let with = steady / PODS;
+
+    // A complete list of everything once more, while the first is still there.
+    ALLOCATOR.reset_peak_usage();
+    kept.list_pods(true, 5);
+    kept.list_claims();
+    let peak = ALLOCATOR.peak_usage() - start;
+    drop(kept);
+
+    println!(
+        "per Pod without claims {without} B (20 kB of JSON: {large} B), with a claim and everything queued {with} B"
+    );
+    println!("steady {steady} B, peak during a complete list {peak} B");
+    assert!(without <= WITHOUT_CLAIM && large <= WITHOUT_CLAIM, "{without} B, {large} B");
+    assert!(with <= WITH_CLAIM, "{with} B");
+    #[expect(clippy::cast_precision_loss, reason = "a ratio of bytes")]
+    let ratio = peak as f64 / steady as f64;
+    assert!(ratio <= RELIST, "{ratio}");
+}

@@ -1,0 +1,22 @@
+//! `cargo xtask check`: everything that can be said without running the system.
+
+use crate::{edges, files, run};
+
+/// The version CI checks with.
+const CARGO_DENY: &str = "0.20.2";
+
+/// Runs all checks.
+///
+/// # Errors
+/// The first that fails.
+pub(crate) fn check() -> anyhow::Result<()> {
+    run("cargo", &["fmt", "--all", "--check"])?;
+    run("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
+    edges::check()?;
+    files::check()?;
+    if run("cargo", &["deny", "--version"]).is_err() {
+        run("cargo", &["install", "--locked", "--version", CARGO_DENY, "cargo-deny"])?;
+    }
+    // Advisories need a database from the network and run elsewhere, daily.
+    run("cargo", &["deny", "--all-features", "check", "bans", "licenses", "sources"])
+}

@@ -1,0 +1,74 @@
+//! Which crate may use which (architecture: allowed edges).
+
+use anyhow::{Context as _, ensure};
+
+use crate::root;
+
+/// Every room with the rooms it may depend on; dev-dependencies apart.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("crds", &[]),
+    ("machinery", &["crds"]),
+    ("reconcilers", &["crds", "machinery"]),
+    ("operator", &["crds", "machinery", "reconcilers"]),
+    ("e2e", &["crds", "machinery", "reconcilers", "operator"]),
+    ("xtask", &[]),
+];
+
+/// Crates that only the named room may depend on.
+const CONFINED: &[(&str, &[&str])] = &[
+    // All requests go through machinery's client; e2e is a user, not a part.
+    ("kube", &["machinery", "e2e"]),
+    // The version of the API types is chosen in the binaries only.
+    ("k8s-openapi", &["operator", "e2e"]),
+];
+
+/// Checks the dependencies of every crate.
+///
+/// # Errors
+/// Names the first forbidden edge.
+pub(crate) fn check() -> anyhow::Result<()> {
+    for (room, allowed) in ALLOWED {
+        let path = root()?.join(room).join("Cargo.toml");
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        for dependency in dependencies(&text) {
+            if let Some(other) = dependency.strip_prefix("dragoman-") {
+                ensure!(allowed.contains(&other), "{room} must not depend on {other}");
+            }
+            for (confined, rooms) in CONFINED {
+                ensure!(
+                    dependency != *confined || rooms.contains(room),
+                    "{room} must not depend on {confined}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The names in `[dependencies]` of a manifest.
+fn dependencies(manifest: &str) -> Vec<&str> {
+    manifest
+        .lines()
+        .skip_while(|line| line.trim() != "[dependencies]")
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split(['.', ' ', '=']).next())
+        .filter(|name| !name.is_empty() && !name.starts_with('#'))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependencies_are_those_of_their_table_only() {
+        let manifest = "[package]\nname = \"a\"\n\n[dependencies]\nserde.workspace = true\nkube = { version = \"5\" }\n\n[dev-dependencies]\ndhat.workspace = true\n";
+        assert_eq!(dependencies(manifest), ["serde", "kube"]);
+    }
+
+    #[test]
+    fn the_repository_keeps_to_its_edges() {
+        check().expect("edges");
+    }
+}

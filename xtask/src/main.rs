@@ -1,0 +1,99 @@
+//! Everything a person or CI runs.
+
+mod check;
+mod edges;
+mod files;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Everything a person or CI runs")]
+enum Task {
+    /// Format, lints, edges, sizes, generated files, licences: what CI checks.
+    Check,
+    /// Every test there is, those on a real control plane included, which this
+    /// command provides.
+    Test,
+    /// The scenarios on the real control plane only.
+    E2e {
+        /// Only those whose lane or name contains this.
+        filter: Option<String>,
+    },
+    /// Write the generated files.
+    Gen,
+    /// Measure.
+    Bench {
+        #[command(subcommand)]
+        what: Bench,
+    },
+}
+
+#[derive(clap::Subcommand)]
+enum Bench {
+    /// Claim lifecycles: the built-in controller and Dragoman side by side.
+    Lifecycle {
+        /// Pods that live through their whole life.
+        #[arg(long, default_value_t = 2000)]
+        pods: usize,
+        /// Gated Pods at once.
+        #[arg(long, default_value_t = 10_000)]
+        gated: usize,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    match Task::parse() {
+        Task::Check => check::check(),
+        Task::Test => test(),
+        Task::E2e { filter } => e2e(&[
+            &["scenarios"],
+            filter.as_slice().iter().map(String::as_str).collect::<Vec<_>>().as_slice(),
+        ]
+        .concat()),
+        Task::Gen => files::generate(),
+        Task::Bench { what: Bench::Lifecycle { pods, gated } } => {
+            e2e(&["versus", "--pods", &pods.to_string(), "--gated", &gated.to_string()])
+        }
+    }
+}
+
+/// The root of the repository.
+fn root() -> anyhow::Result<PathBuf> {
+    Ok(Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("repository")?.to_owned())
+}
+
+/// Runs a program in the repository and wants it to succeed.
+fn run(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
+    eprintln!("$ {program} {}", arguments.join(" "));
+    let status = Command::new(program).args(arguments).current_dir(root()?).status();
+    let status = status.with_context(|| format!("cannot run {program}"))?;
+    ensure!(status.success(), "{program} {} failed: {status}", arguments.join(" "));
+    Ok(())
+}
+
+/// What `program` prints.
+fn output(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new(program).args(arguments).current_dir(root()?).output();
+    let output = output.with_context(|| format!("cannot run {program}"))?;
+    ensure!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).context("output is not UTF-8")
+}
+
+fn test() -> anyhow::Result<()> {
+    run("cargo", &["test", "--workspace"])?;
+    e2e(&["scenarios"])?;
+    // A small one without a verdict: it shows that the measurement still works.
+    e2e(&["versus", "--pods", "100", "--gated", "200", "--completed", "100", "--idle", "5"])
+}
+
+/// Builds the operator as it is shipped and runs `dragoman-e2e` on it.
+fn e2e(arguments: &[&str]) -> anyhow::Result<()> {
+    run("cargo", &["build", "--release", "--package", "dragoman-operator"])?;
+    let program = ["run", "--package", "dragoman-e2e", "--"];
+    let bench = ["--binary", "target/release/dragoman", "--output", "target/e2e"];
+    run("cargo", &[&program[..], &bench, arguments].concat())
+}
