@@ -1,5 +1,6 @@
 //! The API server's audit log: the honest count of who wrote what.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -96,6 +97,16 @@ impl Audit {
     pub(crate) fn forget(&self) -> anyhow::Result<()> {
         std::fs::OpenOptions::new().write(true).truncate(true).open(&self.path).context("audit log")?;
         Ok(())
+    }
+
+    /// Names of the claims in `namespace` that the garbage collector deleted.
+    pub(crate) fn collected_claims(&self, namespace: &str) -> BTreeSet<String> {
+        let entries = self.entries(namespace).into_iter();
+        let collected = entries.filter(|entry| {
+            entry.what() == "delete resourceclaims"
+                && entry.user.username == "system:serviceaccount:kube-system:generic-garbage-collector"
+        });
+        collected.map(|entry| entry.object_ref.name).collect()
     }
 
     /// All writes about `namespace`, in order.

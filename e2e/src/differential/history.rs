@@ -1,6 +1,6 @@
 //! What a watch saw of each object, in order, with everything accidental removed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -53,21 +53,45 @@ impl Recorder {
         Self { seen, tasks }
     }
 
-    /// The histories so far.
-    pub(super) fn histories(&self) -> Histories {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    /// The histories so far. `collected`: claims that the garbage collector deleted.
+    ///
+    /// It is a third party that acts at its own pace: whether it asks for the
+    /// deletion just before or just after the claim loses its finalizer is nobody's
+    /// doing. So its request is left out, and so is the version without finalizer,
+    /// which the first order never shows. What remains, that the claim was let go
+    /// and is gone, is compared.
+    pub(super) fn histories(&self, collected: &BTreeSet<String>) -> Histories {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let names = Names::of(&seen);
         let mut histories = Histories::new();
-        for (deleted, object) in &seen {
+        for (deleted, object) in &mut seen {
+            let name = object["metadata"]["name"].as_str();
+            let collected = object["kind"] == "ResourceClaim" && name.is_some_and(|n| collected.contains(n));
+            if collected {
+                object["metadata"]["deletionTimestamp"].take();
+            }
             let Some((key, version)) = names.normalised(object) else { continue };
-            let version = if *deleted { "deleted".to_owned() } else { version };
             let history = histories.entry(key).or_default();
-            if history.last() != Some(&version) {
+            if *deleted {
+                if collected
+                    && let [.., held, let_go] = &history[..]
+                    && !unprotected(held)
+                    && unprotected(let_go)
+                {
+                    history.pop();
+                }
+                history.push("deleted".to_owned());
+            } else if history.last() != Some(&version) {
                 history.push(version);
             }
         }
         histories
     }
+}
+
+/// Whether a version of a claim carries no finalizer.
+fn unprotected(version: &str) -> bool {
+    version.contains("\"finalizers\":null")
 }
 
 async fn follow(api: Api<DynamicObject>, seen: Seen, open: tokio::sync::oneshot::Sender<()>) {

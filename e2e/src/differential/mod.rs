@@ -79,7 +79,7 @@ async fn tell(
         if let Err(error) = told.await {
             broken.push(format!("{name}, {}: {error:#}", chapter.name));
         }
-        all.insert(chapter.name, recorder.histories());
+        all.insert(chapter.name, recorder.histories(&world.plane.audit().collected_claims(&ns)));
     }
     if let Some(dragoman) = dragoman {
         Dragoman::stop(dragoman).await?;
