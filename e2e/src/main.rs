@@ -1,6 +1,7 @@
 //! Scenarios against a real control plane.
 
 mod client;
+mod collector;
 mod control_plane;
 mod differential;
 mod dragoman;

@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use http::{Method, Request, Response, StatusCode};
@@ -37,6 +38,9 @@ pub(crate) enum Harm {
     LoseReplies { path: String, every: usize },
     /// Requests whose path contains this are refused.
     Refuse { path: String },
+    /// The next POST is answered 429 with this Retry-After in seconds; what else
+    /// arrives in that time, a moment for what was under way apart, is counted.
+    Throttle { seconds: u32 },
 }
 
 #[derive(Default)]
@@ -44,6 +48,8 @@ struct State {
     harm: Option<Harm>,
     writes: usize,
     posts: usize,
+    throttled: Option<Instant>,
+    impatient: usize,
 }
 
 /// A running proxy.
@@ -103,6 +109,12 @@ impl Proxy {
         *locked(&self.state) = State { harm, ..State::default() };
     }
 
+    /// How many requests did not wait out a [`Harm::Throttle`]; `None` before it struck.
+    pub(crate) fn impatient(&self) -> Option<usize> {
+        let state = locked(&self.state);
+        state.throttled.map(|_| state.impatient)
+    }
+
     /// Waits until a [`Harm::Kill`] has struck.
     pub(crate) async fn struck(&self) {
         self.hit.notified().await;
@@ -159,6 +171,7 @@ enum Act {
     Refuse,
     LoseReply,
     Strike(Moment),
+    Throttle(u32),
 }
 
 impl Shared {
@@ -187,6 +200,18 @@ impl Shared {
                 state.posts += 1;
                 if state.posts.is_multiple_of(every) { Act::LoseReply } else { Act::Pass }
             }
+            Some(Harm::Throttle { seconds }) => match state.throttled {
+                None if method == Method::POST => {
+                    state.throttled = Some(Instant::now());
+                    Act::Throttle(seconds)
+                }
+                Some(since) => {
+                    let pause = Duration::from_millis(200)..Duration::from_secs(seconds.into());
+                    state.impatient += usize::from(pause.contains(&since.elapsed()));
+                    Act::Pass
+                }
+                None => Act::Pass,
+            },
             Some(Harm::Refuse { path: part }) if path.contains(&part) => Act::Refuse,
             _ => Act::Pass,
         }
@@ -198,6 +223,11 @@ impl Shared {
         let act = self.decide(request.method(), &path);
         if act == Act::Refuse {
             return refusal(StatusCode::SERVICE_UNAVAILABLE, "harm");
+        }
+        if let Act::Throttle(seconds) = act {
+            let mut answer = refusal(StatusCode::TOO_MANY_REQUESTS, "harm");
+            answer.headers_mut().insert(http::header::RETRY_AFTER, seconds.into());
+            return answer;
         }
         if act == Act::Strike(Moment::Before) {
             self.hit.notify_one();
@@ -216,14 +246,14 @@ impl Shared {
                 let hit = self.hit.clone();
                 tokio::spawn(async move {
                     // Enough for the reply to be read: it is a few kB on loopback.
-                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                    tokio::time::sleep(Duration::from_millis(5)).await;
                     hit.notify_one();
                 });
                 answer
             }
             Act::LoseReply => refusal(StatusCode::GATEWAY_TIMEOUT, "the reply is lost"),
-            Act::Pass | Act::Refuse if watches => self.stream(answer, &path),
-            Act::Pass | Act::Refuse => answer,
+            _ if watches => self.stream(answer, &path),
+            _ => answer,
         }
     }
 

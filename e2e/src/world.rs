@@ -234,14 +234,7 @@ pub(crate) async fn add_node(client: &Client, name: &str, devices: usize) -> any
 /// Installs what is shipped for mode own, the way a user does: the operator gets
 /// exactly these rights. (Its Deployment makes no Pod: nobody runs it here.)
 async fn install(plane: &ControlPlane, repository: &Path) -> anyhow::Result<()> {
-    let out = tokio::process::Command::new(plane.program("kubectl"))
-        .arg("--kubeconfig")
-        .arg(plane.kubeconfig("admin"))
-        .args(["apply", "-k"])
-        .arg(repository.join("config/own"))
-        .output()
-        .await
-        .context("kubectl")?;
-    anyhow::ensure!(out.status.success(), "kubectl apply: {}", String::from_utf8_lossy(&out.stderr));
+    let own = repository.join("config/own").display().to_string();
+    plane.kubectl(&["apply", "-k", &own], "").await?.map_err(anyhow::Error::msg)?;
     Ok(())
 }

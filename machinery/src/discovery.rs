@@ -41,6 +41,15 @@ impl Discovery {
         Self { api, known: Arc::default() }
     }
 
+    /// Whether `kind` is served, asked now.
+    ///
+    /// # Errors
+    /// As for [`Discovery::serves`].
+    pub async fn ask(&self, kind: Kind) -> Result<Served, Refusal> {
+        self.known.lock().await.remove(&kind.version_path());
+        self.serves(kind).await
+    }
+
     /// Whether `kind` is served, from an answer of the last few minutes.
     ///
     /// # Errors

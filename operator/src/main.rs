@@ -1,6 +1,7 @@
 //! The `dragoman` binary: wiring only.
 
 mod config;
+mod crdgen;
 mod drain;
 mod rbac;
 mod run;
@@ -8,6 +9,7 @@ mod telemetry;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 // musl's allocator, which the shipped static binary would get, costs twice the cpu.
@@ -32,6 +34,8 @@ enum Command {
     Drain(config::ClusterFlags),
     /// Print the ClusterRoles, rendered from what the controllers declare.
     Rbac,
+    /// Print the CustomResourceDefinitions of our own kinds.
+    Crdgen,
 }
 
 // One thread: what there is to compute fits it many times over, and waking others
@@ -41,7 +45,8 @@ async fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Run(flags) => run::run(*flags).await,
         Command::Drain(flags) => drain::drain(&flags).await,
-        Command::Rbac => run::print_rbac(),
+        Command::Rbac => print(&rbac::render()),
+        Command::Crdgen => crdgen::render().and_then(|text| print(&text)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -56,4 +61,11 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// # Errors
+/// Standard output is closed.
+fn print(text: &str) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    std::io::stdout().write_all(text.as_bytes()).context("stdout")
 }

@@ -1,6 +1,5 @@
 //! `dragoman run`: puts the parts together and keeps them running.
 
-use std::io::Write as _;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
@@ -15,7 +14,7 @@ use dragoman_machinery::metrics::{ControllerMetrics, MachineryMetrics, QueueMetr
 use dragoman_machinery::queue::SharedQueue;
 use dragoman_machinery::rights::{Rights, Scope};
 use dragoman_machinery::supervise::Supervisor;
-use dragoman_machinery::watch::{Watched, drive};
+use dragoman_machinery::watch::{Journal, Watched, drive};
 use dragoman_machinery::work;
 use dragoman_reconcilers::claim_lifecycle::{
     ClaimLifecycle, Claims, Feed, Ground, LifecycleMetrics, Options, Pods, Templates, rights,
@@ -38,7 +37,14 @@ const LEASE_NAME: &str = "dragoman";
 /// Whatever ended us but a signal.
 pub(crate) async fn run(flags: RunFlags) -> anyhow::Result<()> {
     let config = flags.resolve()?;
-    let _telemetry = telemetry::start(&config)?;
+    let telemetry = telemetry::start(&config)?;
+    let outcome = control(config).await;
+    telemetry.stop().await;
+    outcome
+}
+
+/// Runs the controllers.
+async fn control(config: Config) -> anyhow::Result<()> {
     let mut registry = Registry::default();
     let limits = Limits { concurrency: config.concurrency, ..Limits::default() };
     let clients = connect(config.kubeconfig.as_deref(), limits, &mut registry).await?;
@@ -62,6 +68,7 @@ pub(crate) async fn run(flags: RunFlags) -> anyhow::Result<()> {
         recorder,
         rights: Arc::clone(&held),
         leadership: leadership.clone(),
+        journal: Journal::new(machinery.clone()),
         machinery: machinery.clone(),
         metrics: lifecycle_metrics.clone(),
     };
@@ -69,6 +76,8 @@ pub(crate) async fn run(flags: RunFlags) -> anyhow::Result<()> {
     let lifecycle = ClaimLifecycle::new(ground.clone(), queue.clone(), options);
 
     let admin = Arc::new(Admin::new(registry));
+    let journal = ground.journal.clone();
+    admin.dump("watches", Box::new(move || journal.dump()));
     open_doors(&admin, &lifecycle, &queue, &lifecycle_metrics);
     let mut supervisor = Supervisor::default();
     supervise_doors(&mut supervisor, &config, &admin).await?;
@@ -117,8 +126,13 @@ pub(crate) async fn run(flags: RunFlags) -> anyhow::Result<()> {
     }
     tracing::info!("stopping");
     stop.send_replace(true);
-    ending.all_end().await;
-    Ok(())
+    tokio::select! {
+        () = ending.all_end() => Ok(()),
+        // Whoever says it twice does not want to wait for answers under way. Every
+        // write is guarded: what is left half done is taken up by the next leader.
+        _ = terminate.recv() => bail!("told twice to stop"),
+        _ = interrupt.recv() => bail!("told twice to stop"),
+    }
 }
 
 /// Waits until we lead and every index is complete.
@@ -198,24 +212,16 @@ async fn supervise_doors(
 
 fn supervise_watches(supervisor: &mut Supervisor, lifecycle: &Arc<ClaimLifecycle>, ground: &Ground) {
     let source = |kind| Watched::new(ground.watch.clone(), kind, ground.discovery.clone());
-    let metrics = || ground.machinery.clone();
+    let journal = || ground.journal.clone();
     let pods = Feed::<Pods>::new(Arc::clone(lifecycle));
-    supervisor.spawn("watch of pods", drive(POD.kind, source(POD), pods, metrics()));
+    supervisor.spawn("watch of pods", drive(POD.kind, source(POD), pods, journal()));
     let claims = Feed::<Claims>::new(Arc::clone(lifecycle));
     supervisor
-        .spawn("watch of claims", drive(RESOURCE_CLAIM.kind, source(RESOURCE_CLAIM), claims, metrics()));
+        .spawn("watch of claims", drive(RESOURCE_CLAIM.kind, source(RESOURCE_CLAIM), claims, journal()));
     let templates = Feed::<Templates>::new(Arc::clone(lifecycle));
     let kind = RESOURCE_CLAIM_TEMPLATE;
-    supervisor.spawn("watch of templates", drive(kind.kind, source(kind), templates, metrics()));
+    supervisor.spawn("watch of templates", drive(kind.kind, source(kind), templates, journal()));
     supervisor.spawn("watch of pod groups", Arc::clone(lifecycle).watch_groups());
-}
-
-/// Prints the ClusterRoles.
-///
-/// # Errors
-/// Standard output is closed.
-pub(crate) fn print_rbac() -> anyhow::Result<()> {
-    std::io::stdout().write_all(rbac::render().as_bytes()).context("stdout")
 }
 
 /// What a mode needs.

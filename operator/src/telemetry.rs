@@ -7,21 +7,25 @@ use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::WithExportConfig as _;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
 use crate::config::{Config, LogFormat};
 
-/// Keeps the exporter alive; flushes when dropped.
+/// Keeps the exporter alive.
 pub(crate) struct Telemetry(Option<SdkTracerProvider>);
 
-impl Drop for Telemetry {
-    fn drop(&mut self) {
-        if let Some(provider) = &self.0
-            && let Err(error) = provider.shutdown()
-        {
-            tracing::debug!(%error, "traces not flushed");
+impl Telemetry {
+    /// Sends what is still in the buffer.
+    pub(crate) async fn stop(self) {
+        let Some(provider) = self.0 else { return };
+        // It blocks until the exporter is done, and the exporter's connection lives
+        // on our one thread.
+        let flushed = tokio::task::spawn_blocking(move || provider.shutdown()).await;
+        if !matches!(flushed, Ok(Ok(()))) {
+            tracing::warn!(?flushed, "the last traces were not sent");
         }
     }
 }
@@ -40,7 +44,11 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Telemetry> {
     };
     let provider = config.otlp_endpoint.as_deref().map(exporter).transpose()?;
     let traces = provider.as_ref().map(|p| tracing_opentelemetry::layer().with_tracer(p.tracer("dragoman")));
-    tracing_subscriber::registry().with(filter).with(lines).with(traces).try_init().context("log")?;
+    // The two are for different people: how much is logged does not decide what is
+    // traced.
+    let lines = lines.with_filter(filter);
+    let traces = traces.map(|layer| layer.with_filter(LevelFilter::INFO));
+    tracing_subscriber::registry().with(lines).with(traces).try_init().context("log")?;
     Ok(Telemetry(provider))
 }
 

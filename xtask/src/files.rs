@@ -8,8 +8,10 @@ use crate::{output, root};
 const MOST_LINES: usize = 500;
 
 /// What is generated: the file, and the command that prints it.
-const GENERATED: &[(&str, &[&str])] =
-    &[("config/base/roles.yaml", &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac"])];
+const GENERATED: &[(&str, &[&str])] = &[
+    ("config/base/roles.yaml", &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac"]),
+    ("config/crds/crds.yaml", &["run", "--quiet", "--package", "dragoman-operator", "--", "crdgen"]),
+];
 
 /// Writes every generated file.
 ///

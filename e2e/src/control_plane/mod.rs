@@ -7,10 +7,12 @@ mod process;
 mod programs;
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 
 pub(crate) use audit::{Audit, Entry};
 use pki::Pki;
@@ -30,6 +32,8 @@ pub(crate) struct Shape {
     pub built_in: bool,
     /// Client limits of the built-in controllers; its defaults where absent.
     pub built_in_qps: Option<u32>,
+    /// Feature gates that are switched off.
+    pub off: &'static [&'static str],
     /// No kube-scheduler, for tests that play it.
     pub no_scheduler: bool,
 }
@@ -118,6 +122,29 @@ impl ControlPlane {
         self.programs.path(name)
     }
 
+    /// Runs kubectl as `admin` with `input`; what it prints, or its complaint.
+    pub(crate) async fn kubectl(
+        &self,
+        arguments: &[&str],
+        input: &str,
+    ) -> anyhow::Result<Result<String, String>> {
+        let mut child = tokio::process::Command::new(self.program("kubectl"))
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig("admin"))
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("kubectl")?;
+        let mut stdin = child.stdin.take().context("kubectl")?;
+        stdin.write_all(input.as_bytes()).await.context("kubectl")?;
+        drop(stdin);
+        let out = child.wait_with_output().await.context("kubectl")?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(if out.status.success() { Ok(text(&out.stdout)) } else { Err(text(&out.stderr)) })
+    }
+
     fn start_etcd(&mut self) -> anyhow::Result<()> {
         let peer = free_port()?;
         let url = |port| format!("http://127.0.0.1:{port}");
@@ -136,14 +163,13 @@ impl ControlPlane {
     }
 
     fn gates(&self) -> Vec<String> {
-        if self.shape.pod_groups {
-            vec![
-                "--feature-gates=GenericWorkload=true,GangScheduling=true,DRAWorkloadResourceClaims=true"
-                    .to_owned(),
-            ]
+        let on: &[&str] = if self.shape.pod_groups {
+            &["GenericWorkload", "GangScheduling", "DRAWorkloadResourceClaims"]
         } else {
-            Vec::new()
-        }
+            &[]
+        };
+        let on = on.iter().map(|gate| format!("--feature-gates={gate}=true"));
+        on.chain(self.shape.off.iter().map(|gate| format!("--feature-gates={gate}=false"))).collect()
     }
 
     fn emulation(&self) -> Vec<String> {
@@ -261,12 +287,12 @@ impl ControlPlane {
         self.start_controllers()
     }
 
-    /// Starts the API server anew, with or without PodGroups.
-    pub(crate) async fn restart_apiserver(&mut self, pod_groups: bool) -> anyhow::Result<()> {
+    /// Starts the API server anew, changed.
+    pub(crate) async fn restart_apiserver(&mut self, change: impl FnOnce(&mut Shape)) -> anyhow::Result<()> {
         if let Some(process) = self.apiserver.take() {
             process.kill().await?;
         }
-        self.shape.pod_groups = pod_groups;
+        change(&mut self.shape);
         self.start_apiserver().await
     }
 

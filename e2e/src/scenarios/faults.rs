@@ -18,6 +18,7 @@ pub(super) fn all() -> Vec<Standalone> {
         standalone!(two_instances_late_watches_and_lost_replies_make_each_claim_once),
         standalone!(pods_that_go_while_the_watch_is_cut),
         standalone!(the_lease),
+        standalone!(a_throttled_client_waits_with_everything),
     ]
 }
 
@@ -127,5 +128,24 @@ async fn the_lease(bench: &Bench) -> anyhow::Result<()> {
     ensure!(!status.success() && second.log().contains("the lease dragoman is lost"), "{}", second.log());
     let lease = world.client.get("/apis/coordination.k8s.io/v1/{}/leases", "kube-system", "dragoman").await?;
     ensure!(lease.is_some_and(|l| l["spec"]["holderIdentity"] != json!("")), "it was not held");
+    world.stop().await
+}
+
+/// 429 is about the client, not about one request: nothing is sent until
+/// Retry-After is over, and nothing is lost by it.
+async fn a_throttled_client_waits_with_everything(bench: &Bench) -> anyhow::Result<()> {
+    const COUNT: usize = 40;
+    let (world, proxy, kubeconfig) = proxied(bench, "throttled").await?;
+    let dragoman = world.dragoman_as(kubeconfig, "own", &[]).await?;
+    let ns = world.namespace("throttled").await?;
+    proxy.harm(Some(Harm::Throttle { seconds: 3 }));
+    for i in 0..COUNT {
+        world.pod(&ns, &Pod::new(&format!("pod-{i}")).with_template("gpu", "one").gated()).await?;
+    }
+    world.claims(&ns, COUNT).await?;
+    world.rest(&ns).await?;
+    ensure!(proxy.impatient() == Some(0), "requests in the pause: {:?}", proxy.impatient());
+    ensure!(dragoman.metric("rest_client_requests_total", &["429"]).await? == 1.0, "not counted");
+    dragoman.stop().await?;
     world.stop().await
 }

@@ -3,10 +3,12 @@
 mod crash;
 mod faults;
 mod groups;
+mod kinds;
 mod lives;
 mod rights;
 mod sharing;
 mod takeover;
+mod telemetry;
 mod trouble;
 
 use std::future::Future;
@@ -68,7 +70,8 @@ struct Lane {
 }
 
 fn lanes() -> Vec<Lane> {
-    let ordinary = || [lives::all(), sharing::all(), trouble::all()].into_iter().flatten().collect();
+    let ordinary =
+        || [lives::all(), sharing::all(), trouble::all(), kinds::all()].into_iter().flatten().collect();
     let shape = Shape::default;
     vec![
         Lane { name: "1.36", shape: shape(), flags: &[], scenarios: ordinary() },
@@ -129,7 +132,8 @@ pub(crate) async fn run(bench: &Bench, filter: Option<&str>) -> anyhow::Result<(
         dragoman.stop().await?;
         world.stop().await?;
     }
-    for scenario in faults::all().into_iter().chain(takeover::all()) {
+    let alone = [faults::all(), takeover::all(), trouble::alone(), telemetry::alone()];
+    for scenario in alone.into_iter().flatten() {
         let name = format!("alone/{}", scenario.name);
         if filter.is_none_or(|f| name.contains(f)) {
             let started = Instant::now();

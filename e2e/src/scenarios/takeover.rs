@@ -192,7 +192,7 @@ async fn a_group_that_is_turned_off_while_claims_are_held(bench: &Bench) -> anyh
     world.phase(&ns, "pod", "Running").await?;
     let claim = world.claim_of(&ns, "pod", "shared").await?;
     let name = claim["metadata"]["name"].as_str().context("name")?.to_owned();
-    world.plane.restart_apiserver(false).await?;
+    world.plane.restart_apiserver(|shape| shape.pod_groups = false).await?;
     let off = async || Ok(dragoman.dump().await?.contains("podgroups served: Some(false)").then_some(()));
     crate::wait::value("the vanished group is noticed", Duration::from_secs(120), off).await?;
     // Something happens to the claim, so that it is looked at again.
@@ -202,7 +202,7 @@ async fn a_group_that_is_turned_off_while_claims_are_held(bench: &Bench) -> anyh
     ensure!(held["status"]["reservedFor"] == claim["status"]["reservedFor"], "released: {held}");
     let ready = async || Ok((dragoman.readiness().await?.0 == 200).then_some(()));
     crate::wait::value("a missing group narrows, it does not stop us", PATIENCE, ready).await?;
-    world.plane.restart_apiserver(true).await?;
+    world.plane.restart_apiserver(|shape| shape.pod_groups = true).await?;
     let on = async || Ok(dragoman.dump().await?.contains("podgroups served: Some(true)").then_some(()));
     crate::wait::value("the group is back", Duration::from_secs(240), on).await?;
     world.let_end(&ns, "pod").await?;

@@ -3,11 +3,12 @@
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::{Scenario, scenario};
+use super::{Scenario, Standalone, scenario, standalone};
 use crate::client::{CLAIMS, NAMESPACES, PODS, TEMPLATES};
+use crate::control_plane::Shape;
 use crate::dragoman::Dragoman;
 use crate::objects::{self, Pod};
-use crate::world::World;
+use crate::world::{Bench, World};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
@@ -17,6 +18,10 @@ pub(super) fn all() -> Vec<Scenario> {
         scenario!(a_claim_name_taken_by_somebody_else_is_avoided),
         scenario!(a_long_pod_name_with_a_dot_at_the_cut),
     ]
+}
+
+pub(super) fn alone() -> Vec<Standalone> {
+    vec![standalone!(a_field_that_the_api_server_drops_is_said)]
 }
 
 async fn a_quota_is_said_and_waited_for(world: &World, _: &Dragoman) -> anyhow::Result<()> {
@@ -106,4 +111,26 @@ async fn a_long_pod_name_with_a_dot_at_the_cut(world: &World, _: &Dragoman) -> a
     world.claims(&ns, 0).await?;
     world.rest(&ns).await?;
     Ok(())
+}
+
+/// After a downgrade templates still hold fields that new claims may no longer have.
+async fn a_field_that_the_api_server_drops_is_said(bench: &Bench) -> anyhow::Result<()> {
+    let mut world = World::start(bench, "dropped", Shape::default(), 1, 1).await?;
+    let ns = world.namespace("dropped").await?;
+    let mut template = objects::template("shared");
+    let exactly = "/spec/spec/devices/requests/0/exactly";
+    let exactly = template.pointer_mut(exactly).context("request")?;
+    exactly["capacity"] = json!({"requests": {"memory": "1Gi"}});
+    world.client.create(TEMPLATES, &ns, &template).await?;
+    world.plane.restart_apiserver(|shape| shape.off = &["DRAConsumableCapacity"]).await?;
+    let dragoman = world.dragoman("own", &[]).await?;
+    world.pod(&ns, &Pod::new("pod").with_template("gpu", "shared").gated()).await?;
+    let note = world.event(&ns, "pod", "ResourceClaimFieldsDropped").await?;
+    ensure!(note.contains("spec.devices.requests[0].exactly.capacity"), "{note}");
+    // The Pod has its claim all the same.
+    let claim = world.claim_of(&ns, "pod", "gpu").await?;
+    ensure!(claim["spec"]["devices"]["requests"][0]["exactly"]["capacity"].is_null(), "{claim}");
+    world.rest(&ns).await?;
+    dragoman.stop().await?;
+    world.stop().await
 }

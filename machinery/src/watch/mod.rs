@@ -8,9 +8,11 @@
 //! kube's watcher is not used because an object that does not decode has to stay
 //! known as *present and unreadable*; see [`Item`].
 
+mod journal;
 mod source;
 mod store;
 
+pub use journal::Journal;
 pub use kube::Client as WatchClient;
 pub use source::{Failure, Page, Source, Step, Watch, Watched};
 pub use store::{Body, Record, Removed, Store};
@@ -21,8 +23,6 @@ use dragoman_crds::wire::Meta;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-
-use crate::metrics::MachineryMetrics;
 
 /// An object as the API sent it: decoded, or known only by its metadata.
 #[derive(Debug, Clone)]
@@ -85,22 +85,19 @@ fn pause_after(failures: u32, failure: &Failure) -> Duration {
     }
 }
 
-/// Keeps `sink` in step with `source` for ever.
-pub async fn drive<S: Source, K: Sink>(
-    kind: &'static str,
-    mut source: S,
-    mut sink: K,
-    metrics: MachineryMetrics,
-) {
+/// Keeps `sink` in step with `source` for ever, and says in `journal` how that goes.
+/// `kind` is a metric label.
+pub async fn drive<S: Source, K: Sink>(kind: &'static str, mut source: S, mut sink: K, journal: Journal) {
+    let journal = journal.page(kind, source.place());
     let mut position: Option<String> = None;
     let mut failures = 0_u32;
     loop {
         let outcome = match position.take() {
             None => {
-                metrics.relist(kind);
+                journal.lists();
                 list(&mut source, &mut sink).await
             }
-            Some(version) => watch(kind, &mut source, &mut sink, version, &metrics).await,
+            Some(version) => watch(&mut source, &mut sink, version, &journal).await,
         };
         match outcome {
             Ok(next) => {
@@ -109,7 +106,7 @@ pub async fn drive<S: Source, K: Sink>(
             }
             Err((next, failure)) => {
                 failures += 1;
-                metrics.watch_failure(kind, failure.reason());
+                journal.failed(&failure);
                 tracing::warn!(kind, error = %failure, failures, "list or watch failed");
                 sink.failed(&failure);
                 position = next;
@@ -143,17 +140,17 @@ async fn list<S: Source, K: Sink>(source: &mut S, sink: &mut K) -> Next {
 
 /// One watch from `version` until it ends.
 async fn watch<S: Source, K: Sink>(
-    kind: &'static str,
     source: &mut S,
     sink: &mut K,
     mut version: String,
-    metrics: &MachineryMetrics,
+    journal: &journal::Page,
 ) -> Next {
     let mut events = match source.watch(&version).await {
         Ok(events) => events,
         Err(Failure::Expired) => return Ok(None),
         Err(failure) => return Err((Some(version), failure)),
     };
+    journal.opened();
     loop {
         let step = match events.next().await {
             Ok(step) => step,
@@ -168,13 +165,13 @@ async fn watch<S: Source, K: Sink>(
                 version = reached;
             }
             Step::Applied(raw) => {
-                metrics.watch_event(kind);
+                journal.event();
                 let item = decode_item(&raw).map_err(relist)?;
                 version = item.meta.resource_version.to_string();
                 sink.applied(item);
             }
             Step::Deleted(raw) => {
-                metrics.watch_event(kind);
+                journal.event();
                 let item = decode_item::<serde::de::IgnoredAny>(&raw).map_err(relist)?;
                 version = item.meta.resource_version.to_string();
                 sink.deleted(item.meta);

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
 
 use crate::api::USER_AGENT;
-use crate::discovery::Discovery;
+use crate::discovery::{Discovery, Served};
 use crate::kind::Kind;
 use crate::refusal::{Refusal, Status};
 
@@ -79,6 +79,8 @@ pub enum Step {
 pub trait Source: Send + 'static {
     /// An open watch.
     type Events: Watch;
+    /// Where that is, for people: a URL path.
+    fn place(&self) -> String;
     /// One page of a complete list; `page` is the token of the page before.
     fn list(&mut self, page: Option<&str>) -> impl Future<Output = Result<Page, Failure>> + Send;
     /// Opens a watch from just after `version`.
@@ -130,6 +132,16 @@ impl Watched {
         }
     }
 
+    /// Before every list and every watch: API servers of two versions may answer in
+    /// turn, and one that does not know the group lists nothing with a clear
+    /// conscience. Where discovery has no answer the list or watch itself finds out.
+    async fn served(&self) -> Result<(), Failure> {
+        match self.discovery.ask(self.kind).await {
+            Ok(Served::No) => Err(Failure::Unserved),
+            Ok(Served::Yes) | Err(_) => Ok(()),
+        }
+    }
+
     async fn understand(&self, error: kube::Error) -> Failure {
         let kube::Error::Api(status) = error else {
             return Failure::Other(error.to_string());
@@ -153,6 +165,10 @@ impl Watched {
 impl Source for Watched {
     type Events = Lines;
 
+    fn place(&self) -> String {
+        self.kind.all_path()
+    }
+
     async fn list(&mut self, page: Option<&str>) -> Result<Page, Failure> {
         #[derive(Deserialize)]
         struct List {
@@ -167,6 +183,9 @@ impl Source for Watched {
             r#continue: Option<String>,
             #[serde(default)]
             resource_version: String,
+        }
+        if page.is_none() {
+            self.served().await?;
         }
         let token = page.map(|token| format!("&continue={}", encode(token))).unwrap_or_default();
         let mut stream = self.open(format!("limit={PAGE}{token}")).await?;
@@ -187,6 +206,7 @@ impl Source for Watched {
     }
 
     async fn watch(&mut self, version: &str) -> Result<Lines, Failure> {
+        self.served().await?;
         let query = format!(
             "watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
             encode(version)
@@ -275,3 +295,6 @@ impl ErrorStatus {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::metrics::MachineryMetrics;
 
 /// A source that plays a script and then waits for ever.
 struct Script(VecDeque<Answer>);
@@ -29,6 +30,9 @@ fn raw(value: &serde_json::Value) -> Box<RawValue> {
 
 impl Source for Script {
     type Events = Events;
+    fn place(&self) -> String {
+        "/api/v1/pods".to_owned()
+    }
     async fn list(&mut self, _page: Option<&str>) -> Result<Page, Failure> {
         match self.0.pop_front() {
             Some(Answer::Page(page)) => page.map(|(items, next, version)| Page {
@@ -98,20 +102,41 @@ impl Sink for Recorder {
 
 /// Plays the script until `until` has been reached; returns names left, names removed.
 async fn play(script: Vec<Answer>, until: &str) -> (Vec<String>, Vec<String>) {
+    let (left, removed, _) = play_with_journal(script, until).await;
+    (left, removed)
+}
+
+/// As [`play`]; also what the journal says.
+async fn play_with_journal(script: Vec<Answer>, until: &str) -> (Vec<String>, Vec<String>, String) {
     let store = Arc::new(Mutex::new(Store::default()));
     let removed = Arc::new(Mutex::new(Vec::new()));
     let (completed, mut reached) = mpsc::unbounded_channel();
     let sink = Recorder { store: store.clone(), removed: removed.clone(), completed };
     let mut registry = prometheus_client::registry::Registry::default();
-    let metrics = MachineryMetrics::register(&mut registry);
-    let driver = tokio::spawn(drive("Pod", Script(script.into()), sink, metrics));
+    let journal = Journal::new(MachineryMetrics::register(&mut registry));
+    let driver = tokio::spawn(drive("Pod", Script(script.into()), sink, journal.clone()));
     while reached.recv().await.as_deref() != Some(until) {}
     driver.abort();
     let mut left: Vec<_> = store.lock().unwrap().iter().map(|(_, n, _)| n.to_string()).collect();
     left.sort();
     let mut removed = removed.lock().unwrap().clone();
     removed.sort();
-    (left, removed)
+    (left, removed, journal.dump())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_journal_says_what_became_of_a_watch() {
+    let script = vec![
+        Answer::Page(Ok((vec![("a", "1")], None, "10"))),
+        Answer::Watch(vec![Ok(Step::Applied(object("b", "2"))), Err(Failure::Expired)]),
+        Answer::Page(Err(Failure::Other("no route".to_owned()))),
+        Answer::Page(Ok((vec![], None, "20"))),
+    ];
+    let (_, _, journal) = play_with_journal(script, "20").await;
+    let line = "/api/v1/pods: 3 complete lists begun, watch opened 1 times, 1 events, the last at ";
+    assert!(journal.starts_with(line), "{journal}");
+    assert!(journal.contains(", 1 failures, the last at "), "{journal}");
+    assert!(journal.ends_with(": no route\n"), "{journal}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use dragoman_machinery::metrics::MachineryMetrics;
 use dragoman_machinery::queue::{MAX_DELAY, SharedQueue};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::rights::Rights;
-use dragoman_machinery::watch::Failure;
+use dragoman_machinery::watch::{Failure, Journal};
 use dragoman_machinery::work::{Reconcile, Verdict};
 use dragoman_machinery::write::{Write, Written};
 use tokio::sync::Notify;
@@ -53,6 +53,8 @@ pub struct Ground {
     pub rights: Arc<Rights>,
     /// Looked at before each write.
     pub leadership: Leadership,
+    /// What becomes of the watches.
+    pub journal: Journal,
     /// Counters of the machinery.
     pub machinery: MachineryMetrics,
     /// Counters of this controller.

@@ -157,14 +157,14 @@ impl ClaimLifecycle {
     /// Watches PodGroups in whichever version is served, for as long as one is.
     pub async fn watch_groups(self: Arc<Self>) {
         loop {
-            let Ground { discovery, watch, machinery, .. } = self.ground.clone();
+            let Ground { discovery, watch, journal, .. } = self.ground.clone();
             match discovery.first_served(&POD_GROUPS).await {
                 Ok(Some(kind)) => {
                     let source = Watched::new(watch, kind, discovery);
                     let sink = Feed::<Groups>::new(Arc::clone(&self));
                     self.watches_groups(kind);
                     tokio::select! {
-                        () = drive(kind.kind, source, sink, machinery) => {}
+                        () = drive(kind.kind, source, sink, journal) => {}
                         () = self.groups_lost.notified() => {}
                     }
                 }

@@ -1,0 +1,116 @@
+//! DeviceFootprint: what the devices of a driver cost the node they are on, for
+//! clusters whose ResourceSlices cannot say it themselves (KEP-5517 switched off,
+//! or a driver that does not publish it).
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::Quantity;
+
+/// `spec` of a DeviceFootprint, which is cluster-scoped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeviceFootprintSpec {
+    /// The driver whose devices this is about, as `spec.driver` of its ResourceSlices.
+    #[schemars(length(min = 1, max = 63))]
+    pub driver: String,
+    /// CEL over `device`, as in a DeviceClass: only the devices for which it is true.
+    /// All devices of the driver where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 10240))]
+    pub selector: Option<String>,
+    /// What a device costs, by resource: cpu, memory, ephemeral-storage or hugepages-SIZE.
+    #[schemars(extend("minProperties" = 1, "maxProperties" = 16, "x-kubernetes-validations" = [{
+        "rule": "self.all(name, name in ['cpu', 'memory', 'ephemeral-storage'] || name.startsWith('hugepages-'))",
+        "message": "only cpu, memory, ephemeral-storage and hugepages-SIZE are node-allocatable"
+    }]))]
+    pub resources: BTreeMap<String, ResourceFootprint>,
+}
+
+/// What a device costs of one resource. Absent is not zero.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.mapping) || has(self.overhead) || has(self.reservation)",
+    "message": "one of mapping, overhead and reservation is required"
+}]))]
+pub struct ResourceFootprint {
+    /// The device *is* this much of the resource: its claim takes it from the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mapping: Option<Mapping>,
+    /// What using the device costs besides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<Overhead>,
+    /// What the driver itself holds while the device is in use (KEP-6352).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<Reservation>,
+    /// How several claims and containers add up. `AddPerClaim` where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accounting_policy: Option<AccountingPolicy>,
+}
+
+/// How an allocation becomes an amount (KEP-5517): per device, or per consumed capacity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "has(self.deviceMultiplier) != has(self.capacityKey)",
+     "message": "exactly one of deviceMultiplier and capacityKey is required"},
+    {"rule": "has(self.capacityKey) == has(self.capacityMultiplier)",
+     "message": "capacityKey and capacityMultiplier require each other"},
+    {"rule": "!has(self.deviceMultiplier) || quantity(string(self.deviceMultiplier)).isGreaterThan(quantity('0'))",
+     "message": "must be greater than zero", "fieldPath": ".deviceMultiplier"},
+    {"rule": "!has(self.capacityMultiplier) || quantity(string(self.capacityMultiplier)).isGreaterThan(quantity('0'))",
+     "message": "must be greater than zero", "fieldPath": ".capacityMultiplier"}
+]))]
+pub struct Mapping {
+    /// This much for each allocated device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_multiplier: Option<Quantity>,
+    /// The capacity of the device whose consumption is counted, as the slice spells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 96))]
+    pub capacity_key: Option<String>,
+    /// Units of the resource for each unit of that capacity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_multiplier: Option<Quantity>,
+}
+
+/// What using a device costs besides (KEP-5517).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.perPod) || has(self.perContainer)",
+    "message": "one of perPod and perContainer is required"
+}]))]
+pub struct Overhead {
+    /// Once for each Pod that uses the claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_pod: Option<Quantity>,
+    /// Once for each container that names the claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_container: Option<Quantity>,
+}
+
+/// What the driver holds (KEP-6352).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Reservation {
+    /// Once for each device that any claim uses, however many use it.
+    pub per_device: Quantity,
+}
+
+/// How the amounts of several claims and containers add up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum AccountingPolicy {
+    /// The amount counts once for each claim.
+    AddPerClaim,
+    /// The amount counts once for each container that names the claim.
+    AddPerReference,
+    /// A container takes the larger of its own request and its claims' amounts.
+    Max,
+    /// The claim is a pool from which the requests of its containers are drawn.
+    ConsumeFrom,
+}

@@ -1,0 +1,121 @@
+//! NodeAllocatableDRAClaimState: what Pods and claims take from one node, published
+//! for allocators, which read headroom from it, and for people.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::device_footprint::AccountingPolicy;
+use crate::quantity::Quantity;
+
+/// Resource → amount.
+pub type Amounts = BTreeMap<String, Quantity>;
+
+/// `status` of a NodeAllocatableDRAClaimState, which is cluster-scoped, called like
+/// its Node and owned by it. There is no `spec`: all of it is observed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeAllocatableDRAClaimStateStatus {
+    /// Rises with every change of the amounts below. An allocator names the revision
+    /// it decided on, and leaves out nodes that refused it at the current one.
+    #[schemars(range(min = 0))]
+    pub revision: i64,
+    /// `status.allocatable` of the Node, as far as it can be claimed.
+    #[schemars(extend("maxProperties" = 16))]
+    pub allocatable: Amounts,
+    /// Taken by the specs of Pods.
+    #[schemars(extend("maxProperties" = 16))]
+    pub requested_by_pods: Amounts,
+    /// Taken by claims.
+    pub requested_by_claims: RequestedByClaims,
+    /// Held by drivers for devices in use (KEP-6352).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub reserved: Amounts,
+    /// What is left; absent where it is not known.
+    #[schemars(extend("maxProperties" = 16))]
+    pub headroom: Amounts,
+    /// The claims behind these amounts. Where a node has more than fit, those with
+    /// the largest amounts; the sums above are always complete.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 512), extend(
+        "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace", "name"]
+    ))]
+    pub claims: Vec<ClaimCharge>,
+    /// `Overcommitted`, `Unaccounted` (Pods bound before accounting began), `Drifted`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend(
+        "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]
+    ))]
+    pub conditions: Vec<Condition>,
+}
+
+/// What all claims on the node take together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RequestedByClaims {
+    /// As devices that are node resources.
+    #[schemars(extend("maxProperties" = 16))]
+    pub mapping: Amounts,
+    /// As the cost of using devices.
+    #[schemars(extend("maxProperties" = 16))]
+    pub overhead: Amounts,
+}
+
+/// What one claim takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimCharge {
+    /// Its namespace.
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: String,
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Its uid: a claim of the same name made later is another one.
+    #[schemars(length(min = 1, max = 36))]
+    pub uid: String,
+    /// The amounts, mapping and overhead together.
+    #[schemars(extend("maxProperties" = 16))]
+    pub amounts: Amounts,
+    /// How they were added up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accounting_policy: Option<AccountingPolicy>,
+    /// Names of the Pods that use it; a claim has at most 256 consumers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    pub consumers: Vec<String>,
+}
+
+/// A condition as everywhere in Kubernetes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Its name.
+    #[schemars(length(min = 1, max = 316))]
+    pub r#type: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: ConditionStatus,
+    /// One word.
+    #[schemars(length(min = 1, max = 1024))]
+    pub reason: String,
+    /// For people.
+    #[schemars(length(max = 32768))]
+    pub message: String,
+    /// When `status` changed last, RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
+    pub last_transition_time: String,
+}
+
+/// Whether a condition holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum ConditionStatus {
+    /// It does.
+    True,
+    /// It does not.
+    False,
+    /// Nobody knows.
+    Unknown,
+}

@@ -1,0 +1,129 @@
+//! Our own kinds, as the API server and kubectl see them.
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::{Scenario, scenario};
+use crate::dragoman::Dragoman;
+use crate::world::{PATIENCE, World};
+
+pub(super) fn all() -> Vec<Scenario> {
+    vec![scenario!(our_kinds_are_served_and_checked)]
+}
+
+const FOOTPRINTS: &str = "/apis/dragoman.dev/v1alpha1/devicefootprints";
+const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+async fn our_kinds_are_served_and_checked(world: &World, _: &Dragoman) -> anyhow::Result<()> {
+    let out = tokio::process::Command::new(&world.bench.binary).arg("crdgen").output().await?;
+    ensure!(out.status.success(), "crdgen: {}", String::from_utf8_lossy(&out.stderr));
+    let manifest = String::from_utf8(out.stdout)?;
+    world.plane.kubectl(&["apply", "-f", "-"], &manifest).await?.map_err(anyhow::Error::msg)?;
+    for plural in ["devicefootprints", "nodeallocatabledraclaimstates"] {
+        let established = async || {
+            let definition = world.client.get(DEFINITIONS, "", &format!("{plural}.dragoman.dev")).await?;
+            let conditions = definition.context("definition")?["status"]["conditions"].clone();
+            let of = |kind: &str| {
+                conditions.as_array()?.iter().find(|c| c["type"] == kind).map(|c| c["status"].clone())
+            };
+            ensure!(of("NonStructuralSchema") != Some(json!("True")), "{conditions}");
+            Ok((of("Established") == Some(json!("True"))).then_some(()))
+        };
+        crate::wait::value(&format!("{plural} are served"), PATIENCE, established).await?;
+    }
+    footprints(world).await?;
+    states(world).await
+}
+
+fn footprint(resources: &Value) -> Value {
+    json!({
+        "apiVersion": "dragoman.dev/v1alpha1", "kind": "DeviceFootprint", "metadata": {"name": "gpus"},
+        "spec": {"driver": "gpu.example.com", "selector": "device.driver == 'gpu.example.com'", "resources": resources},
+    })
+}
+
+async fn footprints(world: &World) -> anyhow::Result<()> {
+    let wrong = [
+        (json!({}), "resources"),
+        (json!({"pods": {"overhead": {"perPod": 1}}}), "only cpu, memory"),
+        (json!({"cpu": {}}), "one of mapping, overhead and reservation"),
+        (json!({"cpu": {"mapping": {}}}), "exactly one of deviceMultiplier and capacityKey"),
+        (
+            json!({"cpu": {"mapping": {"deviceMultiplier": 1, "capacityKey": "cores", "capacityMultiplier": 1}}}),
+            "exactly one of deviceMultiplier and capacityKey",
+        ),
+        (json!({"cpu": {"mapping": {"capacityKey": "cores"}}}), "require each other"),
+        (json!({"cpu": {"mapping": {"deviceMultiplier": 0}}}), "must be greater than zero"),
+        (json!({"cpu": {"mapping": {"deviceMultiplier": "0.0"}}}), "must be greater than zero"),
+        (json!({"cpu": {"overhead": {}}}), "one of perPod and perContainer"),
+        (json!({"cpu": {"overhead": {"perPod": "-1"}}}), "perPod"),
+        (json!({"cpu": {"overhead": {"perPod": -1}}}), "perPod"),
+        (json!({"cpu": {"overhead": {"perPod": "1 core"}}}), "perPod"),
+        (json!({"cpu": {"reservation": {}}}), "perDevice"),
+        (json!({"cpu": {"reservation": {"perDevice": 1}, "accountingPolicy": "Min"}}), "accountingPolicy"),
+    ];
+    for (resources, complaint) in wrong {
+        let answer = world.client.create(FOOTPRINTS, "", &footprint(&resources)).await;
+        let Err(kube::Error::Api(status)) = answer else {
+            anyhow::bail!("accepted: {resources}: {answer:?}")
+        };
+        ensure!(status.code == 422 && status.message.contains(complaint), "{resources}: {}", status.message);
+    }
+    let right = footprint(&json!({
+        "cpu": {"mapping": {"deviceMultiplier": 4}},
+        "memory": {
+            "mapping": {"capacityKey": "memory", "capacityMultiplier": "1.5"},
+            "overhead": {"perPod": "0", "perContainer": "512Mi"},
+            "reservation": {"perDevice": "1Gi"}, "accountingPolicy": "Max",
+        },
+        "hugepages-2Mi": {"overhead": {"perPod": "2Mi"}},
+    }));
+    let strict = ["create", "--validate=strict", "-f", "-"];
+    world.plane.kubectl(&strict, &right.to_string()).await?.map_err(anyhow::Error::msg)?;
+    let stored = world.client.get(FOOTPRINTS, "", "gpus").await?.context("footprint")?;
+    ensure!(stored["spec"] == right["spec"], "{stored}");
+    let spec: dragoman_crds::device_footprint::DeviceFootprintSpec =
+        serde_json::from_value(stored["spec"].clone())?;
+    ensure!(
+        serde_json::to_value(&spec)?["resources"]["cpu"]["mapping"]["deviceMultiplier"] == "4",
+        "{spec:?}"
+    );
+    let mut typo = right;
+    typo["spec"]["resources"]["cpu"]["overhed"] = json!({"perPod": 1});
+    let Err(complaint) = world.plane.kubectl(&strict, &typo.to_string()).await? else {
+        anyhow::bail!("an unknown field was accepted");
+    };
+    ensure!(complaint.contains("overhed"), "{complaint}");
+    let table = world.plane.kubectl(&["get", "dfp"], "").await?.map_err(anyhow::Error::msg)?;
+    ensure!(table.contains("DRIVER") && table.contains("gpu.example.com"), "{table}");
+    Ok(())
+}
+
+/// The state is published by nobody yet; its status is apart from what users write.
+async fn states(world: &World) -> anyhow::Result<()> {
+    let state = json!({
+        "apiVersion": "dragoman.dev/v1alpha1", "kind": "NodeAllocatableDRAClaimState",
+        "metadata": {"name": "node-0"},
+        "status": {
+            "revision": 3, "allocatable": {"cpu": "64"}, "requestedByPods": {"cpu": "1500m"},
+            "requestedByClaims": {"mapping": {"cpu": "4"}, "overhead": {}}, "headroom": {"cpu": "58500m"},
+            "claims": [{"namespace": "a", "name": "b", "uid": "c", "amounts": {"cpu": "4"}, "consumers": ["pod"]}],
+            "conditions": [{"type": "Overcommitted", "status": "False", "reason": "Fits", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        },
+    });
+    let created = world.client.create(STATES, "", &state).await?;
+    ensure!(created["status"].is_null(), "status was written with the object: {created}");
+    world.client.merge(STATES, "", "node-0/status", &json!({"status": state["status"]})).await?;
+    let stored = world.client.get(STATES, "", "node-0").await?.context("state")?;
+    ensure!(stored["status"] == state["status"], "{stored}");
+    let status: dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimStateStatus =
+        serde_json::from_value(stored["status"].clone())?;
+    ensure!(serde_json::to_value(status)? == state["status"], "{stored}");
+    let table = world.plane.kubectl(&["get", "nadcs"], "").await?.map_err(anyhow::Error::msg)?;
+    ensure!(table.contains("58500m") && table.contains("False"), "{table}");
+    let wrong = json!({"status": {"headroom": {"cpu": "-1"}}});
+    ensure!(world.client.merge(STATES, "", "node-0/status", &wrong).await.is_err(), "negative headroom");
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! What people see of us from outside the cluster's API.
+
+use anyhow::{Context as _, ensure};
+
+use super::{Standalone, standalone};
+use crate::collector::{Collector, attribute};
+use crate::control_plane::Shape;
+use crate::dragoman::{Dragoman, Start};
+use crate::objects::Pod;
+use crate::world::{Bench, PATIENCE, World};
+
+pub(super) fn alone() -> Vec<Standalone> {
+    vec![standalone!(traces_reach_a_collector)]
+}
+
+/// Every reconciliation is a span, and the requests it makes are its children. The
+/// log level has no say in that. What is still in the buffer at the end is sent.
+async fn traces_reach_a_collector(bench: &Bench) -> anyhow::Result<()> {
+    let world = World::start(bench, "traces", Shape::default(), 1, 1).await?;
+    let collector = Collector::start().await?;
+    let endpoint = collector.endpoint();
+    let flags = ["--otlp-endpoint", &endpoint];
+    let start = world.start_of(world.plane.kubeconfig("operator"), "own", &flags);
+    let dragoman = Dragoman::start(&Start { log: "error", ..start }).await?;
+    let ns = world.namespace("traces").await?;
+    world.pod(&ns, &Pod::new("pod").with_template("gpu", "one").gated()).await?;
+    world.claim_of(&ns, "pod", "gpu").await?;
+    world.rest(&ns).await?;
+    let stopped = std::time::Instant::now();
+    ensure!(dragoman.stop().await?.success(), "the end was not orderly");
+    ensure!(stopped.elapsed() < PATIENCE / 4, "it hung on its traces");
+    let spans = collector.spans();
+    ensure!(spans.iter().all(|(service, _)| service == "dragoman"), "{spans:?}");
+    let created = spans.iter().map(|(_, span)| span).find(|span| {
+        span.name == "request"
+            && attribute(span, "http.request.method").as_deref() == Some("POST")
+            && attribute(span, "kind").as_deref() == Some("ResourceClaim")
+    });
+    let created =
+        created.with_context(|| format!("no span of the claim's creation among {}", spans.len()))?;
+    let parent = spans.iter().map(|(_, span)| span).find(|span| span.span_id == created.parent_span_id);
+    let parent = parent.context("the request has no parent")?;
+    ensure!(parent.name == "reconcile" && attribute(parent, "result").is_some(), "{parent:?}");
+    world.stop().await
+}

@@ -1,0 +1,64 @@
+use std::sync::{Arc, Mutex};
+
+use http::Response;
+use kube::client::Body;
+use prometheus_client::registry::Registry;
+
+use super::*;
+use crate::api::{Api, Limits};
+use crate::kind::RESOURCE_CLAIM;
+use crate::metrics::ClientMetrics;
+
+const GROUP: &str = "/apis/resource.k8s.io/v1";
+const NOT_THERE: &str = r#"{"kind":"Status","status":"Failure","reason":"NotFound","details":{},"code":404}"#;
+
+/// Claims on a server that answers with `answer(path, how many requests came before)`;
+/// also the paths asked for.
+fn claims(answer: fn(&str, usize) -> (u16, &'static str)) -> (Watched, Arc<Mutex<Vec<String>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&asked);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let path = request.uri().path().to_owned();
+        let (code, text) = answer(&path, log.lock().unwrap().len());
+        log.lock().unwrap().push(path);
+        async move {
+            let mut response = Response::new(Body::from(text.as_bytes().to_vec()));
+            *response.status_mut() = http::StatusCode::from_u16(code).expect("code");
+            Ok::<_, std::io::Error>(response)
+        }
+    });
+    let client = kube::Client::new(service, "default");
+    let metrics = ClientMetrics::register(&mut Registry::default(), "server");
+    let discovery = Discovery::new(Api::new(client.clone(), Limits::default(), metrics));
+    (Watched::new(client, RESOURCE_CLAIM, discovery), asked)
+}
+
+#[tokio::test]
+async fn a_group_that_is_gone_when_a_watch_is_resumed_is_not_watched() {
+    let (mut claims, asked) = claims(|path, before| match path {
+        GROUP if before == 0 => (200, r#"{"resources":[{"name":"resourceclaims"}]}"#),
+        GROUP => (404, NOT_THERE),
+        _ => (200, r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#),
+    });
+    assert_eq!(claims.list(None).await.expect("list").version, "7");
+    assert!(matches!(claims.watch("7").await, Err(Failure::Unserved)));
+    assert_eq!(*asked.lock().unwrap(), [GROUP, "/apis/resource.k8s.io/v1/resourceclaims", GROUP]);
+}
+
+#[tokio::test]
+async fn a_group_version_without_the_kind_lists_nothing() {
+    let (mut claims, _) = claims(|path, _| match path {
+        GROUP => (200, r#"{"resources":[{"name":"deviceclasses"}]}"#),
+        _ => (200, r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#),
+    });
+    assert!(matches!(claims.list(None).await, Err(Failure::Unserved)));
+}
+
+#[tokio::test]
+async fn discovery_without_an_answer_is_no_reason_not_to_look() {
+    let (mut claims, _) = claims(|path, _| match path {
+        GROUP => (403, r#"{"kind":"Status","reason":"Forbidden","code":403}"#),
+        _ => (200, r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#),
+    });
+    assert_eq!(claims.list(None).await.expect("list").version, "7");
+}
