@@ -62,21 +62,21 @@ fn definition(own: Own) -> Value {
     let columns = columns.iter().chain(&age);
     let columns: Vec<_> =
         columns.map(|(name, kind, path)| json!({"name": name, "type": kind, "jsonPath": path})).collect();
-    let mut version = json!({
+    // A status is a resource of its own: nobody who may change the object may
+    // thereby change what was observed.
+    let (required, subresources) =
+        if part == "status" { (json!([]), json!({"status": {}})) } else { (json!([part]), json!({})) };
+    let version = json!({
         "name": VERSION, "served": true, "storage": true, "additionalPrinterColumns": columns,
+        "subresources": subresources,
         "schema": {"openAPIV3Schema": {
-            "type": "object", "description": about,
+            "type": "object", "description": about, "required": required,
             "properties": {
                 "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
                 part: schema,
             },
         }},
     });
-    match part {
-        // Nobody who may change the object may thereby change what was observed.
-        "status" => version["subresources"] = json!({"status": {}}),
-        _ => version["schema"]["openAPIV3Schema"]["required"] = json!([part]),
-    }
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{plural}.{GROUP}"), "labels": {"app.kubernetes.io/name": "dragoman"}},
