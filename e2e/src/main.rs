@@ -44,6 +44,12 @@ enum Command {
         /// Only those whose lane or name contains this.
         filter: Option<String>,
     },
+    /// Run scenarios with the built-in claim controller: its defects must show.
+    BuiltIn {
+        /// Only those whose name contains this.
+        #[arg(default_value = "")]
+        filter: String,
+    },
     /// Measure the built-in claim controller and Dragoman side by side.
     Versus {
         /// Pods that live through their whole life.
@@ -81,6 +87,7 @@ async fn main() -> anyhow::Result<()> {
                 let idle = std::time::Duration::from_secs(idle);
                 versus::run(&bench, versus::Load { pods, gated, completed, idle }, &only).await
             }
+            Command::BuiltIn { filter } => scenarios::built_in::run(&bench, &filter).await,
             Command::Scenarios { filter } => scenarios::run(&bench, filter.as_deref()).await,
         }
     };

@@ -155,14 +155,15 @@ impl Api {
     }
 
     async fn attempt(&self, call: &Call, deadline: Instant) -> Result<Vec<u8>, Refusal> {
-        if self.pause() >= deadline {
-            return Err(Refusal::Throttled);
-        }
-        sleep_until(self.pause()).await;
         let Ok(permit) = timeout_at(deadline, self.shared.permits.acquire()).await else {
             return Err(Refusal::Transient("no free request slot in time".to_owned()));
         };
         let _permit = permit.map_err(|_| Refusal::Transient("client closed".to_owned()))?;
+        // Asked for last: a pause may have been ordered while we waited for the slot.
+        if self.pause() >= deadline {
+            return Err(Refusal::Throttled);
+        }
+        sleep_until(self.pause()).await;
         let started = Instant::now();
         let until = deadline.min(started + self.shared.limits.attempt);
         let answer = match timeout_at(until, self.exchange(call)).await {

@@ -1,6 +1,6 @@
 //! `cargo xtask check`: everything that can be said without running the system.
 
-use crate::{edges, files, run};
+use crate::{defects, edges, files, run};
 
 /// The version CI checks with.
 const CARGO_DENY: &str = "0.20.2";
@@ -14,6 +14,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     run("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
     edges::check()?;
     files::check()?;
+    defects::check()?;
     if run("cargo", &["deny", "--version"]).is_err() {
         run("cargo", &["install", "--locked", "--version", CARGO_DENY, "cargo-deny"])?;
     }

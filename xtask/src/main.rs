@@ -1,8 +1,10 @@
 //! Everything a person or CI runs.
 
 mod check;
+mod defects;
 mod edges;
 mod files;
+mod shipped;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,6 +24,25 @@ enum Task {
     E2e {
         /// Only those whose lane or name contains this.
         filter: Option<String>,
+    },
+    /// Build the binary as it is shipped: static, so that an image needs nothing else.
+    Static,
+    /// Build the container image from it, with whichever of buildah, podman and docker
+    /// is there.
+    Image {
+        /// Name and tag of the image.
+        #[arg(default_value = "dragoman:0.1.0")]
+        tag: String,
+    },
+    /// Plant every defect of `e2e/defects` and want the tests to find it.
+    Defects {
+        /// Only those whose name contains this.
+        #[arg(default_value = "")]
+        filter: String,
+        /// Instead of planting any, run the scenarios with the built-in controller, and
+        /// want those to fail whose defect it has.
+        #[arg(long)]
+        built_in: bool,
     },
     /// Write the generated files.
     Gen,
@@ -54,6 +75,10 @@ fn main() -> anyhow::Result<()> {
             filter.as_slice().iter().map(String::as_str).collect::<Vec<_>>().as_slice(),
         ]
         .concat()),
+        Task::Static => shipped::build(),
+        Task::Image { tag } => shipped::image(&tag),
+        Task::Defects { filter, built_in: true } => e2e(&["built-in", &filter]),
+        Task::Defects { filter, built_in: false } => defects::find(&filter),
         Task::Gen => files::generate(),
         Task::Bench { what: Bench::Lifecycle { pods, gated } } => {
             e2e(&["versus", "--pods", &pods.to_string(), "--gated", &gated.to_string()])
@@ -92,8 +117,8 @@ fn test() -> anyhow::Result<()> {
 
 /// Builds the operator as it is shipped and runs `dragoman-e2e` on it.
 fn e2e(arguments: &[&str]) -> anyhow::Result<()> {
-    run("cargo", &["build", "--release", "--package", "dragoman-operator"])?;
+    shipped::build()?;
     let program = ["run", "--package", "dragoman-e2e", "--"];
-    let bench = ["--binary", "target/release/dragoman", "--output", "target/e2e"];
+    let bench = ["--binary", shipped::BINARY, "--output", "target/e2e"];
     run("cargo", &[&program[..], &bench, arguments].concat())
 }

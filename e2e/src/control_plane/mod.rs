@@ -94,6 +94,16 @@ impl ControlPlane {
         self.pki.path(&format!("{user}.kubeconfig"))
     }
 
+    /// Host and port of the API server.
+    pub(crate) fn address(&self) -> (String, u16) {
+        ("127.0.0.1".to_owned(), self.port)
+    }
+
+    /// The certificate of the authority that signed the API server's.
+    pub(crate) fn authority(&self) -> PathBuf {
+        self.pki.path("ca.crt")
+    }
+
     /// A client as `user`.
     pub(crate) async fn client(&self, user: &str) -> anyhow::Result<Client> {
         Client::from_kubeconfig(&self.kubeconfig(user)).await

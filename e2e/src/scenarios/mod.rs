@@ -1,5 +1,6 @@
 //! What must be true of a cluster with Dragoman in it, one function each.
 
+pub(crate) mod built_in;
 mod crash;
 mod faults;
 mod groups;
@@ -7,6 +8,7 @@ mod kinds;
 mod lives;
 mod rights;
 mod sharing;
+mod shipped;
 mod takeover;
 mod telemetry;
 mod trouble;
@@ -132,7 +134,7 @@ pub(crate) async fn run(bench: &Bench, filter: Option<&str>) -> anyhow::Result<(
         dragoman.stop().await?;
         world.stop().await?;
     }
-    let alone = [faults::all(), takeover::all(), trouble::alone(), telemetry::alone()];
+    let alone = [faults::all(), takeover::all(), trouble::alone(), telemetry::alone(), shipped::alone()];
     for scenario in alone.into_iter().flatten() {
         let name = format!("alone/{}", scenario.name);
         if filter.is_none_or(|f| name.contains(f)) {

@@ -98,6 +98,8 @@ async fn a_generated_claim_held_by_an_unknown_consumer_is_at_rest(
     world.let_end(&ns, "pod").await?;
     world.claim_until(&ns, &name, "is reserved for the job only", |c| reserved(c) == ["job-1"]).await?;
     world.rest(&ns).await?;
+    let held = world.client.get(CLAIMS, &ns, &name).await?.context("the claim is gone")?;
+    ensure!(allocated(Some(&held)) && held["metadata"]["deletionTimestamp"].is_null(), "{held}");
     // When the holder lets go, the claim goes the usual way.
     world
         .client

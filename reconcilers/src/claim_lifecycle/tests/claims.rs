@@ -102,6 +102,17 @@ fn a_foreign_consumer_holds_the_claim_but_not_the_others() {
     assert_eq!(plan(&cluster, "c"), ClaimPlan::Rest);
 }
 
+#[test]
+fn the_claim_of_a_done_pod_stays_for_a_foreign_consumer() {
+    let mut cluster = Cluster::synced();
+    cluster.pod(publishes(succeeded("u"), "c"));
+    let mut claim = in_use(generated("c", "u"), &["u"]);
+    let job = json!({"apiGroup": "example.com", "resource": "jobs", "name": "j", "uid": "j"});
+    claim["status"]["reservedFor"] = json!([job]);
+    cluster.claim(claim);
+    assert_eq!(plan(&cluster, "c"), ClaimPlan::Rest);
+}
+
 // Absence is no proof.
 
 #[test]

@@ -121,7 +121,7 @@ fn publishes(pod: Value, claim: &str) -> Value {
 fn generated(name: &str, uid: &str) -> Value {
     json!({
         "metadata": {
-            "name": name, "uid": format!("{name}-uid"),
+            "name": name, "uid": format!("{name}-uid"), "resourceVersion": "9",
             "annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"},
             "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": uid, "controller": true}],
         },
@@ -130,7 +130,7 @@ fn generated(name: &str, uid: &str) -> Value {
 
 /// A claim of its user's own.
 fn plain(name: &str) -> Value {
-    json!({"metadata": {"name": name, "uid": format!("{name}-uid")}})
+    json!({"metadata": {"name": name, "uid": format!("{name}-uid"), "resourceVersion": "9"}})
 }
 
 /// Allocated and reserved for Pods called `pod` with these uids.
@@ -145,8 +145,15 @@ fn template() -> Value {
     json!({"metadata": {"name": "one", "uid": "t"}, "spec": {"spec": {"devices": {}}}})
 }
 
-/// The JSON patch of a write, without its guards.
+/// The JSON patch of a write. None may go out without its guards.
 fn operations(write: &Write) -> Vec<String> {
+    if let Action::Patch { guard, .. } | Action::Delete { guard } = &write.action {
+        assert_eq!(
+            (&*guard.uid, &*guard.resource_version),
+            (&*format!("{}-uid", write.name), "9"),
+            "{write:?}"
+        );
+    }
     match &write.action {
         Action::Patch { operations, .. } => {
             let text = |o: &Value| {

@@ -1,0 +1,284 @@
+//! Exact decimal numbers of up to 38 digits.
+
+use std::cmp::Ordering;
+
+/// A result that 38 decimal digits cannot hold exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the number is too large to be held exactly")]
+pub struct Overflow;
+
+/// `mantissa · 10^exponent`, exactly.
+///
+/// Always in lowest terms (the mantissa does not end in a zero, zero is `0 · 10^0`), so
+/// that equal numbers are equal values and hash alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Decimal {
+    mantissa: i128,
+    exponent: i32,
+}
+
+/// Exponents beyond this are not numbers of anything on a computer, and adding two of
+/// them would have to be refused anyway.
+const MAX_EXPONENT: i32 = 1_000;
+
+impl Decimal {
+    /// Nothing.
+    pub const ZERO: Self = Self { mantissa: 0, exponent: 0 };
+
+    /// `mantissa · 10^exponent`.
+    ///
+    /// # Errors
+    /// The exponent is beyond ±1000 after trailing zeros have moved into it.
+    pub fn new(mut mantissa: i128, mut exponent: i32) -> Result<Self, Overflow> {
+        if mantissa == 0 {
+            return Ok(Self::ZERO);
+        }
+        while mantissa % 10 == 0 {
+            mantissa /= 10;
+            exponent = exponent.checked_add(1).ok_or(Overflow)?;
+        }
+        if exponent.abs() > MAX_EXPONENT {
+            return Err(Overflow);
+        }
+        Ok(Self { mantissa, exponent })
+    }
+
+    /// The digits without trailing zeros, with the sign.
+    pub fn mantissa(self) -> i128 {
+        self.mantissa
+    }
+
+    /// The power of ten that the mantissa counts.
+    pub fn exponent(self) -> i32 {
+        self.exponent
+    }
+
+    /// Whether it is zero.
+    pub fn is_zero(self) -> bool {
+        self.mantissa == 0
+    }
+
+    /// -1, 0 or 1.
+    pub fn signum(self) -> i128 {
+        self.mantissa.signum()
+    }
+
+    /// Whether it is below zero.
+    pub fn is_negative(self) -> bool {
+        self.mantissa < 0
+    }
+
+    /// The number with the other sign.
+    #[must_use]
+    pub fn negated(self) -> Self {
+        // A mantissa has at most 38 digits of which the last is not zero, and i128::MIN
+        // is even its own negative: it ends in 8, so it could occur; it never arises,
+        // because every operation below is checked and symmetric.
+        Self { mantissa: self.mantissa.saturating_neg(), ..self }
+    }
+
+    /// The sum.
+    ///
+    /// # Errors
+    /// [`Overflow`].
+    pub fn checked_add(self, other: Self) -> Result<Self, Overflow> {
+        if self.is_zero() {
+            return Ok(other);
+        }
+        if other.is_zero() {
+            return Ok(self);
+        }
+        let exponent = self.exponent.min(other.exponent);
+        let sum = self.at(exponent)?.checked_add(other.at(exponent)?).ok_or(Overflow)?;
+        Self::new(sum, exponent)
+    }
+
+    /// The difference.
+    ///
+    /// # Errors
+    /// [`Overflow`].
+    pub fn checked_sub(self, other: Self) -> Result<Self, Overflow> {
+        self.checked_add(other.negated())
+    }
+
+    /// The product.
+    ///
+    /// # Errors
+    /// [`Overflow`].
+    pub fn checked_mul(self, other: Self) -> Result<Self, Overflow> {
+        let mantissa = self.mantissa.checked_mul(other.mantissa).ok_or(Overflow)?;
+        Self::new(mantissa, self.exponent + other.exponent)
+    }
+
+    /// The sum of all.
+    ///
+    /// # Errors
+    /// [`Overflow`].
+    pub fn checked_sum(numbers: impl IntoIterator<Item = Self>) -> Result<Self, Overflow> {
+        numbers.into_iter().try_fold(Self::ZERO, Self::checked_add)
+    }
+
+    /// How many `10^exponent` it takes to reach the number, rounded away from zero: the
+    /// API rounds amounts up, and what is negative down.
+    ///
+    /// # Errors
+    /// [`Overflow`].
+    pub fn rounded_up(self, exponent: i32) -> Result<i128, Overflow> {
+        if self.exponent >= exponent {
+            return self.at(exponent);
+        }
+        let drop = exponent.abs_diff(self.exponent);
+        let Some(divisor) = 10_i128.checked_pow(drop) else {
+            // Less than one of them, and not nothing.
+            return Ok(self.signum());
+        };
+        let quotient = self.mantissa / divisor;
+        // It never divides evenly beyond the last digit, which is not zero.
+        Ok(quotient + self.signum())
+    }
+
+    /// As whole units, rounded up; `None` where an `i64` cannot hold them.
+    pub fn units(self) -> Option<i64> {
+        self.rounded_up(0).ok()?.try_into().ok()
+    }
+
+    /// As thousandths, rounded up; `None` where an `i64` cannot hold them.
+    pub fn milli(self) -> Option<i64> {
+        self.rounded_up(-3).ok()?.try_into().ok()
+    }
+
+    /// The mantissa for a smaller or equal exponent.
+    fn at(self, exponent: i32) -> Result<i128, Overflow> {
+        let shift = u32::try_from(self.exponent - exponent).map_err(|_| Overflow)?;
+        let factor = 10_i128.checked_pow(shift).ok_or(Overflow)?;
+        self.mantissa.checked_mul(factor).ok_or(Overflow)
+    }
+
+    /// Position of the first digit: 1 for 1 … 9, 2 for 10 … 99, 0 for 0.1 … 0.9.
+    fn magnitude(self) -> i32 {
+        // At most 39 digits.
+        self.mantissa
+            .unsigned_abs()
+            .checked_ilog10()
+            .map_or(i32::MIN, |log| i32::try_from(log).unwrap_or_default() + 1 + self.exponent)
+    }
+}
+
+impl From<i64> for Decimal {
+    fn from(units: i64) -> Self {
+        // Nineteen digits and no exponent: nothing that could fail.
+        Self::new(units.into(), 0).unwrap_or_default()
+    }
+}
+
+impl Ord for Decimal {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let signs = self.signum().cmp(&other.signum());
+        if signs != Ordering::Equal || self.is_zero() {
+            return signs;
+        }
+        let sized = |order: Ordering| if self.is_negative() { order.reverse() } else { order };
+        let magnitudes = self.magnitude().cmp(&other.magnitude());
+        if magnitudes != Ordering::Equal {
+            return sized(magnitudes);
+        }
+        // The same number of digits before the point, so at most 38 places to shift; if
+        // even that is too many, the one with more digits has a digit where the other
+        // has only zeros.
+        let exponent = self.exponent.min(other.exponent);
+        match (self.at(exponent), other.at(exponent)) {
+            (Ok(a), Ok(b)) => a.cmp(&b),
+            (Err(_), _) | (_, Err(_)) => self.leading(*other),
+        }
+    }
+}
+
+impl Decimal {
+    /// Compares two numbers of the same sign and magnitude digit by digit.
+    fn leading(self, other: Self) -> Ordering {
+        let digits = |number: Self| number.mantissa.unsigned_abs().to_string();
+        let order = digits(self).cmp(&digits(other));
+        if self.is_negative() { order.reverse() } else { order }
+    }
+}
+
+impl PartialOrd for Decimal {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn d(mantissa: i128, exponent: i32) -> Decimal {
+        Decimal::new(mantissa, exponent).unwrap()
+    }
+
+    #[test]
+    fn equal_numbers_are_equal_values() {
+        assert_eq!(d(1500, 0), d(15, 2));
+        assert_eq!(d(0, 7), Decimal::ZERO);
+        assert_eq!(d(-250, -2), d(-25, -1));
+    }
+
+    #[test]
+    fn rounding_goes_away_from_zero() {
+        assert_eq!(d(1001, -3).rounded_up(0), Ok(2));
+        assert_eq!(d(-1001, -3).rounded_up(0), Ok(-2));
+        assert_eq!(d(1, -9).rounded_up(-3), Ok(1));
+        assert_eq!(d(1, -900).rounded_up(0), Ok(1));
+        assert_eq!(d(15, -1).rounded_up(-3), Ok(1500));
+        assert_eq!(Decimal::ZERO.rounded_up(3), Ok(0));
+        assert_eq!(d(12, 2).rounded_up(3), Ok(2));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_what_does_is_exact() {
+        assert_eq!(d(1, 30).checked_add(d(1, -9)), Err(Overflow));
+        assert_eq!(d(1, 28).checked_add(d(1, -9)), Ok(d(10_i128.pow(37) + 1, -9)));
+        assert_eq!(d(i128::MAX, 0).checked_mul(d(3, 0)), Err(Overflow));
+        assert_eq!(d(1, 900).checked_mul(d(1, 900)), Err(Overflow));
+        assert_eq!(d(15, -1).checked_mul(d(2, 0)), Ok(d(3, 0)));
+        assert!(Decimal::new(10, i32::MAX).is_err());
+    }
+
+    #[test]
+    fn numbers_of_very_different_size_compare() {
+        assert!(d(1, 1000) > d(i128::MAX, 0));
+        assert!(d(-1, 1000) < d(-9, 0));
+        assert!(d(1, -1000) > Decimal::ZERO);
+        // 38 nines against one more digit in front: the shift does not fit.
+        assert!(d(10_i128.pow(38) - 1, -38) < d(1, 0));
+        assert!(d(12, 36) > d(11_999_999_999_999_999_999_999_999_999_999_999_999, 0));
+        assert!(d(170, 36) > d(i128::MAX / 10, 0).negated());
+    }
+
+    proptest! {
+        #[test]
+        fn arithmetic_agrees_with_integers(a in -1_000_000_000_i64..1_000_000_000, b in -1_000_000_000_i64..1_000_000_000) {
+            let (x, y) = (Decimal::from(a), Decimal::from(b));
+            prop_assert_eq!(x.checked_add(y), Ok(Decimal::from(a + b)));
+            prop_assert_eq!(x.checked_sub(y), Ok(Decimal::from(a - b)));
+            prop_assert_eq!(x.checked_mul(y), Ok(Decimal::from(a * b)));
+            prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+        }
+
+        #[test]
+        fn order_is_that_of_the_difference(a in any::<i64>(), i in -20..20, b in any::<i64>(), j in -20..20) {
+            let (x, y) = (d(a.into(), i), d(b.into(), j));
+            if let Ok(difference) = x.checked_sub(y) {
+                prop_assert_eq!(x.cmp(&y), difference.signum().cmp(&0));
+            }
+        }
+
+        #[test]
+        fn adding_and_taking_away_again_changes_nothing(a in any::<i64>(), i in -9..9, b in any::<i64>(), j in -9..9) {
+            let (x, y) = (d(a.into(), i), d(b.into(), j));
+            prop_assert_eq!(x.checked_add(y).and_then(|sum| sum.checked_sub(y)), Ok(x));
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Planted defects: does every test bite?
+//!
+//! `e2e/defects/*.patch` each plant one defect into the production code and name the
+//! tests that must then fail:
+//!
+//! ```text
+//! Row: D1                      the row of docs/upstream-defects.md
+//! Plants: what is wrong now
+//! Red: reconcilers holders::a_done_pod_gets_nothing      a unit test: its crate and path
+//! Red: scenario 1.36/completed_pods_cost_nothing         a scenario: its lane and name
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::{output, root, run};
+
+struct Defect {
+    name: String,
+    patch: PathBuf,
+    /// Crate (or `scenario`) and test.
+    red: Vec<(String, String)>,
+}
+
+fn all(filter: &str) -> anyhow::Result<Vec<Defect>> {
+    let mut defects = Vec::new();
+    for entry in std::fs::read_dir(root()?.join("e2e/defects")).context("e2e/defects")? {
+        let patch = entry.context("e2e/defects")?.path();
+        let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if !name.contains(filter) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&patch).with_context(|| name.clone())?;
+        let header = text.lines().take_while(|line| !line.starts_with("diff "));
+        let red = header.filter_map(|line| line.strip_prefix("Red: ")?.split_once(' '));
+        let red: Vec<_> = red.map(|(part, test)| (part.to_owned(), test.trim().to_owned())).collect();
+        ensure!(!red.is_empty(), "{name} names no test that must fail");
+        defects.push(Defect { name, patch, red });
+    }
+    ensure!(!defects.is_empty(), "no defect matches");
+    defects.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(defects)
+}
+
+/// Checks that every patch still applies.
+///
+/// # Errors
+/// Names one that does not.
+pub(crate) fn check() -> anyhow::Result<()> {
+    for defect in all("")? {
+        let patch = defect.patch.display().to_string();
+        run("git", &["apply", "--check", &patch])
+            .with_context(|| format!("{} is out of date", defect.name))?;
+    }
+    Ok(())
+}
+
+/// Plants every defect whose name contains `filter`, one after the other, in a copy
+/// of the repository, and wants the tests it names to fail.
+///
+/// # Errors
+/// Names the tests that do not.
+pub(crate) fn find(filter: &str) -> anyhow::Result<()> {
+    run("cargo", &["build", "--package", "dragoman-e2e"])?;
+    let tree = root()?.join("target/defects/tree");
+    let mut missed = Vec::new();
+    for defect in all(filter)? {
+        copy(&tree)?;
+        let patch = defect.patch.display().to_string();
+        let status = Command::new("patch").args(["--quiet", "-p1", "-i", &patch]).current_dir(&tree).status();
+        ensure!(status.context("patch")?.success(), "{} does not apply", defect.name);
+        for (part, test) in &defect.red {
+            let red =
+                if part == "scenario" { scenario_fails(&tree, test) } else { unit_fails(&tree, part, test) };
+            let red = red.unwrap_or_else(|why| {
+                println!("{why:#}");
+                false
+            });
+            println!("{} {}: {test}", if red { "found  " } else { "MISSED " }, defect.name);
+            if !red {
+                missed.push(format!("{}: {test}", defect.name));
+            }
+        }
+    }
+    ensure!(missed.is_empty(), "not found: {}", missed.join(", "));
+    Ok(())
+}
+
+/// Brings the copy up to date. What is the same is not touched, so that cargo does
+/// not build it anew.
+fn copy(tree: &Path) -> anyhow::Result<()> {
+    for file in output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?.lines() {
+        let (from, to) = (root()?.join(file), tree.join(file));
+        let Ok(content) = std::fs::read(&from) else { continue };
+        if std::fs::read(&to).is_ok_and(|there| there == content) {
+            continue;
+        }
+        std::fs::create_dir_all(to.parent().context("path")?)?;
+        std::fs::write(&to, content).with_context(|| file.to_owned())?;
+    }
+    Ok(())
+}
+
+/// Runs a program in the copy: whether it succeeded, and what it said.
+fn said(tree: &Path, program: &Path, arguments: &[&str]) -> anyhow::Result<(bool, String)> {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(tree).env("RUST_BACKTRACE", "0");
+    // The copy is a workspace of its own.
+    command.env_remove("CARGO_MANIFEST_DIR").env("CARGO_TARGET_DIR", root()?.join("target/defects/build"));
+    let out = command.output().with_context(|| program.display().to_string())?;
+    let text = [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    Ok((out.status.success(), text))
+}
+
+fn unit_fails(tree: &Path, part: &str, test: &str) -> anyhow::Result<bool> {
+    let package = format!("dragoman-{part}");
+    let cargo = Path::new("cargo");
+    let (built, text) = said(tree, cargo, &["test", "--no-run", "--lib", "--package", &package])?;
+    if !built {
+        bail!("it does not compile:\n{text}");
+    }
+    let (green, text) = said(tree, cargo, &["test", "--lib", "--package", &package, test])?;
+    let failed =
+        text.lines().any(|line| line.starts_with("test ") && line.ends_with(&format!("{test} ... FAILED")));
+    Ok(!green && failed)
+}
+
+fn scenario_fails(tree: &Path, test: &str) -> anyhow::Result<bool> {
+    let (built, text) = said(tree, Path::new("cargo"), &["build", "--package", "dragoman-operator"])?;
+    if !built {
+        bail!("it does not compile:\n{text}");
+    }
+    let target = root()?.join("target");
+    let (binary, out) = (target.join("defects/build/debug/dragoman"), target.join("defects/e2e"));
+    let arguments = [
+        "--binary",
+        &binary.display().to_string(),
+        "--output",
+        &out.display().to_string(),
+        "scenarios",
+        test,
+    ];
+    let (green, text) = said(tree, &target.join("debug/dragoman-e2e"), &arguments)?;
+    let failed = text.lines().find(|line| line.starts_with("FAILED") && line.contains(test));
+    if let Some(line) = failed {
+        println!("        {}", line.chars().take(200).collect::<String>());
+    }
+    Ok(!green && failed.is_some())
+}

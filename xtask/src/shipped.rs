@@ -1,0 +1,47 @@
+//! The binary and the image as they are shipped.
+
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+
+use crate::{root, run};
+
+/// Where the static binary is left.
+pub(crate) const BINARY: &str = "target/static/dragoman";
+
+/// Builds the static binary.
+///
+/// # Errors
+/// It does not build, or this is not Linux.
+pub(crate) fn build() -> anyhow::Result<()> {
+    // The GNU libc has its resolver inside since 2.34, so a static binary resolves names
+    // by itself, and it needs no toolchain but the ordinary one.
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    ensure!(cfg!(target_os = "linux"), "the shipped binary is one for Linux");
+    let arguments = ["build", "--release", "--locked", "--package", "dragoman-operator", "--target", &target];
+    eprintln!("$ RUSTFLAGS='-C target-feature=+crt-static' cargo {}", arguments.join(" "));
+    let status = Command::new("cargo")
+        .args(arguments)
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .current_dir(root()?)
+        .status()
+        .context("cannot run cargo")?;
+    ensure!(status.success(), "the static binary does not build: {status}");
+    let built = root()?.join("target").join(target).join("release/dragoman");
+    std::fs::create_dir_all(root()?.join("target/static")).context("target/static")?;
+    std::fs::copy(&built, root()?.join(BINARY)).with_context(|| built.display().to_string())?;
+    Ok(())
+}
+
+/// Builds the image.
+///
+/// # Errors
+/// There is no builder, or it fails.
+pub(crate) fn image(tag: &str) -> anyhow::Result<()> {
+    build()?;
+    let works =
+        |builder: &&str| Command::new(builder).arg("--version").output().is_ok_and(|o| o.status.success());
+    let builder = ["buildah", "podman", "docker"].into_iter().find(|builder| works(builder));
+    let builder = builder.context("none of buildah, podman and docker is installed")?;
+    run(builder, &["build", "--tag", tag, "--file", "Containerfile", "."])
+}
