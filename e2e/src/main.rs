@@ -5,9 +5,11 @@ mod collector;
 mod control_plane;
 mod differential;
 mod dragoman;
+mod go;
 mod kubelet;
 mod manifest;
 mod objects;
+mod oracle;
 mod proxy;
 mod scenarios;
 mod versus;
@@ -44,6 +46,18 @@ enum Command {
         /// Only those whose lane or name contains this.
         filter: Option<String>,
     },
+    /// Compare with published libraries of Kubernetes.
+    Oracle {
+        /// Only those whose name contains this.
+        #[arg(default_value = "")]
+        filter: String,
+        /// How many questions, for each of them.
+        #[arg(long)]
+        count: Option<usize>,
+        /// Of the random numbers.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Run scenarios with the built-in claim controller: its defects must show.
     BuiltIn {
         /// Only those whose name contains this.
@@ -74,6 +88,9 @@ enum Command {
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().context("repository")?.to_owned();
+    if let Command::Oracle { filter, count, seed } = &arguments.command {
+        return oracle::run(&repository, filter, *count, *seed).await;
+    }
     let programs = Programs::provide(&repository).await?;
     std::fs::create_dir_all(&arguments.output).context("output")?;
     // Absolute: the paths go into kubeconfigs.
@@ -82,7 +99,7 @@ async fn main() -> anyhow::Result<()> {
     let bench = Bench { repository, binary, output, programs };
     let work = async {
         match arguments.command {
-            Command::Provide => Ok(()),
+            Command::Provide | Command::Oracle { .. } => Ok(()),
             Command::Versus { pods, gated, completed, idle, only } => {
                 let idle = std::time::Duration::from_secs(idle);
                 versus::run(&bench, versus::Load { pods, gated, completed, idle }, &only).await

@@ -27,7 +27,7 @@ pub enum ParseError {
 const MAX_LENGTH: usize = 256;
 /// The API keeps nothing smaller than a billionth.
 const NANO: i32 = -9;
-/// Numbers of at most this many digits are kept as they are; longer ones are capped.
+/// So many digits need no second thought.
 const SHORT: usize = 18;
 
 /// A text taken apart.
@@ -87,31 +87,28 @@ impl<'a> Parts<'a> {
 
     fn decimal(&self, exponent: i32) -> Result<Decimal, ParseError> {
         let scale = exponent.checked_sub(self.places()).ok_or(ParseError::TooLarge)?;
-        // Nothing before the point counts as one digit, as upstream.
-        let length = self.whole.len().max(1) + self.fraction.len();
-        if length <= SHORT && scale >= NANO {
+        if self.whole.len() + self.fraction.len() <= SHORT && scale >= NANO {
             return Decimal::new(mantissa(self.digits()), scale).map_err(|_| ParseError::TooLarge);
         }
-        Ok(capped(self.digits().collect(), scale))
+        rounded(&self.digits().collect::<Vec<_>>(), scale).ok_or(ParseError::TooLarge)
     }
 
     fn binary(&self, power: u32) -> (Decimal, Notation) {
         let factor = 1_u128 << power;
+        let cap = Decimal::from(i64::MAX);
         let amount = if self.fraction.is_empty() && self.whole.len() <= SHORT {
             // At most 18 + 19 digits.
-            let product = mantissa(self.digits()).saturating_mul(factor.cast_signed());
-            Decimal::new(product.min(CAP), 0).unwrap_or_default()
+            Decimal::new(mantissa(self.digits()).saturating_mul(factor.cast_signed()), 0).unwrap_or(cap)
         } else {
-            capped(times(self.digits().collect(), factor), -self.places())
+            rounded(&times(self.digits().collect(), factor), -self.places()).unwrap_or(cap)
         };
+        // The API caps numbers with a binary suffix, and only those.
+        let amount = amount.min(cap);
         // What is less than one has no binary suffix.
         let fraction = !amount.is_zero() && amount < Decimal::from(1);
         (amount, if fraction { Notation::DecimalSi } else { Notation::BinarySi })
     }
 }
-
-/// The API caps what is longer than [`SHORT`] at the largest `i64`.
-const CAP: i128 = i64::MAX as i128;
 
 /// The number that at most 38 digits make.
 fn mantissa(digits: impl Iterator<Item = u8>) -> i128 {
@@ -131,24 +128,26 @@ fn times(mut digits: Vec<u8>, factor: u128) -> Vec<u8> {
     front.bytes().map(|b| b - b'0').chain(digits).collect()
 }
 
-/// `digits · 10^scale`, rounded up to a billionth and capped.
-fn capped(digits: Vec<u8>, scale: i32) -> Decimal {
-    let cap = Decimal::new(CAP, 0).unwrap_or_default();
-    let significant = digits.iter().skip_while(|d| **d == 0);
-    let length = i64::try_from(significant.clone().count()).unwrap_or(i64::MAX);
-    if length == 0 {
-        return Decimal::ZERO;
-    }
-    // How many of the digits count billionths or more.
-    let kept = length + i64::from(scale) - i64::from(NANO);
-    // The cap has 19 digits before the point and nine behind it.
-    if kept > 28 {
-        return cap;
-    }
-    let kept = usize::try_from(kept).unwrap_or(0);
-    let whole = mantissa(significant.clone().copied().chain(std::iter::repeat(0)).take(kept));
-    let rest = significant.skip(kept).any(|d| *d != 0);
-    Decimal::new(whole + i128::from(rest), NANO).unwrap_or(cap).min(cap)
+/// `digits · 10^scale`, rounded up to a billionth; `None` where it has more digits than
+/// a number can hold.
+fn rounded(digits: &[u8], scale: i32) -> Option<Decimal> {
+    const MOST: usize = 38;
+    let zeros = digits.iter().take_while(|d| **d == 0).count();
+    let significant = digits.get(zeros..)?;
+    // How many of them count billionths or more.
+    let below = usize::try_from(i64::from(NANO) - i64::from(scale)).unwrap_or(0);
+    let (kept, rest) = significant.split_at_checked(significant.len().saturating_sub(below))?;
+    let up = rest.iter().any(|d| *d != 0);
+    let scale = if below > 0 { NANO } else { scale };
+    // Zeros at the end belong to the exponent.
+    let end = kept.iter().rposition(|d| *d != 0).map_or(0, |last| last + 1);
+    let (end, scale) = if up {
+        (kept.len(), scale)
+    } else {
+        (end, scale.checked_add(i32::try_from(kept.len() - end).ok()?)?)
+    };
+    let kept = kept.get(..end).filter(|kept| kept.len() <= MOST)?;
+    Decimal::new(mantissa(kept.iter().copied()) + i128::from(up), scale).ok()
 }
 
 /// The leading digits of a text, and the rest.
@@ -249,13 +248,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_capped() {
-        assert_eq!(printed("9223372036854775808").as_deref(), Ok("9223372036854775807"));
-        assert_eq!(printed("-9223372036854775809").as_deref(), Ok("-9223372036854775807"));
+    fn binary_numbers_are_capped_and_long_ones_refused() {
         assert_eq!(printed("8Ei").as_deref(), Ok("9223372036854775807"));
-        assert_eq!(printed("1.00000000000000000000000000001").as_deref(), Ok("1000000001n"));
-        assert_eq!(printed(&"9".repeat(200)).as_deref(), Ok("9223372036854775807"));
+        assert_eq!(printed("-8Ei").as_deref(), Ok("-9223372036854775807"));
         assert_eq!(printed(&format!("{}Gi", "9".repeat(200))).as_deref(), Ok("9223372036854775807"));
+        assert_eq!(printed("9223372036854775808").as_deref(), Ok("9223372036854775808"));
+        assert_eq!(printed("1.00000000000000000000000000001").as_deref(), Ok("1000000001n"));
+        assert_eq!(printed("99999999999999999999999999999.9999999999").as_deref(), Ok("100e27"));
+        assert_eq!(printed(&"9".repeat(200)), Err(ParseError::TooLarge));
+        assert_eq!(printed(&format!("1{}", "0".repeat(200))).as_deref(), Ok("100e198"));
     }
 
     #[test]

@@ -7,25 +7,25 @@ use crate::quantity::{Notation, Quantity};
 pub(crate) fn canonical(quantity: Quantity) -> String {
     let amount = quantity.amount;
     match quantity.notation {
-        // Small numbers have no binary suffix.
-        Notation::BinarySi if !(Decimal::from(-1024) < amount && amount < Decimal::from(1024)) => {
-            binary(amount)
-        }
-        Notation::BinarySi | Notation::DecimalSi => decimal(amount, Notation::DecimalSi),
-        Notation::DecimalExponent => decimal(amount, Notation::DecimalExponent),
+        Notation::BinarySi => binary(amount).unwrap_or_else(|| decimal(amount, Notation::DecimalSi)),
+        notation => decimal(amount, notation),
     }
 }
 
-/// Whole units, divided by 1024 as often as that leaves no rest.
-fn binary(amount: Decimal) -> String {
+/// Whole units, divided by 1024 as often as that leaves no rest. Small numbers and
+/// fractions have no binary suffix.
+fn binary(amount: Decimal) -> Option<String> {
     const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-    let Ok(mut number) = amount.rounded_up(0) else { return decimal(amount, Notation::DecimalSi) };
+    let mut number = amount.rounded_up(0).ok().filter(|_| amount.exponent() >= 0)?;
+    if number.abs() < 1024 {
+        return None;
+    }
     let mut suffix = 0;
     while number % 1024 == 0 && suffix + 1 < SUFFIXES.len() {
         number /= 1024;
         suffix += 1;
     }
-    format!("{number}{}", SUFFIXES.get(suffix).copied().unwrap_or_default())
+    Some(format!("{number}{}", SUFFIXES.get(suffix)?))
 }
 
 /// The digits, and a power of a thousand.

@@ -11,7 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("machinery", &["crds"]),
     ("reconcilers", &["crds", "machinery"]),
     ("operator", &["crds", "machinery", "reconcilers"]),
-    ("e2e", &["crds", "machinery", "reconcilers", "operator"]),
+    ("e2e", &["quantity", "crds", "machinery", "reconcilers", "operator"]),
     ("xtask", &[]),
 ];
 

@@ -110,6 +110,7 @@ fn output(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
 
 fn test() -> anyhow::Result<()> {
     run("cargo", &["test", "--workspace"])?;
+    e2e(&["oracle"])?;
     e2e(&["scenarios"])?;
     // A small one without a verdict: it shows that the measurement still works.
     e2e(&["versus", "--pods", "100", "--gated", "200", "--completed", "100", "--idle", "5"])

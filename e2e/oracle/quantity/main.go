@@ -51,8 +51,10 @@ func answer(question []string) string {
 	return "unknown question " + question[0]
 }
 
-// canonical is what the API stores; String may return what was parsed.
+// canonical is what the API stores; String may return what was parsed. Of a copy, because
+// CanonicalizeBytes may change the number behind a large quantity.
 func canonical(q resource.Quantity) string {
-	number, suffix := q.CanonicalizeBytes(nil)
+	copied := q.DeepCopy()
+	number, suffix := copied.CanonicalizeBytes(nil)
 	return string(number) + string(suffix)
 }

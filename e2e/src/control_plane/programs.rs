@@ -6,9 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail, ensure};
-use sha2::{Digest as _, Sha256};
-use tokio::process::Command;
+use anyhow::Context as _;
+
+use crate::go;
 
 /// The version that the pinned module builds.
 pub(crate) const VERSION: &str = "v1.36.3";
@@ -32,7 +32,8 @@ impl Programs {
     /// Finds the programs, building them first where necessary.
     pub(crate) async fn provide(repository: &Path) -> anyhow::Result<Self> {
         let sources = repository.join("e2e/control-plane");
-        let directory = cache()?.join("control-plane").join(digest(&sources)?);
+        let files = ["etcd/go.mod", "etcd/go.sum", "kubernetes/go.mod", "kubernetes/go.sum"];
+        let directory = go::cache()?.join("control-plane").join(go::digest(&sources, &files)?);
         let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
         let complete = directory.join("complete");
         if !complete.exists() {
@@ -46,26 +47,10 @@ impl Programs {
     }
 }
 
-fn cache() -> anyhow::Result<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    variable("DRAGOMAN_CACHE")
-        .or_else(|| variable("XDG_CACHE_HOME").map(|c| c.join("dragoman")))
-        .or_else(|| variable("HOME").map(|h| h.join(".cache/dragoman")))
-        .context("none of DRAGOMAN_CACHE, XDG_CACHE_HOME and HOME is set")
-}
-
-fn digest(sources: &Path) -> anyhow::Result<String> {
-    let mut hasher = Sha256::new();
-    for file in ["etcd/go.mod", "etcd/go.sum", "kubernetes/go.mod", "kubernetes/go.sum"] {
-        hasher.update(std::fs::read(sources.join(file)).with_context(|| file.to_owned())?);
-    }
-    Ok(hasher.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
-}
-
 async fn build_etcd(module: &Path, out: &Path) -> anyhow::Result<()> {
     // The package is called v3; its program is etcd.
     let target = out.join("etcd").display().to_string();
-    go_build(module, "-s -w", &["-o", &target, "go.etcd.io/etcd/server/v3"]).await
+    go::build(module, "-s -w", &["-o", &target, "go.etcd.io/etcd/server/v3"]).await
 }
 
 async fn build_kubernetes(module: &Path, out: &Path) -> anyhow::Result<()> {
@@ -87,20 +72,5 @@ async fn build_kubernetes(module: &Path, out: &Path) -> anyhow::Result<()> {
     let packages = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"].map(package);
     let mut arguments = vec!["-o", &target];
     arguments.extend(packages.iter().map(String::as_str));
-    go_build(module, &flags, &arguments).await
-}
-
-async fn go_build(module: &Path, ldflags: &str, arguments: &[&str]) -> anyhow::Result<()> {
-    let status = Command::new("go")
-        .args(["build", "-trimpath", "-ldflags", ldflags])
-        .args(arguments)
-        .current_dir(module)
-        .env("CGO_ENABLED", "0")
-        .status()
-        .await;
-    match status {
-        Ok(status) => ensure!(status.success(), "go build in {} failed: {status}", module.display()),
-        Err(error) => bail!("cannot run go (a Go toolchain is needed for the control plane): {error}"),
-    }
-    Ok(())
+    go::build(module, &flags, &arguments).await
 }

@@ -30,8 +30,9 @@ async fn claims_of_the_built_in_controller_are_taken_over(bench: &Bench) -> anyh
     world.pod(&ns, &Pod::new("waiting").with_template("gpu", "one").gated()).await?;
     let before = world.claim_of(&ns, "waiting", "gpu").await?;
     world.plane.restart_controllers(false).await?;
-    let dragoman = world.dragoman("own", &[]).await?;
+    // It ends while nobody is there to see it.
     world.let_end(&ns, "running").await?;
+    let dragoman = world.dragoman("own", &[]).await?;
     let left = world.claims(&ns, 1).await?;
     ensure!(
         left[0]["metadata"]["uid"] == before["metadata"]["uid"],

@@ -199,6 +199,29 @@ fn five_thousand_pods_that_go_while_the_watch_is_cut_need_no_question() {
     assert_eq!(released, 4999);
 }
 
+#[test]
+fn five_thousand_deletions_that_were_seen_need_no_question() {
+    let mut cluster = Cluster::synced();
+    let named = |i: usize| {
+        let pod = with(
+            publishes(running(&format!("u{i}")), &format!("c{i}")),
+            "/metadata/name",
+            json!(format!("p{i}")),
+        );
+        with(pod, "/status/phase", json!("Running"))
+    };
+    for i in 0..5000 {
+        cluster.pod(named(i));
+        let mut claim = in_use(plain(&format!("c{i}")), &[&format!("u{i}")]);
+        claim["status"]["reservedFor"][0]["name"] = json!(format!("p{i}"));
+        cluster.claim(claim);
+    }
+    (0..5000).for_each(|i| drop(cluster.delete(Kept::Pods, named(i))));
+    for i in 0..5000 {
+        assert_eq!(step(plan(&cluster, &format!("c{i}"))).0, ClaimStep::Release, "{i}");
+    }
+}
+
 // Unreadable is not absent.
 
 #[test]

@@ -1,0 +1,81 @@
+//! Published libraries of Kubernetes as judges of our pure crates: the same random
+//! questions to both, and the answers compared.
+
+mod quantities;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, ensure};
+
+use crate::go;
+
+/// Differences that are meant: their reason, and how often each occurred.
+type Declared = BTreeMap<&'static str, usize>;
+
+/// Runs the comparisons whose name contains `filter`.
+pub(crate) async fn run(
+    repository: &Path,
+    filter: &str,
+    count: Option<usize>,
+    seed: u64,
+) -> anyhow::Result<()> {
+    let judge = |program: &'static str| Judge::build(repository, program);
+    if "quantities".contains(filter) {
+        let judge = judge("quantity").await?;
+        told("quantities", seed, quantities::compare(&judge, count.unwrap_or(1_000_000), seed)?);
+    }
+    Ok(())
+}
+
+fn told(name: &str, seed: u64, (agreed, declared): (usize, Declared)) {
+    println!("ok      {name}: {agreed} answers agree (seed {seed})");
+    for (why, count) in declared {
+        println!("        differs as intended, {count} times: {why}");
+    }
+}
+
+/// A Go program that answers one line for each line.
+struct Judge(PathBuf);
+
+impl Judge {
+    async fn build(repository: &Path, program: &str) -> anyhow::Result<Self> {
+        let module = repository.join("e2e/oracle");
+        let main = format!("{program}/main.go");
+        let directory = go::cache()?.join("oracle").join(go::digest(&module, &["go.mod", "go.sum", &main])?);
+        let target = directory.join(program);
+        if !target.exists() {
+            std::fs::create_dir_all(&directory).context("cache")?;
+            let out = target.display().to_string();
+            go::build(&module, "-s -w", &["-o", &out, &format!("./{program}")]).await?;
+        }
+        Ok(Self(target))
+    }
+
+    /// The answers to `questions`, in order.
+    fn answer(&self, questions: &[String]) -> anyhow::Result<Vec<String>> {
+        let mut child = Command::new(&self.0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| self.0.display().to_string())?;
+        let (stdin, stdout) = (child.stdin.take().context("stdin")?, child.stdout.take().context("stdout")?);
+        let answers = std::thread::scope(|scope| {
+            let writer = scope.spawn(move || {
+                let mut stdin = BufWriter::new(stdin);
+                questions.iter().try_for_each(|question| writeln!(stdin, "{question}"))?;
+                stdin.flush()
+            });
+            let answers = BufReader::new(stdout).lines().collect::<Result<Vec<_>, _>>().context("answers");
+            // A judge that ends early breaks the pipe; its status says more.
+            writer.join().ok();
+            answers
+        })?;
+        let status = child.wait().context("judge")?;
+        ensure!(status.success(), "the judge failed: {status}");
+        ensure!(answers.len() == questions.len(), "{} answers to {}", answers.len(), questions.len());
+        Ok(answers)
+    }
+}
