@@ -78,6 +78,9 @@ enum Command {
         /// Seconds for which they are watched.
         #[arg(long, default_value_t = 20)]
         idle: u64,
+        /// How often the lives are measured; medians are printed.
+        #[arg(long, default_value_t = 1)]
+        runs: usize,
         /// Only the sides whose name contains this.
         #[arg(long, default_value = "")]
         only: String,
@@ -100,9 +103,9 @@ async fn main() -> anyhow::Result<()> {
     let work = async {
         match arguments.command {
             Command::Provide | Command::Oracle { .. } => Ok(()),
-            Command::Versus { pods, gated, completed, idle, only } => {
+            Command::Versus { pods, gated, completed, idle, runs, only } => {
                 let idle = std::time::Duration::from_secs(idle);
-                versus::run(&bench, versus::Load { pods, gated, completed, idle }, &only).await
+                versus::run(&bench, versus::Load { pods, gated, completed, idle, runs }, &only).await
             }
             Command::BuiltIn { filter } => scenarios::built_in::run(&bench, &filter).await,
             Command::Scenarios { filter } => scenarios::run(&bench, filter.as_deref()).await,

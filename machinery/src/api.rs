@@ -101,7 +101,7 @@ impl Api {
     /// # Errors
     /// Every other outcome, classified.
     #[tracing::instrument(
-        name = "request", level = "info", skip_all,
+        name = "request", level = "debug", skip_all,
         fields(http.request.method = %call.method, url.path = %call.path(), kind = call.kind.kind)
     )]
     pub async fn send(&self, call: &Call) -> Result<Vec<u8>, Refusal> {

@@ -65,7 +65,8 @@ async fn one<R: Reconcile>(
 ) {
     let started = Instant::now();
     metrics.begin();
-    let span = tracing::info_span!(
+    // A level below the log's default: only who traces, or debugs, pays for it.
+    let span = tracing::debug_span!(
         "reconcile",
         controller = metrics.controller(),
         ?key,

@@ -7,7 +7,7 @@ use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::WithExportConfig as _;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
@@ -47,7 +47,9 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Telemetry> {
     // The two are for different people: how much is logged does not decide what is
     // traced.
     let lines = lines.with_filter(filter);
-    let traces = traces.map(|layer| layer.with_filter(LevelFilter::INFO));
+    let ours =
+        |metadata: &tracing::Metadata<'_>| metadata.is_span() && metadata.target().starts_with("dragoman");
+    let traces = traces.map(|layer| layer.with_filter(filter_fn(ours)));
     tracing_subscriber::registry().with(lines).with(traces).try_init().context("log")?;
     Ok(Telemetry(provider))
 }

@@ -7,11 +7,12 @@ use crate::root;
 /// Every room with the rooms it may depend on; dev-dependencies apart.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("quantity", &[]),
-    ("crds", &["quantity"]),
+    ("accounting", &["quantity"]),
+    ("crds", &["quantity", "accounting"]),
     ("machinery", &["crds"]),
     ("reconcilers", &["crds", "machinery"]),
     ("operator", &["crds", "machinery", "reconcilers"]),
-    ("e2e", &["quantity", "crds", "machinery", "reconcilers", "operator"]),
+    ("e2e", &["quantity", "accounting", "crds", "machinery", "reconcilers", "operator"]),
     ("xtask", &[]),
 ];
 

@@ -63,6 +63,9 @@ enum Bench {
         /// Gated Pods at once.
         #[arg(long, default_value_t = 10_000)]
         gated: usize,
+        /// How often the lives are measured; medians are printed.
+        #[arg(long, default_value_t = 3)]
+        runs: usize,
     },
 }
 
@@ -80,8 +83,9 @@ fn main() -> anyhow::Result<()> {
         Task::Defects { filter, built_in: true } => e2e(&["built-in", &filter]),
         Task::Defects { filter, built_in: false } => defects::find(&filter),
         Task::Gen => files::generate(),
-        Task::Bench { what: Bench::Lifecycle { pods, gated } } => {
-            e2e(&["versus", "--pods", &pods.to_string(), "--gated", &gated.to_string()])
+        Task::Bench { what: Bench::Lifecycle { pods, gated, runs } } => {
+            let [pods, gated, runs] = [pods, gated, runs].map(|number| number.to_string());
+            e2e(&["versus", "--pods", &pods, "--gated", &gated, "--runs", &runs])
         }
     }
 }

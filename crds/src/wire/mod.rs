@@ -13,12 +13,14 @@ mod claim;
 mod meta;
 mod pod;
 mod pod_group;
+mod pod_resources;
 mod template;
 
 pub use claim::{ConsumerReference, ResourceClaim, ResourceClaimStatus};
 pub use meta::{ControllerRef, Meta, Name, annotation};
 pub use pod::{ClaimEntry, ClaimEntryStatus, Pod, PodSpec, PodStatus};
 pub use pod_group::{PodGroup, PodGroupSpec, PodGroupStatus};
+pub use pod_resources::PodResources;
 pub use template::ResourceClaimTemplate;
 
 use serde::{Deserialize, Deserializer};

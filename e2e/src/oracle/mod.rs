@@ -1,6 +1,7 @@
 //! Published libraries of Kubernetes as judges of our pure crates: the same random
 //! questions to both, and the answers compared.
 
+mod pods;
 mod quantities;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,10 @@ pub(crate) async fn run(
     if "quantities".contains(filter) {
         let judge = judge("quantity").await?;
         told("quantities", seed, quantities::compare(&judge, count.unwrap_or(1_000_000), seed)?);
+    }
+    if "pods".contains(filter) {
+        let judge = judge("pods").await?;
+        told("pods", seed, pods::compare(&judge, count.unwrap_or(100_000), seed)?);
     }
     Ok(())
 }

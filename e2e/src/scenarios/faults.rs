@@ -1,6 +1,7 @@
 //! Late watches, lost replies, two instances, a lost lease, cut watches: each on a
 //! cluster of its own, through the proxy.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -124,10 +125,34 @@ async fn the_lease(bench: &Bench) -> anyhow::Result<()> {
     println!("        handed over in {:.1} s", stopped.elapsed().as_secs_f32());
     ensure!(stopped.elapsed() < Duration::from_secs(8), "the lease was waited for, not handed over");
     proxy.harm(Some(Harm::Refuse { path: "/leases".to_owned() }));
-    let status = second.ended(Duration::from_secs(30)).await?;
+    let ns = world.namespace("lease").await?;
+    // A stream of work to the end, so that the lease is lost in the middle of writes.
+    let made = AtomicUsize::new(0);
+    let work = async {
+        loop {
+            let name = format!("pod-{}", made.load(Ordering::Relaxed));
+            world.pod(&ns, &Pod::new(&name).with_template("gpu", "one").gated()).await?;
+            made.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let status = tokio::select! {
+        status = second.ended(Duration::from_secs(30)) => status?,
+        failed = work => return failed,
+    };
     ensure!(!status.success() && second.log().contains("the lease dragoman is lost"), "{}", second.log());
     let lease = world.client.get("/apis/coordination.k8s.io/v1/{}/leases", "kube-system", "dragoman").await?;
     ensure!(lease.is_some_and(|l| l["spec"]["holderIdentity"] != json!("")), "it was not held");
+    // The request under way when the work was dropped may have made one more.
+    ensure!(made.load(Ordering::Relaxed) > 50, "too little work to be lost in");
+    world.rest(&ns).await?;
+    let before = world.client.list(CLAIMS, &ns).await?.len();
+    let third = world.dragoman("own", &[]).await?;
+    let count = world.client.list(PODS, &ns).await?.len();
+    world.claims(&ns, count).await?;
+    world.rest(&ns).await?;
+    world.claims(&ns, count).await?;
+    println!("        {before} of {count} claims were there when the lease was lost");
+    third.stop().await?;
     world.stop().await
 }
 

@@ -34,7 +34,31 @@ impl Usage {
 /// The figures of one side.
 pub(super) struct Column {
     name: &'static str,
-    rows: Vec<(String, String)>,
+    rows: Vec<Figure>,
+}
+
+/// A figure, once for every run in which it was measured.
+struct Figure {
+    row: String,
+    decimals: usize,
+    values: Vec<f64>,
+}
+
+impl Figure {
+    /// The median, and the range where there is one.
+    fn text(&self) -> String {
+        let decimals = self.decimals;
+        let mut values = self.values.clone();
+        values.sort_by(f64::total_cmp);
+        let middle = values.len() / 2;
+        let median = match values.get(middle.saturating_sub(1)..=middle) {
+            Some([below, above]) if values.len().is_multiple_of(2) => f64::midpoint(*below, *above),
+            _ => values.get(middle).copied().unwrap_or_default(),
+        };
+        let text = |value: Option<&f64>| format!("{:.decimals$}", value.copied().unwrap_or_default());
+        let (least, most) = (text(values.first()), text(values.last()));
+        if least == most { least } else { format!("{median:.decimals$} ({least}–{most})") }
+    }
 }
 
 impl Column {
@@ -45,7 +69,17 @@ impl Column {
     /// A figure with so many decimals.
     pub(super) fn figure(&mut self, row: &str, value: f64, decimals: usize) {
         println!("{}: {row} = {value:.decimals$}", self.name);
-        self.rows.push((row.to_owned(), format!("{value:.decimals$}")));
+        self.rows.push(Figure { row: row.to_owned(), decimals, values: vec![value] });
+    }
+
+    /// Takes in the figures of a further run.
+    pub(super) fn merge(&mut self, further: Self) {
+        for figure in further.rows {
+            match self.rows.iter_mut().find(|known| known.row == figure.row) {
+                Some(known) => known.values.extend(figure.values),
+                None => self.rows.push(figure),
+            }
+        }
     }
 
     /// Cpu per life of every process.
@@ -111,16 +145,15 @@ fn life(name: &str) -> &str {
 /// The columns as a Markdown table; a dash where a side was not measured.
 pub(super) fn table(columns: &[Column]) -> String {
     let mut rows: Vec<&str> = Vec::new();
-    for (row, _) in columns.iter().flat_map(|c| &c.rows) {
-        if !rows.contains(&row.as_str()) {
-            rows.push(row);
+    for figure in columns.iter().flat_map(|c| &c.rows) {
+        if !rows.contains(&figure.row.as_str()) {
+            rows.push(&figure.row);
         }
     }
     let names = columns.iter().map(|c| c.name).collect::<Vec<_>>().join(" | ");
     let mut text = format!("\n| | {names} |\n|---|{}\n", "---:|".repeat(columns.len()));
     for row in rows {
-        let value =
-            |c: &Column| c.rows.iter().find(|(r, _)| r == row).map_or("–".to_owned(), |(_, v)| v.clone());
+        let value = |c: &Column| c.rows.iter().find(|f| f.row == row).map_or("–".to_owned(), Figure::text);
         let values = columns.iter().map(value).collect::<Vec<_>>().join(" | ");
         text.push_str(&format!("| {row} | {values} |\n"));
     }

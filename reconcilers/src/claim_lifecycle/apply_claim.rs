@@ -50,7 +50,7 @@ impl ClaimLifecycle {
                         Err(refusal) => return self.claim_refused(step, &refusal),
                     };
                     self.ground.metrics.step(step);
-                    tracing::info!(namespace, claim = name, ?step, "claim");
+                    tracing::debug!(namespace, claim = name, ?step, "claim");
                     self.say_abrupt(&claim, &abrupt);
                     if step == ClaimStep::Delete {
                         return Verdict::Done;

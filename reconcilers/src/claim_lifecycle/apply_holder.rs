@@ -185,7 +185,7 @@ impl ClaimLifecycle {
                     let facts = decode::<wire::ResourceClaim>(&written.body).map(ClaimFacts::from);
                     let admin = facts.is_ok_and(|f| f.admin_access);
                     self.ground.metrics.created(true, admin, holder.kind);
-                    tracing::info!(namespace = %holder.namespace, holder = %holder.name, claim = %name, "claim created");
+                    tracing::debug!(namespace = %holder.namespace, holder = %holder.name, claim = %name, "claim created");
                     self.say_dropped(kind, holder, &entry.entry.name, template, &written.body);
                     return Ok((entry.entry.name.clone(), name.into()));
                 }
@@ -323,7 +323,7 @@ impl ClaimLifecycle {
             let uid = live.metadata.uid.to_string();
             let Some(write) = reservation(namespace, claim, &uid, &live.into(), consumer) else { continue };
             match self.send(key, Kept::Claims, &write).await {
-                Ok(_) => tracing::info!(namespace, pod = %holder.name, %claim, "claim reserved"),
+                Ok(_) => tracing::debug!(namespace, pod = %holder.name, %claim, "claim reserved"),
                 Err(refusal) => {
                     if matches!(refusal, Refusal::Invalid(_)) {
                         self.complain(kind, holder, entry, &refusal.to_string());

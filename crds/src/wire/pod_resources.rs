@@ -1,0 +1,173 @@
+//! What a Pod takes from its node, read from the whole object.
+
+use std::collections::BTreeMap;
+
+use dragoman_accounting::amounts::{Amounts, ResourceList};
+use dragoman_accounting::pod::{Container, ContainerStatus, PodSpecView, PodStatusView, Resources};
+use dragoman_accounting::unaccounted::Unaccounted;
+use dragoman_accounting::wire::pod_status::{
+    AdditionalNodeAllocatableResources, NodeAllocatableResourceClaimStatus, Recorded, contributions,
+};
+use serde::Deserialize;
+
+use super::{Meta, or_default};
+
+/// A Pod with everything that says what it takes.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct PodResources {
+    /// Its metadata.
+    #[serde(deserialize_with = "or_default")]
+    pub metadata: Meta,
+    #[serde(deserialize_with = "or_default")]
+    spec: Spec,
+    #[serde(deserialize_with = "or_default")]
+    status: Status,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    #[serde(deserialize_with = "or_default")]
+    containers: Vec<ContainerSpec>,
+    #[serde(deserialize_with = "or_default")]
+    init_containers: Vec<ContainerSpec>,
+    resources: Option<Requirements>,
+    #[serde(deserialize_with = "or_default")]
+    overhead: ResourceList,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ContainerSpec {
+    name: Box<str>,
+    #[serde(deserialize_with = "or_default")]
+    resources: Requirements,
+    restart_policy: Option<Box<str>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Requirements {
+    #[serde(deserialize_with = "or_default")]
+    requests: ResourceList,
+    #[serde(deserialize_with = "or_default")]
+    limits: ResourceList,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    #[serde(deserialize_with = "or_default")]
+    container_statuses: Vec<ContainerState>,
+    #[serde(deserialize_with = "or_default")]
+    init_container_statuses: Vec<ContainerState>,
+    allocated_resources: Option<ResourceList>,
+    resources: Option<Requirements>,
+    #[serde(deserialize_with = "or_default")]
+    conditions: Vec<Condition>,
+    #[serde(deserialize_with = "or_default")]
+    node_allocatable_resource_claim_statuses: Vec<NodeAllocatableResourceClaimStatus>,
+    #[serde(deserialize_with = "or_default")]
+    additional_node_allocatable_resources: Vec<AdditionalNodeAllocatableResources>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ContainerState {
+    name: Box<str>,
+    allocated_resources: Option<ResourceList>,
+    resources: Option<Requirements>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Condition {
+    r#type: Box<str>,
+    reason: Option<Box<str>>,
+}
+
+impl PodResources {
+    /// What accounting looks at. What does not parse goes to `unaccounted`.
+    pub fn view(&self, unaccounted: &mut Vec<Unaccounted>) -> PodSpecView {
+        let object = format!("Pod {}/{}", self.metadata.namespace, self.metadata.name);
+        let mut reader = Reader { object: &object, unaccounted };
+        let (spec, status) = (&self.spec, &self.status);
+        PodSpecView {
+            containers: reader.containers("containers", &spec.containers, &status.container_statuses),
+            init_containers: reader.containers(
+                "initContainers",
+                &spec.init_containers,
+                &status.init_container_statuses,
+            ),
+            pod_level: spec.resources.as_ref().map(|r| reader.requirements("spec.resources", r)),
+            overhead: reader.amounts("spec.overhead", &spec.overhead),
+            status: PodStatusView {
+                allocated: status
+                    .allocated_resources
+                    .as_ref()
+                    .map(|l| reader.amounts("status.allocatedResources", l)),
+                actual: status.resources.as_ref().map(|r| reader.requirements("status.resources", r)),
+                resize_infeasible: status
+                    .conditions
+                    .iter()
+                    .any(|c| &*c.r#type == "PodResizePending" && c.reason.as_deref() == Some("Infeasible")),
+            },
+            contributions: contributions(
+                Recorded {
+                    statuses: &status.node_allocatable_resource_claim_statuses,
+                    additional: &status.additional_node_allocatable_resources,
+                },
+                &object,
+                unaccounted,
+            ),
+        }
+    }
+}
+
+struct Reader<'a> {
+    object: &'a str,
+    unaccounted: &'a mut Vec<Unaccounted>,
+}
+
+impl Reader<'_> {
+    fn amounts(&mut self, field: &str, list: &ResourceList) -> Amounts {
+        Amounts::of_fact(list, self.object, field, self.unaccounted)
+    }
+
+    fn requirements(&mut self, field: &str, both: &Requirements) -> Resources {
+        Resources {
+            requests: self.amounts(&format!("{field}.requests"), &both.requests),
+            limits: self.amounts(&format!("{field}.limits"), &both.limits),
+        }
+    }
+
+    fn containers(
+        &mut self,
+        list: &str,
+        specs: &[ContainerSpec],
+        states: &[ContainerState],
+    ) -> Vec<Container> {
+        let states: BTreeMap<&str, &ContainerState> = states.iter().map(|s| (&*s.name, s)).collect();
+        let container = |spec: &ContainerSpec| {
+            let name = &spec.name;
+            let status = states.get(&**name).map(|state| ContainerStatus {
+                allocated: state
+                    .allocated_resources
+                    .as_ref()
+                    .map(|l| self.amounts(&format!("status of {name}: allocatedResources"), l)),
+                actual: state
+                    .resources
+                    .as_ref()
+                    .map(|r| self.requirements(&format!("status of {name}: resources"), r)),
+            });
+            Container {
+                name: name.clone(),
+                resources: self.requirements(&format!("spec.{list}[{name}].resources"), &spec.resources),
+                sidecar: list == "initContainers" && spec.restart_policy.as_deref() == Some("Always"),
+                status,
+            }
+        };
+        specs.iter().map(container).collect()
+    }
+}
