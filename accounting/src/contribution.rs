@@ -97,6 +97,34 @@ impl Contribution {
         Ok(once)
     }
 
+    /// What the devices are, for the claim, whoever uses it.
+    ///
+    /// # Errors
+    /// A sum cannot be held.
+    pub fn mapping(&self) -> Result<Amounts, Overflow> {
+        let mut mapping = Amounts::default();
+        for line in &self.lines {
+            if let Some(amount) = line.mapping {
+                mapping.add(&line.resource, amount)?;
+            }
+        }
+        Ok(mapping)
+    }
+
+    /// What using the claim costs this Pod.
+    ///
+    /// # Errors
+    /// A sum cannot be held.
+    pub fn overhead(&self) -> Result<Amounts, Overflow> {
+        let count = Decimal::from(i64::try_from(self.containers.len()).map_err(|_| Overflow)?);
+        let mut overhead = Amounts::default();
+        for line in &self.lines {
+            let containers = line.per_container.unwrap_or_default().checked_mul(count)?;
+            overhead.add(&line.resource, line.per_pod.unwrap_or_default().checked_add(containers)?)?;
+        }
+        Ok(overhead.without_zeros())
+    }
+
     /// What counts for each container that names the claim.
     ///
     /// # Errors

@@ -4,9 +4,11 @@
 //! an [`unaccounted`] entry, never nothing) → what a Pod's spec asks for ([`requests`])
 //! and what its claims bring along ([`contribution`]) → what fits.
 
+pub mod allocation;
 pub mod amounts;
 pub mod contribution;
 pub mod footprint;
+pub mod ledger;
 pub mod pod;
 pub mod requests;
 pub mod resource;

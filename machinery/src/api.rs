@@ -159,11 +159,18 @@ impl Api {
             return Err(Refusal::Transient("no free request slot in time".to_owned()));
         };
         let _permit = permit.map_err(|_| Refusal::Transient("client closed".to_owned()))?;
-        // Asked for last: a pause may have been ordered while we waited for the slot.
-        if self.pause() >= deadline {
-            return Err(Refusal::Throttled);
+        // Asked for last and again: a pause may have been ordered, or made longer, while
+        // we waited for the slot or for its end.
+        loop {
+            let until = self.pause();
+            if until >= deadline {
+                return Err(Refusal::Throttled);
+            }
+            if until <= Instant::now() {
+                break;
+            }
+            sleep_until(until).await;
         }
-        sleep_until(self.pause()).await;
         let started = Instant::now();
         let until = deadline.min(started + self.shared.limits.attempt);
         let answer = match timeout_at(until, self.exchange(call)).await {
@@ -188,7 +195,9 @@ impl Api {
     }
 
     fn order_pause(&self, retry_after: Option<Duration>) {
-        let wait = retry_after.unwrap_or(Duration::from_secs(1)).min(Duration::from_mins(1));
+        // A server that says nothing, or zero, still wants patience.
+        let wait = retry_after.filter(|wait| !wait.is_zero()).unwrap_or(Duration::from_secs(1));
+        let wait = wait.min(Duration::from_mins(1));
         let until = Instant::now() + wait;
         let mut paused = self.shared.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
         *paused = until.max(*paused);

@@ -19,7 +19,9 @@ pub struct Decimal {
 
 /// Exponents beyond this are not numbers of anything on a computer, and adding two of
 /// them would have to be refused anyway.
-const MAX_EXPONENT: i32 = 1_000;
+const MAX_EXPONENT: u32 = 1_000;
+/// 38 nines: what is held can be negated, printed, and read again.
+const MAX_MANTISSA: u128 = 10_u128.pow(38) - 1;
 
 impl Decimal {
     /// Nothing.
@@ -28,7 +30,8 @@ impl Decimal {
     /// `mantissa · 10^exponent`.
     ///
     /// # Errors
-    /// The exponent is beyond ±1000 after trailing zeros have moved into it.
+    /// More than 38 digits, or an exponent beyond ±1000, after trailing zeros have moved
+    /// into it.
     pub fn new(mut mantissa: i128, mut exponent: i32) -> Result<Self, Overflow> {
         if mantissa == 0 {
             return Ok(Self::ZERO);
@@ -37,7 +40,7 @@ impl Decimal {
             mantissa /= 10;
             exponent = exponent.checked_add(1).ok_or(Overflow)?;
         }
-        if exponent.abs() > MAX_EXPONENT {
+        if exponent.unsigned_abs() > MAX_EXPONENT || mantissa.unsigned_abs() > MAX_MANTISSA {
             return Err(Overflow);
         }
         Ok(Self { mantissa, exponent })
@@ -71,10 +74,7 @@ impl Decimal {
     /// The number with the other sign.
     #[must_use]
     pub fn negated(self) -> Self {
-        // A mantissa has at most 38 digits of which the last is not zero, and i128::MIN
-        // is even its own negative: it ends in 8, so it could occur; it never arises,
-        // because every operation below is checked and symmetric.
-        Self { mantissa: self.mantissa.saturating_neg(), ..self }
+        Self { mantissa: -self.mantissa, ..self }
     }
 
     /// The sum.
@@ -137,6 +137,16 @@ impl Decimal {
         Ok(quotient + self.signum())
     }
 
+    /// How many `10^exponent` fit into the number, rounded towards zero.
+    ///
+    /// # Errors
+    /// [`Overflow`].
+    pub fn rounded_down(self, exponent: i32) -> Result<i128, Overflow> {
+        let up = self.rounded_up(exponent)?;
+        // In lowest terms, a smaller exponent means that something was rounded.
+        Ok(if self.exponent < exponent { up - self.signum() } else { up })
+    }
+
     /// As whole units, rounded up; `None` where an `i64` cannot hold them.
     pub fn units(self) -> Option<i64> {
         self.rounded_up(0).ok()?.try_into().ok()
@@ -149,14 +159,15 @@ impl Decimal {
 
     /// The mantissa for a smaller or equal exponent.
     fn at(self, exponent: i32) -> Result<i128, Overflow> {
-        let shift = u32::try_from(self.exponent - exponent).map_err(|_| Overflow)?;
+        let shift = self.exponent.checked_sub(exponent).and_then(|shift| u32::try_from(shift).ok());
+        let shift = shift.ok_or(Overflow)?;
         let factor = 10_i128.checked_pow(shift).ok_or(Overflow)?;
         self.mantissa.checked_mul(factor).ok_or(Overflow)
     }
 
     /// Position of the first digit: 1 for 1 … 9, 2 for 10 … 99, 0 for 0.1 … 0.9.
     fn magnitude(self) -> i32 {
-        // At most 39 digits.
+        // At most 38 digits.
         self.mantissa
             .unsigned_abs()
             .checked_ilog10()
@@ -237,10 +248,23 @@ mod tests {
     }
 
     #[test]
+    fn rounding_down_goes_towards_zero() {
+        assert_eq!(d(1999, -3).rounded_down(0), Ok(1));
+        assert_eq!(d(-1999, -3).rounded_down(0), Ok(-1));
+        assert_eq!(d(2, 0).rounded_down(0), Ok(2));
+        assert_eq!(d(1, -900).rounded_down(0), Ok(0));
+        assert_eq!(d(15, 2).rounded_down(3), Ok(1));
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused_and_what_does_is_exact() {
         assert_eq!(d(1, 30).checked_add(d(1, -9)), Err(Overflow));
         assert_eq!(d(1, 28).checked_add(d(1, -9)), Ok(d(10_i128.pow(37) + 1, -9)));
-        assert_eq!(d(i128::MAX, 0).checked_mul(d(3, 0)), Err(Overflow));
+        assert_eq!(d(10_i128.pow(38) - 1, 0).checked_mul(d(3, 0)), Err(Overflow));
+        assert_eq!(d(10_i128.pow(38) - 1, 0).checked_add(d(2, 0)), Err(Overflow));
+        assert_eq!(Decimal::new(i128::MIN, 0), Err(Overflow));
+        assert_eq!(Decimal::new(1, i32::MIN), Err(Overflow));
+        assert_eq!(d(5, 2).rounded_up(i32::MIN), Err(Overflow));
         assert_eq!(d(1, 900).checked_mul(d(1, 900)), Err(Overflow));
         assert_eq!(d(15, -1).checked_mul(d(2, 0)), Ok(d(3, 0)));
         assert!(Decimal::new(10, i32::MAX).is_err());
@@ -248,13 +272,14 @@ mod tests {
 
     #[test]
     fn numbers_of_very_different_size_compare() {
-        assert!(d(1, 1000) > d(i128::MAX, 0));
+        assert!(d(1, 1000) > d(10_i128.pow(38) - 1, 0));
         assert!(d(-1, 1000) < d(-9, 0));
         assert!(d(1, -1000) > Decimal::ZERO);
         // 38 nines against one more digit in front: the shift does not fit.
         assert!(d(10_i128.pow(38) - 1, -38) < d(1, 0));
         assert!(d(12, 36) > d(11_999_999_999_999_999_999_999_999_999_999_999_999, 0));
         assert!(d(170, 36) > d(i128::MAX / 10, 0).negated());
+        assert_eq!(d(i128::MAX / 10, 0).negated().negated(), d(i128::MAX / 10, 0));
     }
 
     proptest! {
@@ -272,6 +297,18 @@ mod tests {
             let (x, y) = (d(a.into(), i), d(b.into(), j));
             if let Ok(difference) = x.checked_sub(y) {
                 prop_assert_eq!(x.cmp(&y), difference.signum().cmp(&0));
+            }
+        }
+
+        #[test]
+        fn what_is_held_can_be_negated_printed_and_read_again(mantissa in any::<i128>(), exponent in -9..900) {
+            if let Ok(number) = Decimal::new(mantissa, exponent) {
+                prop_assert_eq!(number.negated().negated(), number);
+                prop_assert_eq!(number.checked_add(number.negated()), Ok(Decimal::ZERO));
+                for notation in [crate::Notation::DecimalSi, crate::Notation::DecimalExponent] {
+                    let printed = crate::Quantity { amount: number, notation }.to_string();
+                    prop_assert_eq!(printed.parse::<crate::Quantity>().map(|q| q.amount), Ok(number), "{}", printed);
+                }
             }
         }
 

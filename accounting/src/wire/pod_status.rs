@@ -1,7 +1,8 @@
 //! What Pod status records of claims: Kubernetes 1.36 (one total for each resource), 1.37
 //! (mapping and overhead) and 1.38 (under a new name, with a source).
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_quantity::Decimal;
 use serde::{Deserialize, Serialize};
@@ -106,11 +107,12 @@ pub fn contributions(
         let mut reader = Reader { object, field, unaccounted, lines: BTreeMap::new() };
         reader.amounts(&entry.mapping, &entry.overhead);
         let contribution = reader.contribution(source.clone(), &entry.containers);
-        by_source.insert(source, contribution);
+        merge(&mut by_source, source, contribution);
     }
+    let newest: BTreeSet<Source> = by_source.keys().cloned().collect();
     for (i, entry) in recorded.statuses.iter().enumerate() {
         let source = Source::claim(entry.resource_claim_name.clone());
-        if by_source.contains_key(&source) {
+        if newest.contains(&source) {
             continue;
         }
         let field = format!("status.nodeAllocatableResourceClaimStatuses[{i}]");
@@ -123,9 +125,25 @@ pub fn contributions(
             }
         }
         let contribution = reader.contribution(source.clone(), &entry.containers);
-        by_source.insert(source, Contribution { legacy_total: legacy, ..contribution });
+        merge(&mut by_source, source, Contribution { legacy_total: legacy, ..contribution });
     }
     by_source.into_values().collect()
+}
+
+/// Two entries of one generation for one source are two facts: both count. (The list of
+/// 1.36 is atomic, nothing keeps its entries apart.)
+fn merge(by_source: &mut BTreeMap<Source, Contribution>, source: Source, further: Contribution) {
+    match by_source.entry(source) {
+        Entry::Vacant(place) => {
+            place.insert(further);
+        }
+        Entry::Occupied(mut known) => {
+            let known = known.get_mut();
+            known.containers.extend(further.containers);
+            known.lines.extend(further.lines);
+            known.legacy_total |= further.legacy_total;
+        }
+    }
 }
 
 /// Reads the lines of one entry.

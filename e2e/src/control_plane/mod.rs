@@ -141,6 +141,9 @@ impl ControlPlane {
         let mut child = tokio::process::Command::new(self.program("kubectl"))
             .arg("--kubeconfig")
             .arg(self.kubeconfig("admin"))
+            // Not the user's own, and not that of another API server at the same port.
+            .arg("--cache-dir")
+            .arg(self.directory.join("kubectl"))
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

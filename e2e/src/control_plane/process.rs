@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use tokio::process::{Child, Command};
 
 /// A running program.
@@ -13,10 +14,23 @@ pub(crate) struct Process {
     log: PathBuf,
 }
 
-/// A port that was free a moment ago.
+/// A port that nobody listens on. Below the range from which the kernel takes the ports
+/// of outgoing connections, so that none of those is in the way when it is bound, and
+/// never the same twice.
 pub(crate) fn free_port() -> anyhow::Result<u16> {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).context("no free port")?;
-    Ok(listener.local_addr().context("no free port")?.port())
+    const PORTS: std::ops::Range<u32> = 12_000..32_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let width = PORTS.end - PORTS.start;
+    // Processes that run side by side start at different places.
+    let start = std::process::id().wrapping_mul(997) % width;
+    for _ in 0..width {
+        let offset = (start + NEXT.fetch_add(1, Ordering::Relaxed)) % width;
+        let port = u16::try_from(PORTS.start + offset).context("port")?;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no free port")
 }
 
 impl Process {

@@ -1,7 +1,7 @@
 //! `dragoman-quantity` against `k8s.io/apimachinery/pkg/api/resource`.
 
 use anyhow::{bail, ensure};
-use dragoman_quantity::{ParseError, Quantity};
+use dragoman_quantity::{Decimal, ParseError, Quantity};
 use fastrand::Rng;
 
 use super::{Declared, Judge};
@@ -112,9 +112,8 @@ fn judged(question: &str, answer: &str) -> anyhow::Result<Option<&'static str>> 
         [operation, a, b] => {
             let (a, b): (Quantity, Quantity) = match (a.parse(), b.parse()) {
                 (Ok(a), Ok(b)) => (a, b),
-                (Err(ParseError::TooLarge), _) | (_, Err(ParseError::TooLarge)) => {
-                    return Ok(Some(TOO_LARGE));
-                }
+                (Err(ParseError::TooLarge), _) if too_large(a) => return Ok(Some(TOO_LARGE)),
+                (_, Err(ParseError::TooLarge)) if too_large(b) => return Ok(Some(TOO_LARGE)),
                 (Err(why), _) | (_, Err(why)) => bail!(wrong(&why.to_string())),
             };
             let ours = match operation {
@@ -152,12 +151,21 @@ fn parsed(text: &str, answer: &str) -> Result<Option<&'static str>, String> {
                 return Err(printed);
             }
             let mut beyond = dropped.then_some(NO_SUFFIX);
-            for (ours, theirs) in [(ours.amount.units(), value), (ours.amount.milli(), milli)] {
+            let (whole, thousandths) = (ours.amount, ours.amount.checked_mul(Decimal::from(1000)));
+            for (exact, ours, theirs) in
+                [(Ok(whole), ours.amount.units(), value), (thousandths, ours.amount.milli(), milli)]
+            {
                 match ours {
                     Some(ours) if ours.to_string() == **theirs => {}
                     Some(ours) if ours < 0 => beyond = Some(NEGATIVE),
                     Some(ours) => return Err(ours.to_string()),
-                    None => beyond = Some(BEYOND),
+                    None => {
+                        let large = |n: Decimal| n > Decimal::from(i64::MAX) || n < Decimal::from(i64::MIN);
+                        if !exact.map_or(true, large) {
+                            return Err("nothing, for a number that fits".to_owned());
+                        }
+                        beyond = Some(BEYOND);
+                    }
                 }
             }
             Ok(beyond)
@@ -172,7 +180,7 @@ fn parsed(text: &str, answer: &str) -> Result<Option<&'static str>, String> {
         {
             Ok(Some(NO_DIGITS))
         }
-        (Err(ParseError::TooLarge), ["ok", ..]) => Ok(Some(TOO_LARGE)),
+        (Err(ParseError::TooLarge), ["ok", ..]) if too_large(text) => Ok(Some(TOO_LARGE)),
         (ours, _) => Err(format!("{ours:?}")),
     }
 }
@@ -193,6 +201,13 @@ fn drops_exponent(ours: &str, theirs: &str) -> bool {
         && ours
             .split_once('e')
             .is_some_and(|(digits, power)| digits == theirs && power.parse::<i32>().is_ok_and(|p| p > 18))
+}
+
+/// Whether a text has more than 38 digits that count, or an exponent of four digits.
+fn too_large(text: &str) -> bool {
+    let (number, exponent) = text.split_once(['e', 'E']).unwrap_or((text, ""));
+    let digits: String = number.chars().filter(char::is_ascii_digit).collect();
+    digits.trim_matches('0').len() > 38 || exponent.trim_start_matches(['+', '-']).len() > 3
 }
 
 /// Whether the number itself has no digit; an exponent may have some.

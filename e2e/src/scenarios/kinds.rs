@@ -80,7 +80,13 @@ async fn footprints(world: &World) -> anyhow::Result<()> {
         "hugepages-2Mi": {"overhead": {"perPod": "2Mi"}},
     }));
     let strict = ["create", "--validate=strict", "-f", "-"];
-    world.plane.kubectl(&strict, &right.to_string()).await?.map_err(anyhow::Error::msg)?;
+    let text = right.to_string();
+    let known = async || match world.plane.kubectl(&strict, &text).await? {
+        // Established is not yet discovered.
+        Err(complaint) if complaint.contains("no matches for kind") => Ok(None),
+        answer => answer.map(Some).map_err(anyhow::Error::msg),
+    };
+    crate::wait::value("kubectl knows the kind", PATIENCE, known).await?;
     let stored = world.client.get(FOOTPRINTS, "", "gpus").await?.context("footprint")?;
     ensure!(stored["spec"] == right["spec"], "{stored}");
     let spec: dragoman_crds::device_footprint::DeviceFootprintSpec =

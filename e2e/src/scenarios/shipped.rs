@@ -64,16 +64,16 @@ async fn root(world: &World) -> anyhow::Result<PathBuf> {
 /// The arguments of `env` that run `/dragoman` in `root` as a kubelet would.
 fn inside(root: &Path, server: &(String, u16)) -> anyhow::Result<Vec<String>> {
     let (host, port) = server;
-    let root = root.display();
+    let root = root.display().to_string();
     let superuser = std::fs::metadata("/proc/self").context("/proc/self")?.uid() == 0;
     // An ordinary user has to be root in a namespace of its own to change its root.
-    let enter = if superuser {
-        format!("chroot --userspec=65532:65532 {root} /dragoman")
+    let enter: &[&str] = if superuser {
+        &["chroot", "--userspec=65532:65532", &root, "/dragoman"]
     } else {
-        format!("unshare --user --map-root-user chroot {root} /dragoman")
+        &["unshare", "--user", "--map-root-user", "chroot", &root, "/dragoman"]
     };
     let path = format!("PATH={}", std::env::var("PATH").unwrap_or_default());
     let server = [format!("KUBERNETES_SERVICE_HOST={host}"), format!("KUBERNETES_SERVICE_PORT={port}")];
     let start = ["-i".to_owned(), path].into_iter().chain(server);
-    Ok(start.chain(enter.split(' ').map(str::to_owned)).collect())
+    Ok(start.chain(enter.iter().map(|argument| (*argument).to_owned())).collect())
 }

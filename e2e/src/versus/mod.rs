@@ -211,12 +211,21 @@ async fn completed(world: &World, count: usize, idle: Duration, column: &mut Col
         world.client.text(&path).await.is_ok_and(|text| text.contains("\"items\":[]"))
     };
     crate::wait::slowly("all have completed", Duration::from_secs(900), ended).await?;
-    // The tail of the last lives.
-    tokio::time::sleep(Duration::from_secs(5)).await;
     let writes = || {
         world.plane.audit().entries(&ns).iter().filter(|e| e.object_ref.resource == "resourceclaims").count()
     };
-    let before = writes();
+    // The tail of the last lives: until nothing has been written for a while, but not for
+    // ever, because one side never rests.
+    let (mut before, mut quiet) = (writes(), 0);
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = writes();
+        quiet = if now == before { quiet + 1 } else { 0 };
+        before = now;
+        if quiet == 5 {
+            break;
+        }
+    }
     tokio::time::sleep(idle).await;
     #[expect(clippy::cast_precision_loss, reason = "a count of writes")]
     let idle_writes = (writes() - before) as f64;

@@ -23,6 +23,7 @@ use dragoman_crds::wire::Meta;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 /// An object as the API sent it: decoded, or known only by its metadata.
 #[derive(Debug, Clone)]
@@ -92,18 +93,26 @@ pub async fn drive<S: Source, K: Sink>(kind: &'static str, mut source: S, mut si
     let mut position: Option<String> = None;
     let mut failures = 0_u32;
     loop {
+        let begun = Instant::now();
+        let mut progress = false;
         let outcome = match position.take() {
             None => {
                 journal.lists();
                 list(&mut source, &mut sink).await
             }
-            Some(version) => watch(&mut source, &mut sink, version, &journal).await,
-        };
-        match outcome {
-            Ok(next) => {
-                failures = 0;
-                position = next;
+            Some(version) => {
+                let outcome = watch(&mut source, &mut sink, version, &journal, &mut progress).await;
+                // A server that closes every watch at once, or has always just forgotten
+                // where we were, must not be asked in a loop.
+                let fruitless = !progress && begun.elapsed() < BRIEF;
+                outcome.and_then(|next| if fruitless { Err((next, Failure::Fruitless)) } else { Ok(next) })
             }
+        };
+        if progress || begun.elapsed() >= BRIEF {
+            failures = 0;
+        }
+        match outcome {
+            Ok(next) => position = next,
             Err((next, failure)) => {
                 failures += 1;
                 journal.failed(&failure);
@@ -115,6 +124,9 @@ pub async fn drive<S: Source, K: Sink>(kind: &'static str, mut source: S, mut si
         }
     }
 }
+
+/// A watch that ends sooner than this without having brought anything was of no use.
+const BRIEF: Duration = Duration::from_secs(2);
 
 /// Where to go on: a position to watch from, or `None` for a complete list.
 type Next = Result<Option<String>, (Option<String>, Failure)>;
@@ -138,12 +150,13 @@ async fn list<S: Source, K: Sink>(source: &mut S, sink: &mut K) -> Next {
     }
 }
 
-/// One watch from `version` until it ends.
+/// One watch from `version` until it ends; `progress` is set once anything has come.
 async fn watch<S: Source, K: Sink>(
     source: &mut S,
     sink: &mut K,
     mut version: String,
     journal: &journal::Page,
+    progress: &mut bool,
 ) -> Next {
     let mut events = match source.watch(&version).await {
         Ok(events) => events,
@@ -158,6 +171,7 @@ async fn watch<S: Source, K: Sink>(
             Err(failure) => return Err((Some(version), failure)),
         };
         let relist = |e| (None, Failure::Undecodable(e));
+        *progress |= !matches!(step, Step::End);
         match step {
             Step::End => return Ok(Some(version)),
             Step::Bookmark(reached) => {

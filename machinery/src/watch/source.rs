@@ -29,6 +29,9 @@ pub enum Failure {
     /// RBAC; the text names the missing rule.
     #[error("{0}")]
     Forbidden(String),
+    /// The watch ended, or had to begin anew, as soon as it was open.
+    #[error("the watch ended at once")]
+    Fruitless,
     /// An object or the answer itself does not decode.
     #[error("does not decode: {0}")]
     Undecodable(String),
@@ -45,6 +48,7 @@ impl Failure {
             Self::Unserved => "Unserved",
             Self::Throttled(_) => "Throttled",
             Self::Forbidden(_) => "Forbidden",
+            Self::Fruitless => "Fruitless",
             Self::Undecodable(_) => "Undecodable",
             Self::Other(_) => "Other",
         }

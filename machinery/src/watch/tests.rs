@@ -159,6 +159,25 @@ async fn a_relist_that_breaks_off_half_way_deletes_nothing_and_keeps_nothing_sta
     assert_eq!(removed, ["b"]);
 }
 
+/// Such a server is asked a few times a minute, not thousands of times a second.
+#[tokio::test(start_paused = true)]
+async fn watches_that_end_at_once_are_not_opened_in_a_loop() {
+    let begun = tokio::time::Instant::now();
+    let mut script = vec![Answer::Page(Ok((vec![], None, "10")))];
+    script.extend((0..20).map(|_| Answer::Watch(vec![])));
+    script.push(Answer::Watch(vec![Ok(Step::Bookmark("11".to_owned()))]));
+    play(script, "11").await;
+    assert!(begun.elapsed() > Duration::from_mins(4), "{:?}", begun.elapsed());
+    let begun = tokio::time::Instant::now();
+    let mut script = Vec::new();
+    for _ in 0..20 {
+        script.extend([Answer::Page(Ok((vec![], None, "10"))), Answer::NoWatch(Failure::Expired)]);
+    }
+    script.push(Answer::Page(Ok((vec![], None, "20"))));
+    play(script, "20").await;
+    assert!(begun.elapsed() > Duration::from_mins(4), "{:?}", begun.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn expiry_in_mid_watch_relists() {
     let (left, removed) = play(

@@ -1,0 +1,193 @@
+//! From the allocation of a claim to what it brings along (node-allocatable.md 2.1).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dragoman_quantity::{Decimal, Overflow};
+
+use crate::amounts::{Text, non_negative};
+use crate::contribution::{Contribution, Line, Source};
+use crate::footprint::{AccountingPolicy, Basis, DeviceFootprint, Mapping};
+use crate::resource::Resource;
+use crate::unaccounted::Unaccounted;
+
+/// An entry of `status.allocation.devices.results` of a claim.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeviceResult {
+    /// The driver.
+    pub driver: Box<str>,
+    /// The pool.
+    pub pool: Box<str>,
+    /// The device.
+    pub device: Box<str>,
+    /// `consumedCapacity`; only shared devices have one.
+    pub consumed: Option<BTreeMap<Box<str>, Text>>,
+    /// `adminAccess`: the device is looked at, not used.
+    pub admin_access: bool,
+}
+
+/// A device, as far as its costs are concerned.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Device {
+    /// What it costs.
+    pub footprint: DeviceFootprint,
+    /// `capacity[KEY].value`, spelled as in the slice.
+    pub capacity: BTreeMap<Box<str>, Text>,
+}
+
+/// Where Kubernetes itself counts otherwise than is recommended here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Judgement {
+    /// Admin access costs nothing, and an exclusive device whose mapping names a capacity
+    /// costs that capacity whole.
+    #[default]
+    Ours,
+    /// Admin access costs as much as use, and the exclusive device cannot be counted.
+    Upstream,
+}
+
+/// Something that was counted, but that somebody should look at.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Remark {
+    /// Decision A of node-allocatable.md 2.1.
+    #[error("device {device} is exclusive, so its capacity {key:?} counts whole")]
+    WholeCapacity {
+        /// `driver/pool/device`.
+        device: String,
+        /// The capacity.
+        key: Box<str>,
+    },
+    /// The allocation consumes other capacities of the device.
+    #[error("device {device}: the allocation consumes none of the capacity {key:?}, which counts as nothing")]
+    NotConsumed {
+        /// `driver/pool/device`.
+        device: String,
+        /// The capacity.
+        key: Box<str>,
+    },
+}
+
+/// What a claim costs each Pod that uses it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// The amounts; the containers are those of no Pod yet.
+    pub contribution: Contribution,
+    /// What somebody should look at.
+    pub remarks: Vec<Remark>,
+}
+
+/// Computes what the claim `source` brings along for a Pod whose `containers` name it.
+/// `device` finds the device of a result among the slices that apply to the node.
+///
+/// Facts are never dropped: what cannot be counted goes to `unaccounted`, the rest counts.
+pub fn cost<'a>(
+    source: Source,
+    containers: BTreeSet<Box<str>>,
+    results: &[DeviceResult],
+    device: impl Fn(&DeviceResult) -> Option<&'a Device>,
+    judgement: Judgement,
+    unaccounted: &mut Vec<Unaccounted>,
+) -> Cost {
+    let object = format!("{} {}", source.kind, source.name);
+    let mut counter = Counter { object, judgement, unaccounted, remarks: Vec::new(), lines: BTreeMap::new() };
+    for (i, result) in results.iter().enumerate() {
+        if result.admin_access && judgement == Judgement::Ours {
+            continue;
+        }
+        let field = format!("status.allocation.devices.results[{i}]");
+        match device(result) {
+            Some(device) => counter.count(result, device, &field),
+            None => counter.doubt(&field, None, "the device is in no slice of the node".to_owned()),
+        }
+    }
+    let lines = counter.lines.into_values().collect();
+    let contribution = Contribution { source, containers, lines, legacy_total: false };
+    Cost { contribution, remarks: counter.remarks }
+}
+
+struct Counter<'a> {
+    object: String,
+    judgement: Judgement,
+    unaccounted: &'a mut Vec<Unaccounted>,
+    remarks: Vec<Remark>,
+    lines: BTreeMap<(Resource, Box<str>, Option<AccountingPolicy>), Line>,
+}
+
+impl Counter<'_> {
+    fn doubt(&mut self, field: &str, resource: Option<Resource>, why: String) {
+        let object = self.object.as_str().into();
+        self.unaccounted.push(Unaccounted { object, field: field.into(), resource, why: why.into() });
+    }
+
+    fn count(&mut self, result: &DeviceResult, device: &Device, field: &str) {
+        for (resource, footprint) in &device.footprint.resources {
+            let mapped = footprint.mapping.as_ref().map(|mapping| self.mapped(result, device, mapping));
+            let mapped = match mapped.transpose() {
+                Ok(mapped) => mapped,
+                Err(why) => {
+                    self.doubt(field, Some(resource.clone()), why);
+                    // The overhead is known all the same.
+                    None
+                }
+            };
+            let overhead = footprint.overhead;
+            let key = (resource.clone(), result.driver.clone(), footprint.policy);
+            let line = self.lines.entry(key).or_insert_with(|| Line {
+                resource: resource.clone(),
+                driver: result.driver.clone(),
+                policy: footprint.policy,
+                mapping: None,
+                per_pod: None,
+                per_container: None,
+            });
+            let sums = [
+                add(&mut line.mapping, mapped),
+                add(&mut line.per_pod, overhead.and_then(|o| o.per_pod)),
+                add(&mut line.per_container, overhead.and_then(|o| o.per_container)),
+            ];
+            if sums.contains(&Err(Overflow)) {
+                self.doubt(field, Some(resource.clone()), Overflow.to_string());
+            }
+        }
+    }
+
+    /// The mapped amount of one result, or why it is not known.
+    fn mapped(
+        &mut self,
+        result: &DeviceResult,
+        device: &Device,
+        mapping: &Mapping,
+    ) -> Result<Decimal, String> {
+        let key = match &mapping.basis {
+            // Once for each result: a request for n devices has n of them.
+            Basis::PerDevice => return Ok(mapping.multiplier),
+            Basis::Capacity(key) => key,
+        };
+        let name = || format!("{}/{}/{}", result.driver, result.pool, result.device);
+        let consumed = match (&result.consumed, self.judgement) {
+            (Some(consumed), _) => match consumed.get(key) {
+                Some(text) => non_negative(&text.0)?,
+                None => {
+                    self.remarks.push(Remark::NotConsumed { device: name(), key: key.clone() });
+                    Decimal::ZERO
+                }
+            },
+            (None, Judgement::Upstream) => {
+                return Err(format!("consumedCapacity is missing, but the mapping needs {key:?}"));
+            }
+            (None, Judgement::Ours) => {
+                let whole = device.capacity.get(key);
+                let whole = whole.ok_or_else(|| format!("device {} has no capacity {key:?}", name()))?;
+                self.remarks.push(Remark::WholeCapacity { device: name(), key: key.clone() });
+                non_negative(&whole.0)?
+            }
+        };
+        consumed.checked_mul(mapping.multiplier).map_err(|overflow| overflow.to_string())
+    }
+}
+
+fn add(sum: &mut Option<Decimal>, amount: Option<Decimal>) -> Result<(), Overflow> {
+    if let Some(amount) = amount {
+        *sum = Some(sum.unwrap_or_default().checked_add(amount)?);
+    }
+    Ok(())
+}
