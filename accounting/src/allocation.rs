@@ -164,13 +164,14 @@ impl Counter<'_> {
         };
         let name = || format!("{}/{}/{}", result.driver, result.pool, result.device);
         let consumed = match (&result.consumed, self.judgement) {
-            (Some(consumed), _) => match consumed.get(key) {
-                Some(text) => non_negative(&text.0)?,
-                None => {
+            (Some(consumed), _) => {
+                if let Some(text) = consumed.get(key) {
+                    non_negative(&text.0)?
+                } else {
                     self.remarks.push(Remark::NotConsumed { device: name(), key: key.clone() });
                     Decimal::ZERO
                 }
-            },
+            }
             (None, Judgement::Upstream) => {
                 return Err(format!("consumedCapacity is missing, but the mapping needs {key:?}"));
             }

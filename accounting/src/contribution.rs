@@ -151,8 +151,8 @@ impl Contribution {
     /// # Errors
     /// A sum cannot be held.
     pub fn fixed(&self, pod: &PodSpecView) -> Result<Amounts, Overflow> {
-        let known = |name: &&Box<str>| {
-            pod.containers.iter().chain(&pod.init_containers).any(|container| container.name == **name)
+        let known = |name: &str| {
+            pod.containers.iter().chain(&pod.init_containers).any(|container| *container.name == *name)
         };
         self.counted(self.containers.iter().filter(|name| !known(name)).count())
     }

@@ -174,7 +174,7 @@ fn random_histories_end_where_a_naive_ledger_does() {
             .collect();
         rng.shuffle(&mut uses);
         uses.iter().for_each(|(device, user, reservation)| {
-            again.use_device(device.clone(), user.clone(), reservation)
+            again.use_device(device.clone(), user.clone(), reservation);
         });
         assert_eq!(again.sums(), ledger.sums(), "history {history}");
         // Taking everything away leaves nothing.

@@ -10,6 +10,7 @@
 //! Red: scenario 1.36/completed_pods_cost_nothing         a scenario: its lane and name
 //! ```
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -69,7 +70,10 @@ pub(crate) fn find(filter: &str) -> anyhow::Result<()> {
     for defect in all(filter)? {
         copy(&tree)?;
         let patch = defect.patch.display().to_string();
-        let status = Command::new("patch").args(["--quiet", "-p1", "-i", &patch]).current_dir(&tree).status();
+        let status = Command::new("patch")
+            .args(["--quiet", "--fuzz=0", "-p1", "-i", &patch])
+            .current_dir(&tree)
+            .status();
         ensure!(status.context("patch")?.success(), "{} does not apply", defect.name);
         for (part, test) in &defect.red {
             let red =
@@ -91,7 +95,12 @@ pub(crate) fn find(filter: &str) -> anyhow::Result<()> {
 /// Brings the copy up to date. What is the same is not touched, so that cargo does
 /// not build it anew.
 fn copy(tree: &Path) -> anyhow::Result<()> {
-    for file in output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?.lines() {
+    let listed = output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?;
+    let kept: BTreeSet<PathBuf> = listed.lines().map(|file| tree.join(file)).collect();
+    for stale in files(tree).into_iter().filter(|file| !kept.contains(file)) {
+        std::fs::remove_file(&stale).with_context(|| stale.display().to_string())?;
+    }
+    for file in listed.lines() {
         let (from, to) = (root()?.join(file), tree.join(file));
         let Ok(content) = std::fs::read(&from) else { continue };
         if std::fs::read(&to).is_ok_and(|there| there == content) {
@@ -101,6 +110,12 @@ fn copy(tree: &Path) -> anyhow::Result<()> {
         std::fs::write(&to, content).with_context(|| file.to_owned())?;
     }
     Ok(())
+}
+
+/// Every file below `directory`.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
 /// Runs a program in the copy: whether it succeeded, and what it said.
@@ -117,20 +132,20 @@ fn said(tree: &Path, program: &Path, arguments: &[&str]) -> anyhow::Result<(bool
 fn unit_fails(tree: &Path, part: &str, test: &str) -> anyhow::Result<bool> {
     let package = format!("dragoman-{part}");
     let cargo = Path::new("cargo");
-    let (built, text) = said(tree, cargo, &["test", "--no-run", "--lib", "--package", &package])?;
+    let (built, log) = said(tree, cargo, &["test", "--no-run", "--lib", "--package", &package])?;
     if !built {
-        bail!("it does not compile:\n{text}");
+        bail!("it does not compile:\n{log}");
     }
-    let (green, text) = said(tree, cargo, &["test", "--lib", "--package", &package, test])?;
+    let (green, log) = said(tree, cargo, &["test", "--lib", "--package", &package, test])?;
     let failed =
-        text.lines().any(|line| line.starts_with("test ") && line.ends_with(&format!("{test} ... FAILED")));
+        log.lines().any(|line| line.starts_with("test ") && line.ends_with(&format!("{test} ... FAILED")));
     Ok(!green && failed)
 }
 
 fn scenario_fails(tree: &Path, test: &str) -> anyhow::Result<bool> {
-    let (built, text) = said(tree, Path::new("cargo"), &["build", "--package", "dragoman-operator"])?;
+    let (built, log) = said(tree, Path::new("cargo"), &["build", "--package", "dragoman-operator"])?;
     if !built {
-        bail!("it does not compile:\n{text}");
+        bail!("it does not compile:\n{log}");
     }
     let target = root()?.join("target");
     let (binary, out) = (target.join("defects/build/debug/dragoman"), target.join("defects/e2e"));
@@ -142,8 +157,8 @@ fn scenario_fails(tree: &Path, test: &str) -> anyhow::Result<bool> {
         "scenarios",
         test,
     ];
-    let (green, text) = said(tree, &target.join("debug/dragoman-e2e"), &arguments)?;
-    let failed = text.lines().find(|line| line.starts_with("FAILED") && line.contains(test));
+    let (green, log) = said(tree, &target.join("debug/dragoman-e2e"), &arguments)?;
+    let failed = log.lines().find(|line| line.starts_with("FAILED") && line.contains(test));
     if let Some(line) = failed {
         println!("        {}", line.chars().take(200).collect::<String>());
     }

@@ -18,10 +18,13 @@ pub(crate) fn build() -> anyhow::Result<()> {
     // by itself, and it needs no toolchain but the ordinary one.
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     ensure!(cfg!(target_os = "linux"), "the shipped binary is one for Linux");
-    let arguments = ["build", "--release", "--locked", "--package", "dragoman-operator", "--target", &target];
+    // Named, because the binary is looked for there.
+    let place = ["--target-dir", "target", "--target", &target];
+    let arguments =
+        [&["build", "--release", "--locked", "--package", "dragoman-operator"][..], &place].concat();
     eprintln!("$ RUSTFLAGS='-C target-feature=+crt-static' cargo {}", arguments.join(" "));
     let status = Command::new("cargo")
-        .args(arguments)
+        .args(&arguments)
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .current_dir(root()?)
         .status()

@@ -146,12 +146,12 @@ impl Reader<'_> {
         &mut self,
         list: &str,
         specs: &[ContainerSpec],
-        states: &[ContainerState],
+        reported: &[ContainerState],
     ) -> Vec<Container> {
-        let states: BTreeMap<&str, &ContainerState> = states.iter().map(|s| (&*s.name, s)).collect();
+        let reported: BTreeMap<&str, &ContainerState> = reported.iter().map(|s| (&*s.name, s)).collect();
         let container = |spec: &ContainerSpec| {
             let name = &spec.name;
-            let status = states.get(&**name).map(|state| ContainerStatus {
+            let status = reported.get(&**name).map(|state| ContainerStatus {
                 allocated: state
                     .allocated_resources
                     .as_ref()
