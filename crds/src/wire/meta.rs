@@ -1,5 +1,6 @@
 //! The part of `ObjectMeta` that controllers read.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 use super::{is_present, or_default};
@@ -13,6 +14,12 @@ pub mod annotation {
     pub const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
     /// On a claim that kube-scheduler made for extended resources (KEP-5004): `"true"`.
     pub const EXTENDED_RESOURCE_CLAIM: &str = "resource.kubernetes.io/extended-resource-claim";
+}
+
+/// A whole object of the API.
+pub trait Object: DeserializeOwned {
+    /// Its `metadata`.
+    fn meta(&self) -> &Meta;
 }
 
 /// `metadata` of any object.

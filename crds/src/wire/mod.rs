@@ -17,13 +17,24 @@ mod pod_resources;
 mod template;
 
 pub use claim::{ConsumerReference, ResourceClaim, ResourceClaimStatus};
-pub use meta::{ControllerRef, Meta, Name, annotation};
+pub use meta::{ControllerRef, Meta, Name, Object, annotation};
 pub use pod::{ClaimEntry, ClaimEntryStatus, Pod, PodSpec, PodStatus};
 pub use pod_group::{PodGroup, PodGroupSpec, PodGroupStatus};
 pub use pod_resources::PodResources;
 pub use template::ResourceClaimTemplate;
 
 use serde::{Deserialize, Deserializer};
+
+macro_rules! objects {
+    ($($kind:ident),+) => {
+        $(impl Object for $kind {
+            fn meta(&self) -> &Meta {
+                &self.metadata
+            }
+        })+
+    };
+}
+objects!(Pod, PodGroup, ResourceClaim, ResourceClaimTemplate);
 
 /// A field that may be missing or `null` and then has its default value.
 fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>

@@ -19,9 +19,8 @@ pub use store::{Body, Record, Removed, Store};
 
 use std::time::Duration;
 
-use dragoman_crds::wire::Meta;
+use dragoman_crds::wire::{Meta, Object};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
@@ -37,7 +36,7 @@ pub struct Item<T> {
 /// What consumes a watch. Called in order; must not block.
 pub trait Sink: Send + 'static {
     /// The wire type of the objects.
-    type Object: DeserializeOwned + Send;
+    type Object: Object + Send;
     /// A complete list begins: what is applied from here to [`Sink::completed`]
     /// was there when the list began. A list may begin again without completing.
     fn began(&mut self);
@@ -65,14 +64,25 @@ struct MetaOnly {
 /// # Errors
 /// Only where not even the metadata is readable: such an object has no name to
 /// be remembered under, so the whole list or watch has to be tried again.
-pub fn decode_item<T: DeserializeOwned>(raw: &RawValue) -> Result<Item<T>, String> {
-    // Twice over the text, but the second pass allocates next to nothing.
-    let MetaOnly { metadata: meta } = serde_json::from_str(raw.get()).map_err(|e| e.to_string())?;
+pub fn decode_item<T: Object>(raw: &RawValue) -> Result<Item<T>, String> {
+    match serde_json::from_str::<T>(raw.get()) {
+        // Copying the few fields of the metadata costs less than a second look at the text.
+        Ok(object) => Ok(Item { meta: named(object.meta().clone())?, object: Ok(object) }),
+        Err(why) => Ok(Item { meta: decode_meta(raw)?, object: Err(why.to_string()) }),
+    }
+}
+
+/// Decodes the metadata of an object, whatever else there is.
+fn decode_meta(raw: &RawValue) -> Result<Meta, String> {
+    let MetaOnly { metadata } = serde_json::from_str(raw.get()).map_err(|e| e.to_string())?;
+    named(metadata)
+}
+
+fn named(meta: Meta) -> Result<Meta, String> {
     if meta.name.is_empty() || meta.uid.is_empty() {
         return Err("object without name or uid".to_owned());
     }
-    let object = serde_json::from_str(raw.get()).map_err(|e: serde_json::Error| e.to_string());
-    Ok(Item { meta, object })
+    Ok(meta)
 }
 
 /// Waits between failed attempts, growing to half a minute.
@@ -186,9 +196,9 @@ async fn watch<S: Source, K: Sink>(
             }
             Step::Deleted(raw) => {
                 journal.event();
-                let item = decode_item::<serde::de::IgnoredAny>(&raw).map_err(relist)?;
-                version = item.meta.resource_version.to_string();
-                sink.deleted(item.meta);
+                let meta = decode_meta(&raw).map_err(relist)?;
+                version = meta.resource_version.to_string();
+                sink.deleted(meta);
             }
         }
     }

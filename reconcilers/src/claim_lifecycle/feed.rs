@@ -7,7 +7,6 @@ use std::time::Duration;
 use dragoman_crds::wire::{self, Meta};
 use dragoman_machinery::kind::POD_GROUPS;
 use dragoman_machinery::watch::{Failure, Item, Sink, Watched, drive};
-use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
 use super::controller::{ClaimLifecycle, Ground};
@@ -17,7 +16,7 @@ use super::key::Key;
 /// A kind that the index keeps.
 pub trait Fed: Send + 'static {
     /// Its wire type.
-    type Object: DeserializeOwned + Send;
+    type Object: wire::Object + Send;
     /// Its place in the index.
     const KEPT: Kept;
     /// Takes in a state; `now` in seconds since the epoch.
