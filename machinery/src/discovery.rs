@@ -5,11 +5,10 @@
 //! answer has an age and is asked for again on every suspicion.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::api::{Api, Call, decode};
@@ -46,7 +45,7 @@ impl Discovery {
     /// # Errors
     /// As for [`Discovery::serves`].
     pub async fn ask(&self, kind: Kind) -> Result<Served, Refusal> {
-        self.known.lock().await.remove(&kind.version_path());
+        self.known().remove(&kind.version_path());
         self.serves(kind).await
     }
 
@@ -66,18 +65,18 @@ impl Discovery {
             name: String,
         }
         let path = kind.version_path();
-        let mut known = self.known.lock().await;
-        let fresh = known.get(&path).filter(|(asked, _)| asked.elapsed() < FRESH);
-        let resources = if let Some((_, resources)) = fresh {
-            resources.clone()
+        let known = self.known().get(&path).filter(|(asked, _)| asked.elapsed() < FRESH).cloned();
+        let resources = if let Some((_, resources)) = known {
+            resources
         } else {
+            // Not under the lock: a group whose server hangs must not hold up the others.
             let resources = match self.api.send(&Call::get(kind, path.clone(), "")).await {
                 Ok(body) => decode::<List>(&body)?.resources.into_iter().map(|r| r.name).collect(),
                 // A group version that is not there answers 404 with empty details.
                 Err(Refusal::Unserved(_)) => Vec::new(),
                 Err(other) => return Err(other),
             };
-            known.insert(path, (Instant::now(), Vec::clone(&resources)));
+            self.known().insert(path, (Instant::now(), Vec::clone(&resources)));
             resources
         };
         Ok(if resources.iter().any(|r| r == kind.plural) { Served::Yes } else { Served::No })
@@ -97,7 +96,11 @@ impl Discovery {
     }
 
     /// Something did not fit what is known: the next question is asked anew.
-    pub async fn invalidate(&self) {
-        self.known.lock().await.clear();
+    pub fn invalidate(&self) {
+        self.known().clear();
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, (Instant, Vec<String>)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -131,7 +131,7 @@ impl Watched {
         let deadline = Instant::now() + Duration::from_mins(1);
         match timeout_at(deadline, self.client.request_stream(request)).await {
             Ok(Ok(stream)) => Ok(stream),
-            Ok(Err(error)) => Err(self.understand(error).await),
+            Ok(Err(error)) => Err(self.understand(&error)),
             Err(_) => Err(Failure::Other("no answer in time".to_owned())),
         }
     }
@@ -146,14 +146,14 @@ impl Watched {
         }
     }
 
-    async fn understand(&self, error: kube::Error) -> Failure {
+    fn understand(&self, error: &kube::Error) -> Failure {
         let kube::Error::Api(status) = error else {
             return Failure::Other(error.to_string());
         };
         match status.code {
             404 => {
                 // Servers of two versions may answer in turn: ask again who serves what.
-                self.discovery.invalidate().await;
+                self.discovery.invalidate();
                 Failure::Unserved
             }
             403 => Failure::Forbidden(status.message.clone()),

@@ -110,7 +110,7 @@ impl ClaimLifecycle {
                     Ok(Live::Found(_)) => Ok(Presence::Alive),
                     Err(refusal) => {
                         if matches!(refusal, Refusal::Unserved(_)) {
-                            self.ground.discovery.invalidate().await;
+                            self.ground.discovery.invalidate();
                         }
                         Err(refusal)
                     }

@@ -173,7 +173,7 @@ impl ClaimLifecycle {
                     // upgrade is under way. One that never was may come one day.
                     let vanished = self.read(|index| index.groups_kind.is_some());
                     sleep(Duration::from_secs(if vanished { 15 } else { 180 })).await;
-                    discovery.invalidate().await;
+                    discovery.invalidate();
                 }
                 Err(refusal) => {
                     tracing::warn!(error = %refusal, "cannot ask which PodGroups are served");
