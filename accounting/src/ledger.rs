@@ -195,21 +195,16 @@ impl NodeLedger {
             let key = Key::Overhead { pod: pod.uid.clone(), claim: uid.clone() };
             self.charge(key, &overhead);
             if !mapping.is_empty() {
-                let consumers = self.consumers.entry(uid.clone()).or_default();
-                consumers.insert(pod.uid.clone());
-                // The same claim costs the same for everybody; where records differ the
-                // larger counts, so that no order of events makes a difference.
-                let key = Key::Mapping(uid.clone());
-                let known = self.charges.get(&key).cloned().unwrap_or_default();
-                self.charge(key.clone(), &mapping);
-                self.raise(key, &known);
+                self.consumers.entry(uid.clone()).or_default().insert(pod.uid.clone());
             }
         }
         let violations = self.violations(&pod);
         if !unaccounted.is_empty() {
             self.unaccounted.insert(pod.uid.clone(), unaccounted);
         }
+        let claims: Vec<Uid> = pod.claims.iter().map(|claim| claim.uid.clone()).collect();
         self.pods.insert(pod.uid.clone(), pod);
+        claims.iter().for_each(|claim| self.charge_mapping(claim));
         self.revision = revision;
         violations
     }
@@ -231,30 +226,34 @@ impl NodeLedger {
             self.discharge(&Key::Overhead { pod: uid.into(), claim: claim.clone() });
             if let Some(consumers) = self.consumers.get_mut(claim) {
                 consumers.remove(uid);
-                let last = consumers.is_empty();
-                if last {
+                if consumers.is_empty() {
                     self.consumers.remove(claim);
                 }
-                self.recharge_mapping(claim);
+                self.charge_mapping(claim);
             }
         }
         self.revision += 1;
     }
 
-    /// The mapping of a claim is what the Pods that still use it say.
-    fn recharge_mapping(&mut self, claim: &Uid) {
-        let key = Key::Mapping(claim.clone());
-        self.discharge(&key);
-        let users = self.consumers.get(claim).cloned().unwrap_or_default();
-        for user in users {
-            let claims = self.pods.get(&user).map(|pod| pod.claims.clone()).unwrap_or_default();
-            for charge in claims.iter().filter(|charge| charge.uid == *claim) {
-                let known = self.charges.get(&key).cloned().unwrap_or_default();
+    /// The mapping of a claim is what the Pods that use it say. It costs the same for all
+    /// of them; where records differ the larger counts, so that no order of events makes
+    /// a difference.
+    fn charge_mapping(&mut self, claim: &Uid) {
+        let mut units = Units::new();
+        for user in self.consumers.get(claim).into_iter().flatten() {
+            let claims = self.pods.get(user).into_iter().flat_map(|pod| &pod.claims);
+            for charge in claims.filter(|charge| charge.uid == *claim) {
                 // What cannot be summed was said when the Pod was charged.
-                self.charge(key.clone(), &charge.contribution.mapping().unwrap_or_default());
-                self.raise(key.clone(), &known);
+                for (resource, amount) in charge.contribution.mapping().unwrap_or_default().without_zeros() {
+                    let count = charged(&resource, amount);
+                    let most = units.entry(resource).or_default();
+                    *most = count.max(*most);
+                }
             }
         }
+        let key = Key::Mapping(claim.clone());
+        self.discharge(&key);
+        self.enter(key, units);
     }
 
     /// A claim uses a device for which its driver holds `reservation`.
@@ -281,17 +280,6 @@ impl NodeLedger {
         let amounts = amounts.iter().filter(|(_, amount)| !amount.is_zero());
         let units = amounts.map(|(resource, amount)| (resource.clone(), charged(resource, amount)));
         self.enter(key, units.collect());
-    }
-
-    /// Raises a charge to what `known` has of each resource.
-    fn raise(&mut self, key: Key, known: &Units) {
-        let mut units = self.charges.get(&key).cloned().unwrap_or_default();
-        for (resource, count) in known {
-            let most = units.get(resource).copied().unwrap_or_default().max(*count);
-            units.insert(resource.clone(), most);
-        }
-        self.discharge(&key);
-        self.enter(key, units);
     }
 
     fn enter(&mut self, key: Key, units: Units) {

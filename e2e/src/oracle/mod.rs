@@ -53,8 +53,12 @@ impl Judge {
         let target = directory.join(program);
         if !target.exists() {
             std::fs::create_dir_all(&directory).context("cache")?;
-            let out = target.display().to_string();
+            // Under its name only once it is whole: a build that is cut off leaves nothing
+            // that looks like a program.
+            let unfinished = directory.join(format!("{program}.{}", std::process::id()));
+            let out = unfinished.display().to_string();
             go::build(&module, "-s -w", &["-o", &out, &format!("./{program}")]).await?;
+            std::fs::rename(&unfinished, &target).context("cache")?;
         }
         Ok(Self(target))
     }

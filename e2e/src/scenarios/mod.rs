@@ -55,6 +55,18 @@ struct Standalone {
     run: for<'a> fn(&'a Bench) -> Outcome<'a>,
 }
 
+/// A scenario cannot run on this machine, for this reason. Counted, never passed.
+#[derive(Debug)]
+struct NotRun(String);
+
+impl std::fmt::Display for NotRun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotRun {}
+
 /// A scenario from the function of the same name.
 macro_rules! standalone {
     ($function:ident) => {
@@ -139,7 +151,13 @@ pub(crate) async fn run(bench: &Bench, filter: Option<&str>) -> anyhow::Result<(
         let name = format!("alone/{}", scenario.name);
         if filter.is_none_or(|f| name.contains(f)) {
             let started = Instant::now();
-            match report(&name, started, (scenario.run)(bench).await) {
+            let outcome = (scenario.run)(bench).await;
+            if let Some(why) = outcome.as_ref().err().and_then(|error| error.downcast_ref::<NotRun>()) {
+                println!("not run {name}: {why}");
+                not_run += 1;
+                continue;
+            }
+            match report(&name, started, outcome) {
                 Ok(()) => passed += 1,
                 Err(name) => failed.push(name),
             }

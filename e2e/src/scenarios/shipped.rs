@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 
-use super::{Standalone, standalone};
+use super::{NotRun, Standalone, standalone};
 use crate::control_plane::{Process, Shape, free_port};
 use crate::objects::Pod;
 use crate::world::{Bench, PATIENCE, World};
@@ -30,15 +30,13 @@ async fn the_binary_needs_nothing_around_it(bench: &Bench) -> anyhow::Result<()>
     let mut arguments = inside(&root, &world.plane.address())?;
     let probe = tokio::process::Command::new("env").args(&arguments).arg("--version").output().await?;
     if !probe.status.success() {
-        // Said, and what can be said without an empty root is checked all the same.
-        println!(
-            "        not run in an empty root, this machine does not allow it: {}",
-            String::from_utf8_lossy(&probe.stderr).trim()
-        );
+        // What can be said without an empty root is checked all the same.
         let head = std::fs::read(&world.bench.binary).context("binary")?;
         let interpreter = head.iter().take(4096).copied().collect::<Vec<_>>();
         ensure!(!String::from_utf8_lossy(&interpreter).contains("/ld-linux"), "it is not static");
-        return world.stop().await;
+        world.stop().await?;
+        let why = String::from_utf8_lossy(&probe.stderr).trim().to_owned();
+        return Err(NotRun(format!("nobody may change the root directory here: {why}")).into());
     }
     arguments.extend(shipped.iter().filter_map(|a| a.as_str().map(str::to_owned)));
     arguments.extend(["--admin-address".to_owned(), format!("127.0.0.1:{admin}")]);
