@@ -1,11 +1,11 @@
 //! Amounts of several resources.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::{self, Entry};
 
-use dragoman_quantity::{Decimal, Overflow, Quantity};
+use dragoman_quantity::{Decimal, Notation, Overflow, Quantity};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::per_resource::PerResource;
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 
@@ -14,6 +14,18 @@ use crate::unaccounted::Unaccounted;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Text(pub Box<str>);
+
+impl Text {
+    /// An amount of a resource as the API writes it: rounded up to a billionth, and bytes
+    /// with binary suffixes.
+    pub fn of(resource: Resource, amount: Decimal) -> Self {
+        const BILLIONTH: i32 = -9;
+        let notation = if resource == Resource::Cpu { Notation::DecimalSi } else { Notation::BinarySi };
+        let rounded = amount.rounded_up(BILLIONTH).and_then(|count| Decimal::new(count, BILLIONTH));
+        let amount = if amount.exponent() < BILLIONTH { rounded.unwrap_or(amount) } else { amount };
+        Self(Quantity { amount, notation }.to_string().into())
+    }
+}
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -38,7 +50,7 @@ pub type ResourceList = BTreeMap<Box<str>, Text>;
 /// Amounts by resource, exact. What is absent is nothing; a zero is kept, because some
 /// rules ask whether a resource is named.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Amounts(BTreeMap<Resource, Decimal>);
+pub struct Amounts(PerResource<Option<Decimal>>);
 
 impl Amounts {
     /// Reads the node-allocatable part of a list that is a fact: `object` and `field`
@@ -54,9 +66,7 @@ impl Amounts {
         for (name, text) in list {
             let Some(resource) = Resource::of(name) else { continue };
             match non_negative(&text.0) {
-                Ok(amount) => {
-                    amounts.0.insert(resource, amount);
-                }
+                Ok(amount) => amounts.set(resource, amount.min(largest())),
                 Err(why) => unaccounted.push(Unaccounted {
                     object: object.into(),
                     field: format!("{field}[{name}]").into(),
@@ -69,13 +79,13 @@ impl Amounts {
     }
 
     /// The amount of `resource`; zero where it is not named.
-    pub fn get(&self, resource: &Resource) -> Decimal {
-        self.0.get(resource).copied().unwrap_or_default()
+    pub fn get(&self, resource: Resource) -> Decimal {
+        self.named(resource).unwrap_or_default()
     }
 
-    /// Whether `resource` is named, with zero if need be.
-    pub fn names(&self, resource: &Resource) -> bool {
-        self.0.contains_key(resource)
+    /// The amount of `resource`, if it is named.
+    pub fn named(&self, resource: Resource) -> Option<Decimal> {
+        self.0.get(resource)
     }
 
     /// Whether no resource is named.
@@ -85,85 +95,45 @@ impl Amounts {
 
     /// Names `resource` with `amount`, whatever it was before.
     pub fn set(&mut self, resource: Resource, amount: Decimal) {
-        self.0.insert(resource, amount);
+        self.0.set(resource, Some(amount));
     }
 
     /// Adds `amount` of `resource`.
     ///
     /// # Errors
     /// The sum cannot be held.
-    pub fn add(&mut self, resource: &Resource, amount: Decimal) -> Result<(), Overflow> {
-        match self.0.entry(resource.clone()) {
-            Entry::Occupied(mut known) => {
-                let sum = known.get().checked_add(amount)?;
-                known.insert(sum);
-            }
-            Entry::Vacant(place) => {
-                place.insert(amount);
-            }
-        }
+    pub fn add(&mut self, resource: Resource, amount: Decimal) -> Result<(), Overflow> {
+        self.set(resource, self.get(resource).checked_add(amount)?);
         Ok(())
     }
 
-    /// Adds all of `other`.
-    ///
-    /// # Errors
-    /// A sum cannot be held.
-    pub fn add_all(&mut self, other: &Self) -> Result<(), Overflow> {
-        other.iter().try_for_each(|(resource, amount)| self.add(resource, amount))
+    /// Marks each resource that is named.
+    pub fn mark(&self, named: &mut PerResource<bool>) {
+        named.combine(&self.0, |known, _| *known = true);
     }
 
-    /// The sum of both.
-    ///
-    /// # Errors
-    /// A sum cannot be held.
-    pub fn plus(&self, other: &Self) -> Result<Self, Overflow> {
-        let mut sum = self.clone();
-        sum.add_all(other)?;
-        Ok(sum)
-    }
-
-    /// Raises each resource to what `other` has of it.
-    pub fn raise(&mut self, other: &Self) {
-        for (resource, amount) in other.iter() {
-            match self.0.entry(resource.clone()) {
-                Entry::Occupied(mut known) => {
-                    let most = amount.max(*known.get());
-                    known.insert(most);
-                }
-                Entry::Vacant(place) => {
-                    place.insert(amount);
-                }
-            }
-        }
-    }
-
-    /// Each resource with its amount, sorted by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&Resource, Decimal)> {
-        self.0.iter().map(|(resource, amount)| (resource, *amount))
+    /// Each resource that is named, with its amount, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = (Resource, Decimal)> {
+        self.0.iter().filter_map(|(resource, amount)| Some((resource, amount?)))
     }
 
     /// Without what is zero.
     #[must_use]
-    pub fn without_zeros(mut self) -> Self {
-        self.0.retain(|_, amount| !amount.is_zero());
-        self
+    pub fn without_zeros(self) -> Self {
+        self.iter().filter(|(_, amount)| !amount.is_zero()).collect()
     }
 }
 
 impl FromIterator<(Resource, Decimal)> for Amounts {
     fn from_iter<I: IntoIterator<Item = (Resource, Decimal)>>(amounts: I) -> Self {
-        Self(amounts.into_iter().collect())
+        Self(amounts.into_iter().map(|(resource, amount)| (resource, Some(amount))).collect())
     }
 }
 
-impl IntoIterator for Amounts {
-    type Item = (Resource, Decimal);
-    type IntoIter = btree_map::IntoIter<Resource, Decimal>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
-    }
+/// Nothing on a computer is larger, whatever somebody wrote into an object: amounts that
+/// are facts are capped here, so that no sum of them can fail.
+pub(crate) fn largest() -> Decimal {
+    Decimal::from(i64::MAX)
 }
 
 /// Reads a quantity that may not be below zero.

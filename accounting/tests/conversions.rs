@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_accounting::footprint::{
+use dragoman_accounting::claim::footprint::{
     AccountingPolicy, Basis, DeviceFootprint, Mapping, Overhead, ResourceFootprint,
 };
 use dragoman_accounting::resource::Resource;
@@ -56,7 +56,7 @@ fn device() -> impl Strategy<Value = DeviceFootprint> {
         Just(Resource::Cpu),
         Just(Resource::Memory),
         Just(Resource::EphemeralStorage),
-        Just(Resource::HugePages("2Mi".into()))
+        Just(Resource::of("hugepages-2Mi").unwrap())
     ];
     prop::collection::btree_map(resource, footprint(), 0..4)
         .prop_map(|resources: BTreeMap<_, _>| DeviceFootprint { resources })
@@ -92,13 +92,13 @@ proptest! {
         let json = serde_json::to_string(&wire).unwrap();
         let (back, warnings) = from_1_36(&serde_json::from_str(&json).unwrap()).unwrap();
         prop_assert!(warnings.is_empty());
-        for (resource, footprint) in &device.resources {
-            let read = back.resources.get(resource).and_then(|f| f.mapping.clone());
+        for (&resource, footprint) in &device.resources {
+            let read = back.resources.get(&resource).and_then(|f| f.mapping.clone());
             match (&footprint.mapping, footprint.overhead.and_then(|o| o.per_pod)) {
                 (Some(mapping), _) => prop_assert_eq!(read.as_ref(), Some(mapping)),
                 (None, Some(per_pod)) => {
                     prop_assert_eq!(read.map(|m| m.multiplier), Some(per_pod));
-                    prop_assert!(losses.contains(&Loss::OverheadPerPodMapped(resource.clone())));
+                    prop_assert!(losses.contains(&Loss::OverheadPerPodMapped(resource)));
                 }
                 (None, None) => prop_assert_eq!(read, None),
             }
@@ -112,8 +112,8 @@ proptest! {
         let json = serde_json::to_string(&wire).unwrap();
         let back = from_draft(&serde_json::from_str(&json).unwrap()).unwrap();
         prop_assert_eq!(losses.is_empty(), back == device);
-        for (resource, footprint) in &back.resources {
-            prop_assert_eq!(&footprint.mapping, &device.resources.get(resource).unwrap().mapping);
+        for (&resource, footprint) in &back.resources {
+            prop_assert_eq!(&footprint.mapping, &device.resources.get(&resource).unwrap().mapping);
         }
     }
 }

@@ -1,315 +1,255 @@
-//! The ledger against a naive one that forgets nothing and computes everything anew.
+//! The ledger of a node: what is charged, what fits, and what a holder holds.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
-use std::collections::{BTreeMap, BTreeSet};
+mod words;
 
+use dragoman_accounting::claim::contribution::Contribution;
+use dragoman_accounting::ledger::charge::{PodCharge, charge};
+use dragoman_accounting::ledger::fit::{Candidate, Fit, Headroom, Refusal};
+use dragoman_accounting::ledger::holder::Scheduler;
+use dragoman_accounting::ledger::{Bucket, Cause, Charging, DeviceId, Holding, NodeLedger, Stage, Violation};
 use dragoman_accounting::amounts::Amounts;
-use dragoman_accounting::contribution::{Contribution, Line, Source};
-use dragoman_accounting::ledger::{
-    Bucket, ClaimCharge, DeviceId, Fit, Headroom, NodeLedger, PodCharge, Stage, Units, Violation,
-};
+use dragoman_accounting::per_resource::{Sums, Units};
+use dragoman_accounting::pod::requests::Claims;
+use dragoman_accounting::pod::{PodSpecView, Resources};
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::unaccounted::Unaccounted;
-use dragoman_quantity::{Decimal, Quantity};
-use fastrand::Rng;
-
-fn q(text: &str) -> Decimal {
-    text.parse::<Quantity>().unwrap().amount
-}
-
-fn amounts(list: &[(&str, &str)]) -> Amounts {
-    list.iter().map(|(name, text)| (Resource::of(name).unwrap(), q(text))).collect()
-}
-
-/// Facts, kept as they came.
-#[derive(Default)]
-struct Naive {
-    pods: BTreeMap<Box<str>, PodCharge>,
-    devices: BTreeMap<DeviceId, (Amounts, BTreeSet<Box<str>>)>,
-}
-
-impl Naive {
-    fn sums(&self) -> BTreeMap<(Bucket, Resource), i128> {
-        let mut sums: BTreeMap<(Bucket, Resource), i128> = BTreeMap::new();
-        let mut take = |bucket, amounts: &Amounts| {
-            for (resource, amount) in amounts.iter() {
-                *sums.entry((bucket, resource.clone())).or_default() += ceil(resource, amount);
-            }
-        };
-        let mut mappings: BTreeMap<&str, Units> = BTreeMap::new();
-        for pod in self.pods.values() {
-            take(Bucket::Pods, &pod.spec);
-            for claim in &pod.claims {
-                let mut overhead = Amounts::default();
-                for line in &claim.contribution.lines {
-                    let containers = i64::try_from(claim.contribution.containers.len()).unwrap();
-                    let each = line
-                        .per_container
-                        .unwrap_or_default()
-                        .checked_mul(Decimal::from(containers))
-                        .unwrap();
-                    overhead.add(&line.resource, each).unwrap();
-                    overhead.add(&line.resource, line.per_pod.unwrap_or_default()).unwrap();
-                }
-                take(Bucket::Overhead, &overhead);
-                let mut mapped = Amounts::default();
-                for line in &claim.contribution.lines {
-                    mapped.add(&line.resource, line.mapping.unwrap_or_default()).unwrap();
-                }
-                let known = mappings.entry(&claim.uid).or_default();
-                for (resource, amount) in mapped {
-                    let most = known.get(&resource).copied().unwrap_or_default().max(ceil(&resource, amount));
-                    known.insert(resource, most);
-                }
-            }
-        }
-        for (reservation, _) in self.devices.values().filter(|(_, users)| !users.is_empty()) {
-            take(Bucket::Reservation, reservation);
-        }
-        for (resource, count) in mappings.into_values().flatten() {
-            *sums.entry((Bucket::Mapping, resource)).or_default() += count;
-        }
-        sums.retain(|_, count| *count != 0);
-        sums
-    }
-}
-
-/// By long division, not by the number's own rounding.
-fn ceil(resource: &Resource, amount: Decimal) -> i128 {
-    let nanos = amount.mantissa() * 10_i128.pow(u32::try_from(amount.exponent() + 9).unwrap());
-    let unit = if *resource == Resource::Cpu { 1_000_000 } else { 1_000_000_000 };
-    nanos.div_euclid(unit) + i128::from(nanos.rem_euclid(unit) != 0)
-}
-
-fn some(rng: &mut Rng) -> Amounts {
-    const RESOURCES: [Resource; 3] = [Resource::Cpu, Resource::Memory, Resource::EphemeralStorage];
-    let mut amounts = Amounts::default();
-    for resource in RESOURCES {
-        if rng.u8(0..3) > 0 {
-            amounts.set(resource, Decimal::new(rng.i128(0..50_000), -rng.i32(0..6)).unwrap());
-        }
-    }
-    amounts
-}
-
-fn pod(rng: &mut Rng, uid: Box<str>) -> PodCharge {
-    let claim = |rng: &mut Rng| {
-        let number = rng.u8(0..4);
-        let part =
-            |rng: &mut Rng| rng.bool().then(|| Decimal::new(rng.i128(0..9_000), -rng.i32(0..5)).unwrap());
-        let lines = [Resource::Cpu, Resource::Memory].map(|resource| Line {
-            mapping: part(rng),
-            per_pod: part(rng),
-            per_container: part(rng),
-            ..Line::mapping(resource, Decimal::ZERO)
-        });
-        let containers = (0..rng.u8(0..3)).map(|i| format!("c{i}").into()).collect();
-        let source = Source::claim(format!("claim-{number}"));
-        ClaimCharge {
-            uid: format!("claim-{number}").into(),
-            contribution: Contribution { source, containers, lines: lines.into(), legacy_total: false },
-            published: rng.bool(),
-        }
-    };
-    let mut claims: BTreeMap<Box<str>, ClaimCharge> = BTreeMap::new();
-    for _ in 0..rng.u8(0..3) {
-        let claim = claim(rng);
-        claims.insert(claim.uid.clone(), claim);
-    }
-    let stage = if rng.bool() { Stage::Assumed } else { Stage::Bound };
-    PodCharge { uid, stage, spec: some(rng), claims: claims.into_values().collect(), unaccounted: Vec::new() }
-}
-
-#[test]
-fn random_histories_end_where_a_naive_ledger_does() {
-    let mut rng = Rng::with_seed(11);
-    let device = |i: u8| DeviceId { driver: "d".into(), pool: "p".into(), device: format!("dev-{i}").into() };
-    for history in 0..100_000 {
-        let (mut ledger, mut naive) = (NodeLedger::default(), Naive::default());
-        for _ in 0..rng.u8(1..14) {
-            let uid: Box<str> = format!("pod-{}", rng.u8(0..4)).into();
-            match rng.u8(0..8) {
-                0..4 => {
-                    let pod = pod(&mut rng, uid.clone());
-                    // A fact that comes twice counts once.
-                    for _ in 0..rng.u8(1..3) {
-                        ledger.put_pod(pod.clone());
-                    }
-                    naive.pods.insert(uid, pod);
-                }
-                4 | 5 => {
-                    ledger.remove_pod(&uid);
-                    naive.pods.remove(&uid);
-                }
-                6 => {
-                    let (number, claim) = (rng.u8(0..3), Box::<str>::from(format!("claim-{}", rng.u8(0..3))));
-                    let known = naive
-                        .devices
-                        .entry(device(number))
-                        .or_insert_with(|| (some(&mut rng), BTreeSet::new()));
-                    ledger.use_device(device(number), claim.clone(), &known.0);
-                    known.1.insert(claim);
-                }
-                _ => {
-                    let (number, claim) = (rng.u8(0..3), format!("claim-{}", rng.u8(0..3)));
-                    ledger.leave_device(&device(number), &claim);
-                    if let Some(known) = naive.devices.get_mut(&device(number)) {
-                        known.1.remove(&*claim);
-                    }
-                }
-            }
-        }
-        assert_eq!(*ledger.sums(), naive.sums(), "history {history}");
-        assert_eq!(*ledger.sums(), ledger.recomputed(), "history {history}");
-        // The order in which the facts came makes no difference.
-        let mut again = NodeLedger::default();
-        let mut pods: Vec<_> = naive.pods.values().cloned().collect();
-        rng.shuffle(&mut pods);
-        pods.into_iter().for_each(|pod| drop(again.put_pod(pod)));
-        let mut uses: Vec<_> = naive
-            .devices
-            .iter()
-            .flat_map(|(d, (r, users))| users.iter().map(move |u| (d.clone(), u.clone(), r.clone())))
-            .collect();
-        rng.shuffle(&mut uses);
-        uses.iter().for_each(|(device, user, reservation)| {
-            again.use_device(device.clone(), user.clone(), reservation);
-        });
-        assert_eq!(again.sums(), ledger.sums(), "history {history}");
-        // Taking everything away leaves nothing.
-        naive.pods.keys().for_each(|uid| ledger.remove_pod(uid));
-        uses.iter().for_each(|(device, user, _)| ledger.leave_device(device, user));
-        assert!(ledger.sums().is_empty(), "history {history}");
-    }
-}
+use words::{amounts, claim, container, line, pod, q, units};
 
 fn node(cpu: &str) -> NodeLedger {
-    let mut ledger = NodeLedger::default();
-    ledger.set_allocatable(&amounts(&[("cpu", cpu), ("memory", "256Gi")]));
+    of(cpu, Charging::PerClaim)
+}
+
+fn of(cpu: &str, charging: Charging) -> NodeLedger {
+    let mut ledger = NodeLedger::new(charging);
+    ledger.set_allocatable(&amounts(&[("cpu", cpu), ("memory", "256Gi"), ("hugepages-2Mi", "1Gi")]));
     ledger
 }
 
-fn plain(uid: &str, stage: Stage, spec: &[(&str, &str)], claims: Vec<ClaimCharge>) -> PodCharge {
-    PodCharge { uid: uid.into(), stage, spec: amounts(spec), claims, unaccounted: Vec::new() }
+fn view(uid: &str, spec: &[(&str, &str)], claims: Vec<Contribution>) -> PodSpecView {
+    PodSpecView { uid: uid.into(), ..pod(vec![container("c", spec)], claims) }
 }
 
-fn charge(uid: &str, containers: &[&str], lines: Vec<Line>, published: bool) -> ClaimCharge {
-    let containers = containers.iter().map(|c| Box::from(*c)).collect();
-    let contribution = Contribution { source: Source::claim(uid), containers, lines, legacy_total: false };
-    ClaimCharge { uid: uid.into(), contribution, published }
+fn charged(view: &PodSpecView, stage: Stage) -> PodCharge {
+    charge(view, stage, Claims::WholeLife, Vec::new())
 }
 
-fn mapping(cpu: &str) -> Line {
-    Line::mapping(Resource::Cpu, q(cpu))
+fn bound(uid: &str, spec: &[(&str, &str)], claims: Vec<Contribution>) -> PodCharge {
+    charged(&view(uid, spec, claims), Stage::Bound)
+}
+
+fn candidate(spec: &[(&str, &str)], claims: Vec<Contribution>) -> Candidate {
+    Candidate { pod: charged(&view("candidate", spec, claims), Stage::Assumed), devices: Vec::new() }
+}
+
+fn mapped(uid: &str, cpu: &str) -> Contribution {
+    claim(uid, &["c"], vec![line("cpu", cpu, "", "")])
+}
+
+fn published(claim: Contribution) -> Contribution {
+    Contribution { published: true, ..claim }
+}
+
+fn cpus(ledger: &NodeLedger) -> i128 {
+    ledger.requested(Resource::Cpu)
+}
+
+fn sums(list: &[(&str, i64)]) -> Sums {
+    let mut sums = Sums::default();
+    sums.add(&units(list));
+    sums
 }
 
 #[test]
 fn e19_the_boundary() {
-    let pod = || {
-        plain("s1", Stage::Bound, &[("cpu", "100m")], vec![charge("c", &["c1"], vec![mapping("4")], false)])
-    };
-    for (requested, fits) in [("11900m", true), ("11901m", false)] {
+    let s1 = || vec![claim("c", &["c"], vec![line("cpu", "4", "", "")])];
+    for (requested, fits) in [("11900m", Fit::Yes), ("11901m", Fit::Missing(sums(&[("cpu", 1)])))] {
         let mut ledger = node("16");
-        ledger.put_pod(plain("others", Stage::Bound, &[("cpu", requested)], vec![]));
-        assert_eq!(ledger.fits(&amounts(&[("cpu", "4100m")])) == Fit::Yes, fits);
-        ledger.put_pod(pod());
-        let left = if fits { 0 } else { -1 };
-        assert_eq!(
-            ledger.headroom(&Resource::Cpu),
-            Headroom::Left(left),
-            "a fact counts, whether it fits or not"
-        );
-        assert_eq!(ledger.fits(&amounts(&[("cpu", "0"), ("memory", "1Gi")])), Fit::Yes);
+        ledger.put_pod(bound("others", &[("cpu", requested)], vec![]));
+        assert_eq!(ledger.fits(&candidate(&[("cpu", "100m")], s1())), fits);
+        ledger.put_pod(bound("s1", &[("cpu", "100m")], s1()));
+        let left = if fits == Fit::Yes { 0 } else { -1 };
+        assert_eq!(ledger.headroom(Resource::Cpu), Headroom::Left(left), "a fact counts, whether it fits or not");
+        assert_eq!(ledger.fits(&candidate(&[("cpu", "0"), ("memory", "1Gi")], vec![])), Fit::Yes);
     }
-    assert!(matches!(node("16").fits(&amounts(&[("cpu", "17")])), Fit::Never { .. }));
+    let too_large = node("16").fits(&candidate(&[("cpu", "17")], vec![]));
+    assert_eq!(too_large, Fit::Never([Resource::Cpu].into()));
+    let nowhere = node("16").fits(&candidate(&[("hugepages-1Gi", "1Gi")], vec![]));
+    assert_eq!(nowhere, Fit::Never([words::resource("hugepages-1Gi")].into()));
 }
 
 #[test]
 fn e21_overhead_is_paid_by_each_and_a_mapping_once() {
-    let overhead = || Line {
-        mapping: None,
-        per_pod: Some(q("1Gi")),
-        per_container: Some(q("256Mi")),
-        ..Line::mapping(Resource::Memory, q("0"))
-    };
+    let overhead = |containers: &[&str]| vec![claim("o", containers, vec![line("memory", "", "1Gi", "256Mi")])];
     let mut ledger = node("64");
-    ledger.put_pod(plain("a", Stage::Bound, &[], vec![charge("c", &["c1", "c2"], vec![overhead()], false)]));
-    ledger.put_pod(plain("b", Stage::Bound, &[], vec![charge("c", &["c1"], vec![overhead()], false)]));
-    assert_eq!(Decimal::new(ledger.requested(&Resource::Memory), 0), Ok(q("2816Mi")));
-    let shared = || vec![charge("m", &[], vec![mapping("4")], false)];
-    assert_eq!(ledger.put_pod(plain("x", Stage::Bound, &[], shared())), []);
+    ledger.put_pod(bound("a", &[], overhead(&["c", "c2"])));
+    ledger.put_pod(bound("b", &[], overhead(&["c"])));
+    assert_eq!(ledger.requested(Resource::Memory), 2816 << 20);
+    assert_eq!(ledger.violations(), []);
+    ledger.put_pod(bound("x", &[], vec![mapped("m", "4")]));
+    assert_eq!(ledger.violations(), []);
+    let Fit::Refused(refusals) = ledger.fits(&candidate(&[], vec![mapped("m", "4")])) else { panic!("shared") };
+    assert_eq!(refusals, [Refusal::OnePod { claim: "m".into() }]);
+    ledger.put_pod(bound("y", &[], vec![mapped("m", "4")]));
     let violation = Violation::SharedMapping { claim: "m".into(), consumers: 2 };
-    assert_eq!(ledger.put_pod(plain("y", Stage::Bound, &[], shared())), [violation]);
-    assert_eq!(ledger.requested(&Resource::Cpu), 4000);
+    assert_eq!(ledger.violations_of("y"), [violation.clone()]);
+    assert_eq!(ledger.violations(), [violation]);
+    assert_eq!(cpus(&ledger), 4000);
     ledger.remove_pod("x");
-    assert_eq!(ledger.requested(&Resource::Cpu), 4000, "until the last one leaves");
+    assert_eq!(cpus(&ledger), 4000, "until the last one leaves");
     ledger.remove_pod("y");
-    assert_eq!(ledger.requested(&Resource::Cpu), 0);
+    assert_eq!(cpus(&ledger), 0);
+}
+
+#[test]
+fn in_the_tree_every_pod_is_charged() {
+    let mut ledger = of("64", Charging::InTree);
+    ledger.put_pod(bound("x", &[], vec![mapped("m", "4")]));
+    ledger.put_pod(bound("y", &[], vec![mapped("m", "4")]));
+    assert_eq!(cpus(&ledger), 8000);
+    ledger.remove_pod("x");
+    assert_eq!(cpus(&ledger), 4000);
+}
+
+#[test]
+fn a_claim_within_the_pods_budget_is_charged_once_only() {
+    let mut ledger = node("64");
+    let mut view = view("pod", &[], vec![mapped("m", "10")]);
+    view.pod_level = Some(Resources { requests: amounts(&[("cpu", "11")]), limits: Amounts::default() });
+    ledger.put_pod(charged(&view, Stage::Bound));
+    assert_eq!(cpus(&ledger), 11000);
+    // Still one Pod's: its devices are node resources.
+    assert!(matches!(ledger.fits(&candidate(&[], vec![mapped("m", "10")])), Fit::Refused(_)));
+    assert_eq!(ledger.holder(Scheduler::Unaware).request, Units::default());
 }
 
 #[test]
 fn a_reservation_is_held_once_for_a_device_in_use() {
     let device = || DeviceId { driver: "d".into(), pool: "p".into(), device: "dev".into() };
+    let held = |ledger: &NodeLedger| ledger.charged(Bucket::Reservation, Resource::Memory);
     let mut ledger = node("64");
     for claim in ["a", "b", "b"] {
         ledger.use_device(device(), claim.into(), &amounts(&[("memory", "1Gi")]));
     }
-    assert_eq!(ledger.sum(Bucket::Reservation, &Resource::Memory), 1 << 30);
+    assert_eq!(held(&ledger), 1 << 30);
+    // The slice says another amount now; as long as one says more, more is held.
+    ledger.use_device(device(), "a".into(), &amounts(&[("memory", "2Gi")]));
+    assert_eq!(held(&ledger), 2 << 30);
     ledger.leave_device(&device(), "a");
-    assert_eq!(ledger.sum(Bucket::Reservation, &Resource::Memory), 1 << 30);
+    assert_eq!(held(&ledger), 1 << 30);
+    // A candidate that uses it too costs nothing more, one that wakes another device does.
+    let other = DeviceId { device: "other".into(), ..device() };
+    let of = |device, memory| Candidate { devices: vec![(device, units(&[("memory", memory)]))], ..candidate(&[], vec![]) };
+    ledger.put_pod(bound("full", &[("memory", "255Gi")], vec![]));
+    assert_eq!(ledger.fits(&of(device(), 1 << 30)), Fit::Yes);
+    assert_eq!(ledger.fits(&of(other, 1 << 30)), Fit::Missing(sums(&[("memory", 1 << 30)])));
     ledger.leave_device(&device(), "b");
-    assert_eq!(ledger.sum(Bucket::Reservation, &Resource::Memory), 0);
+    assert_eq!(held(&ledger), 0);
 }
 
 #[test]
 fn what_cannot_be_read_makes_the_answer_unknown_never_yes() {
-    let mut ledger = node("64");
-    let broken = Unaccounted {
+    let broken = |resource| Unaccounted {
         object: "Pod ns/pod".into(),
         field: "spec.containers[c].resources.requests[cpu]".into(),
-        resource: Some(Resource::Cpu),
+        resource,
         why: "quantity \"many\"".into(),
     };
-    let pod =
-        PodCharge { unaccounted: vec![broken], ..plain("p", Stage::Bound, &[("memory", "1Gi")], vec![]) };
-    ledger.put_pod(pod);
-    assert_eq!(ledger.headroom(&Resource::Cpu), Headroom::Unknown);
-    assert_eq!(ledger.fits(&amounts(&[("cpu", "1")])), Fit::Unknown([Resource::Cpu].into()));
-    assert_eq!(ledger.fits(&amounts(&[("memory", "1Gi")])), Fit::Yes);
+    let mut ledger = node("64");
+    let pod = view("p", &[("memory", "1Gi")], vec![]);
+    ledger.put_pod(charge(&pod, Stage::Bound, Claims::WholeLife, vec![broken(Some(Resource::Cpu))]));
+    assert_eq!(ledger.headroom(Resource::Cpu), Headroom::Unknown);
+    assert_eq!(ledger.fits(&candidate(&[("cpu", "1")], vec![])), Fit::Unknown([Resource::Cpu].into()));
+    assert_eq!(ledger.fits(&candidate(&[("memory", "1Gi")], vec![])), Fit::Yes);
     ledger.remove_pod("p");
-    assert_eq!(ledger.fits(&amounts(&[("cpu", "1")])), Fit::Yes);
+    assert_eq!(ledger.fits(&candidate(&[("cpu", "1")], vec![])), Fit::Yes);
+    // The same of what is no Pod.
+    ledger.doubt("ResourceClaim ns/c", vec![broken(None)]);
+    assert_eq!(ledger.fits(&candidate(&[("memory", "1Gi")], vec![])), Fit::Unknown([Resource::Memory].into()));
+    ledger.doubt("ResourceClaim ns/c", vec![]);
+    assert_eq!(ledger.fits(&candidate(&[("memory", "1Gi")], vec![])), Fit::Yes);
+    // A question that cannot be read is refused whole.
+    let question = charge(&pod, Stage::Assumed, Claims::WholeLife, vec![broken(Some(Resource::Cpu))]);
+    let refused = ledger.fits(&Candidate { pod: question, devices: Vec::new() });
+    assert_eq!(refused, Fit::Refused(vec![Refusal::Unaccounted(broken(Some(Resource::Cpu)))]));
 }
 
 #[test]
 fn what_a_scheduler_does_not_see() {
     let mut ledger = node("64");
+    let hidden = |ledger: &NodeLedger, scheduler| ledger.holder(scheduler).request;
     // Bound: its spec is seen, its claim is not.
-    ledger.put_pod(plain(
-        "bound",
-        Stage::Bound,
-        &[("cpu", "1")],
-        vec![charge("a", &[], vec![mapping("4")], false)],
-    ));
-    assert_eq!(ledger.unseen(), [(Resource::Cpu, 4000)].into());
+    ledger.put_pod(bound("bound", &[("cpu", "1")], vec![mapped("a", "4")]));
+    assert_eq!(hidden(&ledger, Scheduler::Unaware), units(&[("cpu", 4000)]));
     // On its way: nothing of it is seen.
-    ledger.put_pod(plain(
-        "assumed",
-        Stage::Assumed,
-        &[("cpu", "2")],
-        vec![charge("b", &[], vec![mapping("8")], false)],
-    ));
-    assert_eq!(ledger.unseen(), [(Resource::Cpu, 14000)].into());
-    // Recorded in its status: seen, and not carried twice.
-    ledger.put_pod(plain(
-        "bound",
-        Stage::Bound,
-        &[("cpu", "1")],
-        vec![charge("a", &[], vec![mapping("4")], true)],
-    ));
-    assert_eq!(ledger.unseen(), [(Resource::Cpu, 10000)].into());
+    let assumed = view("assumed", &[("cpu", "2")], vec![mapped("b", "8")]);
+    ledger.put_pod(charged(&assumed, Stage::Assumed));
+    assert_eq!(hidden(&ledger, Scheduler::Unaware), units(&[("cpu", 14000)]));
+    // Recorded in its status: an aware scheduler sees it, and it is not carried twice.
+    ledger.put_pod(bound("bound", &[("cpu", "1")], vec![published(mapped("a", "4"))]));
+    assert_eq!(hidden(&ledger, Scheduler::Unaware), units(&[("cpu", 14000)]));
+    assert_eq!(hidden(&ledger, Scheduler::Aware), units(&[("cpu", 10000)]));
+    let holding = Holding { cause: Cause::Mapping("a".into()), amount: 4000 };
+    assert_eq!(ledger.holder(Scheduler::Unaware).published, [(Resource::Cpu, holding)]);
+    // It is bound now.
+    ledger.put_pod(charged(&assumed, Stage::Bound));
+    assert_eq!(hidden(&ledger, Scheduler::Unaware), units(&[("cpu", 12000)]));
     ledger.remove_pod("assumed");
-    assert_eq!(ledger.unseen(), Units::new());
+    assert_eq!(hidden(&ledger, Scheduler::Aware), Units::default());
+}
+
+#[test]
+fn a_scheduler_that_counts_a_shared_claim_twice_sees_more_than_there_is() {
+    let mut ledger = node("64");
+    for uid in ["x", "y"] {
+        ledger.put_pod(bound(uid, &[], vec![published(mapped("m", "4"))]));
+    }
+    assert_eq!(ledger.holder(Scheduler::Unaware).request, units(&[("cpu", 4000)]));
+    assert_eq!(ledger.holder(Scheduler::Aware).request, Units::default());
+}
+
+#[test]
+fn holders_hold_cpu_and_memory_and_say_what_they_cannot() {
+    let mut ledger = node("64");
+    let lines = vec![line("cpu", "4", "", ""), line("memory", "", "1Gi", ""), line("hugepages-2Mi", "4Mi", "", "")];
+    ledger.put_pod(bound("pod", &[], vec![claim("c", &["c"], lines)]));
+    let holder = ledger.holder(Scheduler::Unaware);
+    assert_eq!(holder.request, units(&[("cpu", 4000), ("memory", 1 << 30)]));
+    assert_eq!(holder.uncovered, units(&[("hugepages-2Mi", 4 << 20)]));
+    // The holder itself takes nothing, and does not make itself superfluous.
+    let of = view("holder", &[("cpu", "4"), ("memory", "1Gi")], vec![]);
+    ledger.put_pod(charged(&of, Stage::Holder));
+    assert_eq!(ledger.holder(Scheduler::Unaware), holder);
+    assert_eq!((cpus(&ledger), ledger.charged(Bucket::Holders, Resource::Cpu)), (4000, 4000));
+    assert!(ledger.who_has(Resource::Cpu).iter().all(|holding| holding.cause != Cause::Pod("holder".into())));
+}
+
+#[test]
+fn who_has_it() {
+    let mut ledger = node("64");
+    ledger.put_pod(bound("a", &[("cpu", "1")], vec![mapped("m", "4")]));
+    ledger.put_pod(bound("b", &[("cpu", "2")], vec![claim("o", &["c"], vec![line("cpu", "", "3", "")])]));
+    let device = DeviceId { driver: "d".into(), pool: "p".into(), device: "dev".into() };
+    ledger.use_device(device.clone(), "o".into(), &amounts(&[("cpu", "500m")]));
+    let overhead = Cause::Overhead { pod: "b".into(), claim: "o".into() };
+    let expected = [
+        (Cause::Mapping("m".into()), 4000),
+        (overhead, 3000),
+        (Cause::Pod("b".into()), 2000),
+        (Cause::Pod("a".into()), 1000),
+        (Cause::Reservation(device), 500),
+    ];
+    assert_eq!(ledger.who_has(Resource::Cpu), expected.map(|(cause, amount)| Holding { cause, amount }));
+    assert_eq!(ledger.who_has(Resource::Memory), []);
+}
+
+#[test]
+fn a_pod_that_is_there_is_asked_about_as_if_it_were_not() {
+    let mut ledger = node("8");
+    ledger.put_pod(bound("candidate", &[("cpu", "6")], vec![mapped("m", "1")]));
+    assert_eq!(ledger.fits(&candidate(&[("cpu", "7")], vec![mapped("m", "1")])), Fit::Yes);
+    assert_eq!(ledger.fits(&candidate(&[("cpu", "8")], vec![mapped("m", "1")])), Fit::Never([Resource::Cpu].into()));
 }
 
 /// The API server takes such Pods, and kube-scheduler binds them.
@@ -317,32 +257,53 @@ fn what_a_scheduler_does_not_see() {
 fn absurd_amounts_are_charged_without_harm() {
     let mut ledger = node("64");
     for uid in ["a", "b", "c"] {
-        ledger.put_pod(plain(uid, Stage::Bound, &[("memory", "1e38"), ("cpu", "1e900")], vec![]));
+        ledger.put_pod(bound(uid, &[("memory", "1e37"), ("cpu", "1e900")], vec![mapped("m", "1e300")]));
     }
-    assert_eq!(ledger.requested(&Resource::Memory), 3 * i128::from(i64::MAX));
-    assert!(matches!(ledger.fits(&amounts(&[("memory", "1e38")])), Fit::Never { .. }));
+    assert_eq!(ledger.requested(Resource::Memory), 3 * i128::from(i64::MAX));
+    let absurd = ledger.fits(&candidate(&[("memory", "1e37")], vec![]));
+    assert_eq!(absurd, Fit::Never([Resource::Memory].into()));
     ["a", "b", "c"].into_iter().for_each(|uid| ledger.remove_pod(uid));
-    assert_eq!(ledger.fits(&amounts(&[("memory", "1Gi")])), Fit::Yes);
+    assert_eq!(ledger.fits(&candidate(&[("memory", "1Gi")], vec![])), Fit::Yes);
+    // Digits that no sum can hold: nobody knows.
+    ledger.put_pod(bound("d", &[("memory", "1e37")], vec![claim("t", &["c"], vec![line("memory", "1n", "", "")])]));
+    assert_eq!(ledger.headroom(Resource::Memory), Headroom::Unknown);
+    assert_eq!(ledger.headroom(Resource::Cpu), Headroom::Left(64_000));
 }
 
 #[test]
 fn only_news_make_a_revision() {
     let mut ledger = node("64");
-    let pod = || plain("a", Stage::Bound, &[("cpu", "1")], vec![]);
+    let pod = || bound("a", &[("cpu", "1")], vec![]);
     ledger.put_pod(pod());
     let before = ledger.revision();
     ledger.put_pod(pod());
-    ledger.set_allocatable(&amounts(&[("cpu", "64"), ("memory", "256Gi")]));
+    let same = amounts(&[("cpu", "64"), ("memory", "256Gi"), ("hugepages-2Mi", "1Gi")]);
+    ledger.set_allocatable(&same);
     ledger.remove_pod("nobody");
+    ledger.doubt("nothing", vec![]);
     assert_eq!(ledger.revision(), before);
-    ledger.put_pod(plain("a", Stage::Bound, &[("cpu", "2")], vec![]));
+    ledger.put_pod(bound("a", &[("cpu", "2")], vec![]));
     assert_eq!(ledger.revision(), before + 1);
 }
 
 #[test]
-fn amounts_are_rounded_up_and_what_the_node_has_down() {
-    let mut ledger = NodeLedger::default();
+fn a_pod_is_rounded_up_once_and_what_the_node_has_down() {
+    let mut ledger = NodeLedger::new(Charging::PerClaim);
     ledger.set_allocatable(&amounts(&[("cpu", "1.9999")]));
-    ledger.put_pod(plain("p", Stage::Bound, &[("cpu", "0.0001")], vec![]));
-    assert_eq!(ledger.headroom(&Resource::Cpu), Headroom::Left(1998));
+    ledger.put_pod(bound("p", &[("cpu", "0.0001")], vec![mapped("m", "0.0001")]));
+    assert_eq!(ledger.headroom(Resource::Cpu), Headroom::Left(1998));
+    assert_eq!(q("0.0002").rounded_up(-3), Ok(1));
+}
+
+#[test]
+fn a_line_without_a_claim_uid_is_kept_apart_by_namespace() {
+    let named = |namespace: &str| {
+        let mut claim = mapped("m", "4");
+        claim.source.uid = None;
+        PodSpecView { namespace: namespace.into(), ..view(namespace, &[], vec![claim]) }
+    };
+    let mut ledger = node("64");
+    ledger.put_pod(charged(&named("one"), Stage::Bound));
+    ledger.put_pod(charged(&named("two"), Stage::Bound));
+    assert_eq!((cpus(&ledger), ledger.violations()), (8000, vec![]));
 }

@@ -1,59 +1,23 @@
-//! The worked numbers of node-allocatable.md 2.8, under the names they have there.
+//! Every worked number of the rules that concern single Pods and claims, by its name (S,
+//! E) in node-allocatable.md 2.8.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
+mod words;
 
 use std::collections::BTreeMap;
 
-use dragoman_accounting::allocation::{Device, DeviceResult, Judgement, Remark, cost};
 use dragoman_accounting::amounts::{Amounts, Text};
-use dragoman_accounting::contribution::{Contribution, Line, Source};
-use dragoman_accounting::footprint::{Basis, DeviceFootprint, Mapping, Overhead, ResourceFootprint};
-use dragoman_accounting::pod::{Container, ContainerStatus, PodSpecView, Resources};
-use dragoman_accounting::requests::{Claims, Options, requests};
+use dragoman_accounting::claim::allocation::{Device, DeviceResult, Judgement, Remark, cost};
+use dragoman_accounting::claim::contribution::{Contribution, Source, reconciled};
+use dragoman_accounting::claim::footprint::{Basis, DeviceFootprint, Mapping, Overhead, ResourceFootprint};
+use dragoman_accounting::pod::budget::{Checks, OverBudget, defaulted, refused, unschedulable};
+use dragoman_accounting::pod::requests::{Claims, Options, requests};
+use dragoman_accounting::pod::{Container, ContainerStatus, PodStatusView, Resources};
 use dragoman_accounting::resource::Resource;
-use dragoman_accounting::wire::pod_status::{NodeAllocatableResourceClaimStatus, Recorded, contributions};
-use dragoman_quantity::{Decimal, Quantity};
-
-fn q(text: &str) -> Decimal {
-    text.parse::<Quantity>().unwrap().amount
-}
-
-fn amounts(list: &[(&str, &str)]) -> Amounts {
-    list.iter().map(|(name, text)| (Resource::of(name).unwrap(), q(text))).collect()
-}
-
-fn container(name: &str, requests: &[(&str, &str)]) -> Container {
-    let resources = Resources { requests: amounts(requests), limits: Amounts::default() };
-    Container { name: name.into(), resources, ..Container::default() }
-}
-
-/// Mapping, overhead per Pod, overhead per container.
-fn line(resource: &str, mapping: &str, per_pod: &str, per_container: &str) -> Line {
-    let amount = |text: &str| (!text.is_empty()).then(|| q(text));
-    Line {
-        mapping: amount(mapping),
-        per_pod: amount(per_pod),
-        per_container: amount(per_container),
-        ..Line::mapping(Resource::of(resource).unwrap(), Decimal::ZERO)
-    }
-}
-
-fn claim(name: &str, containers: &[&str], lines: Vec<Line>) -> Contribution {
-    let containers = containers.iter().map(|c| Box::from(*c)).collect();
-    Contribution { source: Source::claim(name), containers, lines, legacy_total: false }
-}
-
-fn pod(containers: Vec<Container>, contributions: Vec<Contribution>) -> PodSpecView {
-    PodSpecView { containers, contributions, ..PodSpecView::default() }
-}
-
-fn total(pod: &PodSpecView, claims: Claims) -> Amounts {
-    requests(pod, Options { claims, ..Options::default() }).unwrap()
-}
-
-fn now(pod: &PodSpecView) -> Amounts {
-    total(pod, Claims::WholeLife)
-}
+use dragoman_accounting::wire::pod_status::{NodeAllocatableResourceClaimStatus, Reading, Recorded, read};
+use dragoman_quantity::Decimal;
+use words::{amounts, claim, container, cpu, limited, line, now, pod, q, resource, total};
 
 #[test]
 fn s1_two_containers_share_cpu_and_memory() {
@@ -93,7 +57,7 @@ fn s4_pod_level_requests_replace_everything_below() {
     pod.pod_level = Some(Resources { requests: level.clone(), limits: Amounts::default() });
     assert_eq!(now(&pod), level);
     let inner = Options { claims: Claims::WholeLife, skip_pod_level: true, ..Options::default() };
-    assert_eq!(requests(&pod, inner).unwrap().get(&Resource::Cpu), q("10"));
+    assert_eq!(requests(&pod, inner).unwrap().get(Resource::Cpu), q("10"));
 }
 
 #[test]
@@ -158,7 +122,7 @@ fn e13_pod_overhead_comes_last_also_on_pod_level_requests() {
     pod.overhead = amounts(&[("cpu", "250m"), ("memory", "120Mi")]);
     assert_eq!(now(&pod), amounts(&[("cpu", "5250m"), ("memory", "9336Mi")]));
     pod.pod_level = Some(Resources { requests: amounts(&[("cpu", "6")]), limits: Amounts::default() });
-    assert_eq!(now(&pod).get(&Resource::Cpu), q("6250m"));
+    assert_eq!(now(&pod).get(Resource::Cpu), q("6250m"));
 }
 
 fn resized(spec: &str, allocated: &str, actual: &str, infeasible: bool) -> Decimal {
@@ -170,7 +134,7 @@ fn resized(spec: &str, allocated: &str, actual: &str, infeasible: bool) -> Decim
     let mut pod = pod(vec![container], vec![claim("a", &["c"], vec![line("cpu", "5", "", "")])]);
     pod.status.resize_infeasible = infeasible;
     let options = Options { claims: Claims::WholeLife, status: true, ..Options::default() };
-    requests(&pod, options).unwrap().get(&Resource::Cpu)
+    requests(&pod, options).unwrap().get(Resource::Cpu)
 }
 
 #[test]
@@ -179,6 +143,21 @@ fn e23_resizes_in_place() {
     assert_eq!(resized("4", "2", "2", true), q("7"));
     assert_eq!(resized("1", "4", "4", false), q("9"));
     assert_eq!(resized("1", "1", "1", false), q("6"));
+}
+
+#[test]
+fn e23d_the_kubelets_own_totals() {
+    let mut pod = pod(
+        vec![container("c", &[("cpu", "4")])],
+        vec![claim("a", &["c"], vec![line("cpu", "5", "", "")])],
+    );
+    let seven = amounts(&[("cpu", "7")]);
+    let actual = Some(Resources { requests: seven.clone(), limits: Amounts::default() });
+    pod.status = PodStatusView { allocated: Some(seven), actual, resize_infeasible: false };
+    let all = |pod: &_| requests(pod, Options::scheduler(Claims::WholeLife)).unwrap();
+    assert_eq!(all(&pod), amounts(&[("cpu", "9")]));
+    pod.status.resize_infeasible = true;
+    assert_eq!(all(&pod), amounts(&[("cpu", "7")]));
 }
 
 #[test]
@@ -195,7 +174,7 @@ fn e23c_the_most_of_sums_not_the_sum_of_the_most() {
 // From allocations.
 
 fn device(resource: &str, footprint: ResourceFootprint, capacity: &[(&str, &str)]) -> Device {
-    let resources = [(Resource::of(resource).unwrap(), footprint)].into();
+    let resources = [(self::resource(resource), footprint)].into();
     let capacity = capacity.iter().map(|(key, text)| (Box::from(*key), Text(Box::from(*text)))).collect();
     Device { footprint: DeviceFootprint { resources }, capacity }
 }
@@ -215,7 +194,7 @@ fn result(name: &str, consumed: &[(&str, &str)]) -> DeviceResult {
         pool: "p".into(),
         device: name.into(),
         consumed: (!consumed.is_empty()).then_some(consumed),
-        admin_access: false,
+        ..DeviceResult::default()
     }
 }
 
@@ -235,7 +214,16 @@ fn s7_devices_and_capacities() {
     assert_eq!(ours(&devices(2), &per_device("1")), amounts(&[("cpu", "2")]));
     assert_eq!(ours(&devices(4), &per_device("2")), amounts(&[("cpu", "8")]));
     assert_eq!(ours(&[result("pool", &[("cores", "8")])], &cores), amounts(&[("cpu", "16")]));
-    assert_eq!(ours(&[result("pool", &[("cores", "2")])], &cores), amounts(&[("cpu", "4")]));
+    for part in ["32", "8"] {
+        assert_eq!(ours(&devices(1), &per_device(part)), amounts(&[("cpu", part)]));
+    }
+    let pool = ours(&[result("pool", &[("cores", "2")])], &cores);
+    assert_eq!(pool, amounts(&[("cpu", "4")]));
+    let beside = claim("pool", &["c"], vec![line("cpu", "4", "", "")]);
+    assert_eq!(cpu(&pod(vec![container("c", &[("cpu", "1")])], vec![beside])), q("5"));
+    let mut xpu = per_device("2");
+    xpu.footprint.resources.extend(device("memory", mapping(Basis::PerDevice, "8Gi"), &[]).footprint.resources);
+    assert_eq!(ours(&devices(1), &xpu), amounts(&[("cpu", "2"), ("memory", "8Gi")]));
 }
 
 #[test]
@@ -262,7 +250,7 @@ fn e27_an_exclusive_device_counts_its_capacity_whole() {
     assert_eq!((ours, unaccounted), (amounts(&[("cpu", "8")]), 0));
     assert!(matches!(&remarks[..], [Remark::WholeCapacity { .. }]));
     let (upstream, _, unaccounted) = counted(&results, &exclusive, Judgement::Upstream);
-    assert_eq!((upstream.get(&Resource::Cpu), unaccounted), (Decimal::ZERO, 1));
+    assert_eq!((upstream.get(Resource::Cpu), unaccounted), (Decimal::ZERO, 1));
 }
 
 #[test]
@@ -270,7 +258,7 @@ fn a_capacity_that_is_not_consumed_counts_as_nothing_and_is_said() {
     let shared = device("cpu", mapping(Basis::Capacity("cores".into()), "1"), &[("cores", "8")]);
     let (amount, remarks, unaccounted) =
         counted(&[result("dev", &[("other", "1")])], &shared, Judgement::Ours);
-    assert_eq!((amount.get(&Resource::Cpu), unaccounted), (Decimal::ZERO, 0));
+    assert_eq!((amount.get(Resource::Cpu), unaccounted), (Decimal::ZERO, 0));
     assert!(matches!(&remarks[..], [Remark::NotConsumed { .. }]));
 }
 
@@ -316,31 +304,139 @@ fn what_does_not_parse_is_unaccounted_and_the_rest_counts() {
 
 // From Pod status.
 
-fn recorded(json: &str) -> (Vec<Contribution>, usize) {
+fn recorded(json: &str) -> (Reading, usize) {
     let statuses: Vec<NodeAllocatableResourceClaimStatus> = serde_json::from_str(json).unwrap();
     let mut unaccounted = Vec::new();
-    let recorded = Recorded { statuses: &statuses, additional: &[] };
-    (contributions(recorded, "Pod ns/pod", &mut unaccounted), unaccounted.len())
+    let recorded = Recorded { statuses: &statuses, ..Recorded::default() };
+    (read(recorded, "Pod ns/pod", &mut unaccounted), unaccounted.len())
 }
 
 #[test]
 fn e31_a_zero_is_kept() {
     let (found, _) =
         recorded(r#"[{"resourceClaimName": "a", "overhead": [{"name": "memory", "perPod": 0}]}]"#);
-    assert_eq!(found[0].lines, vec![line("memory", "", "0", "")]);
+    assert_eq!(found.contributions[0].lines, [line("memory", "", "0", "")]);
 }
 
 #[test]
 fn e33_of_two_generations_the_newer_counts() {
-    let both = r#"[{"resourceClaimName": "a", "resources": {"cpu": "4"}, "mapping": [{"name": "cpu", "quantity": "4"}]}]"#;
-    let (found, _) = recorded(both);
-    assert_eq!(found[0].total().unwrap(), amounts(&[("cpu", "4")]));
-    assert!(!found[0].legacy_total);
+    let both = |older: &str| {
+        let entry = r#"[{"resourceClaimName": "a", "mapping": [{"name": "cpu", "quantity": "4"}], "resources": {"cpu": "OLD"}}]"#;
+        recorded(&entry.replace("OLD", older)).0
+    };
+    let same = both("4");
+    assert_eq!((same.contributions[0].total().unwrap(), same.conflicts), (amounts(&[("cpu", "4")]), vec![]));
+    let other = both("5");
+    assert_eq!(other.contributions[0].total().unwrap(), amounts(&[("cpu", "4")]));
+    assert_eq!((other.conflicts[0].newer, other.conflicts[0].older), (q("4"), q("5")));
     let (old, _) = recorded(r#"[{"resourceClaimName": "a", "containers": ["c"], "resources": {"cpu": 4}}]"#);
-    assert_eq!((old[0].total().unwrap(), old[0].legacy_total), (amounts(&[("cpu", "4")]), true));
+    let old = &old.contributions[0];
+    assert_eq!((old.total().unwrap(), old.legacy_total), (amounts(&[("cpu", "4")]), true));
+}
+
+#[test]
+fn the_same_claim_twice_in_one_generation_counts_twice() {
     let twice = r#"[{"resourceClaimName": "a", "resources": {"cpu": 4}}, {"resourceClaimName": "a", "resources": {"cpu": 2}}]"#;
-    let sums: Vec<_> = recorded(twice).0.iter().map(|c| c.total().unwrap()).collect();
+    let sums: Vec<_> = recorded(twice).0.contributions.iter().map(|c| c.total().unwrap()).collect();
     assert_eq!(sums, [amounts(&[("cpu", "6")])]);
+}
+
+#[test]
+fn what_a_status_says_below_zero_is_unaccounted() {
     let (broken, unaccounted) = recorded(r#"[{"resourceClaimName": "a", "resources": {"cpu": "-4"}}]"#);
-    assert_eq!((broken[0].lines.len(), unaccounted), (0, 1));
+    assert_eq!((broken.contributions[0].lines.len(), unaccounted), (0, 1));
+}
+
+// Budgets.
+
+#[test]
+fn e15_over_budget() {
+    let mut pod = pod(vec![container("c", &[("cpu", "1")])], vec![claim("a", &["c"], vec![line("cpu", "4", "", "")])]);
+    pod.pod_level = Some(Resources { requests: amounts(&[("cpu", "4")]), limits: Amounts::default() });
+    let over = OverBudget::Requests { resource: Resource::Cpu, inner: q("5"), budget: q("4") };
+    for checks in [Checks::V1_36, Checks::V1_37] {
+        assert_eq!(unschedulable(&pod, checks).unwrap(), [over.clone()]);
+    }
+    // The API server cannot see the claim.
+    assert_eq!(refused(&pod).unwrap(), []);
+}
+
+#[test]
+fn e17_a_default_leaves_no_room() {
+    let mut pod = pod(vec![container("c1", &[("cpu", "2")])], vec![claim("a", &["c1"], vec![line("cpu", "10", "", "")])]);
+    pod.pod_level = Some(Resources { requests: Amounts::default(), limits: amounts(&[("cpu", "12")]) });
+    pod.pod_level = defaulted(&pod).unwrap();
+    assert_eq!(cpu(&pod), q("2"));
+    let over = OverBudget::Requests { resource: Resource::Cpu, inner: q("12"), budget: q("2") };
+    assert_eq!(unschedulable(&pod, Checks::V1_37).unwrap(), [over]);
+    // Without a request of the container the limit is the default.
+    pod.containers = vec![container("c1", &[])];
+    pod.pod_level = Some(Resources { requests: Amounts::default(), limits: amounts(&[("cpu", "12")]) });
+    pod.pod_level = defaulted(&pod).unwrap();
+    assert_eq!((cpu(&pod), unschedulable(&pod, Checks::V1_37).unwrap()), (q("12"), vec![]));
+}
+
+#[test]
+fn limits_of_containers_and_huge_pages_have_budgets_too() {
+    let shared = |lines| claim("a", &["c1", "i"], lines);
+    let mut pod = pod(
+        vec![limited("c1", &[], &[("cpu", "4")]), container("c2", &[])],
+        vec![shared(vec![line("cpu", "5", "", ""), line("hugepages-2Mi", "2Mi", "1Mi", "")])],
+    );
+    // Init containers are not looked at.
+    pod.init_containers = vec![limited("i", &[], &[("cpu", "8")])];
+    let level = amounts(&[("cpu", "8"), ("hugepages-2Mi", "2Mi")]);
+    pod.pod_level = Some(Resources { requests: amounts(&[("cpu", "8")]), limits: level });
+    let pages = resource("hugepages-2Mi");
+    let expected = [
+        OverBudget::HugePages { resource: pages, inner: q("3Mi"), budget: q("2Mi") },
+        OverBudget::Container { container: "c1".into(), resource: Resource::Cpu, inner: q("9"), budget: q("8") },
+    ];
+    assert_eq!(unschedulable(&pod, Checks::V1_37).unwrap(), expected);
+    assert_eq!(unschedulable(&pod, Checks::V1_36).unwrap(), []);
+    pod.contributions.clear();
+    assert_eq!(unschedulable(&pod, Checks::V1_37).unwrap(), []);
+}
+
+#[test]
+fn e25_a_slice_is_edited_after_binding() {
+    let devices: Vec<_> = (0..4).map(|i| result(&format!("dev-{i}"), &[])).collect();
+    let source = || Source { uid: Some("uid".into()), ..Source::claim("claim") };
+    let of = |multiplier| {
+        let device = device("cpu", mapping(Basis::PerDevice, multiplier), &[]);
+        cost(source(), ["c".into()].into(), &devices, |_| Some(&device), Judgement::Ours, &mut vec![]).contribution
+    };
+    let bound = |contribution: Contribution| Contribution {
+        source: Source::claim("claim"),
+        lines: vec![line("cpu", "8", "", "")],
+        published: true,
+        ..contribution
+    };
+    let (edited, drifts) = reconciled(vec![bound(of("2"))], vec![of("3")]).unwrap();
+    assert_eq!(edited[0].total().unwrap(), amounts(&[("cpu", "8")]), "the running Pod keeps what it has");
+    assert_eq!((drifts[0].recorded, drifts[0].computed), (q("8"), q("12")));
+    assert_eq!((edited[0].published, edited[0].source.uid.as_deref()), (true, Some("uid")));
+    // A new Pod gets the new amount.
+    assert_eq!(reconciled(vec![], vec![of("3")]).unwrap().0[0].total().unwrap(), amounts(&[("cpu", "12")]));
+    // Nothing was edited: who knows more is kept.
+    let (same, drifts) = reconciled(vec![bound(of("2"))], vec![of("2")]).unwrap();
+    assert_eq!((same[0].lines[0].driver.as_ref(), same[0].published, drifts), ("d", true, vec![]));
+}
+
+#[test]
+fn e29_an_extended_resource_has_no_references() {
+    let gpu = claim("gpu", &[], vec![line("memory", "", "1Gi", "512Mi")]);
+    assert_eq!(now(&pod(vec![container("c", &[])], vec![gpu])), amounts(&[("memory", "1Gi")]));
+}
+
+#[test]
+fn a_class_that_promises_amounts_changes_none() {
+    let promised = [DeviceResult { class_manages: true, ..result("dev", &[]) }];
+    let overhead = Some(Overhead { per_pod: Some(q("1")), per_container: None });
+    let costly = device("cpu", ResourceFootprint { overhead, ..ResourceFootprint::default() }, &[]);
+    let (amount, remarks, _) = counted(&promised, &costly, Judgement::Ours);
+    assert_eq!(amount, amounts(&[("cpu", "1")]));
+    assert!(matches!(&remarks[..], [Remark::NothingMapped { .. }]));
+    let mapped = device("cpu", mapping(Basis::PerDevice, "2"), &[]);
+    assert_eq!(counted(&promised, &mapped, Judgement::Ours).1, []);
 }

@@ -1,7 +1,16 @@
 //! Canonical form: no precision lost, no fraction, the largest suffix possible.
 
+use std::fmt;
+
 use crate::decimal::Decimal;
 use crate::quantity::{Notation, Quantity};
+
+impl fmt::Display for Decimal {
+    /// As a quantity in decimal notation.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&decimal(*self, Notation::DecimalSi))
+    }
+}
 
 /// The canonical text of a quantity.
 pub(crate) fn canonical(quantity: Quantity) -> String {

@@ -6,9 +6,11 @@ use dragoman_accounting::amounts::{Amounts, ResourceList};
 use dragoman_accounting::pod::{Container, ContainerStatus, PodSpecView, PodStatusView, Resources};
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_accounting::wire::pod_status::{
-    AdditionalNodeAllocatableResources, NodeAllocatableResourceClaimStatus, Recorded, contributions,
+    AdditionalNodeAllocatableResources, NativeResourceClaimStatus, NodeAllocatableResourceClaimStatus, Reading,
+    Recorded, read,
 };
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::{Meta, or_default};
 
@@ -53,6 +55,8 @@ struct Requirements {
     requests: ResourceList,
     #[serde(deserialize_with = "or_default")]
     limits: ResourceList,
+    #[serde(deserialize_with = "or_default")]
+    claims: Vec<IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -66,6 +70,8 @@ struct Status {
     resources: Option<Requirements>,
     #[serde(deserialize_with = "or_default")]
     conditions: Vec<Condition>,
+    #[serde(deserialize_with = "or_default")]
+    native_resource_claim_status: Vec<NativeResourceClaimStatus>,
     #[serde(deserialize_with = "or_default")]
     node_allocatable_resource_claim_statuses: Vec<NodeAllocatableResourceClaimStatus>,
     #[serde(deserialize_with = "or_default")]
@@ -93,7 +99,16 @@ impl PodResources {
         let object = format!("Pod {}/{}", self.metadata.namespace, self.metadata.name);
         let mut reader = Reader { object: &object, unaccounted };
         let (spec, status) = (&self.spec, &self.status);
+        let recorded = Recorded {
+            native: &status.native_resource_claim_status,
+            statuses: &status.node_allocatable_resource_claim_statuses,
+            additional: &status.additional_node_allocatable_resources,
+        };
+        let Reading { contributions, conflicts } = read(recorded, &object, reader.unaccounted);
         PodSpecView {
+            namespace: self.metadata.namespace.as_ref().into(),
+            name: self.metadata.name.as_ref().into(),
+            uid: self.metadata.uid.as_ref().into(),
             containers: reader.containers("containers", &spec.containers, &status.container_statuses),
             init_containers: reader.containers(
                 "initContainers",
@@ -113,14 +128,8 @@ impl PodResources {
                     .iter()
                     .any(|c| &*c.r#type == "PodResizePending" && c.reason.as_deref() == Some("Infeasible")),
             },
-            contributions: contributions(
-                Recorded {
-                    statuses: &status.node_allocatable_resource_claim_statuses,
-                    additional: &status.additional_node_allocatable_resources,
-                },
-                &object,
-                unaccounted,
-            ),
+            contributions,
+            conflicts,
         }
     }
 }
@@ -165,6 +174,7 @@ impl Reader<'_> {
                 name: name.clone(),
                 resources: self.requirements(&format!("spec.{list}[{name}].resources"), &spec.resources),
                 sidecar: list == "initContainers" && spec.restart_policy.as_deref() == Some("Always"),
+                names_claims: !spec.resources.claims.is_empty(),
                 status,
             }
         };

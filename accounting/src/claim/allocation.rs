@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use dragoman_quantity::{Decimal, Overflow};
 
 use crate::amounts::{Text, non_negative};
-use crate::contribution::{Contribution, Line, Source};
-use crate::footprint::{AccountingPolicy, Basis, DeviceFootprint, Mapping};
+use crate::claim::contribution::{Contribution, Line, Source};
+use crate::claim::footprint::{AccountingPolicy, Basis, DeviceFootprint, Mapping};
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 
@@ -23,6 +23,15 @@ pub struct DeviceResult {
     pub consumed: Option<BTreeMap<Box<str>, Text>>,
     /// `adminAccess`: the device is looked at, not used.
     pub admin_access: bool,
+    /// `managesNativeResources` of the class it was requested through (draft of KEP-5517).
+    pub class_manages: bool,
+}
+
+impl DeviceResult {
+    /// `driver/pool/device`.
+    fn name(&self) -> String {
+        format!("{}/{}/{}", self.driver, self.pool, self.device)
+    }
 }
 
 /// A device, as far as its costs are concerned.
@@ -64,6 +73,12 @@ pub enum Remark {
         /// The capacity.
         key: Box<str>,
     },
+    /// The class promises amounts, and the device has none. It changes no amount.
+    #[error("device {device}: its class manages node resources, but the device maps none")]
+    NothingMapped {
+        /// `driver/pool/device`.
+        device: String,
+    },
 }
 
 /// What a claim costs each Pod that uses it.
@@ -100,7 +115,7 @@ pub fn cost<'a>(
         }
     }
     let lines = counter.lines.into_values().collect();
-    let contribution = Contribution { source, containers, lines, legacy_total: false };
+    let contribution = Contribution { source, containers, lines, ..Contribution::default() };
     Cost { contribution, remarks: counter.remarks }
 }
 
@@ -119,25 +134,26 @@ impl Counter<'_> {
     }
 
     fn count(&mut self, result: &DeviceResult, device: &Device, field: &str) {
-        for (resource, footprint) in &device.footprint.resources {
+        let maps = device.footprint.resources.values().any(|footprint| footprint.mapping.is_some());
+        if result.class_manages && !maps {
+            self.remarks.push(Remark::NothingMapped { device: result.name() });
+        }
+        for (&resource, footprint) in &device.footprint.resources {
             let mapped = footprint.mapping.as_ref().map(|mapping| self.mapped(result, device, mapping));
             let mapped = match mapped.transpose() {
                 Ok(mapped) => mapped,
                 Err(why) => {
-                    self.doubt(field, Some(resource.clone()), why);
+                    self.doubt(field, Some(resource), why);
                     // The overhead is known all the same.
                     None
                 }
             };
             let overhead = footprint.overhead;
-            let key = (resource.clone(), result.driver.clone(), footprint.policy);
+            let key = (resource, result.driver.clone(), footprint.policy);
             let line = self.lines.entry(key).or_insert_with(|| Line {
-                resource: resource.clone(),
                 driver: result.driver.clone(),
                 policy: footprint.policy,
-                mapping: None,
-                per_pod: None,
-                per_container: None,
+                ..Line::empty(resource)
             });
             let sums = [
                 add(&mut line.mapping, mapped),
@@ -145,7 +161,7 @@ impl Counter<'_> {
                 add(&mut line.per_container, overhead.and_then(|o| o.per_container)),
             ];
             if sums.contains(&Err(Overflow)) {
-                self.doubt(field, Some(resource.clone()), Overflow.to_string());
+                self.doubt(field, Some(resource), Overflow.to_string());
             }
         }
     }
@@ -162,13 +178,12 @@ impl Counter<'_> {
             Basis::PerDevice => return Ok(mapping.multiplier),
             Basis::Capacity(key) => key,
         };
-        let name = || format!("{}/{}/{}", result.driver, result.pool, result.device);
         let consumed = match (&result.consumed, self.judgement) {
             (Some(consumed), _) => {
                 if let Some(text) = consumed.get(key) {
                     non_negative(&text.0)?
                 } else {
-                    self.remarks.push(Remark::NotConsumed { device: name(), key: key.clone() });
+                    self.remarks.push(Remark::NotConsumed { device: result.name(), key: key.clone() });
                     Decimal::ZERO
                 }
             }
@@ -177,8 +192,8 @@ impl Counter<'_> {
             }
             (None, Judgement::Ours) => {
                 let whole = device.capacity.get(key);
-                let whole = whole.ok_or_else(|| format!("device {} has no capacity {key:?}", name()))?;
-                self.remarks.push(Remark::WholeCapacity { device: name(), key: key.clone() });
+                let whole = whole.ok_or_else(|| format!("device {} has no capacity {key:?}", result.name()))?;
+                self.remarks.push(Remark::WholeCapacity { device: result.name(), key: key.clone() });
                 non_negative(&whole.0)?
             }
         };

@@ -1,11 +1,29 @@
 //! A Pod, as far as it takes something from its node.
 
+pub mod advice;
+pub mod budget;
+pub mod cgroups;
+mod container_totals;
+pub mod limits;
+pub mod requests;
+pub mod resize;
+
 use crate::amounts::Amounts;
-use crate::contribution::Contribution;
+use crate::Uid;
+use crate::claim::contribution::Contribution;
+use crate::per_resource::PerResource;
+use crate::resource::Resource;
+use crate::wire::pod_status::Conflict;
 
 /// What a Pod's spec and status say about resources.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodSpecView {
+    /// `metadata.namespace`.
+    pub namespace: Box<str>,
+    /// `metadata.name`.
+    pub name: Box<str>,
+    /// `metadata.uid`.
+    pub uid: Uid,
     /// `spec.containers`.
     pub containers: Vec<Container>,
     /// `spec.initContainers`, in order.
@@ -18,6 +36,8 @@ pub struct PodSpecView {
     pub status: PodStatusView,
     /// What its claims bring along: as its status records it, or as it would.
     pub contributions: Vec<Contribution>,
+    /// Where its status contradicts itself about them.
+    pub conflicts: Vec<Conflict>,
 }
 
 /// Requests and limits.
@@ -38,6 +58,8 @@ pub struct Container {
     pub resources: Resources,
     /// Whether it is an init container that keeps running (`restartPolicy: Always`).
     pub sidecar: bool,
+    /// Whether `resources.claims` names any.
+    pub names_claims: bool,
     /// Its entry in `status.containerStatuses` or `status.initContainerStatuses`.
     pub status: Option<ContainerStatus>,
 }
@@ -60,4 +82,36 @@ pub struct PodStatusView {
     pub actual: Option<Resources>,
     /// Whether the condition `PodResizePending` has the reason `Infeasible`.
     pub resize_infeasible: bool,
+}
+
+impl PodSpecView {
+    /// How messages name it: `Pod NAMESPACE/NAME`.
+    pub fn object(&self) -> String {
+        format!("Pod {}/{}", self.namespace, self.name)
+    }
+
+    /// Init containers and containers.
+    pub fn all_containers(&self) -> impl Iterator<Item = &Container> {
+        self.init_containers.iter().chain(&self.containers)
+    }
+
+    /// Every resource that the Pod or its claims name anywhere, sorted.
+    pub fn resources(&self) -> impl Iterator<Item = Resource> {
+        let mut named = PerResource::<bool>::default();
+        let mut both = |resources: &Resources| {
+            resources.requests.mark(&mut named);
+            resources.limits.mark(&mut named);
+        };
+        for container in self.all_containers() {
+            both(&container.resources);
+            container.status.iter().flat_map(|status| &status.actual).for_each(&mut both);
+        }
+        self.pod_level.iter().chain(&self.status.actual).for_each(both);
+        let agreed = self.all_containers().flat_map(|container| &container.status);
+        let agreed = agreed.flat_map(|status| &status.allocated).chain(&self.status.allocated);
+        agreed.chain([&self.overhead]).for_each(|amounts| amounts.mark(&mut named));
+        let lines = self.contributions.iter().flat_map(|contribution| &contribution.lines);
+        lines.for_each(|line| named.set(line.resource, true));
+        named.into_names()
+    }
 }

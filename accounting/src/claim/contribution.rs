@@ -1,0 +1,197 @@
+//! What a claim brings along for one Pod.
+
+use std::collections::BTreeSet;
+
+use dragoman_quantity::{Decimal, Overflow};
+
+use crate::Uid;
+use crate::amounts::Amounts;
+use crate::claim::footprint::AccountingPolicy;
+use crate::resource::Resource;
+
+/// What a Pod gets through one object, nearly always a claim.
+///
+/// One line for each resource, driver and policy: which containers take the larger of
+/// two amounts, and which draw from a pool, cannot be computed from sums.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Contribution {
+    /// Where it comes from.
+    pub source: Source,
+    /// The Pod's containers, init containers among them, that name the claim.
+    pub containers: BTreeSet<Box<str>>,
+    /// The amounts.
+    pub lines: Vec<Line>,
+    /// It was recorded as one total (Kubernetes 1.36): what of it is mapping and what
+    /// overhead is not known, and limits of containers cannot be derived.
+    pub legacy_total: bool,
+    /// The Pod's status says so: a kube-scheduler that knows KEP-5517 counts it.
+    pub published: bool,
+}
+
+/// The object behind a contribution, in the namespace of its Pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Source {
+    /// Its API group.
+    pub api_group: Box<str>,
+    /// Its kind.
+    pub kind: Box<str>,
+    /// Its name.
+    pub name: Box<str>,
+    /// Its uid, where it is known.
+    pub uid: Option<Uid>,
+}
+
+impl Source {
+    /// The ResourceClaim of this name.
+    pub fn claim(name: impl Into<Box<str>>) -> Self {
+        Self {
+            api_group: "resource.k8s.io".into(),
+            kind: "ResourceClaim".into(),
+            name: name.into(),
+            uid: None,
+        }
+    }
+
+    /// Whether both name the same object, as far as both say.
+    pub fn is(&self, other: &Self) -> bool {
+        let named = |source: &Self| (source.api_group.clone(), source.kind.clone(), source.name.clone());
+        let same_uid = self.uid.is_none() || other.uid.is_none() || self.uid == other.uid;
+        same_uid && named(self) == named(other)
+    }
+}
+
+/// The amounts of one resource from one driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The resource.
+    pub resource: Resource,
+    /// The driver; empty where the record does not say.
+    pub driver: Box<str>,
+    /// How it adds up with others; `None`: as Kubernetes does.
+    pub policy: Option<AccountingPolicy>,
+    /// What the devices are.
+    pub mapping: Option<Decimal>,
+    /// What using them costs each Pod.
+    pub per_pod: Option<Decimal>,
+    /// What using them costs each container that names the claim.
+    pub per_container: Option<Decimal>,
+}
+
+impl Line {
+    /// A line that says nothing yet.
+    pub fn empty(resource: Resource) -> Self {
+        let driver = Box::default();
+        Self { resource, driver, policy: None, mapping: None, per_pod: None, per_container: None }
+    }
+
+    /// A line with a mapping only.
+    pub fn mapping(resource: Resource, amount: Decimal) -> Self {
+        Self { mapping: Some(amount), ..Self::empty(resource) }
+    }
+
+    /// Mapping, overhead per Pod, and overhead per container for so many of them.
+    fn counted(&self, containers: usize) -> Result<Decimal, Overflow> {
+        let once = self.mapping.unwrap_or_default().checked_add(self.per_pod.unwrap_or_default())?;
+        match self.per_container {
+            Some(each) => once.checked_add(each.checked_mul(number(containers)?)?),
+            None => Ok(once),
+        }
+    }
+}
+
+impl Contribution {
+    /// The lines of one resource.
+    pub fn of(&self, resource: Resource) -> impl Iterator<Item = &Line> {
+        self.lines.iter().filter(move |line| line.resource == resource)
+    }
+
+    /// What counts of `resource` for the Pod as a whole, all its containers together.
+    ///
+    /// # Errors
+    /// The sum cannot be held.
+    pub fn counted(&self, resource: Resource) -> Result<Decimal, Overflow> {
+        let containers = self.containers.len();
+        self.of(resource).try_fold(Decimal::ZERO, |sum, line| sum.checked_add(line.counted(containers)?))
+    }
+
+    /// What counts for the Pod as a whole, all its containers together.
+    ///
+    /// # Errors
+    /// A sum cannot be held.
+    pub fn total(&self) -> Result<Amounts, Overflow> {
+        self.sum(self.containers.len())
+    }
+
+    /// What counts for one container that names the claim: all but the overhead of the
+    /// other containers.
+    ///
+    /// # Errors
+    /// A sum cannot be held.
+    pub fn share(&self) -> Result<Amounts, Overflow> {
+        self.sum(1)
+    }
+
+    fn sum(&self, containers: usize) -> Result<Amounts, Overflow> {
+        let mut sum = Amounts::default();
+        for line in &self.lines {
+            sum.add(line.resource, line.counted(containers)?)?;
+        }
+        Ok(sum)
+    }
+}
+
+/// A count as a number.
+pub(crate) fn number(count: usize) -> Result<Decimal, Overflow> {
+    i64::try_from(count).map(Decimal::from).map_err(|_| Overflow)
+}
+
+/// What is known of a claim from two sides: recorded in the Pod's status, and computed
+/// from its allocation and today's slices.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{resource} of {} {}: {recorded} was recorded when it was allocated, {computed} follows from today's slices",
+    source_of.kind, source_of.name)]
+pub struct Drift {
+    /// The claim.
+    pub source_of: Source,
+    /// The resource.
+    pub resource: Resource,
+    /// What the Pod's status says. It counts.
+    pub recorded: Decimal,
+    /// What a new Pod would get.
+    pub computed: Decimal,
+}
+
+/// Brings both sides together. What is recorded counts, because an allocation does not
+/// change when its slice is edited later; where both agree the computed one is kept,
+/// which also knows drivers and policies.
+///
+/// # Errors
+/// A sum cannot be held.
+pub fn reconciled(
+    recorded: Vec<Contribution>,
+    mut computed: Vec<Contribution>,
+) -> Result<(Vec<Contribution>, Vec<Drift>), Overflow> {
+    let mut drifts = Vec::new();
+    for record in recorded {
+        let same = |known: &&mut Contribution| known.source.is(&record.source);
+        let Some(known) = computed.iter_mut().find(same) else {
+            computed.push(record);
+            continue;
+        };
+        let resources: BTreeSet<Resource> =
+            known.lines.iter().chain(&record.lines).map(|line| line.resource).collect();
+        let before = drifts.len();
+        for resource in resources {
+            let (recorded, computed) = (record.counted(resource)?, known.counted(resource)?);
+            if recorded != computed {
+                drifts.push(Drift { source_of: known.source.clone(), resource, recorded, computed });
+            }
+        }
+        if drifts.len() == before {
+            known.published = record.published;
+        } else {
+            *known = Contribution { source: known.source.clone(), ..record };
+        }
+    }
+    Ok((computed, drifts))
+}

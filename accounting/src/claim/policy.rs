@@ -1,0 +1,110 @@
+//! How the amounts of several claims and containers add up (node-allocatable.md 3).
+//!
+//! Kubernetes knows none of this; the rules are those of the draft of KEP-5517, and its
+//! gaps are closed here:
+//! - A device that is in use stays in use: a `Max` or `AddPerReference` amount that no
+//!   running container takes up counts by itself, once. That is so for a claim that no
+//!   container names, and after the init container that named it has ended.
+//! - A `Max` claim of two containers counts for each of them.
+//! - Containers that name the same pools draw together, by the formula for Pods: the
+//!   larger of what runs at the end and what runs while it starts.
+//! - A pool and a Pod-level request of the same resource exclude each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::claim::contribution::Line;
+use crate::claim::footprint::AccountingPolicy;
+use crate::pod::{Container, PodSpecView};
+use crate::resource::Resource;
+
+/// The policy of a resource of a device: what the device says, else what its class says.
+/// `None`: neither does, and the device cannot be allocated for a claim that needs one
+/// (rule of the draft; where Kubernetes itself counts, it adds once per claim).
+pub fn resolved(
+    device: Option<AccountingPolicy>,
+    class: Option<AccountingPolicy>,
+) -> Option<AccountingPolicy> {
+    device.or(class)
+}
+
+/// Policies that cannot be combined on one resource of one container.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[error("container {container:?}: {resource}: {why}")]
+pub struct Incompatible {
+    /// The container.
+    pub container: Box<str>,
+    /// The resource.
+    pub resource: Resource,
+    /// What is wrong with it.
+    pub why: Clash,
+}
+
+/// Why policies exclude each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Clash {
+    /// Several claims with `Max` must come from one driver.
+    MaxOfSeveralDrivers,
+    /// Several pools must come from one driver.
+    PoolsOfSeveralDrivers,
+    /// A container cannot take the larger amount and draw from a pool.
+    MaxAndPool,
+    /// What is drawn cannot be told apart from a request of the whole Pod.
+    PoolAndPodLevel,
+}
+
+impl fmt::Display for Clash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MaxOfSeveralDrivers => "claims of several drivers have the policy Max",
+            Self::PoolsOfSeveralDrivers => "claims of several drivers have the policy ConsumeFrom",
+            Self::MaxAndPool => "one claim has the policy Max, another ConsumeFrom",
+            Self::PoolAndPodLevel => "a claim has the policy ConsumeFrom, and the Pod requests it as a whole",
+        })
+    }
+}
+
+/// Everything that cannot be combined in a Pod. Facts count all the same: every amount is
+/// held, and each container takes the larger of its request and all its `Max` claims.
+pub fn incompatible(pod: &PodSpecView) -> Vec<Incompatible> {
+    let mut found = Vec::new();
+    if pod.contributions.iter().flat_map(|c| &c.lines).all(|line| line.policy.is_none()) {
+        return found;
+    }
+    for container in pod.all_containers() {
+        let mut drivers: BTreeMap<(Resource, AccountingPolicy), BTreeSet<&str>> = BTreeMap::new();
+        for line in named_by(pod, container) {
+            if let Some(policy) = line.policy {
+                drivers.entry((line.resource, policy)).or_default().insert(&line.driver);
+            }
+        }
+        for (&(resource, policy), names) in &drivers {
+            let mut clash = |why| {
+                found.push(Incompatible { container: container.name.clone(), resource, why });
+            };
+            match policy {
+                AccountingPolicy::Max if names.len() > 1 => clash(Clash::MaxOfSeveralDrivers),
+                AccountingPolicy::ConsumeFrom => {
+                    if names.len() > 1 {
+                        clash(Clash::PoolsOfSeveralDrivers);
+                    }
+                    if drivers.contains_key(&(resource, AccountingPolicy::Max)) {
+                        clash(Clash::MaxAndPool);
+                    }
+                    let level = pod.pod_level.as_ref();
+                    if level.is_some_and(|level| level.requests.named(resource).is_some()) {
+                        clash(Clash::PoolAndPodLevel);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+/// The lines of the claims that a container names.
+fn named_by<'a>(pod: &'a PodSpecView, container: &'a Container) -> impl Iterator<Item = &'a Line> {
+    let named = pod.contributions.iter().filter(|c| c.containers.contains(&container.name));
+    named.flat_map(|contribution| &contribution.lines)
+}

@@ -1,0 +1,224 @@
+//! From a Pod to what is charged for it.
+//!
+//! A Pod's total is computed exactly and rounded up once, as kube-scheduler does. Its
+//! parts are the steps of that rounding: what the spec takes, then with the first claim,
+//! then with the second, …, so that they always add up to the total. What claims bring
+//! within a Pod-level request, or within what a resize in place still holds, is no step:
+//! the Pod pays for it already.
+
+use dragoman_quantity::{Decimal, Overflow};
+
+use super::Stage;
+use crate::Uid;
+use crate::claim::contribution::{Contribution, Line, number};
+use crate::claim::footprint::AccountingPolicy;
+use crate::claim::policy::{Incompatible, incompatible};
+use crate::claim::sharing::{Sharing, sharing};
+use crate::per_resource::Units;
+use crate::pod::PodSpecView;
+use crate::pod::requests::{Claims, Parts, drawn, parts};
+use crate::resource::Resource;
+use crate::unaccounted::Unaccounted;
+
+/// A Pod with everything it takes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodCharge {
+    /// Its uid.
+    pub uid: Uid,
+    /// How far it is.
+    pub stage: Stage,
+    /// What its spec takes of the node: its requests, without claims and without what is
+    /// drawn from them.
+    pub spec: Units,
+    /// Its claims.
+    pub claims: Vec<ClaimCharge>,
+    /// What few Pods have.
+    pub rare: Option<Box<Rare>>,
+}
+
+/// What few Pods have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rare {
+    /// What of its requests is drawn from claims, and not from the node. A scheduler that
+    /// knows nothing of claims counts it.
+    pub drawn: Units,
+    /// From which claims.
+    pub draws: Vec<Draw>,
+    /// What of it could not be read.
+    pub unaccounted: Vec<Unaccounted>,
+    /// Accounting policies that cannot be combined.
+    pub incompatible: Vec<Incompatible>,
+}
+
+/// A claim of a Pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimCharge {
+    /// Its uid.
+    pub uid: Uid,
+    /// What counts for the claim, whoever uses it.
+    pub mapping: Units,
+    /// What counts for this use of it.
+    pub overhead: Units,
+    /// Whether other Pods may use it too.
+    pub sharing: Sharing,
+    /// Whether the status of the Pod says so to kube-scheduler (KEP-5517 switched on).
+    pub published: bool,
+}
+
+/// Requests that are met by claims.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draw {
+    /// The resource.
+    pub resource: Resource,
+    /// How much.
+    pub amount: i64,
+    /// The claims, together, and how much each has in all.
+    pub pools: Vec<(Uid, i64)>,
+}
+
+impl PodCharge {
+    /// What could not be read of it.
+    pub fn unaccounted(&self) -> &[Unaccounted] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.unaccounted)
+    }
+
+    /// Its draws.
+    pub(super) fn draws(&self) -> &[Draw] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.draws)
+    }
+}
+
+/// Computes what a Pod takes from its node. `unaccounted`: what could not be read of it
+/// so far; it goes into the charge.
+pub fn charge(pod: &PodSpecView, stage: Stage, claims: Claims, unaccounted: Vec<Unaccounted>) -> PodCharge {
+    let mut rare = Rare { unaccounted, ..Rare::default() };
+    let mut charge = PodCharge {
+        uid: pod.uid.clone(),
+        stage,
+        spec: Units::default(),
+        claims: pod.contributions.iter().map(|claim| uncharged(pod, claim)).collect(),
+        rare: None,
+    };
+    for resource in pod.resources() {
+        if let Err(overflow) = enter(pod, resource, claims, &mut charge, &mut rare) {
+            rare.unaccounted.push(Unaccounted {
+                object: pod.object().into(),
+                field: "spec".into(),
+                resource: Some(resource),
+                why: overflow.to_string().into(),
+            });
+        }
+    }
+    rare.incompatible = incompatible(pod);
+    charge.rare = (rare != Rare::default()).then(|| Box::new(rare));
+    charge
+}
+
+fn uncharged(pod: &PodSpecView, claim: &Contribution) -> ClaimCharge {
+    ClaimCharge {
+        uid: key(pod, claim),
+        mapping: Units::default(),
+        overhead: Units::default(),
+        sharing: sharing(claim),
+        published: claim.published,
+    }
+}
+
+/// The uid of a claim; where only its name is known, that with its namespace.
+fn key(pod: &PodSpecView, claim: &Contribution) -> Uid {
+    match &claim.source.uid {
+        Some(uid) => uid.clone(),
+        None => Uid::from(format!("{} {}/{}", claim.source.kind, pod.namespace, claim.source.name)),
+    }
+}
+
+/// Charges one resource.
+fn enter(
+    pod: &PodSpecView,
+    resource: Resource,
+    claims: Claims,
+    charge: &mut PodCharge,
+    rare: &mut Rare,
+) -> Result<(), Overflow> {
+    let Parts { seen, own, all } = parts(pod, resource, claims)?;
+    let taken = units(resource, own);
+    charge.spec.set(resource, taken);
+    if own != seen {
+        rare.drawn.set(resource, units(resource, seen) - taken);
+    }
+    rare.draws.extend(draws(pod, resource)?);
+    let (mut sum, mut known) = (own, taken);
+    let mut step = |amount: Decimal| -> Result<i64, Overflow> {
+        sum = sum.checked_add(amount)?.min(all).max(own);
+        let before = known;
+        known = units(resource, sum);
+        Ok(known - before)
+    };
+    // First what is charged to the claims: a Pod that shares one says all of it.
+    for (claim, charge) in pod.contributions.iter().zip(&mut charge.claims) {
+        charge.mapping.set(resource, step(mapping(claim, resource)?)?);
+    }
+    for (claim, charge) in pod.contributions.iter().zip(&mut charge.claims) {
+        charge.overhead.set(resource, step(overhead(claim, resource)?)?);
+    }
+    Ok(())
+}
+
+fn is_for_the_claim(line: &Line) -> bool {
+    matches!(line.policy, None | Some(AccountingPolicy::AddPerClaim | AccountingPolicy::ConsumeFrom))
+}
+
+fn mapping(claim: &Contribution, resource: Resource) -> Result<Decimal, Overflow> {
+    let lines = claim.of(resource).filter(|line| is_for_the_claim(line));
+    Decimal::checked_sum(lines.filter_map(|line| line.mapping))
+}
+
+/// At most what the use of a claim costs: how much of it really counts is up to the
+/// containers.
+fn overhead(claim: &Contribution, resource: Resource) -> Result<Decimal, Overflow> {
+    let (named, uses) = (number(claim.containers.len())?, number(claim.containers.len().max(1))?);
+    let mut sum = Decimal::ZERO;
+    for line in claim.of(resource) {
+        sum = sum.checked_add(line.per_pod.unwrap_or_default())?;
+        sum = sum.checked_add(line.per_container.unwrap_or_default().checked_mul(named)?)?;
+        if !is_for_the_claim(line) {
+            sum = sum.checked_add(line.mapping.unwrap_or_default().checked_mul(uses)?)?;
+        }
+    }
+    Ok(sum)
+}
+
+/// The draws of a Pod: one for each combination of pools that its containers name.
+fn draws(pod: &PodSpecView, resource: Resource) -> Result<Vec<Draw>, Overflow> {
+    let is_pool = |line: &Line| line.policy == Some(AccountingPolicy::ConsumeFrom);
+    if !pod.contributions.iter().flat_map(|claim| claim.of(resource)).any(is_pool) {
+        return Ok(Vec::new());
+    }
+    let pools = |container: &str| -> Vec<usize> {
+        let named = |claim: &Contribution| claim.containers.contains(container) && claim.of(resource).any(is_pool);
+        pod.contributions.iter().enumerate().filter(|(_, claim)| named(claim)).map(|(i, _)| i).collect()
+    };
+    let mut combinations: Vec<Vec<usize>> = pod.all_containers().map(|c| pools(&c.name)).collect();
+    combinations.sort();
+    combinations.dedup();
+    let mut draws = Vec::new();
+    for combination in combinations.into_iter().filter(|combination| !combination.is_empty()) {
+        let drawn = drawn(pod, resource, |container| pools(&container.name) == combination)?;
+        let mut from = Vec::new();
+        for claim in combination.iter().filter_map(|i| pod.contributions.get(*i)) {
+            let pool = claim.of(resource).filter(|line| is_pool(line));
+            let all = Decimal::checked_sum(pool.filter_map(|line| line.mapping))?;
+            from.push((key(pod, claim), units(resource, all)));
+        }
+        draws.push(Draw { resource, amount: units(resource, drawn), pools: from });
+    }
+    Ok(draws)
+}
+
+/// An amount as it is charged: rounded up, and at most what an `i64` holds. Nothing on a
+/// computer is larger, whatever somebody wrote into a Pod.
+pub fn units(resource: Resource, amount: Decimal) -> i64 {
+    let most = i128::from(i64::MAX);
+    let count = amount.rounded_up(resource.unit()).unwrap_or(most).clamp(0, most);
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,154 @@
+//! Whether one more Pod fits.
+
+use std::collections::BTreeSet;
+
+use super::charge::{PodCharge, Rare};
+use super::pools::{Pool, pools};
+use super::{Bucket, Charging, DeviceId, NodeLedger, bucket};
+use crate::Uid;
+use crate::claim::policy::Incompatible;
+use crate::claim::sharing::Sharing;
+use crate::per_resource::{Sums, Units};
+use crate::resource::Resource;
+use crate::unaccounted::Unaccounted;
+
+/// A Pod that might come.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// What it would be charged.
+    pub pod: PodCharge,
+    /// The devices that its claims would use, and what their drivers hold for them.
+    pub devices: Vec<(DeviceId, Units)>,
+}
+
+/// What is left of a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Headroom {
+    /// So much; below zero where the node is overcommitted.
+    Left(i128),
+    /// Something that takes of it could not be read.
+    Unknown,
+}
+
+/// Whether a Pod fits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fit {
+    /// It does.
+    Yes,
+    /// Not now: so much of each resource is missing. [`NodeLedger::who_has`] says where it
+    /// is.
+    Missing(Sums),
+    /// The node has too little of these resources, whoever leaves.
+    Never(BTreeSet<Resource>),
+    /// Facts about these resources could not be read: nobody knows.
+    Unknown(BTreeSet<Resource>),
+    /// The question makes no sense, or Kubernetes would refuse the Pod.
+    Refused(Vec<Refusal>),
+}
+
+/// Why a candidate is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It cannot be read.
+    #[error("{0}")]
+    Unaccounted(Unaccounted),
+    /// Its policies cannot be combined.
+    #[error("{0}")]
+    Incompatible(Incompatible),
+    /// Its claim is another Pod's.
+    #[error("claim {claim}: its devices are node resources, and another Pod uses it")]
+    OnePod {
+        /// Uid of the claim.
+        claim: Uid,
+    },
+    /// It would draw more than is there.
+    #[error("{0}")]
+    Overdrawn(Pool),
+}
+
+impl NodeLedger {
+    /// What is left.
+    pub fn headroom(&self, resource: Resource) -> Headroom {
+        if self.unaccounted().any(|u| u.resource.is_none_or(|r| r == resource)) {
+            return Headroom::Unknown;
+        }
+        Headroom::Left(i128::from(self.allocatable.get(resource)) - self.requested(resource))
+    }
+
+    /// Whether a Pod fits besides everything that is there. What it does not need is not
+    /// looked at: an overcommitted resource keeps nobody out who needs none of it.
+    ///
+    /// A Pod that is charged already is asked about as if it were not.
+    pub fn fits(&self, candidate: &Candidate) -> Fit {
+        if self.pods.contains_key(&candidate.pod.uid) {
+            let mut without = self.clone();
+            without.remove_pod(&candidate.pod.uid);
+            return without.fits(candidate);
+        }
+        let refusals = self.refusals(&candidate.pod);
+        if !refusals.is_empty() {
+            return Fit::Refused(refusals);
+        }
+        let (mut missing, mut never, mut unknown) = (Sums::default(), BTreeSet::new(), BTreeSet::new());
+        for (resource, need) in self.needs(candidate).iter().filter(|(_, need)| *need > 0) {
+            match self.headroom(resource) {
+                _ if need > i128::from(self.allocatable.get(resource)) => {
+                    never.insert(resource);
+                }
+                Headroom::Left(left) if need > left => missing.set(resource, need - left),
+                Headroom::Left(_) => {}
+                Headroom::Unknown => {
+                    unknown.insert(resource);
+                }
+            }
+        }
+        if !never.is_empty() {
+            Fit::Never(never)
+        } else if !missing.is_empty() {
+            Fit::Missing(missing)
+        } else if !unknown.is_empty() {
+            Fit::Unknown(unknown)
+        } else {
+            Fit::Yes
+        }
+    }
+
+    /// What the ledger would rise by.
+    fn needs(&self, candidate: &Candidate) -> Sums {
+        let mut needs = Sums::default();
+        if Bucket::TAKING.contains(&bucket(candidate.pod.stage)) {
+            needs.add(&candidate.pod.spec);
+        }
+        for claim in &candidate.pod.claims {
+            needs.add(&claim.overhead);
+            let mut shared = self.claims.get(&claim.uid).cloned().unwrap_or_default();
+            needs.take(&shared.charged(self.charging));
+            shared.put(candidate.pod.uid.clone(), claim.mapping.clone());
+            needs.add(&shared.charged(self.charging));
+        }
+        for (device, reservation) in &candidate.devices {
+            let mut shared = self.devices.get(device).cloned().unwrap_or_default();
+            needs.take(&shared.charged(Charging::PerClaim));
+            shared.put(candidate.pod.uid.clone(), reservation.clone());
+            needs.add(&shared.charged(Charging::PerClaim));
+        }
+        needs
+    }
+
+    fn refusals(&self, pod: &PodCharge) -> Vec<Refusal> {
+        let taken = pod.claims.iter().filter(|claim| {
+            claim.sharing == Sharing::OnePod && self.claims.contains_key(&claim.uid)
+        });
+        let mut refusals: Vec<Refusal> =
+            taken.map(|claim| Refusal::OnePod { claim: claim.uid.clone() }).collect();
+        let Some(Rare { unaccounted, incompatible, draws, .. }) = pod.rare.as_deref() else { return refusals };
+        refusals.extend(unaccounted.iter().cloned().map(Refusal::Unaccounted));
+        refusals.extend(incompatible.iter().cloned().map(Refusal::Incompatible));
+        if !draws.is_empty() {
+            let pools = pools(self.pods.values().chain([pod]));
+            let overdrawn = pools.into_iter().filter(|pool| pool.short > 0 && pool.consumers.contains(&pod.uid));
+            refusals.extend(overdrawn.map(Refusal::Overdrawn));
+        }
+        refusals
+    }
+}

@@ -1,0 +1,431 @@
+//! What a node has, who has it, and what is left.
+//!
+//! A ledger is a function of facts: every charge stands under its cause, so adding and
+//! removing are exact inverses in any order, and the same fact twice counts once. Charges
+//! are whole units; sums of integers cannot drift. Adding a fact never fails because it
+//! does not fit: it happened. Only questions are refused.
+
+pub mod charge;
+pub mod fit;
+pub mod holder;
+pub mod pools;
+mod shared;
+
+use std::collections::BTreeMap;
+
+use crate::Uid;
+use crate::amounts::Amounts;
+use crate::claim::policy::Incompatible;
+use crate::claim::sharing::Sharing;
+use crate::per_resource::{Sums, Units};
+use crate::resource::Resource;
+use crate::unaccounted::Unaccounted;
+use charge::{ClaimCharge, PodCharge};
+use pools::Pool;
+use shared::Shared;
+
+/// How far a Pod is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Stage {
+    /// It is meant for the node and on its way; kube-scheduler does not know yet.
+    #[default]
+    Assumed,
+    /// It has the node.
+    Bound,
+    /// It is bound and only keeps room for what claims take, so that a scheduler that
+    /// knows nothing of them leaves it alone: it takes nothing itself.
+    Holder,
+}
+
+/// What is charged for a claim that several Pods use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Charging {
+    /// Its devices once, until the last Pod leaves: the truth.
+    #[default]
+    PerClaim,
+    /// Its devices for every Pod, as kube-scheduler adds up Pod by Pod.
+    InTree,
+}
+
+/// A device of the node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceId {
+    /// Its driver.
+    pub driver: Box<str>,
+    /// Its pool.
+    pub pool: Box<str>,
+    /// Its name.
+    pub device: Box<str>,
+}
+
+/// What charges are summed up by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bucket {
+    /// Specs of Pods.
+    Pods,
+    /// Devices that are node resources.
+    Mapping,
+    /// The cost of using devices.
+    Overhead,
+    /// What drivers hold.
+    Reservation,
+    /// Specs of holders, which take nothing themselves.
+    Holders,
+}
+
+impl Bucket {
+    /// Those that take something from the node.
+    pub const TAKING: [Self; 4] = [Self::Pods, Self::Mapping, Self::Overhead, Self::Reservation];
+}
+
+/// The cause of a charge.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// What the spec of a Pod requests.
+    Pod(Uid),
+    /// What the devices of a claim are: once, whoever uses it.
+    Mapping(Uid),
+    /// What using a claim costs a Pod.
+    Overhead {
+        /// The Pod.
+        pod: Uid,
+        /// The claim.
+        claim: Uid,
+    },
+    /// What a driver holds for a device in use.
+    Reservation(DeviceId),
+}
+
+/// A charge of one resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holding {
+    /// Who has it.
+    pub cause: Cause,
+    /// How much.
+    pub amount: i64,
+}
+
+/// Something that is so, and should not be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// A claim whose devices are node resources has several consumers; it is charged
+    /// once, but Kubernetes would refuse the second.
+    #[error("claim {claim}: its devices are node resources, and {consumers} Pods use it")]
+    SharedMapping {
+        /// Uid of the claim.
+        claim: Uid,
+        /// How many.
+        consumers: usize,
+    },
+    /// More is drawn from claims than they have.
+    #[error("{0}")]
+    Overdrawn(Pool),
+    /// Accounting policies of a Pod that cannot be combined.
+    #[error("Pod {pod}: {clash}")]
+    Incompatible {
+        /// Uid of the Pod.
+        pod: Uid,
+        /// What is wrong.
+        clash: Incompatible,
+    },
+}
+
+/// The ledger of one node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeLedger {
+    charging: Charging,
+    allocatable: Units,
+    sums: BTreeMap<Bucket, Sums>,
+    pods: BTreeMap<Uid, PodCharge>,
+    /// Claims with mappings and the Pods that use them.
+    claims: BTreeMap<Uid, Shared>,
+    /// Devices with reservations and the claims that use them.
+    devices: BTreeMap<DeviceId, Shared>,
+    /// What could not be read of anything but Pods, by the object's name.
+    doubts: BTreeMap<Box<str>, Vec<Unaccounted>>,
+    revision: u64,
+}
+
+impl NodeLedger {
+    /// A ledger of nothing.
+    pub fn new(charging: Charging) -> Self {
+        Self { charging, ..Self::default() }
+    }
+
+    /// `status.allocatable` of the node.
+    pub fn set_allocatable(&mut self, allocatable: &Amounts) {
+        // Rounded down: what a node has must not be more than it has.
+        let has = |resource: Resource, amount: dragoman_quantity::Decimal| {
+            let down = amount.rounded_down(resource.unit()).unwrap_or(0);
+            i64::try_from(down.max(0)).unwrap_or(i64::MAX)
+        };
+        let allocatable = allocatable.iter().map(|(r, amount)| (r, has(r, amount))).collect();
+        // A node says this every few minutes; only news make a new revision.
+        if self.allocatable != allocatable {
+            self.allocatable = allocatable;
+            self.changed();
+        }
+    }
+
+    /// Charges a Pod, in place of what was charged for it before: also when it is bound
+    /// after it was assumed.
+    pub fn put_pod(&mut self, pod: PodCharge) {
+        let uid = pod.uid.clone();
+        match self.pods.get_mut(&uid) {
+            Some(known) if *known == pod => return,
+            Some(known) => {
+                // Emptied, not removed: it is filled again at once.
+                let before = std::mem::take(known);
+                self.discharge(&before, &pod.claims);
+            }
+            None => {}
+        }
+        self.sum(bucket(pod.stage)).add(&pod.spec);
+        for claim in &pod.claims {
+            self.sum(Bucket::Overhead).add(&claim.overhead);
+            self.share(claim, &uid);
+        }
+        self.pods.insert(uid, pod);
+        self.changed();
+    }
+
+    /// A Pod is gone or done. Unknown ones are fine.
+    pub fn remove_pod(&mut self, uid: &str) {
+        let Some(pod) = self.pods.remove(uid) else { return };
+        self.discharge(&pod, &[]);
+        self.changed();
+    }
+
+    /// Takes back what was charged for a Pod; what it shares through the claims in `kept`
+    /// is about to be charged anew.
+    fn discharge(&mut self, pod: &PodCharge, kept: &[ClaimCharge]) {
+        self.sum(bucket(pod.stage)).take(&pod.spec);
+        for claim in &pod.claims {
+            self.sum(Bucket::Overhead).take(&claim.overhead);
+            if !kept.iter().any(|kept| kept.uid == claim.uid && maps(kept)) {
+                self.unshare(&claim.uid, &pod.uid);
+            }
+        }
+    }
+
+    fn share(&mut self, claim: &ClaimCharge, pod: &Uid) {
+        if !maps(claim) {
+            return;
+        }
+        let shared = self.claims.entry(claim.uid.clone()).or_default();
+        let before = shared.charged(self.charging);
+        shared.put(pod.clone(), claim.mapping.clone());
+        let after = shared.charged(self.charging);
+        self.recharge(Bucket::Mapping, &before, &after);
+    }
+
+    fn unshare(&mut self, claim: &Uid, pod: &str) {
+        let Some(shared) = self.claims.get_mut(claim) else { return };
+        let before = shared.charged(self.charging);
+        shared.remove(pod);
+        let after = shared.charged(self.charging);
+        if shared.users().len() == 0 {
+            self.claims.remove(claim);
+        }
+        self.recharge(Bucket::Mapping, &before, &after);
+    }
+
+    /// A claim uses a device for which its driver holds `reservation`: once, whatever the
+    /// number of claims (KEP-6352).
+    pub fn use_device(&mut self, device: DeviceId, claim: Uid, reservation: &Amounts) {
+        let units = reservation.iter().map(|(r, amount)| (r, charge::units(r, amount))).collect();
+        let known = self.devices.entry(device).or_default();
+        let before = known.clone();
+        known.put(claim, units);
+        if *known != before {
+            // Once for the device in every way of counting.
+            let after = known.charged(Charging::PerClaim);
+            self.recharge(Bucket::Reservation, &before.charged(Charging::PerClaim), &after);
+            self.changed();
+        }
+    }
+
+    /// A claim no longer uses a device. Unknown ones are fine.
+    pub fn leave_device(&mut self, device: &DeviceId, claim: &str) {
+        let Some(known) = self.devices.get_mut(device) else { return };
+        let before = known.clone();
+        known.remove(claim);
+        if *known != before {
+            let after = known.charged(Charging::PerClaim);
+            if known.users().len() == 0 {
+                self.devices.remove(device);
+            }
+            self.recharge(Bucket::Reservation, &before.charged(Charging::PerClaim), &after);
+            self.changed();
+        }
+    }
+
+    /// What could not be read of an object that is no Pod: the Node, a claim whose Pod is
+    /// not known, a slice. Nothing: it can be read now.
+    pub fn doubt(&mut self, object: &str, unaccounted: Vec<Unaccounted>) {
+        let before = self.doubts.remove(object);
+        if before.unwrap_or_default() != unaccounted {
+            self.changed();
+        }
+        if !unaccounted.is_empty() {
+            self.doubts.insert(object.into(), unaccounted);
+        }
+    }
+
+    fn recharge(&mut self, bucket: Bucket, before: &Units, after: &Units) {
+        self.sum(bucket).take(before);
+        self.sum(bucket).add(after);
+    }
+
+    fn sum(&mut self, bucket: Bucket) -> &mut Sums {
+        self.sums.entry(bucket).or_default()
+    }
+
+    fn changed(&mut self) {
+        self.revision += 1;
+        // Often while there is little, seldom later.
+        debug_assert!(!self.revision.is_power_of_two() || self.is_consistent(), "sums have drifted");
+    }
+
+    // What is so.
+
+    /// Rises with every change.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// What the charges of one kind sum up to.
+    pub fn charged(&self, bucket: Bucket, resource: Resource) -> i128 {
+        self.sums.get(&bucket).map_or(0, |sums| sums.get(resource))
+    }
+
+    /// What is taken in all.
+    pub fn requested(&self, resource: Resource) -> i128 {
+        Bucket::TAKING.into_iter().map(|bucket| self.charged(bucket, resource)).sum()
+    }
+
+    /// What the node has.
+    pub fn allocatable(&self, resource: Resource) -> i64 {
+        self.allocatable.get(resource)
+    }
+
+    /// Every resource that the node has or that is taken from it, sorted.
+    pub fn resources(&self) -> Vec<Resource> {
+        let taken = Bucket::TAKING.iter().filter_map(|bucket| self.sums.get(bucket));
+        let taken = taken.flat_map(|sums| sums.iter().map(|(resource, _)| resource));
+        let mut all: Vec<Resource> = self.allocatable.iter().map(|(r, _)| r).chain(taken).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The Pods, with what each of them takes.
+    pub fn pods(&self) -> impl Iterator<Item = &PodCharge> {
+        self.pods.values()
+    }
+
+    /// Everything that could not be read.
+    pub fn unaccounted(&self) -> impl Iterator<Item = &Unaccounted> {
+        self.pods.values().flat_map(PodCharge::unaccounted).chain(self.doubts.values().flatten())
+    }
+
+    /// Who has how much of a resource, the largest first.
+    pub fn who_has(&self, resource: Resource) -> Vec<Holding> {
+        let mut holdings = Vec::new();
+        let mut hold = |cause: Cause, units: &Units| {
+            let amount = units.get(resource);
+            if amount != 0 {
+                holdings.push(Holding { cause, amount });
+            }
+        };
+        for pod in self.pods.values() {
+            if Bucket::TAKING.contains(&bucket(pod.stage)) {
+                hold(Cause::Pod(pod.uid.clone()), &pod.spec);
+            }
+            for claim in &pod.claims {
+                let cause = Cause::Overhead { pod: pod.uid.clone(), claim: claim.uid.clone() };
+                hold(cause, &claim.overhead);
+            }
+        }
+        for (claim, shared) in &self.claims {
+            hold(Cause::Mapping(claim.clone()), &shared.charged(self.charging));
+        }
+        for (device, shared) in &self.devices {
+            hold(Cause::Reservation(device.clone()), &shared.charged(Charging::PerClaim));
+        }
+        holdings.sort_by(|a, b| b.amount.cmp(&a.amount).then_with(|| a.cause.cmp(&b.cause)));
+        holdings
+    }
+
+    /// Everything that should not be.
+    pub fn violations(&self) -> Vec<Violation> {
+        let mut violations: Vec<_> = self.claims.keys().filter_map(|claim| self.shared_mapping(claim)).collect();
+        violations.extend(self.pods.values().flat_map(incompatible));
+        violations.extend(self.pools().into_iter().filter(|pool| pool.short > 0).map(Violation::Overdrawn));
+        violations
+    }
+
+    /// What is wrong with a Pod, and with what it shares with others.
+    pub fn violations_of(&self, pod: &str) -> Vec<Violation> {
+        let Some(pod) = self.pods.get(pod) else { return Vec::new() };
+        let shared = pod.claims.iter().filter_map(|claim| self.shared_mapping(&claim.uid));
+        let mut violations: Vec<_> = shared.chain(incompatible(pod)).collect();
+        if !pod.draws().is_empty() {
+            let concerned = |pool: &Pool| pool.consumers.contains(&pod.uid) && pool.short > 0;
+            violations.extend(self.pools().into_iter().filter(concerned).map(Violation::Overdrawn));
+        }
+        violations
+    }
+
+    fn shared_mapping(&self, claim: &Uid) -> Option<Violation> {
+        let users = self.claims.get(claim)?.users();
+        let consumers = users.len();
+        if consumers < 2 {
+            return None;
+        }
+        let says = |pod: &Uid| self.pods.get(pod)?.claims.iter().find(|charge| charge.uid == *claim);
+        let one = users.filter_map(says).any(|charge| charge.sharing == Sharing::OnePod);
+        one.then(|| Violation::SharedMapping { claim: claim.clone(), consumers })
+    }
+
+    /// Whether the sums are those of the facts, computed from scratch.
+    pub fn is_consistent(&self) -> bool {
+        let mut sums: BTreeMap<Bucket, Sums> = BTreeMap::new();
+        let mut claims: BTreeMap<&Uid, Shared> = BTreeMap::new();
+        for pod in self.pods.values() {
+            sums.entry(bucket(pod.stage)).or_default().add(&pod.spec);
+            for claim in &pod.claims {
+                sums.entry(Bucket::Overhead).or_default().add(&claim.overhead);
+                if maps(claim) {
+                    claims.entry(&claim.uid).or_default().put(pod.uid.clone(), claim.mapping.clone());
+                }
+            }
+        }
+        for claim in claims.values() {
+            sums.entry(Bucket::Mapping).or_default().add(&claim.charged(self.charging));
+        }
+        for device in self.devices.values() {
+            sums.entry(Bucket::Reservation).or_default().add(&device.charged(Charging::PerClaim));
+        }
+        let known = self.sums.iter().filter(|(_, sums)| !sums.is_empty());
+        known.eq(sums.iter().filter(|(_, sums)| !sums.is_empty()))
+    }
+}
+
+fn bucket(stage: Stage) -> Bucket {
+    match stage {
+        Stage::Assumed | Stage::Bound => Bucket::Pods,
+        Stage::Holder => Bucket::Holders,
+    }
+}
+
+/// Whether others may have something to do with the charge of a claim: it maps something,
+/// be it within the budget of this Pod.
+fn maps(claim: &ClaimCharge) -> bool {
+    claim.sharing == Sharing::OnePod || !claim.mapping.is_empty()
+}
+
+fn incompatible(pod: &PodCharge) -> impl Iterator<Item = Violation> {
+    let clashes = pod.rare.iter().flat_map(|rare| &rare.incompatible);
+    clashes.map(|clash| Violation::Incompatible { pod: pod.uid.clone(), clash: clash.clone() })
+}

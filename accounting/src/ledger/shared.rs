@@ -1,0 +1,47 @@
+//! A charge that several have in common.
+
+use super::Charging;
+use crate::Uid;
+use crate::per_resource::Units;
+
+/// What several users say that something costs. It costs the same for all of them; where
+/// they differ the larger counts, so that no order of events makes a difference.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Shared {
+    /// Sorted by user.
+    users: Vec<(Uid, Units)>,
+}
+
+impl Shared {
+    pub(super) fn put(&mut self, user: Uid, units: Units) {
+        match self.users.binary_search_by(|(known, _)| known.cmp(&user)) {
+            Ok(at) => self.users.iter_mut().skip(at).take(1).for_each(|(_, known)| known.clone_from(&units)),
+            // Nearly everything has one user: room for one.
+            Err(at) => {
+                self.users.reserve_exact(1);
+                self.users.insert(at, (user, units));
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, user: &str) {
+        self.users.retain(|(known, _)| **known != *user);
+    }
+
+    pub(super) fn users(&self) -> impl ExactSizeIterator<Item = &Uid> {
+        self.users.iter().map(|(user, _)| user)
+    }
+
+    /// What it costs.
+    pub(super) fn charged(&self, charging: Charging) -> Units {
+        let mut all = Units::default();
+        for (resource, units) in self.users.iter().flat_map(|(_, units)| units.iter()) {
+            let known = all.get(resource);
+            all.set(resource, match charging {
+                Charging::PerClaim => known.max(units),
+                Charging::InTree => known.saturating_add(units),
+            });
+        }
+        all
+    }
+}

@@ -1,0 +1,146 @@
+//! A value for each resource.
+
+use crate::resource::{PageSize, Resource};
+
+/// A value for each node-allocatable resource; what nobody has set has its default.
+///
+/// Nearly every Pod names cpu and memory and nothing else, and a ledger holds a few of
+/// these for each Pod: the resources that every node has are fields, not keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PerResource<T> {
+    cpu: T,
+    ephemeral_storage: T,
+    memory: T,
+    /// Sorted; without defaults, so that equal contents are equal values.
+    huge_pages: Vec<(PageSize, T)>,
+}
+
+/// Whole units of each resource: thousandths of cpu; bytes of the rest, pages too.
+pub type Units = PerResource<i64>;
+
+/// Sums of units: as many `i64` as there can be objects in a cluster fit.
+pub type Sums = PerResource<i128>;
+
+impl<T: Copy + Default + PartialEq> PerResource<T> {
+    /// The value of `resource`.
+    pub fn get(&self, resource: Resource) -> T {
+        match resource {
+            Resource::Cpu => self.cpu,
+            Resource::EphemeralStorage => self.ephemeral_storage,
+            Resource::Memory => self.memory,
+            Resource::HugePages(size) => {
+                self.huge_pages.iter().find(|(known, _)| *known == size).map_or_else(T::default, |(_, v)| *v)
+            }
+        }
+    }
+
+    /// Gives `resource` a value.
+    pub fn set(&mut self, resource: Resource, value: T) {
+        match resource {
+            Resource::Cpu => self.cpu = value,
+            Resource::EphemeralStorage => self.ephemeral_storage = value,
+            Resource::Memory => self.memory = value,
+            Resource::HugePages(size) => self.set_pages(size, value),
+        }
+    }
+
+    fn set_pages(&mut self, size: PageSize, value: T) {
+        match self.huge_pages.binary_search_by_key(&size, |(known, _)| *known) {
+            Ok(at) if value == T::default() => {
+                self.huge_pages.remove(at);
+            }
+            Ok(at) => self.huge_pages.iter_mut().skip(at).take(1).for_each(|(_, known)| *known = value),
+            Err(_) if value == T::default() => {}
+            Err(at) => self.huge_pages.insert(at, (size, value)),
+        }
+    }
+
+    /// Whether every value is the default.
+    pub fn is_empty(&self) -> bool {
+        let none = T::default();
+        self.cpu == none && self.memory == none && self.ephemeral_storage == none && self.huge_pages.is_empty()
+    }
+
+    /// Combines each value with what `other` has of its resource, if that is not the
+    /// default.
+    pub fn combine<U: Copy + Default + PartialEq>(
+        &mut self,
+        other: &PerResource<U>,
+        into: impl Fn(&mut T, U),
+    ) {
+        let none = U::default();
+        let fields = [
+            (&mut self.cpu, other.cpu),
+            (&mut self.ephemeral_storage, other.ephemeral_storage),
+            (&mut self.memory, other.memory),
+        ];
+        fields.into_iter().filter(|(_, value)| *value != none).for_each(|(known, value)| into(known, value));
+        for (size, value) in &other.huge_pages {
+            let mut known = self.get(Resource::HugePages(*size));
+            into(&mut known, *value);
+            self.set_pages(*size, known);
+        }
+    }
+
+    /// The values that are not the default, sorted by the resource's name.
+    pub fn iter(&self) -> impl Iterator<Item = (Resource, T)> {
+        let pages = self.huge_pages.iter().map(|(size, value)| (Resource::HugePages(*size), *value));
+        [(Resource::Cpu, self.cpu), (Resource::EphemeralStorage, self.ephemeral_storage)]
+            .into_iter()
+            .chain(pages)
+            .chain([(Resource::Memory, self.memory)])
+            .filter(|(_, value)| *value != T::default())
+    }
+}
+
+impl PerResource<bool> {
+    /// The resources that are marked, sorted by name.
+    pub fn into_names(self) -> impl Iterator<Item = Resource> {
+        let named = |marked: bool, resource| marked.then_some(resource).into_iter();
+        let pages = self.huge_pages.into_iter().map(|(size, _)| Resource::HugePages(size));
+        named(self.cpu, Resource::Cpu)
+            .chain(named(self.ephemeral_storage, Resource::EphemeralStorage))
+            .chain(pages)
+            .chain(named(self.memory, Resource::Memory))
+    }
+}
+
+impl Sums {
+    /// Adds what is charged.
+    pub fn add(&mut self, units: &Units) {
+        self.combine(units, |sum, count| *sum += i128::from(count));
+    }
+
+    /// Takes away what was charged.
+    pub fn take(&mut self, units: &Units) {
+        self.combine(units, |sum, count| *sum -= i128::from(count));
+    }
+}
+
+impl<T: Copy + Default + PartialEq> FromIterator<(Resource, T)> for PerResource<T> {
+    fn from_iter<I: IntoIterator<Item = (Resource, T)>>(values: I) -> Self {
+        let mut all = Self::default();
+        values.into_iter().for_each(|(resource, value)| all.set(resource, value));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_contents_are_equal_however_they_came() {
+        let pages = |size: &str| Resource::HugePages(PageSize::of(size).unwrap());
+        let mut one: Units = [(pages("2Mi"), 4), (Resource::Cpu, 1)].into_iter().collect();
+        one.set(pages("1Gi"), 7);
+        one.set(pages("1Gi"), 0);
+        let other: Units = [(Resource::Cpu, 1), (pages("2Mi"), 4)].into_iter().collect();
+        assert_eq!(one, other);
+        assert_eq!(one.iter().collect::<Vec<_>>(), [(Resource::Cpu, 1), (pages("2Mi"), 4)]);
+        one.set(pages("2Mi"), 0);
+        one.set(Resource::Cpu, 0);
+        assert!(one.is_empty());
+        assert_eq!((one.get(pages("2Mi")), one), (0, Units::default()));
+    }
+}

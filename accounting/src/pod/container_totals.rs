@@ -1,0 +1,161 @@
+//! The formula of sidecars (KEP-753) over one amount of each container, with what claims
+//! add to it (node-allocatable.md 2.2, 2.3 and 3).
+
+use dragoman_quantity::{Decimal, Overflow};
+
+use super::requests::Claims;
+use super::{Container, PodSpecView};
+use crate::claim::contribution::{Contribution, Line, number};
+use crate::claim::footprint::AccountingPolicy;
+use crate::resource::Resource;
+
+/// The total of one resource over the containers of a Pod.
+#[derive(Clone, Copy)]
+pub(super) struct Total<'a> {
+    pub pod: &'a PodSpecView,
+    pub resource: Resource,
+    pub claims: Claims,
+    /// Leave out what containers draw from pools.
+    pub without_draws: bool,
+}
+
+impl Total<'_> {
+    /// The total, if any container or claim names the resource. `own` is the amount of a
+    /// container.
+    pub(super) fn of(
+        self,
+        own: impl Fn(&Container) -> Option<Decimal>,
+    ) -> Result<Option<Decimal>, Overflow> {
+        let Self { pod, .. } = self;
+        let takes_up = self.taken_up().next().is_some();
+        // What a line holds by itself while none of these containers runs.
+        let held = |running: &[&Container]| -> Result<Option<Decimal>, Overflow> {
+            let idle = self.taken_up().filter(|(claim, _)| {
+                self.strangers(claim) == 0 && !running.iter().any(|c| claim.containers.contains(&c.name))
+            });
+            idle.map(|(_, line)| line.mapping).try_fold(None, sum)
+        };
+        let (mut sidecars, mut running) = (None, Vec::new());
+        let mut most = None;
+        for container in &pod.init_containers {
+            let own = self.effective(container, &own)?;
+            let total = sum(sidecars, own)?;
+            if container.sidecar {
+                sidecars = total;
+            }
+            if takes_up {
+                running.push(container);
+                most = larger(most, sum(total, held(&running)?)?);
+                if !container.sidecar {
+                    running.pop();
+                }
+            } else {
+                most = larger(most, total);
+            }
+        }
+        let mut total = sidecars;
+        for container in &pod.containers {
+            total = sum(total, self.effective(container, &own)?)?;
+        }
+        if takes_up {
+            running.extend(&pod.containers);
+            total = sum(total, held(&running)?)?;
+        }
+        sum(larger(most, total), self.fixed()?)
+    }
+
+    /// What a container takes while it runs.
+    fn effective(
+        self,
+        container: &Container,
+        own: impl Fn(&Container) -> Option<Decimal>,
+    ) -> Result<Option<Decimal>, Overflow> {
+        let mut own = own(container);
+        if self.pod.contributions.is_empty() || (self.claims == Claims::Ignored && !self.without_draws) {
+            return Ok(own);
+        }
+        let named = |claim: &&Contribution| claim.containers.contains(&container.name);
+        let lines = || self.pod.contributions.iter().filter(named).flat_map(|claim| claim.of(self.resource));
+        if self.without_draws && lines().any(|line| line.policy == Some(AccountingPolicy::ConsumeFrom)) {
+            own = own.map(|_| Decimal::ZERO);
+        }
+        if self.claims == Claims::Ignored {
+            return Ok(own);
+        }
+        let max = lines().filter(|line| line.policy == Some(AccountingPolicy::Max));
+        own = larger(own, max.map(|line| line.mapping).try_fold(None, sum)?);
+        if self.claims == Claims::Peak {
+            for line in lines() {
+                own = sum(own, line.per_container)?;
+                if line.policy == Some(AccountingPolicy::AddPerReference) {
+                    own = sum(own, line.mapping)?;
+                }
+            }
+        }
+        Ok(own)
+    }
+
+    /// The lines whose mapping counts with the containers that run, with their claims.
+    fn taken_up(&self) -> impl Iterator<Item = (&Contribution, &Line)> {
+        let claims = self.claims;
+        let counts = move |line: &Line| match line.policy {
+            Some(AccountingPolicy::Max) => claims != Claims::Ignored,
+            Some(AccountingPolicy::AddPerReference) => claims == Claims::Peak,
+            _ => false,
+        };
+        let contributions = self.pod.contributions.iter();
+        let lines = contributions.flat_map(|claim| claim.of(self.resource).map(move |line| (claim, line)));
+        lines.filter(move |(_, line)| counts(line))
+    }
+
+    /// What counts whatever runs.
+    fn fixed(self) -> Result<Option<Decimal>, Overflow> {
+        let mut fixed = None;
+        if self.claims == Claims::Ignored {
+            return Ok(fixed);
+        }
+        for claim in &self.pod.contributions {
+            for line in claim.of(self.resource) {
+                let (named, strangers) = match self.claims {
+                    Claims::WholeLife => (claim.containers.len(), 0),
+                    Claims::Peak | Claims::Ignored => (0, self.strangers(claim)),
+                };
+                let times = |amount: Option<Decimal>, count: usize| {
+                    amount.map(|amount| amount.checked_mul(number(count)?)).transpose()
+                };
+                let mapping = match (line.policy, self.claims) {
+                    (Some(AccountingPolicy::AddPerReference), Claims::WholeLife) => times(line.mapping, named.max(1))?,
+                    (Some(AccountingPolicy::AddPerReference), _) => times(line.mapping, strangers)?,
+                    (Some(AccountingPolicy::Max), _) => times(line.mapping, self.strangers(claim))?,
+                    (Some(AccountingPolicy::AddPerClaim | AccountingPolicy::ConsumeFrom) | None, _) => line.mapping,
+                };
+                fixed = sum(sum(fixed, mapping)?, line.per_pod)?;
+                fixed = sum(fixed, times(line.per_container, named + strangers)?)?;
+            }
+        }
+        Ok(fixed)
+    }
+
+    /// How many containers a claim names that the Pod does not have. They count all the
+    /// same, whenever they may run.
+    fn strangers(&self, claim: &Contribution) -> usize {
+        let known = |name: &str| self.pod.all_containers().any(|container| *container.name == *name);
+        claim.containers.iter().filter(|name| !known(name)).count()
+    }
+}
+
+/// The sum of what is named.
+pub(super) fn sum(a: Option<Decimal>, b: Option<Decimal>) -> Result<Option<Decimal>, Overflow> {
+    match (a, b) {
+        (Some(a), Some(b)) => Ok(Some(a.checked_add(b)?)),
+        (a, b) => Ok(a.or(b)),
+    }
+}
+
+/// The larger of what is named.
+pub(super) fn larger(a: Option<Decimal>, b: Option<Decimal>) -> Option<Decimal> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.max(b)),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,97 @@
+//! Whether a Pod may be resized in place (node-allocatable.md 2.4 and 4.2).
+
+use std::collections::BTreeSet;
+
+use dragoman_quantity::Overflow;
+
+use super::budget::{Checks, OverBudget, refused, unschedulable};
+use super::cgroups::{Qos, qos};
+use super::PodSpecView;
+use crate::amounts::Amounts;
+use crate::resource::Resource;
+
+/// Whose rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rules {
+    /// 1.36: not with claims, whatever they bring.
+    V1_36,
+    /// 1.37 with KEP-5517: what the spec asks for may change, what claims bring stays.
+    V1_37,
+}
+
+/// Why a resize is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// 1.36: the Pod's status has amounts of claims.
+    #[error("status.nodeAllocatableResourceClaimStatuses: a Pod with entries cannot be resized")]
+    ClaimStatuses,
+    /// 1.36: the container names claims, and the whole Pod is stuck with it.
+    #[error("spec.containers[{0}].resources.claims: a Pod whose containers name claims cannot be resized")]
+    NamesClaims(Box<str>),
+    /// Only cpu and memory can change.
+    #[error("{field}[{resource}]: only cpu and memory can be resized")]
+    NotResizable {
+        /// Where.
+        field: String,
+        /// The resource.
+        resource: Resource,
+    },
+    /// The class is given once.
+    #[error("the QoS class would change from {from:?} to {to:?}")]
+    Qos {
+        /// What it is.
+        from: Qos,
+        /// What it would be.
+        to: Qos,
+    },
+    /// Pod-level resources would not hold what is inside.
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
+}
+
+/// What keeps `wanted` from taking the place of `current`: the same Pod with other
+/// resources, its claims unchanged. Nothing: it may.
+///
+/// # Errors
+/// A sum cannot be held.
+pub fn resize(current: &PodSpecView, wanted: &PodSpecView, rules: Rules) -> Result<Vec<Refused>, Overflow> {
+    let mut refusals = Vec::new();
+    if rules == Rules::V1_36 {
+        if current.contributions.iter().any(|claim| claim.published) {
+            refusals.push(Refused::ClaimStatuses);
+        }
+        let naming = current.all_containers().find(|container| container.names_claims);
+        refusals.extend(naming.map(|container| Refused::NamesClaims(container.name.clone())));
+    }
+    let pairs = current.all_containers().zip(wanted.all_containers());
+    for (before, after) in pairs {
+        let field = |list| format!("spec.containers[{}].resources.{list}", before.name);
+        refusals.extend(changed(&before.resources.requests, &after.resources.requests, &field("requests")));
+        refusals.extend(changed(&before.resources.limits, &after.resources.limits, &field("limits")));
+    }
+    let (before, after) = (current.pod_level.clone().unwrap_or_default(), wanted.pod_level.clone().unwrap_or_default());
+    refusals.extend(changed(&before.requests, &after.requests, "spec.resources.requests"));
+    refusals.extend(changed(&before.limits, &after.limits, "spec.resources.limits"));
+    let (from, to) = (qos(current), qos(wanted));
+    if from != to {
+        refusals.push(Refused::Qos { from, to });
+    }
+    refusals.extend(refused(wanted)?.into_iter().map(Refused::from));
+    let checks = match rules {
+        Rules::V1_36 => Checks::V1_36,
+        Rules::V1_37 => Checks::V1_37,
+    };
+    for over in unschedulable(wanted, checks)? {
+        let over = Refused::from(over);
+        if !refusals.contains(&over) {
+            refusals.push(over);
+        }
+    }
+    Ok(refusals)
+}
+
+fn changed(before: &Amounts, after: &Amounts, field: &str) -> Vec<Refused> {
+    let named: BTreeSet<Resource> = before.iter().chain(after.iter()).map(|(resource, _)| resource).collect();
+    let stuck = named.into_iter().filter(|r| !r.resizable() && before.named(*r) != after.named(*r));
+    stuck.map(|resource| Refused::NotResizable { field: field.to_owned(), resource }).collect()
+}

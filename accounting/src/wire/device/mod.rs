@@ -1,0 +1,163 @@
+//! What a device in a ResourceSlice says of its costs, from the draft of KEP-5517 to
+//! Kubernetes 1.38, to the canonical model and back.
+//!
+//! These are definitions: one that does not make sense is refused whole, with the field,
+//! because half a definition would count half.
+
+mod print;
+mod read;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::amounts::Text;
+
+pub use print::{Loss, to_1_36, to_1_37, to_draft};
+pub use read::{Refused, Warning, from_1_36, from_1_37, from_draft, read};
+
+/// Definitions by resource, each name once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Definitions<T>(pub BTreeMap<Box<str>, T>);
+
+impl<T> Default for Definitions<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Definitions<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Once(PhantomData))
+    }
+}
+
+/// Which of two definitions is meant nobody knows: a name that comes twice is refused.
+struct Once<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Once<T> {
+    type Value = Definitions<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("definitions by resource")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut definitions = BTreeMap::new();
+        while let Some((name, definition)) = map.next_entry::<Box<str>, T>()? {
+            if definitions.contains_key(&name) {
+                return Err(A::Error::custom(format!("[{name}] is defined twice")));
+            }
+            definitions.insert(name, definition);
+        }
+        Ok(Definitions(definitions))
+    }
+}
+
+/// Everything that a device says, whatever generation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceFields {
+    /// The draft.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub native_resource_mappings: Option<NativeResourceMappings>,
+    /// 1.36.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_allocatable_resource_mappings: Option<NodeAllocatableResourceMappings>,
+    /// 1.37 and later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_allocatable_resources: Option<NodeAllocatableResources>,
+}
+
+/// The draft, never shipped: `nativeResourceMappings`.
+pub type NativeResourceMappings = Definitions<NativeResourceMapping>;
+/// Kubernetes 1.36: `nodeAllocatableResourceMappings`.
+pub type NodeAllocatableResourceMappings = Definitions<NodeAllocatableResourceMapping>;
+/// Kubernetes 1.37 and later: `nodeAllocatableResources`.
+pub type NodeAllocatableResources = Definitions<NodeAllocatableResource>;
+
+/// A resource in the draft.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NativeResourceMapping {
+    /// Exactly one of its fields.
+    pub quantity_from: QuantityFrom,
+}
+
+/// Where the draft takes an amount from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct QuantityFrom {
+    /// For each allocated device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_instance_quantity: Option<Text>,
+    /// The consumption of this capacity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<Box<str>>,
+}
+
+/// A resource in 1.36.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeAllocatableResourceMapping {
+    /// The consumption of this capacity is counted; devices where it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity_key: Option<Box<str>>,
+    /// Units of the resource for each of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocation_multiplier: Option<Text>,
+}
+
+/// A resource in 1.37 and later.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeAllocatableResource {
+    /// What the device is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mapping: Option<ResourceMapping>,
+    /// What using it costs besides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<ResourceOverhead>,
+    /// KEP-6352: what its driver holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<ResourceReservation>,
+}
+
+/// `mapping` in 1.37 and later.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceMapping {
+    /// The consumption of this capacity is counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity_key: Option<Box<str>>,
+    /// Units of the resource for each unit of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity_multiplier: Option<Text>,
+    /// Units of the resource for each allocated device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_multiplier: Option<Text>,
+}
+
+/// `overhead` in 1.37 and later.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceOverhead {
+    /// Once for each Pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_pod: Option<Text>,
+    /// Once for each container that names the claim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_container: Option<Text>,
+}
+
+/// `reservation` of KEP-6352.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceReservation {
+    /// Once for each device in use.
+    pub per_device: Option<Text>,
+}
