@@ -7,6 +7,7 @@
 
 pub mod amounts;
 pub mod claim;
+pub mod cluster;
 pub mod ledger;
 pub mod per_resource;
 pub mod pod;

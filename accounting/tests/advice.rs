@@ -1,8 +1,6 @@
 //! What the kubelet makes of a Pod (node-allocatable.md 4.1), what its author should
 //! know, and whether it may be resized.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
-
 mod words;
 
 use dragoman_accounting::amounts::Amounts;

@@ -126,9 +126,8 @@ fn total(pod: &PodSpecView, resource: Resource, way: Way, own: &dyn Fn(&Containe
                 };
                 peak += match (line.policy, claims) {
                     (None | Some(AddPerClaim | ConsumeFrom), _) => mapping,
-                    (Some(Max), _) => mapping * strange,
                     (Some(AddPerReference), Claims::WholeLife) => mapping * count(claim.containers.len()).max(1),
-                    (Some(AddPerReference), _) => mapping * strange,
+                    (Some(AddPerReference | Max), _) => mapping * strange,
                 };
             }
         }

@@ -1,8 +1,6 @@
 //! The worked numbers of accounting policies (P in node-allocatable.md 3.3) and the
 //! decisions that its gaps needed.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
-
 mod words;
 
 use dragoman_accounting::amounts::Amounts;

@@ -1,8 +1,6 @@
 //! Every worked number of the rules that concern single Pods and claims, by its name (S,
 //! E) in node-allocatable.md 2.8.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
-
 mod words;
 
 use std::collections::BTreeMap;
@@ -355,7 +353,7 @@ fn e15_over_budget() {
     pod.pod_level = Some(Resources { requests: amounts(&[("cpu", "4")]), limits: Amounts::default() });
     let over = OverBudget::Requests { resource: Resource::Cpu, inner: q("5"), budget: q("4") };
     for checks in [Checks::V1_36, Checks::V1_37] {
-        assert_eq!(unschedulable(&pod, checks).unwrap(), [over.clone()]);
+        assert_eq!(unschedulable(&pod, checks).unwrap(), std::slice::from_ref(&over));
     }
     // The API server cannot see the claim.
     assert_eq!(refused(&pod).unwrap(), []);

@@ -4,6 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use dragoman_accounting::amounts::Text;
+use dragoman_accounting::claim::footprint::{self, DeviceFootprint};
+use dragoman_accounting::wire::device::{
+    Definitions, NodeAllocatableResource, Refused, ResourceMapping, ResourceOverhead, ResourceReservation, from_1_37,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +32,38 @@ pub struct DeviceFootprintSpec {
         "message": "only cpu, memory, ephemeral-storage and hugepages-SIZE are node-allocatable"
     }]))]
     pub resources: BTreeMap<String, ResourceFootprint>,
+}
+
+impl DeviceFootprintSpec {
+    /// In the canonical model.
+    ///
+    /// # Errors
+    /// What the API server would have refused: names the field.
+    pub fn footprint(&self) -> Result<DeviceFootprint, Refused> {
+        let text = |quantity: &Quantity| Text(quantity.0.clone());
+        let shape = |costs: &ResourceFootprint| NodeAllocatableResource {
+            mapping: costs.mapping.as_ref().map(|mapping| ResourceMapping {
+                capacity_key: mapping.capacity_key.as_deref().map(Box::from),
+                capacity_multiplier: mapping.capacity_multiplier.as_ref().map(text),
+                device_multiplier: mapping.device_multiplier.as_ref().map(text),
+            }),
+            overhead: costs.overhead.as_ref().map(|overhead| ResourceOverhead {
+                per_pod: overhead.per_pod.as_ref().map(text),
+                per_container: overhead.per_container.as_ref().map(text),
+            }),
+            reservation: costs
+                .reservation
+                .as_ref()
+                .map(|reservation| ResourceReservation { per_device: Some(text(&reservation.per_device)) }),
+        };
+        let shapes = self.resources.iter().map(|(name, costs)| (name.as_str().into(), shape(costs)));
+        let mut footprint = from_1_37(&Definitions(shapes.collect()))?;
+        for (resource, costs) in &mut footprint.resources {
+            let policy = self.resources.get(&resource.to_string()).and_then(|costs| costs.accounting_policy);
+            costs.policy = policy.map(Into::into);
+        }
+        Ok(footprint)
+    }
 }
 
 /// What a device costs of one resource. Absent is not zero.
@@ -113,4 +150,15 @@ pub enum AccountingPolicy {
     Max,
     /// The claim is a pool from which the requests of its containers are drawn.
     ConsumeFrom,
+}
+
+impl From<AccountingPolicy> for footprint::AccountingPolicy {
+    fn from(policy: AccountingPolicy) -> Self {
+        match policy {
+            AccountingPolicy::AddPerClaim => Self::AddPerClaim,
+            AccountingPolicy::AddPerReference => Self::AddPerReference,
+            AccountingPolicy::Max => Self::Max,
+            AccountingPolicy::ConsumeFrom => Self::ConsumeFrom,
+        }
+    }
 }

@@ -203,14 +203,14 @@ fn draws(pod: &PodSpecView, resource: Resource) -> Result<Vec<Draw>, Overflow> {
     combinations.dedup();
     let mut draws = Vec::new();
     for combination in combinations.into_iter().filter(|combination| !combination.is_empty()) {
-        let drawn = drawn(pod, resource, |container| pools(&container.name) == combination)?;
+        let amount = drawn(pod, resource, |container| pools(&container.name) == combination)?;
         let mut from = Vec::new();
         for claim in combination.iter().filter_map(|i| pod.contributions.get(*i)) {
             let pool = claim.of(resource).filter(|line| is_pool(line));
             let all = Decimal::checked_sum(pool.filter_map(|line| line.mapping))?;
             from.push((key(pod, claim), units(resource, all)));
         }
-        draws.push(Draw { resource, amount: units(resource, drawn), pools: from });
+        draws.push(Draw { resource, amount: units(resource, amount), pools: from });
     }
     Ok(draws)
 }

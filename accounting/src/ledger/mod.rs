@@ -12,6 +12,7 @@ pub mod pools;
 mod shared;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::Uid;
 use crate::amounts::Amounts;
@@ -94,6 +95,19 @@ pub enum Cause {
     },
     /// What a driver holds for a device in use.
     Reservation(DeviceId),
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod(pod) => write!(f, "spec of Pod {pod}"),
+            Self::Mapping(claim) => write!(f, "devices of claim {claim}"),
+            Self::Overhead { pod, claim } => write!(f, "use of claim {claim} by Pod {pod}"),
+            Self::Reservation(DeviceId { driver, pool, device }) => {
+                write!(f, "driver of device {driver}/{pool}/{device}")
+            }
+        }
+    }
 }
 
 /// A charge of one resource.

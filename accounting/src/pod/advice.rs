@@ -92,7 +92,7 @@ fn brought(pod: &PodSpecView) -> impl Iterator<Item = Resource> {
         let lines = pod.contributions.iter().flat_map(|claim| claim.of(*resource));
         lines.flat_map(|line| [line.mapping, line.per_pod, line.per_container]).flatten().any(|a| !a.is_zero())
     };
-    pod.resources().into_iter().filter(brings)
+    pod.resources().filter(brings)
 }
 
 fn limits_below_claims(pod: &PodSpecView, kubelet: Kubelet) -> Result<Vec<Advice>, Overflow> {

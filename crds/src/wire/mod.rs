@@ -10,17 +10,23 @@
 //! JSON, so that fields this version has never heard of survive.
 
 mod claim;
+mod claim_allocation;
 mod meta;
+mod node;
 mod pod;
 mod pod_group;
 mod pod_resources;
+mod resource_slice;
 mod template;
 
+pub use claim_allocation::ClaimAllocation;
 pub use claim::{ConsumerReference, ResourceClaim, ResourceClaimStatus};
 pub use meta::{ControllerRef, Meta, Name, Object, annotation};
+pub use node::Node;
 pub use pod::{ClaimEntry, ClaimEntryStatus, Pod, PodSpec, PodStatus};
 pub use pod_group::{PodGroup, PodGroupSpec, PodGroupStatus};
 pub use pod_resources::PodResources;
+pub use resource_slice::ResourceSlice;
 pub use template::ResourceClaimTemplate;
 
 use serde::{Deserialize, Deserializer};

@@ -1,8 +1,9 @@
 //! What a Pod takes from its node, read from the whole object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_accounting::amounts::{Amounts, ResourceList};
+use dragoman_accounting::cluster::{Pod, PodClaim};
 use dragoman_accounting::pod::{Container, ContainerStatus, PodSpecView, PodStatusView, Resources};
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_accounting::wire::pod_status::{
@@ -10,9 +11,9 @@ use dragoman_accounting::wire::pod_status::{
     Recorded, read,
 };
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
-use super::{Meta, or_default};
+use super::pod::ExtendedResourceClaimStatus;
+use super::{ClaimEntry, ClaimEntryStatus, Meta, or_default};
 
 /// A Pod with everything that says what it takes.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -34,6 +35,9 @@ struct Spec {
     containers: Vec<ContainerSpec>,
     #[serde(deserialize_with = "or_default")]
     init_containers: Vec<ContainerSpec>,
+    node_name: Option<Box<str>>,
+    #[serde(deserialize_with = "or_default")]
+    resource_claims: Vec<ClaimEntry>,
     resources: Option<Requirements>,
     #[serde(deserialize_with = "or_default")]
     overhead: ResourceList,
@@ -56,12 +60,23 @@ struct Requirements {
     #[serde(deserialize_with = "or_default")]
     limits: ResourceList,
     #[serde(deserialize_with = "or_default")]
-    claims: Vec<IgnoredAny>,
+    claims: Vec<Named>,
+}
+
+/// An entry of `resources.claims` of a container.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    name: Box<str>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Status {
+    phase: Option<Box<str>>,
+    #[serde(deserialize_with = "or_default")]
+    resource_claim_statuses: Vec<ClaimEntryStatus>,
+    extended_resource_claim_status: Option<ExtendedResourceClaimStatus>,
     #[serde(deserialize_with = "or_default")]
     container_statuses: Vec<ContainerState>,
     #[serde(deserialize_with = "or_default")]
@@ -94,6 +109,37 @@ struct Condition {
 }
 
 impl PodResources {
+    /// The Pod with its node and its claims.
+    pub fn pod(&self) -> Pod {
+        let (spec, status) = (&self.spec, &self.status);
+        let mut unaccounted = Vec::new();
+        let view = self.view(&mut unaccounted);
+        let claims = spec.resource_claims.iter().map(|entry| {
+            let made = status.resource_claim_statuses.iter().find(|made| made.name == entry.name);
+            let made = made.and_then(|made| made.resource_claim_name.as_ref());
+            let claim = entry.resource_claim_name.as_ref().or(made).map(|name| name.as_ref().into());
+            PodClaim { claim, containers: self.naming(&entry.name) }
+        });
+        // No container names the claim of extended resources.
+        let extended = status.extended_resource_claim_status.as_ref();
+        let extended = extended.map(|extended| &*extended.resource_claim_name).filter(|name| !name.is_empty());
+        let extended = extended.map(|name| PodClaim { claim: Some(name.into()), containers: BTreeSet::new() });
+        Pod {
+            node: spec.node_name.clone().filter(|node| !node.is_empty()),
+            done: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
+            claims: claims.chain(extended).collect(),
+            unaccounted,
+            view,
+        }
+    }
+
+    /// The containers that name a claim.
+    fn naming(&self, entry: &str) -> BTreeSet<Box<str>> {
+        let containers = self.spec.init_containers.iter().chain(&self.spec.containers);
+        let naming = containers.filter(|c| c.resources.claims.iter().any(|claim| *claim.name == *entry));
+        naming.map(|container| container.name.clone()).collect()
+    }
+
     /// What accounting looks at. What does not parse goes to `unaccounted`.
     pub fn view(&self, unaccounted: &mut Vec<Unaccounted>) -> PodSpecView {
         let object = format!("Pod {}/{}", self.metadata.namespace, self.metadata.name);

@@ -23,7 +23,7 @@ pub struct NativeResourceClaimStatus {
     pub resources: Vec<NativeResource>,
 }
 
-/// What of an ObjectReference counts.
+/// What of an `ObjectReference` counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectReference {

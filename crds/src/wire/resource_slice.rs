@@ -1,0 +1,96 @@
+//! `resource.k8s.io` ResourceSlice, as far as its devices cost their node something: `v1`,
+//! and `v1beta1`, which has the same under `basic`.
+
+use std::collections::BTreeMap;
+
+use dragoman_accounting::amounts::Text;
+use dragoman_accounting::claim::allocation::Device;
+use dragoman_accounting::cluster::{Slice, SliceDevice};
+use dragoman_accounting::wire::device::{DeviceFields, read};
+use serde::Deserialize;
+
+use super::{Meta, or_default};
+
+/// A ResourceSlice.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct ResourceSlice {
+    /// Its metadata.
+    #[serde(deserialize_with = "or_default")]
+    pub metadata: Meta,
+    #[serde(deserialize_with = "or_default")]
+    spec: Spec,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    driver: Box<str>,
+    #[serde(deserialize_with = "or_default")]
+    pool: Pool,
+    node_name: Option<Box<str>>,
+    #[serde(deserialize_with = "or_default")]
+    devices: Vec<ListedDevice>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Pool {
+    name: Box<str>,
+    generation: i64,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct ListedDevice {
+    name: Box<str>,
+    basic: Option<Content>,
+    #[serde(flatten)]
+    content: Content,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Content {
+    node_name: Option<Box<str>>,
+    #[serde(deserialize_with = "or_default")]
+    capacity: BTreeMap<Box<str>, Capacity>,
+    #[serde(flatten)]
+    fields: DeviceFields,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Capacity {
+    value: Text,
+}
+
+impl ResourceSlice {
+    /// What accounting looks at.
+    pub fn slice(&self) -> Slice {
+        Slice {
+            name: self.metadata.name.as_ref().into(),
+            driver: self.spec.driver.clone(),
+            pool: self.spec.pool.name.clone(),
+            generation: self.spec.pool.generation,
+            node: self.spec.node_name.clone(),
+            devices: self.spec.devices.iter().map(ListedDevice::device).collect(),
+        }
+    }
+}
+
+impl ListedDevice {
+    fn device(&self) -> SliceDevice {
+        let content = self.basic.as_ref().unwrap_or(&self.content);
+        let capacity = content.capacity.iter().map(|(key, capacity)| (key.clone(), capacity.value.clone()));
+        let mut device = Device { capacity: capacity.collect(), ..Device::default() };
+        let (notices, refused) = match read(&content.fields) {
+            Ok((footprint, warnings)) => {
+                device.footprint = footprint;
+                (warnings.iter().map(|warning| warning.to_string().into()).collect(), false)
+            }
+            Err(why) => (vec![format!("device {}: {why}", self.name).into()], true),
+        };
+        SliceDevice { name: self.name.clone(), node: content.node_name.clone(), device, notices, refused }
+    }
+}
