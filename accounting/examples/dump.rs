@@ -5,6 +5,12 @@
 //! cargo run --package dragoman-accounting --example dump -- dump.yaml
 //! ```
 
+#![expect(
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "reading a JSON value by name never panics; a program that prints"
+)]
+
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -117,9 +123,13 @@ impl Dump {
         let taken = match kind.as_str() {
             "Node" => read::<Node>(object).map(|read| self.cluster.nodes.push(read.node())),
             "Pod" => read::<PodResources>(object).map(|read| self.cluster.pods.push(read.pod())),
-            "ResourceClaim" => read::<ClaimAllocation>(object).map(|read| self.cluster.claims.push(read.claim())),
-            "ResourceSlice" => read::<ResourceSlice>(object).map(|read| self.cluster.slices.push(read.slice())),
-            "DeviceFootprint" => footprint(object).map(|read| self.cluster.footprints.push(read)),
+            "ResourceClaim" => {
+                read::<ClaimAllocation>(object).map(|read| self.cluster.claims.push(read.claim()))
+            }
+            "ResourceSlice" => {
+                read::<ResourceSlice>(object).map(|read| self.cluster.slices.push(read.slice()))
+            }
+            "DeviceFootprint" => footprint(&object).map(|read| self.cluster.footprints.push(read)),
             _ => Ok(()),
         };
         if let Err(why) = taken {
@@ -135,7 +145,7 @@ fn read<T: DeserializeOwned>(object: Value) -> Result<T, String> {
     serde_json::from_value(object).map_err(|why| why.to_string())
 }
 
-fn footprint(object: Value) -> Result<Footprint, String> {
+fn footprint(object: &Value) -> Result<Footprint, String> {
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().into();
     let spec: DeviceFootprintSpec = read(object.get("spec").cloned().unwrap_or_default())?;
     let footprint = spec.footprint().map_err(|why| format!("spec.resources{why}"))?;
@@ -217,25 +227,32 @@ fn told(name: &str, account: &Account, names: &Names) -> Value {
 
 /// Where a Pod without a node would fit.
 fn asked(index: &Index<'_>, accounts: &BTreeMap<Box<str>, Account>, names: &Names, pod: &Pod) -> Value {
-    let answer = |(name, account): (&Box<str>, &Account)| {
+    let answer = |name: &str, account: &Account| {
         let ledger = &account.ledger;
         let answer = match ledger.fits(&index.candidate(pod, name)) {
             Fit::Yes => json!({"fits": true}),
             Fit::Missing(missing) => {
                 let held = |resource| json!({"missing": amount(resource, missing.get(resource)), "heldBy": holders(ledger, names, resource)});
-                let missing: BTreeMap<_, _> = missing.iter().map(|(resource, _)| (resource.to_string(), held(resource))).collect();
+                let missing: BTreeMap<_, _> =
+                    missing.iter().map(|(resource, _)| (resource.to_string(), held(resource))).collect();
                 json!({"fits": false, "missing": missing})
             }
             Fit::Never(never) => {
-                let has = |resource: &Resource| (resource.to_string(), amount(*resource, ledger.allocatable(*resource).into()));
+                let has = |resource: &Resource| {
+                    (resource.to_string(), amount(*resource, ledger.allocatable(*resource).into()))
+                };
                 json!({"fits": false, "never": never.iter().map(has).collect::<BTreeMap<_, _>>()})
             }
-            Fit::Unknown(unknown) => json!({"fits": null, "unknown": unknown.iter().map(ToString::to_string).collect::<Vec<_>>()}),
-            Fit::Refused(why) => json!({"fits": false, "refused": why.iter().map(ToString::to_string).collect::<Vec<_>>()}),
+            Fit::Unknown(unknown) => {
+                json!({"fits": null, "unknown": unknown.iter().map(ToString::to_string).collect::<Vec<_>>()})
+            }
+            Fit::Refused(why) => {
+                json!({"fits": false, "refused": why.iter().map(ToString::to_string).collect::<Vec<_>>()})
+            }
         };
         (name.to_string(), answer)
     };
-    json!({"pod": pod.view.object(), "nodes": accounts.iter().map(answer).collect::<BTreeMap<_, _>>()})
+    json!({"pod": pod.view.object(), "nodes": accounts.iter().map(|(name, account)| answer(name, account)).collect::<BTreeMap<_, _>>()})
 }
 
 /// The largest holders of a resource.
@@ -259,18 +276,23 @@ fn said(answer: &Value) -> String {
     let missing = entries("missing").into_iter().map(|(resource, of)| {
         format!("{} of {resource} is missing ({})", text(&of["missing"]), words(&of["heldBy"]))
     });
-    let never = entries("never").into_iter().map(|(resource, has)| format!("the node has {} of {resource}", text(&has)));
+    let never = entries("never")
+        .into_iter()
+        .map(|(resource, has)| format!("the node has {} of {resource}", text(&has)));
     let unknown = words(&answer["unknown"]);
     let unknown = (!unknown.is_empty()).then(|| format!("nobody knows how much is left of {unknown}"));
     let refused = words(&answer["refused"]);
-    let all: Vec<String> = missing.chain(never).chain(unknown).chain((!refused.is_empty()).then_some(refused)).collect();
+    let all: Vec<String> =
+        missing.chain(never).chain(unknown).chain((!refused.is_empty()).then_some(refused)).collect();
     if all.is_empty() { "fits".to_owned() } else { all.join("; ") }
 }
 
 fn table(report: &Value) -> String {
     const COLUMNS: [&str; 5] = ["allocatable", "pods", "mapping", "overhead", "reservations"];
     let mut rows: Vec<Vec<String>> = vec![
-        ["NODE", "RESOURCE", "ALLOCATABLE", "PODS", "MAPPING", "OVERHEAD", "RESERVED", "LEFT"].map(str::to_owned).into(),
+        ["NODE", "RESOURCE", "ALLOCATABLE", "PODS", "MAPPING", "OVERHEAD", "RESERVED", "LEFT"]
+            .map(str::to_owned)
+            .into(),
     ];
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let (mut below, all) = (String::new(), |value: &Value| value.as_array().cloned().unwrap_or_default());
@@ -291,10 +313,12 @@ fn table(report: &Value) -> String {
         }
     }
     all(&report["unreadable"]).iter().for_each(|line| below += &format!("unreadable: {}\n", text(line)));
-    let widths: Vec<usize> = (0..8).map(|i| rows.iter().filter_map(|row| Some(row.get(i)?.len())).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> =
+        (0..8).map(|i| rows.iter().filter_map(|row| Some(row.get(i)?.len())).max().unwrap_or(0)).collect();
     let mut table = String::new();
     for row in rows {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         table += &format!("{}\n", cells.join("  ").trim_end());
     }
     if below.is_empty() { table } else { format!("{table}\n{below}") }

@@ -254,7 +254,8 @@ impl<'a> Index<'a> {
                 (_, None) => {}
             }
         }
-        notices.extend(pod.view.conflicts.iter().map(|conflict| format!("{}: {conflict}", pod.view.object())));
+        notices
+            .extend(pod.view.conflicts.iter().map(|conflict| format!("{}: {conflict}", pod.view.object())));
         let contributions = match reconciled(pod.view.contributions.clone(), computed.clone()) {
             Ok((contributions, drifts)) => {
                 notices.extend(drifts.iter().map(|drift| format!("{}: {drift}", pod.view.object())));
@@ -298,7 +299,9 @@ impl<'a> Index<'a> {
     fn reservations(&self, claim: &Claim) -> Vec<(Box<str>, DeviceId, Amounts)> {
         let mut held = Vec::new();
         for result in claim.results.iter().flatten().filter(|result| !result.admin_access) {
-            let Some(Found { node: Some(node), device, .. }) = self.devices.get(&id(result)) else { continue };
+            let Some(Found { node: Some(node), device, .. }) = self.devices.get(&id(result)) else {
+                continue;
+            };
             let amounts = device.footprint.resources.iter().filter_map(|(r, of)| Some((*r, of.reservation?)));
             let amounts: Amounts = amounts.collect();
             if !amounts.is_empty() {
@@ -318,7 +321,8 @@ fn id(result: &DeviceResult) -> DeviceId {
 /// from the footprints.
 fn found<'a>(cluster: &'a Cluster, slice: &'a Slice, listed: &'a SliceDevice) -> Found<'a> {
     let mut device = listed.device.clone();
-    let mut uncertain = listed.refused.then(|| format!("its definition is refused: {}", listed.notices.join("; ")));
+    let mut uncertain =
+        listed.refused.then(|| format!("its definition is refused: {}", listed.notices.join("; ")));
     for footprint in cluster.footprints.iter().filter(|footprint| footprint.driver == slice.driver) {
         if let Some(selector) = &footprint.selector {
             let why = format!("DeviceFootprint {} may be about it: selector {selector:?}", footprint.name);

@@ -129,7 +129,8 @@ mod tests {
 
     #[test]
     fn resources_are_sorted_by_name() {
-        let names = ["cpu", "ephemeral-storage", "hugepages-1Gi", "hugepages-2048Ki", "hugepages-2Mi", "memory"];
+        let names =
+            ["cpu", "ephemeral-storage", "hugepages-1Gi", "hugepages-2048Ki", "hugepages-2Mi", "memory"];
         let mut resources: Vec<_> = names.iter().rev().filter_map(|name| Resource::of(name)).collect();
         resources.sort();
         assert_eq!(resources.iter().map(ToString::to_string).collect::<Vec<_>>(), names);

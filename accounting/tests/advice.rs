@@ -35,7 +35,10 @@ fn five(containers: &[&str]) -> Contribution {
 /// Weight, cpu.max and memory.max; empty: none.
 fn is(cgroup: &Cgroup, weight: &str, cpu: &str, memory: &str) {
     let some = |text: &str| (!text.is_empty()).then(|| q(text));
-    assert_eq!((cgroup.cpu_weight, cgroup.cpu_max, cgroup.memory_max), (some(weight), some(cpu), some(memory)));
+    assert_eq!(
+        (cgroup.cpu_weight, cgroup.cpu_max, cgroup.memory_max),
+        (some(weight), some(cpu), some(memory))
+    );
 }
 
 fn of(pod: &PodSpecView) -> Cgroup {
@@ -141,15 +144,20 @@ fn facts_come_first() {
 #[test]
 fn a_limit_below_the_claim() {
     let pod = pod(vec![limited("c", &[("cpu", "2")], &[("cpu", "4")])], vec![five(&["c"])]);
-    let below =
-        Advice::LimitBelowClaim { container: "c".into(), resource: Resource::Cpu, limit: q("4"), needs: q("7") };
+    let below = Advice::LimitBelowClaim {
+        container: "c".into(),
+        resource: Resource::Cpu,
+        limit: q("4"),
+        needs: q("7"),
+    };
     assert_eq!(warnings(&pod, Kubelet::V1_36), [below]);
     assert_eq!(warnings(&pod, Kubelet::V1_37), [], "this kubelet raises the limit");
 }
 
 #[test]
 fn a_budget_that_is_missing_and_one_that_is_too_small() {
-    let mut pod = pod(vec![container("c", &[("cpu", "1")])], vec![claim("a", &["c"], vec![line("cpu", "5", "", "")])]);
+    let mut pod =
+        pod(vec![container("c", &[("cpu", "1")])], vec![claim("a", &["c"], vec![line("cpu", "5", "", "")])]);
     pod.pod_level = Some(Resources { requests: amounts(&[("memory", "1Gi")]), limits: Amounts::default() });
     assert_eq!(warnings(&pod, Kubelet::V1_37), [Advice::BudgetMissing { resource: Resource::Cpu }]);
     pod.pod_level = Some(Resources { requests: amounts(&[("cpu", "5")]), limits: Amounts::default() });

@@ -2,12 +2,12 @@
 
 mod words;
 
+use dragoman_accounting::amounts::Amounts;
 use dragoman_accounting::claim::contribution::Contribution;
 use dragoman_accounting::ledger::charge::{PodCharge, charge};
 use dragoman_accounting::ledger::fit::{Candidate, Fit, Headroom, Refusal};
 use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_accounting::ledger::{Bucket, Cause, Charging, DeviceId, Holding, NodeLedger, Stage, Violation};
-use dragoman_accounting::amounts::Amounts;
 use dragoman_accounting::per_resource::{Sums, Units};
 use dragoman_accounting::pod::requests::Claims;
 use dragoman_accounting::pod::{PodSpecView, Resources};
@@ -68,7 +68,11 @@ fn e19_the_boundary() {
         assert_eq!(ledger.fits(&candidate(&[("cpu", "100m")], s1())), fits);
         ledger.put_pod(bound("s1", &[("cpu", "100m")], s1()));
         let left = if fits == Fit::Yes { 0 } else { -1 };
-        assert_eq!(ledger.headroom(Resource::Cpu), Headroom::Left(left), "a fact counts, whether it fits or not");
+        assert_eq!(
+            ledger.headroom(Resource::Cpu),
+            Headroom::Left(left),
+            "a fact counts, whether it fits or not"
+        );
         assert_eq!(ledger.fits(&candidate(&[("cpu", "0"), ("memory", "1Gi")], vec![])), Fit::Yes);
     }
     let too_large = node("16").fits(&candidate(&[("cpu", "17")], vec![]));
@@ -79,7 +83,8 @@ fn e19_the_boundary() {
 
 #[test]
 fn e21_overhead_is_paid_by_each_and_a_mapping_once() {
-    let overhead = |containers: &[&str]| vec![claim("o", containers, vec![line("memory", "", "1Gi", "256Mi")])];
+    let overhead =
+        |containers: &[&str]| vec![claim("o", containers, vec![line("memory", "", "1Gi", "256Mi")])];
     let mut ledger = node("64");
     ledger.put_pod(bound("a", &[], overhead(&["c", "c2"])));
     ledger.put_pod(bound("b", &[], overhead(&["c"])));
@@ -87,7 +92,9 @@ fn e21_overhead_is_paid_by_each_and_a_mapping_once() {
     assert_eq!(ledger.violations(), []);
     ledger.put_pod(bound("x", &[], vec![mapped("m", "4")]));
     assert_eq!(ledger.violations(), []);
-    let Fit::Refused(refusals) = ledger.fits(&candidate(&[], vec![mapped("m", "4")])) else { panic!("shared") };
+    let Fit::Refused(refusals) = ledger.fits(&candidate(&[], vec![mapped("m", "4")])) else {
+        panic!("shared")
+    };
     assert_eq!(refusals, [Refusal::OnePod { claim: "m".into() }]);
     ledger.put_pod(bound("y", &[], vec![mapped("m", "4")]));
     let violation = Violation::SharedMapping { claim: "m".into(), consumers: 2 };
@@ -138,7 +145,10 @@ fn a_reservation_is_held_once_for_a_device_in_use() {
     assert_eq!(held(&ledger), 1 << 30);
     // A candidate that uses it too costs nothing more, one that wakes another device does.
     let other = DeviceId { device: "other".into(), ..device() };
-    let of = |device, memory| Candidate { devices: vec![(device, units(&[("memory", memory)]))], ..candidate(&[], vec![]) };
+    let of = |device, memory| Candidate {
+        devices: vec![(device, units(&[("memory", memory)]))],
+        ..candidate(&[], vec![])
+    };
     ledger.put_pod(bound("full", &[("memory", "255Gi")], vec![]));
     assert_eq!(ledger.fits(&of(device(), 1 << 30)), Fit::Yes);
     assert_eq!(ledger.fits(&of(other, 1 << 30)), Fit::Missing(sums(&[("memory", 1 << 30)])));
@@ -164,7 +174,10 @@ fn what_cannot_be_read_makes_the_answer_unknown_never_yes() {
     assert_eq!(ledger.fits(&candidate(&[("cpu", "1")], vec![])), Fit::Yes);
     // The same of what is no Pod.
     ledger.doubt("ResourceClaim ns/c", vec![broken(None)]);
-    assert_eq!(ledger.fits(&candidate(&[("memory", "1Gi")], vec![])), Fit::Unknown([Resource::Memory].into()));
+    assert_eq!(
+        ledger.fits(&candidate(&[("memory", "1Gi")], vec![])),
+        Fit::Unknown([Resource::Memory].into())
+    );
     ledger.doubt("ResourceClaim ns/c", vec![]);
     assert_eq!(ledger.fits(&candidate(&[("memory", "1Gi")], vec![])), Fit::Yes);
     // A question that cannot be read is refused whole.
@@ -210,7 +223,8 @@ fn a_scheduler_that_counts_a_shared_claim_twice_sees_more_than_there_is() {
 #[test]
 fn holders_hold_cpu_and_memory_and_say_what_they_cannot() {
     let mut ledger = node("64");
-    let lines = vec![line("cpu", "4", "", ""), line("memory", "", "1Gi", ""), line("hugepages-2Mi", "4Mi", "", "")];
+    let lines =
+        vec![line("cpu", "4", "", ""), line("memory", "", "1Gi", ""), line("hugepages-2Mi", "4Mi", "", "")];
     ledger.put_pod(bound("pod", &[], vec![claim("c", &["c"], lines)]));
     let holder = ledger.holder(Scheduler::Unaware);
     assert_eq!(holder.request, units(&[("cpu", 4000), ("memory", 1 << 30)]));
@@ -247,7 +261,10 @@ fn a_pod_that_is_there_is_asked_about_as_if_it_were_not() {
     let mut ledger = node("8");
     ledger.put_pod(bound("candidate", &[("cpu", "6")], vec![mapped("m", "1")]));
     assert_eq!(ledger.fits(&candidate(&[("cpu", "7")], vec![mapped("m", "1")])), Fit::Yes);
-    assert_eq!(ledger.fits(&candidate(&[("cpu", "8")], vec![mapped("m", "1")])), Fit::Never([Resource::Cpu].into()));
+    assert_eq!(
+        ledger.fits(&candidate(&[("cpu", "8")], vec![mapped("m", "1")])),
+        Fit::Never([Resource::Cpu].into())
+    );
 }
 
 /// The API server takes such Pods, and kube-scheduler binds them.
@@ -263,7 +280,11 @@ fn absurd_amounts_are_charged_without_harm() {
     ["a", "b", "c"].into_iter().for_each(|uid| ledger.remove_pod(uid));
     assert_eq!(ledger.fits(&candidate(&[("memory", "1Gi")], vec![])), Fit::Yes);
     // Digits that no sum can hold: nobody knows.
-    ledger.put_pod(bound("d", &[("memory", "1e37")], vec![claim("t", &["c"], vec![line("memory", "1n", "", "")])]));
+    ledger.put_pod(bound(
+        "d",
+        &[("memory", "1e37")],
+        vec![claim("t", &["c"], vec![line("memory", "1n", "", "")])],
+    ));
     assert_eq!(ledger.headroom(Resource::Memory), Headroom::Unknown);
     assert_eq!(ledger.headroom(Resource::Cpu), Headroom::Left(64_000));
 }

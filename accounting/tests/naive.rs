@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_accounting::amounts::Amounts;
 use dragoman_accounting::claim::contribution::{Contribution, Line, Source};
-use dragoman_accounting::claim::footprint::AccountingPolicy::{self, AddPerClaim, AddPerReference, ConsumeFrom, Max};
+use dragoman_accounting::claim::footprint::AccountingPolicy::{
+    self, AddPerClaim, AddPerReference, ConsumeFrom, Max,
+};
 use dragoman_accounting::ledger::charge::{PodCharge, charge};
 use dragoman_accounting::ledger::fit::{Candidate, Fit};
 use dragoman_accounting::ledger::holder::Scheduler;
@@ -94,7 +96,8 @@ fn total(pod: &PodSpecView, resource: Resource, way: Way, own: &dyn Fn(&Containe
                 if claims == Claims::Peak {
                     takes += mine(named(pod, container, AddPerReference));
                     let claims = pod.contributions.iter().filter(|c| c.containers.contains(&container.name));
-                    let each = claims.flat_map(|claim| claim.of(resource)).map(|line| amount(line.per_container));
+                    let each =
+                        claims.flat_map(|claim| claim.of(resource)).map(|line| amount(line.per_container));
                     takes += each.sum::<i128>();
                 }
             }
@@ -106,7 +109,9 @@ fn total(pod: &PodSpecView, resource: Resource, way: Way, own: &dyn Fn(&Containe
                 let idle = !running.iter().any(|container| claim.containers.contains(&container.name));
                 let strange = claim.containers.iter().any(|name| !all.iter().any(|c| c.name == *name));
                 for line in claim.of(resource).filter(|_| idle && !strange) {
-                    if line.policy == Some(Max) || (line.policy == Some(AddPerReference) && claims == Claims::Peak) {
+                    if line.policy == Some(Max)
+                        || (line.policy == Some(AddPerReference) && claims == Claims::Peak)
+                    {
                         moment += amount(line.mapping);
                     }
                 }
@@ -116,7 +121,8 @@ fn total(pod: &PodSpecView, resource: Resource, way: Way, own: &dyn Fn(&Containe
     }
     if let Way::All(claims) = way {
         for claim in &pod.contributions {
-            let strange = count(claim.containers.iter().filter(|name| !all.iter().any(|c| c.name == **name)).count());
+            let strange =
+                count(claim.containers.iter().filter(|name| !all.iter().any(|c| c.name == **name)).count());
             for line in claim.of(resource) {
                 let mapping = amount(line.mapping);
                 peak += amount(line.per_pod);
@@ -126,7 +132,9 @@ fn total(pod: &PodSpecView, resource: Resource, way: Way, own: &dyn Fn(&Containe
                 };
                 peak += match (line.policy, claims) {
                     (None | Some(AddPerClaim | ConsumeFrom), _) => mapping,
-                    (Some(AddPerReference), Claims::WholeLife) => mapping * count(claim.containers.len()).max(1),
+                    (Some(AddPerReference), Claims::WholeLife) => {
+                        mapping * count(claim.containers.len()).max(1)
+                    }
                     (Some(AddPerReference | Max), _) => mapping * strange,
                 };
             }
@@ -238,7 +246,11 @@ fn pods_are_counted_like_this() {
             for claims in [Claims::Ignored, Claims::WholeLife, Claims::Peak] {
                 let way = if claims == Claims::Ignored { Way::Seen } else { Way::All(claims) };
                 let ours = request(&pod, resource, Options::scheduler(claims)).unwrap().unwrap_or_default();
-                assert_eq!(nanos(ours), naive(&pod, resource, way), "Pod {number}: {resource} {claims:?}: {pod:#?}");
+                assert_eq!(
+                    nanos(ours),
+                    naive(&pod, resource, way),
+                    "Pod {number}: {resource} {claims:?}: {pod:#?}"
+                );
             }
         }
     }
@@ -313,16 +325,24 @@ impl Facts {
 
     fn same(&self, ledger: &NodeLedger, charging: Charging, history: usize) {
         for resource in RESOURCES {
-            for bucket in [Bucket::Pods, Bucket::Mapping, Bucket::Overhead, Bucket::Reservation, Bucket::Holders] {
-                let (ours, theirs) = (ledger.charged(bucket, resource), self.charged(bucket, resource, charging));
+            for bucket in
+                [Bucket::Pods, Bucket::Mapping, Bucket::Overhead, Bucket::Reservation, Bucket::Holders]
+            {
+                let (ours, theirs) =
+                    (ledger.charged(bucket, resource), self.charged(bucket, resource, charging));
                 assert_eq!(ours, theirs, "history {history}: {bucket:?} {resource}");
             }
             let held: i128 = ledger.who_has(resource).iter().map(|holding| i128::from(holding.amount)).sum();
             assert_eq!(held, ledger.requested(resource), "history {history}: somebody has everything");
-            let seen: i128 = self.pods.values().filter(|pod| pod.stage == Stage::Bound).map(|pod| {
-                let drawn = pod.rare.as_ref().map_or(0, |rare| rare.drawn.get(resource));
-                i128::from(pod.spec.get(resource) + drawn)
-            }).sum();
+            let seen: i128 = self
+                .pods
+                .values()
+                .filter(|pod| pod.stage == Stage::Bound)
+                .map(|pod| {
+                    let drawn = pod.rare.as_ref().map_or(0, |rare| rare.drawn.get(resource));
+                    i128::from(pod.spec.get(resource) + drawn)
+                })
+                .sum();
             let hidden = i128::from(ledger.holder(Scheduler::Unaware).request.get(resource));
             assert_eq!(hidden, (ledger.requested(resource) - seen).max(0), "history {history}");
         }

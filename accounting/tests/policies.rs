@@ -5,7 +5,9 @@ mod words;
 
 use dragoman_accounting::amounts::Amounts;
 use dragoman_accounting::claim::contribution::Contribution;
-use dragoman_accounting::claim::footprint::AccountingPolicy::{AddPerClaim, AddPerReference, ConsumeFrom, Max};
+use dragoman_accounting::claim::footprint::AccountingPolicy::{
+    AddPerClaim, AddPerReference, ConsumeFrom, Max,
+};
 use dragoman_accounting::claim::policy::{Clash, incompatible, resolved};
 use dragoman_accounting::ledger::charge::charge;
 use dragoman_accounting::ledger::fit::{Candidate, Fit, Refusal};
@@ -79,7 +81,8 @@ fn p13_the_device_goes_before_the_class() {
 
 #[test]
 fn p15_what_an_init_container_used_stays_allocated() {
-    let mut pod = pod(vec![container("c", &[("cpu", "3")])], vec![claim("a", &["i"], vec![policed("d", Max, "8")])]);
+    let mut pod =
+        pod(vec![container("c", &[("cpu", "3")])], vec![claim("a", &["i"], vec![policed("d", Max, "8")])]);
     pod.init_containers = vec![container("i", &[("cpu", "1")])];
     assert_eq!(cpu(&pod), q("11"));
     // While it runs it may itself need more than that.
@@ -103,7 +106,10 @@ fn references_of_init_containers_count_at_the_peak_only_while_they_run() {
 #[test]
 fn a_claim_that_no_container_names_counts_once_under_every_policy() {
     for policy in [AddPerClaim, AddPerReference, Max, ConsumeFrom] {
-        let pod = pod(vec![container("c", &[("cpu", "1")])], vec![claim("a", &[], vec![policed("d", policy, "4")])]);
+        let pod = pod(
+            vec![container("c", &[("cpu", "1")])],
+            vec![claim("a", &[], vec![policed("d", policy, "4")])],
+        );
         assert_eq!((cpu(&pod), peak(&pod)), (q("5"), q("5")), "{policy:?}");
     }
 }
@@ -120,8 +126,10 @@ fn a_container_that_the_pod_does_not_have_counts_all_the_same() {
 #[test]
 fn what_cannot_be_combined() {
     let of = |first, second| {
-        let claims =
-            vec![claim("a", &["c"], vec![policed("x", first, "4")]), claim("b", &["c"], vec![policed("y", second, "4")])];
+        let claims = vec![
+            claim("a", &["c"], vec![policed("x", first, "4")]),
+            claim("b", &["c"], vec![policed("y", second, "4")]),
+        ];
         clashes(&pod(vec![container("c", &[("cpu", "1")])], claims))
     };
     assert_eq!(of(Max, ConsumeFrom), [Clash::MaxAndPool]);
@@ -211,7 +219,8 @@ fn who_may_draw_from_one_pool_only_leaves_the_others_theirs() {
     assert_eq!(apart.violations(), []);
     assert_eq!(apart.pools().len(), 1);
     // Enough in all, but not where it may be drawn from.
-    let wrong = node("64", &[drawing("one", "10", &a), drawing("two", "25", &b), drawing("both", "5", &both)]);
+    let wrong =
+        node("64", &[drawing("one", "10", &a), drawing("two", "25", &b), drawing("both", "5", &both)]);
     let pool = &wrong.pools()[0];
     assert_eq!((pool.allocated, pool.drawn, pool.short), (50_000, 40_000, 5_000));
     assert_eq!(wrong.violations_of("two").len(), 1);

@@ -145,10 +145,8 @@ fn e23_resizes_in_place() {
 
 #[test]
 fn e23d_the_kubelets_own_totals() {
-    let mut pod = pod(
-        vec![container("c", &[("cpu", "4")])],
-        vec![claim("a", &["c"], vec![line("cpu", "5", "", "")])],
-    );
+    let mut pod =
+        pod(vec![container("c", &[("cpu", "4")])], vec![claim("a", &["c"], vec![line("cpu", "5", "", "")])]);
     let seven = amounts(&[("cpu", "7")]);
     let actual = Some(Resources { requests: seven.clone(), limits: Amounts::default() });
     pod.status = PodStatusView { allocated: Some(seven), actual, resize_infeasible: false };
@@ -220,7 +218,9 @@ fn s7_devices_and_capacities() {
     let beside = claim("pool", &["c"], vec![line("cpu", "4", "", "")]);
     assert_eq!(cpu(&pod(vec![container("c", &[("cpu", "1")])], vec![beside])), q("5"));
     let mut xpu = per_device("2");
-    xpu.footprint.resources.extend(device("memory", mapping(Basis::PerDevice, "8Gi"), &[]).footprint.resources);
+    xpu.footprint
+        .resources
+        .extend(device("memory", mapping(Basis::PerDevice, "8Gi"), &[]).footprint.resources);
     assert_eq!(ours(&devices(1), &xpu), amounts(&[("cpu", "2"), ("memory", "8Gi")]));
 }
 
@@ -349,7 +349,8 @@ fn what_a_status_says_below_zero_is_unaccounted() {
 
 #[test]
 fn e15_over_budget() {
-    let mut pod = pod(vec![container("c", &[("cpu", "1")])], vec![claim("a", &["c"], vec![line("cpu", "4", "", "")])]);
+    let mut pod =
+        pod(vec![container("c", &[("cpu", "1")])], vec![claim("a", &["c"], vec![line("cpu", "4", "", "")])]);
     pod.pod_level = Some(Resources { requests: amounts(&[("cpu", "4")]), limits: Amounts::default() });
     let over = OverBudget::Requests { resource: Resource::Cpu, inner: q("5"), budget: q("4") };
     for checks in [Checks::V1_36, Checks::V1_37] {
@@ -361,7 +362,10 @@ fn e15_over_budget() {
 
 #[test]
 fn e17_a_default_leaves_no_room() {
-    let mut pod = pod(vec![container("c1", &[("cpu", "2")])], vec![claim("a", &["c1"], vec![line("cpu", "10", "", "")])]);
+    let mut pod = pod(
+        vec![container("c1", &[("cpu", "2")])],
+        vec![claim("a", &["c1"], vec![line("cpu", "10", "", "")])],
+    );
     pod.pod_level = Some(Resources { requests: Amounts::default(), limits: amounts(&[("cpu", "12")]) });
     pod.pod_level = defaulted(&pod).unwrap();
     assert_eq!(cpu(&pod), q("2"));
@@ -388,7 +392,12 @@ fn limits_of_containers_and_huge_pages_have_budgets_too() {
     let pages = resource("hugepages-2Mi");
     let expected = [
         OverBudget::HugePages { resource: pages, inner: q("3Mi"), budget: q("2Mi") },
-        OverBudget::Container { container: "c1".into(), resource: Resource::Cpu, inner: q("9"), budget: q("8") },
+        OverBudget::Container {
+            container: "c1".into(),
+            resource: Resource::Cpu,
+            inner: q("9"),
+            budget: q("8"),
+        },
     ];
     assert_eq!(unschedulable(&pod, Checks::V1_37).unwrap(), expected);
     assert_eq!(unschedulable(&pod, Checks::V1_36).unwrap(), []);
@@ -402,7 +411,8 @@ fn e25_a_slice_is_edited_after_binding() {
     let source = || Source { uid: Some("uid".into()), ..Source::claim("claim") };
     let of = |multiplier| {
         let device = device("cpu", mapping(Basis::PerDevice, multiplier), &[]);
-        cost(source(), ["c".into()].into(), &devices, |_| Some(&device), Judgement::Ours, &mut vec![]).contribution
+        cost(source(), ["c".into()].into(), &devices, |_| Some(&device), Judgement::Ours, &mut vec![])
+            .contribution
     };
     let bound = |contribution: Contribution| Contribution {
         source: Source::claim("claim"),

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use dragoman_accounting::amounts::Text;
 use dragoman_accounting::claim::footprint::{self, DeviceFootprint};
 use dragoman_accounting::wire::device::{
-    Definitions, NodeAllocatableResource, Refused, ResourceMapping, ResourceOverhead, ResourceReservation, from_1_37,
+    Definitions, NodeAllocatableResource, Refused, ResourceMapping, ResourceOverhead, ResourceReservation,
+    from_1_37,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,6 @@
 //! Scenarios against a real control plane.
 
+mod accounting_bench;
 mod client;
 mod collector;
 mod control_plane;
@@ -58,6 +59,8 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Measure `dragoman-accounting` and `k8s.io/component-helpers` side by side.
+    BenchAccounting,
     /// Run scenarios with the built-in claim controller: its defects must show.
     BuiltIn {
         /// Only those whose name contains this.
@@ -94,6 +97,9 @@ async fn main() -> anyhow::Result<()> {
     if let Command::Oracle { filter, count, seed } = &arguments.command {
         return oracle::run(&repository, filter, *count, *seed).await;
     }
+    if matches!(arguments.command, Command::BenchAccounting) {
+        return accounting_bench::run(&repository, &arguments.output).await;
+    }
     let programs = Programs::provide(&repository).await?;
     std::fs::create_dir_all(&arguments.output).context("output")?;
     // Absolute: the paths go into kubeconfigs.
@@ -102,7 +108,7 @@ async fn main() -> anyhow::Result<()> {
     let bench = Bench { repository, binary, output, programs };
     let work = async {
         match arguments.command {
-            Command::Provide | Command::Oracle { .. } => Ok(()),
+            Command::Provide | Command::Oracle { .. } | Command::BenchAccounting => Ok(()),
             Command::Versus { pods, gated, completed, idle, runs, only } => {
                 let idle = std::time::Duration::from_secs(idle);
                 versus::run(&bench, versus::Load { pods, gated, completed, idle, runs }, &only).await

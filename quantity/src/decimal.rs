@@ -172,8 +172,8 @@ impl Decimal {
         if shift == 0 {
             return Ok(self.mantissa);
         }
-        if let (Ok(word), Some(factor)) = (i64::try_from(self.mantissa), 10_i64.checked_pow(shift)) {
-            // Two words have room in two words.
+        if let (Ok(word), Some(factor)) = (i64::try_from(self.mantissa), power_of_ten(shift)) {
+            // The product of two words fits two words.
             return Ok(i128::from(word) * i128::from(factor));
         }
         let factor = 10_i128.checked_pow(shift).ok_or(Overflow)?;
@@ -190,6 +190,32 @@ impl Decimal {
     }
 }
 
+/// `10^exponent`, as far as a word holds it.
+fn power_of_ten(exponent: u32) -> Option<i64> {
+    const POWERS: [i64; 19] = [
+        1,
+        10,
+        100,
+        1_000,
+        10_000,
+        100_000,
+        1_000_000,
+        10_000_000,
+        100_000_000,
+        1_000_000_000,
+        10_000_000_000,
+        100_000_000_000,
+        1_000_000_000_000,
+        10_000_000_000_000,
+        100_000_000_000_000,
+        1_000_000_000_000_000,
+        10_000_000_000_000_000,
+        100_000_000_000_000_000,
+        1_000_000_000_000_000_000,
+    ];
+    POWERS.get(usize::try_from(exponent).ok()?).copied()
+}
+
 impl From<i64> for Decimal {
     fn from(units: i64) -> Self {
         // Nineteen digits and no exponent: nothing that could fail.
@@ -201,6 +227,9 @@ impl Ord for Decimal {
     fn cmp(&self, other: &Self) -> Ordering {
         if self.exponent == other.exponent {
             return self.mantissa.cmp(&other.mantissa);
+        }
+        if let Some(order) = self.words(*other) {
+            return order;
         }
         let signs = self.signum().cmp(&other.signum());
         if signs != Ordering::Equal || self.is_zero() {
@@ -223,6 +252,16 @@ impl Ord for Decimal {
 }
 
 impl Decimal {
+    /// Compares two numbers of usual size.
+    fn words(self, other: Self) -> Option<Ordering> {
+        let exponent = self.exponent.min(other.exponent);
+        let word = |number: Self| {
+            let factor = power_of_ten(number.exponent.abs_diff(exponent))?;
+            Some(i128::from(i64::try_from(number.mantissa).ok()?) * i128::from(factor))
+        };
+        Some(word(self)?.cmp(&word(other)?))
+    }
+
     /// Compares two numbers of the same sign and magnitude digit by digit.
     fn leading(self, other: Self) -> Ordering {
         let digits = |number: Self| number.mantissa.unsigned_abs().to_string();

@@ -55,6 +55,8 @@ enum Task {
 
 #[derive(clap::Subcommand)]
 enum Bench {
+    /// Counting and charging: `dragoman-accounting` beside `k8s.io/component-helpers`.
+    Accounting,
     /// Claim lifecycles: the built-in controller and Dragoman side by side.
     Lifecycle {
         /// Pods that live through their whole life.
@@ -83,6 +85,7 @@ fn main() -> anyhow::Result<()> {
         Task::Defects { filter, built_in: true } => e2e(&["built-in", &filter]),
         Task::Defects { filter, built_in: false } => defects::find(&filter),
         Task::Gen => files::generate(),
+        Task::Bench { what: Bench::Accounting } => e2e(&["bench-accounting"]),
         Task::Bench { what: Bench::Lifecycle { pods, gated, runs } } => {
             let [pods, gated, runs] = [pods, gated, runs].map(|number| number.to_string());
             e2e(&["versus", "--pods", &pods, "--gated", &gated, "--runs", &runs])

@@ -192,7 +192,8 @@ impl Counter<'_> {
             }
             (None, Judgement::Ours) => {
                 let whole = device.capacity.get(key);
-                let whole = whole.ok_or_else(|| format!("device {} has no capacity {key:?}", result.name()))?;
+                let whole =
+                    whole.ok_or_else(|| format!("device {} has no capacity {key:?}", result.name()))?;
                 self.remarks.push(Remark::WholeCapacity { device: result.name(), key: key.clone() });
                 non_negative(&whole.0)?
             }

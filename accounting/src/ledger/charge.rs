@@ -195,7 +195,8 @@ fn draws(pod: &PodSpecView, resource: Resource) -> Result<Vec<Draw>, Overflow> {
         return Ok(Vec::new());
     }
     let pools = |container: &str| -> Vec<usize> {
-        let named = |claim: &Contribution| claim.containers.contains(container) && claim.of(resource).any(is_pool);
+        let named =
+            |claim: &Contribution| claim.containers.contains(container) && claim.of(resource).any(is_pool);
         pod.contributions.iter().enumerate().filter(|(_, claim)| named(claim)).map(|(i, _)| i).collect()
     };
     let mut combinations: Vec<Vec<usize>> = pod.all_containers().map(|c| pools(&c.name)).collect();

@@ -136,17 +136,21 @@ impl NodeLedger {
     }
 
     fn refusals(&self, pod: &PodCharge) -> Vec<Refusal> {
-        let taken = pod.claims.iter().filter(|claim| {
-            claim.sharing == Sharing::OnePod && self.claims.contains_key(&claim.uid)
-        });
+        let taken = pod
+            .claims
+            .iter()
+            .filter(|claim| claim.sharing == Sharing::OnePod && self.claims.contains_key(&claim.uid));
         let mut refusals: Vec<Refusal> =
             taken.map(|claim| Refusal::OnePod { claim: claim.uid.clone() }).collect();
-        let Some(Rare { unaccounted, incompatible, draws, .. }) = pod.rare.as_deref() else { return refusals };
+        let Some(Rare { unaccounted, incompatible, draws, .. }) = pod.rare.as_deref() else {
+            return refusals;
+        };
         refusals.extend(unaccounted.iter().cloned().map(Refusal::Unaccounted));
         refusals.extend(incompatible.iter().cloned().map(Refusal::Incompatible));
         if !draws.is_empty() {
             let pools = pools(self.pods.values().chain([pod]));
-            let overdrawn = pools.into_iter().filter(|pool| pool.short > 0 && pool.consumers.contains(&pod.uid));
+            let overdrawn =
+                pools.into_iter().filter(|pool| pool.short > 0 && pool.consumers.contains(&pod.uid));
             refusals.extend(overdrawn.map(Refusal::Overdrawn));
         }
         refusals

@@ -42,7 +42,8 @@ impl NodeLedger {
                 let mapping = Cause::Mapping(claim.uid.clone());
                 let overhead = Cause::Overhead { pod: pod.uid.clone(), claim: claim.uid.clone() };
                 for (cause, units) in [(mapping, &claim.mapping), (overhead, &claim.overhead)] {
-                    let holdings = units.iter().map(|(r, amount)| (r, Holding { cause: cause.clone(), amount }));
+                    let holdings =
+                        units.iter().map(|(r, amount)| (r, Holding { cause: cause.clone(), amount }));
                     holder.published.extend(holdings);
                     if scheduler == Scheduler::Aware {
                         seen.add(units);

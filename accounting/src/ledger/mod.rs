@@ -373,7 +373,8 @@ impl NodeLedger {
 
     /// Everything that should not be.
     pub fn violations(&self) -> Vec<Violation> {
-        let mut violations: Vec<_> = self.claims.keys().filter_map(|claim| self.shared_mapping(claim)).collect();
+        let mut violations: Vec<_> =
+            self.claims.keys().filter_map(|claim| self.shared_mapping(claim)).collect();
         violations.extend(self.pods.values().flat_map(incompatible));
         violations.extend(self.pools().into_iter().filter(|pool| pool.short > 0).map(Violation::Overdrawn));
         violations

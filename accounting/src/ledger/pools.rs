@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
-use super::charge::{Draw, PodCharge};
 use super::NodeLedger;
+use super::charge::{Draw, PodCharge};
 use crate::Uid;
 use crate::resource::Resource;
 
@@ -31,7 +31,11 @@ impl fmt::Display for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let claims: Vec<&str> = self.claims.iter().map(AsRef::as_ref).collect();
         let Self { resource, allocated, drawn, short, .. } = self;
-        write!(f, "claims {}: of {allocated} {resource}, {drawn} are drawn, {short} too many", claims.join(", "))
+        write!(
+            f,
+            "claims {}: of {allocated} {resource}, {drawn} are drawn, {short} too many",
+            claims.join(", ")
+        )
     }
 }
 
@@ -55,7 +59,8 @@ pub(super) fn pools<'a>(pods: impl Iterator<Item = &'a PodCharge>) -> Vec<Pool> 
         joined.iter().flat_map(|other| &other.draws).for_each(|(pod, draw)| group.add(pod, draw));
         groups.push(group);
     }
-    groups.sort_by(|a, b| (a.resource, a.capacity.keys().next()).cmp(&(b.resource, b.capacity.keys().next())));
+    groups
+        .sort_by(|a, b| (a.resource, a.capacity.keys().next()).cmp(&(b.resource, b.capacity.keys().next())));
     groups.iter().map(Group::pool).collect()
 }
 
@@ -76,7 +81,8 @@ impl<'a> Group<'a> {
     }
 
     fn shares(&self, other: &Self) -> bool {
-        self.resource == other.resource && self.capacity.keys().any(|claim| other.capacity.contains_key(claim))
+        self.resource == other.resource
+            && self.capacity.keys().any(|claim| other.capacity.contains_key(claim))
     }
 
     fn pool(&self) -> Pool {
@@ -101,7 +107,8 @@ impl<'a> Group<'a> {
             while left > 0 {
                 let Some(path) = self.path(at, &spare, &flow) else { break };
                 // What is moved from one claim to another is at most what flows there.
-                let moved = path.iter().skip(1).filter_map(|(draw, _, from)| flow.get(&(*draw, (*from)?)).copied());
+                let moved =
+                    path.iter().skip(1).filter_map(|(draw, _, from)| flow.get(&(*draw, (*from)?)).copied());
                 let end = path.last().and_then(|(_, to, _)| spare.get(to).copied());
                 let Some(amount) = moved.chain(end).chain([left]).min() else { break };
                 for (draw, to, from) in &path {
@@ -130,13 +137,14 @@ impl<'a> Group<'a> {
     ) -> Option<Vec<(usize, &'a Uid, Option<&'a Uid>)>> {
         let mut queue: VecDeque<Vec<(usize, &'a Uid, Option<&'a Uid>)>> = VecDeque::new();
         let mut seen: BTreeSet<&Uid> = BTreeSet::new();
-        let mut next = |queue: &mut VecDeque<_>, so_far: &[(usize, &'a Uid, Option<&'a Uid>)], draw: usize, less| {
-            for (claim, _) in self.draws.get(draw).into_iter().flat_map(|(_, draw)| &draw.pools) {
-                if seen.insert(claim) {
-                    queue.push_back([so_far, &[(draw, claim, less)]].concat());
+        let mut next =
+            |queue: &mut VecDeque<_>, so_far: &[(usize, &'a Uid, Option<&'a Uid>)], draw: usize, less| {
+                for (claim, _) in self.draws.get(draw).into_iter().flat_map(|(_, draw)| &draw.pools) {
+                    if seen.insert(claim) {
+                        queue.push_back([so_far, &[(draw, claim, less)]].concat());
+                    }
                 }
-            }
-        };
+            };
         next(&mut queue, &[], start, None);
         while let Some(path) = queue.pop_front() {
             let (_, claim, _) = path.last()?;

@@ -37,10 +37,13 @@ impl Shared {
         let mut all = Units::default();
         for (resource, units) in self.users.iter().flat_map(|(_, units)| units.iter()) {
             let known = all.get(resource);
-            all.set(resource, match charging {
-                Charging::PerClaim => known.max(units),
-                Charging::InTree => known.saturating_add(units),
-            });
+            all.set(
+                resource,
+                match charging {
+                    Charging::PerClaim => known.max(units),
+                    Charging::InTree => known.saturating_add(units),
+                },
+            );
         }
         all
     }

@@ -90,7 +90,10 @@ pub fn advice(pod: &PodSpecView, kubelet: Kubelet) -> Result<Vec<Advice>, Overfl
 fn brought(pod: &PodSpecView) -> impl Iterator<Item = Resource> {
     let brings = |resource: &Resource| {
         let lines = pod.contributions.iter().flat_map(|claim| claim.of(*resource));
-        lines.flat_map(|line| [line.mapping, line.per_pod, line.per_container]).flatten().any(|a| !a.is_zero())
+        lines
+            .flat_map(|line| [line.mapping, line.per_pod, line.per_container])
+            .flatten()
+            .any(|a| !a.is_zero())
     };
     pod.resources().filter(brings)
 }
@@ -103,7 +106,12 @@ fn limits_below_claims(pod: &PodSpecView, kubelet: Kubelet) -> Result<Vec<Advice
         for (resource, limit) in [(Resource::Cpu, cgroup.cpu_max), (Resource::Memory, cgroup.memory_max)] {
             let needs = container.resources.requests.get(resource).checked_add(share.get(resource))?;
             if let Some(limit) = limit.filter(|limit| *limit < needs && !share.get(resource).is_zero()) {
-                advice.push(Advice::LimitBelowClaim { container: container.name.clone(), resource, limit, needs });
+                advice.push(Advice::LimitBelowClaim {
+                    container: container.name.clone(),
+                    resource,
+                    limit,
+                    needs,
+                });
             }
         }
     }
@@ -123,7 +131,8 @@ fn unbounded_draws(pod: &PodSpecView) -> Vec<Advice> {
         let pools = pod.contributions.iter().filter(|claim| claim.containers.contains(&container.name));
         let pools = pools.flat_map(|claim| &claim.lines);
         for line in pools.filter(|line| line.policy == Some(AccountingPolicy::ConsumeFrom)) {
-            let unbounded = Advice::UnboundedDraw { container: container.name.clone(), resource: line.resource };
+            let unbounded =
+                Advice::UnboundedDraw { container: container.name.clone(), resource: line.resource };
             if container.resources.requests.get(line.resource).is_zero() && !advice.contains(&unbounded) {
                 advice.push(unbounded);
             }

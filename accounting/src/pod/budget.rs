@@ -34,7 +34,9 @@ pub enum OverBudget {
         budget: Decimal,
     },
     /// Containers and claims together may use more huge pages than the Pod.
-    #[error("spec.resources.limits[{resource}] is {budget}, but the limits of containers and claims are {inner}")]
+    #[error(
+        "spec.resources.limits[{resource}] is {budget}, but the limits of containers and claims are {inner}"
+    )]
     HugePages {
         /// Their size.
         resource: Resource,
@@ -44,7 +46,9 @@ pub enum OverBudget {
         budget: Decimal,
     },
     /// A container may use more than the Pod.
-    #[error("spec.resources.limits[{resource}] is {budget}, but container {container:?} with its claims may use {inner}")]
+    #[error(
+        "spec.resources.limits[{resource}] is {budget}, but container {container:?} with its claims may use {inner}"
+    )]
     Container {
         /// The container.
         container: Box<str>,
@@ -84,7 +88,12 @@ pub fn refused(pod: &PodSpecView) -> Result<Vec<OverBudget>, Overflow> {
         for (resource, budget) in level.limits.iter().filter(|(resource, _)| resource.resizable()) {
             let limit = container.resources.limits.named(resource);
             if let Some(inner) = limit.filter(|inner| *inner > budget) {
-                over.push(OverBudget::Container { container: container.name.clone(), resource, inner, budget });
+                over.push(OverBudget::Container {
+                    container: container.name.clone(),
+                    resource,
+                    inner,
+                    budget,
+                });
             }
         }
     }
@@ -112,7 +121,12 @@ pub fn unschedulable(pod: &PodSpecView, checks: Checks) -> Result<Vec<OverBudget
             let Some(limit) = container.resources.limits.named(resource) else { continue };
             let inner = limit.checked_add(share.get(resource))?;
             if inner > budget {
-                over.push(OverBudget::Container { container: container.name.clone(), resource, inner, budget });
+                over.push(OverBudget::Container {
+                    container: container.name.clone(),
+                    resource,
+                    inner,
+                    budget,
+                });
             }
         }
     }
@@ -134,7 +148,11 @@ fn over_requests(pod: &PodSpecView, level: &Resources, claims: Claims) -> Result
     Ok(over)
 }
 
-fn over_huge_pages(pod: &PodSpecView, level: &Resources, claims: Claims) -> Result<Vec<OverBudget>, Overflow> {
+fn over_huge_pages(
+    pod: &PodSpecView,
+    level: &Resources,
+    claims: Claims,
+) -> Result<Vec<OverBudget>, Overflow> {
     let mut over = Vec::new();
     for (resource, budget) in level.limits.iter().filter(|(r, _)| matches!(r, Resource::HugePages(_))) {
         if let Some(inner) = limit(pod, resource, inner(claims))?.filter(|inner| *inner > budget) {

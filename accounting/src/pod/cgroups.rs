@@ -24,7 +24,10 @@ pub enum Qos {
 /// server does.
 pub fn qos(pod: &PodSpecView) -> Qos {
     let named = |resources: &Resources| {
-        [&resources.requests, &resources.limits].into_iter().flat_map(Amounts::iter).any(|(resource, amount)| resource.resizable() && !amount.is_zero())
+        [&resources.requests, &resources.limits]
+            .into_iter()
+            .flat_map(Amounts::iter)
+            .any(|(resource, amount)| resource.resizable() && !amount.is_zero())
     };
     let guaranteed = |resources: &Resources| {
         [Resource::Cpu, Resource::Memory].into_iter().all(|resource| {
@@ -105,7 +108,11 @@ pub fn pod_cgroup(pod: &PodSpecView, kubelet: Kubelet) -> Result<Cgroup, Overflo
 ///
 /// # Errors
 /// A sum cannot be held.
-pub fn container_cgroup(pod: &PodSpecView, container: &Container, kubelet: Kubelet) -> Result<Cgroup, Overflow> {
+pub fn container_cgroup(
+    pod: &PodSpecView,
+    container: &Container,
+    kubelet: Kubelet,
+) -> Result<Cgroup, Overflow> {
     let share = match kubelet {
         Kubelet::V1_36 => Amounts::default(),
         Kubelet::V1_37 => container_share(&pod.contributions, &container.name)?,

@@ -22,12 +22,13 @@ pub(super) struct Total<'a> {
 impl Total<'_> {
     /// The total, if any container or claim names the resource. `own` is the amount of a
     /// container.
-    pub(super) fn of(
-        self,
-        own: impl Fn(&Container) -> Option<Decimal>,
-    ) -> Result<Option<Decimal>, Overflow> {
+    pub(super) fn of(self, own: impl Fn(&Container) -> Option<Decimal>) -> Result<Option<Decimal>, Overflow> {
         let Self { pod, .. } = self;
-        let takes_up = self.taken_up().next().is_some();
+        let plain = self.plain();
+        let takes_up = !plain && self.taken_up().next().is_some();
+        let effective = |container: &Container| {
+            if plain { Ok(own(container)) } else { self.effective(container, &own) }
+        };
         // What a line holds by itself while none of these containers runs.
         let held = |running: &[&Container]| -> Result<Option<Decimal>, Overflow> {
             let idle = self.taken_up().filter(|(claim, _)| {
@@ -38,7 +39,7 @@ impl Total<'_> {
         let (mut sidecars, mut running) = (None, Vec::new());
         let mut most = None;
         for container in &pod.init_containers {
-            let own = self.effective(container, &own)?;
+            let own = effective(container)?;
             let total = sum(sidecars, own)?;
             if container.sidecar {
                 sidecars = total;
@@ -55,13 +56,26 @@ impl Total<'_> {
         }
         let mut total = sidecars;
         for container in &pod.containers {
-            total = sum(total, self.effective(container, &own)?)?;
+            total = sum(total, effective(container)?)?;
         }
         if takes_up {
             running.extend(&pod.containers);
             total = sum(total, held(&running)?)?;
         }
         sum(larger(most, total), self.fixed()?)
+    }
+
+    /// Whether each container takes just its own amount: nearly always.
+    fn plain(self) -> bool {
+        let policed = || {
+            let mut lines = self.pod.contributions.iter().flat_map(|claim| claim.of(self.resource));
+            lines.any(|line| line.policy.is_some())
+        };
+        match self.claims {
+            Claims::Ignored => !self.without_draws || !policed(),
+            Claims::WholeLife => !policed(),
+            Claims::Peak => self.pod.contributions.is_empty(),
+        }
     }
 
     /// What a container takes while it runs.
@@ -71,9 +85,6 @@ impl Total<'_> {
         own: impl Fn(&Container) -> Option<Decimal>,
     ) -> Result<Option<Decimal>, Overflow> {
         let mut own = own(container);
-        if self.pod.contributions.is_empty() || (self.claims == Claims::Ignored && !self.without_draws) {
-            return Ok(own);
-        }
         let named = |claim: &&Contribution| claim.containers.contains(&container.name);
         let lines = || self.pod.contributions.iter().filter(named).flat_map(|claim| claim.of(self.resource));
         if self.without_draws && lines().any(|line| line.policy == Some(AccountingPolicy::ConsumeFrom)) {
@@ -124,10 +135,14 @@ impl Total<'_> {
                     amount.map(|amount| amount.checked_mul(number(count)?)).transpose()
                 };
                 let mapping = match (line.policy, self.claims) {
-                    (Some(AccountingPolicy::AddPerReference), Claims::WholeLife) => times(line.mapping, named.max(1))?,
+                    (Some(AccountingPolicy::AddPerReference), Claims::WholeLife) => {
+                        times(line.mapping, named.max(1))?
+                    }
                     (Some(AccountingPolicy::AddPerReference), _) => times(line.mapping, strangers)?,
                     (Some(AccountingPolicy::Max), _) => times(line.mapping, self.strangers(claim))?,
-                    (Some(AccountingPolicy::AddPerClaim | AccountingPolicy::ConsumeFrom) | None, _) => line.mapping,
+                    (Some(AccountingPolicy::AddPerClaim | AccountingPolicy::ConsumeFrom) | None, _) => {
+                        line.mapping
+                    }
                 };
                 fixed = sum(sum(fixed, mapping)?, line.per_pod)?;
                 fixed = sum(fixed, times(line.per_container, named + strangers)?)?;

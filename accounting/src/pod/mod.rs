@@ -8,8 +8,8 @@ pub mod limits;
 pub mod requests;
 pub mod resize;
 
-use crate::amounts::Amounts;
 use crate::Uid;
+use crate::amounts::Amounts;
 use crate::claim::contribution::Contribution;
 use crate::per_resource::PerResource;
 use crate::resource::Resource;

@@ -80,25 +80,24 @@ pub(crate) struct Parts {
 
 /// What a Pod requests of one resource and what its claims add.
 pub(crate) fn parts(pod: &PodSpecView, resource: Resource, claims: Claims) -> Result<Parts, Overflow> {
-    let of = |claims, draws| {
-        Ok(counted(pod, resource, Options::scheduler(claims), draws)?.unwrap_or_default())
-    };
-    let seen = of(Claims::Ignored, Draws::Count)?;
-    if !pod.contributions.iter().any(|claim| claim.of(resource).next().is_some()) {
-        return Ok(Parts { seen, own: seen, all: seen });
-    }
+    let options = Options::scheduler(claims);
     let lines = || pod.contributions.iter().flat_map(|claim| claim.of(resource));
     let policed = lines().any(|line| line.policy.is_some());
-    let own = if policed { of(Claims::Ignored, Draws::LeftOut)? } else { seen };
-    let replaced = pod_level(pod, resource, Options::scheduler(claims)).is_some();
-    let all = if claims == Claims::WholeLife && !policed && !replaced && settled(pod, resource) {
+    let simple = claims == Claims::WholeLife && !policed && settled(pod, resource);
+    if simple && pod_level(pod, resource, options).is_none() {
         // Nearly always: the claims come on top, and nothing else has to be looked at.
-        let claims = pod.contributions.iter().map(|claim| claim.counted(resource));
-        claims.into_iter().try_fold(seen, |sum, claim| sum.checked_add(claim?))?
-    } else {
-        of(claims, Draws::LeftOut)?
-    };
-    Ok(Parts { seen, own, all })
+        let own = Total { pod, resource, claims: Claims::Ignored, without_draws: false }
+            .of(|container| container.resources.requests.named(resource))?;
+        let own = sum(own, pod.overhead.named(resource))?.unwrap_or_default();
+        let mut claims = pod.contributions.iter().map(|claim| claim.counted(resource));
+        let all = claims.try_fold(own, |sum, claim| sum.checked_add(claim?))?;
+        return Ok(Parts { seen: own, own, all });
+    }
+    let of =
+        |claims, draws| Ok(counted(pod, resource, Options::scheduler(claims), draws)?.unwrap_or_default());
+    let seen = of(Claims::Ignored, Draws::Count)?;
+    let own = if policed { of(Claims::Ignored, Draws::LeftOut)? } else { seen };
+    Ok(Parts { seen, own, all: of(claims, Draws::LeftOut)? })
 }
 
 /// Whether what the spec asks for, what the kubelet has agreed to and what is in force are
@@ -111,7 +110,8 @@ fn settled(pod: &PodSpecView, resource: Resource) -> bool {
         && pod.all_containers().all(|container| {
             let desired = container.resources.requests.named(resource);
             container.status.is_none()
-                || (allocated(container, resource, desired) == desired && actual(container, resource, desired) == desired)
+                || (allocated(container, resource, desired) == desired
+                    && actual(container, resource, desired) == desired)
         })
 }
 
@@ -163,8 +163,7 @@ fn aggregated(
     options: Options,
     draws: Draws,
 ) -> Result<Option<Decimal>, Overflow> {
-    let total =
-        |claims| Total { pod, resource, claims, without_draws: draws == Draws::LeftOut };
+    let total = |claims| Total { pod, resource, claims, without_draws: draws == Draws::LeftOut };
     let infeasible = options.status && pod.status.resize_infeasible;
     let desired = |c: &Container| if infeasible { None } else { c.resources.requests.named(resource) };
     let most = if infeasible { None } else { total(options.claims).of(desired)? };

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use dragoman_quantity::Overflow;
 
+use super::PodSpecView;
 use super::budget::{Checks, OverBudget, refused, unschedulable};
 use super::cgroups::{Qos, qos};
-use super::PodSpecView;
 use crate::amounts::Amounts;
 use crate::resource::Resource;
 
@@ -69,7 +69,8 @@ pub fn resize(current: &PodSpecView, wanted: &PodSpecView, rules: Rules) -> Resu
         refusals.extend(changed(&before.resources.requests, &after.resources.requests, &field("requests")));
         refusals.extend(changed(&before.resources.limits, &after.resources.limits, &field("limits")));
     }
-    let (before, after) = (current.pod_level.clone().unwrap_or_default(), wanted.pod_level.clone().unwrap_or_default());
+    let (before, after) =
+        (current.pod_level.clone().unwrap_or_default(), wanted.pod_level.clone().unwrap_or_default());
     refusals.extend(changed(&before.requests, &after.requests, "spec.resources.requests"));
     refusals.extend(changed(&before.limits, &after.limits, "spec.resources.limits"));
     let (from, to) = (qos(current), qos(wanted));

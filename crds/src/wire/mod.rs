@@ -19,8 +19,8 @@ mod pod_resources;
 mod resource_slice;
 mod template;
 
-pub use claim_allocation::ClaimAllocation;
 pub use claim::{ConsumerReference, ResourceClaim, ResourceClaimStatus};
+pub use claim_allocation::ClaimAllocation;
 pub use meta::{ControllerRef, Meta, Name, Object, annotation};
 pub use node::Node;
 pub use pod::{ClaimEntry, ClaimEntryStatus, Pod, PodSpec, PodStatus};

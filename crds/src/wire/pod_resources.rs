@@ -7,8 +7,8 @@ use dragoman_accounting::cluster::{Pod, PodClaim};
 use dragoman_accounting::pod::{Container, ContainerStatus, PodSpecView, PodStatusView, Resources};
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_accounting::wire::pod_status::{
-    AdditionalNodeAllocatableResources, NativeResourceClaimStatus, NodeAllocatableResourceClaimStatus, Reading,
-    Recorded, read,
+    AdditionalNodeAllocatableResources, NativeResourceClaimStatus, NodeAllocatableResourceClaimStatus,
+    Reading, Recorded, read,
 };
 use serde::Deserialize;
 
@@ -72,6 +72,7 @@ struct Named {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[expect(clippy::struct_field_names, reason = "the names of the API")]
 struct Status {
     phase: Option<Box<str>>,
     #[serde(deserialize_with = "or_default")]
@@ -122,8 +123,10 @@ impl PodResources {
         });
         // No container names the claim of extended resources.
         let extended = status.extended_resource_claim_status.as_ref();
-        let extended = extended.map(|extended| &*extended.resource_claim_name).filter(|name| !name.is_empty());
-        let extended = extended.map(|name| PodClaim { claim: Some(name.into()), containers: BTreeSet::new() });
+        let extended =
+            extended.map(|extended| &*extended.resource_claim_name).filter(|name| !name.is_empty());
+        let extended =
+            extended.map(|name| PodClaim { claim: Some(name.into()), containers: BTreeSet::new() });
         Pod {
             node: spec.node_name.clone().filter(|node| !node.is_empty()),
             done: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),

@@ -1,5 +1,7 @@
 // Command pods answers what Pods request, with the arithmetic of
 // k8s.io/component-helpers/resource: one question a line, one answer a line, both JSON.
+// With the argument "time" the lines are Pods, and the answer is how many nanoseconds
+// PodRequests takes for one of them, the median of five runs.
 package main
 
 import (
@@ -7,6 +9,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"sort"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
@@ -32,6 +36,10 @@ func main() {
 	in.Buffer(nil, 1<<20)
 	out := bufio.NewWriter(os.Stdout)
 	defer out.Flush()
+	if len(os.Args) > 1 && os.Args[1] == "time" {
+		fmt.Fprintln(out, timed(in))
+		return
+	}
 	for in.Scan() {
 		var q question
 		if err := json.Unmarshal(in.Bytes(), &q); err != nil {
@@ -46,6 +54,41 @@ func main() {
 	if err := in.Err(); err != nil {
 		fail(err)
 	}
+}
+
+// As kube-scheduler asks.
+func timed(in *bufio.Scanner) float64 {
+	const runs, rounds = 5, 20
+	var pods []*v1.Pod
+	for in.Scan() {
+		pod := &v1.Pod{}
+		if err := json.Unmarshal(in.Bytes(), pod); err != nil {
+			fail(err)
+		}
+		pods = append(pods, pod)
+	}
+	if err := in.Err(); err != nil {
+		fail(err)
+	}
+	options := resource.PodResourcesOptions{
+		UseStatusResources: true,
+		InPlacePodLevelResourcesVerticalScalingEnabled: true,
+		UseDRANodeAllocatableResourceClaimStatus:       true,
+	}
+	var times []float64
+	for range runs {
+		begun := time.Now()
+		for range rounds {
+			for _, pod := range pods {
+				if len(resource.PodRequests(pod, options)) == 0 {
+					fail(fmt.Errorf("%s requests nothing", pod.Name))
+				}
+			}
+		}
+		times = append(times, float64(time.Since(begun).Nanoseconds())/float64(rounds*len(pods)))
+	}
+	sort.Float64s(times)
+	return times[runs/2]
 }
 
 func fail(err error) {

@@ -3,6 +3,7 @@
 
 mod pods;
 mod quantities;
+mod shapes;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
@@ -32,6 +33,10 @@ pub(crate) async fn run(
         let judge = judge("pods").await?;
         told("pods", seed, pods::compare(&judge, count.unwrap_or(100_000), seed)?);
     }
+    if "shapes".contains(filter) {
+        let judge = judge("shapes").await?;
+        told("shapes", seed, shapes::compare(&judge, count.unwrap_or(100_000), seed)?);
+    }
     Ok(())
 }
 
@@ -43,10 +48,10 @@ fn told(name: &str, seed: u64, (agreed, declared): (usize, Declared)) {
 }
 
 /// A Go program that answers one line for each line.
-struct Judge(PathBuf);
+pub(crate) struct Judge(PathBuf);
 
 impl Judge {
-    async fn build(repository: &Path, program: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn build(repository: &Path, program: &str) -> anyhow::Result<Self> {
         let module = repository.join("e2e/oracle");
         let main = format!("{program}/main.go");
         let directory = go::cache()?.join("oracle").join(go::digest(&module, &["go.mod", "go.sum", &main])?);
@@ -61,6 +66,14 @@ impl Judge {
             std::fs::rename(&unfinished, &target).context("cache")?;
         }
         Ok(Self(target))
+    }
+
+    /// What it says of its own speed on the lines of a file.
+    pub(crate) fn time(&self, lines: &Path) -> anyhow::Result<String> {
+        let lines = std::fs::File::open(lines).context("lines")?;
+        let out = Command::new(&self.0).arg("time").stdin(lines).output().context("judge")?;
+        ensure!(out.status.success(), "the judge failed: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).context("answer")
     }
 
     /// The answers to `questions`, in order.

@@ -4,8 +4,8 @@ use dragoman_quantity::Decimal;
 
 use super::{
     NativeResourceMapping, NativeResourceMappings, NodeAllocatableResource, NodeAllocatableResourceMapping,
-    NodeAllocatableResourceMappings, NodeAllocatableResources, QuantityFrom, ResourceMapping, ResourceOverhead,
-    ResourceReservation,
+    NodeAllocatableResourceMappings, NodeAllocatableResources, QuantityFrom, ResourceMapping,
+    ResourceOverhead, ResourceReservation,
 };
 use crate::amounts::Text;
 use crate::claim::footprint::{Basis, DeviceFootprint, ResourceFootprint};
@@ -50,14 +50,13 @@ pub fn to_draft(footprint: &DeviceFootprint) -> (NativeResourceMappings, Vec<Los
     let (mut mappings, mut losses) = (NativeResourceMappings::default(), Vec::new());
     for (&resource, footprint) in &footprint.resources {
         losses.extend(lost(resource, footprint));
-        losses.extend(
-            footprint.overhead.and_then(|o| o.per_pod).map(|_| Loss::OverheadPerPod(resource)),
-        );
+        losses.extend(footprint.overhead.and_then(|o| o.per_pod).map(|_| Loss::OverheadPerPod(resource)));
         let Some(mapping) = &footprint.mapping else { continue };
         let quantity_from = match &mapping.basis {
-            Basis::PerDevice => {
-                QuantityFrom { per_instance_quantity: Some(Text::of(resource, mapping.multiplier)), capacity: None }
-            }
+            Basis::PerDevice => QuantityFrom {
+                per_instance_quantity: Some(Text::of(resource, mapping.multiplier)),
+                capacity: None,
+            },
             Basis::Capacity(key) => {
                 if mapping.multiplier != Decimal::from(1) {
                     // Counting it one to one would be wrong, not less exact.
@@ -125,8 +124,9 @@ pub fn to_1_37(footprint: &DeviceFootprint, reservations: bool) -> (NodeAllocata
             per_pod: overhead.per_pod.map(|amount| Text::of(resource, amount)),
             per_container: overhead.per_container.map(|amount| Text::of(resource, amount)),
         });
-        let reservation =
-            footprint.reservation.map(|amount| ResourceReservation { per_device: Some(Text::of(resource, amount)) });
+        let reservation = footprint
+            .reservation
+            .map(|amount| ResourceReservation { per_device: Some(Text::of(resource, amount)) });
         let reservation = if reservations {
             reservation
         } else {

@@ -56,7 +56,9 @@ fn multiplier(name: &str, part: &str, text: &Text) -> Result<Decimal, Refused> {
 /// # Errors
 /// [`Refused`], whichever generation it is in.
 pub fn read(fields: &DeviceFields) -> Result<(DeviceFootprint, Vec<Warning>), Refused> {
-    let below = |field: &'static str| move |refused: Refused| Refused { field: format!("{field}{}", refused.field), ..refused };
+    let below = |field: &'static str| {
+        move |refused: Refused| Refused { field: format!("{field}{}", refused.field), ..refused }
+    };
     let mut generations = Vec::new();
     let mut warnings = Vec::new();
     if let Some(resources) = &fields.node_allocatable_resources {

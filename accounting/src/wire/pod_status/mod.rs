@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::amounts::{ResourceList, Text};
 
 pub use print::{Loss, to_1_36, to_1_37, to_1_38, to_draft};
-pub use read::{Conflict, Recorded, Reading, read};
+pub use read::{Conflict, Reading, Recorded, read};
 
 /// An entry of `status.nativeResourceClaimStatus`, the draft, never shipped.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

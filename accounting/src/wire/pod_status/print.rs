@@ -51,7 +51,8 @@ fn collapsed(
         add(&mut sums.mapping, line.mapping)?;
         add(&mut sums.per_pod, line.per_pod)?;
         add(&mut sums.per_container, line.per_container)?;
-        if (!line.driver.is_empty() || line.policy.is_some()) && !losses.contains(&Loss::Lines(line.resource)) {
+        if (!line.driver.is_empty() || line.policy.is_some()) && !losses.contains(&Loss::Lines(line.resource))
+        {
             losses.push(Loss::Lines(line.resource));
         }
     }
@@ -60,7 +61,10 @@ fn collapsed(
 
 fn mapping(by_resource: &BTreeMap<Resource, Collapsed>) -> Vec<MappingStatus> {
     let mapped = by_resource.iter().filter_map(|(resource, sums)| {
-        Some(MappingStatus { name: resource.to_string().into(), quantity: Text::of(*resource, sums.mapping?) })
+        Some(MappingStatus {
+            name: resource.to_string().into(),
+            quantity: Text::of(*resource, sums.mapping?),
+        })
     });
     mapped.collect()
 }
@@ -80,10 +84,7 @@ fn is_claim(source: &Source) -> bool {
 }
 
 /// The claims among `contributions`; the rest is lost.
-fn claims<'a>(
-    contributions: &'a [Contribution],
-    losses: &mut Vec<Loss>,
-) -> Vec<&'a Contribution> {
+fn claims<'a>(contributions: &'a [Contribution], losses: &mut Vec<Loss>) -> Vec<&'a Contribution> {
     let (claims, others): (Vec<_>, Vec<_>) = contributions.iter().partition(|c| is_claim(&c.source));
     losses.extend(others.iter().map(|c| Loss::Source(c.source.kind.clone(), c.source.name.clone())));
     claims
@@ -162,7 +163,10 @@ pub fn to_1_36(
         entries.push(NodeAllocatableResourceClaimStatus {
             resource_claim_name: contribution.source.name.clone(),
             containers: containers(contribution),
-            resources: totals.into_iter().map(|(r, amount)| (r.to_string().into(), Text::of(r, amount))).collect(),
+            resources: totals
+                .into_iter()
+                .map(|(r, amount)| (r.to_string().into(), Text::of(r, amount)))
+                .collect(),
             ..NodeAllocatableResourceClaimStatus::default()
         });
     }

@@ -56,8 +56,12 @@ type BySource = BTreeMap<Source, Contribution>;
 /// Reads a status. What does not parse goes to `unaccounted`, which names `object`.
 pub fn read(recorded: Recorded<'_>, object: &str, unaccounted: &mut Vec<Unaccounted>) -> Reading {
     let mut reader = Reader { object, unaccounted };
-    let generations =
-        [reader.additional(recorded.additional), reader.mapped(recorded.statuses), reader.totals(recorded.statuses), reader.native(recorded.native)];
+    let generations = [
+        reader.additional(recorded.additional),
+        reader.mapped(recorded.statuses),
+        reader.totals(recorded.statuses),
+        reader.native(recorded.native),
+    ];
     let mut reading = Reading::default();
     for older in generations.into_iter().flat_map(BTreeMap::into_values) {
         match reading.contributions.iter().find(|known| known.source.is(&older.source)) {
@@ -155,7 +159,10 @@ impl Reader<'_> {
                 let field = format!("status.nativeResourceClaimStatus[{i}].resources[{j}]");
                 lines.extend(self.total(&native.resource_name, &native.quantity, &field));
             }
-            let source = Source { uid: entry.claim_info.uid.as_deref().map(Uid::from), ..Source::claim(entry.claim_info.name.clone()) };
+            let source = Source {
+                uid: entry.claim_info.uid.as_deref().map(Uid::from),
+                ..Source::claim(entry.claim_info.name.clone())
+            };
             let total = contribution(source, &entry.containers, lines);
             merge(&mut by_source, Contribution { legacy_total: true, ..total });
         }
