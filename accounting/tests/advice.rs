@@ -1,6 +1,8 @@
 //! What the kubelet makes of a Pod (node-allocatable.md 4.1), what its author should
 //! know, and whether it may be resized.
 
+#![expect(clippy::unwrap_used, reason = "a test")]
+
 mod words;
 
 use dragoman_accounting::amounts::Amounts;

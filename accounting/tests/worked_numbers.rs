@@ -1,6 +1,8 @@
 //! Every worked number of the rules that concern single Pods and claims, by its name (S,
 //! E) in node-allocatable.md 2.8.
 
+#![expect(clippy::unwrap_used, reason = "a test")]
+
 mod words;
 
 use std::collections::BTreeMap;
