@@ -162,21 +162,36 @@ fn over_huge_pages(
     Ok(over)
 }
 
-/// The Pod-level requests that the API server stores: what has a limit and no request
-/// gets what its containers request together or, if they request nothing, the limit.
+/// The Pod-level resources that the API server stores for a Pod that has any. Huge pages
+/// are limited to what containers may use together. Where there is a limit of anything,
+/// what is not requested for the Pod as a whole, but by its containers, is requested as
+/// much as they do together; what has a limit and is requested by nobody, as much as the
+/// limit.
 ///
-/// The first leaves no room for claims, which the API server does not see: such a Pod is
-/// never scheduled.
+/// A request that was made of what containers request leaves no room for claims, which
+/// the API server does not see: such a Pod is never scheduled.
 ///
 /// # Errors
 /// A sum cannot be held.
 pub fn defaulted(pod: &PodSpecView) -> Result<Option<Resources>, Overflow> {
-    let Some(mut level) = pod.pod_level.clone() else { return Ok(None) };
-    for (resource, limit) in level.limits.clone().iter() {
-        if level.requests.named(resource).is_none() {
-            let inner = request(pod, resource, inner(Claims::Ignored))?;
-            level.requests.set(resource, inner.unwrap_or(limit));
+    let Some(level) = &pod.pod_level else { return Ok(None) };
+    let mut stored = level.clone();
+    for pages in pod.resources().filter(|resource| matches!(resource, Resource::HugePages(_))) {
+        if let (None, Some(inside)) = (level.limits.named(pages), limit(pod, pages, inner(Claims::Ignored))?)
+        {
+            stored.limits.set(pages, inside);
         }
     }
-    Ok(Some(level))
+    if stored.limits.is_empty() {
+        return Ok(Some(stored));
+    }
+    for resource in pod.resources().filter(|resource| resource.at_pod_level()) {
+        if level.requests.named(resource).is_none() {
+            let inside = request(pod, resource, inner(Claims::Ignored))?;
+            if let Some(amount) = inside.or(stored.limits.named(resource)) {
+                stored.requests.set(resource, amount);
+            }
+        }
+    }
+    Ok(Some(stored))
 }

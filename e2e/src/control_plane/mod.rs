@@ -32,6 +32,8 @@ pub(crate) struct Shape {
     pub built_in: bool,
     /// Client limits of the built-in controllers; its defaults where absent.
     pub built_in_qps: Option<u32>,
+    /// Feature gates that are switched on besides.
+    pub on: &'static [&'static str],
     /// Feature gates that are switched off.
     pub off: &'static [&'static str],
     /// No kube-scheduler, for tests that play it.
@@ -181,7 +183,7 @@ impl ControlPlane {
         } else {
             &[]
         };
-        let on = on.iter().map(|gate| format!("--feature-gates={gate}=true"));
+        let on = on.iter().chain(self.shape.on).map(|gate| format!("--feature-gates={gate}=true"));
         on.chain(self.shape.off.iter().map(|gate| format!("--feature-gates={gate}=false"))).collect()
     }
 

@@ -1,11 +1,13 @@
 //! What must be true of a cluster with Dragoman in it, one function each.
 
+mod accounts;
 pub(crate) mod built_in;
 mod crash;
 mod faults;
 mod groups;
 mod kinds;
 mod lives;
+mod pod_resources;
 mod rights;
 mod sharing;
 mod shipped;
@@ -84,8 +86,12 @@ struct Lane {
 }
 
 fn lanes() -> Vec<Lane> {
-    let ordinary =
-        || [lives::all(), sharing::all(), trouble::all(), kinds::all()].into_iter().flatten().collect();
+    let ordinary = || {
+        [lives::all(), sharing::all(), trouble::all(), kinds::all(), pod_resources::all()]
+            .into_iter()
+            .flatten()
+            .collect()
+    };
     let shape = Shape::default;
     vec![
         Lane { name: "1.36", shape: shape(), flags: &[], scenarios: ordinary() },
@@ -146,7 +152,14 @@ pub(crate) async fn run(bench: &Bench, filter: Option<&str>) -> anyhow::Result<(
         dragoman.stop().await?;
         world.stop().await?;
     }
-    let alone = [faults::all(), takeover::all(), trouble::alone(), telemetry::alone(), shipped::alone()];
+    let alone = [
+        faults::all(),
+        takeover::all(),
+        trouble::alone(),
+        telemetry::alone(),
+        shipped::alone(),
+        accounts::alone(),
+    ];
     for scenario in alone.into_iter().flatten() {
         let name = format!("alone/{}", scenario.name);
         if filter.is_none_or(|f| name.contains(f)) {

@@ -1,0 +1,210 @@
+//! What `dragoman-accounting` says of a node, and what kube-scheduler counts there with
+//! KEP-5517 switched on.
+
+use anyhow::{Context as _, ensure};
+use dragoman_accounting::claim::contribution::Contribution;
+use dragoman_accounting::wire::pod_status::to_1_36;
+use dragoman_crds::wire::PodResources;
+use serde_json::{Value, json};
+
+use super::{Standalone, standalone};
+use crate::client::PODS;
+use crate::control_plane::Shape;
+use crate::objects::{DRIVER, Pod, node};
+use crate::wait;
+use crate::world::{Bench, PATIENCE, World};
+
+pub(super) fn alone() -> Vec<Standalone> {
+    vec![standalone!(a_dump_says_what_kube_scheduler_counts)]
+}
+
+const NODES: &str = "/api/v1/nodes";
+const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
+const TEMPLATES: &str = "/apis/resource.k8s.io/v1/{}/resourceclaimtemplates";
+const NODE: &str = "accounted";
+
+/// A node of eight cpus whose devices are four cpus each, or shares of a pool of cores.
+async fn a_dump_says_what_kube_scheduler_counts(bench: &Bench) -> anyhow::Result<()> {
+    let shape = Shape { on: &["DRANodeAllocatableResources"], ..Shape::default() };
+    let world = World::start(bench, "accounts", shape, 0, 0).await?;
+    let dragoman = world.dragoman("own", &[]).await?;
+    prepare(&world).await?;
+    let ns = world.namespace("accounts").await?;
+    for kind in ["whole", "share"] {
+        world.client.create(TEMPLATES, &ns, &template(kind)).await?;
+    }
+    run(&world, &ns, "whole", "500m").await?;
+    let dump = dump(&world).await?;
+    let cpu = account(&dump)?["resources"]["cpu"].clone();
+    let expected = json!({"allocatable": "8", "pods": "500m", "mapping": "4", "overhead": "0", "reservations": "0", "left": "3500m"});
+    ensure!(cpu == expected, "cpu: {cpu}");
+    let memory = account(&dump)?["resources"]["memory"].clone();
+    ensure!(memory["mapping"] == "1Gi" && memory["left"] == "15Gi", "memory: {memory}");
+    shares(&world, &ns).await?;
+    boundary(&world, &ns).await?;
+    shape_of_1_36(&world, &ns).await?;
+    dragoman.stop().await?;
+    world.stop().await
+}
+
+async fn prepare(world: &World) -> anyhow::Result<()> {
+    let capacity = json!({"cpu": "8", "memory": "16Gi", "pods": "100"});
+    let mut node = node(NODE);
+    node["status"]["allocatable"] = capacity.clone();
+    node["status"]["capacity"] = capacity;
+    world.client.create(NODES, "", &node).await?;
+    world.client.merge(NODES, "", NODE, &json!({"spec": {"taints": null}})).await?;
+    world.client.merge(NODES, "", &format!("{NODE}/status"), &json!({"status": node["status"]})).await?;
+    let whole = json!({
+        "name": "whole", "attributes": {"kind": {"string": "whole"}},
+        "nodeAllocatableResourceMappings": {
+            "cpu": {"allocationMultiplier": "4"}, "memory": {"allocationMultiplier": "1Gi"},
+        },
+    });
+    let share = json!({
+        "name": "share", "attributes": {"kind": {"string": "share"}}, "allowMultipleAllocations": true,
+        "capacity": {"cores": {"value": "4", "requestPolicy": {
+            "default": "1", "validRange": {"min": "1", "step": "1"},
+        }}},
+        "nodeAllocatableResourceMappings": {"cpu": {"capacityKey": "cores", "allocationMultiplier": "250m"}},
+    });
+    let slice = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": NODE},
+        "spec": {"driver": DRIVER, "nodeName": NODE, "devices": [whole, share],
+            "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1}},
+    });
+    world.client.create(SLICES, "", &slice).await?;
+    for kind in ["whole", "share"] {
+        let expression =
+            format!("device.driver == {DRIVER:?} && device.attributes[{DRIVER:?}].kind == {kind:?}");
+        let class = json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": kind},
+            "spec": {"selectors": [{"cel": {"expression": expression}}]},
+        });
+        world.client.create(CLASSES, "", &class).await?;
+    }
+    Ok(())
+}
+
+fn template(class: &str) -> Value {
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": class},
+        "spec": {"spec": {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": class}}]}}},
+    })
+}
+
+/// A Pod with this request of cpu.
+fn requesting(pod: &Pod, cpu: &str) -> Value {
+    let mut pod = pod.object().clone();
+    pod["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": cpu});
+    pod
+}
+
+/// Runs a Pod with a claim of `class`, named like it.
+async fn run(world: &World, ns: &str, class: &str, cpu: &str) -> anyhow::Result<()> {
+    let pod = requesting(&Pod::new(class).with_template("device", class).held(), cpu);
+    world.client.create(PODS, ns, &pod).await?;
+    world.phase(ns, class, "Running").await?;
+    Ok(())
+}
+
+/// What the example prints of the cluster as kubectl dumps it.
+async fn dump(world: &World) -> anyhow::Result<Value> {
+    let kinds = "nodes,pods,resourceclaims,resourceslices";
+    let dumped = world.plane.kubectl(&["get", kinds, "-A", "-o", "yaml"], "").await?;
+    let path = world.directory.join("dump.yaml");
+    std::fs::write(&path, dumped.map_err(anyhow::Error::msg)?).context("dump")?;
+    let out = tokio::process::Command::new("cargo")
+        .args([
+            "run",
+            "--quiet",
+            "--package",
+            "dragoman-accounting",
+            "--example",
+            "dump",
+            "--",
+            "--output",
+            "json",
+        ])
+        .arg(&path)
+        .current_dir(&world.bench.repository)
+        .output()
+        .await
+        .context("cargo")?;
+    ensure!(out.status.success(), "dump: {}", String::from_utf8_lossy(&out.stderr));
+    let dump: Value = serde_json::from_slice(&out.stdout).context("dump")?;
+    ensure!(dump["unreadable"] == json!([]), "{}", dump["unreadable"]);
+    Ok(dump)
+}
+
+/// The account of the node. What kube-scheduler has recorded and what follows from the
+/// slices must be the same, and everything must have been read.
+fn account(dump: &Value) -> anyhow::Result<&Value> {
+    let nodes = dump["nodes"].as_array().context("nodes")?;
+    let node = nodes.iter().find(|node| node["name"] == NODE).context("node")?;
+    for part in ["violations", "unaccounted", "notices"] {
+        ensure!(node[part] == json!([]), "{part}: {}", node[part]);
+    }
+    Ok(node)
+}
+
+/// A share of one core is a quarter of a cpu.
+async fn shares(world: &World, ns: &str) -> anyhow::Result<()> {
+    run(world, ns, "share", "500m").await?;
+    let dump = dump(world).await?;
+    let cpu = account(&dump)?["resources"]["cpu"].clone();
+    ensure!(cpu["mapping"] == "4250m" && cpu["left"] == "2750m", "cpu: {cpu}");
+    Ok(())
+}
+
+/// What does not fit by the ledger does not fit, what does is bound.
+async fn boundary(world: &World, ns: &str) -> anyhow::Result<()> {
+    world.client.create(PODS, ns, &requesting(&Pod::new("large").held(), "2751m")).await?;
+    let refused = async || {
+        let pod = world.client.get(PODS, ns, "large").await?.context("Pod")?;
+        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let message = |c: &Value| c["message"].as_str().is_some_and(|m| m.contains("Insufficient cpu"));
+        Ok(conditions.iter().any(message).then_some(()))
+    };
+    wait::value("kube-scheduler refuses one thousandth too much", PATIENCE, refused).await?;
+    let asked = dump(world).await?["pending"][0]["nodes"][NODE].clone();
+    ensure!(asked["missing"]["cpu"]["missing"] == "1m", "{asked}");
+    let first = asked["missing"]["cpu"]["heldBy"][0].as_str().unwrap_or_default();
+    ensure!(first.starts_with("devices of ResourceClaim") && first.ends_with(": 4"), "{first}");
+    world.client.delete(PODS, ns, "large", Some(0)).await?;
+    world.client.create(PODS, ns, &requesting(&Pod::new("exact").held(), "2750m")).await?;
+    world.phase(ns, "exact", "Running").await?;
+    let dump = dump(world).await?;
+    ensure!(account(&dump)?["resources"]["cpu"]["left"] == "0", "{}", account(&dump)?);
+    Ok(())
+}
+
+/// What we print for 1.36 is what kube-scheduler has printed, and the API server takes it.
+async fn shape_of_1_36(world: &World, ns: &str) -> anyhow::Result<()> {
+    const FIELD: &str = "nodeAllocatableResourceClaimStatuses";
+    let read = |pod: &Value| -> anyhow::Result<Vec<Contribution>> {
+        let mut unaccounted = Vec::new();
+        let view = serde_json::from_value::<PodResources>(pod.clone())?.view(&mut unaccounted);
+        ensure!(unaccounted.is_empty(), "{unaccounted:?}");
+        Ok(view.contributions)
+    };
+    for name in ["whole", "share"] {
+        let pod = world.client.get(PODS, ns, name).await?.context("Pod")?;
+        let contributions = read(&pod)?;
+        ensure!(contributions.len() == 1, "{}", pod["status"]);
+        let (printed, losses) = to_1_36(&contributions)?;
+        ensure!(losses.is_empty(), "{losses:?}");
+        // The order of keys and the spelling of amounts apart, it is the same.
+        let printed = json!({"status": {FIELD: printed}});
+        ensure!(read(&json!({"spec": {}, "status": printed["status"]}))? == contributions, "{printed}");
+        let status = format!("{name}/status?dryRun=All&fieldValidation=Strict");
+        // First away with it, so that nothing is merged.
+        let answer = world.client.merge(PODS, ns, &status, &printed).await?;
+        ensure!(read(&answer)? == contributions, "{}", answer["status"][FIELD]);
+        let wrong = json!({"status": {FIELD: [{"resourceClaimName": "x", "resources": {"cpu": "1"}, "mappings": []}]}});
+        let refused = world.client.merge(PODS, ns, &status, &wrong).await;
+        ensure!(refused.is_err(), "an unknown field was taken: {refused:?}");
+    }
+    Ok(())
+}
