@@ -187,8 +187,13 @@ pub fn defaulted(pod: &PodSpecView) -> Result<Option<Resources>, Overflow> {
     }
     for resource in pod.resources().filter(|resource| resource.at_pod_level()) {
         if level.requests.named(resource).is_none() {
-            let inside = request(pod, resource, inner(Claims::Ignored))?;
-            if let Some(amount) = inside.or(stored.limits.named(resource)) {
+            let limit = stored.limits.named(resource);
+            // Of huge pages a Pod requests what it is limited to, no less.
+            let inside = match resource {
+                Resource::HugePages(_) => None,
+                _ => request(pod, resource, inner(Claims::Ignored))?,
+            };
+            if let Some(amount) = inside.or(limit) {
                 stored.requests.set(resource, amount);
             }
         }

@@ -52,9 +52,9 @@ fn requirements(rng: &mut Rng, most: u8) -> Value {
     // Huge pages are limited to what is requested, and go with cpu or memory only.
     if rng.u8(0..4) == 0 && !requests.is_empty() {
         let size = json!(format!("{}Mi", 2 * rng.u8(1..4)));
-        [&mut requests, &mut limits]
-            .into_iter()
-            .for_each(|list| drop(list.insert(PAGES.to_owned(), size.clone())));
+        for list in [&mut requests, &mut limits] {
+            list.insert(PAGES.to_owned(), size.clone());
+        }
     }
     json!({"requests": requests, "limits": limits})
 }
