@@ -14,7 +14,7 @@ use dragoman_accounting::amounts::Amounts;
 use dragoman_accounting::claim::contribution::{Contribution, Line, Source};
 use dragoman_accounting::ledger::charge::{PodCharge, charge};
 use dragoman_accounting::ledger::{Charging, NodeLedger, Stage};
-use dragoman_accounting::pod::requests::{Claims, Options, requests};
+use dragoman_accounting::pod::requests::{Claims, Options, Variant, requests};
 use dragoman_accounting::pod::{Container, PodSpecView, Resources};
 use dragoman_accounting::resource::Resource;
 use dragoman_crds::wire::PodResources;
@@ -89,7 +89,7 @@ fn each(count: usize, mut work: impl FnMut()) -> f64 {
 }
 
 fn charged(pods: &[PodSpecView]) -> Vec<PodCharge> {
-    pods.iter().map(|pod| charge(pod, Stage::Bound, Claims::WholeLife, Vec::new())).collect()
+    pods.iter().map(|pod| charge(pod, Stage::Bound, Variant::WholeLife, Vec::new())).collect()
 }
 
 fn main() {
@@ -121,7 +121,7 @@ fn main() {
         for _ in 0..rounds {
             for pods in [&specs, &after] {
                 for pod in pods {
-                    let charge = charge(black_box(pod), Stage::Bound, Claims::WholeLife, Vec::new());
+                    let charge = charge(black_box(pod), Stage::Bound, Variant::WholeLife, Vec::new());
                     ledger.put_pod(charge);
                 }
             }

@@ -23,7 +23,7 @@ use dragoman_accounting::cluster::{Account, Claim, Cluster, Footprint, Index, Po
 use dragoman_accounting::ledger::fit::{Fit, Headroom};
 use dragoman_accounting::ledger::{Bucket, Cause, Charging, NodeLedger, Violation};
 use dragoman_accounting::pod::PodSpecView;
-use dragoman_accounting::pod::requests::Claims;
+use dragoman_accounting::pod::requests::Variant;
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_crds::device_footprint::DeviceFootprintSpec;
@@ -65,7 +65,7 @@ fn main() -> anyhow::Result<()> {
         }
     }
     let rules = Rules {
-        claims: if arguments.peak { Claims::Peak } else { Claims::WholeLife },
+        variant: if arguments.peak { Variant::Peak } else { Variant::WholeLife },
         charging: if arguments.in_tree { Charging::InTree } else { Charging::PerClaim },
         judgement: if arguments.in_tree { Judgement::Upstream } else { Judgement::Ours },
     };

@@ -11,7 +11,7 @@ use crate::ledger::charge::{charge, units};
 use crate::ledger::fit::Candidate;
 use crate::ledger::{Charging, DeviceId, NodeLedger, Stage};
 use crate::pod::PodSpecView;
-use crate::pod::requests::Claims;
+use crate::pod::requests::Variant;
 use crate::unaccounted::Unaccounted;
 
 /// Everything that says something of nodes, as it was listed.
@@ -126,8 +126,8 @@ pub struct Footprint {
 /// How things are counted.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rules {
-    /// Claims of Pods.
-    pub claims: Claims,
+    /// Claims of a Pod.
+    pub variant: Variant,
     /// Claims of several Pods.
     pub charging: Charging,
     /// Where Kubernetes counts otherwise than is recommended.
@@ -199,7 +199,7 @@ impl<'a> Index<'a> {
             if let Some(node) = &pod.node {
                 let account = accounts.entry(node.clone()).or_insert_with(empty);
                 let (view, unaccounted) = self.seen_from(pod, node, &mut account.notices);
-                account.ledger.put_pod(charge(&view, Stage::Bound, self.rules.claims, unaccounted));
+                account.ledger.put_pod(charge(&view, Stage::Bound, self.rules.variant, unaccounted));
             }
         }
         for claim in &self.cluster.claims {
@@ -220,7 +220,7 @@ impl<'a> Index<'a> {
             (device, amounts.iter().map(|(resource, amount)| (resource, units(resource, amount))).collect())
         });
         let devices = devices.collect();
-        Candidate { pod: charge(&view, Stage::Assumed, self.rules.claims, unaccounted), devices }
+        Candidate { pod: charge(&view, Stage::Assumed, self.rules.variant, unaccounted), devices }
     }
 
     fn claim(&self, pod: &Pod, name: &str) -> Option<&'a Claim> {

@@ -9,7 +9,7 @@ use dragoman_accounting::ledger::fit::{Candidate, Fit, Headroom, Refusal};
 use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_accounting::ledger::{Bucket, Cause, Charging, DeviceId, Holding, NodeLedger, Stage, Violation};
 use dragoman_accounting::per_resource::{Sums, Units};
-use dragoman_accounting::pod::requests::Claims;
+use dragoman_accounting::pod::requests::Variant;
 use dragoman_accounting::pod::{PodSpecView, Resources};
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::unaccounted::Unaccounted;
@@ -30,7 +30,7 @@ fn view(uid: &str, spec: &[(&str, &str)], claims: Vec<Contribution>) -> PodSpecV
 }
 
 fn charged(view: &PodSpecView, stage: Stage) -> PodCharge {
-    charge(view, stage, Claims::WholeLife, Vec::new())
+    charge(view, stage, Variant::WholeLife, Vec::new())
 }
 
 fn bound(uid: &str, spec: &[(&str, &str)], claims: Vec<Contribution>) -> PodCharge {
@@ -166,7 +166,7 @@ fn what_cannot_be_read_makes_the_answer_unknown_never_yes() {
     };
     let mut ledger = node("64");
     let pod = view("p", &[("memory", "1Gi")], vec![]);
-    ledger.put_pod(charge(&pod, Stage::Bound, Claims::WholeLife, vec![broken(Some(Resource::Cpu))]));
+    ledger.put_pod(charge(&pod, Stage::Bound, Variant::WholeLife, vec![broken(Some(Resource::Cpu))]));
     assert_eq!(ledger.headroom(Resource::Cpu), Headroom::Unknown);
     assert_eq!(ledger.fits(&candidate(&[("cpu", "1")], vec![])), Fit::Unknown([Resource::Cpu].into()));
     assert_eq!(ledger.fits(&candidate(&[("memory", "1Gi")], vec![])), Fit::Yes);
@@ -181,7 +181,7 @@ fn what_cannot_be_read_makes_the_answer_unknown_never_yes() {
     ledger.doubt("ResourceClaim ns/c", vec![]);
     assert_eq!(ledger.fits(&candidate(&[("memory", "1Gi")], vec![])), Fit::Yes);
     // A question that cannot be read is refused whole.
-    let question = charge(&pod, Stage::Assumed, Claims::WholeLife, vec![broken(Some(Resource::Cpu))]);
+    let question = charge(&pod, Stage::Assumed, Variant::WholeLife, vec![broken(Some(Resource::Cpu))]);
     let refused = ledger.fits(&Candidate { pod: question, devices: Vec::new() });
     assert_eq!(refused, Fit::Refused(vec![Refusal::Unaccounted(broken(Some(Resource::Cpu)))]));
 }

@@ -9,7 +9,7 @@ use dragoman_accounting::claim::contribution::Contribution;
 use dragoman_accounting::ledger::charge::charge;
 use dragoman_accounting::ledger::{Charging, NodeLedger, Stage};
 use dragoman_accounting::pod::PodSpecView;
-use dragoman_accounting::pod::requests::Claims;
+use dragoman_accounting::pod::requests::Variant;
 use peak_alloc::PeakAlloc;
 use serde_json::Value;
 use words::{amounts, claim, container, line, pod};
@@ -50,7 +50,7 @@ fn bytes_per_node_and_per_pod() {
     let nodes = ALLOCATOR.current_usage();
     for (node, ledger) in ledgers.iter_mut().enumerate() {
         for number in 0..PODS {
-            ledger.put_pod(charge(&charged(node, number), Stage::Bound, Claims::WholeLife, Vec::new()));
+            ledger.put_pod(charge(&charged(node, number), Stage::Bound, Variant::WholeLife, Vec::new()));
         }
     }
     let pods = ALLOCATOR.current_usage();

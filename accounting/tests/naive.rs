@@ -18,7 +18,7 @@ use dragoman_accounting::ledger::fit::{Candidate, Fit};
 use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_accounting::ledger::{Bucket, Charging, DeviceId, NodeLedger, Stage};
 use dragoman_accounting::per_resource::Units;
-use dragoman_accounting::pod::requests::{Claims, Options, request};
+use dragoman_accounting::pod::requests::{Claims, Options, Variant, request};
 use dragoman_accounting::pod::{Container, ContainerStatus, PodSpecView, PodStatusView, Resources};
 use dragoman_accounting::resource::Resource;
 use dragoman_quantity::Decimal;
@@ -274,8 +274,47 @@ fn what_is_charged_adds_up() {
     let mut rng = Rng::with_seed(6);
     for _ in 0..50_000 {
         let pod = random_pod(&mut rng, "pod");
-        for claims in [Claims::WholeLife, Claims::Peak] {
-            adds_up(&pod, &charge(&pod, Stage::Bound, claims, Vec::new()), claims);
+        for variant in [Variant::WholeLife, Variant::Peak] {
+            adds_up(&pod, &charge(&pod, Stage::Bound, variant, Vec::new()), variant.into());
+        }
+    }
+}
+
+/// More of anything never takes less.
+#[test]
+fn more_never_takes_less() {
+    let mut rng = Rng::with_seed(7);
+    for _ in 0..50_000 {
+        let before = random_pod(&mut rng, "pod");
+        let mut after = before.clone();
+        let resource = RESOURCES[rng.usize(0..2)];
+        let more = |amounts: &mut Amounts, rng: &mut Rng| amounts.add(resource, some(rng, 1_000)).unwrap();
+        match rng.u8(0..4) {
+            0 => more(&mut after.overhead, &mut rng),
+            1 => more(&mut after.containers[0].resources.requests, &mut rng),
+            2 => after.contributions.push(random_claim(&mut rng, 9, &["c0".into(), "i0".into()])),
+            _ => {
+                if let Some(line) = after.contributions.iter_mut().flat_map(|claim| &mut claim.lines).next() {
+                    let more = some(&mut rng, 1_000);
+                    line.mapping = Some(line.mapping.unwrap_or_default().checked_add(more).unwrap());
+                }
+            }
+        }
+        // A pool takes over what its containers request.
+        let pool = |pod: &PodSpecView| {
+            pod.contributions
+                .iter()
+                .flat_map(|claim| &claim.lines)
+                .any(|line| line.policy == Some(ConsumeFrom))
+        };
+        for variant in [Variant::WholeLife, Variant::Peak] {
+            let total = |pod: &PodSpecView| {
+                request(pod, resource, Options::scheduler(variant.into())).unwrap().unwrap_or_default()
+            };
+            assert!(
+                total(&after) >= total(&before) || pool(&after),
+                "{resource} {variant:?}: {before:#?} {after:#?}"
+            );
         }
     }
 }
@@ -359,8 +398,8 @@ fn event(rng: &mut Rng, ledger: &mut NodeLedger, facts: &mut Facts) {
     match rng.u8(0..8) {
         0..4 => {
             let stage = [Stage::Assumed, Stage::Bound, Stage::Bound, Stage::Holder][rng.usize(0..4)];
-            let claims = if rng.bool() { Claims::WholeLife } else { Claims::Peak };
-            let pod = charge(&random_pod(rng, &uid), stage, claims, Vec::new());
+            let variant = if rng.bool() { Variant::WholeLife } else { Variant::Peak };
+            let pod = charge(&random_pod(rng, &uid), stage, variant, Vec::new());
             // A fact that comes twice counts once.
             (0..rng.u8(1..3)).for_each(|_| ledger.put_pod(pod.clone()));
             facts.pods.insert(uid, pod);
@@ -423,7 +462,7 @@ fn what_fits_fits() {
         for _ in 0..rng.u8(1..8) {
             event(&mut rng, &mut ledger, &mut facts);
         }
-        let pod = charge(&random_pod(&mut rng, "candidate"), Stage::Assumed, Claims::WholeLife, Vec::new());
+        let pod = charge(&random_pod(&mut rng, "candidate"), Stage::Assumed, Variant::WholeLife, Vec::new());
         let answer = ledger.fits(&Candidate { pod: pod.clone(), devices: Vec::new() });
         let before: Vec<i128> = RESOURCES.iter().map(|r| ledger.requested(*r)).collect();
         ledger.put_pod(pod);

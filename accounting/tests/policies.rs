@@ -12,7 +12,7 @@ use dragoman_accounting::claim::policy::{Clash, incompatible, resolved};
 use dragoman_accounting::ledger::charge::charge;
 use dragoman_accounting::ledger::fit::{Candidate, Fit, Refusal};
 use dragoman_accounting::ledger::{Bucket, Charging, NodeLedger, Stage, Violation};
-use dragoman_accounting::pod::requests::Claims;
+use dragoman_accounting::pod::requests::{Claims, Variant};
 use dragoman_accounting::pod::{PodSpecView, Resources};
 use dragoman_accounting::resource::Resource;
 use dragoman_quantity::Decimal;
@@ -163,13 +163,13 @@ fn node(allocatable: &str, pods: &[PodSpecView]) -> NodeLedger {
     let mut ledger = NodeLedger::new(Charging::PerClaim);
     ledger.set_allocatable(&amounts(&[("cpu", allocatable)]));
     for pod in pods {
-        ledger.put_pod(charge(pod, Stage::Bound, Claims::WholeLife, Vec::new()));
+        ledger.put_pod(charge(pod, Stage::Bound, Variant::WholeLife, Vec::new()));
     }
     ledger
 }
 
 fn fits(ledger: &NodeLedger, pod: &PodSpecView) -> Fit {
-    let pod = charge(pod, Stage::Assumed, Claims::WholeLife, Vec::new());
+    let pod = charge(pod, Stage::Assumed, Variant::WholeLife, Vec::new());
     ledger.fits(&Candidate { pod, devices: Vec::new() })
 }
 
@@ -178,7 +178,7 @@ fn s6_p8_a_pool_is_held_whole_and_shared() {
     let pool = [("pool", "100")];
     let mut ledger = node("128", &[drawing("one", "10", &pool)]);
     assert_eq!((ledger.requested(Resource::Cpu), ledger.pools()[0].drawn), (100_000, 10_000));
-    ledger.put_pod(charge(&drawing("two", "20", &pool), Stage::Bound, Claims::WholeLife, Vec::new()));
+    ledger.put_pod(charge(&drawing("two", "20", &pool), Stage::Bound, Variant::WholeLife, Vec::new()));
     assert_eq!((ledger.requested(Resource::Cpu), ledger.pools()[0].drawn), (100_000, 30_000));
     assert_eq!(ledger.violations(), []);
     assert_eq!(fits(&ledger, &drawing("three", "70", &pool)), Fit::Yes);

@@ -16,7 +16,7 @@ use crate::claim::policy::{Incompatible, incompatible};
 use crate::claim::sharing::{Sharing, sharing};
 use crate::per_resource::Units;
 use crate::pod::PodSpecView;
-use crate::pod::requests::{Claims, Parts, drawn, parts};
+use crate::pod::requests::{Parts, Variant, drawn, parts};
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 
@@ -90,7 +90,7 @@ impl PodCharge {
 
 /// Computes what a Pod takes from its node. `unaccounted`: what could not be read of it
 /// so far; it goes into the charge.
-pub fn charge(pod: &PodSpecView, stage: Stage, claims: Claims, unaccounted: Vec<Unaccounted>) -> PodCharge {
+pub fn charge(pod: &PodSpecView, stage: Stage, variant: Variant, unaccounted: Vec<Unaccounted>) -> PodCharge {
     let mut rare = Rare { unaccounted, ..Rare::default() };
     let mut charge = PodCharge {
         uid: pod.uid.clone(),
@@ -100,7 +100,7 @@ pub fn charge(pod: &PodSpecView, stage: Stage, claims: Claims, unaccounted: Vec<
         rare: None,
     };
     for resource in pod.resources() {
-        if let Err(overflow) = enter(pod, resource, claims, &mut charge, &mut rare) {
+        if let Err(overflow) = enter(pod, resource, variant, &mut charge, &mut rare) {
             rare.unaccounted.push(Unaccounted {
                 object: pod.object().into(),
                 field: "spec".into(),
@@ -136,11 +136,11 @@ fn key(pod: &PodSpecView, claim: &Contribution) -> Uid {
 fn enter(
     pod: &PodSpecView,
     resource: Resource,
-    claims: Claims,
+    variant: Variant,
     charge: &mut PodCharge,
     rare: &mut Rare,
 ) -> Result<(), Overflow> {
-    let Parts { seen, own, all } = parts(pod, resource, claims)?;
+    let Parts { seen, own, all } = parts(pod, resource, variant)?;
     let taken = units(resource, own);
     charge.spec.set(resource, taken);
     if own != seen {

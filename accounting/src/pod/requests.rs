@@ -43,6 +43,25 @@ pub enum Claims {
     Peak,
 }
 
+/// Which of the two ways, where claims are counted in any case.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Variant {
+    /// [`Claims::WholeLife`].
+    #[default]
+    WholeLife,
+    /// [`Claims::Peak`].
+    Peak,
+}
+
+impl From<Variant> for Claims {
+    fn from(variant: Variant) -> Self {
+        match variant {
+            Variant::WholeLife => Self::WholeLife,
+            Variant::Peak => Self::Peak,
+        }
+    }
+}
+
 /// What the Pod requests of its node, exactly; not yet rounded.
 ///
 /// # Errors
@@ -79,11 +98,12 @@ pub(crate) struct Parts {
 }
 
 /// What a Pod requests of one resource and what its claims add.
-pub(crate) fn parts(pod: &PodSpecView, resource: Resource, claims: Claims) -> Result<Parts, Overflow> {
+pub(crate) fn parts(pod: &PodSpecView, resource: Resource, variant: Variant) -> Result<Parts, Overflow> {
+    let claims = Claims::from(variant);
     let options = Options::scheduler(claims);
     let lines = || pod.contributions.iter().flat_map(|claim| claim.of(resource));
     let policed = lines().any(|line| line.policy.is_some());
-    let simple = claims == Claims::WholeLife && !policed && settled(pod, resource);
+    let simple = variant == Variant::WholeLife && !policed && settled(pod, resource);
     if simple && pod_level(pod, resource, options).is_none() {
         // Nearly always: the claims come on top, and nothing else has to be looked at.
         let own = Total { pod, resource, claims: Claims::Ignored, without_draws: false }

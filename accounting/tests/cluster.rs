@@ -1,0 +1,206 @@
+//! Ledgers of a whole cluster, from objects as kubectl prints them.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::collections::BTreeMap;
+
+use dragoman_accounting::claim::allocation::Judgement;
+use dragoman_accounting::cluster::{Account, Cluster, Footprint, Index, Rules};
+use dragoman_accounting::ledger::fit::{Fit, Headroom};
+use dragoman_accounting::ledger::{Bucket, Charging};
+use dragoman_accounting::resource::Resource;
+use dragoman_crds::device_footprint::DeviceFootprintSpec;
+use dragoman_crds::wire::{ClaimAllocation, Node, PodResources, ResourceSlice};
+use serde_json::{Value, json};
+
+fn read<T: serde::de::DeserializeOwned>(object: Value) -> T {
+    serde_json::from_value(object).unwrap()
+}
+
+fn node(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "16", "memory": "64Gi"}}})
+}
+
+/// A Pod with a container that requests one cpu and names its claims.
+fn pod(name: &str, node: Option<&str>, claims: &[&str]) -> Value {
+    let entries: Vec<Value> =
+        claims.iter().map(|claim| json!({"name": claim, "resourceClaimName": claim})).collect();
+    let named: Vec<Value> = claims.iter().map(|claim| json!({"name": claim})).collect();
+    json!({
+        "metadata": {"namespace": "ns", "name": name, "uid": format!("uid-{name}")},
+        "spec": {
+            "nodeName": node, "resourceClaims": entries,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}, "claims": named}}],
+        },
+        "status": {"phase": "Running"},
+    })
+}
+
+fn claim(name: &str, device: Option<&str>) -> Value {
+    let result = |device| json!({"request": "r", "driver": "d", "pool": "p", "device": device});
+    let allocation = device.map(|device| json!({"devices": {"results": [result(device)]}}));
+    json!({
+        "metadata": {"namespace": "ns", "name": name, "uid": format!("uid-{name}")},
+        "status": {"allocation": allocation},
+    })
+}
+
+/// A slice of node `one`: a device is `cpus` cpus.
+fn slice(generation: i64, cpus: &str) -> Value {
+    let device = |name| json!({"name": name, "nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": cpus}}}});
+    json!({
+        "metadata": {"name": format!("slice-{generation}")},
+        "spec": {
+            "driver": "d", "nodeName": "one", "pool": {"name": "p", "generation": generation, "resourceSliceCount": 1},
+            "devices": [device("a"), device("b")],
+        },
+    })
+}
+
+fn cluster(pods: Vec<Value>, claims: Vec<Value>, slices: Vec<Value>) -> Cluster {
+    Cluster {
+        nodes: ["one", "two"].map(|name| read::<Node>(node(name)).node()).into(),
+        pods: pods.into_iter().map(|pod| read::<PodResources>(pod).pod()).collect(),
+        claims: claims.into_iter().map(|claim| read::<ClaimAllocation>(claim).claim()).collect(),
+        slices: slices.into_iter().map(|slice| read::<ResourceSlice>(slice).slice()).collect(),
+        footprints: Vec::new(),
+    }
+}
+
+fn accounts(cluster: &Cluster) -> BTreeMap<Box<str>, Account> {
+    Index::new(cluster, Rules::default()).accounts()
+}
+
+fn mapped(account: &Account) -> i128 {
+    account.ledger.charged(Bucket::Mapping, Resource::Cpu)
+}
+
+#[test]
+fn a_claim_counts_where_its_pod_is_and_the_newest_generation_of_its_pool_counts() {
+    let cluster = cluster(
+        vec![pod("x", Some("one"), &["c"]), pod("y", Some("two"), &[])],
+        vec![claim("c", Some("a"))],
+        vec![slice(1, "2"), slice(2, "4")],
+    );
+    let accounts = accounts(&cluster);
+    assert_eq!((mapped(&accounts["one"]), mapped(&accounts["two"])), (4000, 0));
+    assert_eq!(accounts["one"].ledger.headroom(Resource::Cpu), Headroom::Left(11_000));
+    assert_eq!(accounts["two"].ledger.headroom(Resource::Cpu), Headroom::Left(15_000));
+    assert_eq!(accounts["one"].notices, Vec::<String>::new());
+}
+
+#[test]
+fn pods_that_are_done_take_nothing_and_nodes_that_are_not_listed_count_too() {
+    let mut done = pod("x", Some("one"), &["c"]);
+    done["status"]["phase"] = json!("Succeeded");
+    let cluster =
+        cluster(vec![done, pod("y", Some("ghost"), &[])], vec![claim("c", Some("a"))], vec![slice(1, "4")]);
+    let accounts = accounts(&cluster);
+    assert_eq!(accounts["one"].ledger.headroom(Resource::Cpu), Headroom::Left(16_000));
+    assert_eq!(accounts["ghost"].ledger.headroom(Resource::Cpu), Headroom::Left(-1000));
+}
+
+#[test]
+fn what_is_not_known_of_a_claim_makes_its_node_unknown() {
+    let unknown = |claims: Vec<Value>, slices: Vec<Value>| {
+        let cluster = cluster(vec![pod("x", Some("one"), &["c"])], claims, slices);
+        let accounts = accounts(&cluster);
+        assert_eq!(accounts["two"].ledger.headroom(Resource::Cpu), Headroom::Left(16_000));
+        accounts["one"].ledger.headroom(Resource::Cpu) == Headroom::Unknown
+    };
+    assert!(!unknown(vec![claim("c", Some("a"))], vec![slice(1, "4")]));
+    assert!(unknown(vec![], vec![slice(1, "4")]), "the claim is gone");
+    assert!(unknown(vec![claim("c", None)], vec![slice(1, "4")]), "the claim is not allocated");
+    assert!(unknown(vec![claim("c", Some("z"))], vec![slice(1, "4")]), "the device is in no slice");
+    assert!(unknown(vec![claim("c", Some("a"))], vec![]), "there is no slice");
+    let mut elsewhere = slice(1, "4");
+    elsewhere["spec"]["nodeName"] = json!("two");
+    assert!(unknown(vec![claim("c", Some("a"))], vec![elsewhere]), "the device is on another node");
+    assert!(unknown(vec![claim("c", Some("a"))], vec![slice(1, "-4")]), "the definition makes no sense");
+}
+
+#[test]
+fn what_the_status_records_counts_and_drift_is_said() {
+    let mut recorded = pod("x", Some("one"), &["c"]);
+    let entry =
+        json!({"resourceClaimName": "c", "containers": ["c"], "mapping": [{"name": "cpu", "quantity": "2"}]});
+    recorded["status"]["nodeAllocatableResourceClaimStatuses"] = json!([entry]);
+    let cluster = |claims| cluster(vec![recorded.clone()], claims, vec![slice(1, "4")]);
+    let drifted = cluster(vec![claim("c", Some("a"))]);
+    let account = &accounts(&drifted)["one"];
+    assert_eq!((mapped(account), account.notices.len()), (2000, 1));
+    // Gone by now, but it is written down what it was.
+    let gone = cluster(vec![]);
+    let account = &accounts(&gone)["one"];
+    assert_eq!((mapped(account), account.ledger.headroom(Resource::Cpu)), (2000, Headroom::Left(13_000)));
+}
+
+fn footprint(selector: Option<&str>) -> Footprint {
+    let spec: DeviceFootprintSpec = read(json!({
+        "driver": "d", "resources": {
+            "cpu": {"mapping": {"deviceMultiplier": 9}},
+            "memory": {"overhead": {"perPod": "1Gi"}, "reservation": {"perDevice": "2Gi"}, "accountingPolicy": "AddPerClaim"},
+        },
+    }));
+    let selector = selector.map(Into::into);
+    Footprint {
+        name: "f".into(),
+        driver: spec.driver.as_str().into(),
+        selector,
+        footprint: spec.footprint().unwrap(),
+    }
+}
+
+#[test]
+fn footprints_say_what_slices_do_not() {
+    let mut cluster = cluster(
+        vec![pod("x", Some("one"), &["c"]), pod("y", None, &["b"])],
+        vec![claim("c", Some("a")), claim("b", Some("b"))],
+        vec![slice(1, "4")],
+    );
+    cluster.footprints = vec![footprint(None)];
+    let index = Index::new(&cluster, Rules::default());
+    let accounts = index.accounts();
+    let ledger = &accounts["one"].ledger;
+    assert_eq!(mapped(&accounts["one"]), 4000, "the slice says it");
+    assert_eq!(ledger.charged(Bucket::Overhead, Resource::Memory), 1 << 30);
+    // Both devices are allocated, so both are active.
+    assert_eq!(ledger.charged(Bucket::Reservation, Resource::Memory), 4 << 30);
+    let waiting = cluster.pods.iter().find(|pod| pod.node.is_none()).unwrap();
+    assert_eq!(ledger.fits(&index.candidate(waiting, "one")), Fit::Yes);
+    // On the other node its claim is of no use.
+    assert!(matches!(accounts["two"].ledger.fits(&index.candidate(waiting, "two")), Fit::Refused(_)));
+    // Nothing here evaluates CEL, so the device may cost anything.
+    cluster.footprints = vec![footprint(Some("device.attributes['d'].big"))];
+    let accounts = self::accounts(&cluster);
+    assert_eq!(accounts["one"].ledger.headroom(Resource::Cpu), Headroom::Unknown);
+}
+
+#[test]
+fn rules_can_be_those_of_the_tree() {
+    let mut looked_at = claim("c", Some("a"));
+    looked_at["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = json!(true);
+    let cluster = cluster(
+        vec![pod("x", Some("one"), &["c"]), pod("y", Some("one"), &["c"])],
+        vec![looked_at],
+        vec![slice(1, "4")],
+    );
+    let of = |charging, judgement| {
+        let rules = Rules { charging, judgement, ..Rules::default() };
+        mapped(&Index::new(&cluster, rules).accounts()["one"])
+    };
+    assert_eq!(of(Charging::PerClaim, Judgement::Ours), 0);
+    assert_eq!(of(Charging::PerClaim, Judgement::Upstream), 4000);
+    assert_eq!(of(Charging::InTree, Judgement::Upstream), 8000);
+}
+
+#[test]
+fn entries_that_need_no_claim_and_claims_of_extended_resources() {
+    let mut extended = pod("x", Some("one"), &[]);
+    extended["spec"]["resourceClaims"] = json!([{"name": "none", "resourceClaimTemplateName": "t"}]);
+    extended["status"]["resourceClaimStatuses"] = json!([{"name": "none"}]);
+    extended["status"]["extendedResourceClaimStatus"] = json!({"resourceClaimName": "c"});
+    let cluster = cluster(vec![extended], vec![claim("c", Some("a"))], vec![slice(1, "4")]);
+    let account = &accounts(&cluster)["one"];
+    assert_eq!((mapped(account), account.ledger.headroom(Resource::Cpu)), (4000, Headroom::Left(11_000)));
+}
