@@ -222,6 +222,15 @@ proptest! {
 }
 
 #[test]
+fn a_mapping_of_nothing_has_no_place_in_1_37() {
+    let zero = r#"{"cpu": {"allocationMultiplier": "0"}, "memory": {"allocationMultiplier": "1"}}"#;
+    let (footprint, _) = from_1_36(&serde_json::from_str(zero).unwrap()).unwrap();
+    let (wire, losses) = to_1_37(&footprint, true);
+    assert_eq!(losses, [Loss::MappingOfNothing(Resource::Cpu)]);
+    assert_eq!(from_1_37(&wire).unwrap().resources.keys().collect::<Vec<_>>(), [&Resource::Memory]);
+}
+
+#[test]
 fn the_same_resource_twice_adds_up_in_the_draft_and_is_refused_in_definitions() {
     let twice = serde_json::json!({"native": [{"claimInfo": {"name": "a"}, "resources": [
         {"resourceName": "cpu", "quantity": "1"}, {"resourceName": "cpu", "quantity": 2},

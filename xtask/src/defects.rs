@@ -1,12 +1,13 @@
 //! Planted defects: does every test bite?
 //!
-//! `e2e/defects/*.patch` each plant one defect into the production code and name the
+//! `e2e/defects/*/*.patch` each plant one defect into the production code and name the
 //! tests that must then fail:
 //!
 //! ```text
-//! Row: D1                      the row of docs/upstream-defects.md
+//! Row: D1                      the row of docs/upstream-defects.md, or the rule that it breaks
 //! Plants: what is wrong now
 //! Red: reconcilers holders::a_done_pod_gets_nothing      a unit test: its crate and path
+//! Red: accounting/naive what_is_charged_adds_up          one of tests/naive.rs
 //! Red: scenario 1.36/completed_pods_cost_nothing         a scenario: its lane and name
 //! ```
 
@@ -27,9 +28,9 @@ struct Defect {
 
 fn all(filter: &str) -> anyhow::Result<Vec<Defect>> {
     let mut defects = Vec::new();
-    for entry in std::fs::read_dir(root()?.join("e2e/defects")).context("e2e/defects")? {
-        let patch = entry.context("e2e/defects")?.path();
-        let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let directory = root()?.join("e2e/defects");
+    for patch in files(&directory) {
+        let name = patch.strip_prefix(&directory).unwrap_or(&patch).with_extension("").display().to_string();
         if !name.contains(filter) {
             continue;
         }
@@ -130,13 +131,16 @@ fn said(tree: &Path, program: &Path, arguments: &[&str]) -> anyhow::Result<(bool
 }
 
 fn unit_fails(tree: &Path, part: &str, test: &str) -> anyhow::Result<bool> {
-    let package = format!("dragoman-{part}");
+    let (package, target) = match part.split_once('/') {
+        Some((package, test)) => (format!("dragoman-{package}"), vec!["--test", test]),
+        None => (format!("dragoman-{part}"), vec!["--lib"]),
+    };
     let cargo = Path::new("cargo");
-    let (built, log) = said(tree, cargo, &["test", "--no-run", "--lib", "--package", &package])?;
+    let (built, log) = said(tree, cargo, &[&["test", "--no-run", "--package", &package], &target[..]].concat())?;
     if !built {
         bail!("it does not compile:\n{log}");
     }
-    let (green, log) = said(tree, cargo, &["test", "--lib", "--package", &package, test])?;
+    let (green, log) = said(tree, cargo, &[&["test", "--package", &package], &target[..], &[test]].concat())?;
     let failed =
         log.lines().any(|line| line.starts_with("test ") && line.ends_with(&format!("{test} ... FAILED")));
     Ok(!green && failed)

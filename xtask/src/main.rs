@@ -4,6 +4,7 @@ mod check;
 mod defects;
 mod edges;
 mod files;
+mod fuzz;
 mod shipped;
 
 use std::path::{Path, PathBuf};
@@ -43,6 +44,12 @@ enum Task {
         /// want those to fail whose defect it has.
         #[arg(long)]
         built_in: bool,
+    },
+    /// Throw bytes that nobody would write at what reads quantities and objects.
+    Fuzz {
+        /// How many inputs, for each target.
+        #[arg(long, default_value_t = 1_000_000)]
+        runs: u64,
     },
     /// Write the generated files.
     Gen,
@@ -84,6 +91,7 @@ fn main() -> anyhow::Result<()> {
         Task::Image { tag } => shipped::image(&tag),
         Task::Defects { filter, built_in: true } => e2e(&["built-in", &filter]),
         Task::Defects { filter, built_in: false } => defects::find(&filter),
+        Task::Fuzz { runs } => fuzz::fuzz(runs),
         Task::Gen => files::generate(),
         Task::Bench { what: Bench::Accounting } => e2e(&["bench-accounting"]),
         Task::Bench { what: Bench::Lifecycle { pods, gated, runs } } => {

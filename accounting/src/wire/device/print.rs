@@ -29,6 +29,9 @@ pub enum Loss {
     /// No place for it.
     #[error("{0}: the reservation of the driver")]
     Reservation(Resource),
+    /// From 1.37 on a mapping is more than nothing.
+    #[error("{0}: that the device is mapped, to nothing")]
+    MappingOfNothing(Resource),
     /// No generation of the API has one.
     #[error("{0}: the accounting policy")]
     Policy(Resource),
@@ -109,7 +112,10 @@ pub fn to_1_37(footprint: &DeviceFootprint, reservations: bool) -> (NodeAllocata
     let (mut resources, mut losses) = (NodeAllocatableResources::default(), Vec::new());
     for (&resource, footprint) in &footprint.resources {
         losses.extend(footprint.policy.map(|_| Loss::Policy(resource)));
-        let mapping = footprint.mapping.as_ref().map(|mapping| match &mapping.basis {
+        let nothing = footprint.mapping.as_ref().filter(|mapping| mapping.multiplier.is_zero());
+        losses.extend(nothing.map(|_| Loss::MappingOfNothing(resource)));
+        let mapping = footprint.mapping.as_ref().filter(|mapping| !mapping.multiplier.is_zero());
+        let mapping = mapping.map(|mapping| match &mapping.basis {
             Basis::PerDevice => ResourceMapping {
                 device_multiplier: Some(Text::of(resource, mapping.multiplier)),
                 ..ResourceMapping::default()
