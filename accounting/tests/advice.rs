@@ -1,4 +1,4 @@
-//! What the kubelet makes of a Pod (node-allocatable.md 4.1), what its author should
+//! What the kubelet makes of a Pod (docs/accounting.md 4), what its author should
 //! know, and whether it may be resized.
 
 #![expect(clippy::unwrap_used, reason = "a test")]

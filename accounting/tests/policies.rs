@@ -1,5 +1,5 @@
-//! The worked numbers of accounting policies (P in node-allocatable.md 3.3) and the
-//! decisions that its gaps needed.
+//! The worked numbers of accounting policies (P; docs/accounting.md 3) and the
+//! decisions that the gaps of the draft needed.
 
 mod words;
 

@@ -1,5 +1,5 @@
-//! Every worked number of the rules that concern single Pods and claims, by its name (S,
-//! E) in node-allocatable.md 2.8.
+//! Every worked number of the rules that concern single Pods and claims, by its name (S
+//! for its use cases, E for its edges; docs/accounting.md 2).
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 

@@ -1,4 +1,4 @@
-//! The worked numbers of consumable capacity (C in node-allocatable.md 6.3).
+//! The worked numbers of consumable capacity (C; docs/accounting.md 6).
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 

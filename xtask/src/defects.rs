@@ -136,7 +136,8 @@ fn unit_fails(tree: &Path, part: &str, test: &str) -> anyhow::Result<bool> {
         None => (format!("dragoman-{part}"), vec!["--lib"]),
     };
     let cargo = Path::new("cargo");
-    let (built, log) = said(tree, cargo, &[&["test", "--no-run", "--package", &package], &target[..]].concat())?;
+    let (built, log) =
+        said(tree, cargo, &[&["test", "--no-run", "--package", &package], &target[..]].concat())?;
     if !built {
         bail!("it does not compile:\n{log}");
     }

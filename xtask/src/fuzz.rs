@@ -42,10 +42,18 @@ pub(crate) fn fuzz(runs: u64) -> anyhow::Result<()> {
         }
         std::fs::create_dir_all(&corpus).context("corpus")?;
         let program = place.join(&triple).join("release").join(target).display().to_string();
-        let (runs, artifacts) = (format!("-runs={runs}"), format!("-artifact_prefix={}/{target}-", place.display()));
+        let (runs, artifacts) =
+            (format!("-runs={runs}"), format!("-artifact_prefix={}/{target}-", place.display()));
         let seeds = format!("accounting/fuzz/seeds/{target}");
         let corpus = corpus.display().to_string();
-        let limits = ["-seed=1", "-max_len=4096", "-timeout=10", "-rss_limit_mb=2048", "-verbosity=0", "-print_final_stats=1"];
+        let limits = [
+            "-seed=1",
+            "-max_len=4096",
+            "-timeout=10",
+            "-rss_limit_mb=2048",
+            "-verbosity=0",
+            "-print_final_stats=1",
+        ];
         run(&program, &[&limits[..], &[&runs, &artifacts, &corpus, &seeds]].concat())?;
     }
     Ok(())

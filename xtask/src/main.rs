@@ -125,6 +125,7 @@ fn output(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
 
 fn test() -> anyhow::Result<()> {
     run("cargo", &["test", "--workspace"])?;
+    fuzz::fuzz(200_000)?;
     e2e(&["oracle"])?;
     e2e(&["scenarios"])?;
     // A small one without a verdict: it shows that the measurement still works.

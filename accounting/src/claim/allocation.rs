@@ -1,4 +1,4 @@
-//! From the allocation of a claim to what it brings along (node-allocatable.md 2.1).
+//! From the allocation of a claim to what it brings along (docs/accounting.md 2.1).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,7 +57,7 @@ pub enum Judgement {
 /// Something that was counted, but that somebody should look at.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Remark {
-    /// Decision A of node-allocatable.md 2.1.
+    /// A decision of docs/accounting.md 2.1.
     #[error("device {device} is exclusive, so its capacity {key:?} counts whole")]
     WholeCapacity {
         /// `driver/pool/device`.

@@ -1,5 +1,5 @@
 //! What a device costs its node: the canonical model, whatever generation of the API
-//! said it (node-allocatable.md 1.8).
+//! said it (docs/accounting.md 1).
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ pub struct Overhead {
     pub per_container: Option<Decimal>,
 }
 
-/// How the amounts of several claims and containers add up (node-allocatable.md 3).
+/// How the amounts of several claims and containers add up (docs/accounting.md 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum AccountingPolicy {
     /// Once for each claim, however many containers name it.

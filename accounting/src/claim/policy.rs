@@ -1,4 +1,4 @@
-//! How the amounts of several claims and containers add up (node-allocatable.md 3).
+//! How the amounts of several claims and containers add up (docs/accounting.md 3).
 //!
 //! Kubernetes knows none of this; the rules are those of the draft of KEP-5517, and its
 //! gaps are closed here:

@@ -1,4 +1,4 @@
-//! Which Pods may use a claim together (node-allocatable.md 2.7).
+//! Which Pods may use a claim together (docs/accounting.md 2.7).
 
 use crate::claim::contribution::Contribution;
 

@@ -1,4 +1,4 @@
-//! Pod-level resources as a budget for containers and claims (node-allocatable.md 2.5).
+//! Pod-level resources as a budget for containers and claims (docs/accounting.md 2.5).
 //!
 //! The API server checks it when a Pod is created and cannot see claims; kube-scheduler
 //! checks it again once they are allocated, and gives the node up if it does not hold.

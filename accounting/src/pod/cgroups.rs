@@ -1,5 +1,4 @@
-//! What the kubelet makes of a Pod: its QoS class and its cgroups (node-allocatable.md
-//! 4.1).
+//! What the kubelet makes of a Pod: its QoS class and its cgroups (docs/accounting.md 4).
 
 use dragoman_quantity::{Decimal, Overflow};
 

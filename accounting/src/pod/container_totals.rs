@@ -1,13 +1,25 @@
 //! The formula of sidecars (KEP-753) over one amount of each container, with what claims
-//! add to it (node-allocatable.md 2.2, 2.3 and 3).
+//! add to it (docs/accounting.md 2.2, 2.3 and 3).
 
 use dragoman_quantity::{Decimal, Overflow};
 
-use super::requests::Claims;
 use super::{Container, PodSpecView};
 use crate::claim::contribution::{Contribution, Line, number};
 use crate::claim::footprint::AccountingPolicy;
 use crate::resource::Resource;
+
+/// How the part of the claims is counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Claims {
+    /// Not at all.
+    #[default]
+    Ignored,
+    /// For the whole life of the Pod, as Kubernetes 1.37 does.
+    WholeLife,
+    /// What is counted per container only while that container runs
+    /// (kubernetes/kubernetes#141375): differs where init containers use claims.
+    Peak,
+}
 
 /// The total of one resource over the containers of a Pod.
 #[derive(Clone, Copy)]

@@ -1,4 +1,4 @@
-//! What limits a Pod (node-allocatable.md 2.2), with the answers of
+//! What limits a Pod (docs/accounting.md 2.2), with the answers of
 //! `k8s.io/component-helpers/resource` v0.37.
 
 use dragoman_quantity::{Decimal, Overflow};

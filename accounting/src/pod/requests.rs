@@ -1,8 +1,9 @@
-//! What a Pod requests (node-allocatable.md 2.2 to 2.4), with the answers of
+//! What a Pod requests (docs/accounting.md 2.2 to 2.4), with the answers of
 //! `k8s.io/component-helpers/resource` v0.37.
 
 use dragoman_quantity::{Decimal, Overflow};
 
+pub use super::container_totals::Claims;
 use super::container_totals::{Total, larger, sum};
 use super::{Container, PodSpecView};
 use crate::amounts::Amounts;
@@ -28,19 +29,6 @@ impl Options {
     pub fn scheduler(claims: Claims) -> Self {
         Self { status: true, pod_level_status: true, claims, ..Self::default() }
     }
-}
-
-/// How the part of the claims is counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Claims {
-    /// Not at all.
-    #[default]
-    Ignored,
-    /// For the whole life of the Pod, as Kubernetes 1.37 does.
-    WholeLife,
-    /// What is counted per container only while that container runs
-    /// (kubernetes/kubernetes#141375): differs where init containers use claims.
-    Peak,
 }
 
 /// Which of the two ways, where claims are counted in any case.

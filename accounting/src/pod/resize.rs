@@ -1,4 +1,4 @@
-//! Whether a Pod may be resized in place (node-allocatable.md 2.4 and 4.2).
+//! Whether a Pod may be resized in place (docs/accounting.md 4).
 
 use std::collections::BTreeSet;
 

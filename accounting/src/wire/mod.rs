@@ -1,5 +1,5 @@
 //! The shapes in which the API has said all this, generation by generation
-//! (node-allocatable.md 1), and the way from and to the canonical model.
+//! (docs/accounting.md 1), and the way from and to the canonical model.
 
 pub mod device;
 pub mod pod_status;
