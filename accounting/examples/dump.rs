@@ -133,8 +133,19 @@ impl Dump {
             _ => Ok(()),
         };
         if let Err(why) = taken {
-            if kind == "Pod" && !node.is_empty() {
-                self.cluster.pods.push(unreadable(&name, node, &why));
+            let unread = Unaccounted {
+                object: name.as_str().into(),
+                field: "".into(),
+                resource: None,
+                why: why.as_str().into(),
+            };
+            match kind.as_str() {
+                "Pod" if !node.is_empty() => self.cluster.pods.push(unreadable(&name, node, unread)),
+                // It may cost any node something, or the one it names.
+                "ResourceSlice" if !node.is_empty() => self.cluster.unread.push((Some(node.into()), unread)),
+                "ResourceSlice" | "DeviceFootprint" => self.cluster.unread.push((None, unread)),
+                // A Node that is not listed is unknown, and so are Pods whose claim is not.
+                _ => {}
             }
             self.unreadable.push(format!("{name}: {why}"));
         }
@@ -153,8 +164,7 @@ fn footprint(object: &Value) -> Result<Footprint, String> {
 }
 
 /// It takes something from its node, and nobody knows what.
-fn unreadable(name: &str, node: String, why: &str) -> Pod {
-    let unaccounted = Unaccounted { object: name.into(), field: "".into(), resource: None, why: why.into() };
+fn unreadable(name: &str, node: String, unaccounted: Unaccounted) -> Pod {
     let view = PodSpecView { uid: name.into(), ..PodSpecView::default() };
     Pod { view, node: Some(node.into()), unaccounted: vec![unaccounted], ..Pod::default() }
 }

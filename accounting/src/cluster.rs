@@ -6,12 +6,13 @@ use crate::Uid;
 use crate::amounts::Amounts;
 use crate::claim::allocation::{Device, DeviceResult, Judgement, cost};
 use crate::claim::contribution::{Contribution, Source, reconciled};
-use crate::claim::footprint::DeviceFootprint;
+use crate::claim::footprint::{DeviceFootprint, ResourceFootprint};
 use crate::ledger::charge::{charge, units};
 use crate::ledger::fit::Candidate;
 use crate::ledger::{Charging, DeviceId, NodeLedger, Stage};
 use crate::pod::PodSpecView;
 use crate::pod::requests::Variant;
+use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 
 /// Everything that says something of nodes, as it was listed.
@@ -27,6 +28,8 @@ pub struct Cluster {
     pub slices: Vec<Slice>,
     /// What administrators say of devices.
     pub footprints: Vec<Footprint>,
+    /// What could not be read at all, and the node that it is about; `None`: any.
+    pub unread: Vec<(Option<Box<str>>, Unaccounted)>,
 }
 
 /// A Node.
@@ -58,10 +61,22 @@ pub struct Pod {
 /// A claim of a Pod.
 #[derive(Debug, Clone, Default)]
 pub struct PodClaim {
-    /// Name of the claim object, once there is one.
-    pub claim: Option<Box<str>>,
+    /// The claim object.
+    pub claim: ClaimName,
     /// The containers that name it.
     pub containers: BTreeSet<Box<str>>,
+}
+
+/// The claim of an entry of `spec.resourceClaims`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ClaimName {
+    /// There will be one, but nobody has made it or said its name.
+    #[default]
+    NotYet,
+    /// The entry needs none.
+    None,
+    /// Its name.
+    Named(Box<str>),
 }
 
 /// A ResourceClaim.
@@ -174,11 +189,29 @@ impl<'a> Index<'a> {
                 for listed in &slice.devices {
                     let (driver, pool) = (slice.driver.clone(), slice.pool.clone());
                     let id = DeviceId { driver, pool, device: listed.name.clone() };
-                    devices.insert(id, found(cluster, slice, listed));
+                    let mut found = found(cluster, slice, listed);
+                    if devices.contains_key(&id) {
+                        found.uncertain = Some("it is in several slices of its pool".to_owned());
+                    }
+                    devices.insert(id, found);
                 }
             }
         }
         Self { cluster, rules, claims, devices }
+    }
+
+    /// The claims that a Pod names, each once, with all containers that name it.
+    fn named(pod: &Pod) -> BTreeMap<&str, PodClaim> {
+        let mut named: BTreeMap<&str, PodClaim> = BTreeMap::new();
+        for entry in &pod.claims {
+            if let ClaimName::Named(name) = &entry.claim {
+                let known = named
+                    .entry(name)
+                    .or_insert_with(|| PodClaim { containers: BTreeSet::new(), ..entry.clone() });
+                known.containers.extend(entry.containers.iter().cloned());
+            }
+        }
+        named
     }
 
     fn device(&self, result: &DeviceResult, node: &str) -> Option<&Found<'a>> {
@@ -202,7 +235,17 @@ impl<'a> Index<'a> {
                 account.ledger.put_pod(charge(&view, Stage::Bound, self.rules.variant, unaccounted));
             }
         }
+        for (node, unaccounted) in &self.cluster.unread {
+            let about = |name: &str| node.as_ref().is_none_or(|node| **node == *name);
+            for (_, account) in accounts.iter_mut().filter(|(name, _)| about(name)) {
+                account.ledger.doubt(&unaccounted.object, vec![unaccounted.clone()]);
+            }
+        }
         for claim in &self.cluster.claims {
+            for (node, unaccounted) in self.uncertain(claim) {
+                let account = accounts.entry(node).or_insert_with(empty);
+                account.ledger.doubt(&unaccounted.object.clone(), vec![unaccounted]);
+            }
             for (node, device, reservation) in self.reservations(claim) {
                 let account = accounts.entry(node).or_insert_with(empty);
                 account.ledger.use_device(device, Uid::from(&*claim.uid), &reservation);
@@ -214,7 +257,8 @@ impl<'a> Index<'a> {
     /// A Pod as it would be on `node`, and what its claims would wake up there.
     pub fn candidate(&self, pod: &Pod, node: &str) -> Candidate {
         let (view, unaccounted) = self.seen_from(pod, node, &mut Vec::new());
-        let claims = pod.claims.iter().filter_map(|claim| self.claim(pod, claim.claim.as_deref()?));
+        let named = Self::named(pod);
+        let claims = named.keys().filter_map(|name| self.claim(pod, name));
         let devices = claims.flat_map(|claim| self.reservations(claim)).filter(|(of, ..)| **of == *node);
         let devices = devices.map(|(_, device, amounts)| {
             (device, amounts.iter().map(|(resource, amount)| (resource, units(resource, amount))).collect())
@@ -234,36 +278,26 @@ impl<'a> Index<'a> {
             let object = pod.view.object().into();
             unaccounted.push(Unaccounted { object, field: field.into(), resource: None, why: why.into() });
         };
-        let mut computed = Vec::new();
-        let mut uncounted = Vec::new();
-        for claim in &pod.claims {
-            // An entry that needs no claim has none.
-            let Some(name) = &claim.claim else { continue };
-            let recorded = pod.view.contributions.iter().any(|known| *known.source.name == **name);
-            let Some(results) = self.claim(pod, name).map(|found| (found, found.results.as_ref())) else {
-                if !recorded {
-                    doubt(format!("claim {name}"), "the claim does not exist");
+        for claim in pod.claims.iter().filter(|claim| claim.claim == ClaimName::NotYet) {
+            let names: Vec<&str> = claim.containers.iter().map(AsRef::as_ref).collect();
+            doubt(format!("spec.resourceClaims, of containers {names:?}"), "there is no claim yet");
+        }
+        let (mut computed, mut uncounted) = (Vec::new(), Vec::new());
+        for (name, claim) in Self::named(pod) {
+            let recorded = pod.view.contributions.iter().any(|known| known.source.is(&Source::claim(name)));
+            match self.claim(pod, name).map(|found| (found, &found.results)) {
+                Some((found, Some(results))) => {
+                    computed.extend(self.contribution(found, results, &claim, node, notices, &mut uncounted));
                 }
-                continue;
-            };
-            match results {
-                (found, Some(results)) => {
-                    computed.extend(self.contribution(found, results, claim, node, notices, &mut uncounted));
-                }
-                (_, None) if !recorded => doubt(format!("claim {name}"), "the claim is not allocated"),
-                (_, None) => {}
+                _ if recorded => {}
+                Some((_, None)) => doubt(format!("claim {name}"), "the claim is not allocated"),
+                None => doubt(format!("claim {name}"), "the claim does not exist"),
             }
         }
         notices
             .extend(pod.view.conflicts.iter().map(|conflict| format!("{}: {conflict}", pod.view.object())));
-        let contributions = match reconciled(pod.view.contributions.clone(), computed.clone()) {
-            Ok((contributions, drifts)) => {
-                notices.extend(drifts.iter().map(|drift| format!("{}: {drift}", pod.view.object())));
-                contributions
-            }
-            // Charging says which sum it is that cannot be held.
-            Err(_) => computed,
-        };
+        let (contributions, drifts) = reconciled(&pod.view.contributions, computed);
+        notices.extend(drifts.iter().map(|drift| format!("{}: {drift}", pod.view.object())));
         unaccounted.extend(uncounted);
         (PodSpecView { contributions, ..pod.view.clone() }, unaccounted)
     }
@@ -281,17 +315,23 @@ impl<'a> Index<'a> {
         let used = results.iter().filter(|r| !r.admin_access || self.rules.judgement == Judgement::Upstream);
         for found in used.filter_map(|result| self.device(result, node)) {
             notices.extend(found.listed.notices.iter().map(|notice| format!("{object}: {notice}")));
-            if let Some(why) = &found.uncertain {
-                let (object, why) = (object.as_str().into(), why.as_str().into());
-                let field = format!("device {}", found.listed.name).into();
-                unaccounted.push(Unaccounted { object, field, resource: None, why });
-            }
+            unaccounted.extend(found.doubt(&object));
         }
         let source = Source { uid: Some(Uid::from(&*claim.uid)), ..Source::claim(claim.name.clone()) };
         let device = |result: &DeviceResult| self.device(result, node).map(|found| &found.device);
-        let cost = cost(source, of.containers.clone(), results, device, self.rules.judgement, unaccounted);
+        let cost =
+            cost(&object, source, of.containers.clone(), results, device, self.rules.judgement, unaccounted);
         notices.extend(cost.remarks.iter().map(|remark| format!("{object}: {remark}")));
         (!cost.contribution.lines.is_empty()).then_some(cost.contribution)
+    }
+
+    /// Devices of a claim of which nobody knows what they cost, and their nodes: whoever
+    /// uses the claim, their drivers may hold something.
+    fn uncertain(&self, claim: &Claim) -> Vec<(Box<str>, Unaccounted)> {
+        let object = format!("ResourceClaim {}/{}", claim.namespace, claim.name);
+        let used = claim.results.iter().flatten().filter(|result| !result.admin_access);
+        let found = used.filter_map(|result| self.devices.get(&id(result)));
+        found.filter_map(|found| Some((found.node?.into(), found.doubt(&object)?))).collect()
     }
 
     /// What drivers hold for the devices of a claim, on which nodes. Only devices of one
@@ -317,12 +357,22 @@ fn id(result: &DeviceResult) -> DeviceId {
     DeviceId { driver: driver.clone(), pool: pool.clone(), device: device.clone() }
 }
 
+impl Found<'_> {
+    /// Why its costs are not known, if they are not.
+    fn doubt(&self, object: &str) -> Option<Unaccounted> {
+        let why = self.uncertain.as_deref()?.into();
+        let field = format!("device {}", self.listed.name).into();
+        Some(Unaccounted { object: object.into(), field, resource: None, why })
+    }
+}
+
 /// What is known of a device: from its slice and, where that says nothing of a resource,
 /// from the footprints.
 fn found<'a>(cluster: &'a Cluster, slice: &'a Slice, listed: &'a SliceDevice) -> Found<'a> {
     let mut device = listed.device.clone();
     let mut uncertain =
         listed.refused.then(|| format!("its definition is refused: {}", listed.notices.join("; ")));
+    let mut said: BTreeMap<Resource, &ResourceFootprint> = BTreeMap::new();
     for footprint in cluster.footprints.iter().filter(|footprint| footprint.driver == slice.driver) {
         if let Some(selector) = &footprint.selector {
             let why = format!("DeviceFootprint {} may be about it: selector {selector:?}", footprint.name);
@@ -330,8 +380,13 @@ fn found<'a>(cluster: &'a Cluster, slice: &'a Slice, listed: &'a SliceDevice) ->
             continue;
         }
         for (resource, costs) in &footprint.footprint.resources {
-            device.footprint.resources.entry(*resource).or_insert_with(|| costs.clone());
+            if said.insert(*resource, costs).is_some_and(|known| known != costs) {
+                uncertain.get_or_insert(format!("several DeviceFootprints say what it costs of {resource}"));
+            }
         }
+    }
+    for (resource, costs) in said {
+        device.footprint.resources.entry(resource).or_insert_with(|| costs.clone());
     }
     let node = listed.node.as_deref().or(slice.node.as_deref());
     Found { node, device, listed, uncertain }

@@ -29,7 +29,8 @@ impl<T: Copy + Default + PartialEq> PerResource<T> {
             Resource::EphemeralStorage => self.ephemeral_storage,
             Resource::Memory => self.memory,
             Resource::HugePages(size) => {
-                self.huge_pages.iter().find(|(known, _)| *known == size).map_or_else(T::default, |(_, v)| *v)
+                let at = self.huge_pages.binary_search_by_key(&size, |(known, _)| *known);
+                at.ok().and_then(|at| self.huge_pages.get(at)).map_or_else(T::default, |(_, value)| *value)
             }
         }
     }

@@ -194,7 +194,7 @@ fn what_may_be_resized() {
     // 1.36 counts only what is in the status, and what containers name.
     assert_eq!(resize(&at("1"), &at("2"), Rules::V1_36).unwrap(), []);
     let mut published = at("1");
-    published.contributions[0].published = true;
+    published.recorded = published.contributions.clone();
     assert_eq!(resize(&published, &at("2"), Rules::V1_36).unwrap(), [Refused::ClaimStatuses]);
     let mut naming = at("1");
     naming.containers[0].names_claims = true;

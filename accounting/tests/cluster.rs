@@ -9,6 +9,7 @@ use dragoman_accounting::cluster::{Account, Cluster, Footprint, Index, Rules};
 use dragoman_accounting::ledger::fit::{Fit, Headroom};
 use dragoman_accounting::ledger::{Bucket, Charging};
 use dragoman_accounting::resource::Resource;
+use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_crds::device_footprint::DeviceFootprintSpec;
 use dragoman_crds::wire::{ClaimAllocation, Node, PodResources, ResourceSlice};
 use serde_json::{Value, json};
@@ -63,7 +64,7 @@ fn cluster(pods: Vec<Value>, claims: Vec<Value>, slices: Vec<Value>) -> Cluster 
         pods: pods.into_iter().map(|pod| read::<PodResources>(pod).pod()).collect(),
         claims: claims.into_iter().map(|claim| read::<ClaimAllocation>(claim).claim()).collect(),
         slices: slices.into_iter().map(|slice| read::<ResourceSlice>(slice).slice()).collect(),
-        footprints: Vec::new(),
+        ..Cluster::default()
     }
 }
 
@@ -97,7 +98,8 @@ fn pods_that_are_done_take_nothing_and_nodes_that_are_not_listed_count_too() {
         cluster(vec![done, pod("y", Some("ghost"), &[])], vec![claim("c", Some("a"))], vec![slice(1, "4")]);
     let accounts = accounts(&cluster);
     assert_eq!(accounts["one"].ledger.headroom(Resource::Cpu), Headroom::Left(16_000));
-    assert_eq!(accounts["ghost"].ledger.headroom(Resource::Cpu), Headroom::Left(-1000));
+    let ghost = &accounts["ghost"].ledger;
+    assert_eq!((ghost.requested(Resource::Cpu), ghost.headroom(Resource::Cpu)), (1000, Headroom::Unknown));
 }
 
 #[test]
@@ -203,4 +205,62 @@ fn entries_that_need_no_claim_and_claims_of_extended_resources() {
     let cluster = cluster(vec![extended], vec![claim("c", Some("a"))], vec![slice(1, "4")]);
     let account = &accounts(&cluster)["one"];
     assert_eq!((mapped(account), account.ledger.headroom(Resource::Cpu)), (4000, Headroom::Left(11_000)));
+}
+
+#[test]
+fn a_claim_that_is_not_made_yet_is_not_nothing() {
+    let mut waiting = pod("x", None, &[]);
+    waiting["spec"]["resourceClaims"] = json!([{"name": "c", "resourceClaimTemplateName": "t"}]);
+    let cluster = cluster(vec![waiting], vec![], vec![slice(1, "4")]);
+    let index = Index::new(&cluster, Rules::default());
+    let accounts = index.accounts();
+    let answer = accounts["one"].ledger.fits(&index.candidate(&cluster.pods[0], "one"));
+    assert!(matches!(answer, Fit::Refused(_)), "{answer:?}");
+}
+
+#[test]
+fn one_claim_under_two_names_is_one_claim() {
+    let mut twice = pod("x", Some("one"), &["c"]);
+    twice["spec"]["resourceClaims"] =
+        json!([{"name": "c", "resourceClaimName": "c"}, {"name": "d", "resourceClaimName": "c"}]);
+    let cluster = cluster(vec![twice], vec![claim("c", Some("a"))], vec![slice(1, "4")]);
+    assert_eq!(mapped(&accounts(&cluster)["one"]), 4000);
+}
+
+#[test]
+fn what_contradicts_itself_is_unknown_in_any_order() {
+    let unknown =
+        |cluster: &Cluster| accounts(cluster)["one"].ledger.headroom(Resource::Cpu) == Headroom::Unknown;
+    let mut other = slice(1, "2");
+    other["metadata"]["name"] = json!("other");
+    for slices in [vec![slice(1, "4"), other.clone()], vec![other, slice(1, "4")]] {
+        assert!(unknown(&cluster(vec![pod("x", Some("one"), &["c"])], vec![claim("c", Some("a"))], slices)));
+    }
+    let mut several = cluster(vec![], vec![claim("c", Some("a"))], vec![slice(1, "4")]);
+    several.footprints = vec![footprint(None), footprint(None)];
+    assert!(!unknown(&several), "they say the same");
+    if let Some(costs) = several.footprints[1].footprint.resources.get_mut(&Resource::Memory) {
+        costs.reservation = None;
+    }
+    // Nobody uses the claim, but its driver may hold something.
+    assert!(unknown(&several));
+}
+
+#[test]
+fn what_cannot_be_read_at_all_makes_its_nodes_unknown() {
+    let mut cluster = cluster(vec![], vec![], vec![]);
+    let unread = |object: &str| Unaccounted {
+        object: object.into(),
+        field: "".into(),
+        resource: None,
+        why: "?".into(),
+    };
+    cluster.unread = vec![(Some("one".into()), unread("ResourceSlice s"))];
+    let of = |cluster: &Cluster| {
+        let accounts = accounts(cluster);
+        ["one", "two"].map(|node| accounts[node].ledger.headroom(Resource::Cpu) == Headroom::Unknown)
+    };
+    assert_eq!(of(&cluster), [true, false]);
+    cluster.unread = vec![(None, unread("DeviceFootprint f"))];
+    assert_eq!(of(&cluster), [true, true]);
 }

@@ -9,7 +9,7 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_accounting::amounts::Amounts;
-use dragoman_accounting::claim::contribution::{Contribution, Line, Source};
+use dragoman_accounting::claim::contribution::{Contribution, Generation, Line, Source};
 use dragoman_accounting::claim::footprint::AccountingPolicy::{
     self, AddPerClaim, AddPerReference, ConsumeFrom, Max,
 };
@@ -203,7 +203,7 @@ fn random_claim(rng: &mut Rng, number: u8, names: &[Box<str>]) -> Contribution {
         containers,
         lines: (0..rng.u8(0..3)).map(|_| line(rng)).collect(),
         legacy_total: false,
-        published: rng.bool(),
+        recorded: rng.bool().then_some(Generation::V1_37),
     }
 }
 
@@ -223,6 +223,13 @@ fn random_pod(rng: &mut Rng, uid: &str) -> PodSpecView {
     let names: Vec<Box<str>> = containers.iter().chain(&init_containers).map(|c| c.name.clone()).collect();
     let claims: BTreeSet<u8> = (0..rng.u8(0..3)).map(|_| rng.u8(0..4)).collect();
     let level = (rng.u8(0..8) == 0).then(|| Resources { requests: list(rng), limits: Amounts::default() });
+    let claims: Vec<Contribution> =
+        claims.into_iter().map(|number| random_claim(rng, number, &names)).collect();
+    // What is written down knows nothing of policies.
+    let plain = |claim: &Contribution| {
+        let lines = claim.lines.iter().map(|line| Line { policy: None, ..line.clone() });
+        Contribution { lines: lines.collect(), ..claim.clone() }
+    };
     PodSpecView {
         namespace: "ns".into(),
         name: uid.into(),
@@ -232,7 +239,8 @@ fn random_pod(rng: &mut Rng, uid: &str) -> PodSpecView {
         pod_level: level,
         overhead: if rng.u8(0..4) == 0 { list(rng) } else { Amounts::default() },
         status: PodStatusView { resize_infeasible: rng.u8(0..8) == 0, ..PodStatusView::default() },
-        contributions: claims.into_iter().map(|number| random_claim(rng, number, &names)).collect(),
+        recorded: claims.iter().filter(|claim| claim.recorded.is_some()).map(plain).collect(),
+        contributions: claims,
         conflicts: Vec::new(),
     }
 }
@@ -264,6 +272,10 @@ fn adds_up(pod: &PodSpecView, charge: &PodCharge, claims: Claims) {
         let own = ceil(resource, naive(pod, resource, Way::Own));
         let all = ceil(resource, naive(pod, resource, Way::All(claims)));
         let drawn = charge.rare.as_ref().map_or(0, |rare| of(&rare.drawn));
+        let read = PodSpecView { contributions: pod.recorded.clone(), ..pod.clone() };
+        let aware = ceil(resource, naive(&read, resource, Way::All(Claims::WholeLife)));
+        let published: i128 = charge.published.iter().map(|(_, units)| of(units)).sum();
+        assert_eq!(published, aware - seen, "{pod:#?}");
         let parts: i128 = charge.claims.iter().map(|claim| of(&claim.mapping) + of(&claim.overhead)).sum();
         assert_eq!((of(&charge.spec), drawn, of(&charge.spec) + parts), (own, seen - own, all), "{pod:#?}");
     }

@@ -6,12 +6,12 @@ mod words;
 use dragoman_accounting::amounts::Amounts;
 use dragoman_accounting::claim::contribution::Contribution;
 use dragoman_accounting::claim::footprint::AccountingPolicy::{
-    AddPerClaim, AddPerReference, ConsumeFrom, Max,
+    self, AddPerClaim, AddPerReference, ConsumeFrom, Max,
 };
-use dragoman_accounting::claim::policy::{Clash, incompatible, resolved};
 use dragoman_accounting::ledger::charge::charge;
 use dragoman_accounting::ledger::fit::{Candidate, Fit, Refusal};
 use dragoman_accounting::ledger::{Bucket, Charging, NodeLedger, Stage, Violation};
+use dragoman_accounting::pod::policy::{Clash, incompatible};
 use dragoman_accounting::pod::requests::{Claims, Variant};
 use dragoman_accounting::pod::{PodSpecView, Resources};
 use dragoman_accounting::resource::Resource;
@@ -74,9 +74,9 @@ fn p7_a_container_without_the_claim_is_not_touched() {
 
 #[test]
 fn p13_the_device_goes_before_the_class() {
-    assert_eq!(resolved(Some(Max), Some(AddPerClaim)), Some(Max));
-    assert_eq!(resolved(None, Some(AddPerReference)), Some(AddPerReference));
-    assert_eq!(resolved(None, None), None);
+    assert_eq!(AccountingPolicy::resolved(Some(Max), Some(AddPerClaim)), Some(Max));
+    assert_eq!(AccountingPolicy::resolved(None, Some(AddPerReference)), Some(AddPerReference));
+    assert_eq!(AccountingPolicy::resolved(None, None), None);
 }
 
 #[test]

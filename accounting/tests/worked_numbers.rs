@@ -8,8 +8,8 @@ mod words;
 use std::collections::BTreeMap;
 
 use dragoman_accounting::amounts::{Amounts, Text};
-use dragoman_accounting::claim::allocation::{Device, DeviceResult, Judgement, Remark, cost};
-use dragoman_accounting::claim::contribution::{Contribution, Source, reconciled};
+use dragoman_accounting::claim::allocation::{Class, Device, DeviceResult, Judgement, Remark, cost};
+use dragoman_accounting::claim::contribution::{Contribution, Generation, Source, reconciled};
 use dragoman_accounting::claim::footprint::{Basis, DeviceFootprint, Mapping, Overhead, ResourceFootprint};
 use dragoman_accounting::pod::budget::{Checks, OverBudget, defaulted, refused, unschedulable};
 use dragoman_accounting::pod::requests::{Claims, Options, requests};
@@ -199,7 +199,15 @@ fn result(name: &str, consumed: &[(&str, &str)]) -> DeviceResult {
 fn counted(results: &[DeviceResult], device: &Device, judgement: Judgement) -> (Amounts, Vec<Remark>, usize) {
     let mut unaccounted = Vec::new();
     let source = Source::claim("claim");
-    let cost = cost(source, ["c".into()].into(), results, |_| Some(device), judgement, &mut unaccounted);
+    let cost = cost(
+        "ResourceClaim ns/claim",
+        source,
+        ["c".into()].into(),
+        results,
+        |_| Some(device),
+        judgement,
+        &mut unaccounted,
+    );
     (cost.contribution.total().unwrap(), cost.remarks, unaccounted.len())
 }
 
@@ -279,11 +287,20 @@ fn what_does_not_parse_is_unaccounted_and_the_rest_counts() {
         let mut unaccounted = Vec::new();
         let results = [result("dev", &[("cores", nonsense)]), result("dev", &[("cores", "2")])];
         let source = Source::claim("claim");
-        let cost = cost(source, [].into(), &results, |_| Some(&shared), Judgement::Ours, &mut unaccounted);
+        let cost = cost(
+            "ResourceClaim ns/claim",
+            source,
+            [].into(),
+            &results,
+            |_| Some(&shared),
+            Judgement::Ours,
+            &mut unaccounted,
+        );
         let amount = cost.contribution.total().unwrap_or_default();
         if nonsense == "9e999" {
-            // Exact, but nothing can be added to it.
-            assert!(!unaccounted.is_empty(), "{nonsense}");
+            // Nothing has more than that.
+            assert_eq!(unaccounted, [], "{nonsense}");
+            assert!(amount.get(Resource::Cpu) >= Decimal::from(i64::MAX), "{nonsense}");
         } else {
             assert_eq!(amount, amounts(&[("cpu", "4")]), "{nonsense}");
             assert_eq!(unaccounted[0].resource, Some(Resource::Cpu), "{nonsense}");
@@ -292,6 +309,7 @@ fn what_does_not_parse_is_unaccounted_and_the_rest_counts() {
     }
     let mut unaccounted = Vec::new();
     cost(
+        "ResourceClaim ns/claim",
         Source::claim("claim"),
         [].into(),
         &[result("dev", &[])],
@@ -337,8 +355,12 @@ fn e33_of_two_generations_the_newer_counts() {
 #[test]
 fn the_same_claim_twice_in_one_generation_counts_twice() {
     let twice = r#"[{"resourceClaimName": "a", "resources": {"cpu": 4}}, {"resourceClaimName": "a", "resources": {"cpu": 2}}]"#;
-    let sums: Vec<_> = recorded(twice).0.contributions.iter().map(|c| c.total().unwrap()).collect();
-    assert_eq!(sums, [amounts(&[("cpu", "6")])]);
+    let found = recorded(twice).0;
+    let sums: Vec<_> = found.contributions.iter().map(|c| c.total().unwrap()).collect();
+    assert_eq!((sums, found.conflicts), (vec![amounts(&[("cpu", "4")]), amounts(&[("cpu", "2")])], vec![]));
+    let lines = r#"[{"resourceClaimName": "a", "mapping": [{"name": "cpu", "quantity": 1}, {"name": "cpu", "quantity": 2}],
+        "overhead": [{"name": "cpu", "perPod": 3}]}]"#;
+    assert_eq!(recorded(lines).0.contributions[0].total().unwrap(), amounts(&[("cpu", "6")]));
 }
 
 #[test]
@@ -413,24 +435,47 @@ fn e25_a_slice_is_edited_after_binding() {
     let source = || Source { uid: Some("uid".into()), ..Source::claim("claim") };
     let of = |multiplier| {
         let device = device("cpu", mapping(Basis::PerDevice, multiplier), &[]);
-        cost(source(), ["c".into()].into(), &devices, |_| Some(&device), Judgement::Ours, &mut vec![])
-            .contribution
+        cost(
+            "ResourceClaim ns/claim",
+            source(),
+            ["c".into()].into(),
+            &devices,
+            |_| Some(&device),
+            Judgement::Ours,
+            &mut vec![],
+        )
+        .contribution
     };
     let bound = |contribution: Contribution| Contribution {
         source: Source::claim("claim"),
         lines: vec![line("cpu", "8", "", "")],
-        published: true,
+        recorded: Some(Generation::V1_37),
         ..contribution
     };
-    let (edited, drifts) = reconciled(vec![bound(of("2"))], vec![of("3")]).unwrap();
+    let (edited, drifts) = reconciled(&[bound(of("2"))], vec![of("3")]);
     assert_eq!(edited[0].total().unwrap(), amounts(&[("cpu", "8")]), "the running Pod keeps what it has");
-    assert_eq!((drifts[0].recorded, drifts[0].computed), (q("8"), q("12")));
-    assert_eq!((edited[0].published, edited[0].source.uid.as_deref()), (true, Some("uid")));
+    assert_eq!((drifts[0].recorded, drifts[0].computed), (q("8"), Some(q("12"))));
+    assert_eq!((edited.len(), edited[0].source.uid.as_deref()), (1, Some("uid")));
     // A new Pod gets the new amount.
-    assert_eq!(reconciled(vec![], vec![of("3")]).unwrap().0[0].total().unwrap(), amounts(&[("cpu", "12")]));
+    assert_eq!(reconciled(&[], vec![of("3")]).0[0].total().unwrap(), amounts(&[("cpu", "12")]));
     // Nothing was edited: who knows more is kept.
-    let (same, drifts) = reconciled(vec![bound(of("2"))], vec![of("2")]).unwrap();
-    assert_eq!((same[0].lines[0].driver.as_ref(), same[0].published, drifts), ("d", true, vec![]));
+    let (same, drifts) = reconciled(&[bound(of("2"))], vec![of("2")]);
+    assert_eq!((&*same[0].lines[0].driver, drifts), ("d", vec![]));
+    // What the record does not mention is counted as it is computed.
+    let mut more = of("3");
+    more.lines.push(line("memory", "", "1Gi", ""));
+    let (partly, _) = reconciled(&[bound(of("2"))], vec![more]);
+    let mut sum = Amounts::default();
+    for (resource, amount) in partly.iter().flat_map(|c| c.total().unwrap().iter().collect::<Vec<_>>()) {
+        sum.add(resource, amount).unwrap();
+    }
+    assert_eq!(sum, amounts(&[("cpu", "8"), ("memory", "1Gi")]));
+}
+
+#[test]
+fn an_entry_that_has_lost_its_amounts_is_no_record() {
+    let (empty, _) = recorded(r#"[{"resourceClaimName": "a", "containers": ["c"]}]"#);
+    assert_eq!(empty.contributions, []);
 }
 
 #[test]
@@ -441,7 +486,8 @@ fn e29_an_extended_resource_has_no_references() {
 
 #[test]
 fn a_class_that_promises_amounts_changes_none() {
-    let promised = [DeviceResult { class_manages: true, ..result("dev", &[]) }];
+    let promised =
+        [DeviceResult { class: Class { manages: true, ..Class::default() }, ..result("dev", &[]) }];
     let overhead = Some(Overhead { per_pod: Some(q("1")), per_container: None });
     let costly = device("cpu", ResourceFootprint { overhead, ..ResourceFootprint::default() }, &[]);
     let (amount, remarks, _) = counted(&promised, &costly, Judgement::Ours);
@@ -449,4 +495,19 @@ fn a_class_that_promises_amounts_changes_none() {
     assert!(matches!(&remarks[..], [Remark::NothingMapped { .. }]));
     let mapped = device("cpu", mapping(Basis::PerDevice, "2"), &[]);
     assert_eq!(counted(&promised, &mapped, Judgement::Ours).1, []);
+}
+
+#[test]
+fn a_class_has_policies_for_devices_without() {
+    use dragoman_accounting::claim::footprint::AccountingPolicy::{AddPerReference, Max};
+    let of = |policy| {
+        let device = device("cpu", ResourceFootprint { policy, ..mapping(Basis::PerDevice, "2") }, &[]);
+        let class = Class { manages: true, policies: [(Resource::Cpu, AddPerReference)].into() };
+        let results = [DeviceResult { class, ..result("dev", &[]) }];
+        let source = Source::claim("claim");
+        let cost =
+            cost("claim", source, [].into(), &results, |_| Some(&device), Judgement::Ours, &mut vec![]);
+        cost.contribution.lines[0].policy
+    };
+    assert_eq!((of(None), of(Some(Max))), (Some(AddPerReference), Some(Max)));
 }

@@ -84,7 +84,8 @@ pub struct ResourceFootprint {
     /// What the driver itself holds while the device is in use (KEP-6352).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Reservation>,
-    /// How several claims and containers add up. `AddPerClaim` where it is absent.
+    /// How several claims and containers add up. Where it is absent, as Kubernetes does:
+    /// once for each claim, and the claim is for one Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accounting_policy: Option<AccountingPolicy>,
 }

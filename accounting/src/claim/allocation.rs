@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_quantity::{Decimal, Overflow};
 
-use crate::amounts::{Text, non_negative};
+use crate::amounts::{Text, largest, non_negative};
 use crate::claim::contribution::{Contribution, Line, Source};
 use crate::claim::footprint::{AccountingPolicy, Basis, DeviceFootprint, Mapping};
 use crate::resource::Resource;
@@ -23,8 +23,17 @@ pub struct DeviceResult {
     pub consumed: Option<BTreeMap<Box<str>, Text>>,
     /// `adminAccess`: the device is looked at, not used.
     pub admin_access: bool,
-    /// `managesNativeResources` of the class it was requested through (draft of KEP-5517).
-    pub class_manages: bool,
+    /// What the class says that it was requested through (draft of KEP-5517).
+    pub class: Class,
+}
+
+/// What a DeviceClass says in the draft of KEP-5517.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Class {
+    /// `managesNativeResources`: it changes no amount.
+    pub manages: bool,
+    /// `nativeResourceAccountingPolicies`, for devices that have none.
+    pub policies: BTreeMap<Resource, AccountingPolicy>,
 }
 
 impl DeviceResult {
@@ -90,11 +99,13 @@ pub struct Cost {
     pub remarks: Vec<Remark>,
 }
 
-/// Computes what the claim `source` brings along for a Pod whose `containers` name it.
+/// Computes what the claim `source` brings along for a Pod whose `containers` name it;
+/// messages call it `object`.
 /// `device` finds the device of a result among the slices that apply to the node.
 ///
 /// Facts are never dropped: what cannot be counted goes to `unaccounted`, the rest counts.
 pub fn cost<'a>(
+    object: &str,
     source: Source,
     containers: BTreeSet<Box<str>>,
     results: &[DeviceResult],
@@ -102,7 +113,7 @@ pub fn cost<'a>(
     judgement: Judgement,
     unaccounted: &mut Vec<Unaccounted>,
 ) -> Cost {
-    let object = format!("{} {}", source.kind, source.name);
+    let object = object.to_owned();
     let mut counter = Counter { object, judgement, unaccounted, remarks: Vec::new(), lines: BTreeMap::new() };
     for (i, result) in results.iter().enumerate() {
         if result.admin_access && judgement == Judgement::Ours {
@@ -135,7 +146,7 @@ impl Counter<'_> {
 
     fn count(&mut self, result: &DeviceResult, device: &Device, field: &str) {
         let maps = device.footprint.resources.values().any(|footprint| footprint.mapping.is_some());
-        if result.class_manages && !maps {
+        if result.class.manages && !maps {
             self.remarks.push(Remark::NothingMapped { device: result.name() });
         }
         for (&resource, footprint) in &device.footprint.resources {
@@ -149,10 +160,12 @@ impl Counter<'_> {
                 }
             };
             let overhead = footprint.overhead;
-            let key = (resource, result.driver.clone(), footprint.policy);
+            let class = result.class.policies.get(&resource).copied();
+            let policy = AccountingPolicy::resolved(footprint.policy, class);
+            let key = (resource, result.driver.clone(), policy);
             let line = self.lines.entry(key).or_insert_with(|| Line {
                 driver: result.driver.clone(),
-                policy: footprint.policy,
+                policy,
                 ..Line::empty(resource)
             });
             let sums = [
@@ -204,7 +217,7 @@ impl Counter<'_> {
 
 fn add(sum: &mut Option<Decimal>, amount: Option<Decimal>) -> Result<(), Overflow> {
     if let Some(amount) = amount {
-        *sum = Some(sum.unwrap_or_default().checked_add(amount)?);
+        *sum = Some(sum.unwrap_or_default().checked_add(amount.min(largest()))?);
     }
     Ok(())
 }

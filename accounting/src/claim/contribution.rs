@@ -24,8 +24,21 @@ pub struct Contribution {
     /// It was recorded as one total (Kubernetes 1.36): what of it is mapping and what
     /// overhead is not known, and limits of containers cannot be derived.
     pub legacy_total: bool,
-    /// The Pod's status says so: a kube-scheduler that knows KEP-5517 counts it.
-    pub published: bool,
+    /// The generation of Pod status that it was read from; `None`: it was computed.
+    pub recorded: Option<Generation>,
+}
+
+/// A generation of what Pod status says of claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Generation {
+    /// The draft of KEP-5517, which nobody reads.
+    Draft,
+    /// Kubernetes 1.36.
+    V1_36,
+    /// Kubernetes 1.37.
+    V1_37,
+    /// Kubernetes 1.38.
+    V1_38,
 }
 
 /// The object behind a contribution, in the namespace of its Pod.
@@ -148,50 +161,55 @@ pub(crate) fn number(count: usize) -> Result<Decimal, Overflow> {
 /// What is known of a claim from two sides: recorded in the Pod's status, and computed
 /// from its allocation and today's slices.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{resource} of {} {}: {recorded} was recorded when it was allocated, {computed} follows from today's slices",
-    source_of.kind, source_of.name)]
+#[error("{resource} of {} {}: {recorded} was recorded when it was allocated, {} follows from today's slices",
+    of.kind, of.name, said(*computed))]
 pub struct Drift {
     /// The claim.
-    pub source_of: Source,
+    pub of: Source,
     /// The resource.
     pub resource: Resource,
     /// What the Pod's status says. It counts.
     pub recorded: Decimal,
-    /// What a new Pod would get.
-    pub computed: Decimal,
+    /// What a new Pod would get; `None`: more than can be held.
+    pub computed: Option<Decimal>,
 }
 
-/// Brings both sides together. What is recorded counts, because an allocation does not
-/// change when its slice is edited later; where both agree the computed one is kept,
-/// which also knows drivers and policies.
-///
-/// # Errors
-/// A sum cannot be held.
+fn said(amount: Option<Decimal>) -> String {
+    amount.map_or_else(|| "more than can be held".to_owned(), |amount| amount.to_string())
+}
+
+/// Brings both sides together, resource by resource. What is recorded counts, because an
+/// allocation does not change when its slice is edited later; where both agree the
+/// computed lines are kept, which also know drivers and policies, and so are those of
+/// resources of which the record says nothing.
 pub fn reconciled(
-    recorded: Vec<Contribution>,
+    recorded: &[Contribution],
     mut computed: Vec<Contribution>,
-) -> Result<(Vec<Contribution>, Vec<Drift>), Overflow> {
+) -> (Vec<Contribution>, Vec<Drift>) {
     let mut drifts = Vec::new();
+    let mut unknown = Vec::new();
     for record in recorded {
-        let same = |known: &&mut Contribution| known.source.is(&record.source);
-        let Some(known) = computed.iter_mut().find(same) else {
-            computed.push(record);
+        let Some(known) = computed.iter_mut().find(|known| known.source.is(&record.source)) else {
+            unknown.push(record.clone());
             continue;
         };
-        let resources: BTreeSet<Resource> =
-            known.lines.iter().chain(&record.lines).map(|line| line.resource).collect();
-        let before = drifts.len();
+        let resources: BTreeSet<Resource> = record.lines.iter().map(|line| line.resource).collect();
         for resource in resources {
-            let (recorded, computed) = (record.counted(resource)?, known.counted(resource)?);
-            if recorded != computed {
-                drifts.push(Drift { source_of: known.source.clone(), resource, recorded, computed });
+            let (Ok(said), now) = (record.counted(resource), known.counted(resource).ok()) else { continue };
+            if now == Some(said) {
+                continue;
             }
-        }
-        if drifts.len() == before {
-            known.published = record.published;
-        } else {
-            *known = Contribution { source: known.source.clone(), ..record };
+            drifts.push(Drift { of: known.source.clone(), resource, recorded: said, computed: now });
+            // How it adds up with others is not recorded.
+            let line = known.of(resource).next();
+            let (driver, policy) = line.map(|line| (line.driver.clone(), line.policy)).unwrap_or_default();
+            let named = |line: &Line| Line { driver: driver.clone(), policy, ..line.clone() };
+            let lines = record.of(resource).map(named).collect();
+            known.lines.retain(|line| line.resource != resource);
+            unknown.push(Contribution { source: known.source.clone(), lines, ..record.clone() });
         }
     }
-    Ok((computed, drifts))
+    computed.extend(unknown);
+    computed.retain(|contribution| !contribution.lines.is_empty());
+    (computed, drifts)
 }

@@ -67,3 +67,12 @@ pub enum AccountingPolicy {
     /// The claim is a pool from which the requests of its containers are drawn.
     ConsumeFrom,
 }
+
+impl AccountingPolicy {
+    /// The policy of a resource of a device: what the device says, else what its class
+    /// says. `None`: neither does, and the device cannot be allocated for a claim that needs
+    /// one (a rule of the draft; where Kubernetes itself counts, it adds once per claim).
+    pub fn resolved(device: Option<Self>, class: Option<Self>) -> Option<Self> {
+        device.or(class)
+    }
+}

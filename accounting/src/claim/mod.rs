@@ -3,5 +3,4 @@
 pub mod allocation;
 pub mod contribution;
 pub mod footprint;
-pub mod policy;
 pub mod sharing;

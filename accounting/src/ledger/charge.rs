@@ -6,17 +6,19 @@
 //! within a Pod-level request, or within what a resize in place still holds, is no step:
 //! the Pod pays for it already.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use dragoman_quantity::{Decimal, Overflow};
 
 use super::Stage;
 use crate::Uid;
-use crate::claim::contribution::{Contribution, Line, number};
+use crate::claim::contribution::{Contribution, Generation, Line, Source, number};
 use crate::claim::footprint::AccountingPolicy;
-use crate::claim::policy::{Incompatible, incompatible};
 use crate::claim::sharing::{Sharing, sharing};
 use crate::per_resource::Units;
 use crate::pod::PodSpecView;
-use crate::pod::requests::{Parts, Variant, drawn, parts};
+use crate::pod::policy::{Incompatible, incompatible};
+use crate::pod::requests::{Parts, Variant, drawn, parts, published as published_parts};
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 
@@ -32,6 +34,9 @@ pub struct PodCharge {
     pub spec: Units,
     /// Its claims.
     pub claims: Vec<ClaimCharge>,
+    /// What the status of the Pod tells kube-scheduler of its claims (KEP-5517 switched
+    /// on), by generation: one reads only what it knows.
+    pub published: Vec<(Generation, Units)>,
     /// What few Pods have.
     pub rare: Option<Box<Rare>>,
 }
@@ -61,8 +66,6 @@ pub struct ClaimCharge {
     pub overhead: Units,
     /// Whether other Pods may use it too.
     pub sharing: Sharing,
-    /// Whether the status of the Pod says so to kube-scheduler (KEP-5517 switched on).
-    pub published: bool,
 }
 
 /// Requests that are met by claims.
@@ -97,10 +100,13 @@ pub fn charge(pod: &PodSpecView, stage: Stage, variant: Variant, unaccounted: Ve
         stage,
         spec: Units::default(),
         claims: pod.contributions.iter().map(|claim| uncharged(pod, claim)).collect(),
+        published: Vec::new(),
         rare: None,
     };
     for resource in pod.resources() {
-        if let Err(overflow) = enter(pod, resource, variant, &mut charge, &mut rare) {
+        let entered = enter(pod, resource, variant, &mut charge, &mut rare)
+            .and_then(|()| publish(pod, resource, &mut charge.published));
+        if let Err(overflow) = entered {
             rare.unaccounted.push(Unaccounted {
                 object: pod.object().into(),
                 field: "spec".into(),
@@ -110,8 +116,26 @@ pub fn charge(pod: &PodSpecView, stage: Stage, variant: Variant, unaccounted: Ve
         }
     }
     rare.incompatible = incompatible(pod);
+    charge.claims = once(charge.claims);
     charge.rare = (rare != Rare::default()).then(|| Box::new(rare));
     charge
+}
+
+/// A claim may come in several pieces: two entries of the Pod, or two of its status.
+fn once(mut claims: Vec<ClaimCharge>) -> Vec<ClaimCharge> {
+    claims.sort_by(|a, b| a.uid.cmp(&b.uid));
+    claims.dedup_by(|piece, claim| {
+        let same = piece.uid == claim.uid;
+        if same {
+            claim.mapping.combine(&piece.mapping, |sum, more| *sum = sum.saturating_add(more));
+            claim.overhead.combine(&piece.overhead, |sum, more| *sum = sum.saturating_add(more));
+            if piece.sharing == Sharing::OnePod {
+                claim.sharing = Sharing::OnePod;
+            }
+        }
+        same
+    });
+    claims
 }
 
 fn uncharged(pod: &PodSpecView, claim: &Contribution) -> ClaimCharge {
@@ -120,16 +144,32 @@ fn uncharged(pod: &PodSpecView, claim: &Contribution) -> ClaimCharge {
         mapping: Units::default(),
         overhead: Units::default(),
         sharing: sharing(claim),
-        published: claim.published,
     }
 }
 
 /// The uid of a claim; where only its name is known, that with its namespace.
 fn key(pod: &PodSpecView, claim: &Contribution) -> Uid {
-    match &claim.source.uid {
-        Some(uid) => uid.clone(),
-        None => Uid::from(format!("{} {}/{}", claim.source.kind, pod.namespace, claim.source.name)),
+    let Source { api_group, kind, name, uid } = &claim.source;
+    uid.clone().unwrap_or_else(|| Uid::from(format!("{api_group} {kind} {}/{name}", pod.namespace)))
+}
+
+/// What a kube-scheduler of each generation adds for what the status says.
+fn publish(
+    pod: &PodSpecView,
+    resource: Resource,
+    published: &mut Vec<(Generation, Units)>,
+) -> Result<(), Overflow> {
+    let generations: BTreeSet<Generation> = pod.recorded.iter().filter_map(|claim| claim.recorded).collect();
+    for generation in generations {
+        let (seen, all) = published_parts(pod, resource, generation)?;
+        let added = units(resource, all) - units(resource, seen);
+        match published.iter_mut().find(|(known, _)| *known == generation) {
+            Some((_, known)) => known.set(resource, added),
+            None if added != 0 => published.push((generation, [(resource, added)].into_iter().collect())),
+            None => {}
+        }
     }
+    Ok(())
 }
 
 /// Charges one resource.
@@ -190,26 +230,32 @@ fn overhead(claim: &Contribution, resource: Resource) -> Result<Decimal, Overflo
 
 /// The draws of a Pod: one for each combination of pools that its containers name.
 fn draws(pod: &PodSpecView, resource: Resource) -> Result<Vec<Draw>, Overflow> {
-    let is_pool = |line: &Line| line.policy == Some(AccountingPolicy::ConsumeFrom);
-    if !pod.contributions.iter().flat_map(|claim| claim.of(resource)).any(is_pool) {
+    let is_pool = |line: &&Line| line.policy == Some(AccountingPolicy::ConsumeFrom);
+    let mut pools: Vec<(&Contribution, Uid, Decimal)> = Vec::new();
+    for claim in &pod.contributions {
+        if claim.of(resource).any(|line| is_pool(&line)) {
+            let all = claim.of(resource).filter(is_pool).filter_map(|line| line.mapping);
+            pools.push((claim, key(pod, claim), Decimal::checked_sum(all)?));
+        }
+    }
+    if pools.is_empty() {
         return Ok(Vec::new());
     }
-    let pools = |container: &str| -> Vec<usize> {
-        let named =
-            |claim: &Contribution| claim.containers.contains(container) && claim.of(resource).any(is_pool);
-        pod.contributions.iter().enumerate().filter(|(_, claim)| named(claim)).map(|(i, _)| i).collect()
-    };
-    let mut combinations: Vec<Vec<usize>> = pod.all_containers().map(|c| pools(&c.name)).collect();
-    combinations.sort();
-    combinations.dedup();
+    let mut combinations: BTreeMap<BTreeSet<&Uid>, BTreeSet<&str>> = BTreeMap::new();
+    for container in pod.all_containers() {
+        let named = pools.iter().filter(|(claim, ..)| claim.containers.contains(&container.name));
+        let named: BTreeSet<&Uid> = named.map(|(_, uid, _)| uid).collect();
+        if !named.is_empty() {
+            combinations.entry(named).or_default().insert(&container.name);
+        }
+    }
     let mut draws = Vec::new();
-    for combination in combinations.into_iter().filter(|combination| !combination.is_empty()) {
-        let amount = drawn(pod, resource, |container| pools(&container.name) == combination)?;
+    for (named, containers) in combinations {
+        let amount = drawn(pod, resource, |container| containers.contains(&*container.name))?;
         let mut from = Vec::new();
-        for claim in combination.iter().filter_map(|i| pod.contributions.get(*i)) {
-            let pool = claim.of(resource).filter(|line| is_pool(line));
-            let all = Decimal::checked_sum(pool.filter_map(|line| line.mapping))?;
-            from.push((key(pod, claim), units(resource, all)));
+        for uid in named {
+            let pieces = pools.iter().filter(|(_, known, _)| known == uid).map(|(.., all)| *all);
+            from.push((uid.clone(), units(resource, Decimal::checked_sum(pieces)?)));
         }
         draws.push(Draw { resource, amount: units(resource, amount), pools: from });
     }

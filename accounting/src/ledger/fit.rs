@@ -1,14 +1,15 @@
 //! Whether one more Pod fits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::charge::{PodCharge, Rare};
+use super::charge::{ClaimCharge, PodCharge, Rare};
 use super::pools::{Pool, pools};
+use super::shared::Shared;
 use super::{Bucket, Charging, DeviceId, NodeLedger, bucket};
 use crate::Uid;
-use crate::claim::policy::Incompatible;
 use crate::claim::sharing::Sharing;
 use crate::per_resource::{Sums, Units};
+use crate::pod::policy::Incompatible;
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 
@@ -69,10 +70,16 @@ pub enum Refusal {
 impl NodeLedger {
     /// What is left.
     pub fn headroom(&self, resource: Resource) -> Headroom {
-        if self.unaccounted().any(|u| u.resource.is_none_or(|r| r == resource)) {
+        if self.is_unknown(resource) {
             return Headroom::Unknown;
         }
-        Headroom::Left(i128::from(self.allocatable.get(resource)) - self.requested(resource))
+        Headroom::Left(i128::from(self.allocatable(resource)) - self.requested(resource))
+    }
+
+    /// Whether something could not be read that has to do with a resource, or nobody has
+    /// said what the node has.
+    pub fn is_unknown(&self, resource: Resource) -> bool {
+        self.allocatable.is_none() || self.unaccounted().any(|u| u.resource.is_none_or(|r| r == resource))
     }
 
     /// Whether a Pod fits besides everything that is there. What it does not need is not
@@ -92,14 +99,14 @@ impl NodeLedger {
         let (mut missing, mut never, mut unknown) = (Sums::default(), BTreeSet::new(), BTreeSet::new());
         for (resource, need) in self.needs(candidate).iter().filter(|(_, need)| *need > 0) {
             match self.headroom(resource) {
-                _ if need > i128::from(self.allocatable.get(resource)) => {
+                Headroom::Unknown => {
+                    unknown.insert(resource);
+                }
+                Headroom::Left(_) if need > i128::from(self.allocatable(resource)) => {
                     never.insert(resource);
                 }
                 Headroom::Left(left) if need > left => missing.set(resource, need - left),
                 Headroom::Left(_) => {}
-                Headroom::Unknown => {
-                    unknown.insert(resource);
-                }
             }
         }
         if !never.is_empty() {
@@ -126,20 +133,23 @@ impl NodeLedger {
             shared.put(candidate.pod.uid.clone(), claim.mapping.clone());
             needs.add(&shared.charged(self.charging));
         }
-        for (device, reservation) in &candidate.devices {
-            let mut shared = self.devices.get(device).cloned().unwrap_or_default();
+        let mut woken: BTreeMap<&DeviceId, Shared> = BTreeMap::new();
+        for (i, (device, reservation)) in candidate.devices.iter().enumerate() {
+            let known = || self.devices.get(device).cloned().unwrap_or_default();
+            let shared = woken.entry(device).or_insert_with(known);
             needs.take(&shared.charged(Charging::PerClaim));
-            shared.put(candidate.pod.uid.clone(), reservation.clone());
+            // A user of its own: which claim it is makes no difference.
+            shared.put(Uid::from(format!("candidate {i}")), reservation.clone());
             needs.add(&shared.charged(Charging::PerClaim));
         }
         needs
     }
 
     fn refusals(&self, pod: &PodCharge) -> Vec<Refusal> {
-        let taken = pod
-            .claims
-            .iter()
-            .filter(|claim| claim.sharing == Sharing::OnePod && self.claims.contains_key(&claim.uid));
+        let others = |claim: &&ClaimCharge| self.claims.contains_key(&claim.uid);
+        let one_pods =
+            |claim: &&ClaimCharge| claim.sharing == Sharing::OnePod || self.is_one_pods(&claim.uid);
+        let taken = pod.claims.iter().filter(others).filter(one_pods);
         let mut refusals: Vec<Refusal> =
             taken.map(|claim| Refusal::OnePod { claim: claim.uid.clone() }).collect();
         let Some(Rare { unaccounted, incompatible, draws, .. }) = pod.rare.as_deref() else {

@@ -1,7 +1,11 @@
 //! What a holder has to hold: a Pod on the node that requests what claims take there, so
 //! that a kube-scheduler that knows nothing of claims leaves it alone.
 
-use super::{Cause, Holding, NodeLedger, Stage};
+use std::collections::BTreeSet;
+
+use super::{NodeLedger, Stage};
+use crate::Uid;
+use crate::claim::contribution::Generation;
 use crate::per_resource::{Sums, Units};
 use crate::resource::Resource;
 
@@ -10,8 +14,9 @@ use crate::resource::Resource;
 pub enum Scheduler {
     /// Nothing of claims: it counts the specs of Pods.
     Unaware,
-    /// It also counts what the status of a Pod says of its claims (KEP-5517 switched on).
-    Aware,
+    /// It also counts what the status of a Pod says of its claims in the generation that it
+    /// knows (KEP-5517 switched on).
+    Aware(Generation),
 }
 
 /// What a holder has to hold.
@@ -21,9 +26,11 @@ pub struct Holder {
     pub request: Units,
     /// What no holder can hold: huge pages and ephemeral storage cannot be resized.
     pub uncovered: Units,
-    /// The charges that an aware scheduler counts through the status of Pods, resource by
-    /// resource. They are in `request` for an unaware one, and not for an aware one.
-    pub published: Vec<(Resource, Holding)>,
+    /// What the status of Pods tells a scheduler that reads it, by Pod. It is in `request`
+    /// for one that does not, and not for one that does.
+    pub published: Vec<(Uid, Generation, Units)>,
+    /// Of these nobody knows how much there is: what could not be read is not in here.
+    pub unknown: BTreeSet<Resource>,
 }
 
 impl NodeLedger {
@@ -38,16 +45,10 @@ impl NodeLedger {
             if let Some(rare) = &pod.rare {
                 seen.add(&rare.drawn);
             }
-            for claim in pod.claims.iter().filter(|claim| claim.published) {
-                let mapping = Cause::Mapping(claim.uid.clone());
-                let overhead = Cause::Overhead { pod: pod.uid.clone(), claim: claim.uid.clone() };
-                for (cause, units) in [(mapping, &claim.mapping), (overhead, &claim.overhead)] {
-                    let holdings =
-                        units.iter().map(|(r, amount)| (r, Holding { cause: cause.clone(), amount }));
-                    holder.published.extend(holdings);
-                    if scheduler == Scheduler::Aware {
-                        seen.add(units);
-                    }
+            for (generation, units) in &pod.published {
+                holder.published.push((pod.uid.clone(), *generation, units.clone()));
+                if scheduler == Scheduler::Aware(*generation) {
+                    seen.add(units);
                 }
             }
         }
@@ -56,6 +57,9 @@ impl NodeLedger {
             let hidden = i64::try_from(hidden).unwrap_or(i64::MAX);
             let part = if resource.resizable() { &mut holder.request } else { &mut holder.uncovered };
             part.set(resource, hidden);
+            if self.is_unknown(resource) {
+                holder.unknown.insert(resource);
+            }
         }
         holder
     }

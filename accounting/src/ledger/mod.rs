@@ -16,9 +16,9 @@ use std::fmt;
 
 use crate::Uid;
 use crate::amounts::Amounts;
-use crate::claim::policy::Incompatible;
 use crate::claim::sharing::Sharing;
-use crate::per_resource::{Sums, Units};
+use crate::per_resource::{PerResource, Sums, Units};
+use crate::pod::policy::Incompatible;
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 use charge::{ClaimCharge, PodCharge};
@@ -148,7 +148,8 @@ pub enum Violation {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeLedger {
     charging: Charging,
-    allocatable: Units,
+    /// `None`: nobody has said.
+    allocatable: Option<Units>,
     sums: BTreeMap<Bucket, Sums>,
     pods: BTreeMap<Uid, PodCharge>,
     /// Claims with mappings and the Pods that use them.
@@ -173,10 +174,10 @@ impl NodeLedger {
             let down = amount.rounded_down(resource.unit()).unwrap_or(0);
             i64::try_from(down.max(0)).unwrap_or(i64::MAX)
         };
-        let allocatable = allocatable.iter().map(|(r, amount)| (r, has(r, amount))).collect();
+        let allocatable: Units = allocatable.iter().map(|(r, amount)| (r, has(r, amount))).collect();
         // A node says this every few minutes; only news make a new revision.
-        if self.allocatable != allocatable {
-            self.allocatable = allocatable;
+        if self.allocatable.as_ref() != Some(&allocatable) {
+            self.allocatable = Some(allocatable);
             self.changed();
         }
     }
@@ -318,16 +319,17 @@ impl NodeLedger {
         Bucket::TAKING.into_iter().map(|bucket| self.charged(bucket, resource)).sum()
     }
 
-    /// What the node has.
+    /// What the node has; nothing where nobody has said.
     pub fn allocatable(&self, resource: Resource) -> i64 {
-        self.allocatable.get(resource)
+        self.allocatable.as_ref().map_or(0, |has| has.get(resource))
     }
 
     /// Every resource that the node has or that is taken from it, sorted.
     pub fn resources(&self) -> Vec<Resource> {
         let taken = Bucket::TAKING.iter().filter_map(|bucket| self.sums.get(bucket));
         let taken = taken.flat_map(|sums| sums.iter().map(|(resource, _)| resource));
-        let mut all: Vec<Resource> = self.allocatable.iter().map(|(r, _)| r).chain(taken).collect();
+        let mut all: Vec<Resource> =
+            self.allocatable.iter().flat_map(PerResource::iter).map(|(r, _)| r).chain(taken).collect();
         all.sort_unstable();
         all.dedup();
         all
@@ -393,14 +395,16 @@ impl NodeLedger {
     }
 
     fn shared_mapping(&self, claim: &Uid) -> Option<Violation> {
-        let users = self.claims.get(claim)?.users();
-        let consumers = users.len();
-        if consumers < 2 {
-            return None;
-        }
-        let says = |pod: &Uid| self.pods.get(pod)?.claims.iter().find(|charge| charge.uid == *claim);
-        let one = users.filter_map(says).any(|charge| charge.sharing == Sharing::OnePod);
-        one.then(|| Violation::SharedMapping { claim: claim.clone(), consumers })
+        let consumers = self.claims.get(claim)?.users().len();
+        let shared = consumers > 1 && self.is_one_pods(claim);
+        shared.then(|| Violation::SharedMapping { claim: claim.clone(), consumers })
+    }
+
+    /// Whether a Pod that uses the claim says that no other may.
+    fn is_one_pods(&self, claim: &Uid) -> bool {
+        let users = self.claims.get(claim).into_iter().flat_map(Shared::users);
+        let mut charges = users.filter_map(|pod| self.pods.get(pod)?.claims.iter().find(|c| c.uid == *claim));
+        charges.any(|charge| charge.sharing == Sharing::OnePod)
     }
 
     /// Whether the sums are those of the facts, computed from scratch.

@@ -7,7 +7,7 @@ use super::budget::{Checks, OverBudget, unschedulable};
 use super::cgroups::{Cgroup, Kubelet, Qos, container_cgroup, pod_cgroup, qos};
 use super::limits::container_share;
 use crate::claim::footprint::AccountingPolicy;
-use crate::claim::policy::{Incompatible, incompatible};
+use crate::pod::policy::{Incompatible, incompatible};
 use crate::resource::Resource;
 
 /// A piece of advice: a fact about the Pod, or a warning.

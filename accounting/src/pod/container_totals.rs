@@ -31,49 +31,33 @@ pub(super) struct Total<'a> {
     pub without_draws: bool,
 }
 
-impl Total<'_> {
+impl<'a> Total<'a> {
     /// The total, if any container or claim names the resource. `own` is the amount of a
     /// container.
     pub(super) fn of(self, own: impl Fn(&Container) -> Option<Decimal>) -> Result<Option<Decimal>, Overflow> {
         let Self { pod, .. } = self;
         let plain = self.plain();
-        let takes_up = !plain && self.taken_up().next().is_some();
         let effective = |container: &Container| {
             if plain { Ok(own(container)) } else { self.effective(container, &own) }
         };
-        // What a line holds by itself while none of these containers runs.
-        let held = |running: &[&Container]| -> Result<Option<Decimal>, Overflow> {
-            let idle = self.taken_up().filter(|(claim, _)| {
-                self.strangers(claim) == 0 && !running.iter().any(|c| claim.containers.contains(&c.name))
-            });
-            idle.map(|(_, line)| line.mapping).try_fold(None, sum)
-        };
-        let (mut sidecars, mut running) = (None, Vec::new());
-        let mut most = None;
+        let mut idle = if plain { Idle::default() } else { Idle::of(self) };
+        let (mut sidecars, mut most) = (None, None);
         for container in &pod.init_containers {
-            let own = effective(container)?;
-            let total = sum(sidecars, own)?;
+            let total = sum(sidecars, effective(container)?)?;
+            idle.starts(container);
+            most = larger(most, sum(total, idle.held()?)?);
             if container.sidecar {
                 sidecars = total;
-            }
-            if takes_up {
-                running.push(container);
-                most = larger(most, sum(total, held(&running)?)?);
-                if !container.sidecar {
-                    running.pop();
-                }
             } else {
-                most = larger(most, total);
+                idle.ends(container);
             }
         }
         let mut total = sidecars;
         for container in &pod.containers {
             total = sum(total, effective(container)?)?;
+            idle.starts(container);
         }
-        if takes_up {
-            running.extend(&pod.containers);
-            total = sum(total, held(&running)?)?;
-        }
+        total = sum(total, idle.held()?)?;
         sum(larger(most, total), self.fixed()?)
     }
 
@@ -119,15 +103,15 @@ impl Total<'_> {
     }
 
     /// The lines whose mapping counts with the containers that run, with their claims.
-    fn taken_up(&self) -> impl Iterator<Item = (&Contribution, &Line)> {
-        let claims = self.claims;
+    fn taken_up(self) -> impl Iterator<Item = (&'a Contribution, &'a Line)> {
+        let Self { pod, resource, claims, .. } = self;
         let counts = move |line: &Line| match line.policy {
             Some(AccountingPolicy::Max) => claims != Claims::Ignored,
             Some(AccountingPolicy::AddPerReference) => claims == Claims::Peak,
             _ => false,
         };
-        let contributions = self.pod.contributions.iter();
-        let lines = contributions.flat_map(|claim| claim.of(self.resource).map(move |line| (claim, line)));
+        let contributions = pod.contributions.iter();
+        let lines = contributions.flat_map(move |claim| claim.of(resource).map(move |line| (claim, line)));
         lines.filter(move |(_, line)| counts(line))
     }
 
@@ -166,8 +150,38 @@ impl Total<'_> {
     /// How many containers a claim names that the Pod does not have. They count all the
     /// same, whenever they may run.
     fn strangers(&self, claim: &Contribution) -> usize {
-        let known = |name: &str| self.pod.all_containers().any(|container| *container.name == *name);
-        claim.containers.iter().filter(|name| !known(name)).count()
+        let known = self.pod.all_containers().filter(|container| claim.containers.contains(&container.name));
+        claim.containers.len().saturating_sub(known.count())
+    }
+}
+
+/// Lines that a running container takes up, each with how many do: while none does, the
+/// line counts by itself.
+#[derive(Default)]
+struct Idle<'a>(Vec<(&'a Contribution, &'a Line, usize)>);
+
+impl<'a> Idle<'a> {
+    fn of(total: Total<'a>) -> Self {
+        let lines = total.taken_up().filter(|(claim, _)| total.strangers(claim) == 0);
+        Self(lines.map(|(claim, line)| (claim, line, 0)).collect())
+    }
+
+    fn starts(&mut self, container: &Container) {
+        self.named_by(container).for_each(|running| *running += 1);
+    }
+
+    fn ends(&mut self, container: &Container) {
+        self.named_by(container).for_each(|running| *running -= 1);
+    }
+
+    fn named_by(&mut self, container: &Container) -> impl Iterator<Item = &mut usize> {
+        let named = self.0.iter_mut().filter(|(claim, ..)| claim.containers.contains(&container.name));
+        named.map(|(.., running)| running)
+    }
+
+    fn held(&self) -> Result<Option<Decimal>, Overflow> {
+        let idle = self.0.iter().filter(|(.., running)| *running == 0);
+        idle.map(|(_, line, _)| line.mapping).try_fold(None, sum)
     }
 }
 

@@ -5,6 +5,7 @@ pub mod budget;
 pub mod cgroups;
 mod container_totals;
 pub mod limits;
+pub mod policy;
 pub mod requests;
 pub mod resize;
 
@@ -36,6 +37,8 @@ pub struct PodSpecView {
     pub status: PodStatusView,
     /// What its claims bring along: as its status records it, or as it would.
     pub contributions: Vec<Contribution>,
+    /// What its status says of them to kube-scheduler, as it was read.
+    pub recorded: Vec<Contribution>,
     /// Where its status contradicts itself about them.
     pub conflicts: Vec<Conflict>,
 }

@@ -7,6 +7,7 @@ pub use super::container_totals::Claims;
 use super::container_totals::{Total, larger, sum};
 use super::{Container, PodSpecView};
 use crate::amounts::Amounts;
+use crate::claim::contribution::Generation;
 use crate::resource::Resource;
 
 /// What is taken into account.
@@ -79,7 +80,7 @@ pub(crate) struct Parts {
     pub seen: Decimal,
     /// Without claims, and without what is drawn from them ([policy] `ConsumeFrom`).
     ///
-    /// [policy]: crate::claim::policy
+    /// [policy]: crate::pod::policy
     pub own: Decimal,
     /// With everything.
     pub all: Decimal,
@@ -201,14 +202,32 @@ fn pod_level(pod: &PodSpecView, resource: Resource, options: Options) -> Option<
     larger(larger(desired, actual.requests.named(resource)), allocated)
 }
 
-/// What the containers for which `who` is true request together while they run: without
-/// claims, and by the spec alone.
+/// What the containers for which `who` is true request together while they run, claims
+/// apart: each the most of what it asks for, was agreed to and has.
 pub(crate) fn drawn(
     pod: &PodSpecView,
     resource: Resource,
     who: impl Fn(&Container) -> bool,
 ) -> Result<Decimal, Overflow> {
-    let own = |container: &Container| container.resources.requests.named(resource).filter(|_| who(container));
+    let own = |container: &Container| {
+        let desired = container.resources.requests.named(resource);
+        let agreed = larger(desired, allocated(container, resource, desired));
+        larger(agreed, actual(container, resource, desired)).filter(|_| who(container))
+    };
     let total = Total { pod, resource, claims: Claims::Ignored, without_draws: false };
     Ok(total.of(own)?.unwrap_or_default())
+}
+
+/// What a kube-scheduler counts that reads one generation of Pod status: without, and
+/// with what it reads.
+pub(crate) fn published(
+    pod: &PodSpecView,
+    resource: Resource,
+    generation: Generation,
+) -> Result<(Decimal, Decimal), Overflow> {
+    let read = pod.recorded.iter().filter(|claim| claim.recorded == Some(generation));
+    let read = PodSpecView { contributions: read.cloned().collect(), ..pod.clone() };
+    let of =
+        |claims| Ok(counted(&read, resource, Options::scheduler(claims), Draws::Count)?.unwrap_or_default());
+    Ok((of(Claims::Ignored)?, of(Claims::WholeLife)?))
 }

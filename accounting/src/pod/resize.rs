@@ -57,7 +57,7 @@ pub enum Refused {
 pub fn resize(current: &PodSpecView, wanted: &PodSpecView, rules: Rules) -> Result<Vec<Refused>, Overflow> {
     let mut refusals = Vec::new();
     if rules == Rules::V1_36 {
-        if current.contributions.iter().any(|claim| claim.published) {
+        if !current.recorded.is_empty() {
             refusals.push(Refused::ClaimStatuses);
         }
         let naming = current.all_containers().find(|container| container.names_claims);

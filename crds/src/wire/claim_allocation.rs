@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use dragoman_accounting::amounts::Text;
-use dragoman_accounting::claim::allocation::DeviceResult;
+use dragoman_accounting::claim::allocation::{Class, DeviceResult};
 use dragoman_accounting::cluster::Claim;
 use serde::Deserialize;
 
@@ -60,7 +60,7 @@ impl ClaimAllocation {
             device: result.device.clone(),
             consumed: result.consumed_capacity.clone(),
             admin_access: result.admin_access,
-            class_manages: false,
+            class: Class::default(),
         };
         let allocation = self.status.allocation.as_ref();
         Claim {

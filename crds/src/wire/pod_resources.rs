@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_accounting::amounts::{Amounts, ResourceList};
-use dragoman_accounting::cluster::{Pod, PodClaim};
+use dragoman_accounting::cluster::{ClaimName, Pod, PodClaim};
 use dragoman_accounting::pod::{Container, ContainerStatus, PodSpecView, PodStatusView, Resources};
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_accounting::wire::pod_status::{
@@ -117,16 +117,19 @@ impl PodResources {
         let view = self.view(&mut unaccounted);
         let claims = spec.resource_claims.iter().map(|entry| {
             let made = status.resource_claim_statuses.iter().find(|made| made.name == entry.name);
-            let made = made.and_then(|made| made.resource_claim_name.as_ref());
-            let claim = entry.resource_claim_name.as_ref().or(made).map(|name| name.as_ref().into());
+            let claim = match (&entry.resource_claim_name, made.map(|made| &made.resource_claim_name)) {
+                (Some(name), _) | (None, Some(Some(name))) => ClaimName::Named(name.as_ref().into()),
+                (None, Some(None)) => ClaimName::None,
+                (None, None) => ClaimName::NotYet,
+            };
             PodClaim { claim, containers: self.naming(&entry.name) }
         });
         // No container names the claim of extended resources.
         let extended = status.extended_resource_claim_status.as_ref();
         let extended =
             extended.map(|extended| &*extended.resource_claim_name).filter(|name| !name.is_empty());
-        let extended =
-            extended.map(|name| PodClaim { claim: Some(name.into()), containers: BTreeSet::new() });
+        let extended = extended
+            .map(|name| PodClaim { claim: ClaimName::Named(name.into()), containers: BTreeSet::new() });
         Pod {
             node: spec.node_name.clone().filter(|node| !node.is_empty()),
             done: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
@@ -177,6 +180,7 @@ impl PodResources {
                     .iter()
                     .any(|c| &*c.r#type == "PodResizePending" && c.reason.as_deref() == Some("Infeasible")),
             },
+            recorded: contributions.clone(),
             contributions,
             conflicts,
         }

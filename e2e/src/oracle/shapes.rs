@@ -2,7 +2,7 @@
 //! decode it strictly, encode it again, and what comes back means the same.
 
 use anyhow::{Context as _, bail, ensure};
-use dragoman_accounting::claim::contribution::{Contribution, Line, Source};
+use dragoman_accounting::claim::contribution::{Contribution, Generation, Line, Source};
 use dragoman_accounting::claim::footprint::{Basis, DeviceFootprint, Mapping, Overhead, ResourceFootprint};
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::wire::{device, pod_status};
@@ -156,7 +156,7 @@ fn contributions(rng: &mut Rng) -> anyhow::Result<Vec<Contribution>> {
             containers: (0..rng.u8(0..3)).map(|i| format!("c{i}").into()).collect(),
             lines,
             legacy_total: false,
-            published: true,
+            recorded: Some(Generation::V1_37),
         });
     }
     Ok(all)

@@ -1,7 +1,6 @@
 //! Reading it.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use dragoman_quantity::Decimal;
 
@@ -11,7 +10,7 @@ use super::{
 };
 use crate::Uid;
 use crate::amounts::{Text, largest, non_negative};
-use crate::claim::contribution::{Contribution, Line, Source};
+use crate::claim::contribution::{Contribution, Generation, Line, Source};
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 
@@ -45,15 +44,16 @@ pub struct Conflict {
 /// What a status says, in the canonical model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// One for each source.
+    /// Entries, the newest generation first.
     pub contributions: Vec<Contribution>,
     /// Where generations contradict each other.
     pub conflicts: Vec<Conflict>,
 }
 
-type BySource = BTreeMap<Source, Contribution>;
-
 /// Reads a status. What does not parse goes to `unaccounted`, which names `object`.
+///
+/// Several entries of one generation for one source are as many facts, and all count: the
+/// list of 1.36 is atomic, nothing keeps its entries apart.
 pub fn read(recorded: Recorded<'_>, object: &str, unaccounted: &mut Vec<Unaccounted>) -> Reading {
     let mut reader = Reader { object, unaccounted };
     let generations = [
@@ -63,23 +63,39 @@ pub fn read(recorded: Recorded<'_>, object: &str, unaccounted: &mut Vec<Unaccoun
         reader.native(recorded.native),
     ];
     let mut reading = Reading::default();
-    for older in generations.into_iter().flat_map(BTreeMap::into_values) {
-        match reading.contributions.iter().find(|known| known.source.is(&older.source)) {
-            None => reading.contributions.push(older),
-            Some(newer) => reading.conflicts.extend(conflicts(newer, &older)),
+    for generation in generations {
+        let of = |all: &[Contribution], source: &Source| -> Vec<Contribution> {
+            all.iter().filter(|known| known.source.is(source)).cloned().collect()
+        };
+        let mut further = Vec::new();
+        for entry in &generation {
+            let newer = of(&reading.contributions, &entry.source);
+            if newer.is_empty() {
+                further.push(entry.clone());
+            } else {
+                reading.conflicts.extend(conflicts(&newer, &of(&generation, &entry.source)));
+            }
         }
+        reading.contributions.extend(further);
     }
+    reading.conflicts.dedup();
     reading
 }
 
-fn conflicts(newer: &Contribution, older: &Contribution) -> Vec<Conflict> {
-    let resources: BTreeSet<Resource> = newer.lines.iter().chain(&older.lines).map(|l| l.resource).collect();
-    let both = resources.into_iter().filter_map(|resource| {
+fn conflicts(newer: &[Contribution], older: &[Contribution]) -> Vec<Conflict> {
+    let lines = newer.iter().chain(older).flat_map(|contribution| &contribution.lines);
+    let resources: BTreeSet<Resource> = lines.map(|line| line.resource).collect();
+    let sum = |all: &[Contribution], resource| {
+        let counted = all.iter().map(|contribution| contribution.counted(resource));
         // What cannot be summed is said when it is charged.
-        let (new, old) = (newer.counted(resource).ok()?, older.counted(resource).ok()?);
+        counted.into_iter().try_fold(Decimal::ZERO, |sum, more| sum.checked_add(more?)).ok()
+    };
+    let both = resources.into_iter().filter_map(|resource| {
+        let (new, old) = (sum(newer, resource)?, sum(older, resource)?);
+        let source = &newer.first()?.source;
         (new != old).then(|| Conflict {
-            kind: newer.source.kind.clone(),
-            name: newer.source.name.clone(),
+            kind: source.kind.clone(),
+            name: source.name.clone(),
             resource,
             newer: new,
             older: old,
@@ -88,85 +104,64 @@ fn conflicts(newer: &Contribution, older: &Contribution) -> Vec<Conflict> {
     both.collect()
 }
 
-/// Two entries of one generation for one source are two facts: both count. (The list of
-/// 1.36 is atomic, nothing keeps its entries apart.)
-fn merge(by_source: &mut BySource, further: Contribution) {
-    match by_source.entry(further.source.clone()) {
-        Entry::Vacant(place) => {
-            place.insert(further);
-        }
-        Entry::Occupied(mut known) => {
-            let known = known.get_mut();
-            known.containers.extend(further.containers);
-            known.lines.extend(further.lines);
-        }
-    }
-}
-
 struct Reader<'a> {
     object: &'a str,
     unaccounted: &'a mut Vec<Unaccounted>,
 }
 
 impl Reader<'_> {
-    fn additional(&mut self, entries: &[AdditionalNodeAllocatableResources]) -> BySource {
-        let mut by_source = BySource::new();
-        for (i, entry) in entries.iter().enumerate() {
+    fn additional(&mut self, entries: &[AdditionalNodeAllocatableResources]) -> Vec<Contribution> {
+        let read = entries.iter().enumerate().map(|(i, entry)| {
             let SourceReference { api_group, kind, name } = entry.source.clone();
             let source = Source { api_group, kind, name, uid: None };
             let field = format!("status.additionalNodeAllocatableResources[{i}]");
             let lines = self.lines(&field, &entry.mapping, &entry.overhead);
-            merge(&mut by_source, contribution(source, &entry.containers, lines));
-        }
-        by_source
+            contribution(source, &entry.containers, lines, Generation::V1_38)
+        });
+        read.collect()
     }
 
-    /// 1.37: entries with mapping or overhead, or with nothing at all.
-    fn mapped(&mut self, entries: &[NodeAllocatableResourceClaimStatus]) -> BySource {
-        let mut by_source = BySource::new();
-        for (i, entry) in entries.iter().enumerate() {
+    fn mapped(&mut self, entries: &[NodeAllocatableResourceClaimStatus]) -> Vec<Contribution> {
+        // An entry without either says nothing, and may be what an API server of 1.37 has
+        // left of one of 1.36.
+        let says = |entry: &NodeAllocatableResourceClaimStatus| {
+            !(entry.mapping.is_empty() && entry.overhead.is_empty())
+        };
+        let read = entries.iter().enumerate().filter(|(_, entry)| says(entry)).map(|(i, entry)| {
             let field = format!("status.nodeAllocatableResourceClaimStatuses[{i}]");
             let lines = self.lines(&field, &entry.mapping, &entry.overhead);
-            if !lines.is_empty() || entry.resources.is_empty() {
-                let source = Source::claim(entry.resource_claim_name.clone());
-                merge(&mut by_source, contribution(source, &entry.containers, lines));
-            }
-        }
-        by_source
+            let source = Source::claim(entry.resource_claim_name.clone());
+            contribution(source, &entry.containers, lines, Generation::V1_37)
+        });
+        read.collect()
     }
 
-    /// 1.36: entries with totals.
-    fn totals(&mut self, entries: &[NodeAllocatableResourceClaimStatus]) -> BySource {
-        let mut by_source = BySource::new();
-        for (i, entry) in entries.iter().enumerate().filter(|(_, entry)| !entry.resources.is_empty()) {
+    fn totals(&mut self, entries: &[NodeAllocatableResourceClaimStatus]) -> Vec<Contribution> {
+        let says = |entry: &NodeAllocatableResourceClaimStatus| !entry.resources.is_empty();
+        let read = entries.iter().enumerate().filter(|(_, entry)| says(entry)).map(|(i, entry)| {
             let mut lines = Vec::new();
             for (name, text) in &entry.resources {
                 let field = format!("status.nodeAllocatableResourceClaimStatuses[{i}].resources[{name}]");
                 lines.extend(self.total(name, text, &field));
             }
             let source = Source::claim(entry.resource_claim_name.clone());
-            let total = contribution(source, &entry.containers, lines);
-            merge(&mut by_source, Contribution { legacy_total: true, ..total });
-        }
-        by_source
+            contribution(source, &entry.containers, lines, Generation::V1_36)
+        });
+        read.collect()
     }
 
-    fn native(&mut self, entries: &[NativeResourceClaimStatus]) -> BySource {
-        let mut by_source = BySource::new();
-        for (i, entry) in entries.iter().enumerate() {
+    fn native(&mut self, entries: &[NativeResourceClaimStatus]) -> Vec<Contribution> {
+        let read = entries.iter().enumerate().map(|(i, entry)| {
             let mut lines = Vec::new();
             for (j, native) in entry.resources.iter().enumerate() {
                 let field = format!("status.nativeResourceClaimStatus[{i}].resources[{j}]");
                 lines.extend(self.total(&native.resource_name, &native.quantity, &field));
             }
-            let source = Source {
-                uid: entry.claim_info.uid.as_deref().map(Uid::from),
-                ..Source::claim(entry.claim_info.name.clone())
-            };
-            let total = contribution(source, &entry.containers, lines);
-            merge(&mut by_source, Contribution { legacy_total: true, ..total });
-        }
-        by_source
+            let uid = entry.claim_info.uid.as_deref().map(Uid::from);
+            let source = Source { uid, ..Source::claim(entry.claim_info.name.clone()) };
+            contribution(source, &entry.containers, lines, Generation::Draft)
+        });
+        read.collect()
     }
 
     fn total(&mut self, name: &str, text: &Text, field: &str) -> Option<Line> {
@@ -175,26 +170,37 @@ impl Reader<'_> {
         Some(Line::mapping(resource, self.amount(resource, text, field)?))
     }
 
+    /// A resource that comes twice counts twice.
     fn lines(&mut self, field: &str, mapping: &[MappingStatus], overhead: &[OverheadStatus]) -> Vec<Line> {
-        let mut lines: BTreeMap<Resource, Line> = BTreeMap::new();
-        let mut put = |name: &str, part: &str, text: &Text, set: &dyn Fn(&mut Line, Decimal)| {
-            let Some(resource) = Resource::of(name) else { return };
-            if let Some(amount) = self.amount(resource, text, &format!("{field}.{part}[{name}]")) {
-                set(lines.entry(resource).or_insert_with(|| Line::empty(resource)), amount);
-            }
-        };
+        let mut lines = Vec::new();
         for MappingStatus { name, quantity } in mapping {
-            put(name, "mapping", quantity, &|line, amount| line.mapping = Some(amount));
+            let Some(resource) = Resource::of(name) else { continue };
+            if let Some(amount) = self.amount(resource, quantity, &format!("{field}.mapping[{name}]")) {
+                lines.push(Line::mapping(resource, amount));
+            }
         }
+        let mut mapped: BTreeSet<usize> = (0..lines.len()).collect();
         for OverheadStatus { name, per_pod, per_container } in overhead {
-            if let Some(text) = per_pod {
-                put(name, "overhead.perPod", text, &|line, amount| line.per_pod = Some(amount));
-            }
-            if let Some(text) = per_container {
-                put(name, "overhead.perContainer", text, &|line, amount| line.per_container = Some(amount));
+            let Some(resource) = Resource::of(name) else { continue };
+            let mut read = |part: &str, text: &Option<Text>| {
+                let field = format!("{field}.overhead[{name}].{part}");
+                text.as_ref().and_then(|text| self.amount(resource, text, &field))
+            };
+            let (per_pod, per_container) = (read("perPod", per_pod), read("perContainer", per_container));
+            // Beside the mapping of the resource, if that has none yet.
+            let beside =
+                mapped.iter().copied().find(|i| lines.get(*i).is_some_and(|l| l.resource == resource));
+            let beside = beside.filter(|i| mapped.remove(i));
+            match beside.and_then(|i| lines.get_mut(i)) {
+                Some(line) => (line.per_pod, line.per_container) = (per_pod, per_container),
+                None if per_pod.or(per_container).is_some() => {
+                    lines.push(Line { per_pod, per_container, ..Line::empty(resource) });
+                }
+                None => {}
             }
         }
-        lines.into_values().collect()
+        lines.sort_by_key(|line| line.resource);
+        lines
     }
 
     fn amount(&mut self, resource: Resource, text: &Text, field: &str) -> Option<Decimal> {
@@ -213,7 +219,13 @@ impl Reader<'_> {
     }
 }
 
-fn contribution(source: Source, containers: &[Box<str>], lines: Vec<Line>) -> Contribution {
+fn contribution(
+    source: Source,
+    containers: &[Box<str>],
+    lines: Vec<Line>,
+    generation: Generation,
+) -> Contribution {
+    let legacy_total = generation <= Generation::V1_36;
     let containers = containers.iter().cloned().collect();
-    Contribution { source, containers, lines, legacy_total: false, published: true }
+    Contribution { source, containers, lines, legacy_total, recorded: Some(generation) }
 }

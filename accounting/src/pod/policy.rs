@@ -13,20 +13,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::{Container, PodSpecView};
 use crate::claim::contribution::Line;
 use crate::claim::footprint::AccountingPolicy;
-use crate::pod::{Container, PodSpecView};
 use crate::resource::Resource;
-
-/// The policy of a resource of a device: what the device says, else what its class says.
-/// `None`: neither does, and the device cannot be allocated for a claim that needs one
-/// (rule of the draft; where Kubernetes itself counts, it adds once per claim).
-pub fn resolved(
-    device: Option<AccountingPolicy>,
-    class: Option<AccountingPolicy>,
-) -> Option<AccountingPolicy> {
-    device.or(class)
-}
 
 /// Policies that cannot be combined on one resource of one container.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
