@@ -381,7 +381,8 @@ fn found<'a>(cluster: &'a Cluster, slice: &'a Slice, listed: &'a SliceDevice) ->
         }
         for (resource, costs) in &footprint.footprint.resources {
             if said.insert(*resource, costs).is_some_and(|known| known != costs) {
-                uncertain.get_or_insert(format!("several DeviceFootprints say what it costs of {resource}"));
+                let why = || format!("several DeviceFootprints say what it costs of {resource}");
+                uncertain.get_or_insert_with(why);
             }
         }
     }

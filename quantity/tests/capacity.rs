@@ -1,6 +1,6 @@
 //! The worked numbers of consumable capacity (C; docs/accounting.md 6).
 
-#![expect(clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use dragoman_quantity::capacity::{
     ByCapacity, Capacity, Invalid, Range, Refused, RequestPolicy, Steps, consumption,

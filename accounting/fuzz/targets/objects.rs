@@ -3,7 +3,7 @@
 //! gone.
 #![no_main]
 
-use dragoman_accounting::claim::contribution::Contribution;
+use dragoman_accounting::claim::contribution::{Contribution, Generation};
 use dragoman_accounting::ledger::charge::charge;
 use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_accounting::ledger::{Bucket, Charging, NodeLedger, Stage};
@@ -53,7 +53,7 @@ fuzz_target!(|text: &str| {
         let mut ledger = NodeLedger::new(charging);
         ledger.put_pod(charge(&pod.view, Stage::Bound, variant, pod.unaccounted.clone()));
         assert!(ledger.is_consistent());
-        ledger.holder(Scheduler::Aware);
+        ledger.holder(Scheduler::Aware(Generation::V1_37));
         ledger.violations();
         for resource in ledger.resources() {
             let held: i128 = ledger.who_has(resource).iter().map(|held| i128::from(held.amount)).sum();

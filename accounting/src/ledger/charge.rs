@@ -18,7 +18,7 @@ use crate::claim::sharing::{Sharing, sharing};
 use crate::per_resource::Units;
 use crate::pod::PodSpecView;
 use crate::pod::policy::{Incompatible, incompatible};
-use crate::pod::requests::{Parts, Variant, drawn, parts, published as published_parts};
+use crate::pod::requests::{Parts, Variant, drawn, parts};
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 
@@ -104,9 +104,7 @@ pub fn charge(pod: &PodSpecView, stage: Stage, variant: Variant, unaccounted: Ve
         rare: None,
     };
     for resource in pod.resources() {
-        let entered = enter(pod, resource, variant, &mut charge, &mut rare)
-            .and_then(|()| publish(pod, resource, &mut charge.published));
-        if let Err(overflow) = entered {
+        if let Err(overflow) = enter(pod, resource, variant, &mut charge, &mut rare) {
             rare.unaccounted.push(Unaccounted {
                 object: pod.object().into(),
                 field: "spec".into(),
@@ -116,6 +114,7 @@ pub fn charge(pod: &PodSpecView, stage: Stage, variant: Variant, unaccounted: Ve
         }
     }
     rare.incompatible = incompatible(pod);
+    charge.published = published(pod);
     charge.claims = once(charge.claims);
     charge.rare = (rare != Rare::default()).then(|| Box::new(rare));
     charge
@@ -154,22 +153,19 @@ fn key(pod: &PodSpecView, claim: &Contribution) -> Uid {
 }
 
 /// What a kube-scheduler of each generation adds for what the status says.
-fn publish(
-    pod: &PodSpecView,
-    resource: Resource,
-    published: &mut Vec<(Generation, Units)>,
-) -> Result<(), Overflow> {
+fn published(pod: &PodSpecView) -> Vec<(Generation, Units)> {
     let generations: BTreeSet<Generation> = pod.recorded.iter().filter_map(|claim| claim.recorded).collect();
-    for generation in generations {
-        let (seen, all) = published_parts(pod, resource, generation)?;
-        let added = units(resource, all) - units(resource, seen);
-        match published.iter_mut().find(|(known, _)| *known == generation) {
-            Some((_, known)) => known.set(resource, added),
-            None if added != 0 => published.push((generation, [(resource, added)].into_iter().collect())),
-            None => {}
-        }
-    }
-    Ok(())
+    let read = |generation: Generation| {
+        let read = pod.recorded.iter().filter(|claim| claim.recorded == Some(generation));
+        let view = PodSpecView { contributions: read.cloned().collect(), ..pod.clone() };
+        let added = |resource: Resource| {
+            // A sum that cannot be held was said when the claims were charged.
+            let Parts { seen, all, .. } = parts(&view, resource, Variant::WholeLife).ok()?;
+            Some((resource, units(resource, all) - units(resource, seen)))
+        };
+        (generation, view.resources().filter_map(added).collect())
+    };
+    generations.into_iter().map(read).collect()
 }
 
 /// Charges one resource.

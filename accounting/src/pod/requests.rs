@@ -7,7 +7,6 @@ pub use super::container_totals::Claims;
 use super::container_totals::{Total, larger, sum};
 use super::{Container, PodSpecView};
 use crate::amounts::Amounts;
-use crate::claim::contribution::Generation;
 use crate::resource::Resource;
 
 /// What is taken into account.
@@ -216,18 +215,4 @@ pub(crate) fn drawn(
     };
     let total = Total { pod, resource, claims: Claims::Ignored, without_draws: false };
     Ok(total.of(own)?.unwrap_or_default())
-}
-
-/// What a kube-scheduler counts that reads one generation of Pod status: without, and
-/// with what it reads.
-pub(crate) fn published(
-    pod: &PodSpecView,
-    resource: Resource,
-    generation: Generation,
-) -> Result<(Decimal, Decimal), Overflow> {
-    let read = pod.recorded.iter().filter(|claim| claim.recorded == Some(generation));
-    let read = PodSpecView { contributions: read.cloned().collect(), ..pod.clone() };
-    let of =
-        |claims| Ok(counted(&read, resource, Options::scheduler(claims), Draws::Count)?.unwrap_or_default());
-    Ok((of(Claims::Ignored)?, of(Claims::WholeLife)?))
 }
