@@ -476,6 +476,10 @@ fn e25_a_slice_is_edited_after_binding() {
 fn an_entry_that_has_lost_its_amounts_is_no_record() {
     let (empty, _) = recorded(r#"[{"resourceClaimName": "a", "containers": ["c"]}]"#);
     assert_eq!(empty.contributions, []);
+    let (nulls, _) = recorded(
+        r#"[{"resourceClaimName": "a", "containers": null, "mapping": null, "overhead": null, "resources": {"cpu": 1}}]"#,
+    );
+    assert_eq!(nulls.contributions[0].total().unwrap(), amounts(&[("cpu", "1")]));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! A type here names only the fields that somebody in Dragoman reads; every
 //! field is optional or has a default, unknown fields are skipped without being
-//! allocated (`managedFields` above all), and `null` is the same as absent, as
+//! allocated (`managedFields` above all), and `null` is the same as absent where a
+//! field may be absent, as
 //! it is for the API server. What is decoded here is therefore the same on every
 //! supported version of Kubernetes.
 //!
@@ -29,6 +30,7 @@ pub use pod_resources::PodResources;
 pub use resource_slice::ResourceSlice;
 pub use template::ResourceClaimTemplate;
 
+use dragoman_accounting::wire::or_default;
 use serde::{Deserialize, Deserializer};
 
 macro_rules! objects {
@@ -41,15 +43,6 @@ macro_rules! objects {
     };
 }
 objects!(Pod, PodGroup, ResourceClaim, ResourceClaimTemplate);
-
-/// A field that may be missing or `null` and then has its default value.
-fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
-}
 
 /// Whether an object-valued field is there at all; its content is skipped.
 fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {

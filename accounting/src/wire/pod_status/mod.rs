@@ -6,6 +6,7 @@ mod read;
 
 use serde::{Deserialize, Serialize};
 
+use super::or_default;
 use crate::amounts::{ResourceList, Text};
 
 pub use print::{Loss, to_1_36, to_1_37, to_1_38, to_draft};
@@ -18,8 +19,10 @@ pub struct NativeResourceClaimStatus {
     /// The claim.
     pub claim_info: ObjectReference,
     /// The containers that name it.
+    #[serde(deserialize_with = "or_default")]
     pub containers: Vec<Box<str>>,
     /// By resource; the same one twice counts twice.
+    #[serde(deserialize_with = "or_default")]
     pub resources: Vec<NativeResource>,
 }
 
@@ -51,16 +54,16 @@ pub struct NodeAllocatableResourceClaimStatus {
     /// Name of the claim object.
     pub resource_claim_name: Box<str>,
     /// The containers that name it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<Box<str>>,
     /// 1.36: mapping and overhead in one.
-    #[serde(skip_serializing_if = "ResourceList::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "ResourceList::is_empty")]
     pub resources: ResourceList,
     /// 1.37: by resource.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub mapping: Vec<MappingStatus>,
     /// 1.37: by resource.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub overhead: Vec<OverheadStatus>,
 }
 
@@ -71,13 +74,13 @@ pub struct AdditionalNodeAllocatableResources {
     /// Where they come from.
     pub source: SourceReference,
     /// The containers that name it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<Box<str>>,
     /// By resource.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub mapping: Vec<MappingStatus>,
     /// By resource.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub overhead: Vec<OverheadStatus>,
 }
 
