@@ -143,7 +143,9 @@ impl Dump {
                 "Pod" if !node.is_empty() => self.cluster.pods.push(unreadable(&name, node, unread)),
                 // It may cost any node something, or the one it names.
                 "ResourceSlice" if !node.is_empty() => self.cluster.unread.push((Some(node.into()), unread)),
-                "ResourceSlice" | "DeviceFootprint" => self.cluster.unread.push((None, unread)),
+                "ResourceSlice" | "DeviceFootprint" | "ResourceClaim" => {
+                    self.cluster.unread.push((None, unread));
+                }
                 // A Node that is not listed is unknown, and so are Pods whose claim is not.
                 _ => {}
             }

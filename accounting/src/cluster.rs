@@ -164,6 +164,8 @@ pub struct Index<'a> {
     rules: Rules,
     claims: BTreeMap<(&'a str, &'a str), &'a Claim>,
     devices: BTreeMap<DeviceId, Found<'a>>,
+    /// Devices of claims of which nobody knows what they cost, by node.
+    uncertain: BTreeMap<&'a str, Vec<Unaccounted>>,
 }
 
 struct Found<'a> {
@@ -183,7 +185,7 @@ impl<'a> Index<'a> {
             let known = newest.entry((&slice.driver, &slice.pool)).or_insert(slice.generation);
             *known = (*known).max(slice.generation);
         }
-        let mut devices = BTreeMap::new();
+        let mut devices: BTreeMap<DeviceId, Found<'a>> = BTreeMap::new();
         for slice in &cluster.slices {
             if newest.get(&(&*slice.driver, &*slice.pool)) == Some(&slice.generation) {
                 for listed in &slice.devices {
@@ -197,7 +199,17 @@ impl<'a> Index<'a> {
                 }
             }
         }
-        Self { cluster, rules, claims, devices }
+        let mut uncertain: BTreeMap<&str, Vec<Unaccounted>> = BTreeMap::new();
+        for claim in &cluster.claims {
+            let object = format!("ResourceClaim {}/{}", claim.namespace, claim.name);
+            let used = claim.results.iter().flatten().filter(|result| !result.admin_access);
+            for found in used.filter_map(|result| devices.get(&id(result))) {
+                if let (Some(node), Some(doubt)) = (found.node, found.doubt(&object)) {
+                    uncertain.entry(node).or_default().push(doubt);
+                }
+            }
+        }
+        Self { cluster, rules, claims, devices, uncertain }
     }
 
     /// The claims that a Pod names, each once, with all containers that name it.
@@ -226,7 +238,7 @@ impl<'a> Index<'a> {
         for node in &self.cluster.nodes {
             let account = accounts.entry(node.name.clone()).or_insert_with(empty);
             account.ledger.set_allocatable(&node.allocatable);
-            account.ledger.doubt(&format!("Node {}", node.name), node.unaccounted.clone());
+            account.ledger.doubt_allocatable(node.unaccounted.clone());
         }
         for pod in self.cluster.pods.iter().filter(|pod| !pod.done) {
             if let Some(node) = &pod.node {
@@ -235,20 +247,15 @@ impl<'a> Index<'a> {
                 account.ledger.put_pod(charge(&view, Stage::Bound, self.rules.variant, unaccounted));
             }
         }
-        for (node, unaccounted) in &self.cluster.unread {
-            let about = |name: &str| node.as_ref().is_none_or(|node| **node == *name);
-            for (_, account) in accounts.iter_mut().filter(|(name, _)| about(name)) {
-                account.ledger.doubt(&unaccounted.object, vec![unaccounted.clone()]);
-            }
-        }
         for claim in &self.cluster.claims {
-            for (node, unaccounted) in self.uncertain(claim) {
-                let account = accounts.entry(node).or_insert_with(empty);
-                account.ledger.doubt(&unaccounted.object.clone(), vec![unaccounted]);
-            }
             for (node, device, reservation) in self.reservations(claim) {
                 let account = accounts.entry(node).or_insert_with(empty);
                 account.ledger.use_device(device, Uid::from(&*claim.uid), &reservation);
+            }
+        }
+        for (name, account) in &mut accounts {
+            for (object, unaccounted) in self.doubts(name) {
+                account.ledger.doubt(&object, unaccounted);
             }
         }
         accounts
@@ -287,7 +294,7 @@ impl<'a> Index<'a> {
             let recorded = pod.view.contributions.iter().any(|known| known.source.is(&Source::claim(name)));
             match self.claim(pod, name).map(|found| (found, &found.results)) {
                 Some((found, Some(results))) => {
-                    computed.extend(self.contribution(found, results, &claim, node, notices, &mut uncounted));
+                    computed.push(self.contribution(found, results, &claim, node, notices, &mut uncounted));
                 }
                 _ if recorded => {}
                 Some((_, None)) => doubt(format!("claim {name}"), "the claim is not allocated"),
@@ -310,7 +317,7 @@ impl<'a> Index<'a> {
         node: &str,
         notices: &mut Vec<String>,
         unaccounted: &mut Vec<Unaccounted>,
-    ) -> Option<Contribution> {
+    ) -> Contribution {
         let object = format!("ResourceClaim {}/{}", claim.namespace, claim.name);
         let used = results.iter().filter(|r| !r.admin_access || self.rules.judgement == Judgement::Upstream);
         for found in used.filter_map(|result| self.device(result, node)) {
@@ -322,16 +329,21 @@ impl<'a> Index<'a> {
         let cost =
             cost(&object, source, of.containers.clone(), results, device, self.rules.judgement, unaccounted);
         notices.extend(cost.remarks.iter().map(|remark| format!("{object}: {remark}")));
-        (!cost.contribution.lines.is_empty()).then_some(cost.contribution)
+        cost.contribution
     }
 
-    /// Devices of a claim of which nobody knows what they cost, and their nodes: whoever
-    /// uses the claim, their drivers may hold something.
-    fn uncertain(&self, claim: &Claim) -> Vec<(Box<str>, Unaccounted)> {
-        let object = format!("ResourceClaim {}/{}", claim.namespace, claim.name);
-        let used = claim.results.iter().flatten().filter(|result| !result.admin_access);
-        let found = used.filter_map(|result| self.devices.get(&id(result)));
-        found.filter_map(|found| Some((found.node?.into(), found.doubt(&object)?))).collect()
+    /// What is not known of a node, by object: what could not be read at all, and devices of
+    /// claims of which nobody knows what they cost. Whoever uses the claim, their drivers
+    /// may hold something.
+    fn doubts(&self, node: &str) -> BTreeMap<Box<str>, Vec<Unaccounted>> {
+        let mut doubts: BTreeMap<Box<str>, Vec<Unaccounted>> = BTreeMap::new();
+        let unread = self.cluster.unread.iter().filter(|(of, _)| of.as_ref().is_none_or(|of| **of == *node));
+        let unread = unread.map(|(_, unaccounted)| unaccounted.clone());
+        let uncertain = self.uncertain.get(node).into_iter().flatten().cloned();
+        for unaccounted in unread.chain(uncertain) {
+            doubts.entry(unaccounted.object.clone()).or_default().push(unaccounted);
+        }
+        doubts
     }
 
     /// What drivers hold for the devices of a claim, on which nodes. Only devices of one
@@ -387,7 +399,8 @@ fn found<'a>(cluster: &'a Cluster, slice: &'a Slice, listed: &'a SliceDevice) ->
         }
     }
     for (resource, costs) in said {
-        device.footprint.resources.entry(resource).or_insert_with(|| costs.clone());
+        let local = || ResourceFootprint { local: true, ..costs.clone() };
+        device.footprint.resources.entry(resource).or_insert_with(local);
     }
     let node = listed.node.as_deref().or(slice.node.as_deref());
     Found { node, device, listed, uncertain }

@@ -48,6 +48,7 @@ fn footprint() -> impl Strategy<Value = ResourceFootprint> {
             overhead,
             reservation,
             policy,
+            local: false,
         })
         .prop_filter("says something", |f| {
             f.mapping.is_some() || f.overhead.is_some() || f.reservation.is_some()

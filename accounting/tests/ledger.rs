@@ -366,6 +366,17 @@ fn what_nobody_has_said_of_a_node_is_unknown() {
 }
 
 #[test]
+fn what_is_certainly_too_large_never_fits() {
+    let mut ledger = node("4");
+    let unread = |resource| Unaccounted { object: "x".into(), field: "y".into(), resource, why: "z".into() };
+    ledger.doubt("x", vec![unread(None)]);
+    assert_eq!(ledger.fits(&candidate(&[("cpu", "8")], vec![])), Fit::Never([Resource::Cpu].into()));
+    assert_eq!(ledger.fits(&candidate(&[("cpu", "3")], vec![])), Fit::Unknown([Resource::Cpu].into()));
+    ledger.doubt_allocatable(vec![unread(Some(Resource::Cpu))]);
+    assert_eq!(ledger.fits(&candidate(&[("cpu", "8")], vec![])), Fit::Unknown([Resource::Cpu].into()));
+}
+
+#[test]
 fn who_is_there_decides_about_sharing_too() {
     let mut ledger = node("64");
     ledger.put_pod(bound("pod", &[], vec![mapped("m", "4")]));

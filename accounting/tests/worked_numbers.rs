@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use dragoman_accounting::amounts::{Amounts, Text};
 use dragoman_accounting::claim::allocation::{Class, Device, DeviceResult, Judgement, Remark, cost};
-use dragoman_accounting::claim::contribution::{Contribution, Generation, Source, reconciled};
+use dragoman_accounting::claim::contribution::{Contribution, Generation, Line, Source, reconciled};
 use dragoman_accounting::claim::footprint::{Basis, DeviceFootprint, Mapping, Overhead, ResourceFootprint};
 use dragoman_accounting::pod::budget::{Checks, OverBudget, defaulted, refused, unschedulable};
 use dragoman_accounting::pod::requests::{Claims, Options, requests};
@@ -470,6 +470,32 @@ fn e25_a_slice_is_edited_after_binding() {
         sum.add(resource, amount).unwrap();
     }
     assert_eq!(sum, amounts(&[("cpu", "8"), ("memory", "1Gi")]));
+}
+
+#[test]
+fn records_add_up_and_what_only_we_know_stays() {
+    let cpu_of = |all: &[Contribution]| -> Decimal {
+        Decimal::checked_sum(all.iter().map(|c| c.counted(Resource::Cpu).unwrap())).unwrap()
+    };
+    let computed = |lines| vec![claim("a", &["c"], lines)];
+    let record = |cpu| Contribution {
+        recorded: Some(Generation::V1_36),
+        ..claim("a", &["c"], vec![line("cpu", cpu, "", "")])
+    };
+    let four = || line("cpu", "4", "", "");
+    let (both, drifts) = reconciled(&[record("4"), record("2")], computed(vec![four()]));
+    assert_eq!((cpu_of(&both), drifts.len()), (q("6"), 1));
+    let (both, drifts) = reconciled(&[record("1"), record("3")], computed(vec![four()]));
+    assert_eq!((cpu_of(&both), drifts), (q("4"), vec![]));
+    // kube-scheduler records what slices say; a DeviceFootprint comes on top.
+    let local = Line { local: true, ..line("cpu", "2", "", "") };
+    let (more, drifts) = reconciled(&[record("4")], computed(vec![four(), local.clone()]));
+    assert_eq!((cpu_of(&more), drifts), (q("6"), vec![]));
+    let (more, drifts) = reconciled(&[record("3")], computed(vec![four(), local]));
+    assert_eq!((cpu_of(&more), drifts.len()), (q("5"), 1));
+    // Nothing is computed any more.
+    let (kept, drifts) = reconciled(&[record("4")], computed(vec![]));
+    assert_eq!((cpu_of(&kept), drifts[0].computed), (q("4"), Some(q("0"))));
 }
 
 #[test]

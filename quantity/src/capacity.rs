@@ -54,6 +54,9 @@ pub enum Refused {
     /// The device does not have this capacity.
     #[error("the device has no capacity {0:?}")]
     NoSuchCapacity(Box<str>),
+    /// Less than nothing.
+    #[error("capacity {0:?}: {1} is below zero")]
+    Negative(Box<str>, Decimal),
     /// The policy does not allow the amount, after rounding.
     #[error("capacity {0:?}: {1} is not allowed by its request policy")]
     NotAllowed(Box<str>, Decimal),
@@ -104,6 +107,9 @@ fn consumed_of(
 ) -> Result<Decimal, Refused> {
     let default = capacity.policy.as_ref().and_then(|policy| policy.default);
     let Some(request) = request else { return Ok(default.unwrap_or(capacity.value)) };
+    if request.is_negative() {
+        return Err(Refused::Negative(name.into(), request));
+    }
     let Some(policy) = &capacity.policy else { return Ok(request) };
     let uncountable = |_| Refused::Uncountable(name.into(), request);
     let (amount, allowed) = if let Some(range) = &policy.range {
@@ -129,6 +135,10 @@ impl Range {
         if request <= self.min {
             return Ok(self.min);
         }
+        // What is too large for thousandths is counted whole.
+        let bounds = [Some(self.min), self.max, Some(step)];
+        let small = bounds.iter().flatten().all(|bound| bound.milli().is_some());
+        let steps = if small { steps } else { Steps::Whole };
         let unit = steps.unit();
         let [request, min, step] = [request, self.min, step].map(|number| steps.count(number));
         let (above, step) = (request?.checked_sub(min?).ok_or(Overflow)?, step?);
@@ -156,7 +166,7 @@ impl Steps {
         }
         let count = number.rounded_up(self.unit())?;
         // Kubernetes counts in 64 bits.
-        i64::try_from(count).map(i128::from).map_err(|_| Overflow)
+        i64::try_from(count).ok().filter(|count| *count >= 0).map(i128::from).ok_or(Overflow)
     }
 }
 
@@ -212,8 +222,8 @@ impl Capacity {
 
 impl Range {
     fn check(&self, value: Decimal, default: Decimal, steps: Steps) -> Result<(), Invalid> {
-        let most = self.max.unwrap_or(value);
-        if !(self.min <= default && default <= most && most <= value) {
+        let within = self.max.is_none_or(|max| self.min <= max && max <= value && default <= max);
+        if !(self.min <= value && self.min <= default && within) {
             return Err(Invalid::Range);
         }
         let Some(step) = self.step else { return Ok(()) };

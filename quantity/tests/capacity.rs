@@ -139,6 +139,15 @@ fn c23_a_device_without_capacity_always_fits() {
 }
 
 #[test]
+fn nothing_less_than_nothing_and_large_ranges() {
+    assert_eq!(consumed(&plain("10"), "0", "-5"), Err(Refused::Negative("c".into(), q("-5"))));
+    assert_eq!(range("10", "1", "-1", "", "2").check(true, Steps::Whole), Err(Invalid::Step));
+    let large = of(&[("c", range("16Pi", "1Gi", "1Gi", "16Pi", "1Gi"))]);
+    let consumed = consumption(&large, &of(&[("c", q("10Pi"))]), &ByCapacity::new(), Steps::Thousandths);
+    assert_eq!(consumed, Ok(of(&[("c", q("10Pi"))])));
+}
+
+#[test]
 fn values_are_rounded_up_to() {
     let sizes = values("16", "4", &["2", "4", "8"]);
     is(&sizes, "3", "4");

@@ -135,7 +135,7 @@ struct Counter<'a> {
     judgement: Judgement,
     unaccounted: &'a mut Vec<Unaccounted>,
     remarks: Vec<Remark>,
-    lines: BTreeMap<(Resource, Box<str>, Option<AccountingPolicy>), Line>,
+    lines: BTreeMap<(Resource, Box<str>, Option<AccountingPolicy>, bool), Line>,
 }
 
 impl Counter<'_> {
@@ -162,10 +162,11 @@ impl Counter<'_> {
             let overhead = footprint.overhead;
             let class = result.class.policies.get(&resource).copied();
             let policy = AccountingPolicy::resolved(footprint.policy, class);
-            let key = (resource, result.driver.clone(), policy);
+            let key = (resource, result.driver.clone(), policy, footprint.local);
             let line = self.lines.entry(key).or_insert_with(|| Line {
                 driver: result.driver.clone(),
                 policy,
+                local: footprint.local,
                 ..Line::empty(resource)
             });
             let sums = [

@@ -88,13 +88,23 @@ pub struct Line {
     pub per_pod: Option<Decimal>,
     /// What using them costs each container that names the claim.
     pub per_container: Option<Decimal>,
+    /// It follows from a DeviceFootprint, which Kubernetes knows nothing of.
+    pub local: bool,
 }
 
 impl Line {
     /// A line that says nothing yet.
     pub fn empty(resource: Resource) -> Self {
         let driver = Box::default();
-        Self { resource, driver, policy: None, mapping: None, per_pod: None, per_container: None }
+        Self {
+            resource,
+            driver,
+            policy: None,
+            mapping: None,
+            per_pod: None,
+            per_container: None,
+            local: false,
+        }
     }
 
     /// A line with a mapping only.
@@ -180,36 +190,54 @@ fn said(amount: Option<Decimal>) -> String {
 
 /// Brings both sides together, resource by resource. What is recorded counts, because an
 /// allocation does not change when its slice is edited later; where both agree the
-/// computed lines are kept, which also know drivers and policies, and so are those of
-/// resources of which the record says nothing.
+/// computed lines are kept, which also know drivers and policies. So are those of which the
+/// record says nothing: other resources, and what follows from a DeviceFootprint.
 pub fn reconciled(
     recorded: &[Contribution],
     mut computed: Vec<Contribution>,
 ) -> (Vec<Contribution>, Vec<Drift>) {
-    let mut drifts = Vec::new();
-    let mut unknown = Vec::new();
-    for record in recorded {
-        let Some(known) = computed.iter_mut().find(|known| known.source.is(&record.source)) else {
-            unknown.push(record.clone());
-            continue;
-        };
-        let resources: BTreeSet<Resource> = record.lines.iter().map(|line| line.resource).collect();
+    let (mut drifts, mut kept) = (Vec::new(), Vec::new());
+    for known in &mut computed {
+        // Several entries for one claim add up.
+        let records: Vec<&Contribution> =
+            recorded.iter().filter(|record| known.source.is(&record.source)).collect();
+        let lines = records.iter().flat_map(|record| &record.lines);
+        let resources: BTreeSet<Resource> = lines.map(|line| line.resource).collect();
         for resource in resources {
-            let (Ok(said), now) = (record.counted(resource), known.counted(resource).ok()) else { continue };
-            if now == Some(said) {
+            let said = records.iter().map(|record| record.counted(resource));
+            let said = said.into_iter().try_fold(Decimal::ZERO, |sum, more| sum.checked_add(more?));
+            // What cannot be summed is said when it is charged.
+            let Ok(said) = said else { continue };
+            let by_slices = Contribution {
+                lines: known.lines.iter().filter(|line| !line.local).cloned().collect(),
+                ..known.clone()
+            };
+            let (now, all) = (by_slices.counted(resource).ok(), known.counted(resource).ok());
+            if [now, all].contains(&Some(said)) {
                 continue;
             }
             drifts.push(Drift { of: known.source.clone(), resource, recorded: said, computed: now });
-            // How it adds up with others is not recorded.
-            let line = known.of(resource).next();
-            let (driver, policy) = line.map(|line| (line.driver.clone(), line.policy)).unwrap_or_default();
-            let named = |line: &Line| Line { driver: driver.clone(), policy, ..line.clone() };
-            let lines = record.of(resource).map(named).collect();
-            known.lines.retain(|line| line.resource != resource);
-            unknown.push(Contribution { source: known.source.clone(), lines, ..record.clone() });
+            let (driver, policy) = names(&by_slices, resource);
+            known.lines.retain(|line| line.resource != resource || line.local);
+            kept.extend(records.iter().map(|record| {
+                let line = |line: &Line| Line { driver: driver.clone(), policy, ..line.clone() };
+                let lines = record.of(resource).map(line).collect();
+                Contribution { source: known.source.clone(), lines, ..(*record).clone() }
+            }));
         }
     }
-    computed.extend(unknown);
+    let alone = |record: &&Contribution| !computed.iter().any(|known| known.source.is(&record.source));
+    kept.extend(recorded.iter().filter(alone).cloned());
+    computed.extend(kept);
     computed.retain(|contribution| !contribution.lines.is_empty());
     (computed, drifts)
+}
+
+/// Driver and policy, which are not recorded, as far as all lines of a resource agree.
+fn names(claim: &Contribution, resource: Resource) -> (Box<str>, Option<AccountingPolicy>) {
+    let all: BTreeSet<_> = claim.of(resource).map(|line| (&line.driver, line.policy)).collect();
+    match all.first() {
+        Some((driver, policy)) if all.len() == 1 => ((*driver).clone(), *policy),
+        _ => Default::default(),
+    }
 }

@@ -26,6 +26,8 @@ pub struct ResourceFootprint {
     pub reservation: Option<Decimal>,
     /// How several claims and containers add up; `None`: as Kubernetes does.
     pub policy: Option<AccountingPolicy>,
+    /// A DeviceFootprint says so, and not the slice: Kubernetes knows nothing of it.
+    pub local: bool,
 }
 
 /// How an allocation becomes an amount.

@@ -82,6 +82,12 @@ impl NodeLedger {
         self.allocatable.is_none() || self.unaccounted().any(|u| u.resource.is_none_or(|r| r == resource))
     }
 
+    /// Whether it is certain that the node has less in all.
+    fn is_known_to_have_less(&self, resource: Resource, need: i128) -> bool {
+        let unread = self.unread_allocatable.iter().any(|u| u.resource.is_none_or(|r| r == resource));
+        self.allocatable.is_some() && !unread && need > i128::from(self.allocatable(resource))
+    }
+
     /// Whether a Pod fits besides everything that is there. What it does not need is not
     /// looked at: an overcommitted resource keeps nobody out who needs none of it.
     ///
@@ -99,11 +105,11 @@ impl NodeLedger {
         let (mut missing, mut never, mut unknown) = (Sums::default(), BTreeSet::new(), BTreeSet::new());
         for (resource, need) in self.needs(candidate).iter().filter(|(_, need)| *need > 0) {
             match self.headroom(resource) {
+                _ if self.is_known_to_have_less(resource, need) => {
+                    never.insert(resource);
+                }
                 Headroom::Unknown => {
                     unknown.insert(resource);
-                }
-                Headroom::Left(_) if need > i128::from(self.allocatable(resource)) => {
-                    never.insert(resource);
                 }
                 Headroom::Left(left) if need > left => missing.set(resource, need - left),
                 Headroom::Left(_) => {}

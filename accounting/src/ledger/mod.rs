@@ -150,6 +150,8 @@ pub struct NodeLedger {
     charging: Charging,
     /// `None`: nobody has said.
     allocatable: Option<Units>,
+    /// What of it could not be read.
+    unread_allocatable: Vec<Unaccounted>,
     sums: BTreeMap<Bucket, Sums>,
     pods: BTreeMap<Uid, PodCharge>,
     /// Claims with mappings and the Pods that use them.
@@ -178,6 +180,14 @@ impl NodeLedger {
         // A node says this every few minutes; only news make a new revision.
         if self.allocatable.as_ref() != Some(&allocatable) {
             self.allocatable = Some(allocatable);
+            self.changed();
+        }
+    }
+
+    /// What could not be read of `status.allocatable`.
+    pub fn doubt_allocatable(&mut self, unaccounted: Vec<Unaccounted>) {
+        if self.unread_allocatable != unaccounted {
+            self.unread_allocatable = unaccounted;
             self.changed();
         }
     }
@@ -275,8 +285,7 @@ impl NodeLedger {
         }
     }
 
-    /// What could not be read of an object that is no Pod: the Node, a claim whose Pod is
-    /// not known, a slice. Nothing: it can be read now.
+    /// What could not be read of an object that is no Pod: a claim whose Pod is not known, a slice. Nothing: it can be read now.
     pub fn doubt(&mut self, object: &str, unaccounted: Vec<Unaccounted>) {
         let before = self.doubts.remove(object);
         if before.unwrap_or_default() != unaccounted {
@@ -342,7 +351,8 @@ impl NodeLedger {
 
     /// Everything that could not be read.
     pub fn unaccounted(&self) -> impl Iterator<Item = &Unaccounted> {
-        self.pods.values().flat_map(PodCharge::unaccounted).chain(self.doubts.values().flatten())
+        let others = self.doubts.values().flatten().chain(&self.unread_allocatable);
+        self.pods.values().flat_map(PodCharge::unaccounted).chain(others)
     }
 
     /// Who has how much of a resource, the largest first.

@@ -208,8 +208,9 @@ pub(crate) fn drawn(
     resource: Resource,
     who: impl Fn(&Container) -> bool,
 ) -> Result<Decimal, Overflow> {
+    let infeasible = pod.status.resize_infeasible;
     let own = |container: &Container| {
-        let desired = container.resources.requests.named(resource);
+        let desired = container.resources.requests.named(resource).filter(|_| !infeasible);
         let agreed = larger(desired, allocated(container, resource, desired));
         larger(agreed, actual(container, resource, desired)).filter(|_| who(container))
     };

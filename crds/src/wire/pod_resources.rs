@@ -156,7 +156,7 @@ impl PodResources {
             statuses: &status.node_allocatable_resource_claim_statuses,
             additional: &status.additional_node_allocatable_resources,
         };
-        let Reading { contributions, conflicts } = read(recorded, &object, reader.unaccounted);
+        let Reading { contributions, recorded: all, conflicts } = read(recorded, &object, reader.unaccounted);
         PodSpecView {
             namespace: self.metadata.namespace.as_ref().into(),
             name: self.metadata.name.as_ref().into(),
@@ -180,7 +180,7 @@ impl PodResources {
                     .iter()
                     .any(|c| &*c.r#type == "PodResizePending" && c.reason.as_deref() == Some("Infeasible")),
             },
-            recorded: contributions.clone(),
+            recorded: all,
             contributions,
             conflicts,
         }

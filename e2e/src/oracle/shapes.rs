@@ -132,7 +132,8 @@ fn footprint(rng: &mut Rng) -> anyhow::Result<DeviceFootprint> {
             _ => Some(Overhead { per_pod: Some(amount(rng)?), per_container: Some(Decimal::ZERO) }),
         };
         if mapping.is_some() || overhead.is_some() {
-            let costs = ResourceFootprint { mapping, overhead, reservation: None, policy: None };
+            let costs =
+                ResourceFootprint { mapping, overhead, reservation: None, policy: None, local: false };
             footprint.resources.insert(resource, costs);
         }
     }

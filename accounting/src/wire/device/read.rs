@@ -182,7 +182,7 @@ pub fn from_1_37(resources: &NodeAllocatableResources) -> Result<DeviceFootprint
         if mapping.is_none() && overhead.is_none() && reservation.is_none() {
             return Err(refused("", "one of mapping, overhead and reservation is required"));
         }
-        let read = ResourceFootprint { mapping, overhead, reservation, policy: None };
+        let read = ResourceFootprint { mapping, overhead, reservation, policy: None, local: false };
         footprint.resources.insert(resource(name)?, read);
     }
     Ok(footprint)

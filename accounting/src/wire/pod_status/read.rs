@@ -44,8 +44,10 @@ pub struct Conflict {
 /// What a status says, in the canonical model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Entries, the newest generation first.
+    /// What counts: entries, those of the newest generation for each source.
     pub contributions: Vec<Contribution>,
+    /// All entries: a kube-scheduler reads those of its own generation.
+    pub recorded: Vec<Contribution>,
     /// Where generations contradict each other.
     pub conflicts: Vec<Conflict>,
 }
@@ -77,6 +79,7 @@ pub fn read(recorded: Recorded<'_>, object: &str, unaccounted: &mut Vec<Unaccoun
             }
         }
         reading.contributions.extend(further);
+        reading.recorded.extend(generation);
     }
     reading.conflicts.dedup();
     reading
@@ -111,7 +114,10 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn additional(&mut self, entries: &[AdditionalNodeAllocatableResources]) -> Vec<Contribution> {
-        let read = entries.iter().enumerate().map(|(i, entry)| {
+        let says = |entry: &AdditionalNodeAllocatableResources| {
+            !(entry.mapping.is_empty() && entry.overhead.is_empty())
+        };
+        let read = entries.iter().enumerate().filter(|(_, entry)| says(entry)).map(|(i, entry)| {
             let SourceReference { api_group, kind, name } = entry.source.clone();
             let source = Source { api_group, kind, name, uid: None };
             let field = format!("status.additionalNodeAllocatableResources[{i}]");
@@ -151,7 +157,8 @@ impl Reader<'_> {
     }
 
     fn native(&mut self, entries: &[NativeResourceClaimStatus]) -> Vec<Contribution> {
-        let read = entries.iter().enumerate().map(|(i, entry)| {
+        let says = |entry: &NativeResourceClaimStatus| !entry.resources.is_empty();
+        let read = entries.iter().enumerate().filter(|(_, entry)| says(entry)).map(|(i, entry)| {
             let mut lines = Vec::new();
             for (j, native) in entry.resources.iter().enumerate() {
                 let field = format!("status.nativeResourceClaimStatus[{i}].resources[{j}]");
