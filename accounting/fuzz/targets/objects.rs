@@ -42,7 +42,8 @@ fuzz_target!(|text: &str| {
         let same = |claim: &Contribution| {
             back.iter().any(|back| back.source.is(&claim.source) && back.total() == claim.total())
         };
-        assert!(claims.iter().all(same));
+        // What could not be read says nothing any more.
+        assert!(claims.iter().filter(|claim| !claim.lines.is_empty()).all(same));
     }
     if let (Ok(budget), Ok(_)) = (defaulted(&pod.view), refused(&pod.view)) {
         assert_eq!(budget.is_some(), pod.view.pod_level.is_some());
