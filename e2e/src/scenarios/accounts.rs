@@ -3,8 +3,12 @@
 
 use anyhow::{Context as _, ensure};
 use dragoman_accounting::claim::contribution::Contribution;
+use dragoman_accounting::claim::footprint::{Basis, DeviceFootprint, Mapping, ResourceFootprint};
+use dragoman_accounting::resource::Resource;
+use dragoman_accounting::wire::device;
 use dragoman_accounting::wire::pod_status::to_1_36;
 use dragoman_crds::wire::PodResources;
+use dragoman_quantity::Decimal;
 use serde_json::{Value, json};
 
 use super::{Standalone, standalone};
@@ -56,11 +60,17 @@ async fn prepare(world: &World) -> anyhow::Result<()> {
     world.client.create(NODES, "", &node).await?;
     world.client.merge(NODES, "", NODE, &json!({"spec": {"taints": null}})).await?;
     world.client.merge(NODES, "", &format!("{NODE}/status"), &json!({"status": node["status"]})).await?;
+    // As we print it: the API server must take it, and kube-scheduler count it.
+    let per_device = |units: i64| ResourceFootprint {
+        mapping: Some(Mapping { basis: Basis::PerDevice, multiplier: Decimal::from(units) }),
+        ..ResourceFootprint::default()
+    };
+    let resources = [(Resource::Cpu, per_device(4)), (Resource::Memory, per_device(1 << 30))].into();
+    let (printed, losses) = device::to_1_36(&DeviceFootprint { resources });
+    ensure!(losses.is_empty(), "{losses:?}");
     let whole = json!({
         "name": "whole", "attributes": {"kind": {"string": "whole"}},
-        "nodeAllocatableResourceMappings": {
-            "cpu": {"allocationMultiplier": "4"}, "memory": {"allocationMultiplier": "1Gi"},
-        },
+        "nodeAllocatableResourceMappings": printed,
     });
     let share = json!({
         "name": "share", "attributes": {"kind": {"string": "share"}}, "allowMultipleAllocations": true,
@@ -74,7 +84,7 @@ async fn prepare(world: &World) -> anyhow::Result<()> {
         "spec": {"driver": DRIVER, "nodeName": NODE, "devices": [whole, share],
             "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1}},
     });
-    world.client.create(SLICES, "", &slice).await?;
+    world.client.create(&format!("{SLICES}?fieldValidation=Strict"), "", &slice).await?;
     for kind in ["whole", "share"] {
         let expression =
             format!("device.driver == {DRIVER:?} && device.attributes[{DRIVER:?}].kind == {kind:?}");
