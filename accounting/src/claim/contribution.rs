@@ -67,9 +67,9 @@ impl Source {
 
     /// Whether both name the same object, as far as both say.
     pub fn is(&self, other: &Self) -> bool {
-        let named = |source: &Self| (source.api_group.clone(), source.kind.clone(), source.name.clone());
         let same_uid = self.uid.is_none() || other.uid.is_none() || self.uid == other.uid;
-        same_uid && named(self) == named(other)
+        let named = (&self.name, &self.kind, &self.api_group);
+        same_uid && named == (&other.name, &other.kind, &other.api_group)
     }
 }
 

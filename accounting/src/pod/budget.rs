@@ -7,7 +7,8 @@ use dragoman_quantity::{Decimal, Overflow};
 
 use super::limits::{container_share, limit};
 use super::requests::{Claims, Options, request};
-use super::{PodSpecView, Resources};
+use super::{Container, PodSpecView, Resources};
+use crate::amounts::Amounts;
 use crate::resource::Resource;
 
 /// A Pod-level amount that does not hold what it should.
@@ -84,18 +85,9 @@ pub fn refused(pod: &PodSpecView) -> Result<Vec<OverBudget>, Overflow> {
         }
     }
     over.extend(over_huge_pages(pod, level, Claims::Ignored)?);
+    let resizable = |resource: Resource| resource.resizable();
     for container in pod.all_containers() {
-        for (resource, budget) in level.limits.iter().filter(|(resource, _)| resource.resizable()) {
-            let limit = container.resources.limits.named(resource);
-            if let Some(inner) = limit.filter(|inner| *inner > budget) {
-                over.push(OverBudget::Container {
-                    container: container.name.clone(),
-                    resource,
-                    inner,
-                    budget,
-                });
-            }
-        }
+        over.extend(over_limits(level, container, &Amounts::default(), resizable)?);
     }
     Ok(over)
 }
@@ -117,17 +109,24 @@ pub fn unschedulable(pod: &PodSpecView, checks: Checks) -> Result<Vec<OverBudget
     // Init containers and sidecars are not looked at.
     for container in &pod.containers {
         let share = container_share(&pod.contributions, &container.name)?;
-        for (resource, budget) in level.limits.iter() {
-            let Some(limit) = container.resources.limits.named(resource) else { continue };
-            let inner = limit.checked_add(share.get(resource))?;
-            if inner > budget {
-                over.push(OverBudget::Container {
-                    container: container.name.clone(),
-                    resource,
-                    inner,
-                    budget,
-                });
-            }
+        over.extend(over_limits(level, container, &share, |_| true)?);
+    }
+    Ok(over)
+}
+
+/// The limits of a container, raised by its share of its claims, above those of the Pod.
+fn over_limits(
+    level: &Resources,
+    container: &Container,
+    share: &Amounts,
+    checked: impl Fn(Resource) -> bool,
+) -> Result<Vec<OverBudget>, Overflow> {
+    let mut over = Vec::new();
+    for (resource, budget) in level.limits.iter().filter(|(resource, _)| checked(*resource)) {
+        let Some(limit) = container.resources.limits.named(resource) else { continue };
+        let inner = limit.checked_add(share.get(resource))?;
+        if inner > budget {
+            over.push(OverBudget::Container { container: container.name.clone(), resource, inner, budget });
         }
     }
     Ok(over)
