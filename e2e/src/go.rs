@@ -17,10 +17,11 @@ pub(crate) fn cache() -> anyhow::Result<PathBuf> {
 }
 
 /// A name for the content of `files` in `directory`.
-pub(crate) fn digest(directory: &Path, files: &[&str]) -> anyhow::Result<String> {
+pub(crate) fn digest(directory: &Path, files: &[impl AsRef<str>]) -> anyhow::Result<String> {
     let mut hasher = Sha256::new();
     for file in files {
-        hasher.update(std::fs::read(directory.join(file)).with_context(|| (*file).to_owned())?);
+        let file = file.as_ref();
+        hasher.update(std::fs::read(directory.join(file)).with_context(|| file.to_owned())?);
     }
     Ok(hasher.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
 }

@@ -88,7 +88,7 @@ pub fn consumption(
     }
     let mut consumed = ByCapacity::new();
     for (name, capacity) in capacities {
-        let amount = consumed_of(name, capacity, requests.get(name).copied(), steps)?;
+        let amount = capacity.consumed(name, requests.get(name).copied(), steps)?;
         let before = taken.get(name).copied().unwrap_or_default();
         if before.checked_add(amount).is_ok_and(|sum| sum <= capacity.value) {
             consumed.insert(name.clone(), amount);
@@ -99,32 +99,38 @@ pub fn consumption(
     Ok(consumed)
 }
 
-fn consumed_of(
-    name: &str,
-    capacity: &Capacity,
-    request: Option<Decimal>,
-    steps: Steps,
-) -> Result<Decimal, Refused> {
-    let default = capacity.policy.as_ref().and_then(|policy| policy.default);
-    let Some(request) = request else { return Ok(default.unwrap_or(capacity.value)) };
-    if request.is_negative() {
-        return Err(Refused::Negative(name.into(), request));
-    }
-    let Some(policy) = &capacity.policy else { return Ok(request) };
-    let uncountable = |_| Refused::Uncountable(name.into(), request);
-    let (amount, allowed) = if let Some(range) = &policy.range {
-        let amount = range.rounded(request, steps).map_err(uncountable)?;
-        (amount, range.max.is_none_or(|max| amount <= max))
-    } else if policy.values.is_empty() {
-        (request, true)
-    } else {
-        let value = policy.values.iter().find(|value| **value >= request);
-        (value.copied().unwrap_or(request), value.is_some())
-    };
-    if allowed || Some(amount) == default {
-        Ok(amount)
-    } else {
-        Err(Refused::NotAllowed(name.into(), amount))
+impl Capacity {
+    /// What a request, or none, consumes of this capacity, however much is left. `name` is
+    /// for the error.
+    ///
+    /// # Errors
+    /// The amount is not allowed, or is no amount.
+    pub fn consumed(&self, name: &str, request: Option<Decimal>, steps: Steps) -> Result<Decimal, Refused> {
+        let default = self.policy.as_ref().and_then(|policy| policy.default);
+        let Some(request) = request else { return Ok(default.unwrap_or(self.value)) };
+        let negative = |amount: Decimal| Err(Refused::Negative(name.into(), amount));
+        let Some(policy) = &self.policy else {
+            return if request.is_negative() { negative(request) } else { Ok(request) };
+        };
+        let uncountable = |_| Refused::Uncountable(name.into(), request);
+        let (amount, allowed) = if let Some(range) = &policy.range {
+            let amount = range.rounded(request, steps).map_err(uncountable)?;
+            (amount, range.max.is_none_or(|max| amount <= max))
+        } else if policy.values.is_empty() {
+            (request, true)
+        } else {
+            let value = policy.values.iter().find(|value| **value >= request);
+            (value.copied().unwrap_or(request), value.is_some())
+        };
+        // What is less than the least amount is that amount; there is less than nothing only
+        // where no rule makes it more.
+        if amount.is_negative() {
+            negative(amount)
+        } else if allowed || Some(amount) == default {
+            Ok(amount)
+        } else {
+            Err(Refused::NotAllowed(name.into(), amount))
+        }
     }
 }
 
@@ -132,7 +138,7 @@ impl Range {
     /// The least allowed amount that is not less than the request, `max` apart.
     fn rounded(&self, request: Decimal, steps: Steps) -> Result<Decimal, Overflow> {
         let Some(step) = self.step else { return Ok(request.max(self.min)) };
-        if request <= self.min {
+        if request < self.min {
             return Ok(self.min);
         }
         // What is too large for thousandths is counted whole.
@@ -166,7 +172,7 @@ impl Steps {
         }
         let count = number.rounded_up(self.unit())?;
         // Kubernetes counts in 64 bits.
-        i64::try_from(count).ok().filter(|count| *count >= 0).map(i128::from).ok_or(Overflow)
+        i64::try_from(count).map(i128::from).map_err(|_| Overflow)
     }
 }
 
@@ -236,7 +242,7 @@ impl Range {
             let max = self.max.map(|max| steps.count(max)).transpose()?;
             let within = self.min.checked_add(self.step.unwrap_or_default())? <= value;
             let led = |to: i128| (to - min).checked_rem(step) == Some(0);
-            Ok(step > 0 && within && led(default) && max.is_none_or(led))
+            Ok(step > 0 && min >= 0 && default >= 0 && within && led(default) && max.is_none_or(led))
         };
         if led() == Ok(true) { Ok(()) } else { Err(Invalid::Step) }
     }

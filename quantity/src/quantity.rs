@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer, Error as _, Unexpected, Visitor};
@@ -69,6 +70,12 @@ impl PartialEq for Quantity {
 }
 
 impl Eq for Quantity {}
+
+impl Hash for Quantity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.amount.hash(state);
+    }
+}
 
 impl PartialOrd for Quantity {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {

@@ -8,11 +8,12 @@ use crate::root;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("quantity", &[]),
     ("accounting", &["quantity"]),
-    ("crds", &["quantity", "accounting"]),
+    ("allocator", &["quantity"]),
+    ("crds", &["quantity", "accounting", "allocator"]),
     ("machinery", &["crds"]),
     ("reconcilers", &["crds", "machinery"]),
     ("operator", &["crds", "machinery", "reconcilers"]),
-    ("e2e", &["quantity", "accounting", "crds", "machinery", "reconcilers", "operator"]),
+    ("e2e", &["quantity", "accounting", "allocator", "crds", "machinery", "reconcilers", "operator"]),
     ("xtask", &[]),
 ];
 

@@ -12,6 +12,7 @@
 
 mod claim;
 mod claim_allocation;
+mod devices;
 mod meta;
 mod node;
 mod pod;
@@ -22,6 +23,7 @@ mod template;
 
 pub use claim::{ConsumerReference, ResourceClaim, ResourceClaimStatus};
 pub use claim_allocation::ClaimAllocation;
+pub use devices::{BadScenario, DeviceScenario};
 pub use meta::{ControllerRef, Meta, Name, Object, annotation};
 pub use node::Node;
 pub use pod::{ClaimEntry, ClaimEntryStatus, Pod, PodSpec, PodStatus};

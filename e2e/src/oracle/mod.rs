@@ -1,6 +1,7 @@
 //! Published libraries of Kubernetes as judges of our pure crates: the same random
 //! questions to both, and the answers compared.
 
+mod devices;
 mod pods;
 mod quantities;
 mod shapes;
@@ -33,6 +34,10 @@ pub(crate) async fn run(
         let judge = judge("pods").await?;
         told("pods", seed, pods::compare(&judge, count.unwrap_or(100_000), seed)?);
     }
+    if "devices".contains(filter) {
+        let judge = judge("allocator").await?;
+        told("devices", seed, devices::compare(&judge, count.unwrap_or(200_000), seed)?);
+    }
     if "shapes".contains(filter) {
         let judge = judge("shapes").await?;
         told("shapes", seed, shapes::compare(&judge, count.unwrap_or(100_000), seed)?);
@@ -53,8 +58,13 @@ pub(crate) struct Judge(PathBuf);
 impl Judge {
     pub(crate) async fn build(repository: &Path, program: &str) -> anyhow::Result<Self> {
         let module = repository.join("e2e/oracle");
-        let main = format!("{program}/main.go");
-        let directory = go::cache()?.join("oracle").join(go::digest(&module, &["go.mod", "go.sum", &main])?);
+        let sources = std::fs::read_dir(module.join(program)).context("judge")?;
+        let mut files = vec!["go.mod".to_owned(), "go.sum".to_owned()];
+        for source in sources {
+            files.push(format!("{program}/{}", source?.file_name().to_string_lossy()));
+        }
+        files.sort();
+        let directory = go::cache()?.join("oracle").join(go::digest(&module, &files)?);
         let target = directory.join(program);
         if !target.exists() {
             std::fs::create_dir_all(&directory).context("cache")?;

@@ -1,0 +1,155 @@
+//! One attempt to allocate the claims of a Pod on one node.
+
+use std::fmt;
+use std::sync::atomic::AtomicBool;
+
+use crate::claims::PodClaims;
+use crate::error::{NodeError, PodError};
+use crate::fit::Fit;
+use crate::input::{Allocation, Name};
+use crate::overlay::Overlay;
+use crate::result::{self, ShareIds};
+use crate::search::{Attempt, End, Search, Stop};
+use crate::snapshot::{PoolStatus, Snapshot};
+
+/// How an attempt is made.
+#[derive(Default, Clone, Copy)]
+pub struct Options<'a> {
+    /// What devices take from the node besides themselves.
+    pub fit: Option<&'a dyn Fit>,
+    /// How many devices may be looked at; nothing: as many as it takes.
+    pub budget: Option<u64>,
+    /// Set by somebody else to end the attempt.
+    pub interrupt: Option<&'a AtomicBool>,
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// All claims can be allocated.
+    Solution(Solution),
+    /// They cannot, on this node.
+    None,
+    /// They cannot on this node while a pool is as it is.
+    NodeError(NodeError),
+    /// They cannot anywhere until an object is mended.
+    PodError(PodError),
+    /// The budget was not enough; the search can be gone on with.
+    BudgetSpent(Paused),
+    /// It was interrupted.
+    Cancelled,
+}
+
+/// A search that was put aside.
+pub struct Paused(Box<Search>);
+
+/// Devices for all claims of a Pod.
+pub struct Solution(Box<Attempt>);
+
+impl fmt::Debug for Paused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Paused at revision {}", self.revision())
+    }
+}
+
+impl fmt::Debug for Solution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Solution of {} devices", self.0.placed.len())
+    }
+}
+
+/// Allocates the claims of a Pod on one node: the first solution in the order in which
+/// Kubernetes looks (KEP-4381), or why there is none.
+pub fn allocate(
+    snapshot: &Snapshot,
+    overlay: &Overlay,
+    node: &str,
+    claims: &PodClaims,
+    options: Options<'_>,
+) -> Outcome {
+    let snapshot = overlay.over(snapshot);
+    let Some(node) = snapshot.node(node).cloned() else { return Outcome::None };
+    let prepared = claims.in_snapshot(&snapshot);
+    let selectors = prepared.fixed.iter().filter_map(|claim| claim.allocation.as_ref()?.node_selector.as_ref());
+    for selector in selectors {
+        if selector.matches(&node) != Ok(true) {
+            return Outcome::None;
+        }
+    }
+    let view = snapshot.view(&node, &prepared.gates);
+    let fit = options.fit.map(|fit| fit.open(&node, &prepared.fixed));
+    match Search::new(Attempt::new(prepared, view, node, snapshot, fit)) {
+        Ok(search) => run(Box::new(search), options),
+        Err(Stop::Pod(error)) => Outcome::PodError(error),
+        Err(Stop::Node(error)) => Outcome::NodeError(error),
+    }
+}
+
+fn run(mut search: Box<Search>, options: Options<'_>) -> Outcome {
+    match search.run(options.budget.unwrap_or(u64::MAX), options.interrupt) {
+        End::Solved => match result::check(&search.attempt) {
+            Ok(()) => Outcome::Solution(Solution(Box::new(search.attempt))),
+            Err(error) => Outcome::PodError(error),
+        },
+        End::Exhausted => {
+            let pools = &search.attempt.view.pools;
+            let invalid = pools.iter().find_map(|pool| match &pool.status {
+                PoolStatus::Invalid(why) => Some((&pool.key, why.clone())),
+                _ => None,
+            });
+            invalid.map_or(Outcome::None, |(key, why)| {
+                let (driver, pool) = (key.driver.clone(), key.pool.clone());
+                Outcome::NodeError(NodeError::Invalid { driver, pool, why })
+            })
+        }
+        End::Failed(error) => Outcome::PodError(error),
+        End::BudgetSpent => Outcome::BudgetSpent(Paused(search)),
+        End::Interrupted => Outcome::Cancelled,
+    }
+}
+
+impl Paused {
+    /// The snapshot that the search is about. With another one it means nothing any more.
+    pub fn revision(&self) -> u64 {
+        self.0.attempt.snapshot.revision()
+    }
+
+    /// Goes on with the search.
+    pub fn resume(self, options: Options<'_>) -> Outcome {
+        run(self.0, options)
+    }
+}
+
+impl Solution {
+    /// The claims with what they get, by uid, in the order of the Pod's claims.
+    ///
+    /// # Errors
+    /// None in a solution as it is given out; kept for whoever changes it.
+    pub fn allocations(&self, ids: &mut dyn ShareIds) -> Result<Vec<(Name, Allocation)>, PodError> {
+        let uids = self.0.prepared.wanted.iter().map(|claim| claim.claim.uid.clone());
+        Ok(uids.zip(result::allocations(&self.0, ids)?).collect())
+    }
+
+    /// The sum over all requests with alternatives of 8 less the place of the chosen one, as
+    /// kube-scheduler scores nodes.
+    pub fn preference(&self) -> u64 {
+        let attempt = &self.0;
+        let mut sum = 0;
+        for (claim, prepared) in attempt.prepared.wanted.iter().enumerate() {
+            for (request, prepared) in prepared.requests.iter().enumerate() {
+                let mut placed = attempt.placed.iter();
+                let of_request = |placed: &&crate::search::Placed| {
+                    placed.ask.claim == claim && placed.ask.request == request
+                };
+                let chosen = placed.find(of_request).filter(|_| prepared.first_available);
+                sum += chosen.map_or(0, |placed| 8_u64.saturating_sub(placed.ask.sub as u64));
+            }
+        }
+        sum
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Name {
+        &self.0.node.name
+    }
+}

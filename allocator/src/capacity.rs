@@ -1,0 +1,87 @@
+//! Consumable capacity (allocator.md 1.11): what a request consumes of a device.
+
+use dragoman_quantity::capacity::{Capacity, Range, Refused, RequestPolicy, Steps};
+use dragoman_quantity::{Decimal, Notation, Quantity};
+
+use crate::gates::Gates;
+use crate::input::{Device, DeviceCapacity, Name};
+
+/// Why a device cannot give what is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Short {
+    /// This device cannot, or not now.
+    Device,
+    /// The request asks for what cannot be counted: no device can.
+    Request(Refused),
+}
+
+/// The amounts consumed of a device's capacities, in the order of their names.
+pub(crate) type Amounts = Box<[Decimal]>;
+
+/// The capacities of a device, in the order of their names.
+pub(crate) fn capacities(device: &Device) -> Box<[(Name, Capacity)]> {
+    device.capacity.iter().map(|(name, capacity)| (name.clone(), capacity_of(capacity))).collect()
+}
+
+fn capacity_of(capacity: &DeviceCapacity) -> Capacity {
+    let policy = capacity.request_policy.as_ref().map(|policy| RequestPolicy {
+        default: policy.default.map(|default| default.amount),
+        values: policy.valid_values.iter().map(|value| value.amount).collect(),
+        range: policy.valid_range.as_ref().map(|range| Range {
+            min: range.min.map(|min| min.amount).unwrap_or_default(),
+            max: range.max.map(|max| max.amount),
+            step: range.step.map(|step| step.amount),
+        }),
+    });
+    Capacity { value: capacity.value.amount, policy }
+}
+
+fn steps(gates: &Gates) -> Steps {
+    if gates.fractional_capacity_range { Steps::Thousandths } else { Steps::Whole }
+}
+
+/// What a request consumes of a device of which `taken` is consumed already.
+pub(crate) fn consume(
+    capacities: &[(Name, Capacity)],
+    requests: &[(Name, Quantity)],
+    taken: impl Fn(&Name, usize) -> Decimal,
+    gates: &Gates,
+) -> Result<Amounts, Short> {
+    if requests.iter().any(|(name, _)| !capacities.iter().any(|(known, _)| known == name)) {
+        return Err(Short::Device);
+    }
+    let mut amounts = Vec::with_capacity(capacities.len());
+    for (place, (name, capacity)) in capacities.iter().enumerate() {
+        let request = requests.iter().find(|(requested, _)| requested == name);
+        let amount = capacity.consumed(name, request.map(|(_, amount)| amount.amount), steps(gates));
+        let amount = amount.map_err(|why| match why {
+            Refused::Negative(..) | Refused::Uncountable(..) => Short::Request(why),
+            _ => Short::Device,
+        })?;
+        let sum = taken(name, place).checked_add(amount);
+        if !sum.is_ok_and(|sum| sum <= capacity.value) {
+            return Err(Short::Device);
+        }
+        amounts.push(amount);
+    }
+    Ok(amounts.into())
+}
+
+/// How a consumed amount is written: as what it was made from.
+pub(crate) fn notation(capacity: &DeviceCapacity, request: Option<&Quantity>) -> Notation {
+    let Some(request) = request else {
+        let default = capacity.request_policy.as_ref().and_then(|policy| policy.default);
+        return default.unwrap_or(capacity.value).notation;
+    };
+    let range = capacity.request_policy.as_ref().and_then(|policy| policy.valid_range.as_ref());
+    let Some(range) = range else {
+        let values = capacity.request_policy.iter().flat_map(|policy| &policy.valid_values);
+        let mut chosen = values.filter(|value| *value >= request);
+        return chosen.next().unwrap_or(request).notation;
+    };
+    match (range.min, range.step) {
+        (Some(min), _) if *request < min => min.notation,
+        (_, Some(step)) => step.notation,
+        _ => request.notation,
+    }
+}

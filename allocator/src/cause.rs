@@ -1,0 +1,66 @@
+//! Why a device is not given to a request.
+
+use std::sync::Arc;
+
+use crate::error::PodError;
+
+/// Why a device is not given to a request. The order is the one in which they are looked
+/// at: a device counts under the first (allocator.md 1.4 and 1.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// Its pool is being updated.
+    PoolIncomplete,
+    /// Its pool contradicts itself.
+    PoolInvalid,
+    /// A claim holds it.
+    Taken,
+    /// A claim that is being allocated just now holds it, by uid in the explanation.
+    InFlight,
+    /// Another request of the same attempt has it.
+    TakenHere,
+    /// It waits for conditions, which are not supported here.
+    BindingConditions,
+    /// A selector of the class does not hold.
+    NotOfClass,
+    /// A selector of the request does not hold.
+    Selector,
+    /// Another node has access to it.
+    OtherNode,
+    /// Its capacity does not suffice.
+    Capacity,
+    /// It was shared and is now for one, or the other way around, and is still held.
+    DedicatedOrShared,
+    /// The node does not support what it needs, or rather needs not.
+    NodeOperation,
+    /// The counters of its pool do not suffice.
+    Counters,
+    /// What draws from its counters is of another kind.
+    CompatibilityGroup,
+    /// It has a taint that the request does not tolerate.
+    Tainted,
+    /// A constraint of the claim does not allow it.
+    Constraint,
+    /// What it takes from the node does not fit.
+    Fit,
+}
+
+/// Not this device, or nothing at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Not this device.
+    Device(Cause),
+    /// Nothing for this Pod.
+    Pod(Arc<PodError>),
+}
+
+impl From<Cause> for Refusal {
+    fn from(cause: Cause) -> Self {
+        Self::Device(cause)
+    }
+}
+
+impl From<PodError> for Refusal {
+    fn from(error: PodError) -> Self {
+        Self::Pod(Arc::new(error))
+    }
+}

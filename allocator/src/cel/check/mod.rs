@@ -1,0 +1,245 @@
+//! The check of types: what does not go together is refused before any device is looked at,
+//! as it is when the API server validates the object and when kube-scheduler compiles it.
+
+mod declarations;
+mod types;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SelectExpr, operators};
+
+use self::declarations::{Declarations, declared};
+use self::types::{Bindings, Type};
+use super::Purpose;
+
+/// The type of the expression.
+///
+/// # Errors
+/// What does not go together.
+pub(super) fn check(tree: &IdedExpr) -> Result<Type, String> {
+    let mut checker = Checker { declarations: declared(), names: Vec::new() };
+    checker.names.push(("device".to_owned(), Type::Device));
+    checker.type_of(tree)
+}
+
+/// Whether what an expression gives serves its purpose.
+///
+/// # Errors
+/// It does not.
+pub(super) fn is_useful(given: &Type, purpose: Purpose) -> Result<(), String> {
+    let scalar = |of: &Type| matches!(of, Type::Dyn | Type::Bool | Type::Int | Type::String | Type::Semver);
+    match (purpose, given) {
+        (_, Type::Dyn) | (Purpose::Selector, Type::Bool) => Ok(()),
+        (Purpose::Selector, given) => Err(format!("must evaluate to bool or the unknown type, not {given}")),
+        (Purpose::DerivedAttribute, Type::List(of)) if scalar(of) => Ok(()),
+        (Purpose::DerivedAttribute, given) if scalar(given) => Ok(()),
+        (Purpose::DerivedAttribute, given) => {
+            Err(format!("must evaluate to an attribute or the unknown type, not {given}"))
+        }
+    }
+}
+
+struct Checker {
+    declarations: &'static Declarations,
+    /// The variables, innermost last.
+    names: Vec<(String, Type)>,
+}
+
+type Checked = Result<Type, String>;
+
+impl Checker {
+    fn type_of(&mut self, tree: &IdedExpr) -> Checked {
+        match &tree.expr {
+            Expr::Literal(literal) => Ok(literal_type(literal)),
+            Expr::Ident(name) => self.ident(name),
+            Expr::Select(select) => self.select(select),
+            Expr::Call(call) => self.call(call),
+            Expr::List(list) => {
+                let optional = |place: usize| list.optional_indices.contains(&place);
+                let mut element = None;
+                for (place, item) in list.elements.iter().enumerate() {
+                    let given = self.type_of(item)?;
+                    let given = if optional(place) { unwrapped(given)? } else { given };
+                    joined(&mut element, given)?;
+                }
+                Ok(Type::List(Box::new(element.unwrap_or(Type::Dyn))))
+            }
+            Expr::Map(map) => {
+                let (mut key, mut value) = (None, None);
+                for entry in &map.entries {
+                    let EntryExpr::MapEntry(entry) = &entry.expr else { continue };
+                    joined(&mut key, self.type_of(&entry.key)?)?;
+                    let given = self.type_of(&entry.value)?;
+                    joined(&mut value, if entry.optional { unwrapped(given)? } else { given })?;
+                }
+                Ok(Type::map(key.unwrap_or(Type::Dyn), value.unwrap_or(Type::Dyn)))
+            }
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
+            Expr::Struct(object) => Err(format!("undeclared reference to '{}'", object.type_name)),
+            Expr::Unspecified => Err("an empty expression".to_owned()),
+        }
+    }
+
+    fn ident(&self, name: &str) -> Checked {
+        let variable = self.names.iter().rev().find(|(known, _)| known == name);
+        variable
+            .map(|(_, of)| of.clone())
+            .or_else(|| types::named(name).map(|of| Type::TypeOf(Box::new(of))))
+            .ok_or_else(|| format!("undeclared reference to '{name}'"))
+    }
+
+    fn select(&mut self, select: &SelectExpr) -> Checked {
+        if let Some(of) = dotted(select).and_then(|name| types::named(&name)) {
+            return Ok(Type::TypeOf(Box::new(of)));
+        }
+        let field = field_of(self.type_of(&select.operand)?, &select.field)?;
+        Ok(if select.test { Type::Bool } else { field })
+    }
+
+    fn call(&mut self, call: &CallExpr) -> Checked {
+        if call.func_name == operators::OPT_SELECT {
+            return self.optional_select(call);
+        }
+        let qualified = call.target.as_ref().and_then(|target| path(&target.expr));
+        let qualified = qualified.map(|path| format!("{path}.{}", call.func_name));
+        let global = qualified.filter(|name| self.declarations.has(name, false));
+        let member = call.target.as_deref().filter(|_| global.is_none());
+        let mut given = Vec::with_capacity(call.args.len() + 1);
+        for argument in member.into_iter().chain(&call.args) {
+            given.push(self.type_of(argument)?);
+        }
+        let name = global.as_deref().unwrap_or(&call.func_name);
+        if !self.declarations.has(name, member.is_some()) {
+            return Err(format!("undeclared reference to '{name}'"));
+        }
+        let mut result: Option<Type> = None;
+        for overload in self.declarations.overloads(name, member.is_some()) {
+            let mut bindings = Bindings::default();
+            let fits = overload.takes.len() == given.len()
+                && overload.takes.iter().zip(&given).all(|(wanted, given)| bindings.accept(wanted, given));
+            if fits {
+                let gives = bindings.resolved(&overload.gives);
+                result = Some(match result {
+                    Some(before) if before != gives => Type::Dyn,
+                    _ => gives,
+                });
+            }
+        }
+        result.ok_or_else(|| unmatched(name, member.is_some(), &given))
+    }
+
+    /// `a.?b`.
+    fn optional_select(&mut self, call: &CallExpr) -> Checked {
+        let [operand, field] = call.args.as_slice() else { return Err("unsupported '.?'".to_owned()) };
+        let Expr::Literal(LiteralValue::String(field)) = &field.expr else {
+            return Err("unsupported optional field selection".to_owned());
+        };
+        let operand = self.type_of(operand)?;
+        let operand = if let Type::Optional(of) = operand { *of } else { operand };
+        Ok(match field_of(operand, field.inner())? {
+            Type::Optional(of) => Type::Optional(of),
+            of => Type::Optional(Box::new(of)),
+        })
+    }
+
+    fn comprehension(&mut self, comprehension: &ComprehensionExpr) -> Checked {
+        if comprehension.iter_var2.is_some() {
+            return Err("two-variable comprehensions are not supported here".to_owned());
+        }
+        let range = self.type_of(&comprehension.iter_range)?;
+        let item = match range {
+            Type::List(of) => *of,
+            Type::Map(key, _) => *key,
+            Type::Dyn => Type::Dyn,
+            other => return Err(format!("expression of type '{other}' cannot be range of a comprehension")),
+        };
+        let accumulated = self.type_of(&comprehension.accu_init)?;
+        let depth = self.names.len();
+        self.names.push((comprehension.accu_var.clone(), accumulated));
+        self.names.push((comprehension.iter_var.clone(), item));
+        let condition = self.type_of(&comprehension.loop_cond)?;
+        if !matches!(condition, Type::Bool | Type::Dyn) {
+            return Err(format!("expected type 'bool' but found '{condition}'"));
+        }
+        let step = self.type_of(&comprehension.loop_step)?;
+        self.names.truncate(depth);
+        // What began as an empty list is a list of what was added.
+        self.names.push((comprehension.accu_var.clone(), step));
+        let result = self.type_of(&comprehension.result);
+        self.names.truncate(depth);
+        result
+    }
+}
+
+fn literal_type(literal: &LiteralValue) -> Type {
+    match literal {
+        LiteralValue::Boolean(_) => Type::Bool,
+        LiteralValue::Bytes(_) => Type::Bytes,
+        LiteralValue::Double(_) => Type::Double,
+        LiteralValue::Int(_) => Type::Int,
+        LiteralValue::Null => Type::Null,
+        LiteralValue::String(_) => Type::String,
+        LiteralValue::UInt(_) => Type::Uint,
+    }
+}
+
+/// All elements of a literal are of one type.
+fn joined(element: &mut Option<Type>, given: Type) -> Result<(), String> {
+    match element {
+        None => *element = Some(given),
+        Some(element) if *element == given => {}
+        Some(element) => return Err(format!("expected type '{element}' but found '{given}'")),
+    }
+    Ok(())
+}
+
+fn unwrapped(given: Type) -> Checked {
+    match given {
+        Type::Optional(of) => Ok(*of),
+        Type::Dyn => Ok(Type::Dyn),
+        other => Err(format!("expected type 'optional_type' but found '{other}'")),
+    }
+}
+
+fn field_of(operand: Type, field: &str) -> Checked {
+    match operand {
+        Type::Dyn => Ok(Type::Dyn),
+        Type::Map(_, value) => Ok(*value),
+        Type::Optional(of) => Ok(match field_of(*of, field)? {
+            Type::Optional(of) => Type::Optional(of),
+            of => Type::Optional(Box::new(of)),
+        }),
+        Type::Device => types::device_field(field).ok_or_else(|| format!("undefined field '{field}'")),
+        other => Err(format!("type '{other}' does not support field selection")),
+    }
+}
+
+/// `a.b.c` where an expression is only names.
+fn path(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Ident(name) => Some(name.clone()),
+        Expr::Select(select) => dotted(select),
+        _ => None,
+    }
+}
+
+fn dotted(select: &SelectExpr) -> Option<String> {
+    let operand = path(&select.operand.expr).filter(|_| !select.test)?;
+    Some(format!("{operand}.{}", select.field))
+}
+
+fn unmatched(name: &str, member: bool, given: &[Type]) -> String {
+    let mut text = format!("found no matching overload for '{name}' applied to '");
+    let mut arguments = given;
+    if let Some((target, rest)) = given.split_first().filter(|_| member) {
+        write!(text, "{target}.").ok();
+        arguments = rest;
+    }
+    let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+    write!(text, "({})'", arguments.join(", ")).ok();
+    text
+}
+
+/// A map from names of type parameters.
+type ByParameter = BTreeMap<char, Type>;

@@ -1,0 +1,95 @@
+//! Lists: sums, ends, places, and what an attribute includes.
+
+use std::cmp::Ordering;
+
+use cel::common::types::{CelBool, CelInt, DYN_TYPE, LIST_TYPE};
+use cel::common::value::{CowVal, Val};
+use cel::{DeclarationError, Env, ExecutionError};
+
+use super::{Arguments, function};
+use crate::cel::types::{QuantityVal, SemverVal};
+
+/// An attribute has at most so many values; `includes` looks at no more.
+const MOST_VALUES: usize = 48;
+
+pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
+    function!(env, LIST_TYPE => "isSorted"() |given| {
+        let items = given.list(0)?;
+        let mut sorted = true;
+        for pair in items.windows(2) {
+            let [before, after] = pair else { continue };
+            sorted &= compare(*before, *after)?.is_le();
+        }
+        CelBool::from(sorted)
+    });
+    function!(env, LIST_TYPE => "indexOf"(DYN_TYPE) |given| {
+        let wanted = given.any(1)?;
+        place(given.list(0)?.iter().position(|item| item.equals(wanted)))
+    });
+    function!(env, LIST_TYPE => "lastIndexOf"(DYN_TYPE) |given| {
+        let wanted = given.any(1)?;
+        place(given.list(0)?.iter().rposition(|item| item.equals(wanted)))
+    });
+    function!(env, DYN_TYPE => "includes"(DYN_TYPE) |given| {
+        let (attribute, wanted) = (given.any(0)?, given.any(1)?);
+        if attribute.get_type().name() == "list" {
+            let items = given.list(0)?;
+            if items.len() > MOST_VALUES {
+                return Err(given.failed(format!("more than {MOST_VALUES} values")));
+            }
+            CelBool::from(items.iter().any(|item| item.equals(wanted)))
+        } else {
+            CelBool::from(attribute.equals(wanted))
+        }
+    });
+    env.add_member_overload("min", "list.min()", LIST_TYPE, vec![], |given| {
+        least(&Arguments("min", &given), Ordering::Less)
+    })?;
+    env.add_member_overload("max", "list.max()", LIST_TYPE, vec![], |given| {
+        least(&Arguments("max", &given), Ordering::Greater)
+    })?;
+    env.add_member_overload("sum", "list.sum()", LIST_TYPE, vec![], |given| {
+        sum(&Arguments("sum", &given))
+    })
+}
+
+fn place(found: Option<usize>) -> CelInt {
+    found.and_then(|place| i64::try_from(place).ok()).unwrap_or(-1).into()
+}
+
+fn compare(a: &dyn Val, b: &dyn Val) -> Result<Ordering, ExecutionError> {
+    if let (Some(a), Some(b)) = (a.downcast_ref::<SemverVal>(), b.downcast_ref::<SemverVal>()) {
+        return Ok(a.0.cmp_precedence(&b.0));
+    }
+    if let (Some(a), Some(b)) = (a.downcast_ref::<QuantityVal>(), b.downcast_ref::<QuantityVal>()) {
+        return Ok(a.0.cmp(&b.0));
+    }
+    let comparer = a.as_comparer();
+    comparer.ok_or_else(|| ExecutionError::ValuesNotComparable(cel::Value::Null, cel::Value::Null))?.compare(b)
+}
+
+fn least<'b, 'v>(given: &Arguments<'_, 'b, 'v>, wanted: Ordering) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let items = given.list(0)?;
+    let mut items = items.into_iter();
+    let mut least = items.next().ok_or_else(|| given.failed("called on an empty list"))?;
+    for item in items {
+        if compare(item, least)? == wanted {
+            least = item;
+        }
+    }
+    Ok(CowVal::Owned(least.clone_as_boxed()))
+}
+
+fn sum<'b, 'v>(given: &Arguments<'_, 'b, 'v>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let mut sum: Option<Box<dyn Val + 'v>> = None;
+    for item in given.list(0)? {
+        sum = Some(match sum {
+            None => item.clone_as_boxed(),
+            Some(sum) => {
+                let adder = sum.as_adder().ok_or_else(|| given.failed("these cannot be added"))?;
+                adder.add(item)?.into_owned()
+            }
+        });
+    }
+    Ok(sum.map_or_else(|| CowVal::owned(CelInt::from(0)), CowVal::Owned))
+}

@@ -1,0 +1,91 @@
+//! The function libraries.
+
+mod lists;
+mod macros;
+mod net;
+mod quantity;
+mod regexes;
+mod semver;
+mod sets;
+
+use cel::common::types::CelString;
+use cel::common::value::{CowVal, FromVal, Val};
+use cel::{DeclarationError, Env, ExecutionError, extensions};
+
+/// The environment that selectors are parsed and evaluated in.
+pub(super) fn environment() -> Env {
+    let mut env = Env::stdlib();
+    for extend in [
+        extensions::strings,
+        quantity::extension,
+        semver::extension,
+        regexes::extension,
+        lists::extension,
+        sets::extension,
+        net::extension,
+        macros::extension,
+    ] {
+        // Only two functions of one name and signature could collide, and the tests of
+        // this module would see that.
+        let declared: Result<(), DeclarationError> = env.add_extension(extend);
+        debug_assert!(declared.is_ok(), "{declared:?}");
+    }
+    env
+}
+
+/// The arguments of a call, by the types that it was declared with.
+struct Arguments<'a, 'b, 'v>(&'static str, &'a [CowVal<'b, 'v>]);
+
+impl<'a, 'b, 'v> Arguments<'a, 'b, 'v> {
+    fn any(&self, place: usize) -> Result<&'a (dyn Val + 'v), ExecutionError> {
+        let argument = self.1.get(place).ok_or(ExecutionError::MissingArgumentOrTarget)?;
+        Ok(argument.as_ref())
+    }
+
+    fn typed<T: FromVal<'a, 'v> + Val>(&self, place: usize) -> Result<&'a T, ExecutionError> {
+        let value = self.any(place)?;
+        value.downcast_ref::<T>().ok_or_else(|| ExecutionError::UnexpectedType {
+            got: value.get_type().name().to_owned(),
+            want: T::cel_type().name().to_owned(),
+        })
+    }
+
+    fn text(&self, place: usize) -> Result<&'a str, ExecutionError> {
+        self.typed::<CelString<'v>>(place).map(|text| text.inner())
+    }
+
+    /// An error of this function.
+    fn failed(&self, why: impl std::fmt::Display) -> ExecutionError {
+        ExecutionError::FunctionError { function: self.0.to_owned(), message: why.to_string() }
+    }
+
+    /// The elements of a list.
+    fn list(&self, place: usize) -> Result<Vec<&'a (dyn Val + 'v)>, ExecutionError> {
+        let list = self.any(place)?.as_iterable().ok_or_else(|| self.failed("not a list"))?;
+        let mut items = list.iter();
+        Ok(std::iter::from_fn(|| items.next()).collect())
+    }
+}
+
+/// Declares a function: what it takes, and an expression over its arguments.
+macro_rules! function {
+    ($env:ident, $name:literal($($given:expr),*) |$arguments:ident| $body:expr) => {
+        $env.add_overload($name, concat!($name, "(", $(stringify!($given), ",",)* ")"), vec![$($given),*], |given| {
+            let $arguments = $crate::cel::library::Arguments($name, &given);
+            Ok(cel::common::value::CowVal::owned($body))
+        })?;
+    };
+    ($env:ident, $target:expr => $name:literal($($given:expr),*) |$arguments:ident| $body:expr) => {
+        $env.add_member_overload(
+            $name,
+            concat!(stringify!($target), ".", $name, "(", $(stringify!($given), ",",)* ")"),
+            $target,
+            vec![$($given),*],
+            |given| {
+                let $arguments = $crate::cel::library::Arguments($name, &given);
+                Ok(cel::common::value::CowVal::owned($body))
+            },
+        )?;
+    };
+}
+use function;

@@ -1,0 +1,35 @@
+//! `find` and `findAll`.
+
+use cel::common::types::{CelInt, CelList, CelString, INT_TYPE, STRING_TYPE};
+use cel::common::value::Val;
+use cel::{DeclarationError, Env, ExecutionError};
+use regex::{Regex, RegexBuilder};
+
+use super::{Arguments, function};
+
+pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
+    function!(env, STRING_TYPE => "find"(STRING_TYPE) |given| {
+        let found = pattern(&given)?.find(given.text(0)?).map_or("", |found| found.as_str());
+        CelString::from(found.to_owned())
+    });
+    function!(env, STRING_TYPE => "findAll"(STRING_TYPE) |given| all(&given, -1)?);
+    function!(env, STRING_TYPE => "findAll"(STRING_TYPE, INT_TYPE) |given| {
+        all(&given, *given.typed::<CelInt>(2)?.inner())?
+    });
+    Ok(())
+}
+
+/// A small automaton: its memory is bounded, whoever wrote it.
+fn pattern(given: &Arguments<'_, '_, '_>) -> Result<Regex, ExecutionError> {
+    let text = given.text(1)?;
+    RegexBuilder::new(text).size_limit(1 << 20).build().map_err(|why| given.failed(why))
+}
+
+fn all(given: &Arguments<'_, '_, '_>, limit: i64) -> Result<CelList<'static>, ExecutionError> {
+    let (pattern, text) = (pattern(given)?, given.text(0)?);
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let found = pattern.find_iter(text).take(limit);
+    let found: Vec<Box<dyn Val>> =
+        found.map(|found| Box::new(CelString::from(found.as_str().to_owned())) as _).collect();
+    Ok(found.into())
+}

@@ -1,0 +1,149 @@
+//! The Common Expression Language as Kubernetes has it for devices (allocator.md 2).
+//!
+//! The `cel` crate parses and evaluates. Here is what it does not have: the variable
+//! `device`, the function libraries of Kubernetes, the check of types before anything is
+//! evaluated, and the limit of costs.
+
+mod check;
+mod cost;
+mod device;
+mod library;
+mod types;
+
+pub use device::BoundDevice;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cel::common::ast::IdedExpr;
+use cel::common::value::CowVal;
+use cel::{Context, Env, ExecutionError, Value};
+
+use crate::input::Attribute;
+
+/// What an expression may cost when it is evaluated (`CELSelectorExpressionMaxCost`).
+pub const COST_LIMIT: u64 = 1_000_000;
+
+/// Longer expressions are refused (`CELSelectorExpressionMaxLength`), so that the work of
+/// parsing is bounded.
+pub const LENGTH_LIMIT: usize = 10 * 1024;
+
+/// What an expression is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// It selects devices: a boolean.
+    Selector,
+    /// It computes an attribute.
+    DerivedAttribute,
+}
+
+/// An expression that cannot be used with any device.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("CEL compile error: {0}")]
+pub struct CompileError(pub Arc<str>);
+
+/// An expression that could not be evaluated for a device.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("CEL runtime error: {0}")]
+pub struct EvaluationError(pub Arc<str>);
+
+/// Compiles expressions.
+#[derive(Clone)]
+pub struct Compiler(Arc<Env>);
+
+impl std::fmt::Debug for Compiler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Compiler")
+    }
+}
+
+/// A compiled expression.
+#[derive(Debug)]
+pub struct Expression {
+    tree: IdedExpr,
+    /// Whether the tree counts what it costs: only where it could cost too much.
+    counted: bool,
+    environment: Compiler,
+}
+
+impl Default for Compiler {
+    fn default() -> Self {
+        Self(Arc::new(library::environment()))
+    }
+}
+
+impl Compiler {
+    /// Compiles an expression.
+    ///
+    /// # Errors
+    /// It cannot be parsed, its types do not go together, or what it gives is of no use.
+    pub fn compile(&self, text: &str, purpose: Purpose) -> Result<Expression, CompileError> {
+        let refused = |why: String| CompileError(why.into());
+        if text.len() > LENGTH_LIMIT {
+            return Err(refused(format!("the expression is longer than {LENGTH_LIMIT} bytes")));
+        }
+        let mut tree = self.0.parser().parse(text).map_err(|why| refused(why.to_string()))?;
+        let given = check::check(&tree).map_err(refused)?;
+        check::is_useful(&given, purpose).map_err(refused)?;
+        let counted = cost::may_exceed(&tree, COST_LIMIT);
+        if counted {
+            cost::count(&mut tree);
+        }
+        Ok(Expression { tree, counted, environment: self.clone() })
+    }
+}
+
+impl Expression {
+    /// Whether the device is selected.
+    ///
+    /// # Errors
+    /// The evaluation failed, or gave no boolean.
+    pub fn matches(&self, device: &BoundDevice) -> Result<bool, EvaluationError> {
+        self.evaluate(device, |value| {
+            let value = value.downcast_ref::<cel::common::types::CelBool>();
+            value.map(|value| *value.inner())
+        })
+    }
+
+    /// The attribute that it computes.
+    ///
+    /// # Errors
+    /// The evaluation failed, or gave something that is no attribute.
+    pub fn derive(&self, device: &BoundDevice) -> Result<Attribute, EvaluationError> {
+        self.evaluate(device, device::attribute_of)
+    }
+
+    fn evaluate<T>(
+        &self,
+        device: &BoundDevice,
+        read: impl FnOnce(&CowVal<'_, '_>) -> Option<T>,
+    ) -> Result<T, EvaluationError> {
+        let failed = |why: String| EvaluationError(why.into());
+        let device = device.value().map_err(|why| failed(why.to_string()))?;
+        let mut context = Context::with_env(self.environment.0.clone());
+        context.add_variable_as_val("device", Box::new(device.clone()));
+        let mut spent = None;
+        if self.counted {
+            let counter = cost::limit(&mut context, COST_LIMIT).map_err(|why| failed(why.to_string()))?;
+            spent = Some(counter);
+        }
+        let value = Value::resolve_val(&self.tree, &context);
+        if spent.is_some_and(|spent| spent.load(Ordering::Relaxed) > COST_LIMIT) {
+            return Err(failed(cost::EXCEEDED.to_owned()));
+        }
+        let value = value.map_err(|why| failed(described(&why)))?;
+        read(&value).ok_or_else(|| {
+            failed(format!("CEL result of type {} could not be converted", value.get_type().name()))
+        })
+    }
+}
+
+/// As people know it from Kubernetes, with what helps.
+fn described(why: &ExecutionError) -> String {
+    match why {
+        ExecutionError::NoSuchKey(key) => format!(
+            "no such key: {key} (consider optional chaining: device.attributes[…].?{key}.orValue(…), or has())"
+        ),
+        why => why.to_string(),
+    }
+}

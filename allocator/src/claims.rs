@@ -1,0 +1,235 @@
+//! The claims of a Pod, prepared: classes looked up, selectors compiled, and what is wrong
+//! with them found once and not on every node (allocator.md 1.3).
+
+use std::sync::Arc;
+
+use dragoman_quantity::Quantity;
+
+use crate::error::{Object, PodError};
+use crate::gates::Gates;
+use crate::input::{
+    AllocationMode, Claim, Class, Constraint, DerivedAttribute, Name, Request, Selector, SubRequest, Toleration,
+};
+use crate::selectors::{Derivation, Selectors};
+use crate::snapshot::Snapshot;
+
+/// The claims of a Pod, in the Pod's order, with what is needed of their classes.
+#[derive(Debug, Clone)]
+pub struct PodClaims(Arc<Prepared>);
+
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) gates: Gates,
+    pub(crate) classes_revision: u64,
+    /// Those without an allocation.
+    pub(crate) wanted: Vec<PreparedClaim>,
+    /// Those with one.
+    pub(crate) fixed: Vec<Arc<Claim>>,
+    given: Vec<Arc<Claim>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct PreparedClaim {
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) requests: Vec<PreparedRequest>,
+    pub(crate) constraints: Vec<PreparedConstraint>,
+    /// What is wrong with a constraint.
+    pub(crate) error: Option<PodError>,
+}
+
+#[derive(Debug)]
+pub(crate) struct PreparedRequest {
+    pub(crate) name: Name,
+    /// Whether one of several is to be chosen.
+    pub(crate) first_available: bool,
+    pub(crate) asked: Vec<Asked>,
+    /// What is wrong with it.
+    pub(crate) error: Option<PodError>,
+}
+
+/// What a request or a sub-request asks for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// `request` or `request/subrequest`.
+    pub(crate) name: Name,
+    pub(crate) class: Arc<Class>,
+    pub(crate) selectors: Arc<Selectors>,
+    pub(crate) all: bool,
+    /// Of `ExactCount`.
+    pub(crate) count: usize,
+    pub(crate) admin: bool,
+    pub(crate) tolerations: Vec<Toleration>,
+    pub(crate) capacity: Vec<(Name, Quantity)>,
+    pub(crate) derived: Vec<(Name, Arc<Derivation>)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct PreparedConstraint {
+    pub(crate) attribute: Name,
+    pub(crate) distinct: bool,
+    /// The requests by number, and whether all their sub-requests or just one is meant;
+    /// empty: everything.
+    requests: Vec<Name>,
+}
+
+impl PreparedConstraint {
+    /// Whether it is about what a request asks for.
+    pub(crate) fn covers(&self, request: &PreparedRequest, asked: &Asked) -> bool {
+        self.requests.is_empty()
+            || self.requests.iter().any(|name| *name == request.name || *name == asked.name)
+    }
+}
+
+impl PodClaims {
+    /// Prepares claims with the classes of a snapshot. Claims that are allocated already
+    /// bind the Pod to nodes and are not allocated again.
+    pub fn new(snapshot: &Snapshot, claims: Vec<Arc<Claim>>, gates: Gates) -> Self {
+        let (fixed, wanted): (Vec<_>, Vec<_>) =
+            claims.iter().cloned().partition(|claim| claim.allocation.is_some());
+        let preparing = Preparing { snapshot, gates: &gates };
+        Self(Arc::new(Prepared {
+            wanted: wanted.into_iter().map(|claim| preparing.claim(claim)).collect(),
+            classes_revision: snapshot.classes_revision(),
+            fixed,
+            gates,
+            given: claims,
+        }))
+    }
+
+    /// The same with the classes of another snapshot.
+    pub(crate) fn in_snapshot(&self, snapshot: &Snapshot) -> Arc<Prepared> {
+        if self.0.classes_revision == snapshot.classes_revision() {
+            self.0.clone()
+        } else {
+            Self::new(snapshot, self.0.given.clone(), self.0.gates).0
+        }
+    }
+}
+
+struct Preparing<'a> {
+    snapshot: &'a Snapshot,
+    gates: &'a Gates,
+}
+
+type Problem = (String, String);
+
+impl Preparing<'_> {
+    fn claim(&self, claim: Arc<Claim>) -> PreparedClaim {
+        let object = || Object::Claim(claim.namespace.clone(), claim.name.clone());
+        let error = |(field, message): Problem| PodError::new(object(), field, message);
+        let devices = &claim.devices;
+        let requests = devices.requests.iter().enumerate().map(|(number, request)| {
+            let path = format!("spec.devices.requests[{number}]");
+            let prepared = self.request(request, &path);
+            let (asked, problem) = match prepared {
+                Ok(asked) => (asked, None),
+                Err(problem) => (Vec::new(), Some(error(problem))),
+            };
+            let first_available = !request.first_available.is_empty();
+            PreparedRequest { name: request.name.clone(), first_available, asked, error: problem }
+        });
+        let requests = requests.collect();
+        let mut constraints = Vec::new();
+        let mut problem = None;
+        for (number, constraint) in devices.constraints.iter().enumerate() {
+            match prepared(constraint) {
+                Ok(constraint) => constraints.push(constraint),
+                Err(message) => {
+                    let path = format!("spec.devices.constraints[{number}]");
+                    problem.get_or_insert_with(|| error((path, message)));
+                }
+            }
+        }
+        PreparedClaim { requests, constraints, error: problem, claim }
+    }
+
+    fn request(&self, request: &Request, path: &str) -> Result<Vec<Asked>, Problem> {
+        if let Some(exactly) = &request.exactly {
+            let path = format!("{path}.exactly");
+            if exactly.admin_access.is_some() && !self.gates.admin_access {
+                return Err((
+                    format!("{path}.adminAccess"),
+                    format!(
+                        "request {}: admin access is requested, but the feature is disabled",
+                        request.name
+                    ),
+                ));
+            }
+            let admin = exactly.admin_access == Some(true);
+            let asked = self.asked(&exactly.asked, request.name.clone(), admin, &path)?;
+            return Ok(vec![asked]);
+        }
+        if request.first_available.is_empty() {
+            let message = format!("request {}: empty request (unsupported request type?)", request.name);
+            return Err((path.to_owned(), message));
+        }
+        if !self.gates.prioritized_list {
+            let message =
+                format!("request {} has subrequests, but the DRAPrioritizedList feature is disabled", request.name);
+            return Err((format!("{path}.firstAvailable"), message));
+        }
+        let asked = request.first_available.iter().enumerate().map(|(number, sub)| {
+            let name = format!("{}/{}", request.name, sub.name).into();
+            self.asked(sub, name, false, &format!("{path}.firstAvailable[{number}]"))
+        });
+        asked.collect()
+    }
+
+    fn asked(&self, asked: &SubRequest, name: Name, admin: bool, path: &str) -> Result<Asked, Problem> {
+        let at = |field: &str, why: String| Err((format!("{path}.{field}"), format!("request {name}: {why}")));
+        if asked.capacity.is_some() && !self.gates.consumable_capacity {
+            let why = "has capacity requests, but the DRAConsumableCapacity feature is disabled";
+            return at("capacity", why.to_owned());
+        }
+        if !asked.derived_attributes.is_empty() && !self.gates.derived_attributes {
+            let why = "has derived attributes, but the DRADerivedAttributes feature is disabled";
+            return at("derivedAttributes", why.to_owned());
+        }
+        if let Some(number) = asked.selectors.iter().position(|selector| selector.cel.is_none()) {
+            let why = "CEL expression empty (unsupported selector type?)".to_owned();
+            return at(&format!("selectors[{number}]"), why);
+        }
+        if asked.device_class_name.is_empty() {
+            return at("deviceClassName", "missing device class name (unsupported request type?)".to_owned());
+        }
+        let Some(class) = self.snapshot.class(&asked.device_class_name) else {
+            let why = format!("could not retrieve device class {}", asked.device_class_name);
+            return at("deviceClassName", why);
+        };
+        let all = match &asked.allocation_mode {
+            AllocationMode::All => true,
+            AllocationMode::ExactCount => false,
+            AllocationMode::Unknown(mode) => {
+                return at("allocationMode", format!("unsupported count mode {mode}"));
+            }
+        };
+        let expressions = |selectors: &[Selector]| -> Vec<Name> {
+            selectors.iter().map(|selector| selector.expression().into()).collect()
+        };
+        let interned = self.snapshot.interned();
+        let selectors = interned.selectors(expressions(&class.selectors), expressions(&asked.selectors));
+        let derived = |derived: &DerivedAttribute| {
+            (derived.name.clone(), interned.derivation(&derived.expression))
+        };
+        Ok(Asked {
+            class: class.clone(),
+            selectors,
+            all,
+            count: usize::try_from(asked.count).unwrap_or_default(),
+            admin,
+            tolerations: asked.tolerations.clone(),
+            capacity: asked.capacity.iter().flat_map(|capacity| capacity.requests.clone()).collect(),
+            derived: asked.derived_attributes.iter().map(derived).collect(),
+            name,
+        })
+    }
+}
+
+fn prepared(constraint: &Constraint) -> Result<PreparedConstraint, String> {
+    let attribute = constraint.match_attribute.as_ref().or(constraint.distinct_attribute.as_ref());
+    Ok(PreparedConstraint {
+        attribute: attribute.ok_or("empty constraint (unsupported constraint type?)")?.clone(),
+        distinct: constraint.match_attribute.is_none(),
+        requests: constraint.requests.clone(),
+    })
+}

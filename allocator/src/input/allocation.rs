@@ -1,0 +1,95 @@
+//! `AllocationResult`: what a claim was given.
+
+use std::collections::BTreeMap;
+
+use dragoman_quantity::Quantity;
+use serde::{Deserialize, Serialize};
+
+use super::{Name, NodeSelector, OpaqueConfiguration, Toleration, or_default};
+
+/// `status.allocation` of a claim.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Allocation {
+    /// `devices`.
+    #[serde(deserialize_with = "or_default")]
+    pub devices: DeviceAllocation,
+    /// `nodeSelector`: where it can be used; nothing: everywhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<NodeSelector>,
+}
+
+/// `devices` of an allocation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct DeviceAllocation {
+    /// `results`.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<DeviceResult>,
+    /// `config`.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub config: Vec<AllocationConfiguration>,
+}
+
+/// A device, or a share of one, for one request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceResult {
+    /// `request`: `request`, or `request/subrequest`.
+    #[serde(deserialize_with = "or_default")]
+    pub request: Name,
+    /// `driver`.
+    #[serde(deserialize_with = "or_default")]
+    pub driver: Name,
+    /// `pool`.
+    #[serde(deserialize_with = "or_default")]
+    pub pool: Name,
+    /// `device`.
+    #[serde(deserialize_with = "or_default")]
+    pub device: Name,
+    /// `adminAccess`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin_access: Option<bool>,
+    /// `tolerations`, of the request.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub tolerations: Vec<Toleration>,
+    /// `bindingConditions`, of the device.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub binding_conditions: Vec<Name>,
+    /// `bindingFailureConditions`, of the device.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub binding_failure_conditions: Vec<Name>,
+    /// `shareID`, where the device allows multiple allocations.
+    #[serde(rename = "shareID", skip_serializing_if = "Option::is_none")]
+    pub share_id: Option<Name>,
+    /// `consumedCapacity`, where the device allows multiple allocations.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub consumed_capacity: BTreeMap<Name, Quantity>,
+    /// `skipNodeOperations`, of the slice.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub skip_node_operations: Vec<Name>,
+}
+
+/// An entry of `config` of an allocation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(default)]
+pub struct AllocationConfiguration {
+    /// `source`.
+    pub source: ConfigSource,
+    /// `requests`; empty: all of them.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<Name>,
+    /// `opaque`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opaque: Option<OpaqueConfiguration>,
+}
+
+/// Where a configuration comes from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+pub enum ConfigSource {
+    /// The device class.
+    #[default]
+    FromClass,
+    /// The claim.
+    FromClaim,
+}

@@ -1,0 +1,75 @@
+//! `DeviceClass`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Name, Selector, or_default};
+
+/// A `DeviceClass`, which is its `spec` and a name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Class {
+    /// `metadata.name`.
+    #[serde(skip)]
+    pub name: Name,
+    /// `spec.selectors`: all must hold.
+    #[serde(deserialize_with = "or_default")]
+    pub selectors: Vec<Selector>,
+    /// `spec.config`.
+    #[serde(deserialize_with = "or_default")]
+    pub config: Vec<Configuration>,
+}
+
+/// Parameters for a driver, which only the driver understands.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Configuration {
+    /// `opaque`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opaque: Option<OpaqueConfiguration>,
+}
+
+/// `opaque` of a configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(default)]
+pub struct OpaqueConfiguration {
+    /// `driver`.
+    #[serde(deserialize_with = "or_default")]
+    pub driver: Name,
+    /// `parameters`, an object of any kind.
+    pub parameters: Parameters,
+}
+
+pub use parameters::Parameters;
+
+/// Parameters are kept as the text they came in: nobody but the driver reads them.
+mod parameters {
+    use serde::de::Deserializer;
+    use serde::ser::Serializer;
+    use serde::{Deserialize, Serialize};
+    use serde_json::value::RawValue;
+
+    use crate::input::Name;
+
+    /// JSON, verbatim.
+    #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+    pub struct Parameters(Name);
+
+    impl Default for Parameters {
+        fn default() -> Self {
+            Self("null".into())
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Parameters {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            Ok(Self(Box::<RawValue>::deserialize(deserializer)?.get().into()))
+        }
+    }
+
+    impl Serialize for Parameters {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
+            raw.serialize(serializer)
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What the allocator looks at: plain structs, named and spelled as the API has them
+//! (`resource.k8s.io/v1`). A field that may be absent may be `null`.
+
+mod allocation;
+mod class;
+mod claim;
+mod node;
+mod slice;
+mod taint;
+
+pub use allocation::{Allocation, AllocationConfiguration, ConfigSource, DeviceAllocation, DeviceResult};
+pub use claim::{
+    AllocationMode, CapacityRequirements, CelSelector, Claim, ClaimConfiguration, ClaimDevices, Constraint,
+    DerivedAttribute, ExactRequest, Request, Selector, SubRequest,
+};
+pub use class::{Class, Configuration, OpaqueConfiguration, Parameters};
+pub use node::{BadSelector, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
+pub use slice::{
+    Attribute, CapacityRange, CapacityRequestPolicy, Counter, CounterConsumption, CounterSet, Device,
+    DeviceCapacity, Pool, Slice,
+};
+pub use taint::{DeviceSelector, Taint, TaintRule, Toleration};
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer};
+
+/// A name, or any other text that many objects share.
+pub type Name = Arc<str>;
+
+/// A field that may be missing or `null` and then has its default value.
+fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}

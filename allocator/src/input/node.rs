@@ -1,0 +1,211 @@
+//! Nodes, and selectors of nodes.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Name, or_default};
+
+/// A Node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Node {
+    /// `metadata.name`.
+    pub name: Name,
+    /// `metadata.labels`.
+    pub labels: BTreeMap<Name, Name>,
+    /// `status.declaredFeatures`.
+    pub declared_features: Vec<Name>,
+}
+
+/// A `v1` `NodeSelector`: one of its terms must match.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSelector {
+    /// `nodeSelectorTerms`.
+    #[serde(deserialize_with = "or_default")]
+    pub node_selector_terms: Vec<NodeSelectorTerm>,
+}
+
+/// A term: all of its requirements must match; an empty one matches nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSelectorTerm {
+    /// `matchExpressions`, over labels.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<NodeSelectorRequirement>,
+    /// `matchFields`, over `metadata.name` only.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub match_fields: Vec<NodeSelectorRequirement>,
+}
+
+/// A requirement.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(default)]
+pub struct NodeSelectorRequirement {
+    /// `key`.
+    #[serde(deserialize_with = "or_default")]
+    pub key: Name,
+    /// `operator`.
+    #[serde(deserialize_with = "or_default")]
+    pub operator: Name,
+    /// `values`.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<Name>,
+}
+
+/// A node selector that cannot be evaluated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadSelector {
+    /// An operator that there is not, or not there.
+    #[error("operator {operator:?} of {key:?} is not a valid node selector operator")]
+    Operator {
+        /// Of the requirement.
+        key: Name,
+        /// As written.
+        operator: Name,
+    },
+    /// Too few or too many values for the operator, or not a number.
+    #[error("values of {key:?} do not go with operator {operator:?}")]
+    Values {
+        /// Of the requirement.
+        key: Name,
+        /// As written.
+        operator: Name,
+    },
+    /// Not a label key or value.
+    #[error("{text:?} is not a valid label {part}")]
+    Label {
+        /// As written.
+        text: Name,
+        /// `key` or `value`.
+        part: &'static str,
+    },
+    /// A field other than `metadata.name`.
+    #[error("{0:?} is not a valid field of a node selector")]
+    Field(Name),
+}
+
+impl NodeSelector {
+    /// Whether the node matches, as for node affinity. Terms are looked at in order, and
+    /// what cannot be parsed is an error only if no term before it matches.
+    ///
+    /// # Errors
+    /// [`BadSelector`].
+    pub fn matches(&self, node: &Node) -> Result<bool, BadSelector> {
+        let mut bad = None;
+        for term in &self.node_selector_terms {
+            match term.matches(node) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(why) => {
+                    bad.get_or_insert(why);
+                }
+            }
+        }
+        bad.map_or(Ok(false), Err)
+    }
+
+    /// Whether every term can be evaluated.
+    ///
+    /// # Errors
+    /// The first [`BadSelector`].
+    pub fn check(&self) -> Result<(), BadSelector> {
+        self.node_selector_terms.iter().try_for_each(NodeSelectorTerm::check)
+    }
+}
+
+impl NodeSelectorTerm {
+    fn check(&self) -> Result<(), BadSelector> {
+        self.match_expressions.iter().try_for_each(NodeSelectorRequirement::check_expression)?;
+        self.match_fields.iter().try_for_each(NodeSelectorRequirement::check_field)
+    }
+
+    fn matches(&self, node: &Node) -> Result<bool, BadSelector> {
+        self.check()?;
+        if self.match_expressions.is_empty() && self.match_fields.is_empty() {
+            return Ok(false);
+        }
+        Ok(self.match_expressions.iter().all(|requirement| requirement.holds(node.labels.get(&requirement.key)))
+            && self.match_fields.iter().all(|requirement| requirement.holds(Some(&node.name))))
+    }
+}
+
+impl NodeSelectorRequirement {
+    fn check_expression(&self) -> Result<(), BadSelector> {
+        let values = || BadSelector::Values { key: self.key.clone(), operator: self.operator.clone() };
+        let fine = match &*self.operator {
+            "In" | "NotIn" => !self.values.is_empty(),
+            "Exists" | "DoesNotExist" => self.values.is_empty(),
+            "Gt" | "Lt" => self.number().is_some(),
+            _ => {
+                return Err(BadSelector::Operator { key: self.key.clone(), operator: self.operator.clone() });
+            }
+        };
+        if !fine {
+            return Err(values());
+        }
+        if !is_label_key(&self.key) {
+            return Err(BadSelector::Label { text: self.key.clone(), part: "key" });
+        }
+        match self.values.iter().find(|value| !is_label_value(value)) {
+            Some(value) => Err(BadSelector::Label { text: value.clone(), part: "value" }),
+            None => Ok(()),
+        }
+    }
+
+    fn check_field(&self) -> Result<(), BadSelector> {
+        if !matches!(&*self.operator, "In" | "NotIn") {
+            return Err(BadSelector::Operator { key: self.key.clone(), operator: self.operator.clone() });
+        }
+        if self.values.len() != 1 {
+            return Err(BadSelector::Values { key: self.key.clone(), operator: self.operator.clone() });
+        }
+        if &*self.key == "metadata.name" { Ok(()) } else { Err(BadSelector::Field(self.key.clone())) }
+    }
+
+    fn number(&self) -> Option<i64> {
+        let [value] = self.values.as_slice() else { return None };
+        value.parse().ok()
+    }
+
+    fn holds(&self, value: Option<&Name>) -> bool {
+        let listed = || value.is_some_and(|value| self.values.contains(value));
+        let compared = |holds: fn(&i64, &i64) -> bool| {
+            let value = value.and_then(|value| value.parse().ok());
+            value.zip(self.number()).is_some_and(|(value, bound)| holds(&value, &bound))
+        };
+        match &*self.operator {
+            "In" => listed(),
+            "NotIn" => !listed(),
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            "Gt" => compared(i64::gt),
+            "Lt" => compared(i64::lt),
+            _ => false,
+        }
+    }
+}
+
+/// `[prefix/]name`: a DNS subdomain, and at most 63 characters that begin and end with
+/// letters or digits.
+fn is_label_key(key: &str) -> bool {
+    match key.split_once('/') {
+        Some((prefix, name)) => is_subdomain(prefix) && !name.is_empty() && is_label_value(name),
+        None => !key.is_empty() && is_label_value(key),
+    }
+}
+
+fn is_label_value(value: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let outer = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
+    let bytes = value.as_bytes();
+    bytes.len() <= 63 && bytes.iter().all(|byte| inner(*byte)) && outer(bytes.first()) && outer(bytes.last())
+}
+
+fn is_subdomain(name: &str) -> bool {
+    let label = |label: &str| {
+        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}

@@ -1,0 +1,234 @@
+//! `ResourceSlice`: devices and the counters that they draw from.
+
+use std::collections::BTreeMap;
+
+use dragoman_quantity::Quantity;
+use serde::Deserialize;
+
+use super::{Name, NodeSelector, Taint, or_default};
+
+/// A `ResourceSlice`, which is its `spec` and a name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Slice {
+    /// `metadata.name`.
+    #[serde(skip)]
+    pub name: Name,
+    /// `driver`.
+    #[serde(deserialize_with = "or_default")]
+    pub driver: Name,
+    /// `pool`.
+    #[serde(deserialize_with = "or_default")]
+    pub pool: Pool,
+    /// `nodeName`: the only node with access.
+    pub node_name: Option<Name>,
+    /// `nodeSelector`: the nodes with access.
+    pub node_selector: Option<NodeSelector>,
+    /// `allNodes`.
+    #[serde(deserialize_with = "or_default")]
+    pub all_nodes: bool,
+    /// `perDeviceNodeSelection`: every device says it for itself.
+    #[serde(deserialize_with = "or_default")]
+    pub per_device_node_selection: bool,
+    /// `devices`.
+    #[serde(deserialize_with = "or_default")]
+    pub devices: Vec<Device>,
+    /// `sharedCounters`.
+    #[serde(deserialize_with = "or_default")]
+    pub shared_counters: Vec<CounterSet>,
+    /// `skipNodeOperations`.
+    #[serde(deserialize_with = "or_default")]
+    pub skip_node_operations: Vec<Name>,
+}
+
+/// `pool` of a slice.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Pool {
+    /// `name`, unique for the driver.
+    #[serde(deserialize_with = "or_default")]
+    pub name: Name,
+    /// `generation`: only the highest counts.
+    #[serde(deserialize_with = "or_default")]
+    pub generation: i64,
+    /// `resourceSliceCount`: how many slices of this generation there must be.
+    #[serde(deserialize_with = "or_default")]
+    pub resource_slice_count: i64,
+}
+
+/// A device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Device {
+    /// `name`, unique in the pool.
+    #[serde(deserialize_with = "or_default")]
+    pub name: Name,
+    /// `attributes`, by qualified name.
+    #[serde(deserialize_with = "or_default")]
+    pub attributes: BTreeMap<Name, Attribute>,
+    /// `capacity`, by qualified name.
+    #[serde(deserialize_with = "or_default")]
+    pub capacity: BTreeMap<Name, DeviceCapacity>,
+    /// `consumesCounters`.
+    #[serde(deserialize_with = "or_default")]
+    pub consumes_counters: Vec<CounterConsumption>,
+    /// `nodeName`, with `perDeviceNodeSelection`.
+    pub node_name: Option<Name>,
+    /// `nodeSelector`, with `perDeviceNodeSelection`.
+    pub node_selector: Option<NodeSelector>,
+    /// `allNodes`, with `perDeviceNodeSelection`.
+    #[serde(deserialize_with = "or_default")]
+    pub all_nodes: bool,
+    /// `taints`.
+    #[serde(deserialize_with = "or_default")]
+    pub taints: Vec<Taint>,
+    /// `bindsToNode`.
+    #[serde(deserialize_with = "or_default")]
+    pub binds_to_node: bool,
+    /// `bindingConditions`.
+    #[serde(deserialize_with = "or_default")]
+    pub binding_conditions: Vec<Name>,
+    /// `bindingFailureConditions`.
+    #[serde(deserialize_with = "or_default")]
+    pub binding_failure_conditions: Vec<Name>,
+    /// `allowMultipleAllocations`.
+    #[serde(deserialize_with = "or_default")]
+    pub allow_multiple_allocations: bool,
+}
+
+/// An attribute. The first field that is set counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(from = "AttributeFields")]
+pub enum Attribute {
+    /// `int`.
+    Int(i64),
+    /// `bool`.
+    Bool(bool),
+    /// `string`.
+    String(Name),
+    /// `version`, a semantic version.
+    Version(Name),
+    /// `ints`.
+    Ints(Vec<i64>),
+    /// `bools`.
+    Bools(Vec<bool>),
+    /// `strings`.
+    Strings(Vec<Name>),
+    /// `versions`.
+    Versions(Vec<Name>),
+    /// No field is set, or one that this version does not know.
+    #[default]
+    Unknown,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct AttributeFields {
+    int: Option<i64>,
+    bool: Option<bool>,
+    string: Option<Name>,
+    version: Option<Name>,
+    ints: Option<Vec<i64>>,
+    bools: Option<Vec<bool>>,
+    strings: Option<Vec<Name>>,
+    versions: Option<Vec<Name>>,
+}
+
+impl From<AttributeFields> for Attribute {
+    fn from(fields: AttributeFields) -> Self {
+        let scalar = None
+            .or(fields.int.map(Self::Int))
+            .or(fields.bool.map(Self::Bool))
+            .or_else(|| fields.string.map(Self::String))
+            .or_else(|| fields.version.map(Self::Version));
+        scalar
+            .or_else(|| fields.ints.map(Self::Ints))
+            .or_else(|| fields.bools.map(Self::Bools))
+            .or_else(|| fields.strings.map(Self::Strings))
+            .or_else(|| fields.versions.map(Self::Versions))
+            .unwrap_or_default()
+    }
+}
+
+/// A capacity of a device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceCapacity {
+    /// `value`.
+    #[serde(deserialize_with = "or_default")]
+    pub value: Quantity,
+    /// `requestPolicy`.
+    pub request_policy: Option<CapacityRequestPolicy>,
+}
+
+/// `requestPolicy`: which amounts may be consumed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CapacityRequestPolicy {
+    /// `default`.
+    pub default: Option<Quantity>,
+    /// `validValues`.
+    #[serde(deserialize_with = "or_default")]
+    pub valid_values: Vec<Quantity>,
+    /// `validRange`.
+    pub valid_range: Option<CapacityRange>,
+}
+
+/// `validRange`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default)]
+pub struct CapacityRange {
+    /// `min`.
+    pub min: Option<Quantity>,
+    /// `max`.
+    pub max: Option<Quantity>,
+    /// `step`.
+    pub step: Option<Quantity>,
+}
+
+/// A set of counters that devices of the pool share.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct CounterSet {
+    /// `name`.
+    #[serde(deserialize_with = "or_default")]
+    pub name: Name,
+    /// `counters`.
+    #[serde(deserialize_with = "or_default")]
+    pub counters: BTreeMap<Name, Counter>,
+}
+
+/// A counter.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Counter {
+    /// `value`.
+    #[serde(deserialize_with = "or_default")]
+    pub value: Quantity,
+}
+
+/// What a device draws from a set of counters.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CounterConsumption {
+    /// `counterSet`.
+    #[serde(deserialize_with = "or_default")]
+    pub counter_set: Name,
+    /// `counters`.
+    #[serde(deserialize_with = "or_default")]
+    pub counters: BTreeMap<Name, Counter>,
+    /// `compatibilityGroups`.
+    #[serde(deserialize_with = "or_default")]
+    pub compatibility_groups: Vec<Name>,
+}
+
+impl Device {
+    /// An attribute by its qualified name: first as it is, then, where the domain is the
+    /// driver, without it.
+    pub fn attribute(&self, driver: &str, name: &str) -> Option<&Attribute> {
+        self.attributes.get(name).or_else(|| {
+            let (domain, id) = name.split_once('/')?;
+            self.attributes.get(id).filter(|_| domain == driver)
+        })
+    }
+}

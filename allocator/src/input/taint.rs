@@ -1,0 +1,96 @@
+//! Taints of devices, tolerations of requests, and rules that taint.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Name, or_default};
+
+/// A taint of a device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default)]
+pub struct Taint {
+    /// `key`.
+    #[serde(deserialize_with = "or_default")]
+    pub key: Name,
+    /// `value`.
+    #[serde(deserialize_with = "or_default")]
+    pub value: Name,
+    /// `effect`: `NoSchedule`, `NoExecute`, and what else may come, which decides nothing.
+    #[serde(deserialize_with = "or_default")]
+    pub effect: Name,
+}
+
+impl Taint {
+    /// Whether it keeps a device from being allocated: unknown effects do not.
+    pub fn repels(&self) -> bool {
+        matches!(&*self.effect, "NoSchedule" | "NoExecute")
+    }
+}
+
+/// A toleration of a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Toleration {
+    /// `key`; empty: any.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "str::is_empty")]
+    pub key: Name,
+    /// `operator`: `Exists`, or `Equal`, which is also what empty means.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "str::is_empty")]
+    pub operator: Name,
+    /// `value`, of `Equal`.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "str::is_empty")]
+    pub value: Name,
+    /// `effect`; empty: any.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "str::is_empty")]
+    pub effect: Name,
+    /// `tolerationSeconds`, copied into the result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub toleration_seconds: Option<i64>,
+}
+
+impl Toleration {
+    /// Whether it tolerates the taint (allocator.md 1.7).
+    pub fn tolerates(&self, taint: &Taint) -> bool {
+        let any_or = |wanted: &Name, given: &Name| wanted.is_empty() || wanted == given;
+        any_or(&self.effect, &taint.effect)
+            && any_or(&self.key, &taint.key)
+            && match &*self.operator {
+                "Exists" => true,
+                "" | "Equal" => self.value == taint.value,
+                _ => false,
+            }
+    }
+}
+
+/// A `DeviceTaintRule`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TaintRule {
+    /// `metadata.name`.
+    pub name: Name,
+    /// `spec.deviceSelector`.
+    pub selector: Option<DeviceSelector>,
+    /// `spec.taint`.
+    pub taint: Taint,
+}
+
+/// `deviceSelector` of a taint rule: every field that is set must match; an empty one
+/// selects every device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct DeviceSelector {
+    /// `driver`.
+    pub driver: Option<Name>,
+    /// `pool`.
+    pub pool: Option<Name>,
+    /// `device`.
+    pub device: Option<Name>,
+}
+
+impl TaintRule {
+    /// Whether it taints the device. A rule without a selector taints none.
+    pub fn selects(&self, driver: &str, pool: &str, device: &str) -> bool {
+        let same = |wanted: &Option<Name>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
+        self.selector.as_ref().is_some_and(|selector| {
+            same(&selector.driver, driver) && same(&selector.pool, pool) && same(&selector.device, device)
+        })
+    }
+}

@@ -1,0 +1,31 @@
+//! Which devices a claim gets: structured parameters (KEP-4381) with partitionable devices,
+//! consumable capacity (KEP-5075), prioritized lists, taints and constraints, first fit in
+//! the order of Kubernetes.
+//!
+//! A [`Snapshot`] is the cluster, an [`Overlay`] what was decided since, [`PodClaims`] what a
+//! Pod asks for; [`allocate`] answers for one node. No clock, no runtime, no client.
+
+mod allocate;
+mod capacity;
+mod cause;
+pub mod cel;
+mod claims;
+mod error;
+mod fit;
+mod gates;
+pub mod input;
+mod overlay;
+mod result;
+mod search;
+mod selectors;
+mod snapshot;
+
+pub use allocate::{Options, Outcome, Paused, Solution, allocate};
+pub use cause::Cause;
+pub use claims::PodClaims;
+pub use error::{NodeError, Object, PodError};
+pub use fit::{Fit, FitSession, Misfit, Taken};
+pub use gates::Gates;
+pub use overlay::Overlay;
+pub use result::ShareIds;
+pub use snapshot::Snapshot;

@@ -1,0 +1,418 @@
+//! What an attempt has placed so far, and whether one more device can be placed
+//! (allocator.md 1.5). Taking a device back is the exact inverse of placing it.
+
+use std::sync::Arc;
+
+use dragoman_quantity::Decimal;
+use rustc_hash::FxHashMap;
+
+use super::constraints::{Constrained, values_of};
+use super::counters::{Drawn, Groups};
+use crate::capacity::{Amounts, Short, consume};
+use crate::cause::{Cause, Refusal};
+use crate::claims::{Asked, Prepared, PreparedClaim, PreparedRequest};
+use crate::error::{Object, PodError};
+use crate::fit::{FitSession, Taken};
+use crate::gates::Gates;
+use crate::input::Node;
+use crate::selectors::Verdict;
+use crate::snapshot::{Held, NodeView, PoolKey, PreparedSlice, Snapshot, ViewDevice};
+
+/// Nodes that let drivers leave their operations out say so by this name.
+const OPTIONAL_NODE_OPERATIONS: &str = "DRAOptionalNodeOperations";
+
+/// A claim, one of its requests, and one of its sub-requests, by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Ask {
+    pub(crate) claim: usize,
+    pub(crate) request: usize,
+    pub(crate) sub: usize,
+}
+
+/// A device that was placed.
+#[derive(Debug, Clone)]
+pub(crate) struct Placed {
+    pub(crate) ask: Ask,
+    /// In the view.
+    pub(crate) device: usize,
+    /// Consumed of a shared device.
+    pub(crate) amounts: Option<Amounts>,
+    done: Done,
+}
+
+/// What has to be taken back.
+#[derive(Debug, Clone, Copy, Default)]
+struct Done {
+    marked: bool,
+    charged: bool,
+    grouped: bool,
+    constraints: usize,
+    fitted: bool,
+}
+
+/// Shares of one device that this attempt took.
+#[derive(Debug, Clone, Default)]
+struct Shares {
+    count: u32,
+    consumed: Vec<Decimal>,
+}
+
+/// An attempt on one node.
+pub(crate) struct Attempt {
+    pub(crate) prepared: Arc<Prepared>,
+    pub(crate) view: Arc<NodeView>,
+    pub(crate) node: Arc<Node>,
+    pub(crate) snapshot: Snapshot,
+    /// By slice of the view.
+    held: Vec<Arc<[Held]>>,
+    pub(crate) placed: Vec<Placed>,
+    /// How many requests of this attempt have a device for themselves.
+    marks: Vec<u16>,
+    shares: FxHashMap<usize, Shares>,
+    drawn: FxHashMap<usize, Drawn>,
+    groups: FxHashMap<usize, Groups>,
+    /// By claim, then by constraint.
+    pub(crate) constrained: Vec<Vec<Constrained>>,
+    pub(crate) fit: Option<Box<dyn FitSession>>,
+}
+
+impl Attempt {
+    pub(crate) fn new(
+        prepared: Arc<Prepared>,
+        view: Arc<NodeView>,
+        node: Arc<Node>,
+        snapshot: Snapshot,
+        fit: Option<Box<dyn FitSession>>,
+    ) -> Self {
+        let constrained = |claim: &PreparedClaim| vec![Constrained::default(); claim.constraints.len()];
+        Self {
+            held: view.slices.iter().map(|slice| snapshot.held(slice)).collect(),
+            placed: Vec::new(),
+            marks: vec![0; view.devices.len()],
+            shares: FxHashMap::default(),
+            drawn: FxHashMap::default(),
+            groups: FxHashMap::default(),
+            constrained: prepared.wanted.iter().map(constrained).collect(),
+            prepared,
+            view,
+            node,
+            snapshot,
+            fit,
+        }
+    }
+
+    pub(crate) fn gates(&self) -> &Gates {
+        &self.prepared.gates
+    }
+
+    pub(crate) fn held(&self, device: &ViewDevice) -> Option<&Held> {
+        self.held.get(device.slice)?.get(device.place)
+    }
+
+    /// How many devices the claim has so far.
+    pub(crate) fn results_of(&self, claim: usize) -> usize {
+        self.placed.iter().rev().take_while(|placed| placed.ask.claim == claim).count()
+    }
+
+    fn has(&self, claim: usize, device: usize) -> bool {
+        let of_claim = self.placed.iter().rev().take_while(|placed| placed.ask.claim == claim);
+        of_claim.into_iter().any(|placed| placed.device == device)
+    }
+
+    /// Whether somebody has the device for himself, so that it need not be looked at.
+    pub(crate) fn in_use(&self, ask: Ask, admin: bool, device: usize) -> Option<Cause> {
+        if admin {
+            // Of a shared device another share may be had.
+            let shared = self.view.devices.get(device).is_some_and(|device| self.is_shared(device));
+            return (!shared && self.has(ask.claim, device)).then_some(Cause::TakenHere);
+        }
+        let held = self.view.devices.get(device).and_then(|device| self.held(device));
+        if held.is_some_and(|held| held.exclusively(self.gates())) {
+            return Some(Cause::Taken);
+        }
+        (self.marks.get(device).is_some_and(|marks| *marks > 0)).then_some(Cause::TakenHere)
+    }
+
+    pub(crate) fn is_shared(&self, device: &ViewDevice) -> bool {
+        self.gates().consumable_capacity && device.device.allow_multiple_allocations
+    }
+
+    /// Whether the device is one of those that a request is about.
+    pub(crate) fn selected(&self, ask: Ask, asked: &Asked, device: &ViewDevice) -> Result<(), Refusal> {
+        if !device.device.binding_conditions.is_empty() && !self.gates().binding_conditions {
+            return Err(Cause::BindingConditions.into());
+        }
+        match asked.selectors.say(&device.content) {
+            Verdict::Selected => {}
+            Verdict::NotOfClass => return Err(Cause::NotOfClass.into()),
+            Verdict::NotOfRequest => return Err(Cause::Selector.into()),
+            Verdict::ClassFailed(number, why) => {
+                let class = &asked.class.name;
+                let message = format!("class {class}: selector #{number} on device {}: {why}", device.device.name);
+                let field = format!("spec.selectors[{number}]");
+                return Err(PodError::new(Object::Class(class.clone()), field, message).into());
+            }
+            Verdict::RequestFailed(number, why) => {
+                let claim = self.claim_object(ask.claim);
+                let message = format!("{claim}: selector #{number} on device {}: {why}", device.device.name);
+                let field = format!("spec.devices.requests[{}].selectors[{number}]", asked.name);
+                return Err(PodError::new(claim, field, message).into());
+            }
+        }
+        match &device.reach {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Cause::OtherNode.into()),
+            Err(error) => Err(error.clone().into()),
+        }
+    }
+
+    pub(crate) fn claim_object(&self, claim: usize) -> Object {
+        let claim = self.prepared.wanted.get(claim).map(|prepared| &prepared.claim);
+        claim.map_or_else(
+            || Object::Claim("".into(), "".into()),
+            |claim| Object::Claim(claim.namespace.clone(), claim.name.clone()),
+        )
+    }
+
+    /// What the request consumes of the device; of none that is its alone, but that must
+    /// suffice too. `fresh`: as if nobody had a share.
+    pub(crate) fn consumed(
+        &self,
+        ask: Ask,
+        asked: &Asked,
+        number: usize,
+        device: &ViewDevice,
+        fresh: bool,
+    ) -> Result<Amounts, Refusal> {
+        if !self.gates().consumable_capacity {
+            return Ok(Amounts::default());
+        }
+        let (held, ours) = (self.held(device), self.shares.get(&number));
+        let taken = |name: &crate::input::Name, place: usize| {
+            if fresh {
+                return Decimal::ZERO;
+            }
+            let held = held.map(|held| held.consumed(name)).unwrap_or_default();
+            let ours = ours.and_then(|ours| ours.consumed.get(place).copied()).unwrap_or_default();
+            held.checked_add(ours).unwrap_or(held)
+        };
+        consume(&device.content.capacities, &asked.capacity, taken, self.gates()).map_err(|short| match short {
+            Short::Device => Cause::Capacity.into(),
+            Short::Request(why) => {
+                let field = format!("spec.devices.requests[{}].capacity", asked.name);
+                let message = format!("on device {}: {why}", device.device.name);
+                PodError::new(self.claim_object(ask.claim), field, message).into()
+            }
+        })
+    }
+
+    /// Places a device, or says why not and leaves everything as it was.
+    pub(crate) fn place(
+        &mut self,
+        ask: Ask,
+        request: &PreparedRequest,
+        asked: &Asked,
+        number: usize,
+    ) -> Result<(), Refusal> {
+        let view = self.view.clone();
+        let Some(device) = view.devices.get(number) else { return Err(Cause::OtherNode.into()) };
+        let slice = view.slices.get(device.slice);
+        self.may_have(ask, asked, number, device, slice)?;
+        let mut placed = Placed { ask, device: number, amounts: None, done: Done::default() };
+        let prepared = self.prepared.clone();
+        let claim = prepared.wanted.get(ask.claim);
+        let result = self.take(&mut placed, claim, request, asked, device);
+        match result {
+            Ok(()) => {
+                self.placed.push(placed);
+                Ok(())
+            }
+            Err(refusal) => {
+                self.give_back(&placed, device);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// What can be said without changing anything.
+    fn may_have(
+        &self,
+        ask: Ask,
+        asked: &Asked,
+        number: usize,
+        device: &ViewDevice,
+        slice: Option<&Arc<PreparedSlice>>,
+    ) -> Result<(), Refusal> {
+        let (gates, shared) = (self.gates(), self.is_shared(device));
+        if let Some(cause) = self.in_use(ask, asked.admin, number) {
+            return Err(cause.into());
+        }
+        if !asked.admin && !shared && self.has_shares(device, number) {
+            return Err(Cause::DedicatedOrShared.into());
+        }
+        let skips = slice.is_some_and(|slice| !slice.slice.skip_node_operations.is_empty());
+        let supported = || self.node.declared_features.iter().any(|name| &**name == OPTIONAL_NODE_OPERATIONS);
+        if skips && !(gates.optional_node_operations && supported()) {
+            return Err(Cause::NodeOperation.into());
+        }
+        if !device.device.consumes_counters.is_empty() && !gates.partitionable_devices {
+            return Err(Cause::Counters.into());
+        }
+        Ok(())
+    }
+
+    fn has_shares(&self, device: &ViewDevice, number: usize) -> bool {
+        self.held(device).is_some_and(|held| held.shared(self.gates()))
+            || self.shares.get(&number).is_some_and(|shares| shares.count > 0)
+    }
+
+    fn take(
+        &mut self,
+        placed: &mut Placed,
+        claim: Option<&PreparedClaim>,
+        request: &PreparedRequest,
+        asked: &Asked,
+        device: &ViewDevice,
+    ) -> Result<(), Refusal> {
+        let (gates, number) = (*self.gates(), placed.device);
+        let shared = self.is_shared(device);
+        // A further share of a device draws nothing more.
+        let draws = !device.device.consumes_counters.is_empty() && !(shared && self.has_shares(device, number));
+        if draws && gates.compatibility_groups {
+            placed.done.grouped = self.groups(device.pool).is_some_and(|groups| groups.add(&device.device));
+            if !placed.done.grouped {
+                return Err(Cause::CompatibilityGroup.into());
+            }
+        }
+        if draws {
+            placed.done.charged = self.drawn(device.pool).is_some_and(|drawn| drawn.charge(device));
+            if !placed.done.charged {
+                return Err(Cause::Counters.into());
+            }
+        }
+        let tolerated =
+            |taint| asked.tolerations.iter().any(|toleration: &crate::input::Toleration| toleration.tolerates(taint));
+        if gates.device_taints && !device.taints.iter().all(tolerated) {
+            return Err(Cause::Tainted.into());
+        }
+        if let Some(claim) = claim {
+            self.constrain(placed, claim, request, asked, device)?;
+        }
+        if !shared && let Some(marks) = self.marks.get_mut(number) {
+            *marks += 1;
+            placed.done.marked = true;
+        }
+        let amounts = self.consumed(placed.ask, asked, number, device, false)?;
+        if shared {
+            let shares = self.shares.entry(number).or_default();
+            shares.consumed.resize(amounts.len(), Decimal::ZERO);
+            shares.count += 1;
+            for (sum, amount) in shares.consumed.iter_mut().zip(&amounts) {
+                *sum = sum.checked_add(*amount).unwrap_or(*sum);
+            }
+            placed.amounts = Some(amounts);
+        }
+        self.fit(placed, asked, device)
+    }
+
+    fn fit(&mut self, placed: &mut Placed, asked: &Asked, device: &ViewDevice) -> Result<(), Refusal> {
+        let Some(fit) = self.fit.as_mut() else { return Ok(()) };
+        let Some(claim) = self.prepared.wanted.get(placed.ask.claim) else { return Ok(()) };
+        let Some(PoolKey { driver, pool }) = self.view.pools.get(device.pool).map(|pool| &pool.key) else {
+            return Ok(());
+        };
+        let taken = Taken {
+            claim: &claim.claim,
+            request: &asked.name,
+            driver,
+            pool,
+            device: &device.device,
+            consumed: placed.amounts.as_deref(),
+        };
+        fit.push(&taken).map_err(|_| Refusal::Device(Cause::Fit))?;
+        placed.done.fitted = true;
+        Ok(())
+    }
+
+    fn constrain(
+        &mut self,
+        placed: &mut Placed,
+        claim: &PreparedClaim,
+        request: &PreparedRequest,
+        asked: &Asked,
+        device: &ViewDevice,
+    ) -> Result<(), Refusal> {
+        let (gates, object) = (*self.gates(), self.claim_object(placed.ask.claim));
+        let driver = self.view.pools.get(device.pool).map(|pool| pool.key.driver.clone()).unwrap_or_default();
+        let Some(constrained) = self.constrained.get_mut(placed.ask.claim) else { return Ok(()) };
+        for (constraint, known) in claim.constraints.iter().zip(constrained) {
+            if constraint.covers(request, asked) {
+                let values = values_of(constraint, asked, device, &driver, &object, &gates)?;
+                if !known.add(constraint.distinct, values) {
+                    return Err(Cause::Constraint.into());
+                }
+            }
+            placed.done.constraints += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes the last device back.
+    pub(crate) fn unplace(&mut self) {
+        let Some(placed) = self.placed.pop() else { return };
+        let view = self.view.clone();
+        if let Some(device) = view.devices.get(placed.device) {
+            self.give_back(&placed, device);
+        }
+    }
+
+    fn give_back(&mut self, placed: &Placed, device: &ViewDevice) {
+        let Done { marked, charged, grouped, constraints, fitted } = placed.done;
+        if fitted && let Some(fit) = self.fit.as_mut() {
+            fit.pop();
+        }
+        if let Some(amounts) = &placed.amounts {
+            self.unshare(placed.device, amounts);
+        }
+        if marked && let Some(marks) = self.marks.get_mut(placed.device) {
+            *marks -= 1;
+        }
+        let prepared = self.prepared.clone();
+        if let Some(claim) = prepared.wanted.get(placed.ask.claim)
+            && let Some(request) = claim.requests.get(placed.ask.request)
+            && let Some(asked) = request.asked.get(placed.ask.sub)
+            && let Some(constrained) = self.constrained.get_mut(placed.ask.claim)
+        {
+            let added = claim.constraints.iter().zip(constrained).take(constraints);
+            let covering = added.filter(|(constraint, _)| constraint.covers(request, asked));
+            covering.for_each(|(_, known)| known.remove());
+        }
+        if charged && let Some(drawn) = self.drawn(device.pool) {
+            drawn.give_back(device);
+        }
+        if grouped && let Some(groups) = self.groups(device.pool) {
+            groups.remove(&device.device);
+        }
+    }
+
+    fn unshare(&mut self, device: usize, amounts: &Amounts) {
+        let Some(shares) = self.shares.get_mut(&device) else { return };
+        shares.count -= 1;
+        for (sum, amount) in shares.consumed.iter_mut().zip(amounts) {
+            *sum = sum.checked_sub(*amount).unwrap_or(*sum);
+        }
+        if shares.count == 0 {
+            self.shares.remove(&device);
+        }
+    }
+
+    fn drawn(&mut self, pool: usize) -> Option<&mut Drawn> {
+        let known = self.view.pools.get(pool)?;
+        Some(self.drawn.entry(pool).or_insert_with(|| Drawn::new(known, &self.snapshot)))
+    }
+
+    fn groups(&mut self, pool: usize) -> Option<&mut Groups> {
+        let known = self.view.pools.get(pool)?;
+        Some(self.groups.entry(pool).or_insert_with(|| Groups::new(known, &self.snapshot)))
+    }
+}

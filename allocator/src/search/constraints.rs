@@ -1,0 +1,114 @@
+//! Constraints on the devices of a claim (allocator.md 1.8).
+
+use crate::claims::{Asked, PreparedConstraint};
+use crate::error::{Object, PodError};
+use crate::gates::Gates;
+use crate::input::{Attribute, Name};
+use crate::snapshot::ViewDevice;
+
+/// The values of an attribute: one, or the elements of a list. All are of one type.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Values {
+    Ints(Vec<i64>),
+    Bools(Vec<bool>),
+    Strings(Vec<Name>),
+    /// As they are written.
+    Versions(Vec<Name>),
+}
+
+/// What a constraint knows of the devices so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Constrained {
+    /// Of a match: what all devices up to each one have in common. Of a distinction: what
+    /// each device has.
+    pub(crate) values: Vec<Values>,
+}
+
+impl Values {
+    pub(crate) fn of(attribute: &Attribute, gates: &Gates) -> Option<Self> {
+        let listed = |values: Self| gates.list_type_attributes.then_some(values);
+        match attribute {
+            Attribute::Int(value) => Some(Self::Ints(vec![*value])),
+            Attribute::Bool(value) => Some(Self::Bools(vec![*value])),
+            Attribute::String(value) => Some(Self::Strings(vec![value.clone()])),
+            Attribute::Version(value) => Some(Self::Versions(vec![value.clone()])),
+            Attribute::Ints(values) => listed(Self::Ints(values.clone())),
+            Attribute::Bools(values) => listed(Self::Bools(values.clone())),
+            Attribute::Strings(values) => listed(Self::Strings(values.clone())),
+            Attribute::Versions(values) => listed(Self::Versions(values.clone())),
+            Attribute::Unknown => None,
+        }
+    }
+
+    /// What both have; nothing if they are of different types or have nothing in common.
+    pub(crate) fn common(&self, other: &Self) -> Option<Self> {
+        fn both<T: PartialEq + Clone>(a: &[T], b: &[T]) -> Option<Vec<T>> {
+            let both: Vec<T> = a.iter().filter(|value| b.contains(value)).cloned().collect();
+            (!both.is_empty()).then_some(both)
+        }
+        match (self, other) {
+            (Self::Ints(a), Self::Ints(b)) => both(a, b).map(Self::Ints),
+            (Self::Bools(a), Self::Bools(b)) => both(a, b).map(Self::Bools),
+            (Self::Strings(a), Self::Strings(b)) => both(a, b).map(Self::Strings),
+            (Self::Versions(a), Self::Versions(b)) => both(a, b).map(Self::Versions),
+            _ => None,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Ints(values) => values.is_empty(),
+            Self::Bools(values) => values.is_empty(),
+            Self::Strings(values) | Self::Versions(values) => values.is_empty(),
+        }
+    }
+}
+
+impl Constrained {
+    /// Adds a device with these values, or refuses it.
+    pub(crate) fn add(&mut self, distinct: bool, values: Option<Values>) -> bool {
+        let Some(values) = values.filter(|values| !values.is_empty()) else { return false };
+        if distinct {
+            if self.values.iter().any(|other| other.common(&values).is_some()) {
+                return false;
+            }
+            self.values.push(values);
+            return true;
+        }
+        let common = match self.values.last() {
+            None => Some(values),
+            Some(before) => before.common(&values),
+        };
+        let allowed = common.is_some();
+        self.values.extend(common);
+        allowed
+    }
+
+    /// Takes the last device back.
+    pub(crate) fn remove(&mut self) {
+        self.values.pop();
+    }
+}
+
+/// The values of the attribute that a constraint is about, for a device of a request.
+///
+/// # Errors
+/// A derived attribute cannot be computed.
+pub(crate) fn values_of(
+    constraint: &PreparedConstraint,
+    asked: &Asked,
+    device: &ViewDevice,
+    driver: &str,
+    claim: &Object,
+    gates: &Gates,
+) -> Result<Option<Values>, PodError> {
+    let Some((name, derivation)) = asked.derived.iter().find(|(name, _)| *name == constraint.attribute) else {
+        let attribute = device.device.attribute(driver, &constraint.attribute);
+        return Ok(attribute.and_then(|attribute| Values::of(attribute, gates)));
+    };
+    let attribute = derivation.of(&device.content).map_err(|why| {
+        let field = format!("spec.devices.requests[{}].derivedAttributes[{name}]", asked.name);
+        PodError::new(claim.clone(), field, format!("on device {}: {why}", device.device.name))
+    })?;
+    Ok(Values::of(&attribute, gates))
+}

@@ -1,0 +1,111 @@
+//! Shared counters of a pool (allocator.md 1.9), and who may draw from them together (1.10).
+
+use std::collections::BTreeMap;
+
+use dragoman_quantity::Decimal;
+
+use crate::input::{Device, Name};
+use crate::snapshot::{PoolView, Snapshot, ViewDevice};
+
+/// What an attempt has drawn from the counters of one pool.
+#[derive(Debug, Clone)]
+pub(crate) struct Drawn {
+    /// What others left; less than nothing if counters were cut.
+    available: Vec<Decimal>,
+    used: Vec<Decimal>,
+}
+
+impl Drawn {
+    /// Before the attempt. Devices that claims hold are charged once, however many claims
+    /// do, and only while the slices have them.
+    pub(crate) fn new(pool: &PoolView, snapshot: &Snapshot) -> Self {
+        let mut available = pool.counters.declared.clone();
+        for slice in pool.all_slices() {
+            let held = snapshot.held(slice);
+            let devices = slice.devices.iter().zip(held.iter()).filter(|(_, held)| held.at_all());
+            for (device, _) in devices {
+                draw(&mut available, &pool.counters.drawn(&device.device), true);
+            }
+        }
+        Self { used: vec![Decimal::ZERO; available.len()], available }
+    }
+
+    /// Charges a device, or refuses it. Every counter of the pool must hold, also those
+    /// that it does not draw from.
+    pub(crate) fn charge(&mut self, device: &ViewDevice) -> bool {
+        draw(&mut self.used, &device.draws, false);
+        let holds = self.used.iter().zip(&self.available).all(|(used, available)| used <= available);
+        if !holds {
+            self.give_back(device);
+        }
+        holds
+    }
+
+    pub(crate) fn give_back(&mut self, device: &ViewDevice) {
+        draw(&mut self.used, &device.draws, true);
+    }
+}
+
+fn draw(counters: &mut [Decimal], draws: &[(usize, Decimal)], less: bool) {
+    for (number, amount) in draws {
+        if let Some(counter) = counters.get_mut(*number) {
+            let change = if less { counter.checked_sub(*amount) } else { counter.checked_add(*amount) };
+            // Sums beyond 38 digits: more than any counter, and so they stay.
+            *counter = change.unwrap_or(*counter);
+        }
+    }
+}
+
+/// The compatibility groups that everything has in common that draws from a counter set: of
+/// each set of a pool, after each device. Nothing drawn yet, nothing in the list.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Groups(BTreeMap<Name, Vec<Vec<Name>>>);
+
+impl Groups {
+    /// Before the attempt.
+    pub(crate) fn new(pool: &PoolView, snapshot: &Snapshot) -> Self {
+        let mut groups = Self::default();
+        for slice in pool.all_slices() {
+            let held = snapshot.held(slice);
+            let devices = slice.devices.iter().zip(held.iter()).filter(|(_, held)| held.at_all());
+            devices.for_each(|(device, _)| groups.push(&device.device));
+        }
+        groups
+    }
+
+    fn push(&mut self, device: &Device) {
+        for consumption in &device.consumes_counters {
+            let known = self.0.entry(consumption.counter_set.clone()).or_default();
+            let ours = &consumption.compatibility_groups;
+            let common = match known.last() {
+                None => ours.clone(),
+                Some(theirs) => ours.iter().filter(|group| theirs.contains(group)).cloned().collect(),
+            };
+            known.push(common);
+        }
+    }
+
+    /// Adds a device, or refuses it: with groups it needs one in common with all before it,
+    /// without it needs company that has none in common.
+    pub(crate) fn add(&mut self, device: &Device) -> bool {
+        let admitted = device.consumes_counters.iter().all(|consumption| {
+            let common = self.0.get(&consumption.counter_set).and_then(|known| known.last());
+            let ours = &consumption.compatibility_groups;
+            common.is_none_or(|common| {
+                if ours.is_empty() { common.is_empty() } else { ours.iter().any(|group| common.contains(group)) }
+            })
+        });
+        if admitted {
+            self.push(device);
+        }
+        admitted
+    }
+
+    pub(crate) fn remove(&mut self, device: &Device) {
+        for consumption in &device.consumes_counters {
+            if let Some(known) = self.0.get_mut(&consumption.counter_set) {
+                known.pop();
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The search: depth first, devices in the order of the view, the first solution wins
+//! (allocator.md 1.4). The stack is explicit, so that a search can be put aside and gone on
+//! with, and its depth is no matter of the thread's stack.
+
+mod attempt;
+mod constraints;
+mod counters;
+mod preflight;
+
+pub(crate) use attempt::{Ask, Attempt, Placed};
+pub(crate) use preflight::{MOST_RESULTS, Stop};
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use self::preflight::{AllWanted, Wanted};
+use crate::cause::{Cause, Refusal};
+use crate::claims::{Asked, PreparedRequest};
+use crate::error::PodError;
+
+/// A point of decision.
+#[derive(Debug)]
+enum Frame {
+    /// Which device is the next of a request.
+    Device {
+        ask: Ask,
+        /// How many the request has already.
+        index: usize,
+        /// The device to try next.
+        cursor: usize,
+        /// Whether the one before is placed.
+        placed: bool,
+    },
+    /// Which sub-request.
+    Sub {
+        claim: usize,
+        request: usize,
+        next: usize,
+        /// Whether one failed for another reason than the size of the claim.
+        plain: bool,
+    },
+    /// Between two claims.
+    Claim,
+}
+
+/// How a part of the search failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Failure {
+    Plain,
+    /// The claim would get too many devices, whichever they are.
+    Size,
+}
+
+/// What to do next.
+enum Step {
+    /// Decide about this request of this claim.
+    Request(usize, usize),
+    /// Find the device with this index for what is asked, from this place on.
+    Device(Ask, usize, usize),
+    /// Go back.
+    Back(Failure),
+    /// Go on with the frame on top.
+    Again,
+}
+
+/// How a search ended, for now.
+pub(crate) enum End {
+    Solved,
+    Exhausted,
+    Failed(PodError),
+    BudgetSpent,
+    Interrupted,
+}
+
+/// A search on one node.
+pub(crate) struct Search {
+    pub(crate) attempt: Attempt,
+    wanted: AllWanted,
+    frames: Vec<Frame>,
+    begun: bool,
+    /// Devices looked at so far.
+    pub(crate) work: u64,
+}
+
+/// How often the flag is looked at.
+const INTERRUPT_EVERY: u64 = 256;
+
+impl Search {
+    pub(crate) fn new(attempt: Attempt) -> Result<Self, Stop> {
+        let wanted = preflight::wanted(&attempt)?;
+        Ok(Self { attempt, wanted, frames: Vec::new(), begun: false, work: 0 })
+    }
+
+    fn asked(&self, ask: Ask) -> Option<(&PreparedRequest, &Asked, &Wanted)> {
+        let request = self.attempt.prepared.wanted.get(ask.claim)?.requests.get(ask.request)?;
+        let wanted = self.wanted.get(ask.claim)?.get(ask.request)?.get(ask.sub)?;
+        Some((request, request.asked.get(ask.sub)?, wanted))
+    }
+
+    /// Searches on, until the end or until as many devices were looked at as `budget` says.
+    pub(crate) fn run(&mut self, budget: u64, interrupt: Option<&AtomicBool>) -> End {
+        let stop_at = self.work.saturating_add(budget);
+        let mut step = if self.begun { Step::Again } else { Step::Request(0, 0) };
+        self.begun = true;
+        loop {
+            if self.work >= stop_at {
+                return End::BudgetSpent;
+            }
+            let flagged = || interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed));
+            if self.work.is_multiple_of(INTERRUPT_EVERY) && flagged() {
+                return End::Interrupted;
+            }
+            step = match step {
+                Step::Request(claim, request) => match self.request(claim, request) {
+                    Some(step) => step,
+                    None if self.fits() => return End::Solved,
+                    None => Step::Back(Failure::Plain),
+                },
+                Step::Device(ask, index, cursor) => self.device(ask, index, cursor),
+                Step::Back(failure) => match self.back(failure) {
+                    Some(step) => step,
+                    None => return End::Exhausted,
+                },
+                Step::Again => match self.again() {
+                    Ok(Some(step)) => step,
+                    Ok(None) => return End::Exhausted,
+                    Err(error) => return End::Failed(error),
+                },
+            };
+        }
+    }
+
+    fn fits(&mut self) -> bool {
+        self.attempt.fit.as_mut().is_none_or(|fit| fit.finish().is_ok())
+    }
+
+    /// Begins with a request; nothing after the last.
+    fn request(&mut self, claim: usize, request: usize) -> Option<Step> {
+        let of_claim = self.attempt.prepared.wanted.get(claim)?;
+        let Some(prepared) = of_claim.requests.get(request) else {
+            self.frames.push(Frame::Claim);
+            return Some(Step::Request(claim + 1, 0));
+        };
+        if prepared.first_available {
+            self.frames.push(Frame::Sub { claim, request, next: 0, plain: false });
+            return Some(Step::Again);
+        }
+        Some(Step::Device(Ask { claim, request, sub: 0 }, 0, 0))
+    }
+
+    fn device(&mut self, ask: Ask, index: usize, cursor: usize) -> Step {
+        let Some((_, _, wanted)) = self.asked(ask) else { return Step::Back(Failure::Plain) };
+        if wanted.all.as_ref().is_some_and(Vec::is_empty) {
+            return Step::Back(Failure::Plain);
+        }
+        if index >= wanted.count {
+            return Step::Request(ask.claim, ask.request + 1);
+        }
+        if wanted.count - index > MOST_RESULTS.saturating_sub(self.attempt.results_of(ask.claim)) {
+            return Step::Back(Failure::Size);
+        }
+        self.frames.push(Frame::Device { ask, index, cursor, placed: false });
+        Step::Again
+    }
+
+    /// Goes back to the last decision, and takes back what it placed; nothing if there is
+    /// none left.
+    fn back(&mut self, failure: Failure) -> Option<Step> {
+        let Some(frame) = self.frames.last_mut() else { return None };
+        match frame {
+            Frame::Claim => {
+                self.frames.pop();
+                Some(Step::Back(Failure::Plain))
+            }
+            Frame::Sub { plain, .. } => {
+                *plain |= failure == Failure::Plain;
+                Some(Step::Again)
+            }
+            Frame::Device { ask, placed, .. } => {
+                let ask = *ask;
+                if std::mem::take(placed) {
+                    self.attempt.unplace();
+                }
+                // Other devices do not make a claim smaller, and of all there are no others.
+                if failure == Failure::Size || self.asked(ask).is_none_or(|(_, asked, _)| asked.all) {
+                    self.frames.pop();
+                    return Some(Step::Back(failure));
+                }
+                Some(Step::Again)
+            }
+        }
+    }
+
+    /// Tries what is next at the decision on top; nothing if there is none left.
+    fn again(&mut self) -> Result<Option<Step>, PodError> {
+        match self.frames.last_mut() {
+            None => Ok(None),
+            Some(Frame::Claim) => Ok(Some(Step::Back(Failure::Plain))),
+            Some(Frame::Sub { claim, request, next, plain }) => {
+                let ask = Ask { claim: *claim, request: *request, sub: *next };
+                *next += 1;
+                let failure = if *plain { Failure::Plain } else { Failure::Size };
+                if self.asked(ask).is_some() {
+                    return Ok(Some(Step::Device(ask, 0, 0)));
+                }
+                self.frames.pop();
+                Ok(Some(Step::Back(failure)))
+            }
+            Some(Frame::Device { ask, index, cursor, .. }) => {
+                let (ask, index, cursor) = (*ask, *index, *cursor);
+                let (tried, found) = self.next_device(ask, index, cursor)?;
+                self.work += tried;
+                let Some(number) = found else {
+                    self.frames.pop();
+                    return Ok(Some(Step::Back(Failure::Plain)));
+                };
+                if let Some(Frame::Device { cursor, placed, .. }) = self.frames.last_mut() {
+                    *cursor = number + 1;
+                    *placed = true;
+                }
+                Ok(Some(Step::Device(ask, index + 1, number + 1)))
+            }
+        }
+    }
+
+    /// Places the first device from `cursor` on that can be placed, and says how many were
+    /// looked at.
+    fn next_device(
+        &mut self,
+        ask: Ask,
+        index: usize,
+        cursor: usize,
+    ) -> Result<(u64, Option<usize>), PodError> {
+        let prepared = self.attempt.prepared.clone();
+        let request = prepared.wanted.get(ask.claim).and_then(|claim| claim.requests.get(ask.request));
+        let Some((request, asked)) = request.and_then(|request| Some((request, request.asked.get(ask.sub)?)))
+        else {
+            return Ok((0, None));
+        };
+        if let Some(all) = self.asked(ask).and_then(|(_, _, wanted)| wanted.all.as_ref()) {
+            let Some(number) = all.get(index).copied() else { return Ok((0, None)) };
+            return match self.attempt.place(ask, request, asked, number) {
+                Ok(()) => Ok((1, Some(number))),
+                Err(Refusal::Device(Cause::Constraint)) => Err(self.unsatisfied(ask, number)),
+                Err(Refusal::Device(_)) => Ok((1, None)),
+                Err(Refusal::Pod(error)) => Err(PodError::clone(&error)),
+            };
+        }
+        let view = self.attempt.view.clone();
+        let mut tried = 0;
+        for (number, device) in view.devices.iter().enumerate().skip(cursor) {
+            tried += 1;
+            if self.attempt.in_use(ask, asked.admin, number).is_some() {
+                continue;
+            }
+            let placed = self
+                .attempt
+                .selected(ask, asked, device)
+                .and_then(|()| self.attempt.consumed(ask, asked, number, device, false))
+                .and_then(|_| self.attempt.place(ask, request, asked, number));
+            match placed {
+                Ok(()) => return Ok((tried, Some(number))),
+                Err(Refusal::Device(_)) => {}
+                Err(Refusal::Pod(error)) => return Err(PodError::clone(&error)),
+            }
+        }
+        Ok((tried, None))
+    }
+
+    /// A request for all devices, and a constraint that they do not satisfy.
+    fn unsatisfied(&self, ask: Ask, number: usize) -> PodError {
+        let device = self.attempt.view.devices.get(number).map(|device| device.device.name.clone());
+        let device = device.unwrap_or_default();
+        let message = format!("cannot add device {device} because a claim constraint would not be satisfied");
+        PodError::new(self.attempt.claim_object(ask.claim), "spec.devices.constraints", message)
+    }
+}

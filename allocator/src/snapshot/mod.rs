@@ -1,0 +1,354 @@
+//! The cluster at one moment, as far as devices go.
+
+mod held;
+mod pools;
+mod slice;
+
+pub(crate) use held::Held;
+pub(crate) use pools::{NodeView, PoolStatus, PoolView, ViewDevice};
+pub(crate) use slice::{PoolKey, PreparedSlice};
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rpds::HashTrieMapSync;
+
+use self::held::PoolHeld;
+use crate::gates::Gates;
+use crate::input::{Allocation, Attribute, Claim, Class, DeviceResult, Name, Node, Slice, TaintRule};
+use crate::selectors::Interned;
+
+/// The cluster at one moment: nodes, slices, classes, claims and taint rules. Immutable,
+/// cheap to clone, and cheap to derive from another by one object: only what the object
+/// touches is made anew.
+#[derive(Debug, Clone)]
+pub struct Snapshot(Arc<State>);
+
+#[derive(Debug, Clone)]
+struct State {
+    revision: u64,
+    family: Arc<Family>,
+    nodes: HashTrieMapSync<Name, Arc<Node>>,
+    classes: HashTrieMapSync<Name, Arc<Class>>,
+    classes_revision: u64,
+    rules: HashTrieMapSync<Name, Arc<TaintRule>>,
+    claims: HashTrieMapSync<Name, Arc<Claim>>,
+    slices: HashTrieMapSync<Name, Arc<PreparedSlice>>,
+    pools: HashTrieMapSync<PoolKey, PoolSlices>,
+    /// Slices of one node each, by node, with what was made of them.
+    local: HashTrieMapSync<Name, Arc<NodeSlices>>,
+    /// Slices that say otherwise which nodes have access.
+    shared: HashTrieMapSync<Name, Arc<PreparedSlice>>,
+    /// When last something changed that concerns more than one node.
+    shared_revision: u64,
+    held: HashTrieMapSync<PoolKey, Arc<PoolHeld>>,
+}
+
+type PoolSlices = HashTrieMapSync<Name, Arc<PreparedSlice>>;
+
+/// What all snapshots have in common that come from the same first one.
+#[derive(Debug, Default)]
+struct Family {
+    interned: Interned,
+    next_revision: AtomicU64,
+}
+
+/// The slices of one node.
+#[derive(Debug, Default)]
+struct NodeSlices {
+    slices: Vec<Arc<PreparedSlice>>,
+    view: RwLock<Option<Arc<NodeView>>>,
+}
+
+impl Default for Snapshot {
+    fn default() -> Self {
+        Self(Arc::new(State {
+            revision: 0,
+            family: Arc::default(),
+            nodes: HashTrieMapSync::default(),
+            classes: HashTrieMapSync::default(),
+            classes_revision: 0,
+            rules: HashTrieMapSync::default(),
+            claims: HashTrieMapSync::default(),
+            slices: HashTrieMapSync::default(),
+            pools: HashTrieMapSync::default(),
+            local: HashTrieMapSync::default(),
+            shared: HashTrieMapSync::default(),
+            shared_revision: 0,
+            held: HashTrieMapSync::default(),
+        }))
+    }
+}
+
+impl Snapshot {
+    /// Which one it is: no two snapshots of a family have the same.
+    pub fn revision(&self) -> u64 {
+        self.0.revision
+    }
+
+    /// With other content, made by `change`.
+    fn derived(&self, change: impl FnOnce(&mut State)) -> Self {
+        let mut state = State::clone(&self.0);
+        state.revision = state.family.next_revision.fetch_add(1, Ordering::Relaxed) + 1;
+        change(&mut state);
+        Self(Arc::new(state))
+    }
+
+    /// With this node, in place of the one of its name.
+    #[must_use]
+    pub fn with_node(&self, node: Node) -> Self {
+        self.derived(|state| {
+            state.forget_view(&node.name);
+            state.nodes.insert_mut(node.name.clone(), Arc::new(node));
+        })
+    }
+
+    /// Without the node of this name.
+    #[must_use]
+    pub fn without_node(&self, name: &str) -> Self {
+        self.derived(|state| {
+            state.forget_view(name);
+            state.nodes.remove_mut(name);
+        })
+    }
+
+    /// With this class, in place of the one of its name.
+    #[must_use]
+    pub fn with_class(&self, class: Class) -> Self {
+        self.derived(|state| {
+            state.classes_revision = state.revision;
+            state.classes.insert_mut(class.name.clone(), Arc::new(class));
+        })
+    }
+
+    /// Without the class of this name.
+    #[must_use]
+    pub fn without_class(&self, name: &str) -> Self {
+        self.derived(|state| {
+            state.classes_revision = state.revision;
+            state.classes.remove_mut(name);
+        })
+    }
+
+    /// With this taint rule, in place of the one of its name.
+    #[must_use]
+    pub fn with_taint_rule(&self, rule: TaintRule) -> Self {
+        self.derived(|state| {
+            state.shared_revision = state.revision;
+            state.rules.insert_mut(rule.name.clone(), Arc::new(rule));
+        })
+    }
+
+    /// Without the taint rule of this name.
+    #[must_use]
+    pub fn without_taint_rule(&self, name: &str) -> Self {
+        self.derived(|state| {
+            state.shared_revision = state.revision;
+            state.rules.remove_mut(name);
+        })
+    }
+
+    /// With this slice, in place of the one of its name.
+    #[must_use]
+    pub fn with_slice(&self, slice: Slice) -> Self {
+        self.derived(|state| {
+            state.remove_slice(&slice.name);
+            let prepared = PreparedSlice::new(state.revision, slice, &state.family.interned);
+            state.insert_slice(Arc::new(prepared));
+        })
+    }
+
+    /// Without the slice of this name.
+    #[must_use]
+    pub fn without_slice(&self, name: &str) -> Self {
+        self.derived(|state| state.remove_slice(name))
+    }
+
+    /// With this claim, in place of the one with its uid.
+    #[must_use]
+    pub fn with_claim(&self, claim: Claim) -> Self {
+        self.derived(|state| {
+            state.release(&claim.uid);
+            state.hold(claim.allocation.as_ref());
+            state.claims.insert_mut(claim.uid.clone(), Arc::new(claim));
+        })
+    }
+
+    /// Without the claim of this uid.
+    #[must_use]
+    pub fn without_claim(&self, uid: &str) -> Self {
+        self.derived(|state| {
+            state.release(uid);
+            state.claims.remove_mut(uid);
+        })
+    }
+
+    /// The node of this name.
+    pub fn node(&self, name: &str) -> Option<&Arc<Node>> {
+        self.0.nodes.get(name)
+    }
+
+    /// The class of this name.
+    pub fn class(&self, name: &str) -> Option<&Arc<Class>> {
+        self.0.classes.get(name)
+    }
+
+    /// The claim with this uid.
+    pub fn claim(&self, uid: &str) -> Option<&Arc<Claim>> {
+        self.0.claims.get(uid)
+    }
+
+    /// All claims, in no order.
+    pub fn claims(&self) -> impl Iterator<Item = &Arc<Claim>> {
+        self.0.claims.values()
+    }
+
+    /// All nodes, in no order.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.0.nodes.values()
+    }
+
+    /// An attribute of a device of the newest generation of its pool (KEP-5304).
+    pub fn attribute(&self, driver: &str, pool: &str, device: &str, name: &str) -> Option<&Attribute> {
+        let key = PoolKey { driver: driver.into(), pool: pool.into() };
+        let slices = self.0.pools.get(&key)?;
+        let newest = slices.values().map(|slice| slice.slice.pool.generation).max()?;
+        let mut current = slices.values().filter(|slice| slice.slice.pool.generation == newest);
+        let device = current.find_map(|slice| slice.devices.get(slice.place(device)?))?;
+        device.device.attribute(driver, name)
+    }
+
+    pub(crate) fn interned(&self) -> &Interned {
+        &self.0.family.interned
+    }
+
+    pub(crate) fn classes_revision(&self) -> u64 {
+        self.0.classes_revision
+    }
+
+    /// The pools as one node sees them.
+    pub(crate) fn view(&self, node: &Arc<Node>, gates: &Gates) -> Arc<NodeView> {
+        let Some(local) = self.0.local.get(&node.name) else {
+            return Arc::new(self.gathered(node, &[], gates));
+        };
+        let fits = |view: &&Arc<NodeView>| view.serves(self.0.shared_revision, gates);
+        if let Some(view) = local.view.read().unwrap_or_else(PoisonError::into_inner).as_ref().filter(fits) {
+            return view.clone();
+        }
+        let view = Arc::new(self.gathered(node, &local.slices, gates));
+        *local.view.write().unwrap_or_else(PoisonError::into_inner) = Some(view.clone());
+        view
+    }
+
+    fn gathered(&self, node: &Node, local: &[Arc<PreparedSlice>], gates: &Gates) -> NodeView {
+        let state = &self.0;
+        pools::Gathering {
+            node,
+            gates,
+            candidates: local.iter().chain(state.shared.values()),
+            all: |key: &PoolKey| state.pools.get(key).into_iter().flat_map(HashTrieMapSync::values),
+            rules: state.rules.values().collect(),
+        }
+        .view(state.shared_revision)
+    }
+
+    /// What claims hold of the devices of a slice; empty: nothing.
+    pub(crate) fn held(&self, slice: &Arc<PreparedSlice>) -> Arc<[Held]> {
+        self.0.held.get(&slice.key).map_or_else(Arc::default, |held| held.of_slice(slice))
+    }
+}
+
+impl State {
+    fn forget_view(&mut self, node: &str) {
+        let Some(local) = self.local.get(node) else {
+            // A node without slices of its own gets a place to remember what it sees.
+            self.local.insert_mut(node.into(), Arc::default());
+            return;
+        };
+        let anew = Arc::new(NodeSlices { slices: local.slices.clone(), view: RwLock::default() });
+        self.local.insert_mut(node.into(), anew);
+    }
+
+    fn insert_slice(&mut self, slice: Arc<PreparedSlice>) {
+        let name = slice.slice.name.clone();
+        self.change_slices_of_node(&slice, |slices| slices.push(slice.clone()));
+        let pool = self.pools.get(&slice.key).cloned().unwrap_or_default();
+        self.pools.insert_mut(slice.key.clone(), pool.insert(name.clone(), slice.clone()));
+        self.touch_pool(&slice.key);
+        self.slices.insert_mut(name, slice);
+    }
+
+    fn remove_slice(&mut self, name: &str) {
+        let Some(slice) = self.slices.get(name).cloned() else { return };
+        self.slices.remove_mut(name);
+        self.change_slices_of_node(&slice, |slices| slices.retain(|other| other.id != slice.id));
+        self.touch_pool(&slice.key);
+        if let Some(pool) = self.pools.get(&slice.key) {
+            let pool = pool.remove(name);
+            if pool.is_empty() {
+                self.pools.remove_mut(&slice.key);
+            } else {
+                self.pools.insert_mut(slice.key.clone(), pool);
+            }
+        }
+    }
+
+    fn change_slices_of_node(
+        &mut self,
+        slice: &Arc<PreparedSlice>,
+        change: impl FnOnce(&mut Vec<Arc<PreparedSlice>>),
+    ) {
+        let Some(node) = slice.node_name() else {
+            self.shared_revision = self.revision;
+            let shared: Vec<Arc<PreparedSlice>> =
+                self.shared.get(&slice.slice.name).into_iter().cloned().collect();
+            let mut slices = shared;
+            change(&mut slices);
+            match slices.pop() {
+                Some(slice) => self.shared.insert_mut(slice.slice.name.clone(), slice),
+                None => {
+                    self.shared.remove_mut(&slice.slice.name);
+                }
+            }
+            return;
+        };
+        let mut slices = self.local.get(node).map(|local| local.slices.clone()).unwrap_or_default();
+        change(&mut slices);
+        self.local.insert_mut(node.clone(), Arc::new(NodeSlices { slices, view: RwLock::default() }));
+    }
+
+    /// Completeness of a pool depends on all of its slices, wherever they are.
+    fn touch_pool(&mut self, key: &PoolKey) {
+        let Some(pool) = self.pools.get(key).filter(|pool| pool.size() > 1) else { return };
+        let nodes: Vec<Name> = pool.values().filter_map(|slice| slice.node_name().cloned()).collect();
+        if pool.values().any(|slice| slice.node_name().is_none()) {
+            self.shared_revision = self.revision;
+        }
+        for node in nodes {
+            self.forget_view(&node);
+        }
+    }
+
+    fn release(&mut self, uid: &str) {
+        let Some(claim) = self.claims.get(uid).cloned() else { return };
+        self.change_held(claim.allocation.as_ref(), false);
+    }
+
+    fn hold(&mut self, allocation: Option<&Allocation>) {
+        self.change_held(allocation, true);
+    }
+
+    fn change_held(&mut self, allocation: Option<&Allocation>, more: bool) {
+        let results = allocation.into_iter().flat_map(|allocation| &allocation.devices.results);
+        let holds = |result: &&DeviceResult| result.admin_access != Some(true);
+        for result in results.filter(holds) {
+            let key = PoolKey { driver: result.driver.clone(), pool: result.pool.clone() };
+            let held = self.held.get(&key).cloned().unwrap_or_default().changed(result, more);
+            if held.is_empty() {
+                self.held.remove_mut(&key);
+            } else {
+                self.held.insert_mut(key, Arc::new(held));
+            }
+        }
+    }
+}

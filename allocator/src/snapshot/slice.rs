@@ -1,0 +1,57 @@
+//! A slice, prepared: what its devices share with others is shared.
+
+use std::sync::Arc;
+
+use crate::input::{Device, Name, Slice};
+use crate::selectors::{Content, Interned};
+
+/// A driver and the name of one of its pools. Two drivers may use the same name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PoolKey {
+    pub(crate) driver: Name,
+    pub(crate) pool: Name,
+}
+
+#[derive(Debug)]
+pub(crate) struct PreparedSlice {
+    /// Of this version of the slice, and of no other.
+    pub(crate) id: u64,
+    /// As it came, but without its devices.
+    pub(crate) slice: Slice,
+    pub(crate) key: PoolKey,
+    pub(crate) devices: Vec<PreparedDevice>,
+    /// Whether a device names compatibility groups.
+    pub(crate) has_groups: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct PreparedDevice {
+    pub(crate) device: Arc<Device>,
+    pub(crate) content: Arc<Content>,
+}
+
+impl PreparedSlice {
+    pub(crate) fn new(id: u64, mut slice: Slice, interned: &Interned) -> Self {
+        let key = PoolKey { driver: slice.driver.clone(), pool: slice.pool.name.clone() };
+        let devices = std::mem::take(&mut slice.devices).into_iter().map(|device| {
+            let device = Arc::new(device);
+            PreparedDevice { content: interned.content(&key.driver, &device), device }
+        });
+        let devices: Vec<PreparedDevice> = devices.collect();
+        let has_groups = devices.iter().any(|prepared| {
+            let mut consumptions = prepared.device.consumes_counters.iter();
+            consumptions.any(|consumption| !consumption.compatibility_groups.is_empty())
+        });
+        Self { id, slice, key, devices, has_groups }
+    }
+
+    /// The place of a device.
+    pub(crate) fn place(&self, device: &str) -> Option<usize> {
+        self.devices.iter().position(|prepared| *prepared.device.name == *device)
+    }
+
+    /// The node that alone has access, if it is one.
+    pub(crate) fn node_name(&self) -> Option<&Name> {
+        self.slice.node_name.as_ref().filter(|name| !name.is_empty())
+    }
+}

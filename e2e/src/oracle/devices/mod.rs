@@ -1,0 +1,192 @@
+//! The allocator against the published one of Kubernetes, on random scenarios.
+
+mod scenario;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, bail};
+use dragoman_allocator::{Options, Outcome, Overlay, allocate};
+use dragoman_crds::wire::DeviceScenario;
+use fastrand::Rng;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Declared, Judge};
+
+/// What either side says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Said {
+    outcome: String,
+    node: String,
+    allocations: BTreeMap<String, Value>,
+    explanation: String,
+    node_errors: BTreeMap<String, String>,
+}
+
+/// Asks about `count` scenarios.
+pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<(usize, Declared)> {
+    let mut rng = Rng::with_seed(seed);
+    let mut outcomes: BTreeMap<String, usize> = BTreeMap::new();
+    let mut differences = Declared::new();
+    let mut different = 0;
+    for _ in (0..count).step_by(BATCH) {
+        let scenarios: Vec<Value> = (0..BATCH).map(|_| scenario::scenario(&mut rng)).collect();
+        let lines: Vec<String> = scenarios.iter().map(Value::to_string).collect();
+        for (scenario, said) in lines.iter().zip(judge.answer(&lines)?) {
+            let mut theirs: Said = serde_json::from_str(&said).context("answer")?;
+            let ours = ours(scenario).with_context(|| scenario.clone())?;
+            *outcomes.entry(theirs.outcome.clone()).or_default() += 1;
+            normalize(&mut theirs);
+            if let Some(class) = declared(scenario, &ours, &theirs)? {
+                *differences.entry(class).or_default() += 1;
+                continue;
+            }
+            if let Err(why) = same(&ours, &theirs) {
+                different += 1;
+                println!("DIFFERENT {different} {why:#}\n  ours   {ours:?}\n  theirs {theirs:?}");
+                std::fs::write(format!("/tmp/diff-{different}.json"), scenario)?;
+                if different > 30 {
+                    bail!("too many differences");
+                }
+            }
+        }
+    }
+    println!("{outcomes:?}");
+    Ok((count, differences))
+}
+
+/// Scenarios that are asked about at once.
+const BATCH: usize = 1000;
+/// Devices that we look at on one node before we give up.
+const BUDGET: u64 = 1_000_000;
+
+fn ours(scenario: &str) -> anyhow::Result<Said> {
+    let scenario: DeviceScenario = serde_json::from_str(scenario)?;
+    let snapshot = scenario.snapshot()?;
+    let claims = scenario.claims(&snapshot)?;
+    let overlay = Overlay::default();
+    let mut said = Said { outcome: "none".to_owned(), ..Said::default() };
+    for node in &scenario.candidates {
+        let options = Options { budget: Some(BUDGET), ..Options::default() };
+        match allocate(&snapshot, &overlay, node, &claims, options) {
+            Outcome::Solution(solution) => {
+                "solution".clone_into(&mut said.outcome);
+                said.node = node.to_string();
+                let mut share = 0;
+                let mut ids = || {
+                    share += 1;
+                    format!("share-{share}").into()
+                };
+                for (uid, allocation) in solution.allocations(&mut ids)? {
+                    let name = scenario.claim_name(&uid).context("name")?;
+                    said.allocations.insert(name, serde_json::to_value(allocation)?);
+                }
+                normalize(&mut said);
+                return Ok(said);
+            }
+            Outcome::None => {}
+            Outcome::NodeError(error) => {
+                said.node_errors.insert(node.to_string(), error.to_string());
+            }
+            Outcome::PodError(error) => {
+                "error".clone_into(&mut said.outcome);
+                said.node = node.to_string();
+                said.explanation = error.to_string();
+                return Ok(said);
+            }
+            Outcome::BudgetSpent(_) => {
+                "timeout".clone_into(&mut said.outcome);
+                return Ok(said);
+            }
+            Outcome::Cancelled => bail!("nobody cancelled"),
+        }
+    }
+    Ok(said)
+}
+
+/// Ids of shares by their order, quantities by their number, requirements as a set.
+fn normalize(said: &mut Said) {
+    let mut shares = 0;
+    for allocation in said.allocations.values_mut() {
+        let results = allocation["devices"]["results"].as_array_mut();
+        for result in results.into_iter().flatten() {
+            if let Some(id) = result.get_mut("shareID") {
+                shares += 1;
+                *id = json!(shares);
+            }
+            let consumed = result.get_mut("consumedCapacity").and_then(Value::as_object_mut);
+            for amount in consumed.into_iter().flat_map(|consumed| consumed.values_mut()) {
+                let text = amount.as_str().unwrap_or_default();
+                if let Ok(quantity) = text.parse::<dragoman_quantity::Quantity>() {
+                    *amount = json!(quantity.amount.to_string());
+                }
+            }
+        }
+        let terms = allocation["nodeSelector"]["nodeSelectorTerms"].as_array_mut();
+        for term in terms.into_iter().flatten() {
+            for field in ["matchExpressions", "matchFields"] {
+                let requirements = term.get_mut(field).and_then(Value::as_array_mut);
+                for requirement in requirements.into_iter().flatten() {
+                    if let Some(values) = requirement.get_mut("values").and_then(Value::as_array_mut) {
+                        values.sort_by_key(Value::to_string);
+                    }
+                }
+                if let Some(requirements) = term.get_mut(field).and_then(Value::as_array_mut) {
+                    requirements.sort_by_key(Value::to_string);
+                }
+            }
+        }
+    }
+}
+
+/// The class of a difference that is meant.
+fn declared(scenario: &str, ours: &Said, theirs: &Said) -> anyhow::Result<Option<&'static str>> {
+    let updated = ["is currently being updated", "is currently invalid"];
+    let all = updated.iter().any(|needle| theirs.explanation.contains(needle));
+    if theirs.outcome == "error" && all && ours.node_errors.contains_key(&theirs.node) {
+        let class = "a pool in disorder and a request for all devices: this node only, not the whole Pod";
+        return Ok(Some(class));
+    }
+    if same(ours, theirs).is_ok() {
+        return Ok(None);
+    }
+    let scenario: Value = serde_json::from_str(scenario)?;
+    if scenario["featureGates"]["DRAConsumableCapacity"] == json!(true) && has_stale_share(&scenario) {
+        return Ok(Some("a device that is dedicated now and still shared is given to nobody"));
+    }
+    Ok(None)
+}
+
+/// Whether a claim has a share of a device that nobody may share any more.
+fn has_stale_share(scenario: &Value) -> bool {
+    let dedicated = |result: &Value| {
+        let slices = scenario["resourceSlices"].as_array().into_iter().flatten();
+        let same = slices.filter(|slice| {
+            slice["spec"]["driver"] == result["driver"] && slice["spec"]["pool"]["name"] == result["pool"]
+        });
+        let mut devices = same.flat_map(|slice| slice["spec"]["devices"].as_array().into_iter().flatten());
+        devices.any(|device| {
+            device["name"] == result["device"] && device["allowMultipleAllocations"] != json!(true)
+        })
+    };
+    let claims = scenario["resourceClaims"].as_array().into_iter().flatten();
+    let mut held = claims.flat_map(|claim| results_of(&claim["status"]["allocation"]));
+    held.any(|result| result.get("shareID").is_some() && dedicated(result))
+}
+
+fn results_of(allocation: &Value) -> impl Iterator<Item = &Value> {
+    allocation["devices"]["results"].as_array().into_iter().flatten()
+}
+
+fn same(ours: &Said, theirs: &Said) -> anyhow::Result<()> {
+    anyhow::ensure!(ours.outcome == theirs.outcome, "outcome");
+    anyhow::ensure!(ours.node == theirs.node, "node");
+    let nodes = |said: &Said| said.node_errors.keys().cloned().collect::<Vec<_>>();
+    anyhow::ensure!(nodes(ours) == nodes(theirs), "nodes with errors");
+    for (name, allocation) in &ours.allocations {
+        let other = theirs.allocations.get(name).context("claim")?;
+        anyhow::ensure!(allocation == other, "{name}:\n    {allocation}\n    {other}");
+    }
+    Ok(())
+}
