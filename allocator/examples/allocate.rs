@@ -7,7 +7,7 @@ use std::io::Read as _;
 use anyhow::Context as _;
 use clap::Parser;
 use dragoman_allocator::input::Allocation;
-use dragoman_allocator::{Options, Outcome, Overlay, allocate};
+use dragoman_allocator::{Options, Outcome, Overlay, Snapshot, allocate};
 use dragoman_crds::wire::DeviceScenario;
 use serde::Serialize;
 
@@ -52,7 +52,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn answered(scenario: &DeviceScenario) -> anyhow::Result<Answer> {
-    let snapshot = scenario.snapshot()?;
+    let snapshot = scenario.snapshot(&Snapshot::default())?;
     let claims = scenario.claims(&snapshot)?;
     let overlay = Overlay::default();
     let mut answer = Answer { outcome: "none", ..Answer::default() };

@@ -21,6 +21,9 @@ pub struct Options<'a> {
     pub budget: Option<u64>,
     /// Set by somebody else to end the attempt.
     pub interrupt: Option<&'a AtomicBool>,
+    /// Walks through every branch as Kubernetes does, also through those that are proved to
+    /// hold no solution. Only good for finding out what is wrong in such a branch.
+    pub every_branch: bool,
 }
 
 /// How an attempt ended.
@@ -70,7 +73,8 @@ pub fn allocate(
     let snapshot = overlay.over(snapshot);
     let Some(node) = snapshot.node(node).cloned() else { return Outcome::None };
     let prepared = claims.in_snapshot(&snapshot);
-    let selectors = prepared.fixed.iter().filter_map(|claim| claim.allocation.as_ref()?.node_selector.as_ref());
+    let selectors =
+        prepared.fixed.iter().filter_map(|claim| claim.allocation.as_ref()?.node_selector.as_ref());
     for selector in selectors {
         if selector.matches(&node) != Ok(true) {
             return Outcome::None;
@@ -78,7 +82,7 @@ pub fn allocate(
     }
     let view = snapshot.view(&node, &prepared.gates);
     let fit = options.fit.map(|fit| fit.open(&node, &prepared.fixed));
-    match Search::new(Attempt::new(prepared, view, node, snapshot, fit)) {
+    match Search::new(Attempt::new(prepared, view, node, snapshot, fit), options.every_branch) {
         Ok(search) => run(Box::new(search), options),
         Err(Stop::Pod(error)) => Outcome::PodError(error),
         Err(Stop::Node(error)) => Outcome::NodeError(error),

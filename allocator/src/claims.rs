@@ -8,7 +8,8 @@ use dragoman_quantity::Quantity;
 use crate::error::{Object, PodError};
 use crate::gates::Gates;
 use crate::input::{
-    AllocationMode, Claim, Class, Constraint, DerivedAttribute, Name, Request, Selector, SubRequest, Toleration,
+    AllocationMode, Claim, Class, Constraint, DerivedAttribute, Name, Request, Selector, SubRequest,
+    Toleration,
 };
 use crate::selectors::{Derivation, Selectors};
 use crate::snapshot::Snapshot;
@@ -164,8 +165,10 @@ impl Preparing<'_> {
             return Err((path.to_owned(), message));
         }
         if !self.gates.prioritized_list {
-            let message =
-                format!("request {} has subrequests, but the DRAPrioritizedList feature is disabled", request.name);
+            let message = format!(
+                "request {} has subrequests, but the DRAPrioritizedList feature is disabled",
+                request.name
+            );
             return Err((format!("{path}.firstAvailable"), message));
         }
         let asked = request.first_available.iter().enumerate().map(|(number, sub)| {
@@ -176,7 +179,8 @@ impl Preparing<'_> {
     }
 
     fn asked(&self, asked: &SubRequest, name: Name, admin: bool, path: &str) -> Result<Asked, Problem> {
-        let at = |field: &str, why: String| Err((format!("{path}.{field}"), format!("request {name}: {why}")));
+        let at =
+            |field: &str, why: String| Err((format!("{path}.{field}"), format!("request {name}: {why}")));
         if asked.capacity.is_some() && !self.gates.consumable_capacity {
             let why = "has capacity requests, but the DRAConsumableCapacity feature is disabled";
             return at("capacity", why.to_owned());
@@ -208,9 +212,8 @@ impl Preparing<'_> {
         };
         let interned = self.snapshot.interned();
         let selectors = interned.selectors(expressions(&class.selectors), expressions(&asked.selectors));
-        let derived = |derived: &DerivedAttribute| {
-            (derived.name.clone(), interned.derivation(&derived.expression))
-        };
+        let derived =
+            |derived: &DerivedAttribute| (derived.name.clone(), interned.derivation(&derived.expression));
         Ok(Asked {
             class: class.clone(),
             selectors,

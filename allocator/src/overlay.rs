@@ -77,9 +77,10 @@ impl Overlay {
         if let Some(merged) = known.as_ref().filter(|merged| merged.base == snapshot.revision()) {
             return merged.snapshot.clone();
         }
-        let over = self.assumed.iter().fold(snapshot.clone(), |snapshot, (uid, allocation)| {
-            assumed(&snapshot, uid, allocation)
-        });
+        let over = self
+            .assumed
+            .iter()
+            .fold(snapshot.clone(), |snapshot, (uid, allocation)| assumed(&snapshot, uid, allocation));
         *known = Some(Merged { base: snapshot.revision(), snapshot: over.clone() });
         over
     }

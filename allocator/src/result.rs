@@ -78,7 +78,8 @@ fn allocation(
 
 fn result(chosen: &Chosen<'_>, gates: &Gates, ids: &mut dyn ShareIds) -> DeviceResult {
     let Chosen { placed, asked, device, slice } = chosen;
-    let conditions = |conditions: &Vec<Name>| if gates.binding_conditions { conditions.clone() } else { vec![] };
+    let conditions =
+        |conditions: &Vec<Name>| if gates.binding_conditions { conditions.clone() } else { vec![] };
     let shared = placed.amounts.as_ref();
     let consumed = device.device.capacity.iter().zip(shared.into_iter().flatten());
     let consumed_capacity: BTreeMap<Name, Quantity> = consumed

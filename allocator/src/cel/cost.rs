@@ -119,7 +119,8 @@ fn counted(tree: &mut IdedExpr) -> u64 {
         }
         Expr::Comprehension(comprehension) => {
             count(&mut comprehension.loop_step);
-            let parts = [&mut comprehension.iter_range, &mut comprehension.accu_init, &mut comprehension.result];
+            let parts =
+                [&mut comprehension.iter_range, &mut comprehension.accu_init, &mut comprehension.result];
             sum(&mut parts.into_iter())
         }
         _ => 0,
@@ -152,10 +153,7 @@ fn charge(tree: &mut IdedExpr, cost: u64) {
 
 /// Lets an evaluation in this context cost no more than `limit`. What it gives is the cost
 /// so far: a logical operator may have swallowed the error.
-pub(super) fn limit(
-    context: &mut Context<'_, '_>,
-    limit: u64,
-) -> Result<Arc<AtomicU64>, DeclarationError> {
+pub(super) fn limit(context: &mut Context<'_, '_>, limit: u64) -> Result<Arc<AtomicU64>, DeclarationError> {
     let total = Arc::new(AtomicU64::new(0));
     let spent = total.clone();
     context.add_function(CHARGE, move |context: &FunctionContext<'_, '_>, cost: i64| {

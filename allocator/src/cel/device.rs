@@ -6,9 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use cel::ExecutionError;
 use cel::common::traits::{self, Container, Indexer, Iterable, Sizer};
-use cel::common::types::{
-    CelBool, CelInt, CelList, CelMap, CelMapKey, CelString, MAP_TYPE, Type,
-};
+use cel::common::types::{CelBool, CelInt, CelList, CelMap, CelMapKey, CelString, MAP_TYPE, Type};
 use cel::common::value::{CowVal, StaticVal, Val};
 use dragoman_quantity::Quantity;
 

@@ -2,8 +2,8 @@
 //! (`resource.k8s.io/v1`). A field that may be absent may be `null`.
 
 mod allocation;
-mod class;
 mod claim;
+mod class;
 mod node;
 mod slice;
 mod taint;

@@ -125,7 +125,10 @@ impl NodeSelectorTerm {
         if self.match_expressions.is_empty() && self.match_fields.is_empty() {
             return Ok(false);
         }
-        Ok(self.match_expressions.iter().all(|requirement| requirement.holds(node.labels.get(&requirement.key)))
+        Ok(self
+            .match_expressions
+            .iter()
+            .all(|requirement| requirement.holds(node.labels.get(&requirement.key)))
             && self.match_fields.iter().all(|requirement| requirement.holds(Some(&node.name))))
     }
 }

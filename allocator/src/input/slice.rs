@@ -199,7 +199,7 @@ pub struct CounterSet {
 }
 
 /// A counter.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub struct Counter {
     /// `value`.
@@ -208,7 +208,7 @@ pub struct Counter {
 }
 
 /// What a device draws from a set of counters.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CounterConsumption {
     /// `counterSet`.

@@ -14,7 +14,7 @@ use crate::claims::{Asked, Prepared, PreparedClaim, PreparedRequest};
 use crate::error::{Object, PodError};
 use crate::fit::{FitSession, Taken};
 use crate::gates::Gates;
-use crate::input::Node;
+use crate::input::{Name, Node};
 use crate::selectors::Verdict;
 use crate::snapshot::{Held, NodeView, PoolKey, PreparedSlice, Snapshot, ViewDevice};
 
@@ -133,6 +133,20 @@ impl Attempt {
         (self.marks.get(device).is_some_and(|marks| *marks > 0)).then_some(Cause::TakenHere)
     }
 
+    /// Whether this attempt has left the device alone.
+    pub(crate) fn is_fresh(&self, device: usize) -> bool {
+        self.marks.get(device).is_none_or(|marks| *marks == 0) && !self.shares.contains_key(&device)
+    }
+
+    /// What this attempt has of a device: how often as a whole, how often a share, and what
+    /// the shares consume.
+    pub(crate) fn taken_of(&self, device: usize) -> (u64, u64, Option<&[Decimal]>) {
+        let shares = self.shares.get(&device);
+        let marks = self.marks.get(device).copied().unwrap_or_default();
+        let consumed = shares.map(|shares| shares.consumed.as_slice());
+        (marks.into(), shares.map_or(0, |shares| shares.count.into()), consumed)
+    }
+
     pub(crate) fn is_shared(&self, device: &ViewDevice) -> bool {
         self.gates().consumable_capacity && device.device.allow_multiple_allocations
     }
@@ -148,7 +162,8 @@ impl Attempt {
             Verdict::NotOfRequest => return Err(Cause::Selector.into()),
             Verdict::ClassFailed(number, why) => {
                 let class = &asked.class.name;
-                let message = format!("class {class}: selector #{number} on device {}: {why}", device.device.name);
+                let message =
+                    format!("class {class}: selector #{number} on device {}: {why}", device.device.name);
                 let field = format!("spec.selectors[{number}]");
                 return Err(PodError::new(Object::Class(class.clone()), field, message).into());
             }
@@ -175,28 +190,48 @@ impl Attempt {
     }
 
     /// What the request consumes of the device; of none that is its alone, but that must
-    /// suffice too. `fresh`: as if nobody had a share.
+    /// suffice too.
     pub(crate) fn consumed(
         &self,
         ask: Ask,
         asked: &Asked,
         number: usize,
         device: &ViewDevice,
-        fresh: bool,
+    ) -> Result<Amounts, Refusal> {
+        self.consumption(ask, asked, device, self.held(device), self.shares.get(&number))
+    }
+
+    /// Whether the device could have the capacity: with what others hold of it, or with
+    /// nobody holding anything.
+    pub(crate) fn suffices(
+        &self,
+        ask: Ask,
+        asked: &Asked,
+        unheld: Option<()>,
+        device: &ViewDevice,
+    ) -> Result<(), Refusal> {
+        let held = if unheld.is_some() { None } else { self.held(device) };
+        self.consumption(ask, asked, device, held, None).map(|_| ())
+    }
+
+    fn consumption(
+        &self,
+        ask: Ask,
+        asked: &Asked,
+        device: &ViewDevice,
+        held: Option<&Held>,
+        ours: Option<&Shares>,
     ) -> Result<Amounts, Refusal> {
         if !self.gates().consumable_capacity {
             return Ok(Amounts::default());
         }
-        let (held, ours) = (self.held(device), self.shares.get(&number));
-        let taken = |name: &crate::input::Name, place: usize| {
-            if fresh {
-                return Decimal::ZERO;
-            }
+        let taken = |name: &Name, place: usize| {
             let held = held.map(|held| held.consumed(name)).unwrap_or_default();
             let ours = ours.and_then(|ours| ours.consumed.get(place).copied()).unwrap_or_default();
             held.checked_add(ours).unwrap_or(held)
         };
-        consume(&device.content.capacities, &asked.capacity, taken, self.gates()).map_err(|short| match short {
+        consume(&device.content.capacities, &asked.capacity, taken, self.gates()).map_err(|short| match short
+        {
             Short::Device => Cause::Capacity.into(),
             Short::Request(why) => {
                 let field = format!("spec.devices.requests[{}].capacity", asked.name);
@@ -243,13 +278,33 @@ impl Attempt {
         device: &ViewDevice,
         slice: Option<&Arc<PreparedSlice>>,
     ) -> Result<(), Refusal> {
-        let (gates, shared) = (self.gates(), self.is_shared(device));
         if let Some(cause) = self.in_use(ask, asked.admin, number) {
             return Err(cause.into());
         }
-        if !asked.admin && !shared && self.has_shares(device, number) {
+        if !asked.admin && !self.is_shared(device) && self.has_shares(device, number) {
             return Err(Cause::DedicatedOrShared.into());
         }
+        self.node_has(device, slice)
+    }
+
+    /// Whether the device may ever be given to the request, whatever this attempt has placed.
+    pub(crate) fn may_ever(&self, ask: Ask, asked: &Asked, number: usize) -> Result<(), Refusal> {
+        let Some(device) = self.view.devices.get(number) else { return Err(Cause::OtherNode.into()) };
+        let held = self.held(device).filter(|_| !asked.admin);
+        if held.is_some_and(|held| held.exclusively(self.gates())) {
+            return Err(Cause::Taken.into());
+        }
+        self.selected(ask, asked, device)?;
+        self.suffices(ask, asked, None, device)?;
+        if held.is_some_and(|held| held.shared(self.gates()) && !self.is_shared(device)) {
+            return Err(Cause::DedicatedOrShared.into());
+        }
+        self.node_has(device, self.view.slices.get(device.slice))?;
+        self.tolerated(asked, device)
+    }
+
+    fn node_has(&self, device: &ViewDevice, slice: Option<&Arc<PreparedSlice>>) -> Result<(), Refusal> {
+        let gates = self.gates();
         let skips = slice.is_some_and(|slice| !slice.slice.skip_node_operations.is_empty());
         let supported = || self.node.declared_features.iter().any(|name| &**name == OPTIONAL_NODE_OPERATIONS);
         if skips && !(gates.optional_node_operations && supported()) {
@@ -277,7 +332,8 @@ impl Attempt {
         let (gates, number) = (*self.gates(), placed.device);
         let shared = self.is_shared(device);
         // A further share of a device draws nothing more.
-        let draws = !device.device.consumes_counters.is_empty() && !(shared && self.has_shares(device, number));
+        let draws =
+            !device.device.consumes_counters.is_empty() && !(shared && self.has_shares(device, number));
         if draws && gates.compatibility_groups {
             placed.done.grouped = self.groups(device.pool).is_some_and(|groups| groups.add(&device.device));
             if !placed.done.grouped {
@@ -290,11 +346,7 @@ impl Attempt {
                 return Err(Cause::Counters.into());
             }
         }
-        let tolerated =
-            |taint| asked.tolerations.iter().any(|toleration: &crate::input::Toleration| toleration.tolerates(taint));
-        if gates.device_taints && !device.taints.iter().all(tolerated) {
-            return Err(Cause::Tainted.into());
-        }
+        self.tolerated(asked, device)?;
         if let Some(claim) = claim {
             self.constrain(placed, claim, request, asked, device)?;
         }
@@ -302,7 +354,7 @@ impl Attempt {
             *marks += 1;
             placed.done.marked = true;
         }
-        let amounts = self.consumed(placed.ask, asked, number, device, false)?;
+        let amounts = self.consumed(placed.ask, asked, number, device)?;
         if shared {
             let shares = self.shares.entry(number).or_default();
             shares.consumed.resize(amounts.len(), Decimal::ZERO);
@@ -313,6 +365,14 @@ impl Attempt {
             placed.amounts = Some(amounts);
         }
         self.fit(placed, asked, device)
+    }
+
+    fn tolerated(&self, asked: &Asked, device: &ViewDevice) -> Result<(), Refusal> {
+        let tolerated = |taint| asked.tolerations.iter().any(|toleration| toleration.tolerates(taint));
+        if self.gates().device_taints && !device.taints.iter().all(tolerated) {
+            return Err(Cause::Tainted.into());
+        }
+        Ok(())
     }
 
     fn fit(&mut self, placed: &mut Placed, asked: &Asked, device: &ViewDevice) -> Result<(), Refusal> {

@@ -55,6 +55,15 @@ impl Values {
         }
     }
 
+    /// Whether it is one value.
+    pub(crate) fn is_single(&self) -> bool {
+        match self {
+            Self::Ints(values) => values.len() == 1,
+            Self::Bools(values) => values.len() == 1,
+            Self::Strings(values) | Self::Versions(values) => values.len() == 1,
+        }
+    }
+
     fn is_empty(&self) -> bool {
         match self {
             Self::Ints(values) => values.is_empty(),
@@ -102,7 +111,8 @@ pub(crate) fn values_of(
     claim: &Object,
     gates: &Gates,
 ) -> Result<Option<Values>, PodError> {
-    let Some((name, derivation)) = asked.derived.iter().find(|(name, _)| *name == constraint.attribute) else {
+    let Some((name, derivation)) = asked.derived.iter().find(|(name, _)| *name == constraint.attribute)
+    else {
         let attribute = device.device.attribute(driver, &constraint.attribute);
         return Ok(attribute.and_then(|attribute| Values::of(attribute, gates)));
     };

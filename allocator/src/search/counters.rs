@@ -92,7 +92,11 @@ impl Groups {
             let common = self.0.get(&consumption.counter_set).and_then(|known| known.last());
             let ours = &consumption.compatibility_groups;
             common.is_none_or(|common| {
-                if ours.is_empty() { common.is_empty() } else { ours.iter().any(|group| common.contains(group)) }
+                if ours.is_empty() {
+                    common.is_empty()
+                } else {
+                    ours.iter().any(|group| common.contains(group))
+                }
             })
         });
         if admitted {

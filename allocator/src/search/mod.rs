@@ -6,6 +6,7 @@ mod attempt;
 mod constraints;
 mod counters;
 mod preflight;
+mod prune;
 
 pub(crate) use attempt::{Ask, Attempt, Placed};
 pub(crate) use preflight::{MOST_RESULTS, Stop};
@@ -13,6 +14,7 @@ pub(crate) use preflight::{MOST_RESULTS, Stop};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::preflight::{AllWanted, Wanted};
+use self::prune::{AFTER_FAILURES, Pruning};
 use crate::cause::{Cause, Refusal};
 use crate::claims::{Asked, PreparedRequest};
 use crate::error::PodError;
@@ -29,6 +31,8 @@ enum Frame {
         cursor: usize,
         /// Whether the one before is placed.
         placed: bool,
+        /// The kinds of devices that were tried in vain.
+        ruled_out: Vec<usize>,
     },
     /// Which sub-request.
     Sub {
@@ -77,6 +81,9 @@ pub(crate) struct Search {
     wanted: AllWanted,
     frames: Vec<Frame>,
     begun: bool,
+    failures: u64,
+    every_branch: bool,
+    pruning: Option<Pruning>,
     /// Devices looked at so far.
     pub(crate) work: u64,
 }
@@ -85,9 +92,18 @@ pub(crate) struct Search {
 const INTERRUPT_EVERY: u64 = 256;
 
 impl Search {
-    pub(crate) fn new(attempt: Attempt) -> Result<Self, Stop> {
+    pub(crate) fn new(attempt: Attempt, every_branch: bool) -> Result<Self, Stop> {
         let wanted = preflight::wanted(&attempt)?;
-        Ok(Self { attempt, wanted, frames: Vec::new(), begun: false, work: 0 })
+        Ok(Self {
+            attempt,
+            wanted,
+            frames: Vec::new(),
+            begun: false,
+            failures: 0,
+            every_branch,
+            pruning: None,
+            work: 0,
+        })
     }
 
     fn asked(&self, ask: Ask) -> Option<(&PreparedRequest, &Asked, &Wanted)> {
@@ -135,6 +151,13 @@ impl Search {
 
     /// Begins with a request; nothing after the last.
     fn request(&mut self, claim: usize, request: usize) -> Option<Step> {
+        self.attempt.prepared.wanted.get(claim)?;
+        if let Some(pruning) = &mut self.pruning {
+            let failed = pruning.begin(&self.attempt, claim, request, self.frames.len());
+            if let Some(failure) = failed {
+                return Some(Step::Back(failure));
+            }
+        }
         let of_claim = self.attempt.prepared.wanted.get(claim)?;
         let Some(prepared) = of_claim.requests.get(request) else {
             self.frames.push(Frame::Claim);
@@ -158,14 +181,26 @@ impl Search {
         if wanted.count - index > MOST_RESULTS.saturating_sub(self.attempt.results_of(ask.claim)) {
             return Step::Back(Failure::Size);
         }
-        self.frames.push(Frame::Device { ask, index, cursor, placed: false });
+        if let Some(pruning) = &self.pruning {
+            self.work += 1;
+            if !pruning.may_do(&self.attempt, &self.wanted, ask, index, cursor) {
+                return Step::Back(Failure::Plain);
+            }
+        }
+        self.frames.push(Frame::Device { ask, index, cursor, placed: false, ruled_out: Vec::new() });
         Step::Again
     }
 
     /// Goes back to the last decision, and takes back what it placed; nothing if there is
     /// none left.
     fn back(&mut self, failure: Failure) -> Option<Step> {
-        let Some(frame) = self.frames.last_mut() else { return None };
+        self.failures += 1;
+        if let Some(pruning) = &mut self.pruning {
+            pruning.failed(self.frames.len(), failure);
+        } else if self.failures > AFTER_FAILURES && !self.every_branch {
+            self.pruning = Some(Pruning::new(&self.attempt, &self.wanted));
+        }
+        let frame = self.frames.last_mut()?;
         match frame {
             Frame::Claim => {
                 self.frames.pop();
@@ -178,7 +213,10 @@ impl Search {
             Frame::Device { ask, placed, .. } => {
                 let ask = *ask;
                 if std::mem::take(placed) {
+                    let device = self.attempt.placed.last().map(|placed| placed.device);
                     self.attempt.unplace();
+                    let pruning = self.pruning.as_ref();
+                    frame.rule_out(device.and_then(|device| pruning?.kind(&self.attempt, device)));
                 }
                 // Other devices do not make a claim smaller, and of all there are no others.
                 if failure == Failure::Size || self.asked(ask).is_none_or(|(_, asked, _)| asked.all) {
@@ -208,7 +246,7 @@ impl Search {
             Some(Frame::Device { ask, index, cursor, .. }) => {
                 let (ask, index, cursor) = (*ask, *index, *cursor);
                 let (tried, found) = self.next_device(ask, index, cursor)?;
-                self.work += tried;
+                self.work += tried + 1;
                 let Some(number) = found else {
                     self.frames.pop();
                     return Ok(Some(Step::Back(Failure::Plain)));
@@ -252,14 +290,22 @@ impl Search {
             if self.attempt.in_use(ask, asked.admin, number).is_some() {
                 continue;
             }
+            let kind = self.pruning.as_ref().and_then(|pruning| pruning.kind(&self.attempt, number));
+            if kind.is_some_and(|kind| self.frames.last().is_some_and(|frame| frame.rules_out(kind))) {
+                continue;
+            }
             let placed = self
                 .attempt
                 .selected(ask, asked, device)
-                .and_then(|()| self.attempt.consumed(ask, asked, number, device, false))
+                .and_then(|()| self.attempt.consumed(ask, asked, number, device))
                 .and_then(|_| self.attempt.place(ask, request, asked, number));
             match placed {
                 Ok(()) => return Ok((tried, Some(number))),
-                Err(Refusal::Device(_)) => {}
+                Err(Refusal::Device(_)) => {
+                    if let Some(frame) = self.frames.last_mut() {
+                        frame.rule_out(kind);
+                    }
+                }
                 Err(Refusal::Pod(error)) => return Err(PodError::clone(&error)),
             }
         }

@@ -32,23 +32,28 @@ pub(crate) fn wanted(attempt: &Attempt) -> Result<AllWanted, Stop> {
         return Err(Stop::Pod(error.clone()));
     }
     let claims = attempt.prepared.wanted.iter().enumerate();
-    claims.map(|(claim, prepared)| {
-        let mut sum = 0;
-        let mut requests = Vec::with_capacity(prepared.requests.len());
-        for (request, prepared) in prepared.requests.iter().enumerate() {
-            let ask = Ask { claim, request, sub: 0 };
-            let wanted = of_request(attempt, ask, prepared)?;
-            let least = wanted.iter().map(|wanted| wanted.count).min().unwrap_or_default();
-            if least > MOST_RESULTS - sum {
-                let field = format!("spec.devices.requests[{request}]");
-                let message = format!("request {} exceeds the claim limit of {MOST_RESULTS} devices", prepared.name);
-                return Err(Stop::Pod(PodError::new(attempt.claim_object(claim), field, message)));
+    claims
+        .map(|(claim, prepared)| {
+            let mut sum = 0;
+            let mut requests = Vec::with_capacity(prepared.requests.len());
+            for (request, prepared) in prepared.requests.iter().enumerate() {
+                let ask = Ask { claim, request, sub: 0 };
+                let wanted = of_request(attempt, ask, prepared)?;
+                let least = wanted.iter().map(|wanted| wanted.count).min().unwrap_or_default();
+                if least > MOST_RESULTS - sum {
+                    let field = format!("spec.devices.requests[{request}]");
+                    let message = format!(
+                        "request {} exceeds the claim limit of {MOST_RESULTS} devices",
+                        prepared.name
+                    );
+                    return Err(Stop::Pod(PodError::new(attempt.claim_object(claim), field, message)));
+                }
+                sum += least;
+                requests.push(wanted);
             }
-            sum += least;
-            requests.push(wanted);
-        }
-        prepared.error.clone().map_or(Ok(requests), |error| Err(Stop::Pod(error)))
-    }).collect()
+            prepared.error.clone().map_or(Ok(requests), |error| Err(Stop::Pod(error)))
+        })
+        .collect()
 }
 
 fn of_request(attempt: &Attempt, ask: Ask, request: &PreparedRequest) -> Result<Vec<Wanted>, Stop> {
@@ -56,13 +61,15 @@ fn of_request(attempt: &Attempt, ask: Ask, request: &PreparedRequest) -> Result<
         return Err(Stop::Pod(error.clone()));
     }
     let asked = request.asked.iter().enumerate();
-    asked.map(|(sub, asked)| {
-        if !asked.all {
-            return Ok(Wanted { count: asked.count, all: None });
-        }
-        let devices = all(attempt, Ask { sub, ..ask }, asked)?;
-        Ok(Wanted { count: devices.len(), all: Some(devices) })
-    }).collect()
+    asked
+        .map(|(sub, asked)| {
+            if !asked.all {
+                return Ok(Wanted { count: asked.count, all: None });
+            }
+            let devices = all(attempt, Ask { sub, ..ask }, asked)?;
+            Ok(Wanted { count: devices.len(), all: Some(devices) })
+        })
+        .collect()
 }
 
 /// All devices that a request is about, whoever holds them. Pools that are not all there
@@ -86,7 +93,7 @@ fn all(attempt: &Attempt, ask: Ask, asked: &Asked) -> Result<Vec<usize>, Stop> {
         while let Some((number, device)) = devices.next_if(|(_, device)| device.pool == pool_number) {
             let fits = attempt
                 .selected(ask, asked, device)
-                .and_then(|()| attempt.consumed(ask, asked, number, device, true).map(|_| ()));
+                .and_then(|()| attempt.suffices(ask, asked, Some(()), device));
             match fits {
                 Ok(()) => all.push(number),
                 Err(Refusal::Device(_)) => {}

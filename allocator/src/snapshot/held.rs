@@ -12,7 +12,7 @@ use crate::gates::Gates;
 use crate::input::{DeviceResult, Name};
 
 /// What claims hold of one device. Admin access holds nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Held {
     /// Allocations of the whole device.
     whole: u32,

@@ -81,6 +81,13 @@ impl Default for Snapshot {
 }
 
 impl Snapshot {
+    /// Nothing at all, but with what this one has compiled and found out about devices.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        let state = State { family: self.0.family.clone(), ..State::clone(&Self::default().0) };
+        Self(Arc::new(state)).derived(|_| ())
+    }
+
     /// Which one it is: no two snapshots of a family have the same.
     pub fn revision(&self) -> u64 {
         self.0.revision

@@ -66,7 +66,8 @@ impl Counters {
             let set = &consumption.counter_set;
             consumption.counters.iter().map(move |(name, counter)| ((set.clone(), name.clone()), counter))
         });
-        let drawn = consumed.filter_map(|(key, counter)| Some((*self.numbers.get(&key)?, counter.value.amount)));
+        let drawn =
+            consumed.filter_map(|(key, counter)| Some((*self.numbers.get(&key)?, counter.value.amount)));
         drawn.collect()
     }
 }
@@ -125,8 +126,14 @@ where
     I: Iterator<Item = &'a Arc<PreparedSlice>>,
 {
     pub(super) fn view(mut self, shared_revision: u64) -> NodeView {
-        let mut view =
-            NodeView { shared_revision, gates: *self.gates, pools: vec![], slices: vec![], devices: vec![], error: None };
+        let mut view = NodeView {
+            shared_revision,
+            gates: *self.gates,
+            pools: vec![],
+            slices: vec![],
+            devices: vec![],
+            error: None,
+        };
         let relevant = match self.relevant() {
             Ok(relevant) => relevant,
             Err(error) => return NodeView { error: Some(error), ..view },
@@ -311,7 +318,9 @@ impl PoolView {
                 if let Some(counter) = unknown {
                     let set = &consumption.counter_set;
                     let name = &device.name;
-                    return Some(format!("device {name} consumes the unknown counter {counter} of set {set}"));
+                    return Some(format!(
+                        "device {name} consumes the unknown counter {counter} of set {set}"
+                    ));
                 }
             }
         }

@@ -110,12 +110,12 @@ pub enum BadScenario {
 }
 
 impl DeviceScenario {
-    /// The cluster.
+    /// The cluster, with what another has compiled already.
     ///
     /// # Errors
     /// It names what is not there.
-    pub fn snapshot(&self) -> Result<Snapshot, BadScenario> {
-        let mut snapshot = Snapshot::default();
+    pub fn snapshot(&self, like: &Snapshot) -> Result<Snapshot, BadScenario> {
+        let mut snapshot = like.emptied();
         for node in &self.nodes {
             snapshot = snapshot.with_node(Node {
                 name: node.metadata.name.clone(),

@@ -50,7 +50,7 @@ func allocated(line []byte) (any, error) {
 
 func (s *scenario) allocate() (*answer, error) {
 	features := s.features()
-	cache := cel.NewCache(10, cel.Features{
+	cache := compiled(cel.Features{
 		EnableConsumableCapacity: features.ConsumableCapacity,
 		EnableListTypeAttributes: features.ListTypeAttributes,
 	})
@@ -98,6 +98,16 @@ func (s *scenario) allocate() (*answer, error) {
 	}
 	said.Outcome = "none"
 	return said, nil
+}
+
+var caches = map[cel.Features]*cel.Cache{}
+
+// Expressions are compiled once for all scenarios.
+func compiled(features cel.Features) *cel.Cache {
+	if caches[features] == nil {
+		caches[features] = cel.NewCache(100, features)
+	}
+	return caches[features]
 }
 
 func (s *scenario) features() structured.Features {
@@ -233,4 +243,3 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 	}
 	return nil, fmt.Errorf("deviceclass %q not found", name)
 }
-

@@ -7,7 +7,9 @@ mod types;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SelectExpr, operators};
+use cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SelectExpr, operators,
+};
 
 use self::declarations::{Declarations, declared};
 use self::types::{Bindings, Type};

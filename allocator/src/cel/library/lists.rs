@@ -48,9 +48,7 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_member_overload("max", "list.max()", LIST_TYPE, vec![], |given| {
         least(&Arguments("max", &given), Ordering::Greater)
     })?;
-    env.add_member_overload("sum", "list.sum()", LIST_TYPE, vec![], |given| {
-        sum(&Arguments("sum", &given))
-    })
+    env.add_member_overload("sum", "list.sum()", LIST_TYPE, vec![], |given| sum(&Arguments("sum", &given)))
 }
 
 fn place(found: Option<usize>) -> CelInt {
@@ -65,7 +63,9 @@ fn compare(a: &dyn Val, b: &dyn Val) -> Result<Ordering, ExecutionError> {
         return Ok(a.0.cmp(&b.0));
     }
     let comparer = a.as_comparer();
-    comparer.ok_or_else(|| ExecutionError::ValuesNotComparable(cel::Value::Null, cel::Value::Null))?.compare(b)
+    comparer
+        .ok_or_else(|| ExecutionError::ValuesNotComparable(cel::Value::Null, cel::Value::Null))?
+        .compare(b)
 }
 
 fn least<'b, 'v>(given: &Arguments<'_, 'b, 'v>, wanted: Ordering) -> Result<CowVal<'b, 'v>, ExecutionError> {

@@ -14,11 +14,14 @@ const CIDR: Type = CidrVal::TYPE;
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_type(IP)?;
     env.add_type(CIDR)?;
-    function!(env, "ip"(STRING_TYPE) |given| IpVal(address(&given, 0)?));
-    function!(env, "isIP"(STRING_TYPE) |given| CelBool::from(address(&given, 0).is_ok()));
-    function!(env, "ip.isCanonical"(STRING_TYPE) |given| {
-        CelBool::from(address(&given, 0)?.to_string() == given.text(0)?)
-    });
+    function!(env, "ip"(STRING_TYPE) | given | IpVal(address(&given, 0)?));
+    function!(env, "isIP"(STRING_TYPE) | given | CelBool::from(address(&given, 0).is_ok()));
+    function!(
+        env,
+        "ip.isCanonical"(STRING_TYPE) | given | {
+            CelBool::from(address(&given, 0)?.to_string() == given.text(0)?)
+        }
+    );
     function!(env, IP => "family"() |given| CelInt::from(if ip(&given)?.is_ipv4() { 4 } else { 6 }));
     function!(env, IP => "isUnspecified"() |given| CelBool::from(ip(&given)?.is_unspecified()));
     function!(env, IP => "isLoopback"() |given| CelBool::from(ip(&given)?.is_loopback()));
@@ -33,8 +36,8 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
         let special = ip.is_unspecified() || ip.is_loopback() || ip.is_multicast();
         CelBool::from(!broadcast && !special && !link_local(ip))
     });
-    function!(env, "cidr"(STRING_TYPE) |given| CidrVal(parsed(&given, 0)?));
-    function!(env, "isCIDR"(STRING_TYPE) |given| CelBool::from(parsed(&given, 0).is_ok()));
+    function!(env, "cidr"(STRING_TYPE) | given | CidrVal(parsed(&given, 0)?));
+    function!(env, "isCIDR"(STRING_TYPE) | given | CelBool::from(parsed(&given, 0).is_ok()));
     function!(env, CIDR => "ip"() |given| IpVal(range(&given, 0)?.address));
     function!(env, CIDR => "masked"() |given| CidrVal(range(&given, 0)?.masked()));
     function!(env, CIDR => "prefixLength"() |given| CelInt::from(i64::from(range(&given, 0)?.bits)));
@@ -48,11 +51,14 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     function!(env, CIDR => "containsCIDR"(STRING_TYPE) |given| {
         within(range(&given, 0)?, parsed(&given, 1)?)
     });
-    function!(env, "string"(IP) |given| CelString::from(ip(&given)?.to_string()));
-    function!(env, "string"(CIDR) |given| {
-        let range = range(&given, 0)?;
-        CelString::from(format!("{}/{}", range.address, range.bits))
-    });
+    function!(env, "string"(IP) | given | CelString::from(ip(&given)?.to_string()));
+    function!(
+        env,
+        "string"(CIDR) | given | {
+            let range = range(&given, 0)?;
+            CelString::from(format!("{}/{}", range.address, range.bits))
+        }
+    );
     Ok(())
 }
 

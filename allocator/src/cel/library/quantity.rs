@@ -11,13 +11,17 @@ const QUANTITY: Type = QuantityVal::TYPE;
 
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_type(QUANTITY)?;
-    function!(env, "quantity"(STRING_TYPE) |given| {
-        let text = given.text(0)?;
-        QuantityVal(text.parse::<Quantity>().map_err(|why| given.failed(format!("{text:?}: {why}")))?)
-    });
-    function!(env, "isQuantity"(STRING_TYPE) |given| {
-        CelBool::from(given.text(0)?.parse::<Quantity>().is_ok())
-    });
+    function!(
+        env,
+        "quantity"(STRING_TYPE) | given | {
+            let text = given.text(0)?;
+            QuantityVal(text.parse::<Quantity>().map_err(|why| given.failed(format!("{text:?}: {why}")))?)
+        }
+    );
+    function!(
+        env,
+        "isQuantity"(STRING_TYPE) | given | { CelBool::from(given.text(0)?.parse::<Quantity>().is_ok()) }
+    );
     function!(env, QUANTITY => "sign"() |given| {
         CelInt::from(i64::try_from(number(&given, 0)?.signum()).unwrap_or_default())
     });

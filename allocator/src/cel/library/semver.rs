@@ -12,15 +12,19 @@ const SEMVER: Type = SemverVal::TYPE;
 
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_type(SEMVER)?;
-    function!(env, "semver"(STRING_TYPE) |given| parsed(&given, false)?);
-    function!(env, "semver"(STRING_TYPE, BOOL_TYPE) |given| {
-        parsed(&given, *given.typed::<CelBool>(1)?.inner())?
-    });
-    function!(env, "isSemver"(STRING_TYPE) |given| CelBool::from(SemverVal::parse(given.text(0)?).is_ok()));
-    function!(env, "isSemver"(STRING_TYPE, BOOL_TYPE) |given| {
-        let normal = *given.typed::<CelBool>(1)?.inner();
-        CelBool::from(read(given.text(0)?, normal).is_ok())
-    });
+    function!(env, "semver"(STRING_TYPE) | given | parsed(&given, false)?);
+    function!(
+        env,
+        "semver"(STRING_TYPE, BOOL_TYPE) | given | { parsed(&given, *given.typed::<CelBool>(1)?.inner())? }
+    );
+    function!(env, "isSemver"(STRING_TYPE) | given | CelBool::from(SemverVal::parse(given.text(0)?).is_ok()));
+    function!(
+        env,
+        "isSemver"(STRING_TYPE, BOOL_TYPE) | given | {
+            let normal = *given.typed::<CelBool>(1)?.inner();
+            CelBool::from(read(given.text(0)?, normal).is_ok())
+        }
+    );
     function!(env, SEMVER => "major"() |given| part(&given, |version| version.major)?);
     function!(env, SEMVER => "minor"() |given| part(&given, |version| version.minor)?);
     function!(env, SEMVER => "patch"() |given| part(&given, |version| version.patch)?);

@@ -5,7 +5,7 @@ mod scenario;
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail};
-use dragoman_allocator::{Options, Outcome, Overlay, allocate};
+use dragoman_allocator::{Options, Outcome, Overlay, Snapshot, allocate};
 use dragoman_crds::wire::DeviceScenario;
 use fastrand::Rng;
 use serde::Deserialize;
@@ -29,13 +29,17 @@ pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<
     let mut rng = Rng::with_seed(seed);
     let mut outcomes: BTreeMap<String, usize> = BTreeMap::new();
     let mut differences = Declared::new();
+    let like = Snapshot::default();
     let mut different = 0;
+    let mut spent = std::time::Duration::ZERO;
     for _ in (0..count).step_by(BATCH) {
         let scenarios: Vec<Value> = (0..BATCH).map(|_| scenario::scenario(&mut rng)).collect();
         let lines: Vec<String> = scenarios.iter().map(Value::to_string).collect();
         for (scenario, said) in lines.iter().zip(judge.answer(&lines)?) {
             let mut theirs: Said = serde_json::from_str(&said).context("answer")?;
-            let ours = ours(scenario).with_context(|| scenario.clone())?;
+            let begun = std::time::Instant::now();
+            let ours = ours(&like, scenario, false).with_context(|| scenario.clone())?;
+            spent += begun.elapsed();
             *outcomes.entry(theirs.outcome.clone()).or_default() += 1;
             normalize(&mut theirs);
             if let Some(class) = declared(scenario, &ours, &theirs)? {
@@ -52,7 +56,7 @@ pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<
             }
         }
     }
-    println!("{outcomes:?}");
+    println!("{outcomes:?} {spent:?}");
     Ok((count, differences))
 }
 
@@ -61,14 +65,14 @@ const BATCH: usize = 1000;
 /// Devices that we look at on one node before we give up.
 const BUDGET: u64 = 1_000_000;
 
-fn ours(scenario: &str) -> anyhow::Result<Said> {
+fn ours(like: &Snapshot, scenario: &str, every_branch: bool) -> anyhow::Result<Said> {
     let scenario: DeviceScenario = serde_json::from_str(scenario)?;
-    let snapshot = scenario.snapshot()?;
+    let snapshot = scenario.snapshot(like)?;
     let claims = scenario.claims(&snapshot)?;
     let overlay = Overlay::default();
     let mut said = Said { outcome: "none".to_owned(), ..Said::default() };
     for node in &scenario.candidates {
-        let options = Options { budget: Some(BUDGET), ..Options::default() };
+        let options = Options { budget: Some(BUDGET), every_branch, ..Options::default() };
         match allocate(&snapshot, &overlay, node, &claims, options) {
             Outcome::Solution(solution) => {
                 "solution".clone_into(&mut said.outcome);
@@ -150,6 +154,11 @@ fn declared(scenario: &str, ours: &Said, theirs: &Said) -> anyhow::Result<Option
     }
     if same(ours, theirs).is_ok() {
         return Ok(None);
+    }
+    // Upstream finds an error in a branch without a solution, which we cut. Walking through
+    // it we find the same.
+    if theirs.outcome == "error" && same(&self::ours(&Snapshot::default(), scenario, true)?, theirs).is_ok() {
+        return Ok(Some("an error in a branch that is proved to hold no solution"));
     }
     let scenario: Value = serde_json::from_str(scenario)?;
     if scenario["featureGates"]["DRAConsumableCapacity"] == json!(true) && has_stale_share(&scenario) {

@@ -74,11 +74,14 @@ pub(super) fn scenario(rng: &mut Rng) -> Value {
     let claims = made.claims();
     let mut all = made.holders();
     let mut allocate: Vec<Value> = claims.iter().map(name_of).collect();
-    if made.chance(8) && let Some(held) = all.first() {
+    if made.chance(8)
+        && let Some(held) = all.first()
+    {
         allocate.push(name_of(held));
     }
     all.extend(claims);
-    let nodes: Vec<Value> = made.nodes.clone().iter().enumerate().map(|(n, name)| made.node(n, name)).collect();
+    let nodes: Vec<Value> =
+        made.nodes.clone().iter().enumerate().map(|(n, name)| made.node(n, name)).collect();
     json!({
         "nodes": nodes,
         "resourceSlices": made.slices,
@@ -144,9 +147,7 @@ impl Made<'_> {
     }
 
     fn node_selector(&mut self) -> Value {
-        let requirement = |key: &str, operator: &str, values: &[&str]| {
-            json!({"key": key, "operator": operator, "values": values})
-        };
+        let requirement = |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});
         let mut expressions = match self.rng.u8(0..8) {
             0 => vec![requirement("zone", "In", &["a"])],
             1 => vec![requirement("zone", "In", &["b", "a"])],
@@ -228,7 +229,8 @@ impl Made<'_> {
             spec["nodeName"] = "node-1".into();
         }
         spec["driver"] = driver.into();
-        spec["pool"] = json!({"name": pool, "generation": generation, "resourceSliceCount": self.rng.i64(1..=2)});
+        spec["pool"] =
+            json!({"name": pool, "generation": generation, "resourceSliceCount": self.rng.i64(1..=2)});
         spec["devices"] = json!([self.device("dev-9", false, false)]);
         self.slices.push(json!({"metadata": {"name": format!("{name}-old")}, "spec": spec}));
     }
@@ -283,7 +285,7 @@ impl Made<'_> {
 
     fn attributes(&mut self) -> Value {
         let mut attributes = Map::new();
-                if self.chance(85) {
+        if self.chance(85) {
             attributes.insert("model".to_owned(), json!({"string": self.one(&["a", "b"])}));
         }
         if self.chance(80) {
@@ -400,9 +402,7 @@ impl Made<'_> {
     }
 
     fn classes(&mut self) -> Value {
-        let opaque = |driver: &str, parameters: &str| {
-            json!({"opaque": {"driver": driver, "parameters": {"of": parameters}}})
-        };
+        let opaque = |driver: &str, parameters: &str| json!({"opaque": {"driver": driver, "parameters": {"of": parameters}}});
         let mut gpu = json!({"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]});
         if self.chance(30) {
             gpu["config"] = json!([opaque(DRIVERS[0], "class")]);
@@ -465,8 +465,12 @@ impl Made<'_> {
     }
 
     fn constraint(&mut self, requests: &[Value]) -> Value {
-        let mut attributes =
-            vec!["gpu.example.com/model", "gpu.example.com/numa", "gpu.example.com/version", "example.com/root"];
+        let mut attributes = vec![
+            "gpu.example.com/model",
+            "gpu.example.com/numa",
+            "gpu.example.com/version",
+            "example.com/root",
+        ];
         if self.themes.lists {
             attributes.extend(["gpu.example.com/list"; 3]);
         }
@@ -549,8 +553,7 @@ impl Made<'_> {
     }
 
     fn capacity_requests(&mut self) -> Value {
-        let mut requests =
-            json!({"memory": self.one(&["1Gi", "2Gi", "3Gi", "1500Mi", "512Mi", "5Gi", "8Gi", "3000000000"])});
+        let mut requests = json!({"memory": self.one(&["1Gi", "2Gi", "3Gi", "1500Mi", "512Mi", "5Gi", "8Gi", "3000000000"])});
         if self.chance(30) {
             requests["cores"] = self.one(&["1", "500m", "750m", "2", "600m"]).into();
         }

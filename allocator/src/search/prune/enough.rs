@@ -1,0 +1,266 @@
+//! Whether enough devices are left for everything that is still wanted.
+//!
+//! Requests and kinds of devices make a network: each request wants a number, each kind has
+//! as many as nobody has taken, and a request may take what may ever be given to it. If not
+//! all that is wanted can flow, there is no solution, whatever else may be in its way.
+
+use super::super::attempt::{Ask, Attempt};
+use super::super::constraints::Values;
+use super::super::preflight::AllWanted;
+use super::kinds::Kinds;
+use crate::claims::PreparedConstraint;
+
+pub(super) struct Enough<'a> {
+    pub(super) attempt: &'a Attempt,
+    pub(super) wanted: &'a AllWanted,
+    pub(super) kinds: &'a Kinds,
+    /// The request that is under way,
+    pub(super) ask: Ask,
+    /// how many it has,
+    pub(super) index: usize,
+    /// and from where on it looks.
+    pub(super) cursor: usize,
+}
+
+/// What one request still wants.
+struct Demand {
+    ask: Ask,
+    count: usize,
+}
+
+/// Devices of one kind, before the cursor or from there on.
+#[derive(Clone)]
+struct Supply {
+    kind: usize,
+    ahead: bool,
+    shared: bool,
+    count: usize,
+}
+
+impl Enough<'_> {
+    pub(super) fn holds(&self) -> bool {
+        let Some((demands, reserved)) = self.demands() else { return false };
+        let supplies = self.supplies(&reserved);
+        if !self.flows(&demands, &supplies, None) {
+            return false;
+        }
+        // A constraint without a value yet gets one in the end.
+        let claims = self.attempt.prepared.wanted.iter().enumerate().skip(self.ask.claim);
+        for (claim, prepared) in claims {
+            for (number, constraint) in prepared.constraints.iter().enumerate() {
+                let open = !constraint.distinct && self.fixed(claim, number).is_none();
+                if open && !self.some_value_flows(&demands, &supplies, claim, number, constraint) {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn fixed(&self, claim: usize, constraint: usize) -> Option<&Values> {
+        self.attempt.constrained.get(claim)?.get(constraint)?.values.last()
+    }
+
+    /// What is wanted from now on, and the devices that requests for all will take; nothing
+    /// if one of those is gone.
+    fn demands(&self) -> Option<(Vec<Demand>, Vec<usize>)> {
+        let (mut demands, mut reserved) = (Vec::new(), Vec::new());
+        let claims = self.attempt.prepared.wanted.iter().enumerate().skip(self.ask.claim);
+        for (claim, prepared) in claims {
+            let first = if claim == self.ask.claim { self.ask.request } else { 0 };
+            for (request, prepared) in prepared.requests.iter().enumerate().skip(first) {
+                let current = (claim, request) == (self.ask.claim, self.ask.request);
+                if prepared.first_available && !current {
+                    continue;
+                }
+                let ask = if current { self.ask } else { Ask { claim, request, sub: 0 } };
+                let Some(asked) = prepared.asked.get(ask.sub).filter(|asked| !asked.admin) else { continue };
+                let wanted = self.wanted.get(claim)?.get(request)?.get(ask.sub)?;
+                let done = if current { self.index } else { 0 };
+                if asked.all {
+                    let left = wanted.all.iter().flatten().copied().skip(done);
+                    reserved.extend(left.filter(|device| !self.is_shared(*device)));
+                } else {
+                    demands.push(Demand { ask, count: wanted.count.saturating_sub(done) });
+                }
+            }
+        }
+        let gone = reserved.iter().any(|device| !self.attempt.is_fresh(*device));
+        (!gone).then_some((demands, reserved))
+    }
+
+    fn is_shared(&self, device: usize) -> bool {
+        self.attempt.view.devices.get(device).is_some_and(|device| self.attempt.is_shared(device))
+    }
+
+    fn supplies(&self, reserved: &[usize]) -> Vec<Supply> {
+        let mut supplies: Vec<Supply> = Vec::new();
+        let mut places: Vec<[Option<usize>; 2]> = vec![[None, None]; self.kinds.count()];
+        for (number, device) in self.attempt.view.devices.iter().enumerate() {
+            let shared = self.attempt.is_shared(device);
+            if !shared && (!self.attempt.is_fresh(number) || reserved.contains(&number)) {
+                continue;
+            }
+            let Some(kind) = self.kinds.of(number) else { continue };
+            let ahead = number >= self.cursor;
+            let place = places.get_mut(kind).and_then(|places| places.get_mut(usize::from(ahead)));
+            match place {
+                Some(Some(place)) => {
+                    if let Some(supply) = supplies.get_mut(*place) {
+                        supply.count += 1;
+                    }
+                }
+                Some(place) => {
+                    *place = Some(supplies.len());
+                    supplies.push(Supply { kind, ahead, shared, count: 1 });
+                }
+                None => {}
+            }
+        }
+        supplies
+    }
+
+    fn some_value_flows(
+        &self,
+        demands: &[Demand],
+        supplies: &[Supply],
+        claim: usize,
+        number: usize,
+        constraint: &PreparedConstraint,
+    ) -> bool {
+        if !demands.iter().any(|demand| self.covers(demand.ask, claim, constraint)) {
+            return true;
+        }
+        let mut tried: Vec<&Values> = Vec::new();
+        for supply in supplies {
+            let Some(value) = self.kinds.value(supply.kind, claim, number) else { return true };
+            let Some(value) = value.filter(|value| !tried.contains(value)) else { continue };
+            // Of lists something else than all they have may be what is common.
+            if !value.is_single() || self.flows(demands, supplies, Some((claim, number, value))) {
+                return true;
+            }
+            tried.push(value);
+        }
+        false
+    }
+
+    fn covers(&self, ask: Ask, claim: usize, constraint: &PreparedConstraint) -> bool {
+        let request =
+            self.attempt.prepared.wanted.get(claim).and_then(|claim| claim.requests.get(ask.request));
+        let asked = request.and_then(|request| Some((request, request.asked.get(ask.sub)?)));
+        ask.claim == claim && asked.is_some_and(|(request, asked)| constraint.covers(request, asked))
+    }
+
+    /// Whether a request may take devices of a kind, with what constraints have fixed, and
+    /// with one more value supposed.
+    fn takes(&self, ask: Ask, supply: &Supply, supposed: Option<(usize, usize, &Values)>) -> bool {
+        if (ask == self.ask && !supply.ahead) || !self.kinds.may(supply.kind, ask) {
+            return false;
+        }
+        let Some(claim) = self.attempt.prepared.wanted.get(ask.claim) else { return true };
+        claim.constraints.iter().enumerate().all(|(number, constraint)| {
+            if constraint.distinct || !self.covers(ask, ask.claim, constraint) {
+                return true;
+            }
+            let Some(value) = self.kinds.value(supply.kind, ask.claim, number) else { return true };
+            let supposed = supposed.filter(|(claim, other, _)| (*claim, *other) == (ask.claim, number));
+            let fixed = supposed.map(|(.., value)| value).or_else(|| self.fixed(ask.claim, number));
+            value.is_some_and(|value| fixed.is_none_or(|fixed| fixed.common(value).is_some()))
+        })
+    }
+
+    /// Whether all demands can be met at once. Grows a flow along paths through what other
+    /// requests could give back.
+    fn flows(
+        &self,
+        demands: &[Demand],
+        supplies: &[Supply],
+        supposed: Option<(usize, usize, &Values)>,
+    ) -> bool {
+        let mut flow = Flow {
+            takes: demands
+                .iter()
+                .map(|demand| {
+                    supplies.iter().map(|supply| self.takes(demand.ask, supply, supposed)).collect()
+                })
+                .collect(),
+            taken: vec![vec![0; supplies.len()]; demands.len()],
+            left: supplies.iter().map(|supply| supply.count).collect(),
+            supplies,
+        };
+        demands.iter().enumerate().all(|(number, demand)| (0..demand.count).all(|_| flow.grow(number)))
+    }
+}
+
+struct Flow<'a> {
+    supplies: &'a [Supply],
+    takes: Vec<Vec<bool>>,
+    /// By demand, by supply.
+    taken: Vec<Vec<usize>>,
+    left: Vec<usize>,
+}
+
+impl Flow<'_> {
+    /// Gives one more device to a demand, if need be by letting others take other ones.
+    fn grow(&mut self, demand: usize) -> bool {
+        // Breadth first: the supply each demand was reached by, and the demand each supply was.
+        let mut reached: Vec<Option<usize>> = vec![None; self.taken.len()];
+        let mut through: Vec<Option<usize>> = vec![None; self.supplies.len()];
+        let mut queue = std::collections::VecDeque::from([demand]);
+        while let Some(from) = queue.pop_front() {
+            for (place, supply) in self.supplies.iter().enumerate() {
+                let seen = through.get(place).copied().flatten().is_some();
+                if seen || !self.may_take(from, place, supply) {
+                    continue;
+                }
+                if let Some(through) = through.get_mut(place) {
+                    *through = Some(from);
+                }
+                if supply.shared || self.left.get(place).is_some_and(|left| *left > 0) {
+                    self.shift(demand, place, &through, &reached);
+                    return true;
+                }
+                for (other, taken) in self.taken.iter().enumerate() {
+                    let has = taken.get(place).is_some_and(|taken| *taken > 0);
+                    let new = other != demand && reached.get(other).copied().flatten().is_none();
+                    if has && new {
+                        if let Some(reached) = reached.get_mut(other) {
+                            *reached = Some(place);
+                        }
+                        queue.push_back(other);
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// A request takes each device once, also of those that many may share.
+    fn may_take(&self, demand: usize, place: usize, supply: &Supply) -> bool {
+        let takes = self.takes.get(demand).and_then(|takes| takes.get(place)).copied();
+        let taken = self.taken.get(demand).and_then(|taken| taken.get(place)).copied();
+        takes.unwrap_or_default() && taken.is_some_and(|taken| taken < supply.count)
+    }
+
+    fn shift(&mut self, demand: usize, last: usize, through: &[Option<usize>], reached: &[Option<usize>]) {
+        let mut place = last;
+        if let Some(left) = self.left.get_mut(place) {
+            *left = left.saturating_sub(1);
+        }
+        while let Some(from) = through.get(place).copied().flatten() {
+            self.change(from, place, true);
+            if from == demand {
+                return;
+            }
+            let Some(before) = reached.get(from).copied().flatten() else { return };
+            self.change(from, before, false);
+            place = before;
+        }
+    }
+
+    fn change(&mut self, demand: usize, place: usize, more: bool) {
+        if let Some(taken) = self.taken.get_mut(demand).and_then(|taken| taken.get_mut(place)) {
+            *taken = if more { *taken + 1 } else { taken.saturating_sub(1) };
+        }
+    }
+}

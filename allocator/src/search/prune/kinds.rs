@@ -1,0 +1,181 @@
+//! Devices that cannot be told apart by anything that is still to be decided.
+
+use rustc_hash::FxHashMap;
+
+use super::super::attempt::{Ask, Attempt};
+use super::super::constraints::{Values, values_of};
+use super::super::preflight::AllWanted;
+use crate::claims::{Asked, PreparedRequest};
+use crate::input::{CounterConsumption, DeviceCapacity, Name, NodeSelector};
+use crate::snapshot::Held;
+
+/// Whether a device may be given to a request, as far as that is known beforehand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum May {
+    Never,
+    Perhaps,
+    /// To find out is an error.
+    Error,
+}
+
+/// All that decides about a device.
+#[derive(PartialEq, Eq, Hash)]
+struct Traits<'a> {
+    pool: usize,
+    shared: bool,
+    held: Option<&'a Held>,
+    may: Vec<May>,
+    values: Vec<Option<Values>>,
+    /// For constraints on derived attributes: by request.
+    derived: Vec<Option<Values>>,
+    draws: &'a [CounterConsumption],
+    capacity: Vec<(&'a Name, &'a DeviceCapacity)>,
+    binds_to_node: bool,
+    node: (&'a Option<Name>, &'a Option<NodeSelector>, bool),
+    slice_node: (&'a Option<Name>, &'a Option<NodeSelector>, bool, bool),
+}
+
+/// The kinds of all devices of a view.
+pub(in crate::search) struct Kinds {
+    of: Vec<usize>,
+    /// A device of each kind.
+    examples: Vec<usize>,
+    asks: Vec<Ask>,
+    /// By device of `examples`, by ask.
+    may: Vec<Vec<May>>,
+    /// By kind, by claim and constraint.
+    values: Vec<Vec<Option<Values>>>,
+    /// By claim, where its constraints begin in `values`.
+    constraints: Vec<usize>,
+    /// Whether the values of a constraint are the same for every request it covers.
+    plain: Vec<bool>,
+}
+
+impl Kinds {
+    pub(in crate::search) fn new(attempt: &Attempt, wanted: &AllWanted) -> Self {
+        let all: Vec<(Ask, &PreparedRequest, &Asked)> = asks(attempt).collect();
+        let (mut constraints, mut plain) = (Vec::new(), Vec::new());
+        for claim in &attempt.prepared.wanted {
+            constraints.push(plain.len());
+            let derives = |name: &Name| {
+                let mut asked = claim.requests.iter().flat_map(|request| &request.asked);
+                asked.any(|asked| asked.derived.iter().any(|(derived, _)| derived == name))
+            };
+            plain.extend(claim.constraints.iter().map(|constraint| !derives(&constraint.attribute)));
+        }
+        let mut kinds = Self {
+            of: Vec::with_capacity(attempt.view.devices.len()),
+            examples: Vec::new(),
+            asks: all.iter().map(|(ask, ..)| *ask).collect(),
+            may: Vec::new(),
+            values: Vec::new(),
+            constraints,
+            plain,
+        };
+        let mut known: FxHashMap<Traits<'_>, usize> = FxHashMap::default();
+        for (number, device) in attempt.view.devices.iter().enumerate() {
+            let may: Vec<May> =
+                all.iter().map(|(ask, _, asked)| may(attempt, wanted, *ask, asked, number)).collect();
+            let (values, derived) = kinds.values_of(attempt, number);
+            let Some(slice) = attempt.view.slices.get(device.slice).map(|slice| &slice.slice) else {
+                continue;
+            };
+            let traits = Traits {
+                pool: device.pool,
+                shared: attempt.is_shared(device),
+                held: attempt.held(device),
+                may: may.clone(),
+                values: values.clone(),
+                derived,
+                draws: &device.device.consumes_counters,
+                capacity: device.device.capacity.iter().collect(),
+                binds_to_node: device.device.binds_to_node,
+                node: (&device.device.node_name, &device.device.node_selector, device.device.all_nodes),
+                slice_node: (
+                    &slice.node_name,
+                    &slice.node_selector,
+                    slice.all_nodes,
+                    slice.per_device_node_selection,
+                ),
+            };
+            let next = kinds.examples.len();
+            let kind = *known.entry(traits).or_insert(next);
+            if kind == next {
+                kinds.examples.push(number);
+                kinds.may.push(may);
+                kinds.values.push(values);
+            }
+            kinds.of.push(kind);
+        }
+        kinds
+    }
+
+    /// The values for all constraints of all claims, and, where an attribute is derived and so
+    /// may be another one for each request, the values for all requests.
+    fn values_of(&self, attempt: &Attempt, number: usize) -> (Vec<Option<Values>>, Vec<Option<Values>>) {
+        let (mut values, mut derived) = (Vec::with_capacity(self.plain.len()), Vec::new());
+        let Some(device) = attempt.view.devices.get(number) else { return (values, derived) };
+        let driver = attempt.view.pools.get(device.pool).map(|pool| &*pool.key.driver).unwrap_or_default();
+        let mut plain = self.plain.iter();
+        for (claim, prepared) in attempt.prepared.wanted.iter().enumerate() {
+            let object = attempt.claim_object(claim);
+            for constraint in &prepared.constraints {
+                let value = |asked: &Asked| {
+                    let values = values_of(constraint, asked, device, driver, &object, attempt.gates());
+                    values.ok().flatten()
+                };
+                let mut asked = prepared.requests.iter().flat_map(|request| &request.asked);
+                if plain.next().copied().unwrap_or_default() {
+                    values.push(asked.next().and_then(value));
+                } else {
+                    values.push(None);
+                    derived.extend(asked.map(value));
+                }
+            }
+        }
+        (values, derived)
+    }
+
+    pub(in crate::search) fn of(&self, device: usize) -> Option<usize> {
+        self.of.get(device).copied()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.examples.len()
+    }
+
+    pub(super) fn may(&self, kind: usize, ask: Ask) -> bool {
+        let place = self.asks.iter().position(|known| *known == ask);
+        let may = place.and_then(|place| self.may.get(kind)?.get(place));
+        may.is_none_or(|may| *may != May::Never)
+    }
+
+    /// The value of a kind for a constraint whose values are plain; outer nothing: not known.
+    pub(super) fn value(&self, kind: usize, claim: usize, constraint: usize) -> Option<Option<&Values>> {
+        let place = self.constraints.get(claim)? + constraint;
+        let values = self.values.get(kind)?.get(place)?;
+        self.plain.get(place).is_some_and(|plain| *plain).then_some(values.as_ref())
+    }
+}
+
+fn asks(attempt: &Attempt) -> impl Iterator<Item = (Ask, &PreparedRequest, &Asked)> {
+    attempt.prepared.wanted.iter().enumerate().flat_map(|(claim, prepared)| {
+        prepared.requests.iter().enumerate().flat_map(move |(request, prepared)| {
+            let asked = prepared.asked.iter().enumerate();
+            asked.map(move |(sub, asked)| (Ask { claim, request, sub }, prepared, asked))
+        })
+    })
+}
+
+fn may(attempt: &Attempt, wanted: &AllWanted, ask: Ask, asked: &Asked, number: usize) -> May {
+    let all =
+        wanted.get(ask.claim).and_then(|requests| requests.get(ask.request)?.get(ask.sub)?.all.as_ref());
+    if let Some(all) = all {
+        return if all.contains(&number) { May::Perhaps } else { May::Never };
+    }
+    match attempt.may_ever(ask, asked, number) {
+        Ok(()) => May::Perhaps,
+        Err(crate::cause::Refusal::Device(_)) => May::Never,
+        Err(crate::cause::Refusal::Pod(_)) => May::Error,
+    }
+}
