@@ -47,7 +47,7 @@ pub enum Outcome {
 pub struct Paused(Box<Search>);
 
 /// Devices for all claims of a Pod.
-pub struct Solution(Box<Attempt>);
+pub struct Solution(Box<Attempt>, u64);
 
 impl fmt::Debug for Paused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -92,7 +92,7 @@ pub fn allocate(
 fn run(mut search: Box<Search>, options: Options<'_>) -> Outcome {
     match search.run(options.budget.unwrap_or(u64::MAX), options.interrupt) {
         End::Solved => match result::check(&search.attempt) {
-            Ok(()) => Outcome::Solution(Solution(Box::new(search.attempt))),
+            Ok(()) => Outcome::Solution(Solution(Box::new(search.attempt), search.failures)),
             Err(error) => Outcome::PodError(error),
         },
         End::Exhausted => {
@@ -150,6 +150,11 @@ impl Solution {
             }
         }
         sum
+    }
+
+    /// How often the search had to go back on its way here.
+    pub fn steps_back(&self) -> u64 {
+        self.1
     }
 
     /// The node.

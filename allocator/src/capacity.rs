@@ -51,20 +51,22 @@ pub(crate) fn consume(
         return Err(Short::Device);
     }
     let mut amounts = Vec::with_capacity(capacities.len());
+    let mut suffices = true;
     for (place, (name, capacity)) in capacities.iter().enumerate() {
         let request = requests.iter().find(|(requested, _)| requested == name);
         let amount = capacity.consumed(name, request.map(|(_, amount)| amount.amount), steps(gates));
-        let amount = amount.map_err(|why| match why {
-            Refused::Negative(..) | Refused::Uncountable(..) => Short::Request(why),
-            _ => Short::Device,
-        })?;
-        let sum = taken(name, place).checked_add(amount);
-        if !sum.is_ok_and(|sum| sum <= capacity.value) {
-            return Err(Short::Device);
+        match amount {
+            Ok(amount) => {
+                let sum = taken(name, place).checked_add(amount);
+                suffices &= sum.is_ok_and(|sum| sum <= capacity.value);
+                amounts.push(amount);
+            }
+            // What cannot be counted is said, also where another capacity does not suffice.
+            Err(why @ (Refused::Negative(..) | Refused::Uncountable(..))) => return Err(Short::Request(why)),
+            Err(_) => suffices = false,
         }
-        amounts.push(amount);
     }
-    Ok(amounts.into())
+    if suffices { Ok(amounts.into()) } else { Err(Short::Device) }
 }
 
 /// How a consumed amount is written: as what it was made from.

@@ -14,6 +14,9 @@ pub(crate) enum Values {
     Strings(Vec<Name>),
     /// As they are written.
     Versions(Vec<Name>),
+    /// Of a type that is not compared: a list where lists are off. Only the first device of
+    /// a constraint may have it.
+    Opaque,
 }
 
 /// What a constraint knows of the devices so far.
@@ -26,7 +29,8 @@ pub(crate) struct Constrained {
 
 impl Values {
     pub(crate) fn of(attribute: &Attribute, gates: &Gates) -> Option<Self> {
-        let listed = |values: Self| gates.list_type_attributes.then_some(values);
+        let listed =
+            |values: Self| Some(if gates.list_type_attributes { values } else { Self::Opaque });
         match attribute {
             Attribute::Int(value) => Some(Self::Ints(vec![*value])),
             Attribute::Bool(value) => Some(Self::Bools(vec![*value])),
@@ -36,7 +40,7 @@ impl Values {
             Attribute::Bools(values) => listed(Self::Bools(values.clone())),
             Attribute::Strings(values) => listed(Self::Strings(values.clone())),
             Attribute::Versions(values) => listed(Self::Versions(values.clone())),
-            Attribute::Unknown => None,
+            Attribute::Unknown => (!gates.list_type_attributes).then_some(Self::Opaque),
         }
     }
 
@@ -61,6 +65,7 @@ impl Values {
             Self::Ints(values) => values.len() == 1,
             Self::Bools(values) => values.len() == 1,
             Self::Strings(values) | Self::Versions(values) => values.len() == 1,
+            Self::Opaque => false,
         }
     }
 
@@ -69,6 +74,7 @@ impl Values {
             Self::Ints(values) => values.is_empty(),
             Self::Bools(values) => values.is_empty(),
             Self::Strings(values) | Self::Versions(values) => values.is_empty(),
+            Self::Opaque => false,
         }
     }
 }
@@ -77,6 +83,9 @@ impl Constrained {
     /// Adds a device with these values, or refuses it.
     pub(crate) fn add(&mut self, distinct: bool, values: Option<Values>) -> bool {
         let Some(values) = values.filter(|values| !values.is_empty()) else { return false };
+        if values == Values::Opaque && !self.values.is_empty() {
+            return false;
+        }
         if distinct {
             if self.values.iter().any(|other| other.common(&values).is_some()) {
                 return false;

@@ -56,10 +56,39 @@ fn draw(counters: &mut [Decimal], draws: &[(usize, Decimal)], less: bool) {
     }
 }
 
-/// The compatibility groups that everything has in common that draws from a counter set: of
-/// each set of a pool, after each device. Nothing drawn yet, nothing in the list.
+/// Who draws from a counter set: by set of a pool, after each device.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Groups(BTreeMap<Name, Vec<Vec<Name>>>);
+pub(crate) struct Groups(BTreeMap<Name, Vec<Company>>);
+
+/// What those that draw from a counter set have in common.
+#[derive(Debug, Clone)]
+enum Company {
+    /// The first names no groups, so nobody may.
+    Ungrouped,
+    /// The first names groups; these are left of them. Of those that were there before the
+    /// attempt some may have none: they change nothing.
+    Grouped(Vec<Name>),
+}
+
+impl Company {
+    fn joined(before: Option<&Self>, groups: &[Name]) -> Self {
+        match before {
+            None if groups.is_empty() => Self::Ungrouped,
+            None => Self::Grouped(groups.to_vec()),
+            Some(Self::Grouped(common)) if !groups.is_empty() => {
+                Self::Grouped(common.iter().filter(|group| groups.contains(group)).cloned().collect())
+            }
+            Some(before) => before.clone(),
+        }
+    }
+
+    fn admits(&self, groups: &[Name]) -> bool {
+        match self {
+            Self::Ungrouped => groups.is_empty(),
+            Self::Grouped(common) => groups.iter().any(|group| common.contains(group)),
+        }
+    }
+}
 
 impl Groups {
     /// Before the attempt.
@@ -76,28 +105,15 @@ impl Groups {
     fn push(&mut self, device: &Device) {
         for consumption in &device.consumes_counters {
             let known = self.0.entry(consumption.counter_set.clone()).or_default();
-            let ours = &consumption.compatibility_groups;
-            let common = match known.last() {
-                None => ours.clone(),
-                Some(theirs) => ours.iter().filter(|group| theirs.contains(group)).cloned().collect(),
-            };
-            known.push(common);
+            known.push(Company::joined(known.last(), &consumption.compatibility_groups));
         }
     }
 
-    /// Adds a device, or refuses it: with groups it needs one in common with all before it,
-    /// without it needs company that has none in common.
+    /// Adds a device, or refuses it: either nobody names groups, or all have one in common.
     pub(crate) fn add(&mut self, device: &Device) -> bool {
         let admitted = device.consumes_counters.iter().all(|consumption| {
-            let common = self.0.get(&consumption.counter_set).and_then(|known| known.last());
-            let ours = &consumption.compatibility_groups;
-            common.is_none_or(|common| {
-                if ours.is_empty() {
-                    common.is_empty()
-                } else {
-                    ours.iter().any(|group| common.contains(group))
-                }
-            })
+            let company = self.0.get(&consumption.counter_set).and_then(|known| known.last());
+            company.is_none_or(|company| company.admits(&consumption.compatibility_groups))
         });
         if admitted {
             self.push(device);

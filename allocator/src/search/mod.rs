@@ -81,7 +81,8 @@ pub(crate) struct Search {
     wanted: AllWanted,
     frames: Vec<Frame>,
     begun: bool,
-    failures: u64,
+    /// How often it went back.
+    pub(crate) failures: u64,
     every_branch: bool,
     pruning: Option<Pruning>,
     /// Devices looked at so far.

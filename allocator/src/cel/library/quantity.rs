@@ -20,7 +20,7 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     );
     function!(
         env,
-        "isQuantity"(STRING_TYPE) | given | { CelBool::from(given.text(0)?.parse::<Quantity>().is_ok()) }
+        "isQuantity"(STRING_TYPE) | given | CelBool::from(given.text(0)?.parse::<Quantity>().is_ok())
     );
     function!(env, QUANTITY => "sign"() |given| {
         CelInt::from(i64::try_from(number(&given, 0)?.signum()).unwrap_or_default())

@@ -15,7 +15,7 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     function!(env, "semver"(STRING_TYPE) | given | parsed(&given, false)?);
     function!(
         env,
-        "semver"(STRING_TYPE, BOOL_TYPE) | given | { parsed(&given, *given.typed::<CelBool>(1)?.inner())? }
+        "semver"(STRING_TYPE, BOOL_TYPE) | given | parsed(&given, *given.typed::<CelBool>(1)?.inner())?
     );
     function!(env, "isSemver"(STRING_TYPE) | given | CelBool::from(SemverVal::parse(given.text(0)?).is_ok()));
     function!(

@@ -54,18 +54,18 @@ pub(super) fn scenario(rng: &mut Rng) -> Value {
     let mut theme = |percent: u8| rng.u8(0..100) < percent;
     let themes = Themes {
         taints: theme(25),
-        counters: theme(25),
+        counters: theme(35),
         sharing: theme(30),
         lists: theme(12),
         derived: theme(10),
         networked: theme(25),
         binding: theme(10),
-        groups: theme(8),
+        groups: theme(25),
         admin: theme(15),
-        constraints: theme(40),
+        constraints: theme(75),
         skips: theme(6),
-        disorder: theme(15),
-        mistakes: theme(10),
+        disorder: theme(7),
+        mistakes: theme(9),
         held: theme(70),
     };
     let nodes = (0..rng.usize(1..=3)).map(|number| format!("node-{number}")).collect();
@@ -194,7 +194,7 @@ impl Made<'_> {
                     spec["pool"]["generation"] = (generation - 1).into();
                 }
             } else {
-                let amount = self.rng.usize(0..=4);
+                let amount = if self.chance(10) { 0 } else { self.rng.usize(3..=6) };
                 let per_device = access["perDeviceNodeSelection"] == json!(true);
                 spec["devices"] = (0..amount)
                     .map(|_| {
@@ -285,11 +285,11 @@ impl Made<'_> {
 
     fn attributes(&mut self) -> Value {
         let mut attributes = Map::new();
-        if self.chance(85) {
+        if self.chance(90) {
             attributes.insert("model".to_owned(), json!({"string": self.one(&["a", "b"])}));
         }
         if self.chance(80) {
-            attributes.insert("numa".to_owned(), json!({"int": self.rng.i64(0..=1)}));
+            attributes.insert("numa".to_owned(), json!({"int": self.rng.i64(0..=3)}));
         }
         if self.chance(50) {
             attributes.insert("flag".to_owned(), json!({"bool": self.rng.bool()}));
@@ -421,16 +421,16 @@ impl Made<'_> {
     }
 
     fn claims(&mut self) -> Vec<Value> {
-        let claims = 0..self.rng.usize(1..=3);
+        let claims = 0..if self.chance(60) { 1 } else { self.rng.usize(1..=3) };
         claims.map(|number| self.claim(number)).collect()
     }
 
     fn claim(&mut self, number: usize) -> Value {
-        let amount = if self.chance(4) { 5 } else { self.rng.usize(1..=3) };
+        let amount = if self.chance(4) { 5 } else if self.chance(15) { 1 } else { self.rng.usize(2..=3) };
         let requests: Vec<Value> = (0..amount).map(|number| self.request(number)).collect();
         let mut devices = json!({"requests": requests});
         if self.themes.constraints {
-            let constraints = (0..self.rng.usize(0..=2)).map(|_| self.constraint(&requests));
+            let constraints = (0..if self.chance(80) { 1 } else { 2 }).map(|_| self.constraint(&requests));
             devices["constraints"] = constraints.collect();
         }
         if self.chance(30) {
@@ -480,7 +480,7 @@ impl Made<'_> {
         if self.chance(10) {
             attributes.push("gpu.example.com/nothing");
         }
-        let kind = if self.chance(65) { "matchAttribute" } else { "distinctAttribute" };
+        let kind = if self.chance(75) { "matchAttribute" } else { "distinctAttribute" };
         let mut constraint = json!({kind: self.one(&attributes)});
         if self.chance(50) {
             constraint["requests"] = self.names(requests);
@@ -510,7 +510,7 @@ impl Made<'_> {
     }
 
     fn asked(&mut self) -> Value {
-        let mut asked = json!({"deviceClassName": self.one(&["gpu", "gpu", "gpu", "any"])});
+        let mut asked = json!({"deviceClassName": self.one(&["gpu", "any", "any"])});
         if self.themes.mistakes {
             match self.rng.u8(0..40) {
                 0 => asked["deviceClassName"] = "absent".into(),
@@ -519,17 +519,17 @@ impl Made<'_> {
                 _ => {}
             }
         }
-        if self.chance(15) {
+        if self.chance(5) {
             asked["allocationMode"] = "All".into();
         } else {
             asked["allocationMode"] = "ExactCount".into();
-            let count = if self.chance(70) { 1 } else { self.rng.i64(1..=3) };
+            let count = if self.chance(80) { 1 } else { self.rng.i64(1..=3) };
             asked["count"] = if self.chance(2) { self.rng.i64(10..40) } else { count }.into();
             if self.themes.mistakes && self.chance(3) {
                 asked["allocationMode"] = "Some".into();
             }
         }
-        if self.chance(45) {
+        if self.chance(35) {
             let selectors = 0..self.rng.usize(1..=2);
             asked["selectors"] = selectors.map(|_| json!({"cel": {"expression": self.selector()}})).collect();
         }
@@ -595,7 +595,6 @@ impl Made<'_> {
             ]);
         }
         self.one(&[
-            "device.attributes['gpu.example.com'].model == 'a'",
             "device.attributes['gpu.example.com'].?model.orValue('') == 'a'",
             "device.attributes['gpu.example.com'].?model.orValue('') != 'b'",
             "'model' in device.attributes['gpu.example.com']",
