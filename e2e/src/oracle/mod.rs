@@ -2,6 +2,7 @@
 //! questions to both, and the answers compared.
 
 mod devices;
+mod expressions;
 mod pods;
 mod quantities;
 mod shapes;
@@ -38,6 +39,10 @@ pub(crate) async fn run(
         let judge = judge("allocator").await?;
         told("devices", seed, devices::compare(&judge, count.unwrap_or(200_000), seed)?);
     }
+    if "expressions".contains(filter) {
+        let judge = judge("allocator").await?.with("cel");
+        told("expressions", seed, expressions::compare(&judge, count.unwrap_or(50_000), seed)?);
+    }
     if "shapes".contains(filter) {
         let judge = judge("shapes").await?;
         told("shapes", seed, shapes::compare(&judge, count.unwrap_or(100_000), seed)?);
@@ -53,7 +58,10 @@ fn told(name: &str, seed: u64, (agreed, declared): (usize, Declared)) {
 }
 
 /// A Go program that answers one line for each line.
-pub(crate) struct Judge(PathBuf);
+pub(crate) struct Judge {
+    program: PathBuf,
+    argument: Option<&'static str>,
+}
 
 impl Judge {
     pub(crate) async fn build(repository: &Path, program: &str) -> anyhow::Result<Self> {
@@ -75,24 +83,30 @@ impl Judge {
             go::build(&module, "-s -w", &["-o", &out, &format!("./{program}")]).await?;
             std::fs::rename(&unfinished, &target).context("cache")?;
         }
-        Ok(Self(target))
+        Ok(Self { program: target, argument: None })
+    }
+
+    /// The same program with an argument.
+    fn with(self, argument: &'static str) -> Self {
+        Self { argument: Some(argument), ..self }
     }
 
     /// What it says of its own speed on the lines of a file.
     pub(crate) fn time(&self, lines: &Path) -> anyhow::Result<String> {
         let lines = std::fs::File::open(lines).context("lines")?;
-        let out = Command::new(&self.0).arg("time").stdin(lines).output().context("judge")?;
+        let out = Command::new(&self.program).arg("time").stdin(lines).output().context("judge")?;
         ensure!(out.status.success(), "the judge failed: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).context("answer")
     }
 
     /// The answers to `questions`, in order.
     fn answer(&self, questions: &[String]) -> anyhow::Result<Vec<String>> {
-        let mut child = Command::new(&self.0)
+        let mut child = Command::new(&self.program)
+            .args(self.argument)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .with_context(|| self.0.display().to_string())?;
+            .with_context(|| self.program.display().to_string())?;
         let (stdin, stdout) = (child.stdin.take().context("stdin")?, child.stdout.take().context("stdout")?);
         let answers = std::thread::scope(|scope| {
             let writer = scope.spawn(move || {

@@ -25,10 +25,10 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     function!(env, QUANTITY => "sign"() |given| {
         CelInt::from(i64::try_from(number(&given, 0)?.signum()).unwrap_or_default())
     });
-    function!(env, QUANTITY => "isInteger"() |given| CelBool::from(number(&given, 0)?.units().is_some()));
+    function!(env, QUANTITY => "isInteger"() |given| CelBool::from(whole(number(&given, 0)?).is_some()));
     function!(env, QUANTITY => "asInteger"() |given| {
-        let units = number(&given, 0)?.units();
-        CelInt::from(units.ok_or_else(|| given.failed("cannot convert value to integer"))?)
+        let whole = whole(number(&given, 0)?);
+        CelInt::from(whole.ok_or_else(|| given.failed("cannot convert value to integer"))?)
     });
     function!(env, QUANTITY => "asApproximateFloat"() |given| {
         let number = number(&given, 0)?;
@@ -50,6 +50,11 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     function!(env, QUANTITY => "sub"(QUANTITY) |given| sum(&given, number(&given, 1)?.negated())?);
     function!(env, QUANTITY => "sub"(INT_TYPE) |given| sum(&given, int(&given, 1)?.negated())?);
     Ok(())
+}
+
+/// A whole number of 64 bits, if it is one.
+fn whole(number: Decimal) -> Option<i64> {
+    number.units().filter(|_| number.exponent() >= 0)
 }
 
 fn number(given: &Arguments<'_, '_, '_>, place: usize) -> Result<Decimal, ExecutionError> {

@@ -64,7 +64,7 @@ pub(super) fn scenario(rng: &mut Rng) -> Value {
         admin: theme(15),
         constraints: theme(75),
         skips: theme(6),
-        disorder: theme(7),
+        disorder: theme(5),
         mistakes: theme(9),
         held: theme(70),
     };
@@ -289,7 +289,7 @@ impl Made<'_> {
             attributes.insert("model".to_owned(), json!({"string": self.one(&["a", "b"])}));
         }
         if self.chance(80) {
-            attributes.insert("numa".to_owned(), json!({"int": self.rng.i64(0..=3)}));
+            attributes.insert("numa".to_owned(), json!({"int": self.rng.i64(0..=2)}));
         }
         if self.chance(50) {
             attributes.insert("flag".to_owned(), json!({"bool": self.rng.bool()}));
@@ -426,7 +426,7 @@ impl Made<'_> {
     }
 
     fn claim(&mut self, number: usize) -> Value {
-        let amount = if self.chance(4) { 5 } else if self.chance(15) { 1 } else { self.rng.usize(2..=3) };
+        let amount = if self.chance(4) { 5 } else if self.chance(15) { 1 } else { self.rng.usize(2..=4) };
         let requests: Vec<Value> = (0..amount).map(|number| self.request(number)).collect();
         let mut devices = json!({"requests": requests});
         if self.themes.constraints {

@@ -1,0 +1,314 @@
+//! The CEL of the allocator against that of Kubernetes: expressions and devices at random,
+//! and what comes of them.
+
+use anyhow::{Context as _, ensure};
+use dragoman_allocator::cel::{BoundDevice, Compiler, Purpose};
+use dragoman_allocator::input::{Attribute, Device};
+use fastrand::Rng;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Declared, Judge};
+
+/// What either side makes of an expression.
+#[derive(Debug, PartialEq, Deserialize, Default)]
+#[serde(default)]
+struct Said {
+    matches: Option<bool>,
+    derived: Option<Value>,
+    error: String,
+    compile: bool,
+}
+
+const DRIVER: &str = "gpu.example.com";
+
+/// Asks about `count` expressions.
+pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<(usize, Declared)> {
+    let mut rng = Rng::with_seed(seed);
+    let questions: Vec<Value> = (0..count).map(|_| question(&mut rng)).collect();
+    let lines: Vec<String> = questions.iter().map(Value::to_string).collect();
+    let compiler = Compiler::default();
+    let mut outcomes = [0; 4];
+    for (question, answer) in questions.iter().zip(judge.answer(&lines)?) {
+        let theirs: Said = serde_json::from_str(&answer).context("answer")?;
+        let ours = ours(&compiler, question)?;
+        same(&ours, &theirs).with_context(|| format!("{question}\n  ours   {ours:?}\n  theirs {theirs:?}"))?;
+        let outcome = if theirs.compile {
+            3
+        } else if !theirs.error.is_empty() {
+            2
+        } else {
+            usize::from(theirs.matches == Some(false))
+        };
+        if let Some(outcome) = outcomes.get_mut(outcome) {
+            *outcome += 1;
+        }
+    }
+    let [holds, not, failed, refused] = outcomes;
+    println!("        {holds} hold, {not} do not, {failed} fail for the device, {refused} are refused");
+    ensure!(outcomes.iter().all(|outcome| outcome * 50 >= count), "one outcome in less than 2 %");
+    Ok((count, Declared::new()))
+}
+
+fn ours(compiler: &Compiler, question: &Value) -> anyhow::Result<Said> {
+    let device: Device = serde_json::from_value(question["device"].clone())?;
+    let device = BoundDevice::new(DRIVER.into(), device.into());
+    let derived = question["derived"] == json!(true);
+    let purpose = if derived { Purpose::DerivedAttribute } else { Purpose::Selector };
+    let text = question["expression"].as_str().context("expression")?;
+    let expression = match compiler.compile(text, purpose) {
+        Ok(expression) => expression,
+        Err(why) => return Ok(Said { error: why.to_string(), compile: true, ..Said::default() }),
+    };
+    let failed = |why: String| Said { error: why, ..Said::default() };
+    if derived {
+        return Ok(match expression.derive(&device) {
+            Ok(attribute) => Said { derived: Some(written(&attribute)), ..Said::default() },
+            Err(why) => failed(why.to_string()),
+        });
+    }
+    Ok(match expression.matches(&device) {
+        Ok(matches) => Said { matches: Some(matches), ..Said::default() },
+        Err(why) => failed(why.to_string()),
+    })
+}
+
+fn written(attribute: &Attribute) -> Value {
+    match attribute {
+        Attribute::Int(value) => json!({"int": value}),
+        Attribute::Bool(value) => json!({"bool": value}),
+        Attribute::String(value) => json!({"string": value}),
+        Attribute::Version(value) => json!({"version": value}),
+        Attribute::Ints(values) => json!({"ints": values}),
+        Attribute::Bools(values) => json!({"bools": values}),
+        Attribute::Strings(values) => json!({"strings": values}),
+        Attribute::Versions(values) => json!({"versions": values}),
+        Attribute::Unknown => json!({}),
+    }
+}
+
+/// The same value, or an error at the same time.
+fn same(ours: &Said, theirs: &Said) -> anyhow::Result<()> {
+    ensure!(ours.compile == theirs.compile, "when it is refused");
+    ensure!(ours.matches == theirs.matches, "what it says");
+    ensure!(ours.derived == theirs.derived, "what it gives");
+    ensure!(ours.error.is_empty() == theirs.error.is_empty(), "whether it fails");
+    // Of two parts that fail, either may be the one that is named.
+    let limit = "cost limit exceeded";
+    ensure!(ours.error.contains(limit) == theirs.error.contains(limit), "whether it costs too much");
+    Ok(())
+}
+
+fn question(rng: &mut Rng) -> Value {
+    let mut made = Made(rng);
+    let derived = made.chance(15);
+    let expression = if derived { made.value(2) } else { made.truth(3) };
+    json!({"expression": expression, "driver": DRIVER, "device": made.device(), "derived": derived})
+}
+
+struct Made<'a>(&'a mut Rng);
+
+impl Made<'_> {
+    fn chance(&mut self, percent: u8) -> bool {
+        self.0.u8(0..100) < percent
+    }
+
+    fn one<'t>(&mut self, of: &[&'t str]) -> &'t str {
+        of.get(self.0.usize(0..of.len())).copied().unwrap_or_default()
+    }
+
+    fn device(&mut self) -> Value {
+        let mut device = json!({"name": "device", "attributes": {}, "capacity": {}});
+        let mut put = |name: &str, value: Value, there: bool| {
+            if there {
+                device["attributes"][name] = value;
+            }
+        };
+        put("model", json!({"string": self.one(&["A100", "H100 80GB", "", "ä"])}), self.chance(85));
+        put("numa", json!({"int": self.0.i64(-1..3)}), self.chance(85));
+        put("healthy", json!({"bool": self.0.bool()}), self.chance(85));
+        put("version", json!({"version": self.one(&["1.0.0", "1.2.3-rc.1", "2.0.0+b"])}), self.chance(85));
+        put("example.com/rack", json!({"string": self.one(&["r1", "r2"])}), self.chance(70));
+        put("numas", json!({"ints": [0, 1]}), self.chance(70));
+        put("links", json!({"strings": ["a", "b"]}), self.chance(70));
+        if self.chance(85) {
+            device["capacity"]["memory"] = json!({"value": self.one(&["80Gi", "40Gi", "1500m", "0"])});
+        }
+        if self.chance(50) {
+            device["allowMultipleAllocations"] = self.0.bool().into();
+        }
+        device
+    }
+
+    fn attribute(&mut self, name: &str) -> String {
+        match self.0.u8(0..4) {
+            0 => format!("device.attributes['gpu.example.com'].{name}"),
+            1 => format!("device.attributes['gpu.example.com']['{name}']"),
+            2 => format!("device.attributes[device.driver].{name}"),
+            _ => format!("device.attributes['gpu.example.com'].{name}"),
+        }
+    }
+
+    fn text(&mut self, depth: u8) -> String {
+        if depth == 0 || self.chance(40) {
+            return match self.0.u8(0..6) {
+                0 => self.attribute("model"),
+                1 => "device.driver".to_owned(),
+                2 => "device.attributes['gpu.example.com'].?model.orValue('none')".to_owned(),
+                3 => "device.attributes['example.com'].rack".to_owned(),
+                _ => format!("'{}'", self.one(&["A100", "H", "gpu", "", "r1", "a.b"])),
+            };
+        }
+        let (a, b) = (self.text(depth - 1), self.text(depth - 1));
+        match self.0.u8(0..12) {
+            0 => format!("({a} + {b})"),
+            1 => format!("{a}.lowerAscii()"),
+            2 => format!("{a}.replace('A', {b})"),
+            3 => format!("{a}.substring(0, 1)"),
+            4 => format!("{a}.split('.')[0]"),
+            5 => format!("[{a}, {b}].join('-')"),
+            6 => format!("{a}.find('[0-9]+')"),
+            7 => format!("string({})", self.number(depth - 1)),
+            8 => format!("({} ? {a} : {b})", self.truth(depth - 1)),
+            9 => format!("cel.bind(x, {a}, x + x)"),
+            10 => format!("{a}.trim().upperAscii()"),
+            _ => format!("{a}.charAt(0)"),
+        }
+    }
+
+    fn number(&mut self, depth: u8) -> String {
+        if depth == 0 || self.chance(40) {
+            return match self.0.u8(0..5) {
+                0 => self.attribute("numa"),
+                1 => "device.attributes['gpu.example.com'].?numa.orValue(7)".to_owned(),
+                _ => self.0.i64(-2..5).to_string(),
+            };
+        }
+        let (a, b) = (self.number(depth - 1), self.number(depth - 1));
+        match self.0.u8(0..12) {
+            0 => format!("({a} + {b})"),
+            1 => format!("({a} * {b})"),
+            2 => format!("({a} % {b})"),
+            3 => format!("({a} / {b})"),
+            4 => format!("size({})", self.text(depth - 1)),
+            5 => format!("{}.indexOf('0')", self.text(depth - 1)),
+            6 => format!("{}.compareTo({})", self.quantity(depth - 1), self.quantity(depth - 1)),
+            7 => format!("{}.major()", self.version()),
+            8 => format!("[{a}, {b}].{}()", self.one(&["min", "max", "sum"])),
+            // A sum in thousandths is none upstream, also where it is whole.
+            9 => format!("{}.asInteger()", self.quantity(0)),
+            10 => format!("int('{}')", self.one(&["7", "-1", "12"])),
+            _ => "device.attributes['gpu.example.com'].numas[0]".to_owned(),
+        }
+    }
+
+    fn quantity(&mut self, depth: u8) -> String {
+        match self.0.u8(0..5) {
+            0 | 1 => "device.capacity['gpu.example.com'].memory".to_owned(),
+            2 if depth > 0 => format!("{}.add({})", self.quantity(depth - 1), self.quantity(depth - 1)),
+            3 => "device.capacity['gpu.example.com'].?memory.orValue(quantity('1Gi'))".to_owned(),
+            _ => format!("quantity('{}')", self.one(&["80Gi", "1", "1500m", "-1", "x"])),
+        }
+    }
+
+    fn version(&mut self) -> String {
+        match self.0.u8(0..4) {
+            0 => self.attribute("version"),
+            1 => "device.attributes['gpu.example.com'].?version.orValue(semver('0.1.0'))".to_owned(),
+            2 => format!("semver('{}')", self.one(&["1.2.3", "1.2.3+x", "1.0", "v1.0.0", "01.0.0"])),
+            _ => format!("semver('{}', true)", self.one(&["v1.0", "1", "01.02.03", "1.0-x"])),
+        }
+    }
+
+    fn value(&mut self, depth: u8) -> String {
+        match self.0.u8(0..5) {
+            0 => self.number(depth),
+            1 => self.version(),
+            2 => self.truth(depth),
+            3 => format!("[{}, {}]", self.text(1), self.text(1)),
+            _ => self.text(depth),
+        }
+    }
+
+    /// Something that is true or false, or wrong.
+    fn truth(&mut self, depth: u8) -> String {
+        if self.chance(6) {
+            return self
+                .one(&[
+                    "device.nothing",
+                    "device.driver == 1",
+                    "device.attributes['gpu.example.com'].model",
+                    "1 + 'a'",
+                    "unknown",
+                    "device.driver.nothing()",
+                    "'a' < 1",
+                    "[1, 'a'].size() == 2",
+                    "device.attributes['gpu.example.com'].model.contains(1)",
+                    "1",
+                    "(",
+                    "{'a': 1}.b == 1",
+                    "[1][3] == 1",
+                    "size(1) == 1",
+                    "device.capacity['gpu.example.com'].memory > 1",
+                ])
+                .to_owned();
+        }
+        if depth == 0 {
+            return self
+                .one(&[
+                    "true",
+                    "false",
+                    "device.allowMultipleAllocations",
+                    "device.attributes['gpu.example.com'].healthy",
+                    "has(device.attributes['gpu.example.com'].numa)",
+                    "'numa' in device.attributes['gpu.example.com']",
+                    "'gpu.example.com' in device.attributes",
+                    "device.attributes['none'].size() == 0",
+                    "has(device.attributes['none'].a)",
+                ])
+                .to_owned();
+        }
+        let depth = depth - 1;
+        match self.0.u8(0..24) {
+            0..4 => {
+                let (a, b) = (self.truth(depth), self.truth(depth));
+                format!("({a} {} {b})", self.one(&["&&", "||"]))
+            }
+            4 => format!("!({})", self.truth(depth)),
+            5 => format!("{} == {}", self.text(depth), self.text(depth)),
+            6 => format!("{}.contains({})", self.text(depth), self.text(depth)),
+            7 => format!("{}.startsWith({})", self.text(depth), self.text(depth)),
+            8 => format!("{}.matches('^[a-z]+')", self.text(depth)),
+            9 | 10 => {
+                let (a, b) = (self.number(depth), self.number(depth));
+                format!("{a} {} {b}", self.one(&["<", "<=", ">", ">=", "==", "!="]))
+            }
+            11 => format!("{}.isGreaterThan({})", self.quantity(depth), self.quantity(depth)),
+            // A sum on the right of `==` is an error upstream, and on the left it is none.
+            12 => format!("{} == {}", self.quantity(depth), self.quantity(0)),
+            13 => format!("{}.isLessThan({})", self.version(), self.version()),
+            14 => format!("{} == {}", self.version(), self.version()),
+            15 => format!("[{}, {}].exists(x, x == 'A100')", self.text(depth), self.text(depth)),
+            16 => format!("[1, 2, 3].all(x, x > {})", self.number(depth)),
+            17 => format!("{} in [{}, 'r1']", self.text(depth), self.text(depth)),
+            18 => format!("{}.includes({})", self.attribute("numas"), self.number(depth)),
+            19 => format!("{}.includes('a')", self.attribute("links")),
+            20 => format!("sets.contains({}, ['a'])", self.attribute("links")),
+            // A sign or a suffix alone is a quantity upstream.
+            21 => format!("isQuantity('{}') || isSemver({})", self.one(&["1", "x", "1Gi"]), self.text(depth)),
+            22 => format!("[3, {}].map(x, x * 2).filter(x, x > 2).size() == 1", self.number(depth)),
+            _ => self.expensive(),
+        }
+    }
+
+    /// Loops in loops: far below the limit of costs, or far above it.
+    fn expensive(&mut self) -> String {
+        let ten = "[0,1,2,3,4,5,6,7,8,9]";
+        let deep = if self.chance(50) { 6 } else { 2 };
+        let mut text = "true".to_owned();
+        for level in 0..deep {
+            text = format!("{ten}.all(x{level}, x{level} >= 0 && {text})");
+        }
+        text
+    }
+}
