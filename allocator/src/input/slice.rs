@@ -136,9 +136,10 @@ struct AttributeFields {
 
 impl From<AttributeFields> for Attribute {
     fn from(fields: AttributeFields) -> Self {
-        let scalar = None
-            .or(fields.int.map(Self::Int))
-            .or(fields.bool.map(Self::Bool))
+        let scalar = fields
+            .int
+            .map(Self::Int)
+            .or_else(|| fields.bool.map(Self::Bool))
             .or_else(|| fields.string.map(Self::String))
             .or_else(|| fields.version.map(Self::Version));
         scalar

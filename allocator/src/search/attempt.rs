@@ -332,8 +332,8 @@ impl Attempt {
         let (gates, number) = (*self.gates(), placed.device);
         let shared = self.is_shared(device);
         // A further share of a device draws nothing more.
-        let draws =
-            !device.device.consumes_counters.is_empty() && !(shared && self.has_shares(device, number));
+        let further = shared && self.has_shares(device, number);
+        let draws = !further && !device.device.consumes_counters.is_empty();
         if draws && gates.compatibility_groups {
             placed.done.grouped = self.groups(device.pool).is_some_and(|groups| groups.add(&device.device));
             if !placed.done.grouped {
@@ -356,10 +356,10 @@ impl Attempt {
         }
         let amounts = self.consumed(placed.ask, asked, number, device)?;
         if shared {
-            let shares = self.shares.entry(number).or_default();
-            shares.consumed.resize(amounts.len(), Decimal::ZERO);
-            shares.count += 1;
-            for (sum, amount) in shares.consumed.iter_mut().zip(&amounts) {
+            let ours = self.shares.entry(number).or_default();
+            ours.consumed.resize(amounts.len(), Decimal::ZERO);
+            ours.count += 1;
+            for (sum, amount) in ours.consumed.iter_mut().zip(&amounts) {
                 *sum = sum.checked_add(*amount).unwrap_or(*sum);
             }
             placed.amounts = Some(amounts);

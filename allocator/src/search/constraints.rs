@@ -29,8 +29,7 @@ pub(crate) struct Constrained {
 
 impl Values {
     pub(crate) fn of(attribute: &Attribute, gates: &Gates) -> Option<Self> {
-        let listed =
-            |values: Self| Some(if gates.list_type_attributes { values } else { Self::Opaque });
+        let listed = |values: Self| Some(if gates.list_type_attributes { values } else { Self::Opaque });
         match attribute {
             Attribute::Int(value) => Some(Self::Ints(vec![*value])),
             Attribute::Bool(value) => Some(Self::Bools(vec![*value])),

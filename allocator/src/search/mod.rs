@@ -80,7 +80,8 @@ pub(crate) struct Search {
     pub(crate) attempt: Attempt,
     wanted: AllWanted,
     frames: Vec<Frame>,
-    begun: bool,
+    /// What to do next.
+    next: Step,
     /// How often it went back.
     pub(crate) failures: u64,
     every_branch: bool,
@@ -99,7 +100,7 @@ impl Search {
             attempt,
             wanted,
             frames: Vec::new(),
-            begun: false,
+            next: Step::Request(0, 0),
             failures: 0,
             every_branch,
             pruning: None,
@@ -116,14 +117,15 @@ impl Search {
     /// Searches on, until the end or until as many devices were looked at as `budget` says.
     pub(crate) fn run(&mut self, budget: u64, interrupt: Option<&AtomicBool>) -> End {
         let stop_at = self.work.saturating_add(budget);
-        let mut step = if self.begun { Step::Again } else { Step::Request(0, 0) };
-        self.begun = true;
+        let mut step = std::mem::replace(&mut self.next, Step::Again);
         loop {
             if self.work >= stop_at {
+                self.next = step;
                 return End::BudgetSpent;
             }
             let flagged = || interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed));
             if self.work.is_multiple_of(INTERRUPT_EVERY) && flagged() {
+                self.next = step;
                 return End::Interrupted;
             }
             step = match step {

@@ -285,7 +285,7 @@ fn read(text: &str) -> Option<Type> {
     match name {
         "list" => Some(Type::List(first)),
         "optional_type" => Some(Type::Optional(first)),
-        "type" => Some(Type::TypeOf(first)),
+        "type" => Some(Type::Itself(first)),
         "map" => Some(Type::Map(first, inner.next()??)),
         _ => None,
     }

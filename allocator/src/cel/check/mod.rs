@@ -87,13 +87,13 @@ impl Checker {
         let variable = self.names.iter().rev().find(|(known, _)| known == name);
         variable
             .map(|(_, of)| of.clone())
-            .or_else(|| types::named(name).map(|of| Type::TypeOf(Box::new(of))))
+            .or_else(|| types::named(name).map(|of| Type::Itself(Box::new(of))))
             .ok_or_else(|| format!("undeclared reference to '{name}'"))
     }
 
     fn select(&mut self, select: &SelectExpr) -> Checked {
         if let Some(of) = dotted(select).and_then(|name| types::named(&name)) {
-            return Ok(Type::TypeOf(Box::new(of)));
+            return Ok(Type::Itself(Box::new(of)));
         }
         let field = field_of(self.type_of(&select.operand)?, &select.field)?;
         Ok(if select.test { Type::Bool } else { field })
@@ -121,10 +121,10 @@ impl Checker {
             let fits = overload.takes.len() == given.len()
                 && overload.takes.iter().zip(&given).all(|(wanted, given)| bindings.accept(wanted, given));
             if fits {
-                let gives = bindings.resolved(&overload.gives);
+                let one = bindings.resolved(&overload.gives);
                 result = Some(match result {
-                    Some(before) if before != gives => Type::Dyn,
-                    _ => gives,
+                    Some(before) if before != one => Type::Dyn,
+                    _ => one,
                 });
             }
         }

@@ -27,7 +27,7 @@ pub(in crate::cel) enum Type {
     Map(Box<Self>, Box<Self>),
     Optional(Box<Self>),
     /// The type itself as a value.
-    TypeOf(Box<Self>),
+    Itself(Box<Self>),
     /// Any type, the same at every place of a declaration.
     Parameter(char),
 }
@@ -61,7 +61,7 @@ pub(super) fn named(name: &str) -> Option<Type> {
     match name {
         "list" => Some(Type::List(Box::new(Type::Dyn))),
         "map" => Some(Type::map(Type::Dyn, Type::Dyn)),
-        "type" => Some(Type::TypeOf(Box::new(Type::Dyn))),
+        "type" => Some(Type::Itself(Box::new(Type::Dyn))),
         "optional_type" => Some(Type::Optional(Box::new(Type::Dyn))),
         name => NAMES.iter().find(|(known, _)| *known == name).map(|(_, of)| of.clone()),
     }
@@ -85,7 +85,7 @@ impl fmt::Display for Type {
             Self::List(of) => write!(f, "list({of})"),
             Self::Map(key, value) => write!(f, "map({key}, {value})"),
             Self::Optional(of) => write!(f, "optional_type({of})"),
-            Self::TypeOf(of) => write!(f, "type({of})"),
+            Self::Itself(of) => write!(f, "type({of})"),
             Self::Parameter(name) => write!(f, "{name}"),
             plain => {
                 let name = NAMES.iter().find(|(_, of)| of == plain).map_or("", |(name, _)| name);
@@ -108,7 +108,7 @@ impl Bindings {
                     self.0.insert(*name, given.clone());
                     true
                 }
-                Some(bound) if bound == Type::Dyn => true,
+                Some(Type::Dyn) => true,
                 Some(bound) => {
                     if !Self::default().accept(&bound, given) {
                         return false;
@@ -122,7 +122,7 @@ impl Bindings {
             (_, Type::Dyn) | (Type::Dyn, _) => true,
             (Type::List(wanted), Type::List(given))
             | (Type::Optional(wanted), Type::Optional(given))
-            | (Type::TypeOf(wanted), Type::TypeOf(given)) => self.accept(wanted, given),
+            | (Type::Itself(wanted), Type::Itself(given)) => self.accept(wanted, given),
             (Type::Map(key, value), Type::Map(given_key, given_value)) => {
                 self.accept(key, given_key) && self.accept(value, given_value)
             }
@@ -138,7 +138,7 @@ impl Bindings {
             Type::List(of) => Type::List(inner(of)),
             Type::Map(key, value) => Type::Map(inner(key), inner(value)),
             Type::Optional(of) => Type::Optional(inner(of)),
-            Type::TypeOf(of) => Type::TypeOf(inner(of)),
+            Type::Itself(of) => Type::Itself(inner(of)),
             plain => plain.clone(),
         }
     }

@@ -36,7 +36,7 @@ pub(super) fn environment() -> Env {
 /// The arguments of a call, by the types that it was declared with.
 struct Arguments<'a, 'b, 'v>(&'static str, &'a [CowVal<'b, 'v>]);
 
-impl<'a, 'b, 'v> Arguments<'a, 'b, 'v> {
+impl<'a, 'v> Arguments<'a, '_, 'v> {
     fn any(&self, place: usize) -> Result<&'a (dyn Val + 'v), ExecutionError> {
         let argument = self.1.get(place).ok_or(ExecutionError::MissingArgumentOrTarget)?;
         Ok(argument.as_ref())
@@ -51,7 +51,7 @@ impl<'a, 'b, 'v> Arguments<'a, 'b, 'v> {
     }
 
     fn text(&self, place: usize) -> Result<&'a str, ExecutionError> {
-        self.typed::<CelString<'v>>(place).map(|text| text.inner())
+        self.typed::<CelString<'v>>(place).map(CelString::inner)
     }
 
     /// An error of this function.

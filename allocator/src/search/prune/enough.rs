@@ -7,7 +7,7 @@
 use super::super::attempt::{Ask, Attempt};
 use super::super::constraints::Values;
 use super::super::preflight::AllWanted;
-use super::kinds::Kinds;
+use super::kinds::{Kinds, Known};
 use crate::claims::PreparedConstraint;
 
 pub(super) struct Enough<'a> {
@@ -133,8 +133,11 @@ impl Enough<'_> {
         }
         let mut tried: Vec<&Values> = Vec::new();
         for supply in supplies {
-            let Some(value) = self.kinds.value(supply.kind, claim, number) else { return true };
-            let Some(value) = value.filter(|value| !tried.contains(value)) else { continue };
+            let value = match self.kinds.value(supply.kind, claim, number) {
+                Known::No => return true,
+                Known::Values(value) if !tried.contains(&value) => value,
+                _ => continue,
+            };
             // Of lists something else than all they have may be what is common.
             if !value.is_single() || self.flows(demands, supplies, Some((claim, number, value))) {
                 return true;
@@ -162,10 +165,14 @@ impl Enough<'_> {
             if constraint.distinct || !self.covers(ask, ask.claim, constraint) {
                 return true;
             }
-            let Some(value) = self.kinds.value(supply.kind, ask.claim, number) else { return true };
+            let value = match self.kinds.value(supply.kind, ask.claim, number) {
+                Known::No => return true,
+                Known::Missing => return false,
+                Known::Values(value) => value,
+            };
             let supposed = supposed.filter(|(claim, other, _)| (*claim, *other) == (ask.claim, number));
             let fixed = supposed.map(|(.., value)| value).or_else(|| self.fixed(ask.claim, number));
-            value.is_some_and(|value| fixed.is_none_or(|fixed| fixed.common(value).is_some()))
+            fixed.is_none_or(|fixed| fixed.common(value).is_some())
         })
     }
 
@@ -237,9 +244,9 @@ impl Flow<'_> {
 
     /// A request takes each device once, also of those that many may share.
     fn may_take(&self, demand: usize, place: usize, supply: &Supply) -> bool {
-        let takes = self.takes.get(demand).and_then(|takes| takes.get(place)).copied();
-        let taken = self.taken.get(demand).and_then(|taken| taken.get(place)).copied();
-        takes.unwrap_or_default() && taken.is_some_and(|taken| taken < supply.count)
+        let may = self.takes.get(demand).and_then(|takes| takes.get(place)).copied();
+        let has = self.taken.get(demand).and_then(|taken| taken.get(place)).copied();
+        may.unwrap_or_default() && has.is_some_and(|has| has < supply.count)
     }
 
     fn shift(&mut self, demand: usize, last: usize, through: &[Option<usize>], reached: &[Option<usize>]) {

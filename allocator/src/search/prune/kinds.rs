@@ -18,6 +18,16 @@ pub(super) enum May {
     Error,
 }
 
+/// What is known of the values of a kind for a constraint.
+pub(super) enum Known<'a> {
+    /// They differ from request to request.
+    No,
+    /// It has none.
+    Missing,
+    /// These.
+    Values(&'a Values),
+}
+
 /// All that decides about a device.
 #[derive(PartialEq, Eq, Hash)]
 struct Traits<'a> {
@@ -150,11 +160,12 @@ impl Kinds {
         may.is_none_or(|may| *may != May::Never)
     }
 
-    /// The value of a kind for a constraint whose values are plain; outer nothing: not known.
-    pub(super) fn value(&self, kind: usize, claim: usize, constraint: usize) -> Option<Option<&Values>> {
-        let place = self.constraints.get(claim)? + constraint;
-        let values = self.values.get(kind)?.get(place)?;
-        self.plain.get(place).is_some_and(|plain| *plain).then_some(values.as_ref())
+    /// The value of a kind for a constraint.
+    pub(super) fn value(&self, kind: usize, claim: usize, constraint: usize) -> Known<'_> {
+        let place = self.constraints.get(claim).map(|first| first + constraint);
+        let plain = place.and_then(|place| self.plain.get(place)).is_some_and(|plain| *plain);
+        let values = place.filter(|_| plain).and_then(|place| self.values.get(kind)?.get(place));
+        values.map_or(Known::No, |values| values.as_ref().map_or(Known::Missing, Known::Values))
     }
 }
 

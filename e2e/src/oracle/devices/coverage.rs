@@ -23,9 +23,11 @@ pub(super) struct Coverage {
     decisive: BTreeMap<&'static str, usize>,
 }
 
-/// The rules by their number in the description of the allocator, each with what it would be
-/// without.
-const RULES: [(&str, fn(&mut Value)); 8] = [
+/// Makes a scenario one without what a rule is about.
+type Without = fn(&mut Value);
+
+/// The rules by their number in the description of the allocator.
+const RULES: [(&str, Without); 8] = [
     ("1.2 pools", without_disorder),
     ("1.5 devices in use", |scenario| {
         for claim in list(&mut scenario["resourceClaims"]) {
@@ -106,7 +108,8 @@ impl Coverage {
         let made = said.allocations.values().any(|allocation| {
             let several = results_of(allocation).count() > 1;
             allocation["devices"].get("config").is_some()
-                || allocation["nodeSelector"]["nodeSelectorTerms"][0].get("matchExpressions").is_some() && several
+                || allocation["nodeSelector"]["nodeSelectorTerms"][0].get("matchExpressions").is_some()
+                    && several
         });
         *self.decisive.entry("1.12 result").or_default() += usize::from(made);
         Ok(())
@@ -135,7 +138,11 @@ impl Coverage {
         ensure!(self.backtracked * 100 >= solved / 100 * 20, "less than 20 % of the solved go back");
         for (rule, count) in &self.decisive {
             // 500 of 200 000; a short run says little of what is rare.
-            ensure!(count * 400 >= self.looked_at || self.looked_at < ENOUGH, "{rule} decides in {count} of {}", self.looked_at);
+            ensure!(
+                count * 400 >= self.looked_at || self.looked_at < ENOUGH,
+                "{rule} decides in {count} of {}",
+                self.looked_at
+            );
         }
         ensure!(self.decisive.len() == RULES.len() + 3, "a rule is never decisive");
         Ok(())

@@ -50,9 +50,8 @@ pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<
             if let Some(class) = declared(scenario, &ours, &theirs)? {
                 *differences.entry(class).or_default() += 1;
             } else {
-                same(&ours, &theirs).with_context(|| {
-                    format!("{scenario}\n  ours   {ours:?}\n  theirs {theirs:?}")
-                })?;
+                same(&ours, &theirs)
+                    .with_context(|| format!("{scenario}\n  ours   {ours:?}\n  theirs {theirs:?}"))?;
             }
             coverage.count(&like, scenario, &ours, &theirs)?;
         }
@@ -171,7 +170,9 @@ fn declared(scenario: &Value, ours: &Said, theirs: &Said) -> anyhow::Result<Opti
     }
     // Upstream finds an error in a branch without a solution, which we cut. Walking through
     // it we find the same.
-    if theirs.outcome == "error" && same(&self::ours(&Snapshot::default(), &scenario.to_string(), true)?, theirs).is_ok() {
+    if theirs.outcome == "error"
+        && same(&self::ours(&Snapshot::default(), &scenario.to_string(), true)?, theirs).is_ok()
+    {
         return Ok(Some("an error in a branch that is proved to hold no solution"));
     }
     if scenario["featureGates"]["DRAConsumableCapacity"] == json!(true) && has_stale_share(scenario) {
