@@ -37,11 +37,11 @@ pub(crate) async fn run(
     }
     if "devices".contains(filter) {
         let judge = judge("allocator").await?;
-        told("devices", seed, devices::compare(&judge, count.unwrap_or(200_000), seed)?);
+        told("devices", seed, devices::compare(&judge, count.unwrap_or(20_000), seed)?);
     }
     if "expressions".contains(filter) {
         let judge = judge("allocator").await?.with("cel");
-        told("expressions", seed, expressions::compare(&judge, count.unwrap_or(50_000), seed)?);
+        told("expressions", seed, expressions::compare(&judge, count.unwrap_or(20_000), seed)?);
     }
     if "shapes".contains(filter) {
         let judge = judge("shapes").await?;
