@@ -1,6 +1,7 @@
 //! Scenarios against a real control plane.
 
 mod accounting_bench;
+mod allocator_bench;
 mod client;
 mod collector;
 mod control_plane;
@@ -61,6 +62,8 @@ enum Command {
     },
     /// Measure `dragoman-accounting` and `k8s.io/component-helpers` side by side.
     BenchAccounting,
+    /// Measure `dragoman-allocator` and the published allocator side by side.
+    BenchAllocator,
     /// Run scenarios with the built-in claim controller: its defects must show.
     BuiltIn {
         /// Only those whose name contains this.
@@ -100,6 +103,9 @@ async fn main() -> anyhow::Result<()> {
     if matches!(arguments.command, Command::BenchAccounting) {
         return accounting_bench::run(&repository, &arguments.output).await;
     }
+    if matches!(arguments.command, Command::BenchAllocator) {
+        return allocator_bench::run(&repository, &arguments.output).await;
+    }
     let programs = Programs::provide(&repository).await?;
     std::fs::create_dir_all(&arguments.output).context("output")?;
     // Absolute: the paths go into kubeconfigs.
@@ -108,7 +114,10 @@ async fn main() -> anyhow::Result<()> {
     let bench = Bench { repository, binary, output, programs };
     let work = async {
         match arguments.command {
-            Command::Provide | Command::Oracle { .. } | Command::BenchAccounting => Ok(()),
+            Command::Provide
+            | Command::Oracle { .. }
+            | Command::BenchAccounting
+            | Command::BenchAllocator => Ok(()),
             Command::Versus { pods, gated, completed, idle, runs, only } => {
                 let idle = std::time::Duration::from_secs(idle);
                 versus::run(&bench, versus::Load { pods, gated, completed, idle, runs }, &only).await

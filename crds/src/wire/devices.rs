@@ -146,7 +146,15 @@ impl DeviceScenario {
     /// # Errors
     /// It names what is not there.
     pub fn claims(&self, snapshot: &Snapshot) -> Result<PodClaims, BadScenario> {
-        let claims = self.allocate.iter().map(|wanted| {
+        self.claims_named(snapshot, &self.allocate)
+    }
+
+    /// The claims with these names, as `namespace/name`, of one Pod.
+    ///
+    /// # Errors
+    /// It names what is not there.
+    pub fn claims_named(&self, snapshot: &Snapshot, names: &[Text]) -> Result<PodClaims, BadScenario> {
+        let claims = names.iter().map(|wanted| {
             let named = |claim: &&Object<ClaimSpec, ClaimStatus>| {
                 wanted.split_once('/') == Some((&*claim.metadata.namespace, &*claim.metadata.name))
             };

@@ -1,7 +1,8 @@
 // Command allocator answers scenarios with the structured allocator of
 // k8s.io/dynamic-resource-allocation: one scenario a line, one answer a line, both JSON.
 // With the argument "cel" the lines are expressions with a device, and the answer is what
-// the CEL environment of that library makes of them.
+// the CEL environment of that library makes of them. With "fill", a number of nodes and
+// perhaps the name of a channel, the one scenario is a cluster to fill.
 package main
 
 import (
@@ -15,6 +16,13 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 2 && os.Args[1] == "fill" {
+		if err := filling(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	structured.EnableAllocators("experimental")
 	answer := allocated
 	if len(os.Args) > 1 && os.Args[1] == "cel" {

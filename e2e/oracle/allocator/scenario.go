@@ -140,21 +140,25 @@ func (s *scenario) allocated() structured.AllocatedState {
 			continue
 		}
 		for _, result := range claim.Status.Allocation.Devices.Results {
-			if ptr.Deref(result.AdminAccess, false) {
-				continue
-			}
-			id := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
-			if result.ShareID == nil || !sharing {
-				state.AllocatedDevices.Insert(id)
-				continue
-			}
-			state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, result.ShareID))
-			if result.ConsumedCapacity != nil {
-				state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, result.ConsumedCapacity))
-			}
+			hold(&state, result, sharing)
 		}
 	}
 	return state
+}
+
+func hold(state *structured.AllocatedState, result resourceapi.DeviceRequestAllocationResult, sharing bool) {
+	if ptr.Deref(result.AdminAccess, false) {
+		return
+	}
+	id := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
+	if result.ShareID == nil || !sharing {
+		state.AllocatedDevices.Insert(id)
+		return
+	}
+	state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, result.ShareID))
+	if result.ConsumedCapacity != nil {
+		state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, result.ConsumedCapacity))
+	}
 }
 
 func (s *scenario) tainted() []*resourceapi.ResourceSlice {

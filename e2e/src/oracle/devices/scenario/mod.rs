@@ -67,7 +67,7 @@ pub(super) fn scenario(rng: &mut Rng) -> Value {
         admin: theme(15),
         constraints: theme(75),
         skips: theme(6),
-        disorder: theme(5),
+        disorder: theme(4),
         mistakes: theme(9),
         held: theme(70),
     };
