@@ -153,13 +153,13 @@ impl DeviceScenario {
     ///
     /// # Errors
     /// It names what is not there.
-    pub fn claims_named(&self, snapshot: &Snapshot, names: &[Text]) -> Result<PodClaims, BadScenario> {
-        let claims = names.iter().map(|wanted| {
-            let named = |claim: &&Object<ClaimSpec, ClaimStatus>| {
-                wanted.split_once('/') == Some((&*claim.metadata.namespace, &*claim.metadata.name))
+    pub fn claims_named(&self, snapshot: &Snapshot, wanted: &[Text]) -> Result<PodClaims, BadScenario> {
+        let claims = wanted.iter().map(|name| {
+            let is_it = |claim: &&Object<ClaimSpec, ClaimStatus>| {
+                name.split_once('/') == Some((&*claim.metadata.namespace, &*claim.metadata.name))
             };
-            let claim = self.resource_claims.iter().find(named);
-            claim.map(|claim| Arc::new(claim.claim())).ok_or_else(|| BadScenario::NoClaim(wanted.clone()))
+            let claim = self.resource_claims.iter().find(is_it);
+            claim.map(|claim| Arc::new(claim.claim())).ok_or_else(|| BadScenario::NoClaim(name.clone()))
         });
         Ok(PodClaims::new(snapshot, claims.collect::<Result<_, _>>()?, self.gates()?))
     }
