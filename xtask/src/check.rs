@@ -1,6 +1,6 @@
 //! `cargo xtask check`: everything that can be said without running the system.
 
-use crate::{defects, edges, files, run};
+use crate::{defects, edges, files, fuzz, output, run};
 
 /// The version CI checks with.
 const CARGO_DENY: &str = "0.20.2";
@@ -12,6 +12,8 @@ const CARGO_DENY: &str = "0.20.2";
 pub(crate) fn check() -> anyhow::Result<()> {
     run("cargo", &["fmt", "--all", "--check"])?;
     run("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
+    // The workspace of the fuzz targets has a lock of its own, which only its build would miss.
+    output("cargo", &["metadata", "--locked", "--format-version=1", "--manifest-path", fuzz::MANIFEST])?;
     edges::check()?;
     files::check()?;
     defects::check()?;

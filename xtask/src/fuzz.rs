@@ -6,6 +6,9 @@ use anyhow::{Context as _, ensure};
 
 use crate::{root, run};
 
+/// Apart from the workspace: it is compiled with instrumentation.
+pub(crate) const MANIFEST: &str = "accounting/fuzz/Cargo.toml";
+
 const TARGETS: [&str; 2] = ["quantities", "objects"];
 
 /// Runs every target `runs` times from the same seed, so that two runs do the same.
@@ -26,7 +29,7 @@ pub(crate) fn fuzz(runs: u64) -> anyhow::Result<()> {
         "-Ccodegen-units=1",
     ];
     let status = Command::new("cargo")
-        .args(["build", "--release", "--locked", "--manifest-path", "accounting/fuzz/Cargo.toml"])
+        .args(["build", "--release", "--locked", "--manifest-path", MANIFEST])
         .args(["--target", &triple, "--target-dir"])
         .arg(&place)
         .env("RUSTFLAGS", flags.join(" "))
