@@ -36,7 +36,7 @@ fn capacity_of(capacity: &DeviceCapacity) -> Capacity {
     Capacity { value: capacity.value.amount, policy }
 }
 
-fn steps(gates: &Gates) -> Steps {
+pub(crate) fn steps(gates: &Gates) -> Steps {
     if gates.fractional_capacity_range { Steps::Thousandths } else { Steps::Whole }
 }
 

@@ -9,6 +9,7 @@ mod allocate;
 mod capacity;
 mod cause;
 pub mod cel;
+pub mod checker;
 mod claims;
 mod error;
 mod fit;

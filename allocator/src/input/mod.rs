@@ -4,6 +4,7 @@
 mod allocation;
 mod claim;
 mod class;
+mod cluster;
 mod node;
 mod slice;
 mod taint;
@@ -14,6 +15,7 @@ pub use claim::{
     DerivedAttribute, ExactRequest, Request, Selector, SubRequest,
 };
 pub use class::{Class, Configuration, OpaqueConfiguration, Parameters};
+pub use cluster::Cluster;
 pub use node::{BadSelector, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 pub use slice::{
     Attribute, CapacityRange, CapacityRequestPolicy, Counter, CounterConsumption, CounterSet, Device,

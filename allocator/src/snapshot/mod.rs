@@ -15,7 +15,9 @@ use rpds::HashTrieMapSync;
 
 use self::held::PoolHeld;
 use crate::gates::Gates;
-use crate::input::{Allocation, Attribute, Claim, Class, DeviceResult, Name, Node, Slice, TaintRule};
+use crate::input::{
+    Allocation, Attribute, Claim, Class, Cluster, DeviceResult, Name, Node, Slice, TaintRule,
+};
 use crate::selectors::Interned;
 
 /// The cluster at one moment: nodes, slices, classes, claims and taint rules. Immutable,
@@ -99,6 +101,16 @@ impl Snapshot {
         state.revision = state.family.next_revision.fetch_add(1, Ordering::Relaxed) + 1;
         change(&mut state);
         Self(Arc::new(state))
+    }
+
+    /// With everything of a cluster.
+    #[must_use]
+    pub fn with(&self, cluster: Cluster) -> Self {
+        let with = cluster.nodes.into_iter().fold(self.clone(), |with, node| with.with_node(node));
+        let with = cluster.taint_rules.into_iter().fold(with, |with, rule| with.with_taint_rule(rule));
+        let with = cluster.classes.into_iter().fold(with, |with, class| with.with_class(class));
+        let with = cluster.slices.into_iter().fold(with, |with, slice| with.with_slice(slice));
+        cluster.claims.into_iter().fold(with, |with, claim| with.with_claim(claim))
     }
 
     /// With this node, in place of the one of its name.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dragoman_allocator::input::{
-    Allocation, Claim, ClaimDevices, Class, DeviceSelector, Node, Slice, Taint, TaintRule,
+    Allocation, Claim, ClaimDevices, Class, Cluster, DeviceSelector, Node, Slice, Taint, TaintRule,
 };
 use dragoman_allocator::{Gates, PodClaims, Snapshot};
 use serde::Deserialize;
@@ -110,33 +110,35 @@ pub enum BadScenario {
 }
 
 impl DeviceScenario {
+    /// The cluster.
+    pub fn cluster(&self) -> Cluster {
+        let node = |node: &Object<Ignored, NodeStatus>| Node {
+            name: node.metadata.name.clone(),
+            labels: node.metadata.labels.clone(),
+            declared_features: node.status.declared_features.clone(),
+        };
+        let rule = |rule: &Object<RuleSpec>| TaintRule {
+            name: rule.metadata.name.clone(),
+            selector: rule.spec.device_selector.clone(),
+            taint: rule.spec.taint.clone(),
+        };
+        let class = |class: &Object<Class>| Class { name: class.metadata.name.clone(), ..class.spec.clone() };
+        let slice = |slice: &Object<Slice>| Slice { name: slice.metadata.name.clone(), ..slice.spec.clone() };
+        Cluster {
+            nodes: self.nodes.iter().map(node).collect(),
+            slices: self.resource_slices.iter().map(slice).collect(),
+            classes: self.device_classes.iter().map(class).collect(),
+            claims: self.resource_claims.iter().map(Object::claim).collect(),
+            taint_rules: self.device_taint_rules.iter().map(rule).collect(),
+        }
+    }
+
     /// The cluster, with what another has compiled already.
     ///
     /// # Errors
     /// It names what is not there.
     pub fn snapshot(&self, like: &Snapshot) -> Result<Snapshot, BadScenario> {
-        let mut snapshot = like.emptied();
-        for node in &self.nodes {
-            snapshot = snapshot.with_node(Node {
-                name: node.metadata.name.clone(),
-                labels: node.metadata.labels.clone(),
-                declared_features: node.status.declared_features.clone(),
-            });
-        }
-        for rule in &self.device_taint_rules {
-            let (selector, taint) = (rule.spec.device_selector.clone(), rule.spec.taint.clone());
-            snapshot =
-                snapshot.with_taint_rule(TaintRule { name: rule.metadata.name.clone(), selector, taint });
-        }
-        for class in &self.device_classes {
-            snapshot = snapshot.with_class(Class { name: class.metadata.name.clone(), ..class.spec.clone() });
-        }
-        for slice in &self.resource_slices {
-            snapshot = snapshot.with_slice(Slice { name: slice.metadata.name.clone(), ..slice.spec.clone() });
-        }
-        for claim in &self.resource_claims {
-            snapshot = snapshot.with_claim(claim.claim());
-        }
+        let snapshot = like.emptied().with(self.cluster());
         let missing = self.candidates.iter().find(|name| snapshot.node(name).is_none());
         missing.map_or(Ok(snapshot), |name| Err(BadScenario::NoNode(name.clone())))
     }
@@ -155,16 +157,30 @@ impl DeviceScenario {
     /// It names what is not there.
     pub fn claims_named(&self, snapshot: &Snapshot, wanted: &[Text]) -> Result<PodClaims, BadScenario> {
         let claims = wanted.iter().map(|name| {
-            let is_it = |claim: &&Object<ClaimSpec, ClaimStatus>| {
-                name.split_once('/') == Some((&*claim.metadata.namespace, &*claim.metadata.name))
-            };
-            let claim = self.resource_claims.iter().find(is_it);
-            claim.map(|claim| Arc::new(claim.claim())).ok_or_else(|| BadScenario::NoClaim(name.clone()))
+            let claim = self.claim_named(name).ok_or_else(|| BadScenario::NoClaim(name.clone()))?;
+            Ok(Arc::new(claim.claim()))
         });
         Ok(PodClaims::new(snapshot, claims.collect::<Result<_, _>>()?, self.gates()?))
     }
 
-    fn gates(&self) -> Result<Gates, BadScenario> {
+    /// The uids of the claims to allocate.
+    pub fn wanted(&self) -> Vec<Text> {
+        let claims = self.allocate.iter().filter_map(|name| self.claim_named(name));
+        claims.map(|claim| claim.metadata.effective_uid().into()).collect()
+    }
+
+    fn claim_named(&self, name: &str) -> Option<&Object<ClaimSpec, ClaimStatus>> {
+        let (namespace, name) = name.split_once('/')?;
+        self.resource_claims
+            .iter()
+            .find(|claim| *claim.metadata.namespace == *namespace && *claim.metadata.name == *name)
+    }
+
+    /// What is on.
+    ///
+    /// # Errors
+    /// It names a gate that there is not.
+    pub fn gates(&self) -> Result<Gates, BadScenario> {
         let Some(given) = &self.feature_gates else { return Ok(Gates::default()) };
         let mut gates = Gates::NONE;
         for (name, on) in given {

@@ -1,5 +1,6 @@
 //! The allocator against the published one of Kubernetes, on random scenarios.
 
+mod checked;
 mod coverage;
 mod scenario;
 
@@ -12,8 +13,12 @@ use fastrand::Rng;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use self::checked::Checked;
 use self::coverage::Coverage;
 use super::{Declared, Judge};
+
+/// What claims get, by `namespace/name`.
+type Allocations = BTreeMap<String, Value>;
 
 /// What either side says.
 #[derive(Debug, Default, Deserialize)]
@@ -21,7 +26,7 @@ use super::{Declared, Judge};
 struct Said {
     outcome: String,
     node: String,
-    allocations: BTreeMap<String, Value>,
+    allocations: Allocations,
     explanation: String,
     node_errors: BTreeMap<String, String>,
     /// How often ours went back on the way to the solution.
@@ -33,7 +38,8 @@ struct Said {
 pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<(usize, Declared)> {
     let mut rng = Rng::with_seed(seed);
     let like = Snapshot::default();
-    let (mut differences, mut coverage) = (Declared::new(), Coverage::default());
+    let (mut differences, mut coverage, mut checked) =
+        (Declared::new(), Coverage::default(), Checked::default());
     for _ in (0..count).step_by(BATCH) {
         let scenarios: Vec<Value> = (0..BATCH).map(|_| scenario::scenario(&mut rng)).collect();
         let lines: Vec<String> = scenarios.iter().map(Value::to_string).collect();
@@ -46,6 +52,7 @@ pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<
         let Ok(theirs) = theirs else { bail!("the judge's reader failed") };
         for ((scenario, ours), theirs) in scenarios.iter().zip(ours?).zip(theirs?) {
             let mut theirs: Said = serde_json::from_str(&theirs).context("answer")?;
+            let verbatim = theirs.allocations.clone();
             normalize(&mut theirs);
             if let Some(class) = declared(scenario, &ours, &theirs)? {
                 *differences.entry(class).or_default() += 1;
@@ -53,9 +60,14 @@ pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<
                 same(&ours, &theirs)
                     .with_context(|| format!("{scenario}\n  ours   {ours:?}\n  theirs {theirs:?}"))?;
             }
+            let agreed = same(&ours, &theirs).is_ok();
+            checked
+                .check(scenario, &ours, agreed.then_some(&verbatim), theirs.outcome == "timeout")
+                .with_context(|| format!("{scenario}\n  ours   {ours:?}\n  theirs {theirs:?}"))?;
             coverage.count(&like, scenario, &ours, &theirs)?;
         }
     }
+    checked.print();
     coverage.print();
     coverage.check()?;
     // What has no answer is counted among the outcomes.
@@ -127,7 +139,7 @@ fn normalize(said: &mut Said) {
         for result in results.into_iter().flatten() {
             if let Some(id) = result.get_mut("shareID") {
                 shares += 1;
-                *id = json!(shares);
+                *id = json!(format!("share-{shares}"));
             }
             let consumed = result.get_mut("consumedCapacity").and_then(Value::as_object_mut);
             for amount in consumed.into_iter().flat_map(|consumed| consumed.values_mut()) {

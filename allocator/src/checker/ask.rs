@@ -1,0 +1,171 @@
+//! What is asked for, and which device alone would do.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::held::Held;
+use super::pools::{Usable, reaches};
+use super::rule::Rule;
+use crate::capacity::capacities;
+use crate::cel::{BoundDevice, CompileError, Compiler, Expression, Purpose};
+use crate::gates::Gates;
+use crate::input::{AllocationMode, Attribute, Claim, Class, Cluster, Name, Node, Selector, SubRequest};
+
+/// A request, or one of its sub-requests.
+#[derive(Debug, Clone)]
+pub(super) struct Ask<'a> {
+    /// `request` or `request/subrequest`.
+    pub(super) name: Name,
+    /// The claim, and the request, by number.
+    pub(super) claim: usize,
+    pub(super) request: usize,
+    pub(super) spec: &'a SubRequest,
+    pub(super) admin: bool,
+    /// Without the class nothing can be allocated.
+    pub(super) class: Option<&'a Class>,
+}
+
+impl Ask<'_> {
+    pub(super) fn wants_all(&self) -> bool {
+        self.spec.allocation_mode == AllocationMode::All
+    }
+
+    /// What is requested of a capacity.
+    pub(super) fn capacity(&self, name: &Name) -> Option<dragoman_quantity::Decimal> {
+        let requests = &self.spec.capacity.as_ref()?.requests;
+        requests.get(name).map(|amount| amount.amount)
+    }
+}
+
+/// What a request may be satisfied with: each sub-request, or the request itself.
+pub(super) fn asks<'a>(cluster: &'a Cluster, wanted: &[&'a Claim]) -> Vec<Vec<Ask<'a>>> {
+    let class = |spec: &SubRequest| cluster.classes.iter().find(|class| class.name == spec.device_class_name);
+    let mut asks = Vec::new();
+    for (claim, spec) in wanted.iter().enumerate() {
+        for (request, spec) in spec.devices.requests.iter().enumerate() {
+            let ask = |name: Name, spec: &'a SubRequest, admin: bool| Ask {
+                name,
+                claim,
+                request,
+                spec,
+                admin,
+                class: class(spec),
+            };
+            let exactly = spec
+                .exactly
+                .iter()
+                .map(|exactly| ask(spec.name.clone(), &exactly.asked, exactly.admin_access == Some(true)));
+            // Where there is one request exactly, there are no sub-requests.
+            let subs = spec.first_available.iter().filter(|_| spec.exactly.is_none());
+            let subs = subs.map(|sub| ask(format!("{}/{}", spec.name, sub.name).into(), sub, false));
+            asks.push(exactly.chain(subs).collect());
+        }
+    }
+    asks
+}
+
+/// Compiled expressions. Kept by whoever checks much.
+#[derive(Debug, Default)]
+pub struct Expressions {
+    compiler: Compiler,
+    known: RefCell<HashMap<(Name, Purpose), Rc<Result<Expression, CompileError>>>>,
+}
+
+impl Expressions {
+    fn get(&self, text: &str, purpose: Purpose) -> Rc<Result<Expression, CompileError>> {
+        let mut known = self.known.borrow_mut();
+        let compiled = known
+            .entry((text.into(), purpose))
+            .or_insert_with(|| Rc::new(self.compiler.compile(text, purpose)));
+        compiled.clone()
+    }
+
+    /// Whether all selectors hold; what cannot be evaluated does not.
+    fn hold(&self, selectors: &[Selector], device: &BoundDevice) -> bool {
+        selectors.iter().all(|selector| {
+            let compiled = self.get(selector.expression(), Purpose::Selector);
+            compiled.as_ref().as_ref().is_ok_and(|expression| expression.matches(device) == Ok(true))
+        })
+    }
+
+    /// The attribute that an expression computes.
+    pub(super) fn derive(
+        &self,
+        text: &str,
+        driver: &Name,
+        device: &Arc<crate::input::Device>,
+    ) -> Option<Attribute> {
+        let compiled = self.get(text, Purpose::DerivedAttribute);
+        let device = BoundDevice::new(driver.clone(), device.clone());
+        compiled.as_ref().as_ref().ok()?.derive(&device).ok()
+    }
+}
+
+/// What decides about one device alone.
+pub(super) struct Alone<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) node: &'a Node,
+    pub(super) gates: Gates,
+    pub(super) held: &'a Held,
+    pub(super) expressions: &'a Expressions,
+}
+
+impl Alone<'_> {
+    /// Whether the request is about the device: what counts for requests that want all.
+    pub(super) fn about(&self, ask: &Ask<'_>, usable: &Usable<'_>) -> Option<Rule> {
+        let device = usable.device;
+        let bound = BoundDevice::new(usable.slice.driver.clone(), Arc::new(device.clone()));
+        let class = ask.class.is_some_and(|class| self.expressions.hold(&class.selectors, &bound));
+        let holds = [
+            (Rule::BindingConditions, device.binding_conditions.is_empty() || self.gates.binding_conditions),
+            (Rule::Class, class),
+            (Rule::Selector, self.expressions.hold(&ask.spec.selectors, &bound)),
+            (Rule::Node, reaches(usable.slice, device, self.node) == Ok(true)),
+            (Rule::Capacity, self.has_capacity(ask, usable)),
+        ];
+        holds.iter().find(|(_, holds)| !holds).map(|(rule, _)| *rule)
+    }
+
+    /// Whether the device has, if nobody else had anything of it, what is requested.
+    fn has_capacity(&self, ask: &Ask<'_>, usable: &Usable<'_>) -> bool {
+        let known = capacities(usable.device);
+        let requested = ask.spec.capacity.iter().flat_map(|capacity| capacity.requests.keys());
+        let mut unknown = requested.filter(|name| known.iter().all(|(known, _)| known != *name));
+        let mut amounts = known.iter().map(|(name, capacity)| {
+            let amount = capacity.consumed(name, ask.capacity(name), crate::capacity::steps(&self.gates));
+            amount.is_ok_and(|amount| amount <= capacity.value)
+        });
+        !self.gates.consumable_capacity || (unknown.next().is_none() && amounts.all(|fine| fine))
+    }
+
+    /// Every rule that the device breaks, whatever else is given away.
+    pub(super) fn broken(&self, ask: &Ask<'_>, usable: &Usable<'_>) -> Vec<Rule> {
+        let device = usable.device;
+        let id = usable.id();
+        let shares = self.gates.consumable_capacity && device.allow_multiple_allocations;
+        let taken = self.held.whole.contains(&id) || (!shares && self.held.shared.contains(&id));
+        let skips = !usable.slice.skip_node_operations.is_empty();
+        let supported = self.gates.optional_node_operations
+            && self.node.declared_features.iter().any(|name| &**name == "DRAOptionalNodeOperations");
+        let rest = [
+            (Rule::Taken, ask.admin || !taken),
+            (Rule::NodeOperations, !skips || supported),
+            (Rule::Counters, device.consumes_counters.is_empty() || self.gates.partitionable_devices),
+            (Rule::Taint, !self.gates.device_taints || self.tolerates(ask, usable)),
+        ];
+        let rest = rest.iter().filter(|(_, holds)| !holds).map(|(rule, _)| *rule);
+        self.about(ask, usable).into_iter().chain(rest).collect()
+    }
+
+    fn tolerates(&self, ask: &Ask<'_>, usable: &Usable<'_>) -> bool {
+        let (driver, pool, device) = usable.id();
+        let rules = self.cluster.taint_rules.iter().filter(|_| self.gates.device_taint_rules);
+        let rules = rules.filter(|rule| rule.selects(&driver, &pool, &device)).map(|rule| &rule.taint);
+        let repel = usable.device.taints.iter().chain(rules).filter(|taint| taint.repels());
+        repel
+            .into_iter()
+            .all(|taint| ask.spec.tolerations.iter().any(|toleration| toleration.tolerates(taint)))
+    }
+}

@@ -1,0 +1,138 @@
+//! The first solution, found by trying everything in order: no look ahead, nothing
+//! remembered. Good for small clusters only, and there beyond doubt.
+
+use super::Checker;
+use super::ask::Ask;
+use super::pools::Usable;
+use super::rule::Rule;
+use super::together::{self, Given};
+use crate::input::Name;
+
+/// A device for a request, by names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// The claim, by uid.
+    pub claim: Name,
+    /// `request` or `request/subrequest`.
+    pub request: Name,
+    /// The driver of the device.
+    pub driver: Name,
+    /// The pool of the device.
+    pub pool: Name,
+    /// The device.
+    pub device: Name,
+}
+
+/// What trying everything came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tried {
+    /// The first solution.
+    First(Vec<Choice>),
+    /// There is none.
+    None,
+    /// It was too much.
+    TooMuch,
+}
+
+struct Trying<'a, 'b> {
+    checker: &'b Checker<'a>,
+    /// For every request, for each of its sub-requests: the places of the devices that
+    /// alone would do, or all that must be given if it wants all.
+    places: Vec<Vec<Vec<usize>>>,
+    left: u64,
+    accept: &'b dyn Fn(&[Choice]) -> bool,
+}
+
+/// Stops at the first solution, or when it was too much.
+enum Stop {
+    Found(Vec<Choice>),
+    TooMuch,
+}
+
+pub(super) fn first(checker: &Checker<'_>, limit: u64, accept: &dyn Fn(&[Choice]) -> bool) -> Tried {
+    let places = checker.asks.iter().map(|subs| {
+        let of_sub = |ask: &Ask<'_>| {
+            let fits = |(_, usable): &(usize, &Usable<'_>)| {
+                if ask.wants_all() {
+                    checker.alone().about(ask, usable).is_none()
+                } else {
+                    checker.alone().broken(ask, usable).is_empty()
+                }
+            };
+            checker.devices.iter().enumerate().filter(fits).map(|(place, _)| place).collect()
+        };
+        subs.iter().map(of_sub).collect()
+    });
+    let mut trying = Trying { checker, places: places.collect(), left: limit, accept };
+    match trying.request(0, &mut Vec::new()) {
+        Ok(()) => Tried::None,
+        Err(Stop::Found(choices)) => Tried::First(choices),
+        Err(Stop::TooMuch) => Tried::TooMuch,
+    }
+}
+
+impl<'a, 'b> Trying<'a, 'b> {
+    /// Decides a request and all after it. Requests and devices of one claim are at most 32
+    /// each, so this does not go deep.
+    fn request(&mut self, number: usize, given: &mut Vec<Given<'a, 'b>>) -> Result<(), Stop> {
+        let checker = self.checker;
+        let Some(subs) = checker.asks.get(number) else {
+            let choices: Vec<Choice> = given.iter().map(|one| checker.choice(one)).collect();
+            return if (self.accept)(&choices) { Err(Stop::Found(choices)) } else { Ok(()) };
+        };
+        for (sub, ask) in subs.iter().enumerate() {
+            let all = self.places.get(number).and_then(|subs| subs.get(sub)).map_or(0, Vec::len);
+            let count =
+                if ask.wants_all() { all } else { usize::try_from(ask.spec.count).unwrap_or_default() };
+            if !ask.wants_all() || all > 0 {
+                self.devices((number, sub), (count, 0), given)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives `missing` more devices to a request, from `from` on in the list of those that do.
+    fn devices(
+        &mut self,
+        (number, sub): (usize, usize),
+        (missing, from): (usize, usize),
+        given: &mut Vec<Given<'a, 'b>>,
+    ) -> Result<(), Stop> {
+        if missing == 0 {
+            return self.request(number + 1, given);
+        }
+        let checker = self.checker;
+        let Some(ask) = checker.asks.get(number).and_then(|subs| subs.get(sub)) else { return Ok(()) };
+        let mut next = from;
+        while let Some(place) = self
+            .places
+            .get(number)
+            .and_then(|subs| subs.get(sub))
+            .and_then(|places| places.get(next))
+            .copied()
+        {
+            self.left = self.left.checked_sub(1).ok_or(Stop::TooMuch)?;
+            next += 1;
+            let Some(usable) = checker.devices.get(place).copied() else { continue };
+            given.push(Given { ask, place, usable });
+            let alone = !ask.wants_all() || checker.alone().broken(ask, &usable).is_empty();
+            if alone && together::broken(checker, given).is_empty() {
+                self.devices((number, sub), (missing - 1, next), given)?;
+            }
+            given.pop();
+            if ask.wants_all() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the devices are those of the first solution.
+pub(super) fn is_first(checker: &Checker<'_>, given: &[Given<'_, '_>], limit: u64) -> Option<Rule> {
+    let given: Vec<Choice> = given.iter().map(|one| checker.choice(one)).collect();
+    match first(checker, limit, &|_| true) {
+        Tried::First(first) if first != given => Some(Rule::First),
+        _ => None,
+    }
+}

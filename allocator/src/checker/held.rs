@@ -1,0 +1,51 @@
+//! What claims hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dragoman_quantity::Decimal;
+
+use super::pools::DeviceId;
+use crate::gates::Gates;
+use crate::input::{Cluster, Name};
+
+/// The devices that claims hold. Admin access holds nothing.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// Somebody has the device for himself.
+    pub(super) whole: BTreeSet<DeviceId>,
+    /// Somebody has a share.
+    pub(super) shared: BTreeSet<DeviceId>,
+    consumed: BTreeMap<DeviceId, BTreeMap<Name, Decimal>>,
+}
+
+impl Held {
+    pub(super) fn new(cluster: &Cluster, gates: Gates) -> Self {
+        let mut held = Self::default();
+        let allocations = cluster.claims.iter().filter_map(|claim| claim.allocation.as_ref());
+        let results = allocations.flat_map(|allocation| &allocation.devices.results);
+        for result in results.filter(|result| result.admin_access != Some(true)) {
+            let id = (result.driver.clone(), result.pool.clone(), result.device.clone());
+            if result.share_id.is_none() || !gates.consumable_capacity {
+                held.whole.insert(id);
+                continue;
+            }
+            let consumed = held.consumed.entry(id.clone()).or_default();
+            for (name, amount) in &result.consumed_capacity {
+                let sum = consumed.entry(name.clone()).or_default();
+                *sum = sum.checked_add(amount.amount).unwrap_or(*sum);
+            }
+            held.shared.insert(id);
+        }
+        held
+    }
+
+    /// Whether anybody has anything of it.
+    pub(super) fn at_all(&self, device: &DeviceId) -> bool {
+        self.whole.contains(device) || self.shared.contains(device)
+    }
+
+    /// What shares consume of a capacity.
+    pub(super) fn consumed(&self, device: &DeviceId, capacity: &Name) -> Decimal {
+        self.consumed.get(device).and_then(|of| of.get(capacity)).copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,101 @@
+//! What both sides say, looked at by the independent checker, which tries everything where
+//! that is not too much.
+
+use anyhow::{Context as _, bail, ensure};
+use dragoman_allocator::checker::{Broken, CannotCheck, Checker, Expressions, Tried};
+use dragoman_allocator::input::{Allocation, Name};
+use dragoman_crds::wire::DeviceScenario;
+use serde_json::Value;
+
+use super::{Allocations, Said};
+
+/// Devices tried until it is too much.
+const LIMIT: u64 = 2_000;
+/// The same where the judge has no answer: somebody has to decide.
+const LIMIT_WITHOUT_JUDGE: u64 = 1_000_000;
+
+#[derive(Default)]
+pub(super) struct Checked {
+    expressions: Expressions,
+    accepted: usize,
+    /// Nodes without a solution, and those of them where everything was tried.
+    none: usize,
+    confirmed: usize,
+    /// Scenarios without an answer of the judge, and those that were decided nevertheless.
+    timeouts: usize,
+    decided: usize,
+}
+
+impl Checked {
+    /// Checks a solution, of the judge if it has the same, and that there is none on all
+    /// nodes before.
+    ///
+    /// # Errors
+    /// The rules that are broken.
+    pub(super) fn check(
+        &mut self,
+        scenario: &Value,
+        ours: &Said,
+        theirs: Option<&Allocations>,
+        timeout: bool,
+    ) -> anyhow::Result<()> {
+        let scenario: DeviceScenario = serde_json::from_value(scenario.clone())?;
+        let (cluster, wanted, gates) = (scenario.cluster(), scenario.wanted(), scenario.gates()?);
+        let limit = if timeout { LIMIT_WITHOUT_JUDGE } else { LIMIT };
+        let mut sure = true;
+        for node in &scenario.candidates {
+            let solved = ours.outcome == "solution" && **node == *ours.node;
+            if !solved && (ours.node_errors.contains_key(&**node) || ours.node == **node) {
+                break;
+            }
+            let checker = match Checker::new(&cluster, node, &wanted, gates, &self.expressions) {
+                Ok(checker) => checker,
+                // With a selector that cannot be evaluated both sides say so.
+                Err(CannotCheck::BadSelector(_)) => break,
+                Err(why) => bail!(why),
+            };
+            if solved {
+                let allocations = in_order(&scenario, &wanted, theirs.unwrap_or(&ours.allocations))?;
+                let broken = checker.check(&allocations, limit);
+                let said: Vec<String> = broken.iter().map(Broken::to_string).collect();
+                ensure!(broken.is_empty(), "the checker on {node}: {}", said.join("; "));
+                self.accepted += 1;
+                break;
+            }
+            self.none += 1;
+            match checker.first(limit, &|_| true) {
+                Tried::None => self.confirmed += 1,
+                Tried::TooMuch => sure = false,
+                Tried::First(choices) => bail!("on {node} there is a solution: {choices:?}"),
+            }
+        }
+        self.timeouts += usize::from(timeout);
+        self.decided += usize::from(timeout && sure);
+        Ok(())
+    }
+
+    pub(super) fn print(&self) {
+        println!("        the checker accepts {} solutions", self.accepted);
+        println!("        by trying everything {} of {} nodes have none", self.confirmed, self.none);
+        println!(
+            "        of {} without an answer of the judge {} are decided so",
+            self.timeouts, self.decided
+        );
+    }
+}
+
+fn in_order(
+    scenario: &DeviceScenario,
+    wanted: &[Name],
+    allocations: &Allocations,
+) -> anyhow::Result<Vec<(Name, Allocation)>> {
+    let mut in_order = Vec::new();
+    for uid in wanted {
+        let name = scenario.claim_name(uid).context("claim")?;
+        // What was allocated before is not said again.
+        if let Some(allocation) = allocations.get(&name) {
+            in_order.push((uid.clone(), serde_json::from_value(allocation.clone())?));
+        }
+    }
+    Ok(in_order)
+}
