@@ -6,8 +6,10 @@ use std::io::Read as _;
 
 use anyhow::Context as _;
 use clap::Parser;
-use dragoman_allocator::input::Allocation;
-use dragoman_allocator::{Options, Outcome, Overlay, Snapshot, allocate};
+use dragoman_allocator::input::{Allocation, Name};
+use dragoman_allocator::{
+    Explanation, Options, Outcome, Overlay, Policy, Ranked, Snapshot, Solution, allocate, rank,
+};
 use dragoman_crds::wire::DeviceScenario;
 use serde::Serialize;
 
@@ -17,6 +19,17 @@ struct Arguments {
     /// The file with the scenario; `-` is standard input.
     #[arg(default_value = "-")]
     file: String,
+    /// Looks at all candidates and takes the best, instead of the first with a solution.
+    #[arg(long, value_enum)]
+    rank: Option<By>,
+}
+
+/// What to look at after preference.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum By {
+    First,
+    Pack,
+    Spread,
 }
 
 #[derive(Serialize, Default)]
@@ -24,13 +37,22 @@ struct Arguments {
 struct Answer {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    node: Option<String>,
+    node: Option<Name>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     allocations: BTreeMap<String, Allocation>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    explanation: Option<String>,
+    explanation: Option<Why>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    node_errors: BTreeMap<String, String>,
+    node_errors: BTreeMap<Name, String>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Why {
+    /// An object has to be mended.
+    Error(String),
+    /// Every node, and why not there.
+    Nodes(BTreeMap<Name, Explanation>),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -42,7 +64,8 @@ fn main() -> anyhow::Result<()> {
         text = std::fs::read_to_string(&arguments.file).with_context(|| arguments.file.clone())?;
     }
     for scenario in serde_json::Deserializer::from_str(&text).into_iter::<DeviceScenario>() {
-        let answer = answered(&scenario.with_context(|| arguments.file.clone())?)?;
+        let scenario = scenario.with_context(|| arguments.file.clone())?;
+        let answer = answered(&scenario, arguments.rank).with_context(|| arguments.file.clone())?;
         #[expect(clippy::print_stdout, reason = "the answer")]
         {
             println!("{}", serde_json::to_string(&answer)?);
@@ -51,37 +74,70 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn answered(scenario: &DeviceScenario) -> anyhow::Result<Answer> {
+fn answered(scenario: &DeviceScenario, by: Option<By>) -> anyhow::Result<Answer> {
     let snapshot = scenario.snapshot(&Snapshot::default())?;
     let claims = scenario.claims(&snapshot)?;
     let overlay = Overlay::default();
     let mut answer = Answer { outcome: "none", ..Answer::default() };
-    let mut shares = 0;
+    let (mut solutions, mut why): (Vec<Solution>, _) = (Vec::new(), BTreeMap::new());
     for node in &scenario.candidates {
         match allocate(&snapshot, &overlay, node, &claims, Options::default()) {
             Outcome::Solution(solution) => {
-                let mut ids = || {
-                    shares += 1;
-                    format!("00000000-0000-0000-0000-{shares:012}").into()
-                };
-                answer.outcome = "solution";
-                answer.node = Some(node.to_string());
-                for (uid, allocation) in solution.allocations(&mut ids)? {
-                    answer.allocations.insert(scenario.claim_name(&uid).unwrap_or_default(), allocation);
+                solutions.push(solution);
+                if by.is_none() {
+                    break;
                 }
-                return Ok(answer);
             }
             Outcome::NodeError(error) => {
-                answer.node_errors.insert(node.to_string(), error.to_string());
+                answer.node_errors.insert(node.clone(), error.to_string());
             }
             Outcome::PodError(error) => {
                 answer.outcome = "error";
-                answer.node = Some(node.to_string());
-                answer.explanation = Some(error.to_string());
+                answer.node = Some(node.clone());
+                answer.explanation = Some(Why::Error(error.to_string()));
                 return Ok(answer);
             }
-            Outcome::None | Outcome::BudgetSpent(_) | Outcome::Cancelled => {}
+            Outcome::None(unsolved) => {
+                why.insert(node.clone(), unsolved.explain(None));
+            }
+            // Without a budget and without an interrupt neither comes.
+            Outcome::BudgetSpent(_) | Outcome::Cancelled => {}
         }
     }
+    let Some(solution) = best(solutions, by) else {
+        answer.explanation = Some(Why::Nodes(why));
+        return Ok(answer);
+    };
+    answer.outcome = "solution";
+    answer.node = Some(solution.node().clone());
+    let mut shares = 0;
+    let mut ids = || {
+        shares += 1;
+        format!("00000000-0000-0000-0000-{shares:012}").into()
+    };
+    for (uid, allocation) in solution.allocations(&mut ids)? {
+        answer.allocations.insert(scenario.claim_name(&uid).unwrap_or_default(), allocation);
+    }
     Ok(answer)
+}
+
+/// The solution on the best node. Nobody keeps a ledger here.
+fn best(solutions: Vec<Solution>, by: Option<By>) -> Option<Solution> {
+    let policy = match by {
+        None | Some(By::First) => Policy::First,
+        Some(By::Pack) => Policy::Pack,
+        Some(By::Spread) => Policy::Spread,
+    };
+    let mut ranked: Vec<Ranked> = solutions
+        .iter()
+        .map(|solution| Ranked {
+            node: solution.node().clone(),
+            preference: solution.preference(),
+            devices: solution.devices(),
+            ledger: Vec::new(),
+        })
+        .collect();
+    rank(&mut ranked, policy);
+    let best = ranked.first()?.node.clone();
+    solutions.into_iter().find(|solution| *solution.node() == best)
 }

@@ -1,16 +1,21 @@
 //! One attempt to allocate the claims of a Pod on one node.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+use dragoman_quantity::Decimal;
 
 use crate::claims::PodClaims;
 use crate::error::{NodeError, PodError};
+use crate::explanation::Unsolved;
 use crate::fit::Fit;
-use crate::input::{Allocation, Name};
+use crate::input::{Allocation, Claim, Name};
 use crate::overlay::Overlay;
+use crate::ranking::Part;
 use crate::result::{self, ShareIds};
 use crate::search::{Attempt, End, Search, Stop};
-use crate::snapshot::{PoolStatus, Snapshot};
+use crate::snapshot::{Held, PoolStatus, Snapshot};
 
 /// How an attempt is made.
 #[derive(Default, Clone, Copy)]
@@ -32,7 +37,7 @@ pub enum Outcome {
     /// All claims can be allocated.
     Solution(Solution),
     /// They cannot, on this node.
-    None,
+    None(Unsolved),
     /// They cannot on this node while a pool is as it is.
     NodeError(NodeError),
     /// They cannot anywhere until an object is mended.
@@ -44,7 +49,7 @@ pub enum Outcome {
 }
 
 /// A search that was put aside.
-pub struct Paused(Box<Search>);
+pub struct Paused(Box<Search>, Unsolved);
 
 /// Devices for all claims of a Pod.
 pub struct Solution(Box<Attempt>, u64);
@@ -70,26 +75,37 @@ pub fn allocate(
     claims: &PodClaims,
     options: Options<'_>,
 ) -> Outcome {
-    let snapshot = overlay.over(snapshot);
-    let Some(node) = snapshot.node(node).cloned() else { return Outcome::None };
+    let base = snapshot;
+    let snapshot = overlay.over(base);
     let prepared = claims.in_snapshot(&snapshot);
-    let selectors =
-        prepared.fixed.iter().filter_map(|claim| claim.allocation.as_ref()?.node_selector.as_ref());
-    for selector in selectors {
-        if selector.matches(&node) != Ok(true) {
-            return Outcome::None;
-        }
-    }
+    let mut unsolved = Unsolved {
+        prepared: prepared.clone(),
+        seen: None,
+        snapshot: snapshot.clone(),
+        base: base.clone(),
+        assumed: overlay.assumed().clone(),
+        elsewhere: Vec::new(),
+    };
+    let Some(node) = snapshot.node(node).cloned() else { return Outcome::None(unsolved) };
+    let is_elsewhere = |claim: &&Arc<Claim>| {
+        let selector = claim.allocation.as_ref().and_then(|allocation| allocation.node_selector.as_ref());
+        selector.is_some_and(|selector| selector.matches(&node) != Ok(true))
+    };
+    unsolved.elsewhere = prepared.fixed.iter().filter(is_elsewhere).map(|claim| claim.uid.clone()).collect();
     let view = snapshot.view(&node, &prepared.gates);
+    unsolved.seen = Some((node.clone(), view.clone()));
+    if !unsolved.elsewhere.is_empty() {
+        return Outcome::None(unsolved);
+    }
     let fit = options.fit.map(|fit| fit.open(&node, &prepared.fixed));
     match Search::new(Attempt::new(prepared, view, node, snapshot, fit), options.every_branch) {
-        Ok(search) => run(Box::new(search), options),
+        Ok(search) => run(Box::new(search), unsolved, options),
         Err(Stop::Pod(error)) => Outcome::PodError(error),
         Err(Stop::Node(error)) => Outcome::NodeError(error),
     }
 }
 
-fn run(mut search: Box<Search>, options: Options<'_>) -> Outcome {
+fn run(mut search: Box<Search>, unsolved: Unsolved, options: Options<'_>) -> Outcome {
     match search.run(options.budget.unwrap_or(u64::MAX), options.interrupt) {
         End::Solved => match result::check(&search.attempt) {
             Ok(()) => Outcome::Solution(Solution(Box::new(search.attempt), search.failures)),
@@ -101,13 +117,13 @@ fn run(mut search: Box<Search>, options: Options<'_>) -> Outcome {
                 PoolStatus::Invalid(why) => Some((&pool.key, why.clone())),
                 _ => None,
             });
-            invalid.map_or(Outcome::None, |(key, why)| {
+            invalid.map_or(Outcome::None(unsolved), |(key, why)| {
                 let (driver, pool) = (key.driver.clone(), key.pool.clone());
                 Outcome::NodeError(NodeError::Invalid { driver, pool, why })
             })
         }
         End::Failed(error) => Outcome::PodError(error),
-        End::BudgetSpent => Outcome::BudgetSpent(Paused(search)),
+        End::BudgetSpent => Outcome::BudgetSpent(Paused(search, unsolved)),
         End::Interrupted => Outcome::Cancelled,
     }
 }
@@ -120,7 +136,7 @@ impl Paused {
 
     /// Goes on with the search.
     pub fn resume(self, options: Options<'_>) -> Outcome {
-        run(self.0, options)
+        run(self.0, self.1, options)
     }
 }
 
@@ -150,6 +166,21 @@ impl Solution {
             }
         }
         sum
+    }
+
+    /// The devices of the node that the Pod's requests select, and how many of them somebody
+    /// has, whole or in part, once the Pod has its own.
+    pub fn devices(&self) -> Part {
+        let attempt = &self.0;
+        let (mut used, mut of) = (0_i64, 0_i64);
+        for (number, device) in attempt.view.devices.iter().enumerate() {
+            if attempt.is_asked_for(device) {
+                let held = attempt.held(device).is_some_and(Held::at_all);
+                of += 1;
+                used += i64::from(held || !attempt.is_fresh(number));
+            }
+        }
+        Part { used: Decimal::from(used), of: Decimal::from(of) }
     }
 
     /// How often the search had to go back on its way here.

@@ -69,6 +69,26 @@ pub(crate) fn consume(
     if suffices { Ok(amounts.into()) } else { Err(Short::Device) }
 }
 
+/// The capacity that does not suffice, or that the device does not have.
+pub(crate) fn short(
+    capacities: &[(Name, Capacity)],
+    requests: &[(Name, Quantity)],
+    taken: impl Fn(&Name, usize) -> Decimal,
+    gates: &Gates,
+) -> Option<Name> {
+    let unknown = requests.iter().find(|(name, _)| !capacities.iter().any(|(known, _)| known == name));
+    let short = || {
+        let mut capacities = capacities.iter().enumerate();
+        capacities.find(|(place, (name, capacity))| {
+            let request = requests.iter().find(|(requested, _)| requested == name);
+            let amount = capacity.consumed(name, request.map(|(_, amount)| amount.amount), steps(gates));
+            let sum = amount.ok().and_then(|amount| taken(name, *place).checked_add(amount).ok());
+            sum.is_none_or(|sum| sum > capacity.value)
+        })
+    };
+    unknown.map(|(name, _)| name.clone()).or_else(|| short().map(|(_, (name, _))| name.clone()))
+}
+
 /// How a consumed amount is written: as what it was made from.
 pub(crate) fn notation(capacity: &DeviceCapacity, request: Option<&Quantity>) -> Notation {
     let Some(request) = request else {

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::error::PodError;
 
 /// Why a device is not given to a request. The order is the one in which they are looked
 /// at: a device counts under the first (allocator.md 1.4 and 1.5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Cause {
     /// Its pool is being updated.
     PoolIncomplete,
@@ -42,6 +45,13 @@ pub enum Cause {
     Constraint,
     /// What it takes from the node does not fit.
     Fit,
+    /// A selector of it, or what it consumes, cannot be evaluated.
+    Failed,
+    /// None: it would do, but there are too few such devices.
+    TooFew,
+    /// None: there are enough such devices for this request, but not together with what
+    /// other requests want.
+    Combination,
 }
 
 /// Not this device, or nothing at all.

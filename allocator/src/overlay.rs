@@ -7,12 +7,15 @@ use rpds::RedBlackTreeMapSync;
 use crate::input::{Allocation, Claim, Name};
 use crate::snapshot::Snapshot;
 
+/// Allocations by the uid of their claim.
+pub(crate) type Assumed = RedBlackTreeMapSync<Name, Arc<Allocation>>;
+
 /// Allocations on top of a snapshot: made, but not yet seen in the API. One of a claim that
 /// the snapshot has with an allocation counts once, by uid, and as the snapshot has it.
 #[derive(Debug, Default)]
 pub struct Overlay {
-    assumed: RedBlackTreeMapSync<Name, Arc<Allocation>>,
-    savepoints: Vec<RedBlackTreeMapSync<Name, Arc<Allocation>>>,
+    assumed: Assumed,
+    savepoints: Vec<Assumed>,
     /// The last snapshot that was asked for, and what it is with the assumed allocations.
     merged: Mutex<Option<Merged>>,
 }
@@ -43,6 +46,10 @@ impl Overlay {
     /// Whether an allocation is assumed for this claim.
     pub fn assumes(&self, uid: &str) -> Option<&Allocation> {
         self.assumed.get(uid).map(AsRef::as_ref)
+    }
+
+    pub(crate) fn assumed(&self) -> &Assumed {
+        &self.assumed
     }
 
     /// Remembers what is assumed now.

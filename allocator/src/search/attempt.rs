@@ -12,7 +12,7 @@ use crate::capacity::{Amounts, Short, consume};
 use crate::cause::{Cause, Refusal};
 use crate::claims::{Asked, Prepared, PreparedClaim, PreparedRequest};
 use crate::error::{Object, PodError};
-use crate::fit::{FitSession, Taken};
+use crate::fit::{FitSession, Misfit, Taken};
 use crate::gates::Gates;
 use crate::input::{Name, Node};
 use crate::selectors::Verdict;
@@ -181,6 +181,18 @@ impl Attempt {
         }
     }
 
+    /// Whether any of the Pod's requests selects the device.
+    pub(crate) fn is_asked_for(&self, device: &ViewDevice) -> bool {
+        let claims = self.prepared.wanted.iter().enumerate();
+        let mut requests = claims.flat_map(|(number, claim)| {
+            claim
+                .requests
+                .iter()
+                .flat_map(move |request| request.asked.iter().map(move |asked| (number, asked)))
+        });
+        requests.any(|(claim, asked)| self.selected(Ask { claim, request: 0, sub: 0 }, asked, device).is_ok())
+    }
+
     pub(crate) fn claim_object(&self, claim: usize) -> Object {
         let claim = self.prepared.wanted.get(claim).map(|prepared| &prepared.claim);
         claim.map_or_else(
@@ -214,6 +226,12 @@ impl Attempt {
         self.consumption(ask, asked, device, held, None).map(|_| ())
     }
 
+    /// What is consumed of a capacity of a device: by others, and by this attempt.
+    pub(super) fn taken(&self, number: usize, name: &Name, place: usize) -> Decimal {
+        let held = self.view.devices.get(number).and_then(|device| self.held(device));
+        taken(held, self.shares.get(&number), name, place)
+    }
+
     fn consumption(
         &self,
         ask: Ask,
@@ -225,11 +243,7 @@ impl Attempt {
         if !self.gates().consumable_capacity {
             return Ok(Amounts::default());
         }
-        let taken = |name: &Name, place: usize| {
-            let held = held.map(|held| held.consumed(name)).unwrap_or_default();
-            let ours = ours.and_then(|ours| ours.consumed.get(place).copied()).unwrap_or_default();
-            held.checked_add(ours).unwrap_or(held)
-        };
+        let taken = |name: &Name, place: usize| taken(held, ours, name, place);
         consume(&device.content.capacities, &asked.capacity, taken, self.gates()).map_err(|short| match short
         {
             Short::Device => Cause::Capacity.into(),
@@ -376,22 +390,32 @@ impl Attempt {
     }
 
     fn fit(&mut self, placed: &mut Placed, asked: &Asked, device: &ViewDevice) -> Result<(), Refusal> {
+        self.push_fit(placed.ask, asked, device, placed.amounts.as_deref())
+            .map_err(|_| Refusal::Device(Cause::Fit))?;
+        placed.done.fitted = true;
+        Ok(())
+    }
+
+    pub(super) fn push_fit(
+        &mut self,
+        ask: Ask,
+        asked: &Asked,
+        device: &ViewDevice,
+        consumed: Option<&[Decimal]>,
+    ) -> Result<(), Misfit> {
         let Some(fit) = self.fit.as_mut() else { return Ok(()) };
-        let Some(claim) = self.prepared.wanted.get(placed.ask.claim) else { return Ok(()) };
+        let Some(claim) = self.prepared.wanted.get(ask.claim) else { return Ok(()) };
         let Some(PoolKey { driver, pool }) = self.view.pools.get(device.pool).map(|pool| &pool.key) else {
             return Ok(());
         };
-        let taken = Taken {
-            claim: &claim.claim,
-            request: &asked.name,
-            driver,
-            pool,
-            device: &device.device,
-            consumed: placed.amounts.as_deref(),
-        };
-        fit.push(&taken).map_err(|_| Refusal::Device(Cause::Fit))?;
-        placed.done.fitted = true;
-        Ok(())
+        let (claim, device) = (&claim.claim, &device.device);
+        fit.push(&Taken { claim, request: &asked.name, driver, pool, device, consumed })
+    }
+
+    pub(super) fn pop_fit(&mut self) {
+        if let Some(fit) = self.fit.as_mut() {
+            fit.pop();
+        }
     }
 
     fn constrain(
@@ -428,8 +452,8 @@ impl Attempt {
 
     fn give_back(&mut self, placed: &Placed, device: &ViewDevice) {
         let Done { marked, charged, grouped, constraints, fitted } = placed.done;
-        if fitted && let Some(fit) = self.fit.as_mut() {
-            fit.pop();
+        if fitted {
+            self.pop_fit();
         }
         if let Some(amounts) = &placed.amounts {
             self.unshare(placed.device, amounts);
@@ -466,13 +490,19 @@ impl Attempt {
         }
     }
 
-    fn drawn(&mut self, pool: usize) -> Option<&mut Drawn> {
+    pub(super) fn drawn(&mut self, pool: usize) -> Option<&mut Drawn> {
         let known = self.view.pools.get(pool)?;
         Some(self.drawn.entry(pool).or_insert_with(|| Drawn::new(known, &self.snapshot)))
     }
 
-    fn groups(&mut self, pool: usize) -> Option<&mut Groups> {
+    pub(super) fn groups(&mut self, pool: usize) -> Option<&mut Groups> {
         let known = self.view.pools.get(pool)?;
         Some(self.groups.entry(pool).or_insert_with(|| Groups::new(known, &self.snapshot)))
     }
+}
+
+fn taken(held: Option<&Held>, ours: Option<&Shares>, name: &Name, place: usize) -> Decimal {
+    let held = held.map(|held| held.consumed(name)).unwrap_or_default();
+    let ours = ours.and_then(|ours| ours.consumed.get(place).copied()).unwrap_or_default();
+    held.checked_add(ours).unwrap_or(held)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dragoman_quantity::Decimal;
 
-use crate::input::{Device, Name};
+use crate::input::{CounterConsumption, Device, Name};
 use crate::snapshot::{PoolView, Snapshot, ViewDevice};
 
 /// What an attempt has drawn from the counters of one pool.
@@ -39,6 +39,13 @@ impl Drawn {
             self.give_back(device);
         }
         holds
+    }
+
+    /// The counter that keeps a device from being charged.
+    pub(crate) fn short(&self, device: &ViewDevice) -> Option<usize> {
+        let mut used = self.used.clone();
+        draw(&mut used, &device.draws, false);
+        used.iter().zip(&self.available).position(|(used, available)| used > available)
     }
 
     pub(crate) fn give_back(&mut self, device: &ViewDevice) {
@@ -111,14 +118,20 @@ impl Groups {
 
     /// Adds a device, or refuses it: either nobody names groups, or all have one in common.
     pub(crate) fn add(&mut self, device: &Device) -> bool {
-        let admitted = device.consumes_counters.iter().all(|consumption| {
-            let company = self.0.get(&consumption.counter_set).and_then(|known| known.last());
-            company.is_none_or(|company| company.admits(&consumption.compatibility_groups))
-        });
+        let admitted = self.refusing(device).is_none();
         if admitted {
             self.push(device);
         }
         admitted
+    }
+
+    /// The counter set whose company does not admit a device.
+    pub(crate) fn refusing<'a>(&self, device: &'a Device) -> Option<&'a Name> {
+        let refuses = |consumption: &&CounterConsumption| {
+            let company = self.0.get(&consumption.counter_set).and_then(|known| known.last());
+            company.is_some_and(|company| !company.admits(&consumption.compatibility_groups))
+        };
+        device.consumes_counters.iter().find(refuses).map(|consumption| &consumption.counter_set)
     }
 
     pub(crate) fn remove(&mut self, device: &Device) {

@@ -3,12 +3,15 @@
 //! with, and its depth is no matter of the thread's stack.
 
 mod attempt;
+mod blocked;
 mod constraints;
 mod counters;
 mod preflight;
 mod prune;
 
 pub(crate) use attempt::{Ask, Attempt, Placed};
+pub use blocked::Blocked;
+pub(crate) use blocked::Watch;
 pub(crate) use preflight::{MOST_RESULTS, Stop};
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,6 +91,8 @@ pub(crate) struct Search {
     pruning: Option<Pruning>,
     /// Devices looked at so far.
     pub(crate) work: u64,
+    /// Only where somebody wants to know why there is no solution.
+    pub(crate) watch: Option<Watch>,
 }
 
 /// How often the flag is looked at.
@@ -105,7 +110,13 @@ impl Search {
             every_branch,
             pruning: None,
             work: 0,
+            watch: None,
         })
+    }
+
+    /// How many devices are wanted.
+    pub(crate) fn count(&self, ask: Ask) -> usize {
+        self.asked(ask).map_or(0, |(_, _, wanted)| wanted.count)
     }
 
     fn asked(&self, ask: Ask) -> Option<(&PreparedRequest, &Asked, &Wanted)> {
@@ -149,7 +160,11 @@ impl Search {
     }
 
     fn fits(&mut self) -> bool {
-        self.attempt.fit.as_mut().is_none_or(|fit| fit.finish().is_ok())
+        let Some(Err(misfit)) = self.attempt.fit.as_mut().map(|fit| fit.finish()) else { return true };
+        if let (Some(watch), Some(last)) = (&mut self.watch, self.attempt.placed.last()) {
+            watch.ended(self.attempt.placed.len(), last.ask, misfit.into());
+        }
+        false
     }
 
     /// Begins with a request; nothing after the last.
@@ -182,6 +197,9 @@ impl Search {
             return Step::Request(ask.claim, ask.request + 1);
         }
         if wanted.count - index > MOST_RESULTS.saturating_sub(self.attempt.results_of(ask.claim)) {
+            if let Some(watch) = &mut self.watch {
+                watch.ended(self.attempt.placed.len(), ask, Blocked::ClaimSize);
+            }
             return Step::Back(Failure::Size);
         }
         if let Some(pruning) = &self.pruning {
@@ -282,7 +300,10 @@ impl Search {
             return match self.attempt.place(ask, request, asked, number) {
                 Ok(()) => Ok((1, Some(number))),
                 Err(Refusal::Device(Cause::Constraint)) => Err(self.unsatisfied(ask, number)),
-                Err(Refusal::Device(_)) => Ok((1, None)),
+                Err(Refusal::Device(cause)) => {
+                    self.refused((ask, request, asked), number, cause);
+                    Ok((1, None))
+                }
                 Err(Refusal::Pod(error)) => Err(PodError::clone(&error)),
             };
         }
@@ -290,7 +311,8 @@ impl Search {
         let mut tried = 0;
         for (number, device) in view.devices.iter().enumerate().skip(cursor) {
             tried += 1;
-            if self.attempt.in_use(ask, asked.admin, number).is_some() {
+            if let Some(cause) = self.attempt.in_use(ask, asked.admin, number) {
+                self.refused((ask, request, asked), number, cause);
                 continue;
             }
             let kind = self.pruning.as_ref().and_then(|pruning| pruning.kind(&self.attempt, number));
@@ -304,7 +326,8 @@ impl Search {
                 .and_then(|_| self.attempt.place(ask, request, asked, number));
             match placed {
                 Ok(()) => return Ok((tried, Some(number))),
-                Err(Refusal::Device(_)) => {
+                Err(Refusal::Device(cause)) => {
+                    self.refused((ask, request, asked), number, cause);
                     if let Some(frame) = self.frames.last_mut() {
                         frame.rule_out(kind);
                     }
@@ -313,6 +336,12 @@ impl Search {
             }
         }
         Ok((tried, None))
+    }
+
+    fn refused(&mut self, asked: (Ask, &PreparedRequest, &Asked), number: usize, cause: Cause) {
+        if let Some(watch) = &mut self.watch {
+            watch.refused(&mut self.attempt, asked, number, cause);
+        }
     }
 
     /// A request for all devices, and a constraint that they do not satisfy.

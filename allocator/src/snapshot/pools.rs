@@ -59,6 +59,12 @@ impl Counters {
         counters
     }
 
+    /// The set and the name of a counter.
+    pub(crate) fn name(&self, number: usize) -> Option<(&Name, &Name)> {
+        let mut numbers = self.numbers.iter();
+        numbers.find(|(_, known)| **known == number).map(|((set, name), _)| (set, name))
+    }
+
     /// What a device draws. Counters that there are not are a contradiction of the pool,
     /// which is not used then.
     pub(crate) fn drawn(&self, device: &Device) -> Box<[(usize, Decimal)]> {

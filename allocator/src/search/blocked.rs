@@ -1,0 +1,196 @@
+//! What stood in the way of the deepest attempt: found by placing once more, and only where
+//! somebody asks.
+
+use std::collections::HashSet;
+
+use dragoman_quantity::Decimal;
+use serde::Serialize;
+
+use super::attempt::{Ask, Attempt};
+use super::constraints::values_of;
+use crate::capacity::{Amounts, short};
+use crate::cause::Cause;
+use crate::claims::{Asked, PreparedRequest};
+use crate::fit::Misfit;
+use crate::input::Name;
+
+/// What stands in the way of a device for a request, when others have theirs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Blocked {
+    /// A constraint of the claim.
+    #[serde(rename_all = "camelCase")]
+    Constraint {
+        /// Its place in `spec.devices.constraints`.
+        index: usize,
+        /// What is to match, or to differ.
+        attribute: Name,
+    },
+    /// Counters of a pool.
+    #[serde(rename_all = "camelCase")]
+    Counters {
+        /// The set.
+        counter_set: Name,
+        /// The counter that does not suffice.
+        counter: Name,
+    },
+    /// Who draws from counters already.
+    #[serde(rename_all = "camelCase")]
+    CompatibilityGroup {
+        /// The set.
+        counter_set: Name,
+    },
+    /// A capacity of a shared device.
+    Capacity {
+        /// Its name.
+        name: Name,
+    },
+    /// A resource of the node.
+    Resource {
+        /// For example `memory`.
+        resource: Name,
+        /// How much more would be needed.
+        #[serde(serialize_with = "as_text")]
+        missing: Decimal,
+    },
+    /// Other requests have all devices that would do.
+    Devices,
+    /// A claim gets at most 32 devices.
+    ClaimSize,
+}
+
+fn as_text<S: serde::Serializer>(number: &Decimal, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(number)
+}
+
+impl From<Misfit> for Blocked {
+    fn from(misfit: Misfit) -> Self {
+        Self::Resource { resource: misfit.resource, missing: misfit.missing }
+    }
+}
+
+/// Watches a search for the point where most devices were placed.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// The devices that alone would do.
+    suits: HashSet<(Ask, usize)>,
+    deepest: Option<(usize, Ask, Blocked)>,
+}
+
+impl Watch {
+    pub(crate) fn new(suits: HashSet<(Ask, usize)>) -> Self {
+        Self { suits, deepest: None }
+    }
+
+    /// Which request was not satisfied at the deepest point, and why.
+    pub(crate) fn deepest(&self) -> Option<(Ask, &Blocked)> {
+        self.deepest.as_ref().map(|(_, ask, blocked)| (*ask, blocked))
+    }
+
+    /// Whether what is found with so many devices placed is news. That others have the
+    /// device says less than anything else.
+    fn is_news(&self, depth: usize, cause: Option<Cause>) -> bool {
+        self.deepest.as_ref().is_none_or(|(deepest, _, blocked)| {
+            let says_more = *blocked == Blocked::Devices && cause != Some(Cause::TakenHere);
+            depth > *deepest || (depth == *deepest && says_more)
+        })
+    }
+
+    /// A device was refused.
+    pub(crate) fn refused(
+        &mut self,
+        attempt: &mut Attempt,
+        (ask, request, asked): (Ask, &PreparedRequest, &Asked),
+        number: usize,
+        cause: Cause,
+    ) {
+        let depth = attempt.placed.len();
+        if self.suits.contains(&(ask, number)) && self.is_news(depth, Some(cause)) {
+            self.deepest = Some((depth, ask, attempt.blocked(ask, request, asked, number, cause)));
+        }
+    }
+
+    /// A request could not begin, or everything was placed in vain.
+    pub(crate) fn ended(&mut self, depth: usize, ask: Ask, blocked: Blocked) {
+        if self.is_news(depth, None) {
+            self.deepest = Some((depth, ask, blocked));
+        }
+    }
+}
+
+impl Attempt {
+    /// What is behind a refusal.
+    fn blocked(
+        &mut self,
+        ask: Ask,
+        request: &PreparedRequest,
+        asked: &Asked,
+        number: usize,
+        cause: Cause,
+    ) -> Blocked {
+        let found = match cause {
+            Cause::Constraint => self.constraint_in_the_way(ask, request, asked, number),
+            Cause::Counters => self.counter_in_the_way(number),
+            Cause::CompatibilityGroup => self.company_in_the_way(number),
+            Cause::Capacity => self.capacity_in_the_way(asked, number),
+            Cause::Fit => self.resource_in_the_way(ask, asked, number),
+            _ => None,
+        };
+        found.unwrap_or(Blocked::Devices)
+    }
+
+    fn constraint_in_the_way(
+        &self,
+        ask: Ask,
+        request: &PreparedRequest,
+        asked: &Asked,
+        number: usize,
+    ) -> Option<Blocked> {
+        let device = self.view.devices.get(number)?;
+        let claim = self.prepared.wanted.get(ask.claim)?;
+        let (driver, object) = (&self.view.pools.get(device.pool)?.key.driver, self.claim_object(ask.claim));
+        let known = self.constrained.get(ask.claim)?;
+        let refuses = claim.constraints.iter().zip(known).position(|(constraint, known)| {
+            let values =
+                || values_of(constraint, asked, device, driver, &object, self.gates()).ok().flatten();
+            constraint.covers(request, asked) && !known.clone().add(constraint.distinct, values())
+        });
+        let index = refuses?;
+        let attribute = claim.constraints.get(index)?.attribute.clone();
+        Some(Blocked::Constraint { index, attribute })
+    }
+
+    fn counter_in_the_way(&mut self, number: usize) -> Option<Blocked> {
+        let view = self.view.clone();
+        let device = view.devices.get(number)?;
+        let counter = self.drawn(device.pool)?.short(device)?;
+        let (counter_set, counter) = view.pools.get(device.pool)?.counters.name(counter)?;
+        Some(Blocked::Counters { counter_set: counter_set.clone(), counter: counter.clone() })
+    }
+
+    fn company_in_the_way(&mut self, number: usize) -> Option<Blocked> {
+        let view = self.view.clone();
+        let device = view.devices.get(number)?;
+        let counter_set = self.groups(device.pool)?.refusing(&device.device)?.clone();
+        Some(Blocked::CompatibilityGroup { counter_set })
+    }
+
+    fn capacity_in_the_way(&self, asked: &Asked, number: usize) -> Option<Blocked> {
+        let device = self.view.devices.get(number)?;
+        let taken = |name: &Name, place: usize| self.taken(number, name, place);
+        let name = short(&device.content.capacities, &asked.capacity, taken, self.gates())?;
+        Some(Blocked::Capacity { name })
+    }
+
+    fn resource_in_the_way(&mut self, ask: Ask, asked: &Asked, number: usize) -> Option<Blocked> {
+        let view = self.view.clone();
+        let device = view.devices.get(number)?;
+        let consumed: Amounts = self.consumed(ask, asked, number, device).ok()?;
+        let amounts = self.is_shared(device).then_some(consumed);
+        let misfit = self.push_fit(ask, asked, device, amounts.as_deref()).err();
+        if misfit.is_none() {
+            self.pop_fit();
+        }
+        misfit.map(Blocked::from)
+    }
+}

@@ -1,0 +1,260 @@
+//! What people are told where there is no solution.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test")]
+
+use std::sync::Arc;
+
+use dragoman_allocator::input::{Allocation, Claim, Name};
+use dragoman_allocator::{
+    Blocked, Cause, Explanation, Fit, FitSession, Misfit, Options, Outcome, Overlay, Snapshot, Taken,
+    allocate,
+};
+use dragoman_crds::wire::DeviceScenario;
+use dragoman_quantity::Decimal;
+use serde_json::{Value, json};
+
+fn asked(more: Value) -> Value {
+    let mut asked = json!({"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1});
+    asked.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+    asked
+}
+
+fn exactly(name: &str, more: Value) -> Value {
+    json!({"name": name, "exactly": asked(more)})
+}
+
+fn slice(driver: &str, spec: Value) -> Value {
+    let mut whole = json!({"driver": driver, "nodeName": "node",
+        "pool": {"name": driver, "generation": 1, "resourceSliceCount": 1}});
+    whole.as_object_mut().unwrap().extend(spec.as_object().cloned().unwrap_or_default());
+    json!({"metadata": {"name": driver}, "spec": whole})
+}
+
+fn scenario(slices: Value, requests: Value) -> Value {
+    json!({
+        "nodes": [{"metadata": {"name": "node"}}],
+        "deviceClasses": [
+            {"metadata": {"name": "any"}},
+            {"metadata": {"name": "gpu"},
+                "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu'"}}]}},
+        ],
+        "resourceSlices": slices,
+        "resourceClaims": [
+            {"metadata": {"namespace": "default", "name": "c", "uid": "c"},
+                "spec": {"devices": {"requests": requests}}},
+        ],
+        "allocate": ["default/c"],
+        "candidates": ["node"],
+    })
+}
+
+fn explained_with(scenario: &Value, overlay: &Overlay, fit: Option<&dyn Fit>) -> Explanation {
+    let scenario: DeviceScenario = serde_json::from_value(scenario.clone()).unwrap();
+    let snapshot = scenario.snapshot(&Snapshot::default()).unwrap();
+    let claims = scenario.claims(&snapshot).unwrap();
+    let outcome = allocate(&snapshot, overlay, "node", &claims, Options { fit, ..Options::default() });
+    let Outcome::None(unsolved) = outcome else { panic!("{outcome:?}") };
+    let explanation = unsolved.explain(fit);
+    for pool in explanation.requests.iter().flat_map(|request| &request.pools) {
+        assert_eq!(pool.causes.values().sum::<usize>(), pool.devices, "{explanation:?}");
+    }
+    explanation
+}
+
+fn explained(scenario: &Value) -> Explanation {
+    explained_with(scenario, &Overlay::default(), None)
+}
+
+fn causes(explanation: &Explanation, request: usize, pool: usize) -> Vec<(Cause, usize)> {
+    explanation.requests[request].pools[pool].causes.clone().into_iter().collect()
+}
+
+fn blocked(explanation: Explanation) -> (String, Blocked) {
+    let combination = explanation.combination.unwrap();
+    (combination.request.to_string(), combination.blocked)
+}
+
+#[test]
+fn every_device_counts_once_under_its_first_cause() {
+    let devices = json!([
+        {"name": "taken"},
+        {"name": "in-flight"},
+        {"name": "waiting", "bindingConditions": ["ready"]},
+        {"name": "unselected", "attributes": {"good": {"bool": false}}},
+        {"name": "elsewhere", "attributes": {"good": {"bool": true}}, "nodeName": "other"},
+        {"name": "small", "attributes": {"good": {"bool": true}}, "nodeName": "node", "capacity": {"memory": {"value": "1"}}},
+        {"name": "tainted", "attributes": {"good": {"bool": true}}, "nodeName": "node", "capacity": {"memory": {"value": "4"}},
+            "taints": [{"key": "bad", "effect": "NoExecute"}]},
+        {"name": "fine", "attributes": {"good": {"bool": true}}, "nodeName": "node", "capacity": {"memory": {"value": "4"}}},
+    ]);
+    let more = json!({"deviceClassName": "gpu", "count": 2,
+        "selectors": [{"cel": {"expression": "device.attributes['gpu'].?good.orValue(false)"}}],
+        "capacity": {"requests": {"memory": "2"}}});
+    let slices = json!([
+        slice("gpu", json!({"devices": devices, "perDeviceNodeSelection": true, "nodeName": null})),
+        slice(
+            "nic",
+            json!({"devices": [{"name": "a"}, {"name": "b", "attributes": {"good": {"bool": true}}}]})
+        ),
+        slice(
+            "late",
+            json!({"devices": [{"name": "a"}],
+            "pool": {"name": "late", "generation": 1, "resourceSliceCount": 2}})
+        ),
+        slice("zero", json!({"skipNodeOperations": ["prepare"], "devices": [{"name": "a"}]})),
+    ]);
+    let mut scenario = scenario(slices, json!([exactly("r", more)]));
+    scenario["resourceClaims"].as_array_mut().unwrap().push(json!({
+        "metadata": {"namespace": "default", "name": "other", "uid": "other"},
+        "status": {"allocation": {"devices": {"results": [
+            {"request": "r", "driver": "gpu", "pool": "gpu", "device": "taken"}]}}}}));
+    let gates = ["DRAConsumableCapacity", "DRAPartitionableDevices", "DRADeviceTaints"];
+    scenario["featureGates"] =
+        gates.iter().map(|gate| ((*gate).to_owned(), true.into())).collect::<serde_json::Map<_, _>>().into();
+    let mut overlay = Overlay::default();
+    let results = json!([{"request": "r", "driver": "gpu", "pool": "gpu", "device": "in-flight"}]);
+    let assumed: Allocation = serde_json::from_value(json!({"devices": {"results": results}})).unwrap();
+    overlay.assume("assumed".into(), assumed);
+
+    let explanation = explained_with(&scenario, &overlay, None);
+    assert_eq!((explanation.requests[0].wanted, explanation.requests[0].suit), (2, 1));
+    assert_eq!(
+        causes(&explanation, 0, 3),
+        [
+            (Cause::Taken, 1),
+            (Cause::InFlight, 1),
+            (Cause::BindingConditions, 1),
+            (Cause::Selector, 1),
+            (Cause::OtherNode, 1),
+            (Cause::Capacity, 1),
+            (Cause::Tainted, 1),
+            (Cause::TooFew, 1),
+        ]
+    );
+    assert_eq!(explanation.requests[0].pools[3].in_flight, [("assumed".into(), 1)].into());
+    // Pools come in the order in which they are tried: by driver, and last those that wait.
+    assert_eq!(causes(&explanation, 0, 0), [(Cause::PoolIncomplete, 1)]);
+    assert_eq!(causes(&explanation, 0, 1), [(Cause::NotOfClass, 2)]);
+    assert_eq!(causes(&explanation, 0, 2), [(Cause::NotOfClass, 1)]);
+    assert_eq!(explanation.combination, None);
+}
+
+#[test]
+fn two_requests_and_one_device() {
+    let slices = json!([slice("gpu", json!({"devices": [{"name": "a"}]}))]);
+    let requests = json!([exactly("one", json!({})), exactly("two", json!({}))]);
+    let explanation = explained(&scenario(slices, requests));
+    assert_eq!(causes(&explanation, 0, 0), [(Cause::Combination, 1)]);
+    assert_eq!(blocked(explanation), ("two".to_owned(), Blocked::Devices));
+}
+
+#[test]
+fn a_constraint_is_named() {
+    let device =
+        |number: usize| json!({"name": format!("d{number}"), "attributes": {"numa": {"int": number}}});
+    let slices = json!([slice("gpu", json!({"devices": [device(0), device(1), device(2)]}))]);
+    let mut scenario = scenario(slices, json!([exactly("one", json!({})), exactly("two", json!({}))]));
+    scenario["resourceClaims"][0]["spec"]["devices"]["constraints"] =
+        json!([{"distinctAttribute": "gpu/numa"}, {"matchAttribute": "gpu/numa"}]);
+    scenario["resourceClaims"][0]["spec"]["devices"]["constraints"][0]["requests"] = json!(["one"]);
+    let constraint = Blocked::Constraint { index: 1, attribute: "gpu/numa".into() };
+    assert_eq!(blocked(explained(&scenario)), ("two".to_owned(), constraint));
+}
+
+#[test]
+fn a_counter_is_named() {
+    let part = |name: &str| {
+        json!({"name": name, "consumesCounters":
+            [{"counterSet": "card", "counters": {"memory": {"value": "6Gi"}, "slots": {"value": "1"}}}]})
+    };
+    let pool = json!({"name": "gpu", "generation": 1, "resourceSliceCount": 2});
+    let counters = json!([{"name": "card",
+        "counters": {"slots": {"value": "7"}, "memory": {"value": "10Gi"}}}]);
+    let mut slices = json!([
+        slice("gpu", json!({"devices": [part("a"), part("b")], "pool": pool})),
+        slice("gpu", json!({"sharedCounters": counters, "pool": pool}))
+    ]);
+    slices[1]["metadata"]["name"] = json!("gpu-counters");
+    let explanation = explained(&scenario(slices, json!([exactly("r", json!({"count": 2}))])));
+    let counter = Blocked::Counters { counter_set: "card".into(), counter: "memory".into() };
+    assert_eq!(blocked(explanation), ("r".to_owned(), counter));
+}
+
+#[test]
+fn a_capacity_is_named() {
+    let nic = json!({"name": "nic", "allowMultipleAllocations": true,
+        "capacity": {"bandwidth": {"value": "10"}, "queues": {"value": "100"}}});
+    let slices = json!([slice("nic", json!({"devices": [nic]}))]);
+    let some = json!({"capacity": {"requests": {"bandwidth": "6", "queues": "1"}}});
+    let explanation =
+        explained(&scenario(slices, json!([exactly("one", some.clone()), exactly("two", some)])));
+    assert_eq!(blocked(explanation), ("two".to_owned(), Blocked::Capacity { name: "bandwidth".into() }));
+}
+
+#[test]
+fn the_size_of_a_claim_is_named() {
+    let devices: Vec<Value> = (0..40).map(|number| json!({"name": format!("d{number}")})).collect();
+    let slices = json!([slice("gpu", json!({"devices": devices}))]);
+    let sub = |name: &str, count: usize| asked(json!({"name": name, "count": count}));
+    // One of each fits, but two of each do not: the budget is that of the smallest.
+    let device = |name: &str| json!({"name": name, "firstAvailable": [sub("many", 17), sub("one", 1)]});
+    let mut requests = json!([device("a"), exactly("b", json!({"count": 31}))]);
+    requests[0]["firstAvailable"][1]["selectors"] = json!([{"cel": {"expression": "false"}}]);
+    assert_eq!(blocked(explained(&scenario(slices, requests))), ("b".to_owned(), Blocked::ClaimSize));
+}
+
+/// Lets every device take one of three units of memory.
+struct ThreeUnits;
+
+struct Session(i64);
+
+impl Fit for ThreeUnits {
+    fn open(&self, _: &dragoman_allocator::input::Node, _: &[Arc<Claim>]) -> Box<dyn FitSession> {
+        Box::new(Session(0))
+    }
+}
+
+impl FitSession for Session {
+    fn push(&mut self, _: &Taken<'_>) -> Result<(), Misfit> {
+        if self.0 == 3 {
+            return Err(Misfit { resource: "memory".into(), missing: Decimal::from(1) });
+        }
+        self.0 += 1;
+        Ok(())
+    }
+
+    fn pop(&mut self) {
+        self.0 -= 1;
+    }
+
+    fn finish(&mut self) -> Result<(), Misfit> {
+        if self.0 == 3 { Ok(()) } else { Err(Misfit { resource: "cpu".into(), missing: Decimal::from(2) }) }
+    }
+}
+
+#[test]
+fn a_resource_of_the_node_is_named() {
+    let devices: Vec<Value> = (0..5).map(|number| json!({"name": format!("d{number}")})).collect();
+    let slices = json!([slice("gpu", json!({"devices": devices}))]);
+    let with = |count: usize| {
+        let scenario = scenario(slices.clone(), json!([exactly("r", json!({"count": count}))]));
+        blocked(explained_with(&scenario, &Overlay::default(), Some(&ThreeUnits))).1
+    };
+    let missing = |resource: &str, missing: i64| Blocked::Resource {
+        resource: Name::from(resource),
+        missing: Decimal::from(missing),
+    };
+    assert_eq!(with(4), missing("memory", 1));
+    assert_eq!(with(2), missing("cpu", 2));
+}
+
+#[test]
+fn a_claim_that_is_allocated_elsewhere_is_named() {
+    let slices = json!([slice("gpu", json!({"devices": [{"name": "a"}]}))]);
+    let mut scenario = scenario(slices, json!([exactly("r", json!({}))]));
+    let field = json!({"key": "metadata.name", "operator": "In", "values": ["other"]});
+    scenario["resourceClaims"].as_array_mut().unwrap().push(json!({
+        "metadata": {"namespace": "default", "name": "fixed", "uid": "fixed"},
+        "status": {"allocation": {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]}}}}));
+    scenario["allocate"] = json!(["default/c", "default/fixed"]);
+    assert_eq!(explained(&scenario).elsewhere, [Name::from("fixed")]);
+}
