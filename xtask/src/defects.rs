@@ -9,6 +9,7 @@
 //! Red: reconcilers holders::a_done_pod_gets_nothing      a unit test: its crate and path
 //! Red: accounting/naive what_is_charged_adds_up          one of tests/naive.rs
 //! Red: scenario 1.36/completed_pods_cost_nothing         a scenario: its lane and name
+//! Red: oracle devices                                    a published library as judge
 //! ```
 
 use std::collections::BTreeSet;
@@ -22,7 +23,7 @@ use crate::{output, root, run};
 struct Defect {
     name: String,
     patch: PathBuf,
-    /// Crate (or `scenario`) and test.
+    /// Crate (or `scenario` or `oracle`) and test.
     red: Vec<(String, String)>,
 }
 
@@ -77,8 +78,11 @@ pub(crate) fn find(filter: &str) -> anyhow::Result<()> {
             .status();
         ensure!(status.context("patch")?.success(), "{} does not apply", defect.name);
         for (part, test) in &defect.red {
-            let red =
-                if part == "scenario" { scenario_fails(&tree, test) } else { unit_fails(&tree, part, test) };
+            let red = match part.as_str() {
+                "scenario" => scenario_fails(&tree, test),
+                "oracle" => judge_disagrees(&tree, test),
+                _ => unit_fails(&tree, part, test),
+            };
             let red = red.unwrap_or_else(|why| {
                 println!("{why:#}");
                 false
@@ -166,6 +170,23 @@ fn scenario_fails(tree: &Path, test: &str) -> anyhow::Result<bool> {
     let failed = log.lines().find(|line| line.starts_with("FAILED") && line.contains(test));
     if let Some(line) = failed {
         println!("        {}", line.chars().take(200).collect::<String>());
+    }
+    Ok(!green && failed.is_some())
+}
+
+/// Asks both sides until they disagree: the oracle's own number of questions is enough.
+fn judge_disagrees(tree: &Path, test: &str) -> anyhow::Result<bool> {
+    let (built, log) = said(tree, Path::new("cargo"), &["build", "--package", "dragoman-e2e"])?;
+    if !built {
+        bail!("it does not compile:\n{log}");
+    }
+    let target = root()?.join("target/defects");
+    let (program, out) = (target.join("build/debug/dragoman-e2e"), target.join("e2e"));
+    let (program, out) = (program, out.display().to_string());
+    let (green, log) = said(tree, &program, &["--output", &out, "oracle", test, "--seed", "1"])?;
+    let failed = log.lines().find_map(|line| Some(line.strip_prefix("Error: ")?.split_once(" of seed ")?.0));
+    if let Some(number) = failed {
+        println!("        {number}");
     }
     Ok(!green && failed.is_some())
 }

@@ -40,9 +40,7 @@ struct Said {
 pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<(usize, Declared)> {
     let mut rng = Rng::with_seed(seed);
     let like = Snapshot::default();
-    let (mut differences, mut coverage, mut checked) =
-        (Declared::new(), Coverage::default(), Checked::default());
-    let mut fitting = Fitting::default();
+    let (mut differences, mut judged, mut number) = (Declared::new(), Judged::default(), 0);
     for _ in (0..count).step_by(BATCH) {
         let scenarios: Vec<Value> = (0..BATCH).map(|_| scenario::scenario(&mut rng)).collect();
         let lines: Vec<String> = scenarios.iter().map(Value::to_string).collect();
@@ -54,27 +52,16 @@ pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<
         });
         let Ok(theirs) = theirs else { bail!("the judge's reader failed") };
         for ((scenario, ours), theirs) in scenarios.iter().zip(ours?).zip(theirs?) {
-            let mut theirs: Said = serde_json::from_str(&theirs).context("answer")?;
-            let verbatim = theirs.allocations.clone();
-            normalize(&mut theirs);
-            if let Some(class) = declared(scenario, &ours, &theirs)? {
+            number += 1;
+            let class = judged.judge(&like, scenario, &ours, &theirs).with_context(|| {
+                format!("scenario {number} of seed {seed}: {scenario}\n  ours   {ours:?}\n  theirs {theirs}")
+            })?;
+            if let Some(class) = class {
                 *differences.entry(class).or_default() += 1;
-            } else {
-                same(&ours, &theirs)
-                    .with_context(|| format!("{scenario}\n  ours   {ours:?}\n  theirs {theirs:?}"))?;
             }
-            let agreed = same(&ours, &theirs).is_ok();
-            checked
-                .check(scenario, &ours, agreed.then_some(&verbatim), theirs.outcome == "timeout")
-                .with_context(|| format!("{scenario}\n  ours   {ours:?}\n  theirs {theirs:?}"))?;
-            fitting.check(&like, scenario).with_context(|| scenario.to_string())?;
-            coverage.count(&like, scenario, &ours, &theirs)?;
         }
     }
-    checked.print();
-    fitting.print();
-    coverage.print();
-    coverage.check()?;
+    judged.print()?;
     // What has no answer is counted among the outcomes.
     let different: usize =
         differences.iter().filter(|(class, _)| **class != NO_ANSWER).map(|(_, count)| count).sum();
@@ -87,6 +74,47 @@ pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<
         "{different} differences that are meant are more than 1 % of {count}"
     );
     Ok((count, differences))
+}
+
+/// Everything that looks at a scenario and its answers.
+#[derive(Default)]
+struct Judged {
+    checked: Checked,
+    fitting: Fitting,
+    coverage: Coverage,
+}
+
+impl Judged {
+    /// The class of the difference, if there is one that is meant.
+    fn judge(
+        &mut self,
+        like: &Snapshot,
+        scenario: &Value,
+        ours: &Said,
+        theirs: &str,
+    ) -> anyhow::Result<Option<&'static str>> {
+        let mut theirs: Said = serde_json::from_str(theirs).context("answer")?;
+        let verbatim = theirs.allocations.clone();
+        normalize(&mut theirs);
+        let class = declared(scenario, ours, &theirs)?;
+        if class.is_none() {
+            same(ours, &theirs)?;
+        }
+        let agreed = same(ours, &theirs).is_ok();
+        self.checked.check(scenario, ours, agreed.then_some(&verbatim), theirs.outcome == "timeout")?;
+        self.fitting.check(like, scenario)?;
+        self.coverage.count(like, scenario, ours, &theirs)?;
+        Ok(class)
+    }
+
+    /// # Errors
+    /// The scenarios are about too little.
+    fn print(&self) -> anyhow::Result<()> {
+        self.checked.print();
+        self.fitting.print();
+        self.coverage.print();
+        self.coverage.check()
+    }
 }
 
 const NO_ANSWER: &str = "no answer from the judge in time";
