@@ -12,7 +12,7 @@ use super::{Allocations, Said};
 /// Devices tried until it is too much.
 const LIMIT: u64 = 2_000;
 /// The same where the judge has no answer: somebody has to decide.
-const LIMIT_WITHOUT_JUDGE: u64 = 1_000_000;
+const LIMIT_WITHOUT_JUDGE: u64 = 100_000;
 
 #[derive(Default)]
 pub(super) struct Checked {
