@@ -181,12 +181,15 @@ fn judge_disagrees(tree: &Path, test: &str) -> anyhow::Result<bool> {
         bail!("it does not compile:\n{log}");
     }
     let target = root()?.join("target/defects");
-    let (program, out) = (target.join("build/debug/dragoman-e2e"), target.join("e2e"));
-    let (program, out) = (program, out.display().to_string());
-    let (green, log) = said(tree, &program, &["--output", &out, "oracle", test, "--seed", "1"])?;
+    let program = target.join("build/debug/dragoman-e2e");
+    let (itself, out) = (program.display().to_string(), target.join("e2e").display().to_string());
+    // The judge needs no operator; any program will do.
+    let arguments = ["--binary", &itself, "--output", &out, "oracle", test, "--seed", "1"];
+    let (green, log) = said(tree, &program, &arguments)?;
     let failed = log.lines().find_map(|line| Some(line.strip_prefix("Error: ")?.split_once(" of seed ")?.0));
-    if let Some(number) = failed {
-        println!("        {number}");
+    match failed {
+        Some(number) => println!("        {number}"),
+        None => println!("{}", log.lines().last().unwrap_or_default()),
     }
     Ok(!green && failed.is_some())
 }

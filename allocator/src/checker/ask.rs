@@ -66,6 +66,9 @@ pub(super) fn asks<'a>(cluster: &'a Cluster, wanted: &[&'a Claim]) -> Vec<Vec<As
     asks
 }
 
+/// Expressions that are kept by whoever asks for them to be forgotten now and then.
+const MOST_COMPILED: usize = 1024;
+
 /// Compiled expressions. Kept by whoever checks much.
 #[derive(Debug, Default)]
 pub struct Expressions {
@@ -74,6 +77,14 @@ pub struct Expressions {
 }
 
 impl Expressions {
+    /// Forgets everything if it is much: for whoever checks without end.
+    pub fn forget_many(&mut self) {
+        let known = self.known.get_mut();
+        if known.len() > MOST_COMPILED {
+            known.clear();
+        }
+    }
+
     fn get(&self, text: &str, purpose: Purpose) -> Rc<Result<Expression, CompileError>> {
         let mut known = self.known.borrow_mut();
         let compiled = known
