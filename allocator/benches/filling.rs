@@ -1,12 +1,13 @@
 //! Fills a cluster with claims, one Pod after the other, as a scheduler would: every Pod is
-//! tried on so many nodes, and gets the first that can have it. Prints the time for a Pod
-//! and a hash of who got what, as JSON.
+//! tried on so many nodes, and gets the first that can have it. Prints the time for a Pod, a
+//! hash of who got what, and what the cluster takes of memory, as JSON.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::Parser;
+use dragoman_allocator::input::{Claim, Slice};
 use dragoman_allocator::{Options, Outcome, Overlay, Snapshot, allocate};
 use dragoman_crds::wire::DeviceScenario;
 
@@ -18,6 +19,12 @@ struct Arguments {
     /// Nodes to try for each Pod.
     #[arg(long, default_value_t = 100)]
     tried: usize,
+    /// Every Pod leaves before the next one comes.
+    #[arg(long)]
+    release: bool,
+    /// A slice is published anew before each Pod.
+    #[arg(long)]
+    change: bool,
     /// What `cargo bench` says to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
@@ -25,14 +32,69 @@ struct Arguments {
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    let Some(path) = arguments.scenario else { return Ok(()) };
-    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let Some(path) = &arguments.scenario else { return Ok(()) };
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let scenario: DeviceScenario = serde_json::from_str(&text).context("scenario")?;
-    let snapshot = scenario.snapshot(&Snapshot::default())?;
+    let cluster = scenario.cluster();
+    let (slices, claims) = (cluster.slices.clone(), cluster.claims.clone());
+    let mut snapshot = Snapshot::default();
+    for node in cluster.nodes {
+        snapshot = snapshot.with_node(node);
+    }
+    for class in cluster.classes {
+        snapshot = snapshot.with_class(class);
+    }
+    let before = resident()?;
+    snapshot = slices.iter().cloned().fold(snapshot, |snapshot, slice| snapshot.with_slice(slice));
+    let with_slices = resident()?;
+    snapshot = claims.iter().cloned().fold(snapshot, |snapshot, claim| snapshot.with_claim(claim));
+    let with_claims = resident()?;
+    let figures = fill(&scenario, snapshot, &slices, &arguments)?;
+    let devices: usize = slices.iter().map(|slice| slice.devices.len()).sum();
+    let per = |bytes: usize, count: usize| bytes / count.max(1);
+    #[expect(clippy::print_stdout, reason = "the figures")]
+    {
+        println!(
+            "{{\"nsPerPod\": {}, \"solved\": {}, \"hash\": \"{:016x}\", \"bytesPerDevice\": {}, \"bytesPerClaim\": {}}}",
+            figures.nanoseconds,
+            figures.solved,
+            figures.hash.0,
+            per(with_slices.saturating_sub(before), devices),
+            per(with_claims.saturating_sub(with_slices), claims.len()),
+        );
+    }
+    Ok(())
+}
+
+struct Figures {
+    nanoseconds: u128,
+    solved: usize,
+    hash: Hash,
+}
+
+fn fill(
+    scenario: &DeviceScenario,
+    mut snapshot: Snapshot,
+    slices: &[Slice],
+    arguments: &Arguments,
+) -> anyhow::Result<Figures> {
     let mut overlay = Overlay::default();
     let (mut hash, mut solved, mut shares) = (Hash::new(), 0_usize, 0_u64);
+    let mut seen: Vec<Claim> = Vec::new();
     let begun = Instant::now();
     for (pod, name) in scenario.allocate.iter().enumerate() {
+        // By now the API knows what the Pod before got, and where Pods leave, that it is gone.
+        for claim in seen.drain(..) {
+            overlay.forget(&claim.uid);
+            let uid = claim.uid.clone();
+            snapshot = snapshot.with_claim(claim);
+            if arguments.release {
+                snapshot = snapshot.without_claim(&uid);
+            }
+        }
+        if let Some(slice) = slices.get(pod % slices.len().max(1)).filter(|_| arguments.change) {
+            snapshot = snapshot.with_slice(slice.clone());
+        }
         let claims = scenario.claims_named(&snapshot, std::slice::from_ref(name))?;
         let mut found = None;
         let nodes =
@@ -56,16 +118,21 @@ fn main() -> anyhow::Result<()> {
             for result in &allocation.devices.results {
                 hash.text(&result.device);
             }
+            let claim = snapshot.claim(&uid).map(|claim| Claim::clone(claim)).unwrap_or_default();
+            seen.push(Claim { allocation: Some(allocation.clone()), ..claim });
             overlay.assume(uid, allocation);
         }
     }
     let pods = scenario.allocate.len().max(1);
-    let nanoseconds = begun.elapsed().as_nanos() / pods as u128;
-    #[expect(clippy::print_stdout, reason = "the figures")]
-    {
-        println!("{{\"nsPerPod\": {nanoseconds}, \"solved\": {solved}, \"hash\": \"{:016x}\"}}", hash.0);
-    }
-    Ok(())
+    Ok(Figures { nanoseconds: begun.elapsed().as_nanos() / pods as u128, solved, hash })
+}
+
+/// Bytes of memory in use.
+fn resident() -> anyhow::Result<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").context("status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+    let kibibytes: usize = line.trim().trim_end_matches(" kB").parse().context("VmRSS")?;
+    Ok(kibibytes * 1024)
 }
 
 /// FNV-1a, which the other side has too.

@@ -1,5 +1,6 @@
 //! What people are told where there is no solution.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test")]
+#![expect(clippy::needless_pass_by_value, reason = "so that json! can be written where it belongs")]
 
 use std::sync::Arc;
 

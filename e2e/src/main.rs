@@ -63,7 +63,11 @@ enum Command {
     /// Measure `dragoman-accounting` and `k8s.io/component-helpers` side by side.
     BenchAccounting,
     /// Measure `dragoman-allocator` and the published allocator side by side.
-    BenchAllocator,
+    BenchAllocator {
+        /// Only cases whose name contains this.
+        #[arg(default_value = "")]
+        filter: String,
+    },
     /// Run scenarios with the built-in claim controller: its defects must show.
     BuiltIn {
         /// Only those whose name contains this.
@@ -103,8 +107,8 @@ async fn main() -> anyhow::Result<()> {
     if matches!(arguments.command, Command::BenchAccounting) {
         return accounting_bench::run(&repository, &arguments.output).await;
     }
-    if matches!(arguments.command, Command::BenchAllocator) {
-        return allocator_bench::run(&repository, &arguments.output).await;
+    if let Command::BenchAllocator { filter } = &arguments.command {
+        return allocator_bench::run(&repository, &arguments.output, filter).await;
     }
     let programs = Programs::provide(&repository).await?;
     std::fs::create_dir_all(&arguments.output).context("output")?;
@@ -117,7 +121,7 @@ async fn main() -> anyhow::Result<()> {
             Command::Provide
             | Command::Oracle { .. }
             | Command::BenchAccounting
-            | Command::BenchAllocator => Ok(()),
+            | Command::BenchAllocator { .. } => Ok(()),
             Command::Versus { pods, gated, completed, idle, runs, only } => {
                 let idle = std::time::Duration::from_secs(idle);
                 versus::run(&bench, versus::Load { pods, gated, completed, idle, runs }, &only).await

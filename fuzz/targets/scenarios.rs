@@ -4,9 +4,11 @@
 #![no_main]
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use dragoman_allocator::checker::{Checker, Expressions, Tried};
+use dragoman_allocator::input::{AllocationMode, Cluster, SubRequest};
 use dragoman_allocator::{Options, Outcome, Overlay, Snapshot, allocate};
 use dragoman_crds::wire::DeviceScenario;
 use libfuzzer_sys::fuzz_target;
@@ -113,18 +115,31 @@ fn change(cluster: &mut Value, place_number: u16, action: u8, what: u8) {
     }
 }
 
-/// Results name requests, so requests of one name cannot be checked; nor does the API server
-/// take them.
-fn are_names_unique(cluster: &Value) -> bool {
-    let unique = |list: &Value| {
-        let names: Vec<&Value> = list.as_array().into_iter().flatten().map(|of| &of["name"]).collect();
-        (1..names.len()).all(|place| !names[..place].contains(&names[place]))
-    };
-    cluster["resourceClaims"].as_array().into_iter().flatten().all(|claim| {
-        let requests = &claim["spec"]["devices"]["requests"];
-        let mut subs = requests.as_array().into_iter().flatten().map(|of| &of["firstAvailable"]);
-        unique(requests) && subs.all(unique)
-    })
+/// The API server lets no two objects of a kind have one name, nor two requests of a claim,
+/// and results speak of them by name; nor may somebody want no device, which a result could
+/// not show.
+fn can_be_checked(cluster: &Cluster) -> bool {
+    fn unique<'a, T: Ord + 'a>(names: impl Iterator<Item = T>) -> bool {
+        let mut known = BTreeSet::new();
+        names.into_iter().all(|name| known.insert(name))
+    }
+    unique(cluster.slices.iter().map(|slice| &slice.name))
+        && unique(cluster.classes.iter().map(|class| &class.name))
+        && unique(cluster.nodes.iter().map(|node| &node.name))
+        && unique(cluster.taint_rules.iter().map(|rule| &rule.name))
+        && unique(cluster.claims.iter().map(|claim| &claim.uid))
+        && unique(cluster.claims.iter().map(|claim| (&claim.namespace, &claim.name)))
+        && cluster.claims.iter().all(|claim| {
+            let requests = &claim.devices.requests;
+            let wants_some =
+                |asked: &SubRequest| asked.allocation_mode == AllocationMode::All || asked.count > 0;
+            unique(requests.iter().map(|request| &request.name))
+                && requests.iter().all(|request| {
+                    unique(request.first_available.iter().map(|sub| &sub.name))
+                        && request.first_available.iter().all(wants_some)
+                        && request.exactly.iter().all(|exactly| wants_some(&exactly.asked))
+                })
+        })
 }
 
 fuzz_target!(|bytes: &[u8]| {
@@ -135,10 +150,14 @@ fuzz_target!(|bytes: &[u8]| {
     if places(&cluster) > 10_000 {
         return;
     }
-    if !are_names_unique(&cluster) {
-        return;
+    // What a crash is about: `DUMP=1 scenarios crash-…` prints it.
+    if std::env::var_os("DUMP").is_some() {
+        eprintln!("{cluster}");
     }
     let Ok(scenario) = serde_json::from_value::<DeviceScenario>(cluster) else { return };
+    if !can_be_checked(&scenario.cluster()) {
+        return;
+    }
     let Ok(snapshot) = LIKE.with(|like| scenario.snapshot(like)) else { return };
     let (Ok(claims), Ok(gates)) = (scenario.claims(&snapshot), scenario.gates()) else { return };
     let (cluster, wanted) = (scenario.cluster(), scenario.wanted());

@@ -65,7 +65,11 @@ enum Bench {
     /// Counting and charging: `dragoman-accounting` beside `k8s.io/component-helpers`.
     Accounting,
     /// Filling clusters: `dragoman-allocator` beside the published allocator of Kubernetes.
-    Allocator,
+    Allocator {
+        /// Only cases whose name contains this.
+        #[arg(default_value = "")]
+        filter: String,
+    },
     /// Claim lifecycles: the built-in controller and Dragoman side by side.
     Lifecycle {
         /// Pods that live through their whole life.
@@ -96,7 +100,7 @@ fn main() -> anyhow::Result<()> {
         Task::Fuzz { runs } => fuzz::fuzz(runs),
         Task::Gen => files::generate(),
         Task::Bench { what: Bench::Accounting } => e2e(&["bench-accounting"]),
-        Task::Bench { what: Bench::Allocator } => e2e(&["bench-allocator"]),
+        Task::Bench { what: Bench::Allocator { filter } } => e2e(&["bench-allocator", &filter]),
         Task::Bench { what: Bench::Lifecycle { pods, gated, runs } } => {
             let [pods, gated, runs] = [pods, gated, runs].map(|number| number.to_string());
             e2e(&["versus", "--pods", &pods, "--gated", &gated, "--runs", &runs])

@@ -3,11 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
 	"hash/fnv"
 	"io"
 	"os"
-	"strconv"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -15,9 +16,27 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
+// What kube-scheduler gives a Pod on a node.
+const patience = 10 * time.Second
+
+type options struct {
+	tried int
+	// Every Pod leaves before the next one comes.
+	release bool
+	// A slice is published anew before each Pod.
+	change bool
+}
+
+type figures struct {
+	NsPerPod int64  `json:"nsPerPod"`
+	Solved   int    `json:"solved"`
+	TimedOut int    `json:"timedOut"`
+	Hash     string `json:"hash"`
+}
+
 // Fills a cluster with claims, one Pod after the other, as kube-scheduler does: a new
 // allocator for each Pod, the compiled expressions and the allocated state kept.
-func fill(from io.Reader, tried int) error {
+func fill(from io.Reader, opts options) error {
 	var s scenario
 	if err := json.NewDecoder(from).Decode(&s); err != nil {
 		return err
@@ -28,12 +47,16 @@ func fill(from io.Reader, tried int) error {
 	for _, claim := range s.ResourceClaims {
 		claims[claim.Namespace+"/"+claim.Name] = claim
 	}
-	state, hash, solved := s.allocated(), fnv.New64a(), 0
+	state, hash, said := s.allocated(), fnv.New64a(), figures{}
 	note := func(text string) { hash.Write(append([]byte(text), 0)) }
 	begun := time.Now()
 	for pod, name := range s.Allocate {
+		if opts.change {
+			number := pod % len(s.ResourceSlices)
+			s.ResourceSlices[number] = s.ResourceSlices[number].DeepCopy()
+		}
 		wanted := []*resourceapi.ResourceClaim{claims[name]}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		allocator, err := structured.NewAllocator(ctx, features, state, classes(s.DeviceClasses), s.ResourceSlices, cache)
 		if err != nil {
 			cancel()
@@ -41,12 +64,16 @@ func fill(from io.Reader, tried int) error {
 		}
 		var found []resourceapi.AllocationResult
 		where := ""
-		for i := range tried {
-			node := s.Nodes[(pod*tried+i)%len(s.Nodes)]
+		for i := range opts.tried {
+			node := s.Nodes[(pod*opts.tried+i)%len(s.Nodes)]
 			results, err := allocator.Allocate(ctx, node, wanted)
+			if errors.Is(err, context.DeadlineExceeded) {
+				said.TimedOut++
+				break
+			}
 			if err != nil {
 				cancel()
-				return fmt.Errorf("after %v: %w", time.Since(begun), err)
+				return err
 			}
 			if len(results) > 0 && found == nil {
 				found, where = results, node.Name
@@ -57,7 +84,7 @@ func fill(from io.Reader, tried int) error {
 		if found == nil {
 			continue
 		}
-		solved++
+		said.Solved++
 		note(where)
 		for _, allocation := range found {
 			for _, result := range allocation.Devices.Results {
@@ -65,19 +92,31 @@ func fill(from io.Reader, tried int) error {
 				hold(&state, result, features.ConsumableCapacity)
 			}
 		}
+		for _, allocation := range found {
+			for _, result := range allocation.Devices.Results {
+				if opts.release {
+					release(&state, result, features.ConsumableCapacity)
+				}
+			}
+		}
 	}
-	per := time.Since(begun).Nanoseconds() / int64(max(len(s.Allocate), 1))
-	fmt.Printf("{\"nsPerPod\": %d, \"solved\": %d, \"hash\": \"%016x\"}\n", per, solved, hash.Sum64())
-	return nil
+	said.NsPerPod = time.Since(begun).Nanoseconds() / int64(max(len(s.Allocate), 1))
+	said.Hash = fmt.Sprintf("%016x", hash.Sum64())
+	return json.NewEncoder(os.Stdout).Encode(said)
 }
 
-func filling() error {
-	tried, err := strconv.Atoi(os.Args[2])
-	if err != nil {
+func filling(arguments []string) error {
+	var opts options
+	flags := flag.NewFlagSet("fill", flag.ExitOnError)
+	flags.IntVar(&opts.tried, "tried", 100, "nodes to try for each Pod")
+	flags.BoolVar(&opts.release, "release", false, "every Pod leaves before the next one comes")
+	flags.BoolVar(&opts.change, "change", false, "a slice is published anew before each Pod")
+	channel := flags.String("channel", "", "the allocator to use instead of the one that fits the gates")
+	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
-	if len(os.Args) > 3 {
-		structured.EnableAllocators(os.Args[3])
+	if *channel != "" {
+		structured.EnableAllocators(*channel)
 	}
-	return fill(os.Stdin, tried)
+	return fill(os.Stdin, opts)
 }

@@ -1,8 +1,8 @@
 // Command allocator answers scenarios with the structured allocator of
 // k8s.io/dynamic-resource-allocation: one scenario a line, one answer a line, both JSON.
 // With the argument "cel" the lines are expressions with a device, and the answer is what
-// the CEL environment of that library makes of them. With "fill", a number of nodes and
-// perhaps the name of a channel, the one scenario is a cluster to fill.
+// the CEL environment of that library makes of them. With "fill" the one scenario is a
+// cluster to fill.
 package main
 
 import (
@@ -16,8 +16,8 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 2 && os.Args[1] == "fill" {
-		if err := filling(); err != nil {
+	if len(os.Args) > 1 && os.Args[1] == "fill" {
+		if err := filling(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -161,6 +161,21 @@ func hold(state *structured.AllocatedState, result resourceapi.DeviceRequestAllo
 	}
 }
 
+func release(state *structured.AllocatedState, result resourceapi.DeviceRequestAllocationResult, sharing bool) {
+	if ptr.Deref(result.AdminAccess, false) {
+		return
+	}
+	id := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
+	if result.ShareID == nil || !sharing {
+		state.AllocatedDevices.Delete(id)
+		return
+	}
+	state.AllocatedSharedDeviceIDs.Delete(structured.MakeSharedDeviceID(id, result.ShareID))
+	if result.ConsumedCapacity != nil {
+		state.AggregatedCapacity.Remove(structured.NewDeviceConsumedCapacity(id, result.ConsumedCapacity))
+	}
+}
+
 func (s *scenario) tainted() []*resourceapi.ResourceSlice {
 	if !s.FeatureGates["DRADeviceTaintRules"] {
 		return s.ResourceSlices

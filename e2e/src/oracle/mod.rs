@@ -91,10 +91,10 @@ impl Judge {
         Self { argument: Some(argument), ..self }
     }
 
-    /// Its figures of filling a cluster, with so many nodes tried for each Pod.
-    pub(crate) fn fill(&self, scenario: &Path, tried: usize) -> anyhow::Result<String> {
+    /// Its figures of filling a cluster.
+    pub(crate) fn fill(&self, scenario: &Path, arguments: &[String]) -> anyhow::Result<String> {
         let scenario = std::fs::File::open(scenario).context("scenario")?;
-        let out = Command::new(&self.program).args(["fill", &tried.to_string()]).stdin(scenario).output();
+        let out = Command::new(&self.program).arg("fill").args(arguments).stdin(scenario).output();
         let out = out.context("judge")?;
         ensure!(out.status.success(), "the judge failed: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).context("answer")

@@ -1,0 +1,312 @@
+//! The clusters that both sides fill, and what is asked of them.
+
+use serde_json::{Map, Value, json};
+
+/// A cluster and what is asked of it.
+#[derive(Clone, Copy)]
+pub(super) struct Case {
+    pub(super) name: &'static str,
+    pub(super) nodes: usize,
+    /// Devices of a node.
+    pub(super) devices: usize,
+    pub(super) shape: Shape,
+    pub(super) pods: usize,
+    /// Nodes tried for each Pod.
+    pub(super) tried: usize,
+    pub(super) asked: Asked,
+    /// Devices, from the first node on, that are held from the beginning.
+    pub(super) held: usize,
+    /// Every Pod leaves before the next one comes.
+    pub(super) release: bool,
+    /// A slice is published anew before each Pod.
+    pub(super) change: bool,
+    /// The published allocator to use instead of the one that it picks itself.
+    pub(super) channel: Option<&'static str>,
+}
+
+/// What devices are like.
+#[derive(Clone, Copy)]
+pub(super) enum Shape {
+    /// So many devices in a row have different values of `numa`.
+    Whole { numa: usize },
+    /// One in so many consecutive ones has the same value of `numa`.
+    Groups { of: usize },
+    /// Everybody may have a share of the capacity.
+    Shared,
+    /// The first is all of a card, two are its halves, the others its quarters.
+    Parts,
+}
+
+/// What a Pod asks for.
+#[derive(Clone, Copy)]
+pub(super) enum Asked {
+    Devices(usize),
+    /// One device that a selector is true of.
+    Selected,
+    /// The same, with a selector of its own for every Pod.
+    SelectedAnew,
+    /// So many with the same `numa`.
+    Alike(usize),
+    /// So many requests for one device each.
+    Requests(usize),
+    /// Something that there is not, or else any device.
+    FirstAvailable,
+    /// A share of a device.
+    Share,
+    /// A quarter of a card.
+    Quarter,
+}
+
+const PLAIN: Case = Case {
+    name: "one device of ten, filled with 5 000 claims",
+    nodes: 500,
+    devices: 10,
+    shape: Shape::Whole { numa: 4 },
+    pods: 5_000,
+    tried: 100,
+    asked: Asked::Devices(1),
+    held: 0,
+    release: false,
+    change: false,
+    channel: None,
+};
+
+const STEADY: Case = Case { name: "coming and going, empty", pods: 500, release: true, ..PLAIN };
+
+pub(super) const CASES: [Case; 15] = [
+    PLAIN,
+    Case { name: "the same, experimental", pods: 1_000, channel: Some("experimental"), ..PLAIN },
+    STEADY,
+    Case { name: "coming and going, half full", held: 2_500, ..STEADY },
+    Case { name: "coming and going, full", held: 4_990, tried: 500, ..STEADY },
+    Case { name: "coming and going, a slice changes each time", change: true, ..STEADY },
+    Case { name: "a selector", asked: Asked::Selected, pods: 1_000, ..PLAIN },
+    Case { name: "a selector of its own for every Pod", asked: Asked::SelectedAnew, ..STEADY },
+    Case { name: "four alike of sixteen", devices: 16, asked: Asked::Alike(4), pods: 300, ..PLAIN },
+    Case { name: "a prioritized list", asked: Asked::FirstAvailable, pods: 1_000, ..PLAIN },
+    Case {
+        name: "shares of capacity",
+        devices: 4,
+        shape: Shape::Shared,
+        asked: Asked::Share,
+        pods: 1_000,
+        ..PLAIN
+    },
+    Case {
+        name: "quarters of cards",
+        devices: 7,
+        shape: Shape::Parts,
+        asked: Asked::Quarter,
+        pods: 1_000,
+        ..PLAIN
+    },
+    Case {
+        name: "eight requests for seven devices",
+        nodes: 10,
+        devices: 7,
+        pods: 10,
+        tried: 5,
+        asked: Asked::Requests(8),
+        ..PLAIN
+    },
+    Case {
+        name: "twelve requests for eleven devices",
+        nodes: 1,
+        devices: 11,
+        pods: 1,
+        tried: 1,
+        asked: Asked::Requests(12),
+        ..PLAIN
+    },
+    Case {
+        name: "the ninth group of 32 is the first with enough",
+        nodes: 1,
+        devices: 288,
+        shape: Shape::Groups { of: 32 },
+        pods: 1,
+        tried: 1,
+        asked: Asked::Alike(8),
+        // Of each of the first eight groups all but seven are taken.
+        held: 0,
+        ..PLAIN
+    },
+];
+
+impl Case {
+    /// Both sides say it so.
+    pub(super) fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec!["--tried".to_owned(), self.tried.to_string()];
+        let flags = [("--release", self.release), ("--change", self.change)];
+        arguments.extend(flags.iter().filter(|(_, on)| *on).map(|(flag, _)| (*flag).to_owned()));
+        arguments
+    }
+
+    pub(super) fn scenario(&self) -> Value {
+        let nodes: Vec<Value> =
+            (0..self.nodes).map(|number| json!({"metadata": {"name": node(number)}})).collect();
+        let claims = (0..self.pods).map(|pod| {
+            let metadata = json!({"namespace": "default", "name": claim(pod), "uid": format!("uid-{pod}")});
+            json!({"metadata": metadata, "spec": {"devices": self.asked.devices(pod)}})
+        });
+        let class = json!({"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]});
+        // What Kubernetes 1.37 has on by itself.
+        let gates = [
+            "DRAAdminAccess",
+            "DRAConsumableCapacity",
+            "DRADeviceBindingConditions",
+            "DRADeviceTaintRules",
+            "DRADeviceTaints",
+            "DRAFractionalCapacityRange",
+            "DRAPartitionableDevices",
+            "DRAPrioritizedList",
+        ];
+        let slices: Vec<Value> = (0..self.nodes).flat_map(|number| self.slices(number)).collect();
+        json!({
+            "nodes": nodes,
+            "resourceSlices": slices,
+            "deviceClasses": [{"metadata": {"name": "gpu"}, "spec": class}],
+            "resourceClaims": claims.chain(self.holders()).collect::<Vec<_>>(),
+            "allocate": (0..self.pods).map(|pod| format!("default/{}", claim(pod))).collect::<Vec<_>>(),
+            "candidates": (0..self.nodes).map(node).collect::<Vec<_>>(),
+            "featureGates": gates.iter().map(|gate| ((*gate).to_owned(), true.into()))
+                .collect::<Map<String, Value>>(),
+        })
+    }
+
+    /// A claim for every device that is held.
+    fn holders(&self) -> impl Iterator<Item = Value> {
+        let taken: Vec<(usize, usize)> = match self.shape {
+            // All but seven of each of the first eight groups.
+            Shape::Groups { of } => {
+                (0..8 * of).filter(|device| device % of >= 7).map(|device| (0, device)).collect()
+            }
+            _ => (0..self.held).map(|number| (number / self.devices, number % self.devices)).collect(),
+        };
+        taken.into_iter().map(|(on, device)| {
+            let result = json!({"request": "r", "driver": DRIVER, "pool": node(on), "device": gpu(device)});
+            let name = format!("held-{on}-{device}");
+            json!({
+                "metadata": {"namespace": "other", "name": name, "uid": name},
+                "spec": {"devices": {"requests": [{"name": "r"}]}},
+                "status": {"allocation": {"devices": {"results": [result]}}},
+            })
+        })
+    }
+
+    fn slices(&self, number: usize) -> Vec<Value> {
+        let counters = matches!(self.shape, Shape::Parts);
+        let slice = |name: String, field: &str, content: Value| {
+            let mut slice = json!({"metadata": {"name": name}, "spec": {
+                "driver": DRIVER,
+                "nodeName": node(number),
+                "pool": {"name": node(number), "generation": 1, "resourceSliceCount": 1 + usize::from(counters)},
+            }});
+            slice["spec"][field] = content;
+            slice
+        };
+        let devices: Vec<Value> = (0..self.devices).map(|number| self.shape.device(number)).collect();
+        let mut slices = vec![slice(format!("slice-{number:04}"), "devices", devices.into())];
+        if counters {
+            let card =
+                json!([{"name": "card", "counters": {"memory": {"value": "80Gi"}, "slots": {"value": "4"}}}]);
+            slices.push(slice(format!("slice-{number:04}-counters"), "sharedCounters", card));
+        }
+        slices
+    }
+}
+
+const DRIVER: &str = "gpu.example.com";
+
+fn node(number: usize) -> String {
+    format!("node-{number:04}")
+}
+
+fn gpu(number: usize) -> String {
+    format!("gpu-{number}")
+}
+
+fn claim(pod: usize) -> String {
+    format!("claim-{pod}")
+}
+
+impl Shape {
+    fn device(self, number: usize) -> Value {
+        let numa = match self {
+            Self::Whole { numa } => number % numa,
+            Self::Groups { of } => number / of,
+            Self::Shared | Self::Parts => 0,
+        };
+        let mut device = json!({
+            "name": gpu(number),
+            "attributes": {
+                "uuid": {"string": format!("uuid-{number}")},
+                "numa": {"int": numa},
+                "driverVersion": {"version": "1.2.0"},
+            },
+            "capacity": {"memory": {"value": "80Gi"}},
+        });
+        if let Self::Shared = self {
+            device["allowMultipleAllocations"] = json!(true);
+            device["capacity"]["memory"]["requestPolicy"] =
+                json!({"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}});
+        }
+        if let Self::Parts = self {
+            let (name, parts) = match number {
+                0 => ("whole", 1),
+                1 | 2 => ("half", 2),
+                _ => ("quarter", 4),
+            };
+            device["attributes"]["profile"] = json!({"string": name});
+            device["consumesCounters"] = json!([{"counterSet": "card", "counters": {
+                "memory": {"value": format!("{}Gi", 80 / parts)}, "slots": {"value": (4 / parts).to_string()}}}]);
+        }
+        device
+    }
+}
+
+impl Asked {
+    /// `spec.devices` of the claim of a Pod.
+    fn devices(self, pod: usize) -> Value {
+        let exactly = |count: usize, selector: Option<String>| {
+            let mut asked = json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count});
+            if let Some(expression) = selector {
+                asked["selectors"] = json!([{"cel": {"expression": expression}}]);
+            }
+            asked
+        };
+        let one = |asked: Value| json!({"requests": [{"name": "request", "exactly": asked}]});
+        let is = |profile: &str| format!("device.attributes['{DRIVER}'].?profile.orValue('') == '{profile}'");
+        match self {
+            Self::Devices(count) => one(exactly(count, None)),
+            Self::Selected => one(exactly(1, Some(SELECTOR.to_owned()))),
+            Self::SelectedAnew => one(exactly(1, Some(format!("{SELECTOR} && 'pod-{pod}' != ''")))),
+            Self::Alike(count) => {
+                let mut devices = one(exactly(count, None));
+                devices["constraints"] = json!([{"matchAttribute": format!("{DRIVER}/numa")}]);
+                devices
+            }
+            Self::Requests(count) => {
+                let request =
+                    |number: usize| json!({"name": format!("request-{number}"), "exactly": exactly(1, None)});
+                json!({"requests": (0..count).map(request).collect::<Vec<_>>()})
+            }
+            Self::FirstAvailable => {
+                let named = |name: &str, mut asked: Value| {
+                    asked["name"] = json!(name);
+                    asked
+                };
+                let subs = [named("large", exactly(1, Some(is("large")))), named("any", exactly(1, None))];
+                json!({"requests": [{"name": "request", "firstAvailable": subs}]})
+            }
+            Self::Share => {
+                let mut asked = exactly(1, None);
+                asked["capacity"] = json!({"requests": {"memory": "10Gi"}});
+                one(asked)
+            }
+            Self::Quarter => one(exactly(1, Some(is("quarter")))),
+        }
+    }
+}
+
+const SELECTOR: &str = "device.attributes['gpu.example.com'].driverVersion.compareTo(semver('1.0.0')) >= 0 \
+    && device.capacity['gpu.example.com'].memory.compareTo(quantity('1Mi')) >= 0";
