@@ -4,14 +4,18 @@
 //! that cannot exceed the limit stays as it is.
 //!
 //! Costs are those of cel-go: one for a name, a field and a call, ten for a list, thirty
-//! for a map. Operations whose cost depends on the size of what they are given are counted
-//! as one: within a comprehension they repeat, and their texts are short.
+//! for a map. Texts and lists that an expression makes cost a tenth of their size besides,
+//! so that none grows without bounds; other operations on texts are counted as one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+use cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, operators,
+};
 use cel::{Context, DeclarationError, ExecutionError, FunctionContext, Value};
+
+use super::library::texts;
 
 const CHARGE: &str = "@charge";
 
@@ -24,7 +28,48 @@ const MOST_ELEMENTS: u64 = super::LENGTH_LIMIT as u64;
 
 /// Whether evaluating it could cost more than `limit`.
 pub(super) fn may_exceed(tree: &IdedExpr, limit: u64) -> bool {
-    most(tree) > limit
+    most(tree) > limit || grows(tree)
+}
+
+/// Whether it can make texts that are much longer than itself.
+fn grows(tree: &IdedExpr) -> bool {
+    let (mut repeats, mut adds, mut multiplies) = (false, false, false);
+    let mut left = vec![tree];
+    while let Some(tree) = left.pop() {
+        left.extend(parts(tree));
+        match &tree.expr {
+            Expr::Comprehension(_) => repeats = true,
+            Expr::Call(call) => {
+                multiplies |= texts::bounded(&call.func_name).is_some();
+                adds |= call.func_name == operators::ADD;
+            }
+            Expr::List(list) => {
+                adds |= list.elements.iter().any(|item| !matches!(item.expr, Expr::Literal(_)))
+            }
+            Expr::Map(_) => adds = true,
+            _ => {}
+        }
+    }
+    multiplies || (repeats && adds)
+}
+
+/// How deep it is.
+pub(super) fn depth(tree: &IdedExpr) -> usize {
+    let (mut deepest, mut left) = (0, vec![(1, tree)]);
+    while let Some((depth, tree)) = left.pop() {
+        deepest = deepest.max(depth);
+        left.extend(parts(tree).into_iter().map(|part| (depth + 1, part)));
+    }
+    deepest
+}
+
+/// All parts, those of a loop too.
+fn parts(tree: &IdedExpr) -> Vec<&IdedExpr> {
+    let mut parts = children(tree);
+    if let Expr::Comprehension(comprehension) = &tree.expr {
+        parts.extend([&comprehension.loop_cond, &comprehension.loop_step]);
+    }
+    parts
 }
 
 /// An upper bound.
@@ -99,7 +144,8 @@ pub(super) fn count(tree: &mut IdedExpr) {
 fn counted(tree: &mut IdedExpr) -> u64 {
     let own = own(tree);
     let sum = |parts: &mut dyn Iterator<Item = &mut IdedExpr>| parts.map(counted).sum::<u64>();
-    own + match &mut tree.expr {
+    let mut makes_text = false;
+    let of_parts = match &mut tree.expr {
         // The first part is always evaluated, the others are not.
         Expr::Call(call) if is_branch(&call.func_name) => {
             let mut parts = call.args.iter_mut();
@@ -107,15 +153,34 @@ fn counted(tree: &mut IdedExpr) -> u64 {
             parts.for_each(count);
             first
         }
-        Expr::Call(call) => sum(&mut call.target.as_deref_mut().into_iter().chain(&mut call.args)),
+        Expr::Call(call) => {
+            let cost = sum(&mut call.target.as_deref_mut().into_iter().chain(&mut call.args));
+            if let Some(bounded) = texts::bounded(&call.func_name) {
+                bounded.clone_into(&mut call.func_name);
+                makes_text = true;
+            }
+            // What a loop gathers is counted element by element.
+            let gathers = matches!(call.args.first(), Some(IdedExpr { expr: Expr::Ident(name), .. }) if name.starts_with('@'));
+            makes_text |= call.func_name == operators::ADD && !gathers;
+            cost
+        }
         Expr::Select(select) => counted(&mut select.operand),
-        Expr::List(list) => sum(&mut list.elements.iter_mut()),
+        Expr::List(list) => {
+            let cost = sum(&mut list.elements.iter_mut());
+            list.elements.iter_mut().for_each(size);
+            cost
+        }
         Expr::Map(map) => {
             let entries = map.entries.iter_mut().filter_map(|entry| match &mut entry.expr {
                 EntryExpr::MapEntry(entry) => Some([&mut entry.key, &mut entry.value]),
                 EntryExpr::StructField(_) => None,
             });
-            sum(&mut entries.flatten())
+            let cost = |part: &mut IdedExpr| {
+                let cost = counted(part);
+                size(part);
+                cost
+            };
+            entries.flatten().map(cost).sum()
         }
         Expr::Comprehension(comprehension) => {
             count(&mut comprehension.loop_step);
@@ -124,7 +189,39 @@ fn counted(tree: &mut IdedExpr) -> u64 {
             sum(&mut parts.into_iter())
         }
         _ => 0,
+    };
+    if makes_text {
+        size(tree);
     }
+    own + of_parts
+}
+
+/// Charges for the size of a text or list once it is made.
+fn size(tree: &mut IdedExpr) {
+    if matches!(&tree.expr, Expr::Literal(_)) {
+        return;
+    }
+    const MADE: &str = "@made";
+    let id = tree.id;
+    let ided = |expr: Expr| IdedExpr { id, expr };
+    let made = || ided(Expr::Ident(MADE.to_owned()));
+    let never = || ided(Expr::Literal(LiteralValue::Boolean(false.into())));
+    let call = |name: &str, args: Vec<IdedExpr>| {
+        ided(Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args }))
+    };
+    let cost = call(CHARGE, vec![call(texts::SIZE, vec![made()])]);
+    // As `cel.bind(@made, tree, @charge(@size(@made)) ? @made : false)`.
+    let inner = std::mem::take(tree);
+    *tree = ided(Expr::Comprehension(Box::new(ComprehensionExpr {
+        iter_range: ided(Expr::List(ListExpr::new(Vec::new()))),
+        iter_var: "#unused".to_owned(),
+        iter_var2: None,
+        accu_var: MADE.to_owned(),
+        accu_init: inner,
+        loop_cond: never(),
+        loop_step: made(),
+        result: call(operators::CONDITIONAL, vec![cost, made(), never()]),
+    })));
 }
 
 fn charge(tree: &mut IdedExpr, cost: u64) {

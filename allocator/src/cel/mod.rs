@@ -28,6 +28,13 @@ pub const COST_LIMIT: u64 = 1_000_000;
 /// parsing is bounded.
 pub const LENGTH_LIMIT: usize = 10 * 1024;
 
+/// Deeper expressions are refused: whoever evaluates one may have little stack. (Kubernetes
+/// allows 250 levels of parentheses, and any number of operators in a row.)
+const DEEPEST: usize = 250;
+
+/// What it takes to parse the longest expression, however deep: some kilobytes a character.
+const STACK: usize = 64 << 20;
+
 /// What an expression is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Purpose {
@@ -82,7 +89,24 @@ impl Compiler {
         if text.len() > LENGTH_LIMIT {
             return Err(refused(format!("the expression is longer than {LENGTH_LIMIT} bytes")));
         }
+        // Every level of an expression takes at least one character.
+        if text.len() <= DEEPEST {
+            return self.compiled(text, purpose);
+        }
+        std::thread::scope(|scope| {
+            let builder = std::thread::Builder::new().stack_size(STACK);
+            let thread = builder.spawn_scoped(scope, || self.compiled(text, purpose));
+            let thread = thread.map_err(|why| refused(format!("no room to parse it: {why}")))?;
+            thread.join().unwrap_or_else(|_| Err(refused("the parser failed".to_owned())))
+        })
+    }
+
+    fn compiled(&self, text: &str, purpose: Purpose) -> Result<Expression, CompileError> {
+        let refused = |why: String| CompileError(why.into());
         let mut tree = self.0.parser().parse(text).map_err(|why| refused(why.to_string()))?;
+        if cost::depth(&tree) > DEEPEST {
+            return Err(refused(format!("the expression is nested deeper than {DEEPEST} levels")));
+        }
         let given = check::check(&tree).map_err(refused)?;
         check::is_useful(&given, purpose).map_err(refused)?;
         let counted = cost::may_exceed(&tree, COST_LIMIT);

@@ -7,6 +7,7 @@ mod quantity;
 mod regexes;
 mod semver;
 mod sets;
+pub(super) mod texts;
 
 use cel::common::types::CelString;
 use cel::common::value::{CowVal, FromVal, Val};
@@ -23,6 +24,7 @@ pub(super) fn environment() -> Env {
         lists::extension,
         sets::extension,
         net::extension,
+        texts::extension,
         macros::extension,
     ] {
         // Only two functions of one name and signature could collide, and the tests of
