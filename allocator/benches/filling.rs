@@ -2,13 +2,15 @@
 //! tried on so many nodes, and gets the first that can have it. Prints the time for a Pod, a
 //! hash of who got what, and what the cluster takes of memory, as JSON.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::Parser;
 use dragoman_allocator::input::{Claim, Slice};
-use dragoman_allocator::{Options, Outcome, Overlay, Snapshot, allocate};
+use dragoman_allocator::{Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
 use dragoman_crds::wire::DeviceScenario;
 
 #[derive(Parser)]
@@ -49,7 +51,7 @@ fn main() -> anyhow::Result<()> {
     let with_slices = resident()?;
     snapshot = claims.iter().cloned().fold(snapshot, |snapshot, claim| snapshot.with_claim(claim));
     let with_claims = resident()?;
-    let figures = fill(&scenario, snapshot, &slices, &arguments)?;
+    let figures = fill(&scenario, snapshot, (&slices, &claims), &arguments)?;
     let devices: usize = slices.iter().map(|slice| slice.devices.len()).sum();
     let per = |bytes: usize, count: usize| bytes / count.max(1);
     #[expect(clippy::print_stdout, reason = "the figures")]
@@ -75,12 +77,17 @@ struct Figures {
 fn fill(
     scenario: &DeviceScenario,
     mut snapshot: Snapshot,
-    slices: &[Slice],
+    (slices, claims): (&[Slice], &[Claim]),
     arguments: &Arguments,
 ) -> anyhow::Result<Figures> {
     let mut overlay = Overlay::default();
     let (mut hash, mut solved, mut shares) = (Hash::new(), 0_usize, 0_u64);
     let mut seen: Vec<Claim> = Vec::new();
+    let gates = scenario.gates()?;
+    let by_name: BTreeMap<String, Arc<Claim>> = claims
+        .iter()
+        .map(|claim| (format!("{}/{}", claim.namespace, claim.name), Arc::new(claim.clone())))
+        .collect();
     let begun = Instant::now();
     for (pod, name) in scenario.allocate.iter().enumerate() {
         // By now the API knows what the Pod before got, and where Pods leave, that it is gone.
@@ -95,7 +102,8 @@ fn fill(
         if let Some(slice) = slices.get(pod % slices.len().max(1)).filter(|_| arguments.change) {
             snapshot = snapshot.with_slice(slice.clone());
         }
-        let claims = scenario.claims_named(&snapshot, std::slice::from_ref(name))?;
+        let claim = by_name.get(&**name).with_context(|| name.to_string())?;
+        let claims = PodClaims::new(&snapshot, vec![claim.clone()], gates);
         let mut found = None;
         let nodes =
             scenario.candidates.iter().cycle().skip(pod * arguments.tried % scenario.candidates.len());

@@ -8,10 +8,10 @@ use dragoman_quantity::Decimal;
 
 use crate::claims::PodClaims;
 use crate::error::{NodeError, PodError};
-use crate::explanation::Unsolved;
+use crate::explanation::{Unsolved, Why};
 use crate::fit::Fit;
 use crate::input::{Allocation, Claim, Name};
-use crate::overlay::Overlay;
+use crate::overlay::{Assumed, Overlay};
 use crate::ranking::Part;
 use crate::result::{self, ShareIds};
 use crate::search::{Attempt, End, Search, Stop};
@@ -49,10 +49,14 @@ pub enum Outcome {
 }
 
 /// A search that was put aside.
-pub struct Paused(Box<Search>, Unsolved);
+pub struct Paused {
+    search: Box<Search>,
+    base: Snapshot,
+    assumed: Assumed,
+}
 
 /// Devices for all claims of a Pod.
-pub struct Solution(Box<Attempt>, u64);
+pub struct Solution(Box<Search>);
 
 impl fmt::Debug for Paused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,7 +66,7 @@ impl fmt::Debug for Paused {
 
 impl fmt::Debug for Solution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Solution of {} devices", self.0.placed.len())
+        write!(f, "Solution of {} devices", self.0.attempt.placed.len())
     }
 }
 
@@ -78,25 +82,18 @@ pub fn allocate(
     let base = snapshot;
     let snapshot = overlay.over(base);
     let prepared = claims.in_snapshot(&snapshot);
-    let mut unsolved = Unsolved {
-        prepared: prepared.clone(),
-        seen: None,
-        snapshot: snapshot.clone(),
-        base: base.clone(),
-        assumed: overlay.assumed().clone(),
-        elsewhere: Vec::new(),
-    };
-    let Some(node) = snapshot.node(node).cloned() else { return Outcome::None(unsolved) };
+    let unsolved = |why: Why| Unsolved { why, base: base.clone(), assumed: overlay.assumed().clone() };
+    let Some(node) = snapshot.node(node).cloned() else { return Outcome::None(unsolved(Why::NoNode)) };
     let is_elsewhere = |claim: &&Arc<Claim>| {
         let selector = claim.allocation.as_ref().and_then(|allocation| allocation.node_selector.as_ref());
         selector.is_some_and(|selector| selector.matches(&node) != Ok(true))
     };
-    unsolved.elsewhere = prepared.fixed.iter().filter(is_elsewhere).map(|claim| claim.uid.clone()).collect();
-    let view = snapshot.view(&node, &prepared.gates);
-    unsolved.seen = Some((node.clone(), view.clone()));
-    if !unsolved.elsewhere.is_empty() {
-        return Outcome::None(unsolved);
+    let elsewhere = prepared.fixed.iter().filter(is_elsewhere).map(|claim| claim.uid.clone());
+    let elsewhere: Vec<Name> = elsewhere.collect();
+    if !elsewhere.is_empty() {
+        return Outcome::None(unsolved(Why::Elsewhere(elsewhere)));
     }
+    let view = snapshot.view(&node, &prepared.gates);
     let fit = options.fit.map(|fit| fit.open(&node, &prepared.fixed));
     match Search::new(Attempt::new(prepared, view, node, snapshot, fit), options.every_branch) {
         Ok(search) => run(Box::new(search), unsolved, options),
@@ -105,10 +102,10 @@ pub fn allocate(
     }
 }
 
-fn run(mut search: Box<Search>, unsolved: Unsolved, options: Options<'_>) -> Outcome {
+fn run(mut search: Box<Search>, unsolved: impl FnOnce(Why) -> Unsolved, options: Options<'_>) -> Outcome {
     match search.run(options.budget.unwrap_or(u64::MAX), options.interrupt) {
         End::Solved => match result::check(&search.attempt) {
-            Ok(()) => Outcome::Solution(Solution(Box::new(search.attempt), search.failures)),
+            Ok(()) => Outcome::Solution(Solution(search)),
             Err(error) => Outcome::PodError(error),
         },
         End::Exhausted => {
@@ -117,13 +114,15 @@ fn run(mut search: Box<Search>, unsolved: Unsolved, options: Options<'_>) -> Out
                 PoolStatus::Invalid(why) => Some((&pool.key, why.clone())),
                 _ => None,
             });
-            invalid.map_or(Outcome::None(unsolved), |(key, why)| {
-                let (driver, pool) = (key.driver.clone(), key.pool.clone());
-                Outcome::NodeError(NodeError::Invalid { driver, pool, why })
-            })
+            let Some((key, why)) = invalid else { return Outcome::None(unsolved(Why::Searched(search))) };
+            let (driver, pool) = (key.driver.clone(), key.pool.clone());
+            Outcome::NodeError(NodeError::Invalid { driver, pool, why })
         }
         End::Failed(error) => Outcome::PodError(error),
-        End::BudgetSpent => Outcome::BudgetSpent(Paused(search, unsolved)),
+        End::BudgetSpent => {
+            let Unsolved { base, assumed, .. } = unsolved(Why::NoNode);
+            Outcome::BudgetSpent(Paused { search, base, assumed })
+        }
         End::Interrupted => Outcome::Cancelled,
     }
 }
@@ -131,12 +130,13 @@ fn run(mut search: Box<Search>, unsolved: Unsolved, options: Options<'_>) -> Out
 impl Paused {
     /// The snapshot that the search is about. With another one it means nothing any more.
     pub fn revision(&self) -> u64 {
-        self.0.attempt.snapshot.revision()
+        self.search.attempt.snapshot.revision()
     }
 
     /// Goes on with the search.
     pub fn resume(self, options: Options<'_>) -> Outcome {
-        run(self.0, self.1, options)
+        let Self { search, base, assumed } = self;
+        run(search, |why| Unsolved { why, base, assumed }, options)
     }
 }
 
@@ -146,14 +146,14 @@ impl Solution {
     /// # Errors
     /// None in a solution as it is given out; kept for whoever changes it.
     pub fn allocations(&self, ids: &mut dyn ShareIds) -> Result<Vec<(Name, Allocation)>, PodError> {
-        let uids = self.0.prepared.wanted.iter().map(|claim| claim.claim.uid.clone());
-        Ok(uids.zip(result::allocations(&self.0, ids)?).collect())
+        let uids = self.0.attempt.prepared.wanted.iter().map(|claim| claim.claim.uid.clone());
+        Ok(uids.zip(result::allocations(&self.0.attempt, ids)?).collect())
     }
 
     /// The sum over all requests with alternatives of 8 less the place of the chosen one, as
     /// kube-scheduler scores nodes.
     pub fn preference(&self) -> u64 {
-        let attempt = &self.0;
+        let attempt = &self.0.attempt;
         let mut sum = 0;
         for (claim, prepared) in attempt.prepared.wanted.iter().enumerate() {
             for (request, prepared) in prepared.requests.iter().enumerate() {
@@ -171,7 +171,7 @@ impl Solution {
     /// The devices of the node that the Pod's requests select, and how many of them somebody
     /// has, whole or in part, once the Pod has its own.
     pub fn devices(&self) -> Part {
-        let attempt = &self.0;
+        let attempt = &self.0.attempt;
         let (mut used, mut of) = (0_i64, 0_i64);
         for (number, device) in attempt.view.devices.iter().enumerate() {
             if attempt.is_asked_for(device) {
@@ -185,11 +185,11 @@ impl Solution {
 
     /// How often the search had to go back on its way here.
     pub fn steps_back(&self) -> u64 {
-        self.1
+        self.0.failures
     }
 
     /// The node.
     pub fn node(&self) -> &Name {
-        &self.0.node.name
+        &self.0.attempt.node.name
     }
 }

@@ -11,6 +11,7 @@ use crate::input::{
     AllocationMode, Claim, Class, Constraint, DerivedAttribute, Name, Request, Selector, SubRequest,
     Toleration,
 };
+use crate::search::{AllWanted, counts};
 use crate::selectors::{Derivation, Selectors};
 use crate::snapshot::Snapshot;
 
@@ -26,6 +27,8 @@ pub(crate) struct Prepared {
     pub(crate) wanted: Vec<PreparedClaim>,
     /// Those with one.
     pub(crate) fixed: Vec<Arc<Claim>>,
+    /// What they want, where no node has a say in that.
+    pub(crate) counts: Option<AllWanted>,
     given: Vec<Arc<Claim>>,
 }
 
@@ -88,8 +91,10 @@ impl PodClaims {
         let (fixed, wanted): (Vec<_>, Vec<_>) =
             claims.iter().cloned().partition(|claim| claim.allocation.is_some());
         let preparing = Preparing { snapshot, gates: &gates };
+        let wanted: Vec<PreparedClaim> = wanted.into_iter().map(|claim| preparing.claim(claim)).collect();
         Self(Arc::new(Prepared {
-            wanted: wanted.into_iter().map(|claim| preparing.claim(claim)).collect(),
+            counts: counts(&wanted),
+            wanted,
             classes_revision: snapshot.classes_revision(),
             fixed,
             gates,

@@ -2,32 +2,36 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
-use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::cause::{Cause, Refusal};
-use crate::claims::{Asked, Prepared, PreparedRequest};
+use crate::claims::{Asked, PreparedRequest};
 use crate::fit::Fit;
-use crate::input::{Name, Node};
+use crate::input::Name;
 use crate::overlay::Assumed;
 use crate::search::{Ask, Attempt, Blocked, Search, Watch};
-use crate::snapshot::{NodeView, PoolStatus, Snapshot};
+use crate::snapshot::{PoolStatus, Snapshot};
 
 /// How many devices are looked at to find out what blocked the deepest attempt.
 const BUDGET: u64 = 10_000;
 
 /// A node on which there is no solution.
 pub struct Unsolved {
-    pub(crate) prepared: Arc<Prepared>,
-    /// Nothing if there is no such node.
-    pub(crate) seen: Option<(Arc<Node>, Arc<NodeView>)>,
-    /// With what is assumed, and without.
-    pub(crate) snapshot: Snapshot,
+    pub(crate) why: Why,
+    /// Without what is assumed.
     pub(crate) base: Snapshot,
     pub(crate) assumed: Assumed,
-    /// Claims that are allocated already and cannot be used on the node, by uid.
-    pub(crate) elsewhere: Vec<Name>,
+}
+
+/// How it was found out that there is none.
+pub(crate) enum Why {
+    /// There is no such node.
+    NoNode,
+    /// Claims, by uid, are allocated already and cannot be used on the node.
+    Elsewhere(Vec<Name>),
+    /// Everything was tried; nothing is placed any more.
+    Searched(Box<Search>),
 }
 
 impl fmt::Debug for Unsolved {
@@ -107,20 +111,24 @@ impl OfRequest {
 impl Unsolved {
     /// Explains. `fit` is what was given to [`crate::allocate`].
     pub fn explain(&self, fit: Option<&dyn Fit>) -> Explanation {
-        let Some((node, view)) = &self.seen else { return Explanation::default() };
-        if !self.elsewhere.is_empty() {
-            return Explanation { elsewhere: self.elsewhere.clone(), ..Explanation::default() };
-        }
+        let searched = match &self.why {
+            Why::NoNode => return Explanation::default(),
+            Why::Elsewhere(claims) => {
+                return Explanation { elsewhere: claims.clone(), ..Explanation::default() };
+            }
+            Why::Searched(search) => &search.attempt,
+        };
         let attempt = || {
-            let fit = fit.map(|fit| fit.open(node, &self.prepared.fixed));
-            Attempt::new(self.prepared.clone(), view.clone(), node.clone(), self.snapshot.clone(), fit)
+            let fit = fit.map(|fit| fit.open(&searched.node, &searched.prepared.fixed));
+            let (prepared, view) = (searched.prepared.clone(), searched.view.clone());
+            Attempt::new(prepared, view, searched.node.clone(), searched.snapshot.clone(), fit)
         };
         // What is wrong before the search is another outcome.
         let Ok(mut search) = Search::new(attempt(), true) else { return Explanation::default() };
         let mut suits = HashSet::new();
         let mut requests = Vec::new();
         let mut each_enough = true;
-        for (claim, prepared) in self.prepared.wanted.iter().enumerate() {
+        for (claim, prepared) in searched.prepared.wanted.iter().enumerate() {
             for (request, prepared_request) in prepared.requests.iter().enumerate() {
                 let of_sub = |(sub, asked): (usize, &Asked)| {
                     let ask = Ask { claim, request, sub };
@@ -133,16 +141,8 @@ impl Unsolved {
             }
         }
         search.watch = Some(Watch::new(suits));
-        let combination = if each_enough { self.combination(search) } else { None };
+        let combination = if each_enough { combination(search) } else { None };
         Explanation { elsewhere: Vec::new(), requests, combination }
-    }
-
-    fn combination(&self, mut search: Search) -> Option<Combination> {
-        search.run(BUDGET, None);
-        let (ask, blocked) = search.watch.as_ref()?.deepest()?;
-        let claim = self.prepared.wanted.get(ask.claim)?;
-        let request = claim.requests.get(ask.request)?.asked.get(ask.sub)?.name.clone();
-        Some(Combination { claim: claim.claim.uid.clone(), request, blocked: blocked.clone() })
     }
 
     /// What there would be for a request if it were the only one.
@@ -196,7 +196,7 @@ impl Unsolved {
                 *of_pool.causes.entry(cause).or_default() += 1;
             }
         }
-        let claim = self.prepared.wanted.get(ask.claim).map(|claim| claim.claim.uid.clone());
+        let claim = attempt.prepared.wanted.get(ask.claim).map(|claim| claim.claim.uid.clone());
         OfRequest { claim: claim.unwrap_or_default(), request: asked.name.clone(), wanted, suit, pools }
     }
 
@@ -215,6 +215,14 @@ impl Unsolved {
         });
         holder.map(|(uid, _)| uid)
     }
+}
+
+fn combination(mut search: Search) -> Option<Combination> {
+    search.run(BUDGET, None);
+    let (ask, blocked) = search.watch.as_ref()?.deepest()?;
+    let claim = search.attempt.prepared.wanted.get(ask.claim)?;
+    let request = claim.requests.get(ask.request)?.asked.get(ask.sub)?.name.clone();
+    Some(Combination { claim: claim.claim.uid.clone(), request, blocked: blocked.clone() })
 }
 
 impl Attempt {

@@ -18,6 +18,8 @@ use cel::{Context, DeclarationError, ExecutionError, FunctionContext, Value};
 use super::library::texts;
 
 const CHARGE: &str = "@charge";
+/// The name of a text or list that was made and is yet to be charged for.
+const MADE: &str = "@made";
 
 /// As cel-go says it.
 pub(super) const EXCEEDED: &str = "actual cost limit exceeded";
@@ -44,7 +46,7 @@ fn grows(tree: &IdedExpr) -> bool {
                 adds |= call.func_name == operators::ADD;
             }
             Expr::List(list) => {
-                adds |= list.elements.iter().any(|item| !matches!(item.expr, Expr::Literal(_)))
+                adds |= list.elements.iter().any(|item| !matches!(item.expr, Expr::Literal(_)));
             }
             Expr::Map(_) => adds = true,
             _ => {}
@@ -201,7 +203,6 @@ fn size(tree: &mut IdedExpr) {
     if matches!(&tree.expr, Expr::Literal(_)) {
         return;
     }
-    const MADE: &str = "@made";
     let id = tree.id;
     let ided = |expr: Expr| IdedExpr { id, expr };
     let made = || ided(Expr::Ident(MADE.to_owned()));

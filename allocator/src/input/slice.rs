@@ -158,8 +158,8 @@ pub struct DeviceCapacity {
     /// `value`.
     #[serde(deserialize_with = "or_default")]
     pub value: Quantity,
-    /// `requestPolicy`.
-    pub request_policy: Option<CapacityRequestPolicy>,
+    /// `requestPolicy`. Few have one, and it is large.
+    pub request_policy: Option<Box<CapacityRequestPolicy>>,
 }
 
 /// `requestPolicy`: which amounts may be consumed.

@@ -12,11 +12,11 @@ mod prune;
 pub(crate) use attempt::{Ask, Attempt, Placed};
 pub use blocked::Blocked;
 pub(crate) use blocked::Watch;
-pub(crate) use preflight::{MOST_RESULTS, Stop};
+pub(crate) use preflight::{AllWanted, MOST_RESULTS, Stop, counts};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use self::preflight::{AllWanted, Wanted};
+use self::preflight::Wanted;
 use self::prune::{AFTER_FAILURES, Pruning};
 use crate::cause::{Cause, Refusal};
 use crate::claims::{Asked, PreparedRequest};
@@ -289,6 +289,10 @@ impl Search {
         index: usize,
         cursor: usize,
     ) -> Result<(u64, Option<usize>), PodError> {
+        let all = self.asked(ask).is_some_and(|(_, asked, _)| asked.all);
+        let Some(first) = (if all { Some(cursor) } else { self.first_free(ask, cursor) }) else {
+            return Ok((self.attempt.view.devices.len().saturating_sub(cursor) as u64, None));
+        };
         let prepared = self.attempt.prepared.clone();
         let request = prepared.wanted.get(ask.claim).and_then(|claim| claim.requests.get(ask.request));
         let Some((request, asked)) = request.and_then(|request| Some((request, request.asked.get(ask.sub)?)))
@@ -308,8 +312,8 @@ impl Search {
             };
         }
         let view = self.attempt.view.clone();
-        let mut tried = 0;
-        for (number, device) in view.devices.iter().enumerate().skip(cursor) {
+        let mut tried = first.saturating_sub(cursor) as u64;
+        for (number, device) in view.devices.iter().enumerate().skip(first) {
             tried += 1;
             if let Some(cause) = self.attempt.in_use(ask, asked.admin, number) {
                 self.refused((ask, request, asked), number, cause);
@@ -336,6 +340,17 @@ impl Search {
             }
         }
         Ok((tried, None))
+    }
+
+    /// The first device from `cursor` on that is in nobody's use: on a full node there is none,
+    /// and that is found out soon. Who watches wants to see them all.
+    fn first_free(&self, ask: Ask, cursor: usize) -> Option<usize> {
+        if self.watch.is_some() {
+            return Some(cursor);
+        }
+        let admin = self.asked(ask).is_some_and(|(_, asked, _)| asked.admin);
+        (cursor..self.attempt.view.devices.len())
+            .find(|number| self.attempt.in_use(ask, admin, *number).is_none())
     }
 
     fn refused(&mut self, asked: (Ask, &PreparedRequest, &Asked), number: usize, cause: Cause) {

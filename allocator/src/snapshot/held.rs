@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dragoman_quantity::Decimal;
-use rpds::HashTrieMapSync;
 use rustc_hash::FxHashMap;
 
+use super::Map;
 use super::slice::PreparedSlice;
 use crate::gates::Gates;
 use crate::input::{DeviceResult, Name};
@@ -71,7 +71,7 @@ struct SliceHeld {
 /// What claims hold of a pool, and the same for each slice by place.
 #[derive(Debug, Default)]
 pub(crate) struct PoolHeld {
-    by_device: HashTrieMapSync<Name, Held>,
+    by_device: Map<Name, Held>,
     by_slice: Mutex<FxHashMap<u64, SliceHeld>>,
 }
 

@@ -8,10 +8,12 @@ pub(crate) use held::Held;
 pub(crate) use pools::{NodeView, PoolStatus, PoolView, ViewDevice};
 pub(crate) use slice::{PoolKey, PreparedSlice};
 
+use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rpds::HashTrieMapSync;
+use rustc_hash::FxHasher;
 
 use self::held::PoolHeld;
 use crate::gates::Gates;
@@ -26,27 +28,30 @@ use crate::selectors::Interned;
 #[derive(Debug, Clone)]
 pub struct Snapshot(Arc<State>);
 
+/// Names are the API server's and the drivers', who have nothing to gain from collisions.
+type Map<K, V> = HashTrieMapSync<K, V, BuildHasherDefault<FxHasher>>;
+
 #[derive(Debug, Clone)]
 struct State {
     revision: u64,
     family: Arc<Family>,
-    nodes: HashTrieMapSync<Name, Arc<Node>>,
-    classes: HashTrieMapSync<Name, Arc<Class>>,
+    nodes: Map<Name, Arc<Node>>,
+    classes: Map<Name, Arc<Class>>,
     classes_revision: u64,
-    rules: HashTrieMapSync<Name, Arc<TaintRule>>,
-    claims: HashTrieMapSync<Name, Arc<Claim>>,
-    slices: HashTrieMapSync<Name, Arc<PreparedSlice>>,
-    pools: HashTrieMapSync<PoolKey, PoolSlices>,
+    rules: Map<Name, Arc<TaintRule>>,
+    claims: Map<Name, Arc<Claim>>,
+    slices: Map<Name, Arc<PreparedSlice>>,
+    pools: Map<PoolKey, PoolSlices>,
     /// Slices of one node each, by node, with what was made of them.
-    local: HashTrieMapSync<Name, Arc<NodeSlices>>,
+    local: Map<Name, Arc<NodeSlices>>,
     /// Slices that say otherwise which nodes have access.
-    shared: HashTrieMapSync<Name, Arc<PreparedSlice>>,
+    shared: Map<Name, Arc<PreparedSlice>>,
     /// When last something changed that concerns more than one node.
     shared_revision: u64,
-    held: HashTrieMapSync<PoolKey, Arc<PoolHeld>>,
+    held: Map<PoolKey, Arc<PoolHeld>>,
 }
 
-type PoolSlices = HashTrieMapSync<Name, Arc<PreparedSlice>>;
+type PoolSlices = Map<Name, Arc<PreparedSlice>>;
 
 /// What all snapshots have in common that come from the same first one.
 #[derive(Debug, Default)]
@@ -67,17 +72,17 @@ impl Default for Snapshot {
         Self(Arc::new(State {
             revision: 0,
             family: Arc::default(),
-            nodes: HashTrieMapSync::default(),
-            classes: HashTrieMapSync::default(),
+            nodes: Map::default(),
+            classes: Map::default(),
             classes_revision: 0,
-            rules: HashTrieMapSync::default(),
-            claims: HashTrieMapSync::default(),
-            slices: HashTrieMapSync::default(),
-            pools: HashTrieMapSync::default(),
-            local: HashTrieMapSync::default(),
-            shared: HashTrieMapSync::default(),
+            rules: Map::default(),
+            claims: Map::default(),
+            slices: Map::default(),
+            pools: Map::default(),
+            local: Map::default(),
+            shared: Map::default(),
             shared_revision: 0,
-            held: HashTrieMapSync::default(),
+            held: Map::default(),
         }))
     }
 }
@@ -265,7 +270,7 @@ impl Snapshot {
             node,
             gates,
             candidates: local.iter().chain(state.shared.values()),
-            all: |key: &PoolKey| state.pools.get(key).into_iter().flat_map(HashTrieMapSync::values),
+            all: |key: &PoolKey| state.pools.get(key).into_iter().flat_map(Map::values),
             rules: state.rules.values().collect(),
         }
         .view(state.shared_revision)
