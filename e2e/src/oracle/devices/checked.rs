@@ -41,6 +41,10 @@ impl Checked {
     ) -> anyhow::Result<()> {
         let scenario: DeviceScenario = serde_json::from_value(scenario.clone())?;
         let (cluster, wanted, gates) = (scenario.cluster(), scenario.wanted(), scenario.gates()?);
+        if ours.outcome == "timeout" {
+            self.timeouts += 1;
+            return Ok(());
+        }
         let limit = if timeout { LIMIT_WITHOUT_JUDGE } else { LIMIT };
         let mut sure = true;
         for node in &scenario.candidates {
