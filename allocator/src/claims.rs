@@ -11,7 +11,6 @@ use crate::input::{
     AllocationMode, Claim, Class, Constraint, DerivedAttribute, Name, Request, Selector, SubRequest,
     Toleration,
 };
-use crate::search::{AllWanted, counts};
 use crate::selectors::{Derivation, Selectors};
 use crate::snapshot::Snapshot;
 
@@ -82,6 +81,39 @@ impl PreparedConstraint {
         self.requests.is_empty()
             || self.requests.iter().any(|name| *name == request.name || *name == asked.name)
     }
+}
+
+/// A claim is given at most so many devices (`AllocationResultsMaxSize`).
+pub(crate) const MOST_RESULTS: usize = 32;
+
+/// How many devices a request or sub-request wants; of those that want all, which.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted {
+    pub(crate) count: usize,
+    pub(crate) all: Option<Vec<usize>>,
+}
+
+/// By claim, request and sub-request.
+pub(crate) type AllWanted = Arc<[Vec<Vec<Wanted>>]>;
+
+/// What is wanted, where that is the same on every node and nothing is wrong with it.
+fn counts(claims: &[PreparedClaim]) -> Option<AllWanted> {
+    let mut all = Vec::with_capacity(claims.len());
+    for claim in claims {
+        let requests = claim.requests.iter().map(|request| {
+            let asked = request.asked.iter().filter(|_| request.error.is_none());
+            let counts = asked.map(|asked| (!asked.all).then_some(Wanted { count: asked.count, all: None }));
+            counts.collect::<Option<Vec<Wanted>>>().filter(|counts| !counts.is_empty())
+        });
+        let requests = requests.collect::<Option<Vec<_>>>()?;
+        let least = |wanted: &Vec<Wanted>| wanted.iter().map(|wanted| wanted.count).min();
+        let sum = requests.iter().filter_map(least).fold(0, usize::saturating_add);
+        if claim.error.is_some() || sum > MOST_RESULTS {
+            return None;
+        }
+        all.push(requests);
+    }
+    Some(all.into())
 }
 
 impl PodClaims {

@@ -15,14 +15,12 @@ use cel::common::ast::{
 };
 use cel::{Context, DeclarationError, ExecutionError, FunctionContext, Value};
 
+use super::EXCEEDED;
 use super::library::texts;
 
 const CHARGE: &str = "@charge";
 /// The name of a text or list that was made and is yet to be charged for.
 const MADE: &str = "@made";
-
-/// As cel-go says it.
-pub(super) const EXCEEDED: &str = "actual cost limit exceeded";
 
 /// Elements that a comprehension may have: an attribute has at most 48 values, a text as
 /// many characters as an expression, and so has a list that it spells out.

@@ -24,6 +24,9 @@ use crate::input::Attribute;
 /// What an expression may cost when it is evaluated (`CELSelectorExpressionMaxCost`).
 pub const COST_LIMIT: u64 = 1_000_000;
 
+/// As cel-go says it.
+const EXCEEDED: &str = "actual cost limit exceeded";
+
 /// Longer expressions are refused (`CELSelectorExpressionMaxLength`), so that the work of
 /// parsing is bounded.
 pub const LENGTH_LIMIT: usize = 10 * 1024;
@@ -153,7 +156,7 @@ impl Expression {
         }
         let value = Value::resolve_val(&self.tree, &context);
         if spent.is_some_and(|spent| spent.load(Ordering::Relaxed) > COST_LIMIT) {
-            return Err(failed(cost::EXCEEDED.to_owned()));
+            return Err(failed(EXCEEDED.to_owned()));
         }
         let value = value.map_err(|why| failed(described(&why)))?;
         read(&value).ok_or_else(|| {

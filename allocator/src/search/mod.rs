@@ -12,14 +12,13 @@ mod prune;
 pub(crate) use attempt::{Ask, Attempt, Placed};
 pub use blocked::Blocked;
 pub(crate) use blocked::Watch;
-pub(crate) use preflight::{AllWanted, MOST_RESULTS, Stop, counts};
+pub(crate) use preflight::Stop;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use self::preflight::Wanted;
 use self::prune::{AFTER_FAILURES, Pruning};
 use crate::cause::{Cause, Refusal};
-use crate::claims::{Asked, PreparedRequest};
+use crate::claims::{AllWanted, Asked, MOST_RESULTS, PreparedRequest, Wanted};
 use crate::error::PodError;
 
 /// A point of decision.

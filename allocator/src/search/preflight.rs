@@ -1,51 +1,16 @@
 //! What is known before the search (allocator.md 1.3): how many devices each request wants,
 //! and which, where it wants all.
 
-use std::sync::Arc;
-
 use super::attempt::{Ask, Attempt};
 use crate::cause::Refusal;
-use crate::claims::{Asked, PreparedClaim, PreparedRequest};
+use crate::claims::{AllWanted, Asked, MOST_RESULTS, PreparedRequest, Wanted};
 use crate::error::{NodeError, PodError};
 use crate::snapshot::PoolStatus;
-
-/// A claim is given at most so many devices (`AllocationResultsMaxSize`).
-pub(crate) const MOST_RESULTS: usize = 32;
 
 /// Why a node is not even searched.
 pub(crate) enum Stop {
     Pod(PodError),
     Node(NodeError),
-}
-
-/// How many devices a request or sub-request wants; of those that want all, which.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Wanted {
-    pub(crate) count: usize,
-    pub(crate) all: Option<Vec<usize>>,
-}
-
-/// By claim, request and sub-request.
-pub(crate) type AllWanted = Arc<[Vec<Vec<Wanted>>]>;
-
-/// What is wanted, where that is the same on every node and nothing is wrong with it.
-pub(crate) fn counts(claims: &[PreparedClaim]) -> Option<AllWanted> {
-    let mut all = Vec::with_capacity(claims.len());
-    for claim in claims {
-        let requests = claim.requests.iter().map(|request| {
-            let asked = request.asked.iter().filter(|_| request.error.is_none());
-            let counts = asked.map(|asked| (!asked.all).then_some(Wanted { count: asked.count, all: None }));
-            counts.collect::<Option<Vec<Wanted>>>().filter(|counts| !counts.is_empty())
-        });
-        let requests = requests.collect::<Option<Vec<_>>>()?;
-        let least = |wanted: &Vec<Wanted>| wanted.iter().map(|wanted| wanted.count).min();
-        let sum = requests.iter().filter_map(least).fold(0, usize::saturating_add);
-        if claim.error.is_some() || sum > MOST_RESULTS {
-            return None;
-        }
-        all.push(requests);
-    }
-    Some(all.into())
 }
 
 /// Finds the first problem, in the order of claims and requests, or what is wanted.

@@ -6,8 +6,7 @@ use cel::common::value::Val;
 use cel::{DeclarationError, Env, ExecutionError};
 
 use super::{Arguments, function};
-use crate::cel::COST_LIMIT;
-use crate::cel::cost::EXCEEDED;
+use crate::cel::{COST_LIMIT, EXCEEDED};
 
 /// What a text or list costs by its size.
 pub(in crate::cel) const SIZE: &str = "@size";

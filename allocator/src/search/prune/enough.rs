@@ -6,9 +6,8 @@
 
 use super::super::attempt::{Ask, Attempt};
 use super::super::constraints::Values;
-use super::super::preflight::AllWanted;
 use super::kinds::{Kinds, Known};
-use crate::claims::PreparedConstraint;
+use crate::claims::{AllWanted, PreparedConstraint};
 
 pub(super) struct Enough<'a> {
     pub(super) attempt: &'a Attempt,

@@ -4,8 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::super::attempt::{Ask, Attempt};
 use super::super::constraints::{Values, values_of};
-use super::super::preflight::AllWanted;
-use crate::claims::{Asked, PreparedRequest};
+use crate::claims::{AllWanted, Asked, PreparedRequest};
 use crate::input::{CounterConsumption, DeviceCapacity, Name, NodeSelector};
 use crate::snapshot::Held;
 

@@ -20,8 +20,8 @@ use self::enough::Enough;
 pub(super) use self::kinds::Kinds;
 use super::attempt::{Ask, Attempt};
 use super::constraints::Values;
-use super::preflight::AllWanted;
 use super::{Failure, Frame};
+use crate::claims::AllWanted;
 
 /// Failures before it begins: most searches end earlier.
 pub(super) const AFTER_FAILURES: u64 = 32;
