@@ -51,8 +51,8 @@ pub enum Outcome {
 /// A search that was put aside.
 pub struct Paused {
     search: Box<Search>,
-    base: Snapshot,
-    assumed: Assumed,
+    /// The snapshot without what is assumed, and that.
+    before: (Snapshot, Assumed),
 }
 
 /// Devices for all claims of a Pod.
@@ -82,8 +82,9 @@ pub fn allocate(
     let base = snapshot;
     let snapshot = overlay.over(base);
     let prepared = claims.in_snapshot(&snapshot);
-    let unsolved = |why: Why| Unsolved { why, base: base.clone(), assumed: overlay.assumed().clone() };
-    let Some(node) = snapshot.node(node).cloned() else { return Outcome::None(unsolved(Why::NoNode)) };
+    let before = || (base.clone(), overlay.assumed().clone());
+    let unsolved = |why: Why| Outcome::None(Unsolved::new(why, before()));
+    let Some(node) = snapshot.node(node).cloned() else { return unsolved(Why::NoNode) };
     let is_elsewhere = |claim: &&Arc<Claim>| {
         let selector = claim.allocation.as_ref().and_then(|allocation| allocation.node_selector.as_ref());
         selector.is_some_and(|selector| selector.matches(&node) != Ok(true))
@@ -91,19 +92,27 @@ pub fn allocate(
     let elsewhere = prepared.fixed.iter().filter(is_elsewhere).map(|claim| claim.uid.clone());
     let elsewhere: Vec<Name> = elsewhere.collect();
     if !elsewhere.is_empty() {
-        return Outcome::None(unsolved(Why::Elsewhere(elsewhere)));
+        return unsolved(Why::Elsewhere(elsewhere));
     }
     let view = snapshot.view(&node, &prepared.gates);
     let fit = options.fit.map(|fit| fit.open(&node, &prepared.fixed));
     match Search::new(Attempt::new(prepared, view, node, snapshot, fit), options.every_branch) {
-        Ok(search) => run(Box::new(search), unsolved, options),
+        Ok(search) => run(Box::new(search), before, options),
         Err(Stop::Pod(error)) => Outcome::PodError(error),
         Err(Stop::Node(error)) => Outcome::NodeError(error),
     }
 }
 
-fn run(mut search: Box<Search>, unsolved: impl FnOnce(Why) -> Unsolved, options: Options<'_>) -> Outcome {
-    match search.run(options.budget.unwrap_or(u64::MAX), options.interrupt) {
+fn run(
+    mut search: Box<Search>,
+    before: impl FnOnce() -> (Snapshot, Assumed),
+    options: Options<'_>,
+) -> Outcome {
+    let end = search.run(options.budget.unwrap_or(u64::MAX), options.interrupt);
+    if !matches!(end, End::BudgetSpent) {
+        search.ended();
+    }
+    match end {
         End::Solved => match result::check(&search.attempt) {
             Ok(()) => Outcome::Solution(Solution(search)),
             Err(error) => Outcome::PodError(error),
@@ -114,15 +123,14 @@ fn run(mut search: Box<Search>, unsolved: impl FnOnce(Why) -> Unsolved, options:
                 PoolStatus::Invalid(why) => Some((&pool.key, why.clone())),
                 _ => None,
             });
-            let Some((key, why)) = invalid else { return Outcome::None(unsolved(Why::Searched(search))) };
+            let Some((key, why)) = invalid else {
+                return Outcome::None(Unsolved::new(Why::Searched(search), before()));
+            };
             let (driver, pool) = (key.driver.clone(), key.pool.clone());
             Outcome::NodeError(NodeError::Invalid { driver, pool, why })
         }
         End::Failed(error) => Outcome::PodError(error),
-        End::BudgetSpent => {
-            let Unsolved { base, assumed, .. } = unsolved(Why::NoNode);
-            Outcome::BudgetSpent(Paused { search, base, assumed })
-        }
+        End::BudgetSpent => Outcome::BudgetSpent(Paused { search, before: before() }),
         End::Interrupted => Outcome::Cancelled,
     }
 }
@@ -135,8 +143,7 @@ impl Paused {
 
     /// Goes on with the search.
     pub fn resume(self, options: Options<'_>) -> Outcome {
-        let Self { search, base, assumed } = self;
-        run(search, |why| Unsolved { why, base, assumed }, options)
+        run(self.search, || self.before, options)
     }
 }
 

@@ -31,14 +31,14 @@ pub enum Cause {
     OtherNode,
     /// Its capacity does not suffice.
     Capacity,
-    /// It was shared and is now for one, or the other way around, and is still held.
+    /// It was shared, is for one alone now, and somebody still has a share.
     DedicatedOrShared,
     /// The node does not support what it needs, or rather needs not.
     NodeOperation,
-    /// The counters of its pool do not suffice.
-    Counters,
     /// What draws from its counters is of another kind.
     CompatibilityGroup,
+    /// The counters of its pool do not suffice, or are not supported here.
+    Counters,
     /// It has a taint that the request does not tolerate.
     Tainted,
     /// A constraint of the claim does not allow it.
@@ -49,8 +49,8 @@ pub enum Cause {
     Failed,
     /// None: it would do, but there are too few such devices.
     TooFew,
-    /// None: there are enough such devices for this request, but not together with what
-    /// other requests want.
+    /// None: alone there would be enough such devices for this request. Constraints,
+    /// counters or other requests of the Pod are in the way, or nothing is.
     Combination,
 }
 

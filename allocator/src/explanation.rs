@@ -18,10 +18,10 @@ const BUDGET: u64 = 10_000;
 
 /// A node on which there is no solution.
 pub struct Unsolved {
-    pub(crate) why: Why,
+    why: Why,
     /// Without what is assumed.
-    pub(crate) base: Snapshot,
-    pub(crate) assumed: Assumed,
+    base: Snapshot,
+    assumed: Assumed,
 }
 
 /// How it was found out that there is none.
@@ -109,6 +109,10 @@ impl OfRequest {
 }
 
 impl Unsolved {
+    pub(crate) fn new(why: Why, (base, assumed): (Snapshot, Assumed)) -> Self {
+        Self { why, base, assumed }
+    }
+
     /// Explains. `fit` is what was given to [`crate::allocate`].
     pub fn explain(&self, fit: Option<&dyn Fit>) -> Explanation {
         let searched = match &self.why {

@@ -56,6 +56,8 @@ impl Part {
             (Ok(used), Ok(of)) if used < of => {
                 used.checked_mul(ONE).map_or_else(|| used / (of / ONE).max(1), |used| used / of)
             }
+            // So far apart that they have no unit in common: nothing of it.
+            (Err(_), _) | (_, Err(_)) if self.used < self.of => 0,
             _ => ONE,
         }
     }
@@ -121,6 +123,7 @@ mod tests {
         assert_eq!(node("n", 0, part("3", "4"), &ledger).fullness(), 562_500);
         assert_eq!(node("n", 0, part("1", "3"), &[]).fullness(), 333_333);
         assert_eq!(node("n", 0, part("0", "0"), &[part("9", "4")]).fullness(), 500_000);
+        assert_eq!(node("n", 0, part("1n", "1e30"), &[]).fullness(), 0);
         let huge = part("1e36", "3e36");
         assert_eq!(node("n", 0, huge, &[]).fullness(), 333_333);
     }

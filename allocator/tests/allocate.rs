@@ -258,6 +258,19 @@ fn what_does_not_fit_the_node_is_passed_over() {
     assert_eq!(with(1), Err("none".to_owned()));
 }
 
+#[test]
+fn an_interrupt_ends_the_search() {
+    let snapshot = cluster(&["a"; 12]);
+    let requests = (0..12).map(|number| exactly(&format!("r{number}"), 1, None));
+    let mut requests: Vec<Request> = requests.collect();
+    requests.push(exactly("none", 1, Some("device.attributes['gpu.example.com'].model == 'b'")));
+    let claims = pod(&snapshot, vec![claim("c", requests, vec![])]);
+    let flag = std::sync::atomic::AtomicBool::new(true);
+    let options = Options { interrupt: Some(&flag), every_branch: true, ..Options::default() };
+    let outcome = allocate(&snapshot, &Overlay::default(), "node", &claims, options);
+    assert!(matches!(outcome, Outcome::Cancelled), "{outcome:?}");
+}
+
 /// A snapshot that grew object by object is the same as one made at once, and older ones
 /// are what they were.
 #[test]

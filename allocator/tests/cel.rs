@@ -44,50 +44,89 @@ fn deep_expressions_are_refused_and_long_ones_are_not() {
     assert!(said(&much("true && true && ").repeat(2)).unwrap_err().contains("longer than"));
 }
 
+/// `cel.bind` so often, each time of what was bound before.
+fn bound(first: &str, next: impl Fn(&str) -> String) -> String {
+    let mut text = format!("cel.bind(x0, {first}, ");
+    for level in 1..40 {
+        text += &format!("cel.bind(x{level}, {}, ", next(&format!("x{}", level - 1)));
+    }
+    text + "[x39].size() == 1" + &")".repeat(40)
+}
+
+/// Function calls within function calls.
+fn nested(open: &str, inner: &str, close: &str) -> String {
+    open.repeat(40) + inner + &close.repeat(40) + " != ''"
+}
+
 #[test]
-fn texts_do_not_grow_without_bounds() {
-    let exceeded = |expression: &str| {
-        let why = said(expression).unwrap_err();
-        assert!(why.contains("cost limit exceeded"), "{expression}: {why}");
-    };
-    // Each doubles the one before.
-    let doubled = (0..40).fold("'0123456789'".to_owned(), |text, n| {
-        if n == 0 {
-            format!("cel.bind(x0, {text}, ")
-        } else {
-            format!("{text}cel.bind(x{n}, x{0} + x{0}, ", n - 1)
-        }
-    });
-    exceeded(&format!("{doubled}x39.size() > 1{}", ")".repeat(40)));
-    let lists = (0..40).fold("['0123456789']".to_owned(), |text, n| {
-        if n == 0 {
-            format!("cel.bind(x0, {text}, ")
-        } else {
-            format!("{text}cel.bind(x{n}, x{0} + x{0}, ", n - 1)
-        }
-    });
-    exceeded(&format!("{lists}x39.size() > 1{}", ")".repeat(40)));
-    let nested = (0..40).fold("'0123456789'".to_owned(), |text, n| {
-        if n == 0 {
-            format!("cel.bind(x0, {text}, ")
-        } else {
-            format!("{text}cel.bind(x{n}, [x{0}, x{0}], ", n - 1)
-        }
-    });
-    exceeded(&format!("{nested}x39.size() > 1{}", ")".repeat(40)));
+fn what_could_grow_without_bounds_is_refused() {
     let long = "x".repeat(1_000);
-    exceeded(&format!("'{long}'.replace('x', '{long}').replace('x', '{long}').size() > 1"));
-    exceeded(&format!(
-        "cel.bind(x, '{long}'.replace('x', '{long}'), [{}].join(x).size() > 1)",
-        "x, ".repeat(500) + "x"
+    let grows = [
+        bound("'0123456789'", |x| format!("{x} + {x}")),
+        bound("b'0123456789'", |x| format!("{x} + {x}")),
+        bound("['0123456789']", |x| format!("{x} + {x}")),
+        bound("['0123456789']", |x| format!("[{x}, {x}]")),
+        bound("'0123456789'", |x| format!("{{'a': {x}, 'b': {x}}}")),
+        bound("'0123456789'", |x| format!("[optional.of({x}), optional.of({x})]")),
+        bound("'a'", |x| format!("{{{x}: {x}}}")),
+        nested("strings.quote(", "'\"'", ")"),
+        nested("'%x'.format([", "'a'", "])"),
+        "'%.999999999f'.format([1.0]) == ''".to_owned(),
+        format!("'{long}'.replace('x', '{long}').replace('x', '{long}').size() > 1"),
+        format!("cel.bind(x, '{long}'.replace('x', '{long}'), [{}x].join(x).size() > 1)", "x, ".repeat(500)),
+        format!("'{long}'.replace('x', '{long}').split('').size() > 1"),
+    ];
+    for expression in grows {
+        let why = said(&expression).unwrap_err();
+        assert!(
+            why.contains("could take more than") || why.contains("unsupported key"),
+            "{expression:.60}: {why}"
+        );
+    }
+}
+
+#[test]
+fn texts_in_moderation() {
+    for expression in [
+        "cel.bind(x, 'ab' + 'cd', (x + x).size() == 8)",
+        "'abcabc'.replace('b', 'xyz') == 'axyzcaxyzc'",
+        "'abcabc'.replace('b', '', 1) == 'acabc'",
+        "['a', 'b'].join('-') == 'a-b' && ['a', 'b'].join() == 'ab'",
+        "[1, 2].map(x, x + 1) == [2, 3]",
+        "'a,b,c'.split(',').map(x, x + x).filter(x, x != 'bb').join('') == 'aacc'",
+        "device.driver.split('').map(x, x.upperAscii()).join('') == 'DRIVER'",
+        "'%s-%s'.format(['a', 'b']) == 'a-b'",
+        "device.driver.matches('^dr.v\\\\w+$') && matches('abc', 'b')",
+    ] {
+        assert_eq!(said(expression), Ok(true), "{expression}");
+    }
+}
+
+#[test]
+fn what_takes_long_is_refused_or_ends() {
+    let list = |of: usize| format!("[{}0]", "0,".repeat(of));
+    let exceeded = |expression: String| {
+        let why = said(&expression).unwrap_err();
+        assert!(why.contains("cost limit exceeded"), "{expression:.60}: {why}");
+    };
+    exceeded(list(1_000) + ".all(i, 'a'.matches('\\\\w{100}') || true)");
+    exceeded(list(1_000) + ".all(i, 'a'.find('\\\\w{12}') == '')");
+    let hundred = "x".repeat(100);
+    let many = format!("'{hundred}'.replace('x', '0123456789').split('')");
+    assert_eq!(said(&format!("sets.intersects({many}, {many})")), Ok(true));
+    exceeded(format!(
+        "{}.all(i, !sets.intersects({many}, ['a']) && sets.contains({many}, {many}))",
+        list(500)
     ));
-    // The same in moderation.
-    assert_eq!(said("cel.bind(x, 'ab' + 'cd', (x + x).size() == 8)"), Ok(true));
-    assert_eq!(said("'abcabc'.replace('b', 'xyz') == 'axyzcaxyzc'"), Ok(true));
-    assert_eq!(said("'abcabc'.replace('b', '', 1) == 'acabc'"), Ok(true));
-    assert_eq!(said("'ab'.replace('', '-') == '-a-b-'"), Ok(true));
-    assert_eq!(said("['a', 'b'].join('-') == 'a-b' && ['a', 'b'].join() == 'ab'"), Ok(true));
-    assert_eq!(said("[1, 2].map(x, x + 1) == [2, 3]"), Ok(true));
+    assert_eq!(said(&(list(4_000) + ".map(c, c).filter(c, c == 0).size() == 4001")), Ok(true));
+}
+
+#[test]
+fn messages_are_short() {
+    for text in ["$", "`", "'", "1 1 ", "{}['x'] "] {
+        assert!(said(&much(text)).unwrap_err().len() < 2_000, "{text}");
+    }
+    assert_eq!(said(&("(".repeat(200) + "true" + &")".repeat(200))), Ok(true));
 }
 
 #[test]

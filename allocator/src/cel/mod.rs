@@ -8,6 +8,7 @@ mod check;
 mod cost;
 mod device;
 mod library;
+mod size;
 mod types;
 
 pub use device::BoundDevice;
@@ -19,6 +20,7 @@ use cel::common::ast::IdedExpr;
 use cel::common::value::CowVal;
 use cel::{Context, Env, ExecutionError, Value};
 
+use self::size::Sizes;
 use crate::input::Attribute;
 
 /// What an expression may cost when it is evaluated (`CELSelectorExpressionMaxCost`).
@@ -34,6 +36,7 @@ pub const LENGTH_LIMIT: usize = 10 * 1024;
 /// Deeper expressions are refused: whoever evaluates one may have little stack. (Kubernetes
 /// allows 250 levels of parentheses, and any number of operators in a row.)
 const DEEPEST: usize = 250;
+const DEEPEST_WRITTEN: u16 = 250;
 
 /// What it takes to parse the longest expression, however deep: some kilobytes a character.
 const STACK: usize = 64 << 20;
@@ -71,8 +74,9 @@ impl std::fmt::Debug for Compiler {
 #[derive(Debug)]
 pub struct Expression {
     tree: IdedExpr,
-    /// Whether the tree counts what it costs: only where it could cost too much.
-    counted: bool,
+    /// If its loops count what they cost, because that could be too much: what it costs
+    /// without them.
+    counted: Option<u64>,
     environment: Compiler,
 }
 
@@ -106,16 +110,23 @@ impl Compiler {
 
     fn compiled(&self, text: &str, purpose: Purpose) -> Result<Expression, CompileError> {
         let refused = |why: String| CompileError(why.into());
-        let mut tree = self.0.parser().parse(text).map_err(|why| refused(why.to_string()))?;
+        let parser = self.0.parser().max_recursion_depth(DEEPEST_WRITTEN);
+        let mut tree = parser.parse(text).map_err(|why| refused(brief(&why.to_string())))?;
         if cost::depth(&tree) > DEEPEST {
             return Err(refused(format!("the expression is nested deeper than {DEEPEST} levels")));
         }
         let given = check::check(&tree).map_err(refused)?;
         check::is_useful(&given, purpose).map_err(refused)?;
-        let counted = cost::may_exceed(&tree, COST_LIMIT);
-        if counted {
-            cost::count(&mut tree);
+        let sizes = Sizes::of(&tree).map_err(refused)?;
+        let (once, most) = cost::costs(&tree, &sizes);
+        if once > COST_LIMIT {
+            return Err(refused(EXCEEDED.to_owned()));
         }
+        let counted = (most > COST_LIMIT).then_some(once);
+        if counted.is_some() {
+            cost::count(&mut tree, &sizes);
+        }
+        cost::bound_patterns(&mut tree);
         Ok(Expression { tree, counted, environment: self.clone() })
     }
 }
@@ -145,13 +156,14 @@ impl Expression {
         device: &BoundDevice,
         read: impl FnOnce(&CowVal<'_, '_>) -> Option<T>,
     ) -> Result<T, EvaluationError> {
-        let failed = |why: String| EvaluationError(why.into());
+        let failed = |why: String| EvaluationError(brief(&why).into());
         let device = device.value().map_err(|why| failed(why.to_string()))?;
         let mut context = Context::with_env(self.environment.0.clone());
         context.add_variable_as_val("device", Box::new(device.clone()));
         let mut spent = None;
-        if self.counted {
-            let counter = cost::limit(&mut context, COST_LIMIT).map_err(|why| failed(why.to_string()))?;
+        if let Some(once) = self.counted {
+            let counter =
+                cost::limit(&mut context, COST_LIMIT, once).map_err(|why| failed(why.to_string()))?;
             spent = Some(counter);
         }
         let value = Value::resolve_val(&self.tree, &context);
@@ -163,6 +175,13 @@ impl Expression {
             failed(format!("CEL result of type {} could not be converted", value.get_type().name()))
         })
     }
+}
+
+/// Messages repeat what they are about, and that may be long.
+const LONGEST_MESSAGE: usize = 1024;
+
+fn brief(message: &str) -> String {
+    message.chars().take(LONGEST_MESSAGE).collect()
 }
 
 /// As people know it from Kubernetes, with what helps.

@@ -72,8 +72,8 @@ pub(super) fn first(checker: &Checker<'_>, limit: u64, accept: &dyn Fn(&[Choice]
 }
 
 impl<'a, 'b> Trying<'a, 'b> {
-    /// Decides a request and all after it. Requests and devices of one claim are at most 32
-    /// each, so this does not go deep.
+    /// Decides a request and all after it. Every claim has at most 32 requests and as many
+    /// devices (the API's limits), so this goes as deep as a Pod has claims, times 64.
     fn request(&mut self, number: usize, given: &mut Vec<Given<'a, 'b>>) -> Result<(), Stop> {
         let checker = self.checker;
         let Some(subs) = checker.asks.get(number) else {

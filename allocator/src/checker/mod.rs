@@ -1,6 +1,7 @@
-//! An independent judge of results: it shares the inputs, quantities and the evaluation of
-//! CEL with the search and nothing else, looks through everything each time, and so is slow
-//! and simple (allocator.md 7).
+//! An independent judge of results: with the search it shares the inputs (with what they say
+//! of themselves), quantities with the arithmetic of capacities, and the evaluation of CEL,
+//! and nothing else. It looks through everything each time, and so is slow and simple
+//! (allocator.md 7).
 
 mod ask;
 mod brute_force;

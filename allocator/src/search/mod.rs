@@ -90,6 +90,8 @@ pub(crate) struct Search {
     pruning: Option<Pruning>,
     /// Devices looked at so far.
     pub(crate) work: u64,
+    /// When the flag is looked at next.
+    next_look: u64,
     /// Only where somebody wants to know why there is no solution.
     pub(crate) watch: Option<Watch>,
 }
@@ -109,6 +111,7 @@ impl Search {
             every_branch,
             pruning: None,
             work: 0,
+            next_look: 0,
             watch: None,
         })
     }
@@ -116,6 +119,12 @@ impl Search {
     /// How many devices are wanted.
     pub(crate) fn count(&self, ask: Ask) -> usize {
         self.asked(ask).map_or(0, |(_, _, wanted)| wanted.count)
+    }
+
+    /// Forgets what is only of use while it goes on.
+    pub(crate) fn ended(&mut self) {
+        self.frames = Vec::new();
+        self.pruning = None;
     }
 
     fn asked(&self, ask: Ask) -> Option<(&PreparedRequest, &Asked, &Wanted)> {
@@ -133,10 +142,12 @@ impl Search {
                 self.next = step;
                 return End::BudgetSpent;
             }
-            let flagged = || interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed));
-            if self.work.is_multiple_of(INTERRUPT_EVERY) && flagged() {
-                self.next = step;
-                return End::Interrupted;
+            if self.work >= self.next_look {
+                self.next_look = self.work + INTERRUPT_EVERY;
+                if interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+                    self.next = step;
+                    return End::Interrupted;
+                }
             }
             step = match step {
                 Step::Request(claim, request) => match self.request(claim, request) {

@@ -87,11 +87,6 @@ string(net.IP) -> string
 string(net.CIDR) -> string
 bytes(bytes) -> bytes
 bytes(string) -> bytes
-timestamp(string) -> google.protobuf.Timestamp
-timestamp(int) -> google.protobuf.Timestamp
-timestamp(google.protobuf.Timestamp) -> google.protobuf.Timestamp
-duration(string) -> google.protobuf.Duration
-duration(google.protobuf.Duration) -> google.protobuf.Duration
 string.contains(string) -> bool
 string.startsWith(string) -> bool
 string.endsWith(string) -> bool

@@ -71,7 +71,11 @@ impl Checker {
                 let (mut key, mut value) = (None, None);
                 for entry in &map.entries {
                     let EntryExpr::MapEntry(entry) = &entry.expr else { continue };
-                    joined(&mut key, self.type_of(&entry.key)?)?;
+                    let given = self.type_of(&entry.key)?;
+                    if !matches!(given, Type::Bool | Type::Int | Type::Uint | Type::String | Type::Dyn) {
+                        return Err(format!("unsupported key type '{given}'"));
+                    }
+                    joined(&mut key, given)?;
                     let given = self.type_of(&entry.value)?;
                     joined(&mut value, if entry.optional { unwrapped(given)? } else { given })?;
                 }

@@ -7,11 +7,13 @@ mod quantity;
 mod regexes;
 mod semver;
 mod sets;
-pub(super) mod texts;
 
 use cel::common::types::CelString;
 use cel::common::value::{CowVal, FromVal, Val};
 use cel::{DeclarationError, Env, ExecutionError, extensions};
+
+/// `matches` under a name of ours: the one of the crate compiles patterns of any size.
+pub(super) const MATCHES: &str = "@matches";
 
 /// The environment that selectors are parsed and evaluated in.
 pub(super) fn environment() -> Env {
@@ -24,7 +26,6 @@ pub(super) fn environment() -> Env {
         lists::extension,
         sets::extension,
         net::extension,
-        texts::extension,
         macros::extension,
     ] {
         // Only two functions of one name and signature could collide, and the tests of

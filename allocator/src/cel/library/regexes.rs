@@ -1,6 +1,9 @@
-//! `find` and `findAll`.
+//! `matches`, `find` and `findAll`.
 
-use cel::common::types::{CelInt, CelList, CelString, INT_TYPE, STRING_TYPE};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use cel::common::types::{CelBool, CelInt, CelList, CelString, INT_TYPE, STRING_TYPE};
 use cel::common::value::Val;
 use cel::{DeclarationError, Env, ExecutionError};
 use regex::{Regex, RegexBuilder};
@@ -8,6 +11,16 @@ use regex::{Regex, RegexBuilder};
 use super::{Arguments, function};
 
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
+    // As a method and as a function: `MATCHES`.
+    function!(env, STRING_TYPE => "@matches"(STRING_TYPE) |given| {
+        CelBool::from(pattern(&given)?.is_match(given.text(0)?))
+    });
+    function!(
+        env,
+        "@matches"(STRING_TYPE, STRING_TYPE) | given | {
+            CelBool::from(pattern(&given)?.is_match(given.text(0)?))
+        }
+    );
     function!(env, STRING_TYPE => "find"(STRING_TYPE) |given| {
         let found = pattern(&given)?.find(given.text(0)?).map_or("", |found| found.as_str());
         CelString::from(found.to_owned())
@@ -19,10 +32,25 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     Ok(())
 }
 
+thread_local! {
+    /// Compiled last: loops use the same again and again.
+    static COMPILED: RefCell<HashMap<String, Result<Regex, String>>> = RefCell::default();
+}
+
+/// Patterns that are kept compiled.
+const KEPT: usize = 64;
+
 /// A small automaton: its memory is bounded, whoever wrote it.
 fn pattern(given: &Arguments<'_, '_, '_>) -> Result<Regex, ExecutionError> {
     let text = given.text(1)?;
-    RegexBuilder::new(text).size_limit(1 << 20).build().map_err(|why| given.failed(why))
+    COMPILED.with_borrow_mut(|compiled| {
+        if !compiled.contains_key(text) && compiled.len() >= KEPT {
+            compiled.clear();
+        }
+        let compile = || RegexBuilder::new(text).size_limit(1 << 20).build().map_err(|why| why.to_string());
+        let pattern = compiled.entry(text.to_owned()).or_insert_with(compile);
+        pattern.clone().map_err(|why| given.failed(why))
+    })
 }
 
 fn all(given: &Arguments<'_, '_, '_>, limit: i64) -> Result<CelList<'static>, ExecutionError> {

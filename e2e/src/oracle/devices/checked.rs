@@ -49,13 +49,22 @@ impl Checked {
         let mut sure = true;
         for node in &scenario.candidates {
             let solved = ours.outcome == "solution" && **node == *ours.node;
-            if !solved && (ours.node_errors.contains_key(&**node) || ours.node == **node) {
+            if ours.node_errors.contains_key(&**node) {
+                // Whether there would be a solution is not said.
+                sure = false;
+                continue;
+            }
+            if !solved && ours.node == **node {
+                sure = false;
                 break;
             }
             let checker = match Checker::new(&cluster, node, &wanted, gates, &self.expressions) {
                 Ok(checker) => checker,
                 // With a selector that cannot be evaluated both sides say so.
-                Err(CannotCheck::BadSelector(_)) => break,
+                Err(CannotCheck::BadSelector(_)) => {
+                    sure = false;
+                    break;
+                }
                 Err(why) => bail!(why),
             };
             if solved {

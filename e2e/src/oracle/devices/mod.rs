@@ -186,7 +186,9 @@ fn normalize(said: &mut Said) {
                 }
             }
         }
-        let terms = allocation["nodeSelector"]["nodeSelectorTerms"].as_array_mut();
+        let selector = allocation.get_mut("nodeSelector");
+        let terms = selector.and_then(|selector| selector.get_mut("nodeSelectorTerms"));
+        let terms = terms.and_then(Value::as_array_mut);
         for term in terms.into_iter().flatten() {
             for field in ["matchExpressions", "matchFields"] {
                 let requirements = term.get_mut(field).and_then(Value::as_array_mut);

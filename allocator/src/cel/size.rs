@@ -1,0 +1,216 @@
+//! How large the values of an expression can become, found out before anything is evaluated:
+//! what could grow without bounds is refused, as the API server refuses what it estimates to
+//! be too expensive. What is not known is taken for an attribute as the API allows it.
+
+use std::collections::HashMap;
+
+use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+
+/// More bytes no value may take.
+pub(super) const MOST: u64 = 4 << 20;
+/// A text of an attribute, and the values of a list of them, are no more.
+const TEXT: u64 = 64;
+const VALUES: u64 = 48;
+/// What an element of a list takes besides itself.
+const ELEMENT: u64 = 80;
+
+/// Upper bounds of a value.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Size {
+    /// Bytes, with all that is in it.
+    pub(super) bytes: u64,
+    /// Elements, if it is a list or a map.
+    pub(super) items: u64,
+    /// Bytes of one element.
+    item: u64,
+}
+
+impl Size {
+    const UNKNOWN: Self = Self { bytes: TEXT, items: VALUES, item: TEXT };
+
+    fn scalar(bytes: u64) -> Self {
+        Self { bytes, items: 0, item: 0 }
+    }
+
+    /// An element, of which nothing else is known.
+    fn element(self) -> Self {
+        let bytes = self.item.max(TEXT);
+        Self { bytes, items: (bytes / ELEMENT).max(VALUES), item: bytes }
+    }
+
+    fn or(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.max(other.bytes),
+            items: self.items.max(other.items),
+            item: self.item.max(other.item),
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            items: self.items.saturating_add(other.items),
+            item: self.item.max(other.item),
+        }
+    }
+}
+
+/// The sizes of all parts of an expression, by their id.
+#[derive(Default)]
+pub(super) struct Sizes {
+    known: HashMap<u64, Size>,
+    names: Vec<(String, Size)>,
+}
+
+impl Sizes {
+    /// # Errors
+    /// A value could become too large.
+    pub(super) fn of(tree: &IdedExpr) -> Result<Self, String> {
+        let mut sizes = Self::default();
+        sizes.size(tree)?;
+        Ok(sizes)
+    }
+
+    pub(super) fn get(&self, part: &IdedExpr) -> Size {
+        self.known.get(&part.id).copied().unwrap_or(Size::UNKNOWN)
+    }
+
+    fn size(&mut self, tree: &IdedExpr) -> Result<Size, String> {
+        let size = match &tree.expr {
+            Expr::Literal(LiteralValue::String(text)) => Size::scalar(text.inner().len() as u64),
+            Expr::Literal(LiteralValue::Bytes(bytes)) => Size::scalar(bytes.inner().len() as u64),
+            Expr::Literal(_) | Expr::Unspecified | Expr::Struct(_) => Size::scalar(8),
+            Expr::Ident(name) => {
+                let known = self.names.iter().rev().find(|(known, _)| known == name);
+                known.map_or(Size::UNKNOWN, |(_, size)| *size)
+            }
+            Expr::Select(select) => self.size(&select.operand)?.element(),
+            Expr::List(list) => self.all(list.elements.iter())?,
+            Expr::Map(map) => {
+                let entries = map.entries.iter().filter_map(|entry| match &entry.expr {
+                    EntryExpr::MapEntry(entry) => Some([&entry.key, &entry.value]),
+                    EntryExpr::StructField(_) => None,
+                });
+                self.all(entries.flatten())?
+            }
+            Expr::Call(call) => self.call(call)?,
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension)?,
+        };
+        if size.bytes > MOST {
+            return Err(format!("a value could take more than {MOST} bytes"));
+        }
+        // Macros give some parts one id; the largest counts.
+        let known = self.known.entry(tree.id).or_insert(size);
+        *known = known.or(size);
+        Ok(size)
+    }
+
+    fn all<'a>(&mut self, parts: impl Iterator<Item = &'a IdedExpr>) -> Result<Size, String> {
+        let mut all = Size::scalar(0);
+        for part in parts {
+            let size = self.size(part)?;
+            all = all.and(Size { bytes: size.bytes.saturating_add(ELEMENT), items: 1, item: size.bytes });
+        }
+        Ok(all)
+    }
+
+    fn call(&mut self, call: &CallExpr) -> Result<Size, String> {
+        let mut given = Vec::with_capacity(call.args.len() + 1);
+        for part in call.target.as_deref().into_iter().chain(&call.args) {
+            given.push(self.size(part)?);
+        }
+        let size = |place: usize| given.get(place).copied().unwrap_or_else(|| Size::scalar(0));
+        let (first, second, third) = (size(0), size(1), size(2));
+        Ok(match call.func_name.as_str() {
+            operators::ADD => first.and(second),
+            operators::CONDITIONAL => second.or(third),
+            operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT => first.element(),
+            "replace" => {
+                // Before, between and after all characters.
+                let more = first.bytes.saturating_add(1).saturating_mul(third.bytes);
+                Size::scalar(first.bytes.saturating_add(more))
+            }
+            "join" => {
+                let between = first.items.saturating_mul(second.bytes);
+                Size::scalar(first.bytes.saturating_add(between))
+            }
+            // Qualified calls have their first name as target.
+            "quote" => Size::scalar(first.bytes.max(second.bytes).saturating_mul(2).saturating_add(2)),
+            "format" => formatted(call, first, second)?,
+            "split" | "findAll" => {
+                // All parts together are the text.
+                let items = first.bytes.saturating_add(1);
+                let bytes = items.saturating_mul(ELEMENT).saturating_add(first.bytes);
+                Size { bytes, items, item: first.bytes }
+            }
+            name if is_truth(name) => Size::scalar(8),
+            _ => given.iter().fold(Size::scalar(TEXT), |all, size| all.or(*size)),
+        })
+    }
+
+    fn comprehension(&mut self, comprehension: &ComprehensionExpr) -> Result<Size, String> {
+        let range = self.size(&comprehension.iter_range)?;
+        let before = self.size(&comprehension.accu_init)?;
+        let depth = self.names.len();
+        let mut all = before;
+        if range.items > 0 {
+            // What each round adds to what there was.
+            self.names.push((comprehension.accu_var.clone(), Size::scalar(0)));
+            self.names.push((comprehension.iter_var.clone(), range.element()));
+            self.size(&comprehension.loop_cond)?;
+            let each = self.size(&comprehension.loop_step)?;
+            self.names.truncate(depth);
+            let rounds = |of: u64| of.saturating_mul(range.items);
+            all = if gathers(&comprehension.loop_step) {
+                before.and(Size { bytes: rounds(each.bytes), items: rounds(each.items), item: each.item })
+            } else {
+                before.or(each)
+            };
+        }
+        self.names.push((comprehension.accu_var.clone(), all));
+        let result = self.size(&comprehension.result);
+        self.names.truncate(depth);
+        result
+    }
+}
+
+/// Whether a step of a macro adds to what there was, perhaps under a condition.
+fn gathers(step: &IdedExpr) -> bool {
+    match &step.expr {
+        Expr::Call(call) if call.func_name == operators::CONDITIONAL => call.args.iter().any(gathers),
+        Expr::Call(call) => call.func_name == operators::ADD,
+        _ => false,
+    }
+}
+
+/// Operators that give true or false.
+fn is_truth(operator: &str) -> bool {
+    matches!(
+        operator,
+        operators::LOGICAL_AND
+            | operators::LOGICAL_OR
+            | operators::LOGICAL_NOT
+            | operators::NOT_STRICTLY_FALSE
+            | operators::EQUALS
+            | operators::NOT_EQUALS
+            | operators::LESS
+            | operators::LESS_EQUALS
+            | operators::GREATER
+            | operators::GREATER_EQUALS
+            | operators::IN
+    )
+}
+
+/// Texts may say with how many digits.
+fn formatted(call: &CallExpr, template: Size, arguments: Size) -> Result<Size, String> {
+    let Some(Expr::Literal(LiteralValue::String(text))) = call.target.as_ref().map(|target| &target.expr)
+    else {
+        return Err("only a literal text can be formatted".to_owned());
+    };
+    let digits = text.inner().split(|character: char| !character.is_ascii_digit());
+    let digits = digits.filter(|digits| !digits.is_empty());
+    let wide: u64 = digits.map(|digits| digits.parse().unwrap_or(MOST)).fold(0, u64::saturating_add);
+    // Hexadecimal digits take twice the room, and a number at most a hundred characters.
+    let values = arguments.bytes.saturating_mul(2).saturating_add(arguments.items.saturating_mul(100));
+    Ok(Size::scalar(template.bytes.saturating_add(values).saturating_add(wide)))
+}
