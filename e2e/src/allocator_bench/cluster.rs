@@ -125,9 +125,8 @@ pub(super) const CASES: [Case; 15] = [
         shape: Shape::Groups { of: 32 },
         pods: 1,
         tried: 1,
-        asked: Asked::Alike(8),
-        // Of each of the first eight groups all but seven are taken.
-        held: 0,
+        // Half of each of the first eight groups is taken.
+        asked: Asked::Alike(17),
         ..PLAIN
     },
 ];
@@ -176,9 +175,9 @@ impl Case {
     /// A claim for every device that is held.
     fn holders(&self) -> impl Iterator<Item = Value> {
         let taken: Vec<(usize, usize)> = match self.shape {
-            // All but seven of each of the first eight groups.
+            // Half of each of the first eight groups.
             Shape::Groups { of } => {
-                (0..8 * of).filter(|device| device % of >= 7).map(|device| (0, device)).collect()
+                (0..8 * of).filter(|device| device % of >= of / 2).map(|device| (0, device)).collect()
             }
             _ => (0..self.held).map(|number| (number / self.devices, number % self.devices)).collect(),
         };
