@@ -122,13 +122,11 @@ impl Unsolved {
             }
             Why::Searched(search) => &search.attempt,
         };
-        let attempt = || {
-            let fit = fit.map(|fit| fit.open(&searched.node, &searched.prepared.fixed));
-            let (prepared, view) = (searched.prepared.clone(), searched.view.clone());
-            Attempt::new(prepared, view, searched.node.clone(), searched.snapshot.clone(), fit)
-        };
+        let fit = fit.map(|fit| fit.open(&searched.node, &searched.prepared.fixed));
+        let (prepared, view) = (searched.prepared.clone(), searched.view.clone());
+        let attempt = Attempt::new(prepared, view, searched.node.clone(), searched.snapshot.clone(), fit);
         // What is wrong before the search is another outcome.
-        let Ok(mut search) = Search::new(attempt(), true) else { return Explanation::default() };
+        let Ok(mut search) = Search::new(attempt, true) else { return Explanation::default() };
         let mut suits = HashSet::new();
         let mut requests = Vec::new();
         let mut each_enough = true;
@@ -136,8 +134,8 @@ impl Unsolved {
             for (request, prepared_request) in prepared.requests.iter().enumerate() {
                 let of_sub = |(sub, asked): (usize, &Asked)| {
                     let ask = Ask { claim, request, sub };
-                    let suits = &mut suits;
-                    self.alone(&mut attempt(), (ask, prepared_request, asked), search.count(ask), suits)
+                    let wanted = search.count(ask);
+                    self.alone(&mut search.attempt, (ask, prepared_request, asked), wanted, &mut suits)
                 };
                 let subs: Vec<OfRequest> = prepared_request.asked.iter().enumerate().map(of_sub).collect();
                 each_enough &= subs.iter().any(OfRequest::is_enough);

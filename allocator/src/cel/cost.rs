@@ -99,7 +99,6 @@ fn is_branch(function: &str) -> bool {
             | operators::LOGICAL_OR
             | operators::CONDITIONAL
             | operators::NOT_STRICTLY_FALSE
-            | CHARGE
     )
 }
 
@@ -162,16 +161,18 @@ pub(super) fn bound_patterns(tree: &mut IdedExpr) {
 
 /// Makes every round of every loop count what it costs.
 pub(super) fn count(tree: &mut IdedExpr, sizes: &Sizes) {
-    if let Expr::Comprehension(comprehension) = &mut tree.expr {
-        let (step, _) = costs(&comprehension.loop_step, sizes);
-        let (condition, _) = costs(&comprehension.loop_cond, sizes);
-        parts_mut(tree).into_iter().for_each(|part| count(part, sizes));
-        if let Expr::Comprehension(comprehension) = &mut tree.expr {
-            charge(comprehension, step.saturating_add(condition).max(1));
+    let round = match &tree.expr {
+        Expr::Comprehension(comprehension) => {
+            let (step, _) = costs(&comprehension.loop_step, sizes);
+            let (condition, _) = costs(&comprehension.loop_cond, sizes);
+            Some(step.saturating_add(condition).max(1))
         }
-        return;
-    }
+        _ => None,
+    };
     parts_mut(tree).into_iter().for_each(|part| count(part, sizes));
+    if let (Expr::Comprehension(comprehension), Some(round)) = (&mut tree.expr, round) {
+        charge(comprehension, round);
+    }
 }
 
 /// The evaluator appends in place where a step is `accu + [item]`, or that under a condition

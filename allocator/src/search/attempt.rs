@@ -213,16 +213,14 @@ impl Attempt {
         self.consumption(ask, asked, device, self.held(device), self.shares.get(&number))
     }
 
-    /// Whether the device could have the capacity: with what others hold of it, or with
-    /// nobody holding anything.
+    /// Whether the device could have the capacity if this much of it were held.
     pub(crate) fn suffices(
         &self,
         ask: Ask,
         asked: &Asked,
-        unheld: Option<()>,
         device: &ViewDevice,
+        held: Option<&Held>,
     ) -> Result<(), Refusal> {
-        let held = if unheld.is_some() { None } else { self.held(device) };
         self.consumption(ask, asked, device, held, None).map(|_| ())
     }
 
@@ -309,7 +307,7 @@ impl Attempt {
             return Err(Cause::Taken.into());
         }
         self.selected(ask, asked, device)?;
-        self.suffices(ask, asked, None, device)?;
+        self.suffices(ask, asked, device, self.held(device))?;
         if held.is_some_and(|held| held.shared(self.gates()) && !self.is_shared(device)) {
             return Err(Cause::DedicatedOrShared.into());
         }

@@ -83,7 +83,7 @@ fn all(attempt: &Attempt, ask: Ask, asked: &Asked) -> Result<Vec<usize>, Stop> {
         while let Some((number, device)) = devices.next_if(|(_, device)| device.pool == pool_number) {
             let fits = attempt
                 .selected(ask, asked, device)
-                .and_then(|()| attempt.suffices(ask, asked, Some(()), device));
+                .and_then(|()| attempt.suffices(ask, asked, device, None));
             match fits {
                 Ok(()) => all.push(number),
                 Err(Refusal::Device(_)) => {}

@@ -148,15 +148,7 @@ impl DeviceScenario {
     /// # Errors
     /// It names what is not there.
     pub fn claims(&self, snapshot: &Snapshot) -> Result<PodClaims, BadScenario> {
-        self.claims_named(snapshot, &self.allocate)
-    }
-
-    /// The claims with these names, as `namespace/name`, of one Pod.
-    ///
-    /// # Errors
-    /// It names what is not there.
-    pub fn claims_named(&self, snapshot: &Snapshot, wanted: &[Text]) -> Result<PodClaims, BadScenario> {
-        let claims = wanted.iter().map(|name| {
+        let claims = self.allocate.iter().map(|name| {
             let claim = self.claim_named(name).ok_or_else(|| BadScenario::NoClaim(name.clone()))?;
             Ok(Arc::new(claim.claim()))
         });

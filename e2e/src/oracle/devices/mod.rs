@@ -100,8 +100,12 @@ impl Judged {
         if class.is_none() {
             same(ours, &theirs)?;
         }
-        let agreed = same(ours, &theirs).is_ok();
-        self.checked.check(scenario, ours, agreed.then_some(&verbatim), theirs.outcome == "timeout")?;
+        self.checked.check(
+            scenario,
+            ours,
+            class.is_none().then_some(&verbatim),
+            theirs.outcome == "timeout",
+        )?;
         self.fitting.check(like, scenario)?;
         self.coverage.count(like, scenario, ours, &theirs)?;
         Ok(class)
