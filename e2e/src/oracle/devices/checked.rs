@@ -1,18 +1,22 @@
 //! What both sides say, looked at by the independent checker, which tries everything where
 //! that is not too much.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, bail, ensure};
+use dragoman_allocator::Snapshot;
 use dragoman_allocator::checker::{Broken, CannotCheck, Checker, Expressions, Tried};
 use dragoman_allocator::input::{Allocation, Name};
 use dragoman_crds::wire::DeviceScenario;
 use serde_json::Value;
 
-use super::{Allocations, Said};
+use super::smaller::{self, Found, Open};
+use super::{Allocations, Judge, Said};
 
 /// Devices tried until it is too much.
 const LIMIT: u64 = 2_000;
 /// The same where the judge has no answer: somebody has to decide.
-const LIMIT_WITHOUT_JUDGE: u64 = 100_000;
+const LIMIT_WITHOUT_JUDGE: u64 = 10_000;
 
 #[derive(Default)]
 pub(super) struct Checked {
@@ -21,9 +25,11 @@ pub(super) struct Checked {
     /// Nodes without a solution, and those of them where everything was tried.
     none: usize,
     confirmed: usize,
-    /// Scenarios without an answer of the judge, and those that were decided nevertheless.
+    /// What the judge did not say anything about in time, and we know nothing of for certain.
+    open: Vec<Open>,
     timeouts: usize,
-    decided: usize,
+    /// What nobody can decide.
+    undecided: usize,
 }
 
 impl Checked {
@@ -39,32 +45,42 @@ impl Checked {
         theirs: Option<&Allocations>,
         timeout: bool,
     ) -> anyhow::Result<()> {
+        let verbatim = scenario;
         let scenario: DeviceScenario = serde_json::from_value(scenario.clone())?;
         let (cluster, wanted, gates) = (scenario.cluster(), scenario.wanted(), scenario.gates()?);
-        if ours.outcome == "timeout" {
+        if timeout {
             self.timeouts += 1;
+        }
+        if ours.outcome == "timeout" {
+            self.open.push(Open { scenario: verbatim.clone(), found: Found::Unknown });
             return Ok(());
         }
         let limit = if timeout { LIMIT_WITHOUT_JUDGE } else { LIMIT };
-        let mut sure = true;
         for node in &scenario.candidates {
+            let mut open = |found: Found| {
+                if timeout {
+                    self.open.push(Open { scenario: verbatim.clone(), found });
+                }
+            };
+            let here = || node.to_string();
             let solved = ours.outcome == "solution" && **node == *ours.node;
-            if ours.node_errors.contains_key(&**node) {
+            if let Some(error) = ours.node_errors.get(&**node) {
                 // Whether there would be a solution is not said.
-                sure = false;
+                let node_errors = [(here(), error.clone())].into();
+                let said = Said { outcome: "none".to_owned(), node_errors, ..Said::default() };
+                open(Found::Something(here(), said));
                 continue;
             }
+            if solved || ours.node == **node {
+                open(Found::Something(here(), Said { node_errors: BTreeMap::new(), ..ours.clone() }));
+            }
             if !solved && ours.node == **node {
-                sure = false;
                 break;
             }
             let checker = match Checker::new(&cluster, node, &wanted, gates, &self.expressions) {
                 Ok(checker) => checker,
                 // With a selector that cannot be evaluated both sides say so.
-                Err(CannotCheck::BadSelector(_)) => {
-                    sure = false;
-                    break;
-                }
+                Err(CannotCheck::BadSelector(_)) => break,
                 Err(why) => bail!(why),
             };
             if solved {
@@ -78,12 +94,19 @@ impl Checked {
             self.none += 1;
             match checker.first(limit, &|_| true) {
                 Tried::None => self.confirmed += 1,
-                Tried::TooMuch => sure = false,
+                Tried::TooMuch => open(Found::Nothing(here())),
                 Tried::First(choices) => bail!("on {node} there is a solution: {choices:?}"),
             }
         }
-        self.timeouts += usize::from(timeout);
-        self.decided += usize::from(timeout && sure);
+        Ok(())
+    }
+
+    /// Decides what is open.
+    ///
+    /// # Errors
+    /// The judge, asked less, disagrees.
+    pub(super) fn decide(&mut self, judge: &Judge, like: &Snapshot) -> anyhow::Result<()> {
+        self.undecided += smaller::undecided(judge, like, std::mem::take(&mut self.open))?;
         Ok(())
     }
 
@@ -91,8 +114,8 @@ impl Checked {
         println!("        the checker accepts {} solutions", self.accepted);
         println!("        by trying everything {} of {} nodes have none", self.confirmed, self.none);
         println!(
-            "        of {} without an answer of the judge {} are decided so",
-            self.timeouts, self.decided
+            "        {} without an answer of the judge in time; asked less, it leaves {} questions open",
+            self.timeouts, self.undecided
         );
     }
 }

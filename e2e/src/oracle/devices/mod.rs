@@ -4,6 +4,7 @@ mod checked;
 mod coverage;
 mod fitting;
 mod scenario;
+mod smaller;
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ use super::{Declared, Judge};
 type Allocations = BTreeMap<String, Value>;
 
 /// What either side says.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Said {
     outcome: String,
@@ -60,6 +61,7 @@ pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<
                 *differences.entry(class).or_default() += 1;
             }
         }
+        judged.checked.decide(judge, &like)?;
     }
     judged.print()?;
     // What has no answer is counted among the outcomes.
@@ -125,7 +127,7 @@ const NO_ANSWER: &str = "no answer from the judge in time";
 /// Scenarios that are asked about at once.
 const BATCH: usize = 1000;
 /// Devices that we look at on one node before we give up.
-const BUDGET: u64 = 1_000_000;
+const BUDGET: u64 = 5_000_000;
 
 fn ours(like: &Snapshot, scenario: &str, every_branch: bool) -> anyhow::Result<Said> {
     let scenario: DeviceScenario = serde_json::from_str(scenario)?;
