@@ -4,6 +4,7 @@ mod accounting_bench;
 mod allocator_bench;
 mod client;
 mod collector;
+mod conformance;
 mod control_plane;
 mod differential;
 mod dragoman;
@@ -74,6 +75,12 @@ enum Command {
         #[arg(default_value = "")]
         filter: String,
     },
+    /// Ask simcluster and a real kube-apiserver the same questions.
+    Conformance {
+        /// Only chapters whose name contains this.
+        #[arg(default_value = "")]
+        filter: String,
+    },
     /// Measure the built-in claim controller and Dragoman side by side.
     Versus {
         /// Pods that live through their whole life.
@@ -125,6 +132,11 @@ async fn main() -> anyhow::Result<()> {
             Command::Versus { pods, gated, completed, idle, runs, only } => {
                 let idle = std::time::Duration::from_secs(idle);
                 versus::run(&bench, versus::Load { pods, gated, completed, idle, runs }, &only).await
+            }
+            Command::Conformance { filter } => {
+                let asked = conformance::run(&bench, &filter).await?;
+                println!("ok      conformance: {asked} answers are the same");
+                Ok(())
             }
             Command::BuiltIn { filter } => scenarios::built_in::run(&bench, &filter).await,
             Command::Scenarios { filter } => scenarios::run(&bench, filter.as_deref()).await,

@@ -1,0 +1,120 @@
+//! The same questions to simcluster and to a real kube-apiserver, and the answers compared.
+
+mod answer;
+mod questions;
+
+use anyhow::{Context as _, bail, ensure};
+use dragoman_simcluster::{ApiServer, Clock, Door, Profile, User};
+use futures::AsyncBufReadExt as _;
+use http::Request;
+use serde_json::{Value, json};
+
+use self::answer::{Known, Normal};
+use crate::control_plane::{ControlPlane, Shape};
+use crate::world::Bench;
+
+/// A question. In paths and bodies `{{label.field}}` is a text of the metadata of an earlier
+/// answer, by the label of its question.
+#[derive(Debug, Clone)]
+pub(super) struct Question {
+    /// What it is about; also what later questions call it.
+    label: String,
+    method: &'static str,
+    path: String,
+    content_type: &'static str,
+    accept: &'static str,
+    body: Value,
+    /// Fields whose value is a matter of taste, by JSON pointer.
+    free: Vec<&'static str>,
+}
+
+/// Asks both, and wants the same answers.
+pub(crate) async fn run(bench: &Bench, filter: &str) -> anyhow::Result<usize> {
+    let server = ApiServer::new(Profile::default(), Clock::Real, 1);
+    let collector = tokio::spawn(server.clone().collect());
+    let sim = kube::Client::new(Door::new(server, User::admin()), "default");
+    let directory = bench.output.join("conformance");
+    if directory.exists() {
+        std::fs::remove_dir_all(&directory).context("old logs")?;
+    }
+    let shape = Shape { no_scheduler: true, ..Shape::default() };
+    let plane = ControlPlane::start(bench.programs.clone(), &directory, shape).await?;
+    let real = plane.client("admin").await?.kube;
+    let outcome = compare(&sim, &real, filter).await;
+    collector.abort();
+    plane.stop().await?;
+    outcome
+}
+
+async fn compare(sim: &kube::Client, real: &kube::Client, filter: &str) -> anyhow::Result<usize> {
+    let (mut asked, mut different) = (0, Vec::new());
+    for chapter in questions::chapters() {
+        if !chapter.name.contains(filter) {
+            continue;
+        }
+        let (mut sim_knows, mut real_knows) = (Known::default(), Known::default());
+        for question in &chapter.questions {
+            let ours = ask(sim, question, &mut sim_knows).await?;
+            let theirs = ask(real, question, &mut real_knows).await?;
+            asked += 1;
+            if let Some(difference) = ours.difference(&theirs, &question.free) {
+                println!("differs {}/{}: {difference}", chapter.name, question.label);
+                different.push(format!("{}/{}", chapter.name, question.label));
+            }
+        }
+    }
+    ensure!(asked > 0, "no question matches");
+    ensure!(different.is_empty(), "{} of {asked} answers differ", different.len());
+    Ok(asked)
+}
+
+async fn ask(client: &kube::Client, question: &Question, known: &mut Known) -> anyhow::Result<Normal> {
+    let path = known.fill(&question.path)?;
+    let body = if question.body.is_null() {
+        Vec::new()
+    } else {
+        known.fill(&question.body.to_string())?.into_bytes()
+    };
+    let mut request =
+        Request::builder().method(question.method).uri(&path).header("User-Agent", "conformance/1");
+    if !body.is_empty() {
+        request = request.header("Content-Type", question.content_type);
+    }
+    let request = request.header("Accept", question.accept).body(body)?;
+    if path.contains("watch=") {
+        return watch(client, request, known, &question.label).await;
+    }
+    let response =
+        client.send(request.map(kube::client::Body::from)).await.with_context(|| question.label.clone())?;
+    let code = response.status().as_u16();
+    let bytes = http_body_util::BodyExt::collect(response.into_body()).await?.to_bytes();
+    let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)));
+    known.learn(&question.label, &body);
+    Ok(known.normal(code, body))
+}
+
+/// All events until the watch ends, as a list.
+async fn watch(
+    client: &kube::Client,
+    request: Request<Vec<u8>>,
+    known: &mut Known,
+    label: &str,
+) -> anyhow::Result<Normal> {
+    let lines = match client.request_stream(request).await {
+        Ok(lines) => lines,
+        Err(kube::Error::Api(status)) => {
+            return Ok(known.normal(status.code, serde_json::to_value(&status)?));
+        }
+        Err(error) => bail!("{label}: {error}"),
+    };
+    let mut lines = std::pin::pin!(lines);
+    let (mut events, mut line) = (Vec::new(), String::new());
+    while lines.read_line(&mut line).await.unwrap_or_default() > 0 {
+        let event: Value = serde_json::from_str(&line).with_context(|| line.clone())?;
+        if event["type"] != "BOOKMARK" {
+            events.push(event);
+        }
+        line.clear();
+    }
+    Ok(known.normal(200, json!(events)))
+}

@@ -1,0 +1,100 @@
+//! What stands between a request and the store besides validation: namespaces, quotas, admin
+//! access; and questions about rights.
+
+use serde_json::{Value, json};
+
+use super::status::{FieldError, Status};
+use super::{Answer, Body, State, Target, meta};
+use crate::kinds::Resource;
+
+/// The label of namespaces in which admin access may be asked for.
+const ADMIN_ACCESS: &str = "resource.kubernetes.io/admin-access";
+
+/// # Errors
+/// The namespace is not there, or on its way out.
+pub(super) fn admit_namespace(state: &State, target: &Target<'_>, object: &Value) -> Result<(), Status> {
+    let Some(namespace) = &target.namespace else { return Ok(()) };
+    let Some(found) = state.store.get("namespaces", &(String::new(), namespace.clone())) else {
+        let namespaces = state.resource("", "v1", "namespaces").ok_or_else(Status::unserved)?;
+        return Err(Status::not_found(&namespaces, namespace));
+    };
+    if !meta::is_deleting(found) {
+        return Ok(());
+    }
+    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let mut status = Status::forbidden(&target.resource, meta::text(object, "name"), &why);
+    status.details["causes"] = json!([{
+        "reason": "NamespaceTerminating", "message": format!("namespace {namespace} is being terminated"),
+        "field": "metadata.namespace",
+    }]);
+    Err(status)
+}
+
+/// Admin access is for namespaces that have the label.
+pub(super) fn admin_access(state: &State, resource: &Resource, object: &Value) -> Vec<FieldError> {
+    let (spec, path) = match &*resource.kind {
+        "ResourceClaim" => (&object["spec"], "spec"),
+        "ResourceClaimTemplate" => (&object["spec"]["spec"], "spec.spec"),
+        _ => return Vec::new(),
+    };
+    let namespace = meta::text(object, "namespace").to_owned();
+    let allowed = state
+        .store
+        .get("namespaces", &(String::new(), namespace))
+        .is_some_and(|namespace| namespace["metadata"]["labels"][ADMIN_ACCESS] == "true");
+    let requests = meta::items(&spec["devices"]["requests"]).enumerate();
+    let asks = requests.filter(|(_, request)| request["exactly"]["adminAccess"] == true && !allowed);
+    let why = "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace";
+    asks.map(|(number, _)| {
+        FieldError::forbidden(format!("{path}.devices.requests[{number}].adminAccess"), why)
+    })
+    .collect()
+}
+
+/// Counts against quotas of the form `count/plural.group`, and against those of Pods.
+///
+/// # Errors
+/// A quota is used up.
+pub(super) fn admit_quota(state: &mut State, resource: &Resource, object: &Value) -> Result<(), Status> {
+    let namespace = meta::text(object, "namespace").to_owned();
+    let counted = [format!("count/{}", resource.qualified()), resource.plural.clone()];
+    let quotas: Vec<_> =
+        state.store.list("resourcequotas", Some(&namespace)).map(|(_, quota)| quota.clone()).collect();
+    for quota in quotas.into_iter().filter(|_| resource.namespaced) {
+        let hard = counted.iter().find_map(|name| {
+            let hard = quota["spec"]["hard"].get(name)?;
+            let most = hard.as_str().and_then(|text| text.parse::<usize>().ok())?;
+            Some((name, most))
+        });
+        let Some((name, most)) = hard else { continue };
+        let used = state.store.list(&resource.stored_as(), Some(&namespace)).count();
+        if used + 1 > most {
+            let why = format!(
+                "exceeded quota: {}, requested: {name}=1, used: {name}={used}, limited: {name}={most}",
+                meta::text(&quota, "name")
+            );
+            return Err(Status::forbidden(resource, meta::text(object, "name"), &why));
+        }
+    }
+    Ok(())
+}
+
+/// Answers questions about rights: whoever has a way in may do everything.
+pub(super) fn review(_: &State, target: &Target<'_>) -> Result<Answer, Status> {
+    if target.request.method != http::Method::POST {
+        return Err(Status::method_not_allowed());
+    }
+    let mut review: Value = serde_json::from_slice(&target.request.body)
+        .map_err(|why| Status::bad_request(format!("cannot read the body: {why}")))?;
+    let status = match &*target.resource.kind {
+        "SelfSubjectAccessReview" => json!({"allowed": true}),
+        _ => json!({
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}], "incomplete": false,
+        }),
+    };
+    meta::put(&mut review, &["status"], status);
+    meta::put(&mut review, &["apiVersion"], target.resource.api_version().into());
+    meta::put(&mut review, &["kind"], json!(target.resource.kind));
+    Ok(Answer { code: 201, body: Body::Json(review) })
+}

@@ -1,0 +1,179 @@
+//! Deleting: at once, gracefully, or when the last finalizer is gone.
+
+use serde_json::{Value, json};
+
+use super::selector::Selector;
+use super::status::Status;
+use super::{Answer, State, Target, events, meta};
+use crate::clock::seconds;
+use crate::kinds::Resource;
+use crate::kinds::namespaces;
+
+impl State {
+    pub(super) fn delete(&mut self, target: &Target<'_>) -> Result<Answer, Status> {
+        let options = options(target)?;
+        let object = self.current(target)?;
+        let (resource, name) = (target.resource.clone(), meta::text(&object, "name").to_owned());
+        for (field, what, happened) in
+            [("uid", "UID", "deleted and then recreated"), ("resourceVersion", "ResourceVersion", "modified")]
+        {
+            let is = meta::text(&object, field);
+            let Some(wanted) = options["preconditions"][field].as_str().filter(|wanted| *wanted != is) else {
+                continue;
+            };
+            let message = format!(
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({is}). \
+                 The object might have been {happened}"
+            );
+            return Err(Status::precondition(&resource, &name, &message));
+        }
+        if !target.request.query.get("dryRun").is_empty() || !options["dryRun"].is_null() {
+            return Ok(success(&resource, &object));
+        }
+        self.wrote(target, "delete", &object);
+        let gone = self.end(&resource, &object, options["gracePeriodSeconds"].as_i64(), &target.now);
+        match gone {
+            // Pods, and whoever lingers, are shown as they are now; others are said to be gone.
+            Some(left) if resource.kind == "Pod" || meta::is_deleting(&left) => {
+                Ok(Answer::ok(events::shown(&resource, left)))
+            }
+            _ if matches!(
+                &*resource.kind,
+                "Pod"
+                    | "ResourceClaim"
+                    | "ResourceClaimTemplate"
+                    | "ResourceSlice"
+                    | "DeviceClass"
+                    | "ServiceAccount"
+            ) =>
+            {
+                Ok(Answer::ok(events::shown(&resource, Value::clone(&object))))
+            }
+            _ => Ok(success(&resource, &object)),
+        }
+    }
+
+    pub(super) fn delete_collection(&mut self, target: &Target<'_>) -> Result<Answer, Status> {
+        let options = options(target)?;
+        let (query, resource) = (&target.request.query, target.resource.clone());
+        let selector = Selector::parse(&resource, query.get("labelSelector"), query.get("fieldSelector"))?;
+        let all = self.store.list(&resource.stored_as(), target.namespace.as_deref());
+        let selected = all.map(|(_, object)| object.clone()).filter(|object| selector.selects(object));
+        let selected: Vec<_> = selected.collect();
+        for object in &selected {
+            self.wrote(target, "delete", object);
+            self.end(&resource, object, options["gracePeriodSeconds"].as_i64(), &target.now);
+        }
+        let items: Vec<Value> = selected.iter().map(|object| Value::clone(object)).collect();
+        Ok(Answer::ok(json!({
+            "kind": format!("{}List", resource.kind), "apiVersion": resource.api_version(),
+            "metadata": {"resourceVersion": self.store.revision().to_string()}, "items": items,
+        })))
+    }
+
+    /// Begins or completes the end of an object; as it is afterwards, if it is still there.
+    pub(super) fn end(
+        &mut self,
+        resource: &Resource,
+        object: &Value,
+        grace: Option<i64>,
+        now: &str,
+    ) -> Option<Value> {
+        let grace = grace_of(resource, object, grace);
+        let held = meta::has_finalizers(object) || resource.kind == "Namespace";
+        if grace == 0 && !held {
+            self.remove(resource, object);
+            // A Pod is shown as it would have been.
+            return (resource.kind == "Pod").then(|| ending(resource, object, grace, now));
+        }
+        let shorter =
+            object["metadata"]["deletionGracePeriodSeconds"].as_i64().is_none_or(|known| grace < known);
+        if meta::is_deleting(object) && !shorter {
+            return Some(object.clone());
+        }
+        let ending = ending(resource, object, grace, now);
+        Some(Value::clone(&self.store.put(&resource.stored_as(), ending)))
+    }
+
+    /// Takes an object away for good.
+    pub(super) fn remove(&mut self, resource: &Resource, object: &Value) {
+        if self.store.remove(&resource.stored_as(), &meta::name_of(object)).is_some() {
+            self.bereft.push_back(meta::text(object, "uid").to_owned());
+            self.unlearn(resource, object);
+        }
+    }
+
+    /// Lets a namespace go in which nothing is left.
+    pub(super) fn finalize_namespace(&mut self, resource: &Resource, namespace: &Value) {
+        let mut finalizers: Vec<Value> = meta::items(&namespace["spec"]["finalizers"]).cloned().collect();
+        finalizers.retain(|finalizer| finalizer != namespaces::FINALIZER);
+        if finalizers.is_empty() && !meta::has_finalizers(namespace) {
+            self.remove(resource, namespace);
+        }
+    }
+}
+
+/// An object that is to end after `grace` seconds.
+fn ending(resource: &Resource, object: &Value, grace: i64, now: &str) -> Value {
+    let mut ending = object.clone();
+    if resource.kind == "Pod" || !meta::is_deleting(object) {
+        let now: jiff::Timestamp = now.parse().unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+        let at = now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(now);
+        let generation = ending["metadata"]["generation"].as_i64().filter(|_| !meta::is_deleting(object));
+        meta::set(&mut ending, "deletionTimestamp", json!(seconds(at)));
+        meta::set(&mut ending, "deletionGracePeriodSeconds", json!(grace));
+        if let Some(generation) = generation {
+            meta::set(&mut ending, "generation", json!(generation + 1));
+        }
+    }
+    if resource.kind == "Namespace" {
+        meta::set(&mut ending, "deletionGracePeriodSeconds", Value::Null);
+        meta::put(&mut ending, &["status", "phase"], json!("Terminating"));
+    }
+    ending
+}
+
+fn options(target: &Target<'_>) -> Result<Value, Status> {
+    let body = &target.request.body;
+    let mut options = if body.is_empty() {
+        json!({})
+    } else {
+        serde_json::from_slice(body)
+            .map_err(|why| Status::bad_request(format!("cannot read the body: {why}")))?
+    };
+    let query = &target.request.query;
+    if let Some(grace) = query.number("gracePeriodSeconds") {
+        options["gracePeriodSeconds"] = json!(grace);
+    }
+    let policy = [query.get("propagationPolicy"), options["propagationPolicy"].as_str().unwrap_or_default()];
+    if let Some(other) = policy.into_iter().find(|policy| !matches!(*policy, "" | "Background")) {
+        return Err(Status::not_simulated(&format!("propagationPolicy {other:?}, only Background")));
+    }
+    Ok(options)
+}
+
+/// How long an object may take to end: only Pods on a node that have not come to their end take
+/// any time.
+fn grace_of(resource: &Resource, object: &Value, asked: Option<i64>) -> i64 {
+    if resource.kind != "Pod" {
+        return 0;
+    }
+    let unplaced = object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
+    let done = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if unplaced || done {
+        return 0;
+    }
+    asked.or_else(|| object["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(30).max(0)
+}
+
+fn success(resource: &Resource, object: &Value) -> Answer {
+    let mut details = json!({
+        "name": meta::text(object, "name"), "kind": resource.plural, "uid": meta::text(object, "uid"),
+    });
+    if !resource.group.is_empty() {
+        details["group"] = json!(resource.group);
+    }
+    Answer::ok(
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}),
+    )
+}

@@ -1,0 +1,104 @@
+//! What is served: groups, versions, resources, and the server's own version.
+
+use serde_json::{Value, json};
+
+use super::request::Place;
+use super::{Answer, Body, Request, State, Status, openapi};
+use crate::kinds::{Resource, VERBS};
+
+pub(super) fn answer(state: &State, place: &Place, request: &Request) -> Result<Answer, Status> {
+    if request.method != http::Method::GET {
+        return Err(Status::method_not_allowed());
+    }
+    let served = || state.resources.iter().filter(|resource| !state.vanished.contains(&resource.group));
+    match place {
+        Place::Root("api") => Ok(Answer::ok(json!({
+            "kind": "APIVersions", "versions": ["v1"],
+            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1"}],
+        }))),
+        Place::Root(_) => {
+            let mut groups: Vec<&str> =
+                served().map(|resource| &*resource.group).filter(|group| !group.is_empty()).collect();
+            groups.sort_unstable();
+            groups.dedup();
+            let groups: Vec<Value> = groups.into_iter().map(|name| group(name, served())).collect();
+            Ok(Answer::ok(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})))
+        }
+        Place::Group(name) if served().any(|resource| resource.group == *name) => {
+            let mut group = group(name, served());
+            group["kind"] = json!("APIGroup");
+            group["apiVersion"] = json!("v1");
+            Ok(Answer::ok(group))
+        }
+        Place::Version { group, version } => {
+            let of = |resource: &&std::sync::Arc<Resource>| {
+                resource.group == *group && resource.version == *version
+            };
+            let resources: Vec<Value> =
+                served().filter(of).flat_map(|resource| described(resource)).collect();
+            if resources.is_empty() {
+                return Err(Status::unserved());
+            }
+            let group_version = served().find(of).map(|resource| resource.api_version());
+            Ok(Answer::ok(json!({
+                "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
+            })))
+        }
+        Place::Other(path) => match &**path {
+            "/version" | "/version/" => {
+                let version = format!("v1.{}.0-simcluster", state.profile.minor);
+                Ok(Answer::ok(json!({
+                    "major": "1", "minor": state.profile.minor.to_string(), "gitVersion": version, "gitCommit": "",
+                    "gitTreeState": "", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "",
+                })))
+            }
+            "/healthz" | "/livez" | "/readyz" => Ok(Answer { code: 200, body: Body::Text("ok".to_owned()) }),
+            "/openapi/v3" => Ok(Answer::ok(openapi::index(served()))),
+            path => match path.strip_prefix("/openapi/v3/").and_then(|of| openapi::paths(of, served())) {
+                Some(document) => Ok(Answer::ok(document)),
+                None => Err(Status::unserved()),
+            },
+        },
+        Place::Group(_) => Ok(Answer { code: 404, body: Body::Text("404 page not found\n".to_owned()) }),
+        _ => Err(Status::unserved()),
+    }
+}
+
+fn group<'a>(name: &str, served: impl Iterator<Item = &'a std::sync::Arc<Resource>>) -> Value {
+    let mut versions: Vec<&str> =
+        served.filter(|resource| resource.group == name).map(|resource| &*resource.version).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    let version = |version: &&str| json!({"groupVersion": format!("{name}/{version}"), "version": version});
+    let versions: Vec<Value> = versions.iter().map(version).collect();
+    json!({"name": name, "versions": versions, "preferredVersion": versions.first()})
+}
+
+/// A resource and its subresources.
+fn described(resource: &Resource) -> Vec<Value> {
+    let verbs: Vec<&str> = if resource.verbs.is_empty() {
+        // A namespace is deleted one by one.
+        VERBS.into_iter().filter(|verb| resource.kind != "Namespace" || *verb != "deletecollection").collect()
+    } else {
+        resource.verbs.iter().map(String::as_str).collect()
+    };
+    let mut whole = json!({
+        "name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
+        "kind": resource.kind, "verbs": verbs,
+    });
+    if !resource.short.is_empty() {
+        whole["shortNames"] = json!(resource.short);
+    }
+    let parts = resource.subresources.iter().map(|sub| {
+        let (kind, verbs) = match &**sub {
+            "binding" => ("Binding", vec!["create"]),
+            "finalize" => (&*resource.kind, vec!["update"]),
+            _ => (&*resource.kind, vec!["get", "patch", "update"]),
+        };
+        json!({
+            "name": format!("{}/{sub}", resource.plural), "singularName": "", "namespaced": resource.namespaced,
+            "kind": kind, "verbs": verbs,
+        })
+    });
+    std::iter::once(whole).chain(parts).collect()
+}

@@ -1,0 +1,101 @@
+//! Reading and changing objects that are plain JSON, without ever stumbling over their shape.
+
+use serde_json::{Map, Value};
+
+use super::store::Name;
+
+/// A text of `metadata`; empty where there is none.
+pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+/// Namespace and name.
+pub(crate) fn name_of(object: &Value) -> Name {
+    (text(object, "namespace").to_owned(), text(object, "name").to_owned())
+}
+
+/// Sets a field of `metadata`; null removes it.
+pub(crate) fn set(object: &mut Value, field: &str, value: Value) {
+    put(object, &["metadata", field], value);
+}
+
+/// Sets a value at a path of fields, making the objects on the way; null removes it.
+pub(crate) fn put(object: &mut Value, path: &[&str], value: Value) {
+    let Some((last, before)) = path.split_last() else { return };
+    let mut at = object;
+    for field in before {
+        if value.is_null() && at.get(field).is_none() {
+            return;
+        }
+        let Some(fields) = fields(at) else { return };
+        at = fields.entry(*field).or_insert_with(|| Value::Object(Map::new()));
+    }
+    let Some(fields) = fields(at) else { return };
+    if value.is_null() {
+        fields.remove(*last);
+    } else {
+        fields.insert((*last).to_owned(), value);
+    }
+}
+
+/// The fields of an object; null becomes an empty one.
+fn fields(value: &mut Value) -> Option<&mut Map<String, Value>> {
+    if value.is_null() {
+        *value = Value::Object(Map::new());
+    }
+    value.as_object_mut()
+}
+
+/// Sets a value unless there is one.
+pub(crate) fn default(object: &mut Value, path: &[&str], value: Value) {
+    let there = path.iter().try_fold(&*object, |at, field| at.get(field));
+    if there.is_none_or(Value::is_null) {
+        put(object, path, value);
+    }
+}
+
+/// The elements of a list; none where there is no list.
+pub(crate) fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// `metadata.ownerReferences`.
+pub(crate) fn owners(object: &Value) -> impl Iterator<Item = &Value> {
+    items(&object["metadata"]["ownerReferences"])
+}
+
+pub(crate) fn owner_uid(owner: &Value) -> &str {
+    owner["uid"].as_str().unwrap_or_default()
+}
+
+/// Whether something holds the object back from going.
+pub(crate) fn has_finalizers(object: &Value) -> bool {
+    items(&object["metadata"]["finalizers"]).next().is_some()
+}
+
+pub(crate) fn is_deleting(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn paths_are_made_and_removed() {
+        let mut object = json!({});
+        put(&mut object, &["a", "b"], json!(1));
+        assert_eq!(object, json!({"a": {"b": 1}}));
+        default(&mut object, &["a", "b"], json!(2));
+        default(&mut object, &["a", "c"], json!(3));
+        assert_eq!(object, json!({"a": {"b": 1, "c": 3}}));
+        put(&mut object, &["a", "b"], Value::Null);
+        put(&mut object, &["x", "y"], Value::Null);
+        assert_eq!(object, json!({"a": {"c": 3}}));
+        // A shape that does not fit is left alone.
+        put(&mut object, &["a", "c", "d"], json!(4));
+        assert_eq!(object, json!({"a": {"c": 3}}));
+    }
+}

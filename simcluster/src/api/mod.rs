@@ -1,0 +1,283 @@
+//! The API server.
+
+mod admission;
+mod collector;
+mod delete;
+mod discovery;
+mod events;
+pub(crate) mod meta;
+mod openapi;
+mod read;
+mod request;
+mod selector;
+pub(crate) mod status;
+mod store;
+mod table;
+mod watch;
+mod write;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fastrand::Rng;
+use http::Method;
+use serde_json::Value;
+use tokio::sync::Notify;
+
+pub use request::{Query, Request, User};
+pub use status::Status;
+pub use watch::Watch;
+
+use self::read::Pages;
+use self::request::Place;
+use self::store::Store;
+use crate::clock::{Clock, seconds};
+use crate::kinds::{Profile, Resource, built_in};
+use crate::patch::{Lists, lists_of};
+
+/// A Kubernetes API server. Cheap to clone: clones are doors to the same one.
+#[derive(Clone)]
+pub struct ApiServer {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// Told after every change.
+    changed: Notify,
+    clock: Clock,
+}
+
+pub(crate) struct State {
+    store: Store,
+    profile: Profile,
+    resources: Vec<Arc<Resource>>,
+    /// Lists of custom resources, by what they are stored as.
+    lists: BTreeMap<String, Lists>,
+    rng: Rng,
+    pages: Pages,
+    /// Groups that are not served for the moment.
+    vanished: Vec<String>,
+    /// Owners that are gone, whose dependents nobody has looked at yet.
+    bereft: VecDeque<String>,
+    writes: Vec<Write>,
+}
+
+/// A write that took effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// Who wrote.
+    pub user: String,
+    /// `User-Agent`.
+    pub user_agent: String,
+    /// `create`, `update`, `patch`, `delete`.
+    pub verb: &'static str,
+    /// Plural, with the subresource behind a slash.
+    pub resource: String,
+    /// Namespace; empty in the cluster.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+/// What comes back.
+#[derive(Debug)]
+pub struct Answer {
+    /// HTTP code.
+    pub code: u16,
+    /// Body.
+    pub body: Body,
+}
+
+/// The body of an answer.
+#[derive(Debug)]
+pub enum Body {
+    /// An object.
+    Json(Value),
+    /// Plain text.
+    Text(String),
+    /// Lines for as long as they are read.
+    Watch(Box<Watch>),
+}
+
+impl From<Status> for Answer {
+    fn from(status: Status) -> Self {
+        Self { code: status.code, body: Body::Json(status.body()) }
+    }
+}
+
+impl Answer {
+    fn ok(object: Value) -> Self {
+        Self { code: 200, body: Body::Json(object) }
+    }
+}
+
+/// A request to a resource that is served.
+pub(crate) struct Target<'a> {
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: Option<String>,
+    /// Empty for the object itself.
+    pub(crate) subresource: String,
+    pub(crate) request: &'a Request,
+    /// RFC 3339.
+    pub(crate) now: String,
+}
+
+impl ApiServer {
+    /// An empty cluster with the namespaces that every cluster has.
+    pub fn new(profile: Profile, clock: Clock, seed: u64) -> Self {
+        let state = State {
+            store: Store::default(),
+            resources: built_in(&profile).into_iter().map(Arc::new).collect(),
+            profile,
+            lists: BTreeMap::new(),
+            rng: Rng::with_seed(seed),
+            pages: Pages::default(),
+            vanished: Vec::new(),
+            bereft: VecDeque::new(),
+            writes: Vec::new(),
+        };
+        let shared = Shared { state: Mutex::new(state), changed: Notify::new(), clock };
+        let server = Self { shared: Arc::new(shared) };
+        for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+            let body =
+                serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+            server.answer(&Request {
+                method: Method::POST,
+                path: "/api/v1/namespaces".to_owned(),
+                body: body.to_string().into_bytes(),
+                user: User::admin(),
+                ..Request::default()
+            });
+        }
+        server
+    }
+
+    /// Answers a request.
+    pub fn answer(&self, request: &Request) -> Answer {
+        let answer = self.try_answer(request).unwrap_or_else(Answer::from);
+        if request.method != Method::GET {
+            self.shared.changed.notify_waiters();
+        }
+        answer
+    }
+
+    fn try_answer(&self, request: &Request) -> Result<Answer, Status> {
+        let place = Place::of(&request.path);
+        let mut state = self.state();
+        let Place::Resource { group, version, namespace, plural, name, subresource } = place else {
+            return discovery::answer(&state, &place, request);
+        };
+        let resource = state.resource(&group, &version, &plural).ok_or_else(Status::unserved)?;
+        let subresource = subresource.unwrap_or_default();
+        let known = subresource.is_empty() || resource.subresources.contains(&subresource);
+        // A name of something in a namespace needs the namespace.
+        let placed = !resource.namespaced || namespace.is_some() || name.is_none();
+        if !known || !placed || (!resource.namespaced && namespace.is_some()) {
+            return Err(Status::unserved());
+        }
+        let now = seconds(self.shared.clock.now());
+        let target = Target { resource, namespace, name, subresource, request, now };
+        if target.request.method == Method::GET && request.query.is_on("watch") {
+            return Watch::open(self.shared.clone(), &state, &target)
+                .map(|watch| Answer { code: 200, body: Body::Watch(Box::new(watch)) });
+        }
+        state.answer(&target)
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state()
+    }
+
+    /// Writes that took effect, from the one with this number on.
+    pub fn writes(&self, from: usize) -> Vec<Write> {
+        self.state().writes.get(from..).unwrap_or_default().to_vec()
+    }
+
+    /// Forgets all history, as etcd does now and then.
+    pub fn compact(&self) {
+        let mut state = self.state();
+        state.store.compact();
+        state.pages = Pages::default();
+    }
+
+    /// Lets an API group vanish, or come back.
+    pub fn vanish(&self, group: &str, vanished: bool) {
+        let mut state = self.state();
+        state.vanished.retain(|known| known != group);
+        if vanished {
+            state.vanished.push(group.to_owned());
+        }
+    }
+
+    /// An object as it is kept, by group, plural, namespace and name.
+    pub fn stored(&self, qualified: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.state().store.get(qualified, &(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    /// All objects of a resource as they are kept.
+    pub fn all(&self, qualified: &str) -> Vec<Arc<Value>> {
+        self.state().store.list(qualified, None).map(|(_, object)| object.clone()).collect()
+    }
+
+    /// How many objects of a resource there are.
+    pub fn count(&self, qualified: &str) -> usize {
+        self.state().store.count(qualified)
+    }
+
+    /// Waits for the next change.
+    pub async fn changed(&self) {
+        self.shared.changed.notified().await;
+    }
+}
+
+impl Shared {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn resource(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
+        let served = |resource: &&Arc<Resource>| {
+            resource.group == group
+                && resource.version == version
+                && resource.plural == plural
+                && !self.vanished.contains(&resource.group)
+        };
+        self.resources.iter().find(served).cloned()
+    }
+
+    fn answer(&mut self, target: &Target<'_>) -> Result<Answer, Status> {
+        if !target.resource.verbs.is_empty() {
+            return admission::review(self, target);
+        }
+        match (&target.request.method, &target.name) {
+            (&Method::GET, Some(_)) if matches!(&*target.subresource, "binding" | "finalize") => {
+                Err(Status::method_not_allowed())
+            }
+            (&Method::GET, Some(_)) => self.get(target),
+            (&Method::GET, None) => self.list(target),
+            (&Method::POST, None) => self.create(target),
+            (&Method::POST, Some(_)) if target.subresource == "binding" => self.bind(target),
+            (&Method::PUT, Some(_)) => self.replace(target),
+            (&Method::PATCH, Some(_)) => self.patch(target),
+            (&Method::DELETE, Some(_)) => self.delete(target),
+            (&Method::DELETE, None) => self.delete_collection(target),
+            _ => Err(Status::method_not_allowed()),
+        }
+    }
+
+    /// How the lists of a resource are merged.
+    fn lists_of(&self, resource: &Resource) -> Lists {
+        self.lists.get(&resource.stored_as()).cloned().unwrap_or_else(|| lists_of(&resource.kind))
+    }
+
+    /// A new uid, of the form of a random one.
+    fn uid(&mut self) -> String {
+        let text = format!("{:032x}", self.rng.u128(..));
+        let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default().to_owned();
+        format!("{}-{}-4{}-8{}-{}", part(0, 8), part(8, 12), part(13, 16), part(17, 20), part(20, 32))
+    }
+}

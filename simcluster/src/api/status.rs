@@ -1,0 +1,224 @@
+//! Refusals, worded as the API server of Kubernetes words them: reasons, codes and details are
+//! what clients decide by.
+
+use serde_json::{Value, json};
+
+use crate::kinds::Resource;
+
+/// `v1` Status of a refusal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Status {
+    /// HTTP code.
+    pub code: u16,
+    /// Machine-readable reason.
+    pub reason: &'static str,
+    /// Text for people.
+    pub message: String,
+    /// What it is about.
+    pub details: Value,
+}
+
+/// What is wrong with a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FieldError {
+    pub(crate) reason: &'static str,
+    pub(crate) field: String,
+    /// The message without the field.
+    pub(crate) message: String,
+}
+
+impl FieldError {
+    pub(crate) fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
+        let message = format!("Invalid value: {value}: {why}");
+        Self { reason: "FieldValueInvalid", field: field.into(), message }
+    }
+
+    pub(crate) fn required(field: impl Into<String>, why: &str) -> Self {
+        let message =
+            if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
+        Self { reason: "FieldValueRequired", field: field.into(), message }
+    }
+
+    pub(crate) fn forbidden(field: impl Into<String>, why: &str) -> Self {
+        Self { reason: "FieldValueForbidden", field: field.into(), message: format!("Forbidden: {why}") }
+    }
+
+    pub(crate) fn too_many(field: impl Into<String>, count: usize, most: usize) -> Self {
+        let message = format!("Too many: {count}: must have at most {most} items");
+        Self { reason: "FieldValueTooMany", field: field.into(), message }
+    }
+
+    pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        let message = format!("Duplicate value: {value}");
+        Self { reason: "FieldValueDuplicate", field: field.into(), message }
+    }
+
+    pub(crate) fn immutable(field: impl Into<String>, value: &Value) -> Self {
+        Self::invalid(field, value, "field is immutable")
+    }
+}
+
+impl Status {
+    fn about(resource: &Resource, name: &str) -> Value {
+        let mut details = json!({"kind": resource.plural});
+        if !name.is_empty() {
+            details["name"] = json!(name);
+        }
+        if !resource.group.is_empty() {
+            details["group"] = json!(resource.group);
+        }
+        details
+    }
+
+    /// The object is not there.
+    pub(crate) fn not_found(resource: &Resource, name: &str) -> Self {
+        Self {
+            code: 404,
+            reason: "NotFound",
+            message: format!("{} {name:?} not found", resource.qualified()),
+            details: Self::about(resource, name),
+        }
+    }
+
+    /// Nothing is served under this path.
+    pub(crate) fn unserved() -> Self {
+        Self {
+            code: 404,
+            reason: "NotFound",
+            message: "the server could not find the requested resource".to_owned(),
+            details: json!({}),
+        }
+    }
+
+    pub(crate) fn already_exists(resource: &Resource, name: &str) -> Self {
+        Self {
+            code: 409,
+            reason: "AlreadyExists",
+            message: format!("{} {name:?} already exists", resource.qualified()),
+            details: Self::about(resource, name),
+        }
+    }
+
+    /// The write does not fit what is there now.
+    pub(crate) fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
+        Self {
+            code: 409,
+            reason: "Conflict",
+            message: format!("Operation cannot be fulfilled on {} {name:?}: {why}", resource.qualified()),
+            details: Self::about(resource, name),
+        }
+    }
+
+    /// A deletion is meant for another object or another version.
+    pub(crate) fn precondition(resource: &Resource, name: &str, why: &str) -> Self {
+        let mut status = Self::conflict(resource, name, why);
+        status.details["kind"] = json!(resource.kind);
+        let kind = if resource.group.is_empty() {
+            resource.kind.clone()
+        } else {
+            format!("{}.{}", resource.kind, resource.group)
+        };
+        status.message = format!("Operation cannot be fulfilled on {kind} {name:?}: {why}");
+        status
+    }
+
+    pub(crate) fn modified(resource: &Resource, name: &str) -> Self {
+        let why =
+            "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(resource, name, why)
+    }
+
+    pub(crate) fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Self {
+        let each: Vec<String> = errors.iter().map(|e| format!("{}: {}", e.field, e.message)).collect();
+        let what = match each.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let causes: Vec<Value> = errors
+            .iter()
+            .map(|e| json!({"reason": e.reason, "message": e.message, "field": e.field}))
+            .collect();
+        let mut details = Self::about(resource, name);
+        details["kind"] = json!(resource.kind);
+        let kind = if resource.group.is_empty() {
+            resource.kind.clone()
+        } else {
+            format!("{}.{}", resource.kind, resource.group)
+        };
+        let message = format!("{kind} {name:?} is invalid: {what}");
+        let causes = json!(causes);
+        details["causes"] = causes;
+        Self { code: 422, reason: "Invalid", message, details }
+    }
+
+    /// A `test` of a JSON patch failed, or the patch does not fit the object.
+    pub(crate) fn unprocessable() -> Self {
+        Self {
+            code: 422,
+            reason: "Invalid",
+            message: "the server rejected our request due to an error in our request".to_owned(),
+            details: json!({}),
+        }
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self { code: 400, reason: "BadRequest", message: message.into(), details: Value::Null }
+    }
+
+    /// What the server of Kubernetes did not think of as somebody's fault.
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self { code: 500, reason: "", message: message.into(), details: Value::Null }
+    }
+
+    pub(crate) fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
+        let message = format!("{} {name:?} is forbidden: {why}", resource.qualified());
+        Self { code: 403, reason: "Forbidden", message, details: Self::about(resource, name) }
+    }
+
+    /// The version asked for is no longer known.
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
+        Self { code: 410, reason: "Expired", message: message.into(), details: Value::Null }
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        let message = "Unauthorized".to_owned();
+        Self { code: 401, reason: "Unauthorized", message, details: Value::Null }
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        Self {
+            code: 405,
+            reason: "MethodNotAllowed",
+            message: "the server does not allow this method on the requested resource".to_owned(),
+            details: json!({}),
+        }
+    }
+
+    pub(crate) fn unsupported_media_type(accepted: &str) -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {accepted}"
+        );
+        Self { code: 415, reason: "UnsupportedMediaType", message, details: json!({}) }
+    }
+
+    /// What this instrument does not do, said rather than guessed.
+    pub(crate) fn not_simulated(what: &str) -> Self {
+        let message = format!("simcluster does not simulate {what}");
+        Self { code: 501, reason: "NotImplemented", message, details: json!({}) }
+    }
+
+    /// The body of the answer.
+    pub fn body(&self) -> Value {
+        let mut body = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "code": self.code,
+        });
+        if !self.reason.is_empty() {
+            body["reason"] = json!(self.reason);
+        }
+        if !self.details.is_null() {
+            body["details"] = self.details.clone();
+        }
+        body
+    }
+}

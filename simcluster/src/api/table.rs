@@ -1,0 +1,283 @@
+//! Lists, and the tables in which `kubectl get` shows them.
+
+use serde_json::{Value, json};
+
+use super::{State, Target, meta};
+use crate::kinds::Resource;
+
+/// A column: its name, its type, whether it is shown only on request, and what stands in it.
+type Column = (&'static str, &'static str, bool, fn(&Value) -> Value);
+
+/// Whether a table is asked for.
+pub(super) fn wanted(accept: &str) -> bool {
+    accept.split(',').next().is_some_and(|first| first.contains("as=Table"))
+}
+
+/// One object, or a list if there is metadata for one, in the form that is asked for.
+pub(super) fn shown(
+    state: &State,
+    target: &Target<'_>,
+    mut objects: Vec<Value>,
+    list: Option<Value>,
+) -> Value {
+    let resource = &target.resource;
+    if wanted(&target.request.accept) {
+        return rows(state, resource, objects, list);
+    }
+    let Some(metadata) = list else { return objects.pop().unwrap_or_default() };
+    let is_built_in =
+        resource.group.is_empty() || resource.group.ends_with("k8s.io") || resource.group == "apps";
+    if is_built_in {
+        // Of a list everything is of one kind, and says so once.
+        for object in objects.iter_mut().filter_map(Value::as_object_mut) {
+            object.remove("kind");
+            object.remove("apiVersion");
+        }
+    }
+    json!({
+        "kind": format!("{}List", resource.kind), "apiVersion": resource.api_version(),
+        "metadata": metadata, "items": objects,
+    })
+}
+
+/// Objects as rows.
+pub(super) fn rows(state: &State, resource: &Resource, objects: Vec<Value>, list: Option<Value>) -> Value {
+    let name: Column = ("Name", "string", false, |object| json!(meta::text(object, "name")));
+    let age: Column = ("Age", "date", false, |object| object["metadata"]["creationTimestamp"].clone());
+    let (before, after) = columns(&resource.kind);
+    let printed = printed(state, resource);
+    let built_in = [name].into_iter().chain(before.iter().copied());
+    let late = if printed.is_empty() { vec![age] } else { Vec::new() };
+    let columns: Vec<Column> = built_in.chain(late).chain(after.iter().copied()).collect();
+    let definition = |name: &str, kind: &str, wide: bool| {
+        let format = if name == "Name" { "name" } else { "" };
+        let kind = if kind == "date" { "string" } else { kind };
+        json!({"name": name, "type": kind, "format": format, "description": "", "priority": i32::from(wide)})
+    };
+    let definitions = columns.iter().map(|(name, kind, wide, _)| definition(name, kind, *wide));
+    let custom = printed.iter().map(|column| {
+        let text = |field: &str| column[field].as_str().unwrap_or_default();
+        definition(text("name"), text("type"), column["priority"].as_i64().unwrap_or_default() > 0)
+    });
+    let definitions: Vec<Value> = definitions.chain(custom).collect();
+    let now = jiff::Timestamp::now();
+    let cell = |object: &Value, (_, kind, _, of): &Column| match *kind {
+        "date" => since(&of(object), now),
+        _ => of(object),
+    };
+    let row = |object: Value| {
+        let own = columns.iter().map(|column| cell(&object, column));
+        let custom = printed.iter().map(|column| {
+            let value = at(&object, column["jsonPath"].as_str().unwrap_or_default());
+            if column["type"] == "date" { since(&value, now) } else { value }
+        });
+        let cells: Vec<Value> = own.chain(custom).collect();
+        json!({"cells": cells, "object": {
+            "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"],
+        }})
+    };
+    let mut metadata = list.unwrap_or_else(|| json!({}));
+    if let (Some(object), true) = (objects.first(), metadata.get("resourceVersion").is_none()) {
+        metadata["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
+    }
+    json!({
+        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+        "columnDefinitions": definitions, "rows": objects.into_iter().map(row).collect::<Vec<_>>(),
+    })
+}
+
+/// What stands between name and age, and what behind.
+fn columns(kind: &str) -> (&'static [Column], &'static [Column]) {
+    match kind {
+        "Pod" => (
+            &[
+                ("Ready", "string", false, |pod| {
+                    let containers = meta::items(&pod["spec"]["containers"]).count();
+                    let ready = meta::items(&pod["status"]["containerStatuses"])
+                        .filter(|status| status["ready"] == true);
+                    json!(format!("{}/{containers}", ready.count()))
+                }),
+                ("Status", "string", false, pod_status),
+                ("Restarts", "string", false, |_| json!("0")),
+            ],
+            &[
+                ("IP", "string", true, |pod| or_none(&pod["status"]["podIP"])),
+                ("Node", "string", true, |pod| or_none(&pod["spec"]["nodeName"])),
+                ("Nominated Node", "string", true, |pod| or_none(&pod["status"]["nominatedNodeName"])),
+                ("Readiness Gates", "string", true, |_| json!("<none>")),
+            ],
+        ),
+        "ResourceClaim" => (&[("State", "string", false, |claim| json!(claim_state(claim)))], &[]),
+        "ResourceSlice" => (
+            &[
+                ("Node", "string", false, |slice| {
+                    slice["spec"]["nodeName"].as_str().unwrap_or_default().into()
+                }),
+                ("Driver", "string", false, |slice| slice["spec"]["driver"].clone()),
+                ("Pool", "string", false, |slice| slice["spec"]["pool"]["name"].clone()),
+            ],
+            &[],
+        ),
+        "Node" => (
+            &[
+                ("Status", "string", false, |node| {
+                    let ready = meta::items(&node["status"]["conditions"])
+                        .find(|condition| condition["type"] == "Ready");
+                    json!(match ready.map(|condition| condition["status"] == "True") {
+                        Some(true) => "Ready",
+                        Some(false) => "NotReady",
+                        None => "Unknown",
+                    })
+                }),
+                ("Roles", "string", false, |_| json!("<none>")),
+            ],
+            &[("Version", "string", false, |node| {
+                node["status"]["nodeInfo"]["kubeletVersion"].as_str().unwrap_or_default().into()
+            })],
+        ),
+        "Namespace" => {
+            (&[("Status", "string", false, |namespace| namespace["status"]["phase"].clone())], &[])
+        }
+        "Lease" => (
+            &[("Holder", "string", false, |lease| {
+                lease["spec"]["holderIdentity"].as_str().unwrap_or_default().into()
+            })],
+            &[],
+        ),
+        "Event" => (
+            &[
+                ("Type", "string", false, |event| event["type"].clone()),
+                ("Reason", "string", false, |event| event["reason"].clone()),
+                ("Object", "string", false, |event| {
+                    let of = if event["regarding"].is_object() {
+                        &event["regarding"]
+                    } else {
+                        &event["involvedObject"]
+                    };
+                    let text = |field: &str| of[field].as_str().unwrap_or_default();
+                    json!(format!("{}/{}", text("kind").to_lowercase(), text("name")))
+                }),
+                ("Message", "string", false, |event| {
+                    if event["note"].is_string() { event["note"].clone() } else { event["message"].clone() }
+                }),
+            ],
+            &[],
+        ),
+        _ => (&[], &[]),
+    }
+}
+
+/// `additionalPrinterColumns` of a custom resource.
+fn printed(state: &State, resource: &Resource) -> Vec<Value> {
+    let definition = state
+        .store
+        .get("customresourcedefinitions.apiextensions.k8s.io", &(String::new(), resource.qualified()));
+    let versions = definition.into_iter().flat_map(|definition| meta::items(&definition["spec"]["versions"]));
+    let mut version = versions.filter(|version| version["name"] == *resource.version);
+    version
+        .next()
+        .map(|version| meta::items(&version["additionalPrinterColumns"]).cloned().collect())
+        .unwrap_or_default()
+}
+
+/// What a simple path such as `.status.phase` leads to.
+fn at(object: &Value, path: &str) -> Value {
+    let mut parts = path.trim_start_matches('.').split('.');
+    let plain = parts.clone().all(|part| !part.contains(['[', ']', '@', '?']));
+    if plain {
+        parts.try_fold(object, |at, part| at.get(part)).cloned().unwrap_or_default()
+    } else {
+        Value::Null
+    }
+}
+
+fn or_none(value: &Value) -> Value {
+    value.as_str().filter(|text| !text.is_empty()).unwrap_or("<none>").into()
+}
+
+fn pod_status(pod: &Value) -> Value {
+    if meta::is_deleting(pod) {
+        return json!("Terminating");
+    }
+    let gated = meta::items(&pod["spec"]["schedulingGates"]).next().is_some();
+    let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+    json!(match phase {
+        "Pending" if gated => "SchedulingGated",
+        "Succeeded" => "Completed",
+        "Failed" => "Error",
+        other => other,
+    })
+}
+
+fn claim_state(claim: &Value) -> String {
+    let mut states = Vec::new();
+    if meta::is_deleting(claim) {
+        states.push("deleted");
+    }
+    if claim["status"]["allocation"].is_null() {
+        if states.is_empty() {
+            states.push("pending");
+        }
+    } else {
+        states.push("allocated");
+        if meta::items(&claim["status"]["reservedFor"]).next().is_some() {
+            states.push("reserved");
+        }
+    }
+    states.join(",")
+}
+
+/// An age as kubectl writes it.
+fn since(time: &Value, now: jiff::Timestamp) -> Value {
+    let Some(then) = time.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok()) else {
+        return json!("<unknown>");
+    };
+    let seconds = now.duration_since(then).as_secs().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    json!(match seconds {
+        ..120 => format!("{seconds}s"),
+        120..600 if seconds % 60 > 0 => format!("{minutes}m{}s", seconds % 60),
+        120..10_800 => format!("{minutes}m"),
+        10_800..28_800 if minutes % 60 > 0 => format!("{hours}h{}m", minutes % 60),
+        10_800..172_800 => format!("{hours}h"),
+        172_800..691_200 if hours % 24 > 0 => format!("{days}d{}h", hours % 24),
+        _ => format!("{days}d"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_of_claims() {
+        let allocation = json!({"devices": {}});
+        for (claim, state) in [
+            (json!({}), "pending"),
+            (json!({"status": {"allocation": allocation}}), "allocated"),
+            (json!({"status": {"allocation": allocation, "reservedFor": [{}]}}), "allocated,reserved"),
+            (
+                json!({"metadata": {"deletionTimestamp": "x"}, "status": {"allocation": allocation}}),
+                "deleted,allocated",
+            ),
+            (json!({"metadata": {"deletionTimestamp": "x"}}), "deleted"),
+        ] {
+            assert_eq!(claim_state(&claim), state);
+        }
+    }
+
+    #[test]
+    fn ages() {
+        let now: jiff::Timestamp = "2026-01-02T00:00:00Z".parse().expect("time");
+        for (then, age) in [
+            ("2026-01-01T23:59:55Z", "5s"),
+            ("2026-01-01T23:57:30Z", "2m30s"),
+            ("2026-01-01T23:30:00Z", "30m"),
+            ("2026-01-01T20:00:00Z", "4h"),
+            ("2026-01-01T00:00:00Z", "24h"),
+            ("nonsense", "<unknown>"),
+        ] {
+            assert_eq!(since(&json!(then), now), age);
+        }
+    }
+}

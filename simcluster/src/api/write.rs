@@ -1,0 +1,521 @@
+//! Writing: create, replace, patch, bind.
+
+use serde_json::{Value, json};
+
+use super::status::{FieldError, Status};
+use super::{Answer, State, Target, Write, admission, events, meta};
+use crate::kinds::strategy::{self, Occasion};
+use crate::patch::{self, Managed, Owners};
+
+/// How a body changes an object.
+enum Change {
+    Replace(Value),
+    JsonPatch(Value),
+    Merge(Value),
+    Strategic(Value),
+    Apply(Value),
+}
+
+impl State {
+    pub(super) fn create(&mut self, target: &Target<'_>) -> Result<Answer, Status> {
+        let body = body(target)?;
+        let object = self.insert(target, body)?;
+        Ok(Answer { code: 201, body: super::Body::Json(events::shown(&target.resource, object)) })
+    }
+
+    /// Takes a new object in.
+    fn insert(&mut self, target: &Target<'_>, mut object: Value) -> Result<Value, Status> {
+        let resource = &target.resource;
+        check_kind(target, &object)?;
+        place(target, &mut object)?;
+        if resource.namespaced && meta::text(&object, "namespace").is_empty() {
+            return Err(Status::bad_request("an empty namespace may not be set during creation"));
+        }
+        if meta::text(&object, "name").is_empty() && !meta::text(&object, "generateName").is_empty() {
+            let name = self.generated_name(meta::text(&object, "generateName"));
+            meta::set(&mut object, "name", json!(name));
+        }
+        let name = meta::text(&object, "name").to_owned();
+        if !meta::text(&object, "resourceVersion").is_empty() {
+            return Err(Status::internal("resourceVersion should not be set on objects to be created"));
+        }
+        admission::admit_namespace(self, target, &object)?;
+        object = events::kept(resource, object);
+        meta::set(&mut object, "uid", json!(self.uid()));
+        meta::set(&mut object, "creationTimestamp", json!(target.now));
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"] {
+            meta::set(&mut object, field, Value::Null);
+        }
+        let profile = self.profile.clone();
+        let of = Occasion { resource, profile: &profile, subresource: "", now: &target.now };
+        strategy::default(&of, &mut object);
+        // Owned is what the client said and what stands for what it did not say; what admission
+        // adds is nobody's.
+        let mut owners = Owners::default();
+        let nothing = strategy::nothing(resource);
+        owners.updated(
+            manager(target, "Update"),
+            &nothing,
+            &object,
+            &self.lists_of(resource),
+            &json!(target.now),
+        );
+        strategy::prepare_create(&of, &mut object);
+        let mut errors = validate_meta(resource.namespaced, &object);
+        errors.extend(strategy::validate_create(&of, &object));
+        errors.extend(admission::admin_access(self, resource, &object));
+        if !errors.is_empty() {
+            return Err(Status::invalid(resource, &name, &errors));
+        }
+        admission::admit_quota(self, resource, &object)?;
+        let key = meta::name_of(&object);
+        if self.store.get(&resource.stored_as(), &key).is_some() {
+            return Err(Status::already_exists(resource, &name));
+        }
+        owners.write(&mut object);
+        if dry_run(target)? {
+            return Ok(object);
+        }
+        let kept = self.store.put(&resource.stored_as(), object);
+        self.wrote(target, "create", &kept);
+        self.learn(resource, &kept, &target.now);
+        let latest = self.store.get(&resource.stored_as(), &meta::name_of(&kept)).cloned().unwrap_or(kept);
+        Ok(Value::clone(&latest))
+    }
+
+    fn generated_name(&mut self, stem: &str) -> String {
+        // No vowels, and nothing that is easily mistaken for something else: as upstream.
+        const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        let stem: String = stem.chars().take(58).collect();
+        let random = (0..5).filter_map(|_| self.rng.choice(LETTERS).map(|letter| char::from(*letter)));
+        let random: String = random.collect();
+        stem + &random
+    }
+
+    pub(super) fn replace(&mut self, target: &Target<'_>) -> Result<Answer, Status> {
+        let object = body(target)?;
+        check_kind(target, &object)?;
+        if meta::text(&object, "name") != target.name.as_deref().unwrap_or_default() {
+            let message = format!(
+                "the name of the object ({}) does not match the name on the URL ({})",
+                meta::text(&object, "name"),
+                target.name.as_deref().unwrap_or_default()
+            );
+            return Err(Status::bad_request(message));
+        }
+        self.change(target, "update", Change::Replace(object))
+    }
+
+    pub(super) fn patch(&mut self, target: &Target<'_>) -> Result<Answer, Status> {
+        const FORMS: &str = "application/json-patch+json, application/merge-patch+json, \
+                             application/strategic-merge-patch+json, application/apply-patch+yaml";
+        let strategic = target.request.content_type == "application/strategic-merge-patch+json";
+        let custom = self.lists.contains_key(&target.resource.stored_as());
+        let change = match &*target.request.content_type {
+            "application/json-patch+json" => Change::JsonPatch(json_body(target)?),
+            "application/merge-patch+json" => Change::Merge(json_body(target)?),
+            "application/strategic-merge-patch+json" if !custom => Change::Strategic(json_body(target)?),
+            "application/apply-patch+yaml" => Change::Apply(json_body(target)?),
+            _ if strategic => return Err(Status::unsupported_media_type(FORMS)),
+            _ => return Err(Status::unsupported_media_type(FORMS)),
+        };
+        if let Change::Apply(configuration) = change {
+            return self.apply(target, &configuration);
+        }
+        self.change(target, "patch", change)
+    }
+
+    fn apply(&mut self, target: &Target<'_>, configuration: &Value) -> Result<Answer, Status> {
+        let resource = target.resource.clone();
+        let name = target.name.clone().unwrap_or_default();
+        if target.request.query.get("fieldManager").is_empty() {
+            let error = FieldError::required("fieldManager", "is required for apply patch");
+            let mut status = Status::invalid(&resource, "", &[error]);
+            status.details["kind"] = json!("PatchOptions");
+            status.details["group"] = json!("meta.k8s.io");
+            "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch"
+                .clone_into(&mut status.message);
+            return Err(status);
+        }
+        if !configuration["metadata"]["managedFields"].is_null() {
+            return Err(Status::bad_request("metadata.managedFields must be nil"));
+        }
+        let there = self.current(target).is_ok();
+        if there || !target.subresource.is_empty() {
+            return self.change(target, "patch", Change::Apply(configuration.clone()));
+        }
+        // What is not there is created, unless it is meant to be somebody in particular.
+        let mut object = configuration.clone();
+        meta::set(&mut object, "name", json!(name));
+        if !meta::text(configuration, "uid").is_empty() {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {}, and no existing object was found",
+                meta::text(configuration, "uid")
+            );
+            return Err(Status::conflict(&resource, &name, &why));
+        }
+        let created = self.insert(target, object)?;
+        let mut owned = created.clone();
+        let by = manager(target, "Apply");
+        let lists = self.lists_of(&resource);
+        let now = json!(target.now);
+        meta::set(&mut owned, "managedFields", Value::Null);
+        if let Ok(applied) = patch::apply(&owned, configuration, &by, true, &lists, &now) {
+            applied.owners.write(&mut owned);
+            if !dry_run(target)? {
+                owned = Value::clone(&self.store.put(&resource.stored_as(), owned));
+            }
+        }
+        Ok(Answer { code: 201, body: super::Body::Json(events::shown(&resource, owned)) })
+    }
+
+    fn change(&mut self, target: &Target<'_>, verb: &'static str, change: Change) -> Result<Answer, Status> {
+        let resource = target.resource.clone();
+        let before = self.current(target)?;
+        let name = meta::text(&before, "name").to_owned();
+        let lists = self.lists_of(&resource);
+        let now = json!(target.now);
+        let applies = matches!(change, Change::Apply(_));
+        let mut owners = Owners::of(&before);
+        let shown = events::shown(&resource, Value::clone(&before));
+        let mut object = match change {
+            Change::Replace(object) => object,
+            Change::JsonPatch(patch) => patch::json_patch(&shown, &patch).map_err(|why| why.into_status())?,
+            Change::Merge(patch) => {
+                let mut object = shown;
+                patch::merge_patch(&mut object, &patch);
+                object
+            }
+            Change::Strategic(patch) => {
+                let mut object = shown;
+                patch::strategic_merge_patch(&mut object, &patch, &lists).map_err(Status::bad_request)?;
+                object
+            }
+            Change::Apply(configuration) => {
+                let by = manager(target, "Apply");
+                let force = target.request.query.is_on("force");
+                let applied = patch::apply(&shown, &configuration, &by, force, &lists, &now)
+                    .map_err(|conflicts| apply_conflict(&conflicts))?;
+                owners = applied.owners;
+                applied.object
+            }
+        };
+        object = events::kept(&resource, object);
+        place(target, &mut object)?;
+        strategy::tidy(&resource, &mut object);
+        check_version(target, &before, &object)?;
+        for field in [
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "uid",
+            "generation",
+            "generateName",
+        ] {
+            meta::set(&mut object, field, before["metadata"][field].clone());
+        }
+        let profile = self.profile.clone();
+        let of = Occasion {
+            resource: &resource,
+            profile: &profile,
+            subresource: &target.subresource,
+            now: &target.now,
+        };
+        strategy::reset(&of, &before, &mut object);
+        if !applies {
+            owners.updated(manager(target, "Update"), &before, &object, &lists, &now);
+        }
+        strategy::prepare_update(&of, &before, &mut object);
+        let mut errors = validate_finalizers(&before, &object);
+        errors.extend(strategy::validate_update(&of, &before, &object));
+        if !errors.is_empty() {
+            return Err(Status::invalid(&resource, &name, &errors));
+        }
+        owners.write(&mut object);
+        if same(&before, &object) {
+            return Ok(Answer::ok(events::shown(&resource, Value::clone(&before))));
+        }
+        if dry_run(target)? {
+            return Ok(Answer::ok(events::shown(&resource, object)));
+        }
+        let kept = self.store.put(&resource.stored_as(), object);
+        self.wrote(target, verb, &kept);
+        self.learn(&resource, &kept, &target.now);
+        // What was only held back by its finalizers goes with the last of them.
+        let graceful = kept["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default() > 0;
+        if meta::is_deleting(&kept) && !meta::has_finalizers(&kept) && !graceful && !is_held(&kept) {
+            self.remove(&resource, &kept);
+        }
+        Ok(Answer::ok(events::shown(&resource, Value::clone(&kept))))
+    }
+
+    pub(super) fn bind(&mut self, target: &Target<'_>) -> Result<Answer, Status> {
+        let binding = body(target)?;
+        let pod = self.current(target)?;
+        let (resource, name) = (target.resource.clone(), meta::text(&pod, "name").to_owned());
+        if meta::text(&binding, "name") != name {
+            return Err(Status::bad_request("name in URL does not match name in Binding object"));
+        }
+        let conflict = |why: &str| {
+            let mut status = Status::conflict(&resource, &name, why);
+            status.message = format!("Operation cannot be fulfilled on pods/binding {name:?}: {why}");
+            status.details["kind"] = json!("pods/binding");
+            status
+        };
+        if !meta::text(&binding, "uid").is_empty() && meta::text(&binding, "uid") != meta::text(&pod, "uid") {
+            return Err(conflict("Precondition failed: UID in precondition"));
+        }
+        if meta::is_deleting(&pod) {
+            return Err(conflict(&format!("pod {name} is being deleted, cannot be assigned to a host")));
+        }
+        if let Some(node) = pod["spec"]["nodeName"].as_str() {
+            return Err(conflict(&format!("pod {name} is already assigned to node {node:?}")));
+        }
+        if meta::items(&pod["spec"]["schedulingGates"]).next().is_some() {
+            return Err(conflict(&format!("pod {name} has non-empty .spec.schedulingGates")));
+        }
+        // Nobody owns what a binding sets.
+        let mut bound = Value::clone(&pod);
+        meta::put(&mut bound, &["spec", "nodeName"], binding["target"]["name"].clone());
+        let mut conditions: Vec<Value> = meta::items(&bound["status"]["conditions"]).cloned().collect();
+        conditions.retain(|condition| condition["type"] != "PodScheduled");
+        conditions.push(json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": target.now}));
+        meta::put(&mut bound, &["status", "conditions"], json!(conditions));
+        let kept = self.store.put(&resource.stored_as(), bound);
+        self.wrote(target, "create", &kept);
+        let body =
+            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+        Ok(Answer { code: 201, body: super::Body::Json(body) })
+    }
+
+    pub(super) fn wrote(&mut self, target: &Target<'_>, verb: &'static str, object: &Value) {
+        let resource = &target.resource.plural;
+        let resource = if target.subresource.is_empty() {
+            resource.clone()
+        } else {
+            format!("{resource}/{}", target.subresource)
+        };
+        let (namespace, name) = meta::name_of(object);
+        let (user, user_agent) = (target.request.user.name.clone(), target.request.user_agent.clone());
+        self.writes.push(Write { user, user_agent, verb, resource, namespace, name });
+    }
+}
+
+impl patch::Failed {
+    fn into_status(self) -> Status {
+        match self {
+            Self::Malformed(why) => Status::bad_request(why),
+            Self::Unfit => Status::unprocessable(),
+        }
+    }
+}
+
+/// A namespace stays until what is in it is gone, whatever its finalizers.
+fn is_held(object: &Value) -> bool {
+    object["kind"] == "Namespace" && meta::items(&object["spec"]["finalizers"]).next().is_some()
+}
+
+fn body(target: &Target<'_>) -> Result<Value, Status> {
+    let kind = &*target.request.content_type;
+    if !matches!(kind, "" | "application/json") {
+        let accepted =
+            "application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor";
+        return Err(Status::unsupported_media_type(accepted));
+    }
+    json_body(target)
+}
+
+fn json_body(target: &Target<'_>) -> Result<Value, Status> {
+    serde_json::from_slice(&target.request.body)
+        .map_err(|why| Status::bad_request(format!("cannot read the body: {why}")))
+}
+
+/// # Errors
+/// The body is about another kind than the path.
+fn check_kind(target: &Target<'_>, object: &Value) -> Result<(), Status> {
+    let resource = &target.resource;
+    let said = (object["apiVersion"].as_str(), object["kind"].as_str());
+    if said == (Some(&resource.api_version()), Some(&resource.kind)) {
+        return Ok(());
+    }
+    let (version, kind) = (said.0.unwrap_or_default(), said.1.unwrap_or_default());
+    if kind.is_empty() && version.is_empty() {
+        // Then it is what the path says.
+        return Ok(());
+    }
+    Err(Status::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {}: the path is of {}",
+        resource.kind,
+        resource.api_version()
+    )))
+}
+
+/// Kind and namespace are those of the path.
+fn place(target: &Target<'_>, object: &mut Value) -> Result<(), Status> {
+    let resource = &target.resource;
+    meta::put(object, &["apiVersion"], json!(resource.api_version()));
+    meta::put(object, &["kind"], json!(resource.kind));
+    match &target.namespace {
+        Some(namespace) => {
+            let said = meta::text(object, "namespace");
+            if !said.is_empty() && said != namespace {
+                let message =
+                    "the namespace of the provided object does not match the namespace sent on the request";
+                return Err(Status::bad_request(message));
+            }
+            meta::set(object, "namespace", json!(namespace));
+        }
+        None if !resource.namespaced => meta::set(object, "namespace", Value::Null),
+        None => {}
+    }
+    Ok(())
+}
+
+/// # Errors
+/// The change is meant for another object or another version of it.
+fn check_version(target: &Target<'_>, before: &Value, object: &Value) -> Result<(), Status> {
+    let (resource, name) = (&target.resource, meta::text(before, "name"));
+    let said = meta::text(object, "name");
+    if said != name {
+        let message = format!("the name of the object ({said}) does not match the name on the URL ({name})");
+        return Err(Status::bad_request(message));
+    }
+    let (uid, is) = (meta::text(object, "uid"), meta::text(before, "uid"));
+    if !uid.is_empty() && uid != is {
+        if target.request.method == http::Method::PATCH {
+            // Said twice upstream, and printed once.
+            let error = || FieldError::immutable("metadata.uid", &json!(uid));
+            let mut status = Status::invalid(resource, name, &[error(), error()]);
+            let once = Status::invalid(resource, name, &[error()]);
+            status.message = once.message;
+            return Err(status);
+        }
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {is}");
+        return Err(Status::conflict(resource, name, &why));
+    }
+    let version = meta::text(object, "resourceVersion");
+    if !version.is_empty() && version != meta::text(before, "resourceVersion") {
+        return Err(Status::modified(resource, name));
+    }
+    Ok(())
+}
+
+fn validate_meta(namespaced: bool, object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let name = meta::text(object, "name");
+    if name.is_empty() {
+        errors.push(FieldError::required("metadata.name", "name or generateName is required"));
+    } else if let Some(why) = bad_name(name, object["kind"] == "Namespace") {
+        errors.push(FieldError::invalid("metadata.name", &json!(name), why));
+    }
+    if namespaced && meta::text(object, "namespace").is_empty() {
+        errors.push(FieldError::required("metadata.namespace", ""));
+    }
+    errors
+}
+
+const BAD_SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
+and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const BAD_LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
+and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
+'[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+
+fn bad_name(name: &str, label: bool) -> Option<&'static str> {
+    let fits = |part: &str| {
+        let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+        !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-')
+    };
+    if label {
+        return (!fits(name) || name.len() > 63).then_some(BAD_LABEL);
+    }
+    // RBAC names, and a few more, may hold colons and capitals.
+    let path_like = name.contains(':');
+    (!path_like && (!name.split('.').all(fits) || name.len() > 253)).then_some(BAD_SUBDOMAIN)
+}
+
+/// Who is on the way out gets no new finalizers.
+fn validate_finalizers(before: &Value, object: &Value) -> Vec<FieldError> {
+    let of = |object: &Value| meta::items(&object["metadata"]["finalizers"]).cloned().collect::<Vec<_>>();
+    let (was, is) = (of(before), of(object));
+    let new: Vec<Value> = is.into_iter().filter(|finalizer| !was.contains(finalizer)).collect();
+    if !meta::is_deleting(before) || new.is_empty() {
+        return Vec::new();
+    }
+    let names: Vec<&str> = new.iter().filter_map(Value::as_str).collect();
+    let why = format!(
+        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+        names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+    );
+    let error = || FieldError::forbidden("metadata.finalizers", &why);
+    // Said twice upstream.
+    vec![error(), error()]
+}
+
+/// Whether a write changes nothing: versions and the times of owners apart.
+fn same(before: &Value, object: &Value) -> bool {
+    let bare = |object: &Value| {
+        let mut bare = object.clone();
+        meta::set(&mut bare, "resourceVersion", Value::Null);
+        let entries = bare.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
+        for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
+            entry.remove("time");
+        }
+        bare
+    };
+    bare(before) == bare(object)
+}
+
+fn dry_run(target: &Target<'_>) -> Result<bool, Status> {
+    match target.request.query.get("dryRun") {
+        "" => Ok(false),
+        "All" => Ok(true),
+        other => Err(Status::bad_request(format!(
+            "Invalid value for dryRun: {other:?}: supported values: \"All\""
+        ))),
+    }
+}
+
+fn manager(target: &Target<'_>, operation: &'static str) -> Managed {
+    let said = target.request.query.get("fieldManager");
+    let agent = target.request.user_agent.split('/').next().unwrap_or_default();
+    let manager = [said, agent, "unknown"].into_iter().find(|text| !text.is_empty()).unwrap_or_default();
+    Managed {
+        manager: manager.to_owned(),
+        operation,
+        api_version: target.resource.api_version(),
+        subresource: if target.subresource == "binding" { String::new() } else { target.subresource.clone() },
+    }
+}
+
+fn apply_conflict(conflicts: &[patch::Conflict]) -> Status {
+    let with = |conflict: &patch::Conflict| {
+        let by = format!("{:?}", conflict.manager);
+        if conflict.operation == "Apply" {
+            return by;
+        }
+        let with = if conflict.subresource.is_empty() {
+            String::new()
+        } else {
+            format!(" with subresource {:?}", conflict.subresource)
+        };
+        format!("{by}{with} using {}", conflict.api_version)
+    };
+    let causes: Vec<Value> = conflicts
+        .iter()
+        .map(|conflict| json!({"reason": "FieldManagerConflict", "message": format!("conflict with {}", with(conflict)), "field": conflict.field}))
+        .collect();
+    let message = match conflicts {
+        [one] => format!("Apply failed with 1 conflict: conflict with {}: {}", with(one), one.field),
+        many => {
+            let lines: Vec<String> = many.iter().map(|one| format!("- {}", one.field)).collect();
+            let first = many.first().map(with).unwrap_or_default();
+            format!(
+                "Apply failed with {} conflicts: conflicts with {first}:\n{}",
+                many.len(),
+                lines.join("\n")
+            )
+        }
+    };
+    Status { code: 409, reason: "Conflict", message, details: json!({"causes": causes}) }
+}

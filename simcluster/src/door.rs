@@ -1,0 +1,117 @@
+//! Ways in: a service in process, and a port on request.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::stream;
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::Frame;
+
+use crate::api::{Answer, ApiServer, Body, Query, Request, User};
+
+/// The body of a response.
+pub type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
+
+/// A way into the API server for one user, which a kube client can stand on. Cheap to clone.
+#[derive(Clone)]
+pub struct Door {
+    server: ApiServer,
+    user: User,
+}
+
+/// A request that could not be read, or an answer that could not be given.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Broken(String);
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+impl Door {
+    /// For `user`.
+    pub fn new(server: ApiServer, user: User) -> Self {
+        Self { server, user }
+    }
+
+    /// The server behind it.
+    pub fn server(&self) -> &ApiServer {
+        &self.server
+    }
+
+    /// Asks, and waits for the answer.
+    pub fn ask(&self, request: Request) -> Answer {
+        self.server.answer(&Request { user: self.user.clone(), ..request })
+    }
+
+    async fn exchange<B>(self, request: http::Request<B>) -> Result<Response<ResponseBody>, Broken>
+    where
+        B: http_body::Body + Send,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await.map_err(|why| Broken(why.into().to_string()))?.to_bytes();
+        let request = Request {
+            method: parts.method,
+            path: parts.uri.path().to_owned(),
+            query: Query::parse(parts.uri.query().unwrap_or_default()),
+            content_type: header(&parts.headers, &CONTENT_TYPE)
+                .split(';')
+                .next()
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
+            accept: header(&parts.headers, &ACCEPT),
+            user_agent: header(&parts.headers, &USER_AGENT),
+            body: body.to_vec(),
+            user: self.user.clone(),
+        };
+        response(self.server.answer(&request))
+    }
+}
+
+fn header(headers: &HeaderMap, name: &http::HeaderName) -> String {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+}
+
+/// An answer as HTTP.
+pub(crate) fn response(answer: Answer) -> Result<Response<ResponseBody>, Broken> {
+    let response = Response::builder().status(answer.code);
+    let whole = |text: String| Full::new(Bytes::from(text)).boxed_unsync();
+    let (kind, body) = match answer.body {
+        Body::Json(object) => ("application/json", whole(object.to_string())),
+        Body::Text(text) => ("text/plain", whole(text)),
+        Body::Watch(watch) => {
+            let lines = stream::unfold(watch, async |mut watch| {
+                let event = watch.next().await?;
+                let line = Bytes::from(format!("{event}\n"));
+                Some((Ok::<_, Infallible>(Frame::data(line)), watch))
+            });
+            ("application/json", StreamBody::new(Box::pin(lines)).boxed_unsync())
+        }
+    };
+    response.header(CONTENT_TYPE, kind).body(body).map_err(|why| Broken(why.to_string()))
+}
+
+impl<B> tower::Service<http::Request<B>> for Door
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<ResponseBody>;
+    type Error = Broken;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        Box::pin(self.clone().exchange(request))
+    }
+}

@@ -1,0 +1,210 @@
+//! Pods.
+
+use serde_json::{Value, json};
+
+use super::strategy::Occasion;
+use crate::api::meta::{self, items};
+use crate::api::status::FieldError;
+
+pub(crate) fn default(pod: &mut Value) {
+    for (path, value) in [
+        ("restartPolicy", json!("Always")),
+        ("terminationGracePeriodSeconds", json!(30)),
+        ("dnsPolicy", json!("ClusterFirst")),
+        ("schedulerName", json!("default-scheduler")),
+        ("securityContext", json!({})),
+        ("enableServiceLinks", json!(true)),
+    ] {
+        meta::default(pod, &["spec", path], value);
+    }
+    let containers = ["containers", "initContainers"];
+    for list in containers {
+        let list = pod.pointer_mut(&format!("/spec/{list}")).and_then(Value::as_array_mut);
+        for container in list.into_iter().flatten() {
+            meta::default(container, &["resources"], json!({}));
+            meta::default(container, &["terminationMessagePath"], json!("/dev/termination-log"));
+            meta::default(container, &["terminationMessagePolicy"], json!("File"));
+            let latest = container["image"]
+                .as_str()
+                .is_some_and(|image| !image.contains(':') || image.ends_with(":latest"));
+            meta::default(
+                container,
+                &["imagePullPolicy"],
+                json!(if latest { "Always" } else { "IfNotPresent" }),
+            );
+        }
+    }
+}
+
+/// What admission and the server add.
+pub(crate) fn prepare_create(of: &Occasion<'_>, pod: &mut Value) {
+    meta::default(pod, &["spec", "preemptionPolicy"], json!("PreemptLowerPriority"));
+    meta::default(pod, &["spec", "priority"], json!(0));
+    tolerate(pod);
+    let qos = quality(pod);
+    meta::put(pod, &["status"], json!({"phase": "Pending", "qosClass": qos}));
+    if items(&pod["spec"]["schedulingGates"]).next().is_some() {
+        let waits = json!([{
+            "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+            "lastProbeTime": null, "lastTransitionTime": of.now,
+        }]);
+        meta::put(pod, &["status", "conditions"], waits);
+    }
+}
+
+/// Every Pod bears a node's trouble for five minutes unless it says otherwise.
+fn tolerate(pod: &mut Value) {
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let said = items(&pod["spec"]["tolerations"]).any(|known| {
+            (known["key"] == key || known["key"].is_null())
+                && (known["effect"] == "NoExecute" || known["effect"].is_null())
+        });
+        if said {
+            continue;
+        }
+        meta::default(pod, &["spec", "tolerations"], json!([]));
+        if let Some(tolerations) = pod.pointer_mut("/spec/tolerations").and_then(Value::as_array_mut) {
+            tolerations.push(
+                json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}),
+            );
+        }
+    }
+}
+
+fn quality(pod: &Value) -> &'static str {
+    let containers = || items(&pod["spec"]["containers"]).chain(items(&pod["spec"]["initContainers"]));
+    let amounts = |container: &Value, field: &str| {
+        let of = |name: &str| container["resources"][field].get(name).cloned();
+        [of("cpu"), of("memory")]
+    };
+    let any = containers().any(|container| {
+        [amounts(container, "requests"), amounts(container, "limits")].iter().flatten().any(Option::is_some)
+    });
+    let all = containers().all(|container| {
+        let (requests, limits) = (amounts(container, "requests"), amounts(container, "limits"));
+        limits.iter().all(Option::is_some)
+            && requests.iter().zip(&limits).all(|(request, limit)| request.is_none() || request == limit)
+    });
+    match (any, all) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+pub(crate) fn prepare_update(of: &Occasion<'_>, before: &Value, pod: &mut Value) {
+    if of.subresource == "status" {
+        // The class is decided once and for all.
+        meta::default(pod, &["status", "qosClass"], before["status"]["qosClass"].clone());
+        if !of.profile.has("DRANodeAllocatableResources") {
+            meta::put(pod, &["status", "nodeAllocatableResourceClaimStatuses"], Value::Null);
+        }
+    }
+}
+
+pub(crate) fn validate_create(pod: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if items(&pod["spec"]["containers"]).next().is_none() {
+        errors.push(FieldError::required("spec.containers", ""));
+    }
+    let mut entries = Vec::new();
+    for (number, entry) in items(&pod["spec"]["resourceClaims"]).enumerate() {
+        let field = format!("spec.resourceClaims[{number}]");
+        if entries.contains(&&entry["name"]) {
+            errors.push(FieldError::duplicate(format!("{field}.name"), &entry["name"]));
+        }
+        entries.push(&entry["name"]);
+        let named = ["resourceClaimName", "resourceClaimTemplateName"].map(|name| entry.get(name).is_some());
+        match named {
+            [true, true] => {
+                let why =
+                    "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified";
+                errors.push(FieldError::invalid(field, entry, why));
+            }
+            [false, false] => {
+                let why = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`";
+                errors.push(FieldError::required(field, why));
+            }
+            _ => {}
+        }
+    }
+    if items(&pod["spec"]["schedulingGates"]).next().is_some() && pod["spec"]["nodeName"].is_string() {
+        errors.push(FieldError::forbidden(
+            "spec.nodeName",
+            "cannot be set until all schedulingGates have been cleared",
+        ));
+    }
+    for (number, container) in items(&pod["spec"]["containers"]).enumerate() {
+        for (claim, reference) in items(&container["resources"]["claims"]).enumerate() {
+            if !entries.contains(&&reference["name"]) {
+                let field = format!("spec.containers[{number}].resources.claims[{claim}]");
+                let names: Vec<&str> = entries.iter().filter_map(|name| name.as_str()).collect();
+                let message = format!(
+                    "Not found: {}: must be one of the names in pod.spec.resourceClaims: {}",
+                    reference["name"],
+                    names.join(",")
+                );
+                errors.push(FieldError { reason: "FieldValueNotFound", field, message });
+            }
+        }
+    }
+    errors
+}
+
+/// Of a Pod little can be changed: gates go, and while there is one, where it may run narrows.
+pub(crate) fn validate_update(before: &Value, pod: &Value) -> Vec<FieldError> {
+    let gates = |pod: &Value| items(&pod["spec"]["schedulingGates"]).cloned().collect::<Vec<_>>();
+    let (was, is) = (gates(before), gates(pod));
+    let mut errors = Vec::new();
+    if let Some((number, new)) = is.iter().enumerate().find(|(_, gate)| !was.contains(gate)) {
+        let name = new["name"].as_str().unwrap_or_default();
+        let why = format!("only deletion is allowed, but found new scheduling gate '{name}'");
+        errors.push(FieldError::forbidden(format!("spec.schedulingGates[{number}].name"), &why));
+    }
+    let mut comparable = [before["spec"].clone(), pod["spec"].clone()];
+    for spec in &mut comparable {
+        for field in
+            ["schedulingGates", "activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds"]
+        {
+            meta::put(spec, &[field], Value::Null);
+        }
+        if !was.is_empty() {
+            meta::put(spec, &["nodeSelector"], Value::Null);
+            meta::put(spec, &["affinity"], Value::Null);
+        }
+        for list in ["containers", "initContainers"] {
+            let list = spec.get_mut(list).and_then(Value::as_array_mut);
+            for container in list.into_iter().flatten() {
+                meta::put(container, &["image"], Value::Null);
+            }
+        }
+    }
+    let [was, is] = comparable;
+    if was != is {
+        let why = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
+                   `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
+                   `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+        errors.push(FieldError::forbidden("spec", why));
+    }
+    errors
+}
+
+pub(crate) fn validate_status(before: &Value, pod: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if before["spec"]["nodeName"] != pod["spec"]["nodeName"] {
+        errors.push(FieldError::forbidden("status.nominatedNodeName", "node name may not change"));
+    }
+    let entries: Vec<&Value> = items(&pod["spec"]["resourceClaims"]).map(|entry| &entry["name"]).collect();
+    for (number, status) in items(&pod["status"]["resourceClaimStatuses"]).enumerate() {
+        if !entries.contains(&&status["name"]) {
+            let field = format!("status.resourceClaimStatuses[{number}].name");
+            errors.push(FieldError::invalid(
+                field,
+                &status["name"],
+                "must match the name of an entry in `spec.resourceClaims`",
+            ));
+        }
+    }
+    errors
+}

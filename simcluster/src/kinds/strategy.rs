@@ -1,0 +1,195 @@
+//! What the server does to an object of a kind before it is kept, and what it refuses.
+
+use serde_json::{Value, json};
+
+use super::{Profile, Resource, claims, namespaces, pods, slices};
+use crate::api::meta;
+use crate::api::status::FieldError;
+
+/// What a write is about.
+pub(crate) struct Occasion<'a> {
+    pub(crate) resource: &'a Resource,
+    pub(crate) profile: &'a Profile,
+    /// Empty for the object itself.
+    pub(crate) subresource: &'a str,
+    /// RFC 3339.
+    pub(crate) now: &'a str,
+}
+
+/// Kinds whose generation counts changes of `spec`.
+const COUNTED: [&str; 7] = [
+    "CustomResourceDefinition",
+    "Deployment",
+    "DeviceClass",
+    "NetworkPolicy",
+    "Pod",
+    "PodDisruptionBudget",
+    "ResourceSlice",
+];
+
+/// Members that are maps, and are left out when they are empty.
+const MAPS: [&str; 12] = [
+    "annotations",
+    "attributes",
+    "binaryData",
+    "capacity",
+    "consumedCapacity",
+    "data",
+    "labels",
+    "limits",
+    "matchLabels",
+    "nodeSelector",
+    "requests",
+    "stringData",
+];
+
+/// Times that are written also where there is none.
+const TIMES: [&str; 4] = ["lastProbeTime", "lastHeartbeatTime", "lastTransitionTime", "creationTimestamp"];
+
+fn is_built_in(resource: &Resource) -> bool {
+    resource.group.is_empty()
+        || resource.group.ends_with("k8s.io")
+        || matches!(&*resource.group, "apps" | "policy")
+}
+
+/// An object of a kind with nothing in it, as far as it is made of parts that are always there.
+pub(crate) fn nothing(resource: &Resource) -> Value {
+    match &*resource.kind {
+        "ResourceClaim" => json!({"metadata": {}, "spec": {"devices": {}}, "status": {}}),
+        "ResourceClaimTemplate" => json!({"metadata": {}, "spec": {"metadata": {}, "spec": {"devices": {}}}}),
+        "ResourceSlice" => json!({"metadata": {}, "spec": {"pool": {}}}),
+        "Pod" => json!({"metadata": {}, "spec": {"containers": null}, "status": {}}),
+        "Deployment" => {
+            json!({"metadata": {}, "spec": {"strategy": {}, "template": {"metadata": {}, "spec": {}}}, "status": {}})
+        }
+        _ if is_built_in(resource) => json!({"metadata": {}, "spec": {}, "status": {}}),
+        _ => json!({"metadata": {}}),
+    }
+}
+
+/// Leaves out what the types of built-in kinds leave out: nulls, and lists and maps without
+/// anything in them.
+pub(crate) fn tidy(resource: &Resource, object: &mut Value) {
+    if is_built_in(resource) {
+        tidy_value(object);
+    }
+    // Written also where there is nothing.
+    let (list, always): (&str, &[&str]) = match &*resource.kind {
+        "Pod" => ("/status/conditions", &["lastProbeTime", "lastTransitionTime"]),
+        "Node" => ("/status/conditions", &["lastHeartbeatTime", "lastTransitionTime"]),
+        "ResourceClaim" => ("/status/devices", &["conditions"]),
+        _ => return,
+    };
+    let elements = object.pointer_mut(list).and_then(Value::as_array_mut);
+    for element in elements.into_iter().flatten().filter_map(Value::as_object_mut) {
+        for field in always {
+            element.entry(*field).or_insert(Value::Null);
+        }
+    }
+}
+
+fn tidy_value(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(tidy_value);
+            fields.retain(|name, value| match value {
+                Value::Null => TIMES.contains(&&**name),
+                Value::Array(items) => !items.is_empty(),
+                Value::Object(fields) => !fields.is_empty() || !MAPS.contains(&&**name),
+                _ => true,
+            });
+        }
+        Value::Array(items) => items.iter_mut().for_each(tidy_value),
+        _ => {}
+    }
+}
+
+/// What stands for what a client did not say; a status it cannot say is dropped.
+pub(crate) fn default(of: &Occasion<'_>, object: &mut Value) {
+    tidy(of.resource, object);
+    let keeps_status = matches!(&*of.resource.kind, "Node" | "CustomResourceDefinition");
+    if of.resource.has_status() && !keeps_status {
+        meta::put(object, &["status"], Value::Null);
+    }
+    match &*of.resource.kind {
+        "Pod" => pods::default(object),
+        "ResourceClaim" | "ResourceClaimTemplate" => claims::default(of, object),
+        _ => {}
+    }
+}
+
+/// What admission and the server itself add.
+pub(crate) fn prepare_create(of: &Occasion<'_>, object: &mut Value) {
+    if COUNTED.contains(&&*of.resource.kind) || !is_built_in(of.resource) {
+        meta::set(object, "generation", json!(1));
+    }
+    match &*of.resource.kind {
+        "Pod" => pods::prepare_create(of, object),
+        "ResourceClaim" => meta::put(object, &["status"], json!({})),
+        "ResourceSlice" => slices::prepare(of, object, None),
+        "Namespace" => namespaces::prepare_create(object),
+        _ => {}
+    }
+}
+
+/// What a change may not touch is as it was.
+pub(crate) fn reset(of: &Occasion<'_>, before: &Value, object: &mut Value) {
+    if of.subresource == "status" {
+        // Only the status changes.
+        for field in before.as_object().into_iter().flat_map(|fields| fields.keys()) {
+            if !matches!(&**field, "status" | "metadata") {
+                meta::put(object, &[field], before[field].clone());
+            }
+        }
+        // Labels and annotations go with the status only for a few kinds.
+        let free = matches!(&*of.resource.kind, "Pod" | "Node");
+        for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+            if !free || field == "ownerReferences" {
+                meta::set(object, field, before["metadata"][field].clone());
+            }
+        }
+    } else if of.resource.has_status() && of.subresource.is_empty() {
+        meta::put(object, &["status"], before["status"].clone());
+    }
+}
+
+/// What the server itself changes.
+pub(crate) fn prepare_update(of: &Occasion<'_>, before: &Value, object: &mut Value) {
+    match &*of.resource.kind {
+        "Pod" => pods::prepare_update(of, before, object),
+        "ResourceClaim" => claims::prepare_update(of, before, object),
+        "ResourceSlice" => slices::prepare(of, object, Some(before)),
+        _ => {}
+    }
+    let generation = before["metadata"]["generation"].as_i64();
+    if let Some(generation) = generation {
+        let changed =
+            before["spec"] != object["spec"] || meta::is_deleting(before) != meta::is_deleting(object);
+        meta::set(object, "generation", json!(generation + i64::from(changed)));
+    }
+}
+
+pub(crate) fn validate_create(of: &Occasion<'_>, object: &Value) -> Vec<FieldError> {
+    match &*of.resource.kind {
+        "Pod" => pods::validate_create(object),
+        "ResourceClaim" => claims::validate_spec(&object["spec"], "spec"),
+        "ResourceClaimTemplate" => claims::validate_spec(&object["spec"]["spec"], "spec.spec"),
+        "ResourceSlice" => slices::validate(object),
+        "DeviceClass" => slices::validate_class(object),
+        _ => Vec::new(),
+    }
+}
+
+pub(crate) fn validate_update(of: &Occasion<'_>, before: &Value, object: &Value) -> Vec<FieldError> {
+    match (&*of.resource.kind, of.subresource) {
+        ("Pod", "") => pods::validate_update(before, object),
+        ("Pod", "status") => pods::validate_status(before, object),
+        ("ResourceClaim", "") => claims::validate_update(before, object),
+        ("ResourceClaim", "status") => claims::validate_status(before, object),
+        ("ResourceClaimTemplate", "") if before["spec"] != object["spec"] => {
+            vec![FieldError::immutable("spec", &object["spec"])]
+        }
+        ("ResourceSlice", "") => slices::validate_update(before, object),
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,19 @@
+//! A Kubernetes API server in process, and stand-ins for scheduler, kubelet and driver: a whole
+//! cluster on a laptop, and a laboratory for faults.
+//!
+//! It has the semantics that controllers, stand-ins and kubectl touch, and those for real; whatever
+//! else is asked is refused with a word that says so. `e2e` asks it and a real kube-apiserver the
+//! same questions and compares the answers.
+
+mod api;
+mod clock;
+mod door;
+mod kinds;
+mod listen;
+mod patch;
+
+pub use api::{Answer, ApiServer, Body, Query, Request, Status, User, Watch, Write};
+pub use clock::Clock;
+pub use door::{Broken, Door, ResponseBody};
+pub use kinds::{Profile, Resource};
+pub use listen::{ListenError, Listening};

@@ -1,0 +1,196 @@
+//! The API server on a port, for kubectl and for whoever else speaks its language. It is an
+//! instrument: it keeps nothing, and lets in only who holds a token that it made up itself.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::header::AUTHORIZATION;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rcgen::{CertificateParams, KeyPair};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tower::Service as _;
+
+use crate::api::{Answer, ApiServer, Status, User};
+use crate::door::{Broken, Door, ResponseBody, response};
+
+/// Why nobody can come in.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Whoever reaches the port could try to come in.
+    #[error("{0} is not on loopback; this instrument is not made for a network (--allow-remote insists)")]
+    Remote(SocketAddr),
+    /// Somebody else has the port.
+    #[error("cannot listen on {0}: {1}")]
+    Taken(SocketAddr, std::io::Error),
+    /// No certificate could be made.
+    #[error("cannot make a certificate: {0}")]
+    Certificate(String),
+}
+
+/// An API server on a port.
+pub struct Listening {
+    address: SocketAddr,
+    certificate: String,
+    tokens: Arc<BTreeMap<String, User>>,
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    server: ApiServer,
+}
+
+/// Letters of a token: 32 of 16 kinds are 128 bits that nobody guesses.
+const TOKEN: usize = 32;
+
+impl Listening {
+    /// Opens `address`; each of `users` gets a token of his own.
+    ///
+    /// # Errors
+    /// The address is taken, or not on loopback and nobody insists.
+    pub async fn open(
+        server: ApiServer,
+        address: SocketAddr,
+        allow_remote: bool,
+        users: &[User],
+    ) -> Result<Self, ListenError> {
+        if !address.ip().is_loopback() && !allow_remote {
+            return Err(ListenError::Remote(address));
+        }
+        let listener = TcpListener::bind(address).await.map_err(|why| ListenError::Taken(address, why))?;
+        let address = listener.local_addr().map_err(|why| ListenError::Taken(address, why))?;
+        let wrong = |why: &dyn std::fmt::Display| ListenError::Certificate(why.to_string());
+        let key = KeyPair::generate().map_err(|why| wrong(&why))?;
+        let hosts =
+            vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned(), address.ip().to_string()];
+        let params = CertificateParams::new(hosts).map_err(|why| wrong(&why))?;
+        let certificate = params.self_signed(&key).map_err(|why| wrong(&why))?;
+        let private = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let tls = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| {
+                builder.with_no_client_auth().with_single_cert(vec![certificate.der().clone()], private)
+            })
+            .map_err(|why| wrong(&why))?;
+        // Not from the seeded numbers of the simulation: a token is a secret.
+        let mut rng = fastrand::Rng::new();
+        let mut token = |_: usize| char::from_digit(rng.u32(..16), 16).unwrap_or('0');
+        let mut tokens = BTreeMap::new();
+        for user in users {
+            let secret: String = (0..TOKEN).map(&mut token).collect();
+            tokens.insert(secret, user.clone());
+        }
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        Ok(Self {
+            address,
+            certificate: certificate.pem(),
+            tokens: Arc::new(tokens),
+            listener,
+            acceptor,
+            server,
+        })
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The certificate, PEM.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// A kubeconfig for a user; nothing for one who has no token.
+    pub fn kubeconfig(&self, user: &str) -> Option<Value> {
+        let (token, _) = self.tokens.iter().find(|(_, known)| known.name == user)?;
+        let certificate = base64(self.certificate.as_bytes());
+        Some(json!({
+            "apiVersion": "v1", "kind": "Config",
+            "clusters": [{"name": "simcluster", "cluster": {
+                "server": format!("https://{}", self.address), "certificate-authority-data": certificate,
+            }}],
+            "users": [{"name": user, "user": {"token": token}}],
+            "contexts": [{"name": "simcluster", "context": {"cluster": "simcluster", "user": user}}],
+            "current-context": "simcluster",
+        }))
+    }
+
+    /// Lets people in, for as long as it is polled.
+    pub async fn serve(self) {
+        loop {
+            let Ok((stream, _)) = self.listener.accept().await else { continue };
+            let (acceptor, server, tokens) =
+                (self.acceptor.clone(), self.server.clone(), self.tokens.clone());
+            tokio::spawn(async move {
+                // Whoever breaks off is not waited for.
+                if let Err(why) = connection(stream, acceptor, server, tokens).await {
+                    tracing::debug!(%why, "a connection ended");
+                }
+            });
+        }
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    server: ApiServer,
+    tokens: Arc<BTreeMap<String, User>>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    stream.set_nodelay(true)?;
+    let stream = acceptor.accept(stream).await?;
+    let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+        let user = request
+            .headers()
+            .get(AUTHORIZATION)
+            .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "))
+            .and_then(|token| tokens.get(token.trim()).cloned());
+        let server = server.clone();
+        async move {
+            let Some(user) = user else { return refused() };
+            Door::new(server, user).call(request).await
+        }
+    });
+    hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), service)
+        .await?;
+    Ok(())
+}
+
+fn refused() -> Result<http::Response<ResponseBody>, Broken> {
+    response(Answer::from(Status::unauthorized()))
+}
+
+/// Base 64 with padding (RFC 4648).
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let letter = |bits: u32| LETTERS.get((bits & 63) as usize).map_or('A', |letter| char::from(*letter));
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let byte = |place: usize| u32::from(chunk.get(place).copied().unwrap_or_default());
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        let letters = [18, 12, 6, 0].map(|shift| letter(bits >> shift));
+        let pad = 3 - chunk.len();
+        text.extend(letters.iter().take(4 - pad));
+        text.extend(std::iter::repeat_n('=', pad));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn base64_is_padded() {
+        for (text, encoded) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
+        {
+            assert_eq!(super::base64(text.as_bytes()), encoded);
+        }
+    }
+}

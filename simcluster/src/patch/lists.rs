@@ -1,0 +1,136 @@
+//! Which lists of which kinds are merged element by element, and by what the elements are told
+//! apart.
+
+use serde_json::Value;
+
+use crate::api::meta::items;
+
+/// How a list is merged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum List {
+    /// As a whole.
+    Atomic,
+    /// Elements are what they are.
+    Set,
+    /// Elements are told apart by these fields.
+    Map(Vec<String>),
+}
+
+/// The lists of a kind that are not atomic, by path; a path of fields without the elements.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lists(Vec<(Vec<String>, List)>);
+
+impl Lists {
+    /// How the list at a path is merged.
+    pub(crate) fn at(&self, path: &[String]) -> &List {
+        const ATOMIC: &List = &List::Atomic;
+        self.0.iter().find(|(known, _)| known == path).map_or(ATOMIC, |(_, list)| list)
+    }
+}
+
+const META: &[(&str, &str)] = &[("metadata.ownerReferences", "uid"), ("metadata.finalizers", "")];
+
+const POD_SPEC: &[(&str, &str)] = &[
+    ("containers", "name"),
+    ("initContainers", "name"),
+    ("ephemeralContainers", "name"),
+    ("containers.env", "name"),
+    ("initContainers.env", "name"),
+    ("containers.ports", "containerPort,protocol"),
+    ("containers.volumeMounts", "mountPath"),
+    ("containers.resources.claims", "name"),
+    ("initContainers.resources.claims", "name"),
+    ("volumes", "name"),
+    ("imagePullSecrets", "name"),
+    ("hostAliases", "ip"),
+    ("topologySpreadConstraints", "topologyKey,whenUnsatisfiable"),
+    ("schedulingGates", "name"),
+    ("resourceClaims", "name"),
+];
+
+/// The lists of a built-in kind.
+pub(crate) fn lists_of(kind: &str) -> Lists {
+    let own: &[(&str, &str)] = match kind {
+        "Pod" => &[
+            ("status.conditions", "type"),
+            ("status.podIPs", "ip"),
+            ("status.resourceClaimStatuses", "name"),
+            ("status.nodeAllocatableResourceClaimStatuses", "resourceClaimName"),
+        ],
+        "Node" => &[("status.conditions", "type"), ("status.addresses", "type")],
+        "ResourceClaim" => &[
+            ("status.reservedFor", "uid"),
+            ("status.devices", "driver,device,pool,shareID"),
+            ("status.devices.conditions", "type"),
+        ],
+        "PodGroup" => &[
+            ("spec.resourceClaims", "name"),
+            ("status.resourceClaimStatuses", "name"),
+            ("status.conditions", "type"),
+        ],
+        "ServiceAccount" => &[("secrets", "name")],
+        "Namespace"
+        | "Deployment"
+        | "PodDisruptionBudget"
+        | "CustomResourceDefinition"
+        | "DeviceTaintRule" => &[("status.conditions", "type")],
+        _ => &[],
+    };
+    let prefix = match kind {
+        "Pod" => Some("spec"),
+        "Deployment" => Some("spec.template.spec"),
+        _ => None,
+    };
+    let row = |path: String, keys: &str| {
+        let list = match keys {
+            "" => List::Set,
+            keys => List::Map(keys.split(',').map(str::to_owned).collect()),
+        };
+        (path.split('.').map(str::to_owned).collect(), list)
+    };
+    let flat = META.iter().chain(own).map(|(path, keys)| row((*path).to_owned(), keys));
+    let of_pods = prefix
+        .into_iter()
+        .flat_map(|prefix| POD_SPEC.iter().map(move |(path, keys)| row(format!("{prefix}.{path}"), keys)));
+    Lists(flat.chain(of_pods).collect())
+}
+
+/// The lists of a custom resource, from its schema.
+pub(crate) fn lists_of_schema(schema: &Value) -> Lists {
+    let mut lists = lists_of("");
+    collect(schema, &mut Vec::new(), &mut lists);
+    lists
+}
+
+fn collect(schema: &Value, path: &mut Vec<String>, lists: &mut Lists) {
+    let list = match schema["x-kubernetes-list-type"].as_str() {
+        Some("set") => Some(List::Set),
+        Some("map") => {
+            let keys = items(&schema["x-kubernetes-list-map-keys"]).filter_map(Value::as_str);
+            Some(List::Map(keys.map(str::to_owned).collect()))
+        }
+        _ => None,
+    };
+    lists.0.extend(list.map(|list| (path.clone(), list)));
+    if schema["items"].is_object() {
+        collect(&schema["items"], path, lists);
+    }
+    for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
+        path.push(name.clone());
+        collect(schema, path, lists);
+        path.pop();
+    }
+}
+
+/// What tells an element of a list apart, as `managedFields` writes it: the values of its keys.
+pub(crate) fn key_of(element: &Value, keys: &[String]) -> Value {
+    let default = |key: &str| match key {
+        "protocol" => Value::from("TCP"),
+        _ => Value::Null,
+    };
+    let of = |key: &String| {
+        let value = element.get(key).cloned().unwrap_or_else(|| default(key));
+        (!value.is_null()).then(|| (key.clone(), value))
+    };
+    keys.iter().filter_map(of).collect()
+}
