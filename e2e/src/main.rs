@@ -23,7 +23,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use control_plane::Programs;
+use control_plane::{Backend, Programs};
 use tokio::signal::unix::{SignalKind, signal};
 use world::Bench;
 
@@ -48,6 +48,9 @@ enum Command {
     Scenarios {
         /// Only those whose lane or name contains this.
         filter: Option<String>,
+        /// The control plane to run them on.
+        #[arg(long, value_enum, default_value = "real")]
+        on: Backend,
     },
     /// Compare with published libraries of Kubernetes.
     Oracle {
@@ -122,7 +125,8 @@ async fn main() -> anyhow::Result<()> {
     // Absolute: the paths go into kubeconfigs.
     let output = arguments.output.canonicalize().context("output")?;
     let binary = arguments.binary.canonicalize().context("binary")?;
-    let bench = Bench { repository, binary, output, programs };
+    let backend = if let Command::Scenarios { on, .. } = &arguments.command { *on } else { Backend::Real };
+    let bench = Bench { repository, binary, output, backend, programs };
     let work = async {
         match arguments.command {
             Command::Provide
@@ -139,7 +143,7 @@ async fn main() -> anyhow::Result<()> {
                 Ok(())
             }
             Command::BuiltIn { filter } => scenarios::built_in::run(&bench, &filter).await,
-            Command::Scenarios { filter } => scenarios::run(&bench, filter.as_deref()).await,
+            Command::Scenarios { filter, .. } => scenarios::run(&bench, filter.as_deref()).await,
         }
     };
     // Whatever was started ends with us, also when we are told to stop.

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use crate::client::{CLAIMS, Client, EVENTS, NAMESPACES, PODS, TEMPLATES};
-use crate::control_plane::{ControlPlane, Entry, Programs, Shape};
+use crate::control_plane::{Backend, ControlPlane, Entry, Programs, Shape};
 use crate::dragoman::{Dragoman, Start};
 use crate::kubelet::Kubelet;
 use crate::{objects, wait};
@@ -27,6 +27,8 @@ pub(crate) struct Bench {
     pub binary: PathBuf,
     /// Where runs leave their logs.
     pub output: PathBuf,
+    /// Which control plane.
+    pub backend: Backend,
     /// The control plane's programs.
     pub programs: Programs,
 }
@@ -59,7 +61,7 @@ impl World {
         if directory.exists() {
             std::fs::remove_dir_all(&directory).context("old logs")?;
         }
-        let plane = ControlPlane::start(bench.programs.clone(), &directory, shape).await?;
+        let plane = ControlPlane::start(bench.backend, bench.programs.clone(), &directory, shape).await?;
         let client = plane.client("admin").await?;
         install(&plane, &bench.repository).await?;
         client.create("/apis/resource.k8s.io/v1/deviceclasses", "", &objects::class()).await?;

@@ -11,9 +11,11 @@ mod door;
 mod kinds;
 mod listen;
 mod patch;
+mod standins;
 
 pub use api::{Answer, ApiServer, Body, Query, Request, Status, User, Watch, Write};
 pub use clock::Clock;
 pub use door::{Broken, Door, ResponseBody};
 pub use kinds::{Profile, Resource};
 pub use listen::{ListenError, Listening};
+pub use standins::{Driver, Kubelet, Pace, Scheduler};

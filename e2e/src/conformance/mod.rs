@@ -10,7 +10,7 @@ use http::Request;
 use serde_json::{Value, json};
 
 use self::answer::{Known, Normal};
-use crate::control_plane::{ControlPlane, Shape};
+use crate::control_plane::{Backend, ControlPlane, Shape};
 use crate::world::Bench;
 
 /// A question. In paths and bodies `{{label.field}}` is a text of the metadata of an earlier
@@ -38,7 +38,7 @@ pub(crate) async fn run(bench: &Bench, filter: &str) -> anyhow::Result<usize> {
         std::fs::remove_dir_all(&directory).context("old logs")?;
     }
     let shape = Shape { no_scheduler: true, ..Shape::default() };
-    let plane = ControlPlane::start(bench.programs.clone(), &directory, shape).await?;
+    let plane = ControlPlane::start(Backend::Real, bench.programs.clone(), &directory, shape).await?;
     let real = plane.client("admin").await?.kube;
     let outcome = compare(&sim, &real, filter).await;
     collector.abort();

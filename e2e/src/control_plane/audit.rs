@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use dragoman_simcluster::{ApiServer, Write};
 use serde::Deserialize;
 
 /// Writes only, without bodies, and everything the operator asks for.
@@ -19,10 +20,11 @@ rules:
   - level: None
 ";
 
-/// The log.
-#[derive(Debug, Clone)]
-pub(crate) struct Audit {
-    path: PathBuf,
+/// The log: a file of the real API server, or what simcluster remembers.
+#[derive(Clone)]
+pub(crate) enum Audit {
+    File(PathBuf),
+    Sim(ApiServer),
 }
 
 /// A write.
@@ -57,6 +59,23 @@ pub(crate) struct ResponseStatus {
     pub code: u16,
 }
 
+impl From<Write> for Entry {
+    fn from(write: Write) -> Self {
+        let (resource, subresource) = write.resource.split_once('/').unwrap_or((&write.resource, ""));
+        Self {
+            verb: write.verb.to_owned(),
+            user: User { username: write.user },
+            object_ref: ObjectRef {
+                resource: resource.to_owned(),
+                subresource: subresource.to_owned(),
+                namespace: write.namespace,
+                name: write.name,
+            },
+            response_status: ResponseStatus { code: 200 },
+        }
+    }
+}
+
 impl Entry {
     /// The party behind it, in a word.
     pub(crate) fn party(&self) -> &str {
@@ -79,13 +98,17 @@ impl Entry {
 }
 
 impl Audit {
-    pub(super) fn new(path: PathBuf) -> Self {
-        Self { path }
+    /// The lines of the file.
+    fn text(&self) -> String {
+        match self {
+            Self::File(path) => std::fs::read_to_string(path).unwrap_or_default(),
+            Self::Sim(_) => String::new(),
+        }
     }
 
     /// Every request that was refused to the operator for want of a right.
     pub(crate) fn refusals(&self) -> Vec<Entry> {
-        let text = std::fs::read_to_string(&self.path).unwrap_or_default();
+        let text = self.text();
         let forbidden = text.lines().filter(|line| line.contains("\"code\":403"));
         forbidden
             .filter_map(|line| serde_json::from_str::<Entry>(line).ok())
@@ -95,7 +118,9 @@ impl Audit {
 
     /// Starts the log anew.
     pub(crate) fn forget(&self) -> anyhow::Result<()> {
-        std::fs::OpenOptions::new().write(true).truncate(true).open(&self.path).context("audit log")?;
+        if let Self::File(path) = self {
+            std::fs::OpenOptions::new().write(true).truncate(true).open(path).context("audit log")?;
+        }
         Ok(())
     }
 
@@ -111,7 +136,11 @@ impl Audit {
 
     /// All writes about `namespace`, in order.
     pub(crate) fn entries(&self, namespace: &str) -> Vec<Entry> {
-        let text = std::fs::read_to_string(&self.path).unwrap_or_default();
+        if let Self::Sim(server) = self {
+            let writes = server.writes(0).into_iter().filter(|write| write.namespace == namespace);
+            return writes.map(Entry::from).collect();
+        }
+        let text = self.text();
         text.lines()
             .filter(|line| line.contains(namespace))
             .filter_map(|line| serde_json::from_str::<Entry>(line).ok())

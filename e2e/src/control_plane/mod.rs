@@ -1,25 +1,35 @@
-//! A real control plane on loopback: etcd, kube-apiserver, kube-scheduler,
-//! kube-controller-manager, with certificates, RBAC and an audit log of writes.
+//! A control plane for scenarios: a real one on loopback, or simcluster in this process. Scenarios
+//! cannot tell which.
 
 mod audit;
 mod pki;
 mod process;
 mod programs;
+mod real;
+mod sim;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use anyhow::Context as _;
-use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
 pub(crate) use audit::{Audit, Entry};
-use pki::Pki;
 pub(crate) use process::{Process, free_port};
 pub(crate) use programs::Programs;
 
+use self::real::Real;
+use self::sim::Sim;
 use crate::client::Client;
+
+/// Which control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Backend {
+    /// etcd, kube-apiserver, kube-scheduler, kube-controller-manager.
+    Real,
+    /// simcluster and its stand-ins.
+    Sim,
+}
 
 /// What a control plane is to be like.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,65 +55,48 @@ pub(crate) const OPERATOR: &str = "system:serviceaccount:kube-system:dragoman";
 
 /// A running control plane.
 pub(crate) struct ControlPlane {
-    shape: Shape,
     programs: Programs,
     directory: PathBuf,
-    pki: Pki,
-    etcd_port: u16,
-    port: u16,
-    etcd: Option<Process>,
-    apiserver: Option<Process>,
-    scheduler: Option<Process>,
-    controllers: Option<Process>,
+    inner: Inner,
+}
+
+enum Inner {
+    Real(Box<Real>),
+    Sim(Box<Sim>),
 }
 
 impl ControlPlane {
     /// Starts one; `directory` must not exist and receives logs and state.
-    pub(crate) async fn start(programs: Programs, directory: &Path, shape: Shape) -> anyhow::Result<Self> {
+    pub(crate) async fn start(
+        backend: Backend,
+        programs: Programs,
+        directory: &Path,
+        shape: Shape,
+    ) -> anyhow::Result<Self> {
         std::fs::create_dir_all(directory).context("directory")?;
-        let pki = Pki::create(directory)?;
-        let mut plane = Self {
-            shape,
-            programs,
-            directory: directory.to_owned(),
-            pki,
-            etcd_port: free_port()?,
-            port: free_port()?,
-            etcd: None,
-            apiserver: None,
-            scheduler: None,
-            controllers: None,
+        let inner = match backend {
+            Backend::Real => Inner::Real(Box::new(Real::start(programs.clone(), directory, shape).await?)),
+            Backend::Sim => Inner::Sim(Box::new(Sim::start(directory, shape).await?)),
         };
-        let server = plane.server();
-        plane.pki.kubeconfig("admin", &server, "admin", &["system:masters"])?;
-        plane.pki.kubeconfig("scheduler", &server, "system:kube-scheduler", &[])?;
-        plane.pki.kubeconfig("controllers", &server, "system:kube-controller-manager", &[])?;
-        plane.pki.kubeconfig("operator", &server, OPERATOR, &["system:serviceaccounts"])?;
-        plane.pki.kubeconfig("kubelet", &server, "kubelet", &["system:masters"])?;
-        plane.start_etcd()?;
-        plane.start_apiserver().await?;
-        plane.start_controllers()?;
-        plane.start_scheduler()?;
-        Ok(plane)
-    }
-
-    fn server(&self) -> String {
-        format!("https://127.0.0.1:{}", self.port)
+        Ok(Self { programs, directory: directory.to_owned(), inner })
     }
 
     /// The kubeconfig of `admin`, `operator` or `kubelet`.
     pub(crate) fn kubeconfig(&self, user: &str) -> PathBuf {
-        self.pki.path(&format!("{user}.kubeconfig"))
+        self.directory.join(format!("{user}.kubeconfig"))
     }
 
     /// Host and port of the API server.
     pub(crate) fn address(&self) -> (String, u16) {
-        ("127.0.0.1".to_owned(), self.port)
+        match &self.inner {
+            Inner::Real(real) => real.address(),
+            Inner::Sim(sim) => sim.address(),
+        }
     }
 
     /// The certificate of the authority that signed the API server's.
     pub(crate) fn authority(&self) -> PathBuf {
-        self.pki.path("ca.crt")
+        self.directory.join("ca.crt")
     }
 
     /// A client as `user`.
@@ -111,27 +104,20 @@ impl ControlPlane {
         Client::from_kubeconfig(&self.kubeconfig(user)).await
     }
 
-    /// The audit log.
+    /// The log of writes.
     pub(crate) fn audit(&self) -> Audit {
-        Audit::new(self.directory.join("audit.log"))
+        match &self.inner {
+            Inner::Real(real) => real.audit(),
+            Inner::Sim(sim) => sim.audit(),
+        }
     }
 
     /// Pids of the programs, by name.
     pub(crate) fn pids(&self) -> Vec<(&'static str, u32)> {
-        [
-            ("etcd", &self.etcd),
-            ("kube-apiserver", &self.apiserver),
-            ("kube-scheduler", &self.scheduler),
-            ("kube-controller-manager", &self.controllers),
-        ]
-        .into_iter()
-        .filter_map(|(name, process)| Some((name, process.as_ref()?.pid()?)))
-        .collect()
-    }
-
-    /// The path of one of the programs.
-    pub(crate) fn program(&self, name: &str) -> PathBuf {
-        self.programs.path(name)
+        match &self.inner {
+            Inner::Real(real) => real.pids(),
+            Inner::Sim(_) => Vec::new(),
+        }
     }
 
     /// Runs kubectl as `admin` with `input`; what it prints, or its complaint.
@@ -140,7 +126,7 @@ impl ControlPlane {
         arguments: &[&str],
         input: &str,
     ) -> anyhow::Result<Result<String, String>> {
-        let mut child = tokio::process::Command::new(self.program("kubectl"))
+        let mut child = tokio::process::Command::new(self.programs.path("kubectl"))
             .arg("--kubeconfig")
             .arg(self.kubeconfig("admin"))
             // Not the user's own, and not that of another API server at the same port.
@@ -160,171 +146,27 @@ impl ControlPlane {
         Ok(if out.status.success() { Ok(text(&out.stdout)) } else { Err(text(&out.stderr)) })
     }
 
-    fn start_etcd(&mut self) -> anyhow::Result<()> {
-        let peer = free_port()?;
-        let url = |port| format!("http://127.0.0.1:{port}");
-        let arguments = vec![
-            format!("--data-dir={}", self.directory.join("etcd").display()),
-            format!("--listen-client-urls={}", url(self.etcd_port)),
-            format!("--advertise-client-urls={}", url(self.etcd_port)),
-            format!("--listen-peer-urls={}", url(peer)),
-            format!("--initial-advertise-peer-urls={}", url(peer)),
-            format!("--initial-cluster=default={}", url(peer)),
-            "--unsafe-no-fsync".to_owned(),
-            "--log-level=warn".to_owned(),
-        ];
-        self.etcd = Some(self.spawn("etcd", &arguments)?);
-        Ok(())
-    }
-
-    fn gates(&self) -> Vec<String> {
-        let on: &[&str] = if self.shape.pod_groups {
-            &["GenericWorkload", "GangScheduling", "DRAWorkloadResourceClaims"]
-        } else {
-            &[]
-        };
-        let on = on.iter().chain(self.shape.on).map(|gate| format!("--feature-gates={gate}=true"));
-        on.chain(self.shape.off.iter().map(|gate| format!("--feature-gates={gate}=false"))).collect()
-    }
-
-    fn emulation(&self) -> Vec<String> {
-        self.shape.emulated.map(|version| format!("--emulated-version={version}")).into_iter().collect()
-    }
-
-    async fn start_apiserver(&mut self) -> anyhow::Result<()> {
-        let policy = self.pki.path("audit-policy.yaml");
-        std::fs::write(&policy, audit::POLICY).context("audit policy")?;
-        let file = |name: &str| self.pki.path(name).display().to_string();
-        let mut arguments = vec![
-            format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
-            "--bind-address=127.0.0.1".to_owned(),
-            format!("--secure-port={}", self.port),
-            format!("--tls-cert-file={}", file("apiserver.crt")),
-            format!("--tls-private-key-file={}", file("apiserver.key")),
-            format!("--client-ca-file={}", file("ca.crt")),
-            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-            format!("--service-account-key-file={}", file("sa.pub")),
-            format!("--service-account-signing-key-file={}", file("sa.key")),
-            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-            "--authorization-mode=Node,RBAC".to_owned(),
-            "--disable-admission-plugins=ServiceAccount".to_owned(),
-            // Pods and claims are created faster here than by any real cluster.
-            "--max-mutating-requests-inflight=1000".to_owned(),
-            "--max-requests-inflight=2000".to_owned(),
-            format!("--audit-policy-file={}", policy.display()),
-            format!("--audit-log-path={}", self.directory.join("audit.log").display()),
-            "--audit-log-maxsize=4000".to_owned(),
-            "--audit-log-mode=blocking".to_owned(),
-            "--shutdown-delay-duration=0s".to_owned(),
-        ];
-        if self.shape.pod_groups {
-            arguments.push("--runtime-config=scheduling.k8s.io/v1alpha2=true".to_owned());
-        }
-        arguments.extend(self.gates());
-        arguments.extend(self.emulation());
-        self.apiserver = Some(self.spawn("kube-apiserver", &arguments)?);
-        let admin = self.client("admin").await?;
-        let ready = async || admin.text("/readyz").await.is_ok_and(|text| text == "ok");
-        crate::wait::until("the API server is ready", Duration::from_mins(2), ready).await
-    }
-
-    fn start_scheduler(&mut self) -> anyhow::Result<()> {
-        if self.shape.no_scheduler {
-            return Ok(());
-        }
-        let config = self.pki.path("scheduler.yaml");
-        let text = json!({
-            "apiVersion": "kubescheduler.config.k8s.io/v1",
-            "kind": "KubeSchedulerConfiguration",
-            "leaderElection": {"leaderElect": false},
-            // Never the bottleneck: what is measured is the claim controller.
-            "clientConnection": {"kubeconfig": self.kubeconfig("scheduler"), "qps": 5000, "burst": 5000},
-        });
-        std::fs::write(&config, text.to_string()).context("scheduler config")?;
-        let kubeconfig = self.kubeconfig("scheduler").display().to_string();
-        let mut arguments = vec![
-            format!("--config={}", config.display()),
-            format!("--authentication-kubeconfig={kubeconfig}"),
-            format!("--authorization-kubeconfig={kubeconfig}"),
-            "--bind-address=127.0.0.1".to_owned(),
-            format!("--secure-port={}", free_port()?),
-        ];
-        arguments.extend(self.gates());
-        arguments.extend(self.emulation());
-        self.scheduler = Some(self.spawn("kube-scheduler", &arguments)?);
-        Ok(())
-    }
-
-    fn start_controllers(&mut self) -> anyhow::Result<()> {
-        let kubeconfig = self.kubeconfig("controllers").display().to_string();
-        let file = |name: &str| self.pki.path(name).display().to_string();
-        // No node lifecycle: nobody renews the Leases of nodes that do not exist.
-        let mut controllers = vec![
-            "garbage-collector-controller",
-            "namespace-controller",
-            "serviceaccount-controller",
-            "resourcequota-controller",
-        ];
-        if self.shape.built_in {
-            controllers.push("resourceclaim-controller");
-        }
-        if self.shape.pod_groups {
-            controllers.push("podgroup-protection-controller");
-        }
-        let mut arguments = vec![
-            format!("--kubeconfig={kubeconfig}"),
-            format!("--authentication-kubeconfig={kubeconfig}"),
-            format!("--authorization-kubeconfig={kubeconfig}"),
-            "--use-service-account-credentials".to_owned(),
-            format!("--service-account-private-key-file={}", file("sa.key")),
-            format!("--root-ca-file={}", file("ca.crt")),
-            "--leader-elect=false".to_owned(),
-            "--bind-address=127.0.0.1".to_owned(),
-            format!("--secure-port={}", free_port()?),
-            format!("--controllers={}", controllers.join(",")),
-        ];
-        if let Some(qps) = self.shape.built_in_qps {
-            arguments.push(format!("--kube-api-qps={qps}"));
-            arguments.push(format!("--kube-api-burst={qps}"));
-        }
-        arguments.extend(self.gates());
-        arguments.extend(self.emulation());
-        self.controllers = Some(self.spawn("kube-controller-manager", &arguments)?);
-        Ok(())
-    }
-
     /// Starts the controllers anew, with or without the built-in claim controller.
     pub(crate) async fn restart_controllers(&mut self, built_in: bool) -> anyhow::Result<()> {
-        if let Some(process) = self.controllers.take() {
-            process.stop().await?;
+        match &mut self.inner {
+            Inner::Real(real) => real.restart_controllers(built_in).await,
+            Inner::Sim(sim) => sim.restart_controllers(built_in),
         }
-        self.shape.built_in = built_in;
-        self.start_controllers()
     }
 
     /// Starts the API server anew, changed.
     pub(crate) async fn restart_apiserver(&mut self, change: impl FnOnce(&mut Shape)) -> anyhow::Result<()> {
-        if let Some(process) = self.apiserver.take() {
-            process.kill().await?;
+        match &mut self.inner {
+            Inner::Real(real) => real.restart_apiserver(change).await,
+            Inner::Sim(sim) => sim.restart_apiserver(change),
         }
-        change(&mut self.shape);
-        self.start_apiserver().await
     }
 
-    fn spawn(&self, program: &str, arguments: &[String]) -> anyhow::Result<Process> {
-        Process::spawn(&self.program(program), program, arguments, &self.directory)
-    }
-
-    /// Stops everything. The API server would drain for a minute; nothing is worth
-    /// that here.
-    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
-        for process in
-            [self.scheduler.take(), self.controllers.take(), self.apiserver.take(), self.etcd.take()]
-                .into_iter()
-                .flatten()
-        {
-            process.kill().await?;
+    /// Stops everything.
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        match self.inner {
+            Inner::Real(real) => real.stop().await,
+            Inner::Sim(_) => Ok(()),
         }
-        std::fs::remove_dir_all(self.directory.join("etcd")).context("etcd data")
     }
 }

@@ -11,7 +11,7 @@ mod read;
 mod request;
 mod selector;
 pub(crate) mod status;
-mod store;
+pub(crate) mod store;
 mod table;
 mod watch;
 mod write;
@@ -193,6 +193,16 @@ impl ApiServer {
     /// Writes that took effect, from the one with this number on.
     pub fn writes(&self, from: usize) -> Vec<Write> {
         self.state().writes.get(from..).unwrap_or_default().to_vec()
+    }
+
+    /// Goes on under another profile: what it serves changes, what is kept stays.
+    pub fn restart(&self, profile: Profile) {
+        let mut state = self.state();
+        let custom = state.resources.iter().filter(|known| state.lists.contains_key(&known.stored_as()));
+        let custom: Vec<Arc<Resource>> = custom.cloned().collect();
+        state.resources = built_in(&profile).into_iter().map(Arc::new).chain(custom).collect();
+        state.profile = profile;
+        state.store.compact();
     }
 
     /// Forgets all history, as etcd does now and then.

@@ -1,0 +1,157 @@
+//! What the scheduler knows of devices: where they are, who has them, and which class they are of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::api::meta;
+
+/// Driver, pool and device.
+pub(super) type DeviceId = (String, String, String);
+
+/// A device of a node.
+struct Device {
+    id: DeviceId,
+    /// What class selectors see.
+    seen: Value,
+}
+
+/// All devices, by node.
+#[derive(Default)]
+pub(super) struct Devices {
+    by_node: BTreeMap<String, Vec<Device>>,
+    /// By uid of the claim.
+    held: BTreeMap<String, Vec<DeviceId>>,
+    taken: BTreeSet<DeviceId>,
+    /// Selectors of classes that have been compiled; none for what does not compile.
+    programs: BTreeMap<String, Option<cel::Program>>,
+}
+
+impl Devices {
+    /// Takes in a slice of a node; slices of other kinds are not scheduled from.
+    pub(super) fn slice_applied(&mut self, slice: &Value) {
+        self.slice_deleted(slice);
+        let spec = &slice["spec"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (driver, pool) = (text(&spec["driver"]), text(&spec["pool"]["name"]));
+        let Some(node) = spec["nodeName"].as_str() else { return };
+        let of_node = self.by_node.entry(node.to_owned()).or_default();
+        for device in meta::items(&spec["devices"]) {
+            let id = (driver.clone(), pool.clone(), text(&device["name"]));
+            of_node.push(Device { seen: seen(&driver, device), id });
+        }
+        of_node.sort_by(|a, b| a.id.cmp(&b.id));
+    }
+
+    pub(super) fn slice_deleted(&mut self, slice: &Value) {
+        let spec = &slice["spec"];
+        let Some(node) = spec["nodeName"].as_str() else { return };
+        if let Some(devices) = self.by_node.get_mut(node) {
+            devices.retain(|device| spec["driver"] != *device.id.0 || spec["pool"]["name"] != *device.id.1);
+        }
+    }
+
+    /// A claim holds what its status says, and nothing else.
+    pub(super) fn claim_applied(&mut self, claim: &Value) {
+        let results = meta::items(&claim["status"]["allocation"]["devices"]["results"]);
+        let held = results.filter(|result| result["adminAccess"] != true).map(|result| {
+            let text = |field: &str| result[field].as_str().unwrap_or_default().to_owned();
+            (text("driver"), text("pool"), text("device"))
+        });
+        self.hold(meta::text(claim, "uid"), held.collect());
+    }
+
+    /// A claim holds these devices.
+    pub(super) fn hold(&mut self, uid: &str, devices: Vec<DeviceId>) {
+        self.release(uid);
+        self.taken.extend(devices.iter().cloned());
+        if !devices.is_empty() {
+            self.held.insert(uid.to_owned(), devices);
+        }
+    }
+
+    /// A claim holds nothing any more.
+    pub(super) fn release(&mut self, uid: &str) {
+        for device in self.held.remove(uid).unwrap_or_default() {
+            self.taken.remove(&device);
+        }
+    }
+
+    /// The first free devices of a node that the requests of a claim can have, with the names
+    /// of the requests; `but` are spoken for.
+    pub(super) fn first_fit(
+        &mut self,
+        node: &str,
+        claim: &Value,
+        classes: &dyn Fn(&str) -> Option<Value>,
+        but: &[DeviceId],
+    ) -> Option<Vec<(String, DeviceId)>> {
+        let mut chosen: Vec<(String, DeviceId)> = Vec::new();
+        for request in meta::items(&claim["spec"]["devices"]["requests"]) {
+            let name = request["name"].as_str().unwrap_or_default();
+            let exactly = [(name.to_owned(), &request["exactly"])];
+            let subs = meta::items(&request["firstAvailable"])
+                .map(|sub| (format!("{name}/{}", sub["name"].as_str().unwrap_or_default()), sub));
+            let alternatives: Vec<(String, &Value)> =
+                exactly.into_iter().filter(|(_, exactly)| exactly.is_object()).chain(subs).collect();
+            let found = alternatives.into_iter().find_map(|(name, asked)| {
+                let devices = self.devices_for(node, asked, classes, but, &chosen)?;
+                Some(devices.into_iter().map(move |device| (name.clone(), device)))
+            })?;
+            chosen.extend(found.collect::<Vec<_>>());
+        }
+        Some(chosen)
+    }
+
+    fn devices_for(
+        &mut self,
+        node: &str,
+        asked: &Value,
+        classes: &dyn Fn(&str) -> Option<Value>,
+        but: &[DeviceId],
+        chosen: &[(String, DeviceId)],
+    ) -> Option<Vec<DeviceId>> {
+        let class = classes(asked["deviceClassName"].as_str()?)?;
+        let wanted = usize::try_from(asked["count"].as_u64().unwrap_or(1)).ok()?;
+        let Self { by_node, taken, programs, .. } = self;
+        let free = |device: &&Device| {
+            !taken.contains(&device.id)
+                && !but.contains(&device.id)
+                && chosen.iter().all(|(_, other)| *other != device.id)
+        };
+        let selectors = || meta::items(&class["spec"]["selectors"]).chain(meta::items(&asked["selectors"]));
+        let mut selected = |device: &&Device| {
+            selectors().all(|selector| {
+                let text = selector["cel"]["expression"].as_str().unwrap_or_default();
+                let program =
+                    programs.entry(text.to_owned()).or_insert_with(|| cel::Program::compile(text).ok());
+                program.as_ref().is_some_and(|program| holds(program, &device.seen))
+            })
+        };
+        let devices = by_node.get(node)?.iter().filter(free).filter(|device| selected(device));
+        let devices: Vec<DeviceId> = devices.take(wanted).map(|device| device.id.clone()).collect();
+        (devices.len() == wanted).then_some(devices)
+    }
+
+    /// Nodes that have devices.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &String> {
+        self.by_node.keys()
+    }
+}
+
+/// A device as the variable `device` shows it: attributes by domain and name.
+fn seen(driver: &str, device: &Value) -> Value {
+    let mut attributes = json!({driver: {}});
+    for (name, value) in device["attributes"].as_object().into_iter().flatten() {
+        let (domain, name) = name.split_once('/').unwrap_or((driver, name));
+        let value = value.as_object().and_then(|value| value.values().next()).cloned().unwrap_or_default();
+        meta::put(&mut attributes, &[domain, name], value);
+    }
+    json!({"driver": driver, "attributes": attributes})
+}
+
+fn holds(program: &cel::Program, device: &Value) -> bool {
+    let mut context = cel::Context::default();
+    context.add_variable("device", device).is_ok()
+        && matches!(program.execute(&context), Ok(cel::Value::Bool(true)))
+}

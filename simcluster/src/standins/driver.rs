@@ -1,0 +1,69 @@
+//! The driver of simulated devices: it publishes what every node has, and again whatever somebody
+//! takes away.
+
+use serde_json::{Value, json};
+
+use super::follow::{Event, Follow};
+use super::hands::Hands;
+use crate::api::{ApiServer, meta};
+
+const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+
+/// A driver with the same number of devices on every node.
+pub struct Driver {
+    hands: Hands,
+    name: String,
+    devices: usize,
+}
+
+impl Driver {
+    /// A driver of this name.
+    pub fn new(server: ApiServer, name: &str, devices: usize) -> Self {
+        let hands = Hands::new(server, "driver", "simcluster-driver/1");
+        Self { hands, name: name.to_owned(), devices }
+    }
+
+    /// The slice of a node.
+    pub fn slice(&self, node: &str) -> Value {
+        let devices: Vec<Value> = (0..self.devices)
+            .map(|number| json!({"name": format!("dev-{number}"), "attributes": {"index": {"int": number}}}))
+            .collect();
+        json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
+            "metadata": {"name": format!("{node}-{}", self.name)},
+            "spec": {
+                "driver": self.name, "nodeName": node,
+                "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}, "devices": devices,
+            },
+        })
+    }
+
+    /// Publishes for every node, for as long as it is polled.
+    pub async fn run(self) {
+        let mut nodes = Follow::new(self.hands.clone(), "/api/v1/nodes");
+        let mut slices = Follow::new(self.hands.clone(), SLICES);
+        loop {
+            tokio::select! {
+                biased;
+                event = nodes.next() => if let Event::Applied(node) = event {
+                    self.publish(meta::text(&node, "name"), &slices);
+                },
+                event = slices.next() => if let Event::Deleted(slice) = event
+                    && slice["spec"]["driver"] == *self.name
+                    && let Some(node) = slice["spec"]["nodeName"].as_str()
+                    && nodes.get("", node).is_some()
+                {
+                    self.publish(node, &slices);
+                },
+            }
+        }
+    }
+
+    fn publish(&self, node: &str, slices: &Follow) {
+        let slice = self.slice(node);
+        if slices.get("", meta::text(&slice, "name")).is_none() {
+            // Whoever was faster published the same.
+            self.hands.create(SLICES, &slice);
+        }
+    }
+}

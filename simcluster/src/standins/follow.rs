@@ -1,0 +1,96 @@
+//! Follows a collection: what is there, then what happens to it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::Value;
+
+use super::hands::Hands;
+use crate::api::Watch;
+use crate::api::meta;
+use crate::api::store::Name;
+
+/// Something happened to an object.
+pub(super) enum Event {
+    Applied(Value),
+    Deleted(Value),
+}
+
+/// A collection that is followed.
+pub(super) struct Follow {
+    hands: Hands,
+    path: &'static str,
+    known: BTreeMap<Name, Value>,
+    ready: VecDeque<Event>,
+    watch: Option<Watch>,
+    /// How far the last watch came.
+    reached: Option<String>,
+}
+
+impl Follow {
+    pub(super) fn new(hands: Hands, path: &'static str) -> Self {
+        Self { hands, path, known: BTreeMap::new(), ready: VecDeque::new(), watch: None, reached: None }
+    }
+
+    /// The next event. Nothing is lost when it is given up half way.
+    pub(super) async fn next(&mut self) -> Event {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return event;
+            }
+            let Some(watch) = &mut self.watch else {
+                self.open();
+                continue;
+            };
+            match watch.next().await {
+                Some(event) => self.take(event),
+                None => self.watch = None,
+            }
+        }
+    }
+
+    /// What is there of an object.
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&Value> {
+        self.known.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Value> {
+        self.known.values()
+    }
+
+    fn open(&mut self) {
+        let version = self.reached.take().unwrap_or_else(|| self.list());
+        self.watch = self.hands.watch(self.path, &version).ok();
+    }
+
+    fn list(&mut self) -> String {
+        let list = self.hands.get(self.path).object;
+        let mut gone = std::mem::take(&mut self.known);
+        for object in meta::items(&list["items"]) {
+            let name = meta::name_of(object);
+            gone.remove(&name);
+            self.known.insert(name, object.clone());
+            self.ready.push_back(Event::Applied(object.clone()));
+        }
+        self.ready.extend(gone.into_values().map(Event::Deleted));
+        meta::text(&list, "resourceVersion").to_owned()
+    }
+
+    fn take(&mut self, event: Value) {
+        let object = event["object"].clone();
+        let name = meta::name_of(&object);
+        match event["type"].as_str() {
+            Some("ADDED" | "MODIFIED") => {
+                self.reached = Some(meta::text(&object, "resourceVersion").to_owned());
+                self.known.insert(name, object.clone());
+                self.ready.push_back(Event::Applied(object));
+            }
+            Some("DELETED") => {
+                self.reached = Some(meta::text(&object, "resourceVersion").to_owned());
+                self.known.remove(&name);
+                self.ready.push_back(Event::Deleted(object));
+            }
+            // Too far behind: what is there is listed anew.
+            _ => (self.watch, self.reached) = (None, None),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The kubelet of every node: Pods run, come to their end and go.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::follow::{Event, Follow};
+use super::hands::Hands;
+use crate::api::{ApiServer, meta};
+
+/// On a Pod: it runs until the annotation goes.
+const HOLD: &str = "simcluster.dragoman.dev/hold";
+
+/// How long things take; the real time is between this and twice that.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Until a Pod with everything it needs runs.
+    pub start: Duration,
+    /// Until it has succeeded.
+    pub run: Duration,
+    /// Until one that is being deleted has stopped.
+    pub stop: Duration,
+    /// Between two looks at claims that are not reserved yet.
+    pub look: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        let millis = Duration::from_millis;
+        Self { start: millis(100), run: millis(1000), stop: millis(100), look: millis(500) }
+    }
+}
+
+/// A stand-in for all kubelets.
+pub struct Kubelet {
+    hands: Hands,
+    pace: Pace,
+    rng: Rng,
+    /// What is due when, in order; the number tells those of one moment apart.
+    due: BTreeMap<(Instant, u64), (String, String, Act)>,
+    next: u64,
+    /// The uids of Pods with something due, so that no act is planned twice.
+    planned: BTreeMap<String, Act>,
+}
+
+/// What a kubelet does to a Pod next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Act {
+    Start,
+    Finish,
+    Remove,
+}
+
+impl Kubelet {
+    /// With a seed for how long things take.
+    pub fn new(server: ApiServer, pace: Pace, seed: u64) -> Self {
+        let hands = Hands::new(server, "kubelet", "kubelet/simcluster");
+        Self {
+            hands,
+            pace,
+            rng: Rng::with_seed(seed),
+            due: BTreeMap::new(),
+            next: 0,
+            planned: BTreeMap::new(),
+        }
+    }
+
+    /// Runs Pods, for as long as it is polled.
+    pub async fn run(mut self) {
+        let mut pods = Follow::new(self.hands.clone(), "/api/v1/pods");
+        loop {
+            let first = self.due.first_key_value().map(|((at, _), _)| *at);
+            tokio::select! {
+                biased;
+                () = at(first) => self.act(&pods),
+                event = pods.next() => match event {
+                    Event::Applied(pod) => self.plan(&pod),
+                    Event::Deleted(pod) => {
+                        self.planned.remove(meta::text(&pod, "uid"));
+                    }
+                },
+            }
+        }
+    }
+
+    /// Plans the next act on a Pod, if there is one that is not planned yet.
+    fn plan(&mut self, pod: &Value) {
+        let Some(act) = next_act(pod) else { return };
+        let uid = meta::text(pod, "uid").to_owned();
+        if self.planned.get(&uid) == Some(&act) {
+            return;
+        }
+        self.planned.insert(uid, act);
+        let wait = match act {
+            Act::Start => self.pace.start,
+            Act::Finish => self.pace.run,
+            Act::Remove => self.pace.stop,
+        };
+        self.after(wait, pod, act);
+    }
+
+    fn after(&mut self, wait: Duration, pod: &Value, act: Act) {
+        let wait = wait.mul_f64(1.0 + self.rng.f64());
+        let (namespace, name) = meta::name_of(pod);
+        self.next += 1;
+        self.due.insert((Instant::now() + wait, self.next), (namespace, name, act));
+    }
+
+    /// Does what is due first.
+    fn act(&mut self, pods: &Follow) {
+        let Some((_, (namespace, name, act))) = self.due.pop_first() else { return };
+        let Some(pod) = pods.get(&namespace, &name) else { return };
+        let uid = meta::text(pod, "uid");
+        // Another Pod of the name, or other plans by now.
+        if self.planned.get(uid) != Some(&act) || next_act(pod) != Some(act) {
+            return;
+        }
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+        match act {
+            Act::Start if !self.has_its_claims(pod) => {
+                let pod = pod.clone();
+                self.after(self.pace.look, &pod, act);
+            }
+            Act::Start => self.say(&path, uid, "Running"),
+            Act::Finish => self.say(&path, uid, "Succeeded"),
+            Act::Remove => {
+                if matches!(pod["status"]["phase"].as_str(), Some("Pending" | "Running")) {
+                    self.say(&path, uid, "Failed");
+                }
+                self.hands.delete_at_once(&path, uid);
+            }
+        }
+    }
+
+    fn say(&self, path: &str, uid: &str, phase: &str) {
+        let mut patch = json!({"metadata": {"uid": uid}, "status": {"phase": phase}});
+        let ready = if phase == "Running" { "True" } else { "False" };
+        patch["status"]["conditions"] = json!([{"type": "Ready", "status": ready}]);
+        // A Pod that is gone by now needs no status.
+        self.hands.patch(&format!("{path}/status"), &patch);
+    }
+
+    /// Whether every claim of the Pod is there, allocated, and reserved for it or its group.
+    fn has_its_claims(&self, pod: &Value) -> bool {
+        let (namespace, uid) = (meta::text(pod, "namespace"), meta::text(pod, "uid"));
+        let group = pod["spec"]["schedulingGroup"]["podGroupName"].as_str();
+        meta::items(&pod["spec"]["resourceClaims"]).all(|entry| {
+            let Some(name) = claim_name(pod, entry) else { return false };
+            let path = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}");
+            let claim = self.hands.get(&path);
+            let consumers = meta::items(&claim.object["status"]["reservedFor"]);
+            let mut mine = consumers.filter(|consumer| {
+                consumer["uid"] == uid || (group.is_some() && consumer["name"].as_str() == group)
+            });
+            claim.is_fine() && !claim.object["status"]["allocation"].is_null() && mine.next().is_some()
+        })
+    }
+}
+
+/// The claim of an entry, by name or by what the status says.
+pub(super) fn claim_name<'a>(pod: &'a Value, entry: &'a Value) -> Option<&'a str> {
+    entry["resourceClaimName"].as_str().or_else(|| {
+        let mut statuses = meta::items(&pod["status"]["resourceClaimStatuses"]);
+        statuses.find(|status| status["name"] == entry["name"])?["resourceClaimName"].as_str()
+    })
+}
+
+fn next_act(pod: &Value) -> Option<Act> {
+    if pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
+        return None;
+    }
+    if meta::is_deleting(pod) {
+        return Some(Act::Remove);
+    }
+    match pod["status"]["phase"].as_str() {
+        Some("Pending") => Some(Act::Start),
+        Some("Running") if pod["metadata"]["annotations"][HOLD].is_null() => Some(Act::Finish),
+        _ => None,
+    }
+}
+
+/// At a moment; never, if there is none.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

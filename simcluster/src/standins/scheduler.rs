@@ -1,0 +1,338 @@
+//! The scheduler: first fit of devices, and a node for every Pod.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::{Value, json};
+
+use super::devices::{DeviceId, Devices};
+use super::follow::{Event, Follow};
+use super::hands::{Hands, Said};
+use super::kubelet::claim_name;
+use crate::api::ApiServer;
+use crate::api::meta;
+use crate::api::store::Name;
+
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+/// Consumers that a claim can have.
+const MOST_CONSUMERS: usize = 256;
+/// Pods that are tried in vain before the rest waits for the next change.
+const MOST_IN_VAIN: usize = 16;
+
+/// A stand-in for kube-scheduler.
+pub struct Scheduler {
+    hands: Hands,
+    devices: Devices,
+    /// Pods that wait, in the order in which they came.
+    waiting: VecDeque<Name>,
+    /// Why a Pod waits, as its status says.
+    said: BTreeMap<Name, String>,
+    /// Where the search for a node begins.
+    cursor: usize,
+}
+
+/// What became of an attempt to place a Pod.
+enum Placed {
+    /// It has a node, or needs none any more.
+    Done,
+    /// It has to wait, for this reason.
+    Waits(String),
+}
+
+/// What a Pod gets on a node: the claims to be allocated, with the devices.
+type Plan = Vec<(Value, Vec<(String, DeviceId)>)>;
+
+impl Scheduler {
+    /// A scheduler without a past.
+    pub fn new(server: ApiServer) -> Self {
+        let hands = Hands::new(server, "system:kube-scheduler", "kube-scheduler/simcluster");
+        Self {
+            hands,
+            devices: Devices::default(),
+            waiting: VecDeque::new(),
+            said: BTreeMap::new(),
+            cursor: 0,
+        }
+    }
+
+    /// Places Pods, for as long as it is polled.
+    pub async fn run(mut self) {
+        let follow = |path: &'static str| Follow::new(self.hands.clone(), path);
+        let mut pods = follow("/api/v1/pods");
+        let mut claims = follow("/apis/resource.k8s.io/v1/resourceclaims");
+        let mut slices = follow("/apis/resource.k8s.io/v1/resourceslices");
+        let mut classes = follow("/apis/resource.k8s.io/v1/deviceclasses");
+        let mut nodes = follow("/api/v1/nodes");
+        loop {
+            // Whether there is more than before to be had by those who wait.
+            let more = tokio::select! {
+                biased;
+                event = nodes.next() => matches!(event, Event::Applied(_)),
+                event = classes.next() => matches!(event, Event::Applied(_)),
+                event = slices.next() => match event {
+                    Event::Applied(slice) => {
+                        self.devices.slice_applied(&slice);
+                        true
+                    }
+                    Event::Deleted(slice) => {
+                        self.devices.slice_deleted(&slice);
+                        false
+                    }
+                },
+                event = claims.next() => {
+                    match event {
+                        Event::Applied(claim) => self.devices.claim_applied(&claim),
+                        Event::Deleted(claim) => self.devices.release(meta::text(&claim, "uid")),
+                    }
+                    true
+                }
+                event = pods.next() => match event {
+                    Event::Applied(pod) => self.pod_applied(&pod),
+                    Event::Deleted(pod) => {
+                        self.forget(&meta::name_of(&pod));
+                        false
+                    }
+                },
+            };
+            if more {
+                self.place_waiting(&pods, &claims, &classes, &nodes);
+            }
+        }
+    }
+
+    fn pod_applied(&mut self, pod: &Value) -> bool {
+        let name = meta::name_of(pod);
+        if !wants_a_node(pod) {
+            self.forget(&name);
+            return false;
+        }
+        if !self.waiting.contains(&name) {
+            self.waiting.push_back(name);
+        }
+        true
+    }
+
+    fn forget(&mut self, name: &Name) {
+        if let Some(place) = self.waiting.iter().position(|waiting| waiting == name) {
+            self.waiting.remove(place);
+        }
+        self.said.remove(name);
+    }
+
+    fn place_waiting(&mut self, pods: &Follow, claims: &Follow, classes: &Follow, nodes: &Follow) {
+        let mut in_vain = 0;
+        for name in std::mem::take(&mut self.waiting) {
+            let pod = pods.get(&name.0, &name.1).filter(|pod| wants_a_node(pod));
+            let Some(pod) = pod.filter(|_| in_vain < MOST_IN_VAIN) else {
+                if pods.get(&name.0, &name.1).is_some_and(wants_a_node) {
+                    self.waiting.push_back(name);
+                }
+                continue;
+            };
+            match self.place(pod, claims, classes, nodes) {
+                Placed::Done => {
+                    self.said.remove(&name);
+                }
+                Placed::Waits(why) => {
+                    in_vain += 1;
+                    self.say(pod, &name, why);
+                    self.waiting.push_back(name);
+                }
+            }
+        }
+    }
+
+    /// Says in the Pod's status why it waits, once.
+    fn say(&mut self, pod: &Value, name: &Name, why: String) {
+        if self.said.get(name) == Some(&why) {
+            return;
+        }
+        let condition =
+            json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why});
+        let patch =
+            json!({"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": [condition]}});
+        self.hands.patch(&format!("{}/status", path_of(name)), &patch);
+        self.said.insert(name.clone(), why);
+    }
+
+    fn place(&mut self, pod: &Value, claims: &Follow, classes: &Follow, nodes: &Follow) -> Placed {
+        let namespace = meta::text(pod, "namespace");
+        let mut of_pod = Vec::new();
+        for entry in meta::items(&pod["spec"]["resourceClaims"]) {
+            let Some(name) = claim_name(pod, entry) else {
+                return Placed::Waits("waiting for dynamic resource claims to be created".to_owned());
+            };
+            let Some(claim) = claims.get(namespace, name).filter(|claim| !meta::is_deleting(claim)) else {
+                return Placed::Waits(format!("resourceclaim {name:?} not found"));
+            };
+            let templated = entry["resourceClaimName"].is_null();
+            let mut owners = meta::owners(claim).filter(|owner| owner["uid"] == pod["metadata"]["uid"]);
+            if templated && owners.next().is_none() {
+                return Placed::Waits(format!("resourceclaim {name:?} was not created for the pod"));
+            }
+            if meta::items(&claim["status"]["reservedFor"]).count() >= MOST_CONSUMERS {
+                return Placed::Waits(format!("resourceclaim {name:?} is in use"));
+            }
+            of_pod.push(claim.clone());
+        }
+        let class = |name: &str| classes.get("", name).cloned();
+        let Some((node, plan)) = self.find(&of_pod, &class, nodes) else {
+            return Placed::Waits(format!(
+                "0/{} nodes are available: cannot allocate all claims",
+                nodes.all().count()
+            ));
+        };
+        if self.write(pod, &node, &of_pod, plan) {
+            Placed::Done
+        } else {
+            Placed::Waits("conflict".to_owned())
+        }
+    }
+
+    /// The first node, from where the last search ended, on which everything fits.
+    fn find(
+        &mut self,
+        claims: &[Value],
+        classes: &dyn Fn(&str) -> Option<Value>,
+        nodes: &Follow,
+    ) -> Option<(String, Plan)> {
+        let (allocated, wanted): (Vec<_>, Vec<_>) =
+            claims.iter().partition(|claim| !claim["status"]["allocation"].is_null());
+        let mut names: Vec<String> = if wanted.is_empty() {
+            nodes.all().map(|node| meta::text(node, "name").to_owned()).collect()
+        } else {
+            self.devices.nodes().filter(|node| nodes.get("", node).is_some()).cloned().collect()
+        };
+        names.retain(|node| allocated.iter().all(|claim| reaches(claim, node)));
+        let count = names.len();
+        for step in 0..count {
+            let place = (self.cursor + step) % count;
+            let Some(node) = names.get(place) else { continue };
+            let (mut plan, mut spoken_for): (Plan, Vec<DeviceId>) = (Vec::new(), Vec::new());
+            let fits = wanted.iter().all(|claim| {
+                let Some(found) = self.devices.first_fit(node, claim, classes, &spoken_for) else {
+                    return false;
+                };
+                spoken_for.extend(found.iter().map(|(_, device)| device.clone()));
+                plan.push((Value::clone(claim), found));
+                true
+            });
+            if fits {
+                self.cursor = place;
+                return Some((node.clone(), plan));
+            }
+        }
+        None
+    }
+
+    /// Allocates, reserves and binds, in the order and number of requests of the original.
+    fn write(&mut self, pod: &Value, node: &str, claims: &[Value], plan: Plan) -> bool {
+        let consumer =
+            json!({"resource": "pods", "name": meta::text(pod, "name"), "uid": meta::text(pod, "uid")});
+        let mut plan: BTreeMap<String, Vec<(String, DeviceId)>> = plan
+            .into_iter()
+            .map(|(claim, devices)| (meta::text(&claim, "uid").to_owned(), devices))
+            .collect();
+        for claim in claims {
+            let devices = plan.remove(meta::text(claim, "uid"));
+            let path = format!(
+                "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}",
+                meta::text(claim, "namespace"),
+                meta::text(claim, "name")
+            );
+            if !self.reserve(&path, claim, devices, &consumer, node) {
+                return false;
+            }
+        }
+        let (namespace, name) = meta::name_of(pod);
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace, "uid": pod["metadata"]["uid"]},
+            "target": {"kind": "Node", "name": node},
+        });
+        let path = path_of(&(namespace.clone(), name.clone()));
+        if !self.hands.create(&format!("{path}/binding"), &binding).is_fine() {
+            return false;
+        }
+        let regarding = json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": pod["metadata"]["uid"]});
+        let event = json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"generateName": format!("{name}."), "namespace": namespace},
+            "eventTime": null, "type": "Normal", "reason": "Scheduled", "action": "Binding", "regarding": regarding,
+            "reportingController": "default-scheduler", "reportingInstance": "simcluster",
+            "note": format!("Successfully assigned {namespace}/{name} to {node}"),
+        });
+        self.hands.create(&format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"), &event);
+        true
+    }
+
+    fn reserve(
+        &mut self,
+        path: &str,
+        claim: &Value,
+        devices: Option<Vec<(String, DeviceId)>>,
+        consumer: &Value,
+        node: &str,
+    ) -> bool {
+        let mut claim = claim.clone();
+        let mut consumers: Vec<Value> = meta::items(&claim["status"]["reservedFor"]).cloned().collect();
+        if devices.is_none() && consumers.iter().any(|known| known["uid"] == consumer["uid"]) {
+            return true;
+        }
+        let held = meta::items(&claim["metadata"]["finalizers"]).any(|finalizer| finalizer == FINALIZER);
+        if devices.is_some() && !held {
+            let mut finalizers: Vec<Value> = meta::items(&claim["metadata"]["finalizers"]).cloned().collect();
+            finalizers.push(json!(FINALIZER));
+            meta::set(&mut claim, "finalizers", json!(finalizers));
+            let Said { code: 200, object } = self.hands.update(path, &claim) else { return false };
+            claim = object;
+        }
+        consumers.push(consumer.clone());
+        meta::put(&mut claim, &["status", "reservedFor"], json!(consumers));
+        if let Some(devices) = &devices {
+            meta::put(&mut claim, &["status", "allocation"], allocation(devices, node));
+        }
+        if !self.hands.update(&format!("{path}/status"), &claim).is_fine() {
+            return false;
+        }
+        // Until the watch says so.
+        if let Some(devices) = devices {
+            let devices = devices.into_iter().map(|(_, device)| device).collect();
+            self.devices.hold(meta::text(&claim, "uid"), devices);
+        }
+        true
+    }
+}
+
+fn path_of((namespace, name): &Name) -> String {
+    format!("/api/v1/namespaces/{namespace}/pods/{name}")
+}
+
+fn wants_a_node(pod: &Value) -> bool {
+    pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty()
+        && meta::items(&pod["spec"]["schedulingGates"]).next().is_none()
+        && !meta::is_deleting(pod)
+        && pod["status"]["phase"] == "Pending"
+        && pod["spec"]["schedulerName"] == "default-scheduler"
+}
+
+/// Whether an allocated claim can be used on a node: as far as its node selector names nodes.
+fn reaches(claim: &Value, node: &str) -> bool {
+    let selector = &claim["status"]["allocation"]["nodeSelector"];
+    if selector.is_null() {
+        return true;
+    }
+    meta::items(&selector["nodeSelectorTerms"]).any(|term| {
+        meta::items(&term["matchFields"])
+            .all(|field| meta::items(&field["values"]).any(|value| value == node))
+    })
+}
+
+fn allocation(devices: &[(String, DeviceId)], node: &str) -> Value {
+    let results: Vec<Value> = devices
+        .iter()
+        .map(|(request, (driver, pool, device))| {
+            json!({"request": request, "driver": driver, "pool": pool, "device": device})
+        })
+        .collect();
+    let selector = json!({"nodeSelectorTerms": [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]});
+    json!({"devices": {"results": results}, "nodeSelector": selector})
+}
