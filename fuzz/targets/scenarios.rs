@@ -189,6 +189,8 @@ fuzz_target!(|bytes: &[u8]| {
                     }
                     let tried = checker.first(TRIED, &|_| true);
                     assert!(!matches!(tried, Tried::First(_)), "{tried:?}");
+                    let counted = checker.first_by_counting(TRIED);
+                    assert!(tried == Tried::TooMuch || counted == tried, "{counted:?}");
                 }
                 Outcome::NodeError(error) => assert!(!error.to_string().is_empty()),
                 Outcome::PodError(error) => assert!(!error.to_string().is_empty()),

@@ -1,5 +1,8 @@
 //! The first solution, found by trying everything in order: no look ahead, nothing
-//! remembered. Good for small clusters only, and there beyond doubt.
+//! remembered. Good for small clusters only, and there beyond doubt. For larger ones, on
+//! request, it counts: requests that want more devices than there are have none.
+
+use std::collections::BTreeSet;
 
 use super::Checker;
 use super::ask::Ask;
@@ -40,7 +43,15 @@ struct Trying<'a, 'b> {
     /// alone would do, or all that must be given if it wants all.
     places: Vec<Vec<Vec<usize>>>,
     left: u64,
+    counting: Counting,
     accept: &'b dyn Fn(&[Choice]) -> bool,
+}
+
+/// Whether to look at how many devices there are before trying them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Counting {
+    Off,
+    On,
 }
 
 /// Stops at the first solution, or when it was too much.
@@ -49,7 +60,12 @@ enum Stop {
     TooMuch,
 }
 
-pub(super) fn first(checker: &Checker<'_>, limit: u64, accept: &dyn Fn(&[Choice]) -> bool) -> Tried {
+pub(super) fn first(
+    checker: &Checker<'_>,
+    limit: u64,
+    counting: Counting,
+    accept: &dyn Fn(&[Choice]) -> bool,
+) -> Tried {
     let places = checker.asks.iter().map(|subs| {
         let of_sub = |ask: &Ask<'_>| {
             let fits = |(_, usable): &(usize, &Usable<'_>)| {
@@ -63,7 +79,7 @@ pub(super) fn first(checker: &Checker<'_>, limit: u64, accept: &dyn Fn(&[Choice]
         };
         subs.iter().map(of_sub).collect()
     });
-    let mut trying = Trying { checker, places: places.collect(), left: limit, accept };
+    let mut trying = Trying { checker, places: places.collect(), left: limit, counting, accept };
     match trying.request(0, &mut Vec::new()) {
         Ok(()) => Tried::None,
         Err(Stop::Found(choices)) => Tried::First(choices),
@@ -80,6 +96,9 @@ impl<'a, 'b> Trying<'a, 'b> {
             let choices: Vec<Choice> = given.iter().map(|one| checker.choice(one)).collect();
             return if (self.accept)(&choices) { Err(Stop::Found(choices)) } else { Ok(()) };
         };
+        if self.counting == Counting::On && self.are_too_few(number, given) {
+            return Ok(());
+        }
         for (sub, ask) in subs.iter().enumerate() {
             let all = self.places.get(number).and_then(|subs| subs.get(sub)).map_or(0, Vec::len);
             let count =
@@ -89,6 +108,33 @@ impl<'a, 'b> Trying<'a, 'b> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the requests from `number` on want more devices, however they choose, than are
+    /// left of those that do for any of them. Of devices that can be shared there are always enough.
+    fn are_too_few(&self, number: usize, given: &[Given<'a, 'b>]) -> bool {
+        let (mut wanted, mut left) = (0, BTreeSet::new());
+        for (subs, places) in self.checker.asks.iter().zip(&self.places).skip(number) {
+            let of_sub = |(ask, places): (&Ask<'_>, &Vec<usize>)| {
+                if ask.wants_all() {
+                    places.len()
+                } else {
+                    usize::try_from(ask.spec.count).unwrap_or_default()
+                }
+            };
+            if subs.iter().any(|ask| ask.admin) {
+                continue;
+            }
+            wanted += subs.iter().zip(places).map(of_sub).min().unwrap_or_default();
+            left.extend(places.iter().flatten().copied());
+        }
+        let shared = |place: &usize| {
+            self.checker.devices.get(*place).is_some_and(|usable| self.checker.shares(usable))
+        };
+        for one in given.iter().filter(|one| !one.ask.admin) {
+            left.remove(&one.place);
+        }
+        wanted > left.len() && !left.iter().any(shared)
     }
 
     /// Gives `missing` more devices to a request, from `from` on in the list of those that do.
@@ -131,7 +177,7 @@ impl<'a, 'b> Trying<'a, 'b> {
 /// Whether the devices are those of the first solution.
 pub(super) fn is_first(checker: &Checker<'_>, given: &[Given<'_, '_>], limit: u64) -> Option<Rule> {
     let given: Vec<Choice> = given.iter().map(|one| checker.choice(one)).collect();
-    match first(checker, limit, &|_| true) {
+    match first(checker, limit, Counting::Off, &|_| true) {
         Tried::First(first) if first != given => Some(Rule::First),
         _ => None,
     }

@@ -16,6 +16,7 @@ pub use brute_force::{Choice, Tried};
 pub use rule::{Broken, Rule};
 
 use self::ask::{Alone, Ask, asks};
+use self::brute_force::Counting;
 use self::held::Held;
 use self::pools::{NodePools, PoolId, Usable};
 use self::together::Given;
@@ -135,7 +136,17 @@ impl<'a> Checker<'a> {
     /// The first solution of all that `accept` takes, by trying everything in order, unless
     /// that means to try more than `limit` devices.
     pub fn first(&self, limit: u64, accept: &dyn Fn(&[Choice]) -> bool) -> Tried {
-        if self.reachable { brute_force::first(self, limit, accept) } else { Tried::None }
+        self.try_in_order(limit, Counting::Off, accept)
+    }
+
+    /// The first solution of all, as [`Checker::first`] finds it, but what wants more devices
+    /// than there are is not tried: that decides many a cluster where trying is too much.
+    pub fn first_by_counting(&self, limit: u64) -> Tried {
+        self.try_in_order(limit, Counting::On, &|_| true)
+    }
+
+    fn try_in_order(&self, limit: u64, counting: Counting, accept: &dyn Fn(&[Choice]) -> bool) -> Tried {
+        if self.reachable { brute_force::first(self, limit, counting, accept) } else { Tried::None }
     }
 
     fn broken(&self, rule: Rule, ask: &Ask<'_>, why: String) -> Broken {

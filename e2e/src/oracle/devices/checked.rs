@@ -92,7 +92,10 @@ impl Checked {
                 break;
             }
             self.none += 1;
-            match checker.first(limit, &|_| true) {
+            let tried = checker.first(limit, &|_| true);
+            let counted = checker.first_by_counting(limit);
+            ensure!(tried == Tried::TooMuch || tried == counted, "counting on {node}: {counted:?}");
+            match counted {
                 Tried::None => self.confirmed += 1,
                 Tried::TooMuch => open(Found::Nothing(here())),
                 Tried::First(choices) => bail!("on {node} there is a solution: {choices:?}"),

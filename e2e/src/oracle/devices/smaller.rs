@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Judge, Said, declared, normalize, ours, same};
 
 /// Devices tried until it is too much.
-const LIMIT: u64 = 100_000;
+const LIMIT: u64 = 1_000_000;
 
 /// Something about which nothing is certain yet.
 pub(super) struct Open {
@@ -67,7 +67,7 @@ fn is_nothing(question: &Value) -> anyhow::Result<bool> {
     let (cluster, wanted, gates) = (scenario.cluster(), scenario.wanted(), scenario.gates()?);
     let expressions = Expressions::default();
     let node = scenario.candidates.first().context("candidate")?;
-    let tried = Checker::new(&cluster, node, &wanted, gates, &expressions)?.first(LIMIT, &|_| true);
+    let tried = Checker::new(&cluster, node, &wanted, gates, &expressions)?.first_by_counting(LIMIT);
     ensure!(!matches!(tried, Tried::First(_)), "on {node} there is a solution: {tried:?} for {question}");
     Ok(tried == Tried::None)
 }
