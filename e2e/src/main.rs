@@ -15,6 +15,7 @@ mod objects;
 mod oracle;
 mod proxy;
 mod scenarios;
+mod soak;
 mod versus;
 mod wait;
 mod world;
@@ -78,6 +79,18 @@ enum Command {
         #[arg(default_value = "")]
         filter: String,
     },
+    /// Run the controller on simcluster, with faults, in virtual time.
+    Soak {
+        /// How many runs.
+        #[arg(long, default_value_t = 2000)]
+        runs: u64,
+        /// The seed of the first.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// How many of them are run twice and must be the same.
+        #[arg(long, default_value_t = 100)]
+        twice: u64,
+    },
     /// Ask simcluster and a real kube-apiserver the same questions.
     Conformance {
         /// Only chapters whose name contains this.
@@ -114,6 +127,10 @@ async fn main() -> anyhow::Result<()> {
     if let Command::Oracle { filter, count, seed } = &arguments.command {
         return oracle::run(&repository, filter, *count, *seed).await;
     }
+    if let Command::Soak { runs, seed, twice } = arguments.command {
+        // It brings runtimes of its own.
+        return tokio::task::spawn_blocking(move || soak::run(seed, runs, twice)).await?;
+    }
     if matches!(arguments.command, Command::BenchAccounting) {
         return accounting_bench::run(&repository, &arguments.output).await;
     }
@@ -132,6 +149,7 @@ async fn main() -> anyhow::Result<()> {
             Command::Provide
             | Command::Oracle { .. }
             | Command::BenchAccounting
+            | Command::Soak { .. }
             | Command::BenchAllocator { .. } => Ok(()),
             Command::Versus { pods, gated, completed, idle, runs, only } => {
                 let idle = std::time::Duration::from_secs(idle);

@@ -215,7 +215,7 @@ impl Sender {
     }
 
     fn create(&self, event: &Event) -> Write {
-        let now = jiff::Timestamp::now();
+        let now = crate::clock::now();
         let regarding = &event.regarding;
         // Names in the way of client-go: the object, a dot, something unique. A
         // name may have 253 characters.
@@ -246,7 +246,7 @@ impl Sender {
     }
 
     fn again(event: &Event, name: String, guard: Guard, count: u32) -> Write {
-        let last = format!("{:.6}", jiff::Timestamp::now());
+        let last = format!("{:.6}", crate::clock::now());
         let series = json!({"count": count, "lastObservedTime": last});
         let action = Action::Patch {
             subresource: None,

@@ -229,6 +229,7 @@ impl Candidate {
                 }
             };
             tokio::select! {
+                biased;
                 () = sleep(wait) => {}
                 _ = stop.changed() => {}
             }
@@ -263,7 +264,7 @@ impl Candidate {
 
     async fn write(&self, known: Option<&Known>) -> Result<Known, Refusal> {
         // metav1.MicroTime wants exactly six digits.
-        let now = format!("{:.6}", jiff::Timestamp::now());
+        let now = format!("{:.6}", crate::clock::now());
         let renewal = known.filter(|k| k.seen.holder == self.identity);
         let spec = json!({
             "holderIdentity": self.identity,

@@ -9,6 +9,7 @@
 
 pub mod admin;
 pub mod api;
+pub mod clock;
 pub mod connect;
 pub mod discovery;
 pub mod events;

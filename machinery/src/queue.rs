@@ -219,6 +219,7 @@ impl<K: Keyed> SharedQueue<K> {
             };
             match due {
                 Some(due) => tokio::select! {
+                    biased;
                     () = changed => {}
                     () = sleep_until(due) => {}
                 },

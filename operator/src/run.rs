@@ -145,7 +145,7 @@ async fn lead(lifecycle: &ClaimLifecycle, leadership: &Leadership, stopped: watc
         }
         tokio::time::sleep(POLL).await;
     }
-    lifecycle.leads_since(jiff::Timestamp::now().as_second());
+    lifecycle.leads_since(dragoman_machinery::clock::now().as_second());
 }
 
 /// Resolves `auto`: assist, or observe where rights are missing. Every other mode
@@ -191,7 +191,7 @@ fn open_doors(
     let (measured, queue, metrics) = (Arc::clone(lifecycle), queue.clone(), metrics.clone());
     admin.refresh(Box::new(move || {
         queue.measure();
-        measured.read(|index| metrics.measure(index, jiff::Timestamp::now().as_second()));
+        measured.read(|index| metrics.measure(index, dragoman_machinery::clock::now().as_second()));
     }));
 }
 

@@ -5,12 +5,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::stream;
+use futures::{Stream, StreamExt as _, stream};
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
+use serde_json::Value;
 
 use crate::api::{Answer, ApiServer, Body, Query, Request, User};
 
@@ -29,6 +30,13 @@ pub struct Door {
 #[error("{0}")]
 pub struct Broken(String);
 
+impl Broken {
+    /// The connection is gone, and the answer with it.
+    pub(crate) fn lost() -> Self {
+        Self("connection reset by peer".to_owned())
+    }
+}
+
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Door {
@@ -46,32 +54,28 @@ impl Door {
     pub fn ask(&self, request: Request) -> Answer {
         self.server.answer(&Request { user: self.user.clone(), ..request })
     }
+}
 
-    async fn exchange<B>(self, request: http::Request<B>) -> Result<Response<ResponseBody>, Broken>
-    where
-        B: http_body::Body + Send,
-        B::Data: Send,
-        B::Error: Into<BoxError>,
-    {
-        let (parts, body) = request.into_parts();
-        let body = body.collect().await.map_err(|why| Broken(why.into().to_string()))?.to_bytes();
-        let request = Request {
-            method: parts.method,
-            path: parts.uri.path().to_owned(),
-            query: Query::parse(parts.uri.query().unwrap_or_default()),
-            content_type: header(&parts.headers, &CONTENT_TYPE)
-                .split(';')
-                .next()
-                .unwrap_or_default()
-                .trim()
-                .to_owned(),
-            accept: header(&parts.headers, &ACCEPT),
-            user_agent: header(&parts.headers, &USER_AGENT),
-            body: body.to_vec(),
-            user: self.user.clone(),
-        };
-        response(self.server.answer(&request))
-    }
+/// A request as the server takes it.
+pub(crate) async fn read<B>(request: http::Request<B>) -> Result<Request, Broken>
+where
+    B: http_body::Body + Send,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.map_err(|why| Broken(why.into().to_string()))?.to_bytes();
+    let content_type = header(&parts.headers, &CONTENT_TYPE);
+    Ok(Request {
+        method: parts.method,
+        path: parts.uri.path().to_owned(),
+        query: Query::parse(parts.uri.query().unwrap_or_default()),
+        content_type: content_type.split(';').next().unwrap_or_default().trim().to_owned(),
+        accept: header(&parts.headers, &ACCEPT),
+        user_agent: header(&parts.headers, &USER_AGENT),
+        body: body.to_vec(),
+        user: User::default(),
+    })
 }
 
 fn header(headers: &HeaderMap, name: &http::HeaderName) -> String {
@@ -86,15 +90,22 @@ pub(crate) fn response(answer: Answer) -> Result<Response<ResponseBody>, Broken>
         Body::Json(object) => ("application/json", whole(object.to_string())),
         Body::Text(text) => ("text/plain", whole(text)),
         Body::Watch(watch) => {
-            let lines = stream::unfold(watch, async |mut watch| {
-                let event = watch.next().await?;
-                let line = Bytes::from(format!("{event}\n"));
-                Some((Ok::<_, Infallible>(Frame::data(line)), watch))
-            });
-            ("application/json", StreamBody::new(Box::pin(lines)).boxed_unsync())
+            let events = stream::unfold(watch, async |mut watch| Some((watch.next().await?, watch)));
+            return watched(answer.code, events);
         }
     };
     response.header(CONTENT_TYPE, kind).body(body).map_err(|why| Broken(why.to_string()))
+}
+
+/// Events as HTTP, a line each.
+pub(crate) fn watched(
+    code: u16,
+    events: impl Stream<Item = Value> + Send + 'static,
+) -> Result<Response<ResponseBody>, Broken> {
+    let lines = events.map(|event| Ok::<_, Infallible>(Frame::data(Bytes::from(format!("{event}\n")))));
+    let body = StreamBody::new(Box::pin(lines)).boxed_unsync();
+    let response = Response::builder().status(code).header(CONTENT_TYPE, "application/json").body(body);
+    response.map_err(|why| Broken(why.to_string()))
 }
 
 impl<B> tower::Service<http::Request<B>> for Door
@@ -112,6 +123,7 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        Box::pin(self.clone().exchange(request))
+        let door = self.clone();
+        Box::pin(async move { response(door.ask(read(request).await?)) })
     }
 }

@@ -8,14 +8,16 @@
 mod api;
 mod clock;
 mod door;
+mod faults;
 mod kinds;
 mod listen;
 mod patch;
 mod standins;
 
-pub use api::{Answer, ApiServer, Body, Query, Request, Status, User, Watch, Write};
+pub use api::{Answer, ApiServer, Body, Chronicled, Query, Request, Status, User, Watch, Write};
 pub use clock::Clock;
 pub use door::{Broken, Door, ResponseBody};
+pub use faults::{Fault, FaultyDoor, Schedule};
 pub use kinds::{Profile, Resource};
 pub use listen::{ListenError, Listening};
 pub use standins::{Driver, Kubelet, Pace, Scheduler};

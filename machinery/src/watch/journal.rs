@@ -94,7 +94,7 @@ impl Page {
         self.journal.metrics.watch_event(self.kind);
         self.note(|entry| {
             entry.events += 1;
-            entry.last_event = Some(Timestamp::now());
+            entry.last_event = Some(crate::clock::now());
         });
     }
 
@@ -103,7 +103,7 @@ impl Page {
         self.journal.metrics.watch_failure(self.kind, failure.reason());
         self.note(|entry| {
             entry.failures += 1;
-            entry.last_failure = Some((Timestamp::now(), failure.to_string()));
+            entry.last_failure = Some((crate::clock::now(), failure.to_string()));
         });
     }
 }

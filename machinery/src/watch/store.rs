@@ -125,6 +125,8 @@ impl<P> Store<P> {
             }));
         }
         self.namespaces.retain(|_, objects| !objects.is_empty());
+        // The same history has the same consequences, in the same order.
+        removed.sort_unstable_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         self.unreadable -= removed.iter().filter(|r| r.record.readable().is_none()).count();
         removed
     }

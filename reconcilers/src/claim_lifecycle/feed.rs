@@ -122,7 +122,7 @@ impl<F: Fed> Sink for Feed<F> {
     }
 
     fn applied(&mut self, item: Item<F::Object>) {
-        let now = jiff::Timestamp::now().as_second();
+        let now = dragoman_machinery::clock::now().as_second();
         if let Err(why) = &item.object {
             tracing::warn!(
                 kind = ?F::KEPT, namespace = %item.meta.namespace, name = %item.meta.name, error = %why,
@@ -163,6 +163,7 @@ impl ClaimLifecycle {
                     let sink = Feed::<Groups>::new(Arc::clone(&self));
                     self.watches_groups(kind);
                     tokio::select! {
+                        biased;
                         () = drive(kind.kind, source, sink, journal) => {}
                         () = self.groups_lost.notified() => {}
                     }

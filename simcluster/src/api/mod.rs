@@ -80,6 +80,17 @@ pub struct Write {
     pub name: String,
 }
 
+/// Something that has happened to an object.
+#[derive(Debug, Clone)]
+pub struct Chronicled {
+    /// `plural.group`, or `plural` in the core group.
+    pub resource: String,
+    /// The object before.
+    pub before: Option<Arc<Value>>,
+    /// The object after.
+    pub after: Option<Arc<Value>>,
+}
+
 /// What comes back.
 #[derive(Debug)]
 pub struct Answer {
@@ -234,6 +245,28 @@ impl ApiServer {
     /// How many objects of a resource there are.
     pub fn count(&self, qualified: &str) -> usize {
         self.state().store.count(qualified)
+    }
+
+    /// From now on everything that happens is remembered.
+    pub fn chronicle(&self) {
+        self.state().store.chronicle();
+    }
+
+    /// Everything that has happened since: what it is kept as, and the object before and after;
+    /// nothing before one that is new, nothing after one that is gone.
+    pub fn chronicled(&self) -> Vec<Chronicled> {
+        let state = self.state();
+        let told = |(stored_as, change): &(String, store::Change)| Chronicled {
+            resource: stored_as.clone(),
+            before: change.before.clone(),
+            after: (change.happened != store::Happened::Deleted).then(|| change.object.clone()),
+        };
+        state.store.chronicled().iter().map(told).collect()
+    }
+
+    /// The time in the cluster.
+    pub fn now(&self) -> jiff::Timestamp {
+        self.shared.clock.now()
     }
 
     /// Waits for the next change.

@@ -47,6 +47,8 @@ pub(crate) struct Store {
     by_uid: HashMap<String, Key>,
     /// By uid of the owner, also of owners that are gone or never were.
     dependents: HashMap<String, Vec<Key>>,
+    /// Everything that ever happened, for whoever judges it afterwards.
+    chronicle: Option<Vec<(String, Change)>>,
 }
 
 /// Changes of one resource that are kept for watches that fall behind or come back.
@@ -100,7 +102,11 @@ impl Store {
             self.dependents.entry(meta::owner_uid(owner).to_owned()).or_default().push(key.clone());
         }
         let happened = if before.is_some() { Happened::Modified } else { Happened::Added };
-        table.record(Change { revision: self.revision, happened, object: object.clone(), before });
+        let change = Change { revision: self.revision, happened, object: object.clone(), before };
+        if let Some(chronicle) = &mut self.chronicle {
+            chronicle.push((stored_as.to_owned(), change.clone()));
+        }
+        table.record(change);
         object
     }
 
@@ -115,7 +121,11 @@ impl Store {
         unlink(&mut self.dependents, &before, &(stored_as.to_owned(), name.clone()));
         self.by_uid.remove(meta::text(&before, "uid"));
         let (revision, happened) = (self.revision, Happened::Deleted);
-        table.record(Change { revision, happened, object: last.clone(), before: Some(before) });
+        let change = Change { revision, happened, object: last.clone(), before: Some(before) };
+        if let Some(chronicle) = &mut self.chronicle {
+            chronicle.push((stored_as.to_owned(), change.clone()));
+        }
+        table.record(change);
         Some(last)
     }
 
@@ -144,6 +154,16 @@ impl Store {
             table.history.range(from..)
         });
         Ok(history.into_iter().flatten())
+    }
+
+    /// From now on everything is remembered, whatever is compacted.
+    pub(crate) fn chronicle(&mut self) {
+        self.chronicle.get_or_insert_default();
+    }
+
+    /// Everything since.
+    pub(crate) fn chronicled(&self) -> &[(String, Change)] {
+        self.chronicle.as_deref().unwrap_or_default()
     }
 
     /// Forgets all history: what asks for an older state is told that it is gone.

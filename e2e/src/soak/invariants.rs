@@ -1,0 +1,195 @@
+//! What must be true of every step of a run, and of its end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dragoman_simcluster::{ApiServer, Chronicled, Write};
+use serde_json::Value;
+
+const PODS: &str = "pods";
+const CLAIMS: &str = "resourceclaims.resource.k8s.io";
+const ENTRY: &str = "resource.kubernetes.io/pod-claim-name";
+
+/// What the run costs at most: the writes of a life, and of a fault.
+const WRITES_OF_A_LIFE: usize = 10;
+const WRITES_OF_A_FAULT: usize = 2;
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// A Pod that may still use its claims: not at its end, and not on its way out without ever
+/// having had a node.
+fn may_run(pod: &Value) -> bool {
+    let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let never = !pod["metadata"]["deletionTimestamp"].is_null() && pod["spec"]["nodeName"].is_null();
+    !ended && !never
+}
+
+/// The first broken invariant of a run.
+pub(super) fn broken(server: &ApiServer, faults: usize) -> Option<String> {
+    let chronicle = server.chronicled();
+    at_every_step(&chronicle)
+        .or_else(|| at_the_end(server))
+        .or_else(|| costs(&chronicle, &server.writes(0), faults))
+}
+
+fn at_every_step(chronicle: &[Chronicled]) -> Option<String> {
+    let mut pods: BTreeMap<String, Arc<Value>> = BTreeMap::new();
+    let mut claims: BTreeMap<String, Arc<Value>> = BTreeMap::new();
+    for step in chronicle {
+        let kept = match &*step.resource {
+            PODS => &mut pods,
+            CLAIMS => &mut claims,
+            _ => continue,
+        };
+        let object = step.after.as_ref().or(step.before.as_ref())?;
+        let uid = text(object, "uid").to_owned();
+        match &step.after {
+            Some(after) => kept.insert(uid, after.clone()),
+            None => kept.remove(&uid),
+        };
+        if step.resource == CLAIMS {
+            let found =
+                doubled(step, &claims).or_else(|| released(step, &pods)).or_else(|| taken_away(step, &pods));
+            if found.is_some() {
+                return found;
+            }
+        }
+    }
+    None
+}
+
+/// A claim of the same Pod for the same entry is there already, and not on its way out.
+fn doubled(step: &Chronicled, claims: &BTreeMap<String, Arc<Value>>) -> Option<String> {
+    let (None, Some(claim)) = (&step.before, &step.after) else { return None };
+    let owner = &claim["metadata"]["ownerReferences"][0]["uid"];
+    let entry = &claim["metadata"]["annotations"][ENTRY];
+    let same = claims.values().filter(|other| {
+        text(other, "uid") != text(claim, "uid")
+            && owner.is_string()
+            && other["metadata"]["ownerReferences"][0]["uid"] == *owner
+            && other["metadata"]["annotations"][ENTRY] == *entry
+            && other["metadata"]["deletionTimestamp"].is_null()
+    });
+    let other = same.last()?;
+    Some(format!(
+        "doubled: {} and {} are both for {entry} of the Pod {owner}",
+        text(other, "name"),
+        text(claim, "name")
+    ))
+}
+
+/// A consumer lost its reservation while it may still run.
+fn released(step: &Chronicled, pods: &BTreeMap<String, Arc<Value>>) -> Option<String> {
+    let before = step.before.as_ref()?;
+    let empty = Arc::new(Value::Null);
+    let after = step.after.as_ref().unwrap_or(&empty);
+    let consumers = |claim: &Value| -> BTreeSet<String> {
+        items(&claim["status"]["reservedFor"])
+            .filter_map(|consumer| consumer["uid"].as_str().map(str::to_owned))
+            .collect()
+    };
+    let lost = consumers(before).difference(&consumers(after)).cloned().collect::<Vec<_>>();
+    let running = lost.iter().find(|uid| pods.get(*uid).is_some_and(|pod| may_run(pod)))?;
+    Some(format!("released: {} from under the Pod {running}", text(before, "name")))
+}
+
+/// The controller deleted a claim of a Pod that may still run.
+fn taken_away(step: &Chronicled, pods: &BTreeMap<String, Arc<Value>>) -> Option<String> {
+    let (Some(before), None) = (&step.before, &step.after) else { return None };
+    let owner = before["metadata"]["ownerReferences"][0]["uid"].as_str()?;
+    // Somebody else asked for it: then it goes as soon as nobody holds it.
+    let asked = !before["metadata"]["deletionTimestamp"].is_null();
+    let pod = pods.get(owner).filter(|pod| may_run(pod) && !asked)?;
+    let named = items(&pod["status"]["resourceClaimStatuses"])
+        .any(|status| status["resourceClaimName"] == before["metadata"]["name"]);
+    let held = !before["status"]["allocation"].is_null();
+    (named && held)
+        .then(|| format!("taken away: {} from the Pod {}", text(before, "name"), text(pod, "name")))
+}
+
+fn at_the_end(server: &ApiServer) -> Option<String> {
+    let (pods, claims) = (server.all(PODS), server.all(CLAIMS));
+    let pod = |uid: &str| pods.iter().find(|pod| text(pod, "uid") == uid);
+    for claim in &claims {
+        let (name, owner) = (text(claim, "name"), claim["metadata"]["ownerReferences"][0]["uid"].as_str());
+        let needed = owner.is_none_or(|owner| pod(owner).is_some_and(|pod| may_run(pod)));
+        if !needed {
+            return Some(format!("leaked: {name} of a Pod that is gone or has ended"));
+        }
+        for consumer in items(&claim["status"]["reservedFor"]) {
+            let uid = consumer["uid"].as_str().unwrap_or_default();
+            if pod(uid).is_none_or(|pod| !may_run(pod)) {
+                return Some(format!("leaked: {name} is reserved for {}, who has ended", consumer["name"]));
+            }
+        }
+        let held = items(&claim["status"]["reservedFor"]).next().is_some();
+        if !held && !claim["status"]["allocation"].is_null() {
+            return Some(format!("leaked: {name} is allocated for nobody"));
+        }
+        if !claim["metadata"]["deletionTimestamp"].is_null() && !held {
+            return Some(format!("stuck: {name} is on its way out and held by nobody"));
+        }
+    }
+    let templates: Vec<_> = server.all("resourceclaimtemplates.resource.k8s.io");
+    let by_name = |name: &str| claims.iter().any(|claim| text(claim, "name") == name);
+    for pod in pods.iter().filter(|pod| may_run(pod) && pod["metadata"]["deletionTimestamp"].is_null()) {
+        let (mut complete, mut possible) = (true, pod["spec"]["schedulingGates"].is_null());
+        for entry in items(&pod["spec"]["resourceClaims"]) {
+            if let Some(name) = entry["resourceClaimName"].as_str() {
+                possible &= by_name(name);
+                continue;
+            }
+            let template = &entry["resourceClaimTemplateName"];
+            if !templates.iter().any(|known| *template == *text(known, "name")) {
+                possible = false;
+                continue;
+            }
+            let mut statuses = items(&pod["status"]["resourceClaimStatuses"]);
+            let named = statuses.find(|status| status["name"] == entry["name"]);
+            complete &=
+                named.is_some_and(|status| by_name(status["resourceClaimName"].as_str().unwrap_or_default()));
+        }
+        if !complete {
+            return Some(format!("incomplete: the status of {} does not name its claims", text(pod, "name")));
+        }
+        // Who was put on a node by hand gets reservations, but nobody allocates for him.
+        let by_hand = pod["status"]["conditions"]
+            .as_array()
+            .is_none_or(|conditions| conditions.iter().all(|condition| condition["type"] != "PodScheduled"));
+        let needs = items(&pod["spec"]["resourceClaims"]).next().is_some();
+        if possible && !(by_hand && needs && pod["spec"]["nodeName"].is_string()) {
+            return Some(format!("waits: {} could run and does not", text(pod, "name")));
+        }
+    }
+    None
+}
+
+/// Writes about claims, of all parties, against what lives and faults may cost.
+fn costs(chronicle: &[Chronicled], writes: &[Write], faults: usize) -> Option<String> {
+    let lives = chronicle.iter().filter(|step| {
+        let entries = |pod: &Value| items(&pod["spec"]["resourceClaims"]).count();
+        step.before.is_none()
+            && step.resource == PODS
+            && step.after.as_ref().is_some_and(|pod| entries(pod) > 0)
+    });
+    let entries: usize = lives
+        .filter_map(|step| step.after.as_ref())
+        .map(|pod| items(&pod["spec"]["resourceClaims"]).count())
+        .sum();
+    let ours =
+        writes.iter().filter(|write| write.user == "dragoman" && !write.resource.starts_with("events"));
+    let theirs = writes.iter().filter(|write| {
+        write.user == "system:kube-scheduler"
+            && (write.resource.starts_with("resourceclaims") || write.resource == "pods/binding")
+    });
+    let (ours, theirs) = (ours.count(), theirs.count());
+    let most = WRITES_OF_A_LIFE * entries + WRITES_OF_A_FAULT * faults;
+    (ours + theirs > most)
+        .then(|| format!("costs: {ours} + {theirs} writes for {entries} claims and {faults} faults"))
+}

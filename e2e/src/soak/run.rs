@@ -1,0 +1,146 @@
+//! One run: a cluster, a workload and faults from a seed, in virtual time.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use dragoman_machinery::clock;
+use dragoman_simcluster::{
+    ApiServer, Clock, Door, Driver, Fault, FaultyDoor, Kubelet, Pace, Profile, Schedule, Scheduler, User,
+};
+use fastrand::Rng;
+use tokio::time::{Instant, sleep_until};
+
+use super::instance::Instance;
+use super::invariants;
+use super::workload::{Action, Hand, NAMESPACE, SPAN, Script, script};
+use crate::objects;
+
+/// What is done and what goes wrong.
+#[derive(Debug, Clone)]
+pub(super) struct Case {
+    pub(super) seed: u64,
+    pub(super) script: Script,
+    pub(super) schedule: Schedule,
+}
+
+/// What came of it.
+pub(super) struct Outcome {
+    pub(super) broken: Option<String>,
+    /// Requests of the controller, a line each.
+    pub(super) history: Vec<String>,
+    pub(super) struck: usize,
+    /// Virtual seconds.
+    pub(super) lasted: u64,
+}
+
+/// Requests among which the faults are.
+const REQUESTS: u64 = 150;
+/// Faults of a run at most.
+const MOST_FAULTS: usize = 12;
+/// When everything must have come to rest: after the last action two rounds of the level timer,
+/// and the longest back-off.
+const REST: Duration = Duration::from_mins(40);
+
+impl Case {
+    pub(super) fn of(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let script = script(&mut rng);
+        let faults = rng.usize(..=MOST_FAULTS);
+        let schedule = (0..faults).map(|_| (rng.u64(1..=REQUESTS), Fault::any(&mut rng))).collect();
+        Self { seed, script, schedule }
+    }
+
+    /// Runs it.
+    pub(super) fn run(&self) -> anyhow::Result<Outcome> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime = runtime.context("runtime")?;
+        // Jitter and back-off are drawn from this thread's numbers.
+        fastrand::seed(self.seed);
+        Ok(runtime.block_on(self.play()))
+    }
+
+    async fn play(&self) -> Outcome {
+        let began = Instant::now();
+        let clock = Clock::runtime();
+        clock::bind(clock.now());
+        let server = ApiServer::new(Profile::default(), clock, self.seed);
+        server.chronicle();
+        let hand = Hand(Door::new(server.clone(), User::admin()));
+        hand.create(
+            "/api/v1/namespaces",
+            &serde_json::json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
+        );
+        hand.create("/apis/resource.k8s.io/v1/deviceclasses", &objects::class());
+        for node in 0..2 {
+            hand.create("/api/v1/nodes", &objects::node(&format!("node-{node}")));
+        }
+        let pace = Pace { run: Duration::from_secs(5), ..Pace::default() };
+        let others = [
+            tokio::spawn(server.clone().collect()),
+            tokio::spawn(Driver::new(server.clone(), objects::DRIVER, 3).run()),
+            tokio::spawn(Scheduler::new(server.clone()).run()),
+            tokio::spawn(Kubelet::new(server.clone(), pace, self.seed).run()),
+        ];
+        let user = User { name: "dragoman".to_owned(), groups: Vec::new() };
+        let door = FaultyDoor::new(Door::new(server.clone(), user), self.schedule.clone());
+        let mut instance = Some(Instance::start(&door));
+        let mut back = None;
+        for (when, action) in &self.script {
+            while let Some(at) = back.filter(|at| *at <= began + *when) {
+                sleep_until(at).await;
+                (instance, back) = (Some(Instance::start(&door)), None);
+            }
+            sleep_until(began + *when).await;
+            if let Action::Crash(down) = action {
+                drop(instance.take());
+                back = Some(Instant::now() + *down);
+            } else {
+                hand.act(action);
+            }
+        }
+        if let Some(at) = back {
+            sleep_until(at).await;
+            instance = Some(Instance::start(&door));
+        }
+        sleep_until(began + SPAN + REST).await;
+        drop(instance);
+        others.iter().for_each(tokio::task::JoinHandle::abort);
+        let struck = door.struck().len()
+            + self.script.iter().filter(|(_, action)| matches!(action, Action::Crash(_))).count();
+        Outcome {
+            broken: invariants::broken(&server, struck),
+            history: door.history(),
+            struck,
+            lasted: began.elapsed().as_secs(),
+        }
+    }
+
+    /// The smallest case with the same kind of failure that is found by leaving things out.
+    pub(super) fn shrunk(&self, kind: &str) -> anyhow::Result<Self> {
+        let fails = |case: &Self| -> anyhow::Result<bool> {
+            Ok(case.run()?.broken.is_some_and(|why| why.starts_with(kind)))
+        };
+        let mut case = self.clone();
+        loop {
+            let before = (case.schedule.len(), case.script.len());
+            for number in case.schedule.keys().copied().collect::<Vec<_>>() {
+                let mut without = case.clone();
+                without.schedule.remove(&number);
+                if fails(&without)? {
+                    case = without;
+                }
+            }
+            for place in (0..case.script.len()).rev() {
+                let mut without = case.clone();
+                without.script.remove(place);
+                if fails(&without)? {
+                    case = without;
+                }
+            }
+            if before == (case.schedule.len(), case.script.len()) {
+                return Ok(case);
+            }
+        }
+    }
+}

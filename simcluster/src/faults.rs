@@ -1,0 +1,239 @@
+//! Faults on demand: what can happen between a client and the API server, each at a request whose
+//! number is known beforehand, so that the same schedule does the same harm again.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fastrand::Rng;
+use http::{Method, Response, StatusCode};
+
+use crate::api::{Answer, ApiServer, Body, Request, Watch};
+use crate::door::{Broken, Door, ResponseBody, read, response, watched};
+
+/// Harm to one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It takes so long to get there.
+    Late(Duration),
+    /// It gets there at once, and its answer takes so long.
+    LateReply(Duration),
+    /// It is refused with 500.
+    Error,
+    /// It is refused with 409, whatever it is.
+    Conflict,
+    /// It is refused with 429 and this `Retry-After`, in seconds.
+    Throttled(u32),
+    /// It takes effect, and its answer is lost with the connection.
+    LostReply,
+    /// It never gets there, and nobody says so.
+    Silence,
+    /// A watch ends after so many events.
+    CutWatch(usize),
+    /// Every event of a watch comes twice.
+    DoubleEvents,
+    /// The events of a watch come so late.
+    LaggingWatch(Duration),
+    /// All history is forgotten before the request arrives.
+    Compaction,
+    /// The API group of claims is not served for so long.
+    Vanished(Duration),
+}
+
+/// The API group that vanishes.
+const GROUP: &str = "resource.k8s.io";
+
+impl Fault {
+    /// Any fault.
+    pub fn any(rng: &mut Rng) -> Self {
+        let mut millis = |most: u64| Duration::from_millis(rng.u64(1..=most));
+        let (short, long) = (millis(2_000), millis(20_000));
+        match rng.u32(..12) {
+            0 => Self::Late(short),
+            1 => Self::LateReply(short),
+            2 => Self::Error,
+            3 => Self::Conflict,
+            4 => Self::Throttled(rng.u32(1..=5)),
+            5 => Self::LostReply,
+            6 => Self::Silence,
+            7 => Self::CutWatch(rng.usize(..4)),
+            8 => Self::DoubleEvents,
+            9 => Self::LaggingWatch(short),
+            10 => Self::Compaction,
+            _ => Self::Vanished(long),
+        }
+    }
+}
+
+/// Which request meets which fault, by number.
+pub type Schedule = BTreeMap<u64, Fault>;
+
+/// A way in on which things go wrong. Cheap to clone; clones count together.
+#[derive(Clone)]
+pub struct FaultyDoor {
+    door: Door,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    schedule: Schedule,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    requests: u64,
+    struck: Vec<(u64, Fault)>,
+    history: Vec<String>,
+}
+
+impl FaultyDoor {
+    /// Requests come in by `door`, and meet what the schedule says.
+    pub fn new(door: Door, schedule: Schedule) -> Self {
+        Self { door, shared: Arc::new(Shared { schedule, state: Mutex::default() }) }
+    }
+
+    /// The faults that have struck.
+    pub fn struck(&self) -> Vec<(u64, Fault)> {
+        self.state().struck.clone()
+    }
+
+    /// What has been asked and answered so far, a line each.
+    pub fn history(&self) -> Vec<String> {
+        self.state().history.clone()
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of a request, and what happens to it.
+    fn next(&self, is_watch: bool, method: &Method) -> (u64, Option<Fault>) {
+        let mut state = self.state();
+        state.requests += 1;
+        let number = state.requests;
+        // What is about watches does nothing to others, and the other way round.
+        let fault = self.shared.schedule.get(&number).copied().filter(|fault| match fault {
+            Fault::CutWatch(_) | Fault::DoubleEvents | Fault::LaggingWatch(_) => is_watch,
+            Fault::Conflict => *method != Method::GET,
+            _ => true,
+        });
+        state.struck.extend(fault.map(|fault| (number, fault)));
+        (number, fault)
+    }
+
+    fn tell(&self, number: u64, request: &Request, fault: Option<Fault>, code: u16) {
+        let now = self.server().now();
+        let body = String::from_utf8_lossy(&request.body);
+        let fault = fault.map(|fault| format!(" {fault:?}")).unwrap_or_default();
+        let line = format!("{now} {number} {} {} {body} -> {code}{fault}", request.method, request.path);
+        self.state().history.push(line);
+    }
+
+    fn server(&self) -> &ApiServer {
+        self.door.server()
+    }
+
+    async fn exchange(self, request: Request) -> Result<Response<ResponseBody>, Broken> {
+        let (number, fault) = self.next(request.query.is_on("watch"), &request.method);
+        let refused = |code: u16| {
+            self.tell(number, &request, fault, code);
+            refusal(code)
+        };
+        match fault {
+            Some(Fault::Error) => return refused(500),
+            Some(Fault::Conflict) => return refused(409),
+            Some(Fault::Throttled(seconds)) => {
+                let mut response = refused(429)?;
+                let value = http::HeaderValue::from(seconds);
+                response.headers_mut().insert(http::header::RETRY_AFTER, value);
+                return Ok(response);
+            }
+            Some(Fault::Silence) => {
+                self.tell(number, &request, fault, 0);
+                std::future::pending().await
+            }
+            Some(Fault::Late(wait)) => tokio::time::sleep(wait).await,
+            Some(Fault::Compaction) => self.server().compact(),
+            Some(Fault::Vanished(wait)) => {
+                let server = self.server().clone();
+                server.vanish(GROUP, true);
+                tokio::spawn(async move {
+                    tokio::time::sleep(wait).await;
+                    server.vanish(GROUP, false);
+                });
+            }
+            _ => {}
+        }
+        let answer = self.door.ask(request.clone());
+        self.tell(number, &request, fault, answer.code);
+        match (fault, answer) {
+            (Some(Fault::LostReply), _) => Err(Broken::lost()),
+            (Some(Fault::LateReply(wait)), answer) => {
+                tokio::time::sleep(wait).await;
+                response(answer)
+            }
+            (Some(fault), Answer { code, body: Body::Watch(watch) }) => harmed(code, *watch, fault),
+            (_, answer) => response(answer),
+        }
+    }
+}
+
+/// A watch that is cut, or late, or says everything twice.
+fn harmed(code: u16, watch: Watch, fault: Fault) -> Result<Response<ResponseBody>, Broken> {
+    let lines = futures::stream::unfold((watch, 0_usize, None), move |(mut watch, said, again)| async move {
+        if let Some(event) = again {
+            return Some((event, (watch, said, None)));
+        }
+        if matches!(fault, Fault::CutWatch(most) if said >= most) {
+            return None;
+        }
+        let event = watch.next().await?;
+        if let Fault::LaggingWatch(wait) = fault {
+            tokio::time::sleep(wait).await;
+        }
+        let again = (fault == Fault::DoubleEvents).then(|| event.clone());
+        Some((event, (watch, said + 1, again)))
+    });
+    watched(code, lines)
+}
+
+fn refusal(code: u16) -> Result<Response<ResponseBody>, Broken> {
+    let (reason, message) = match code {
+        409 => ("Conflict", "Operation cannot be fulfilled: the object has been modified"),
+        429 => (
+            "TooManyRequests",
+            "the server has received too many requests and has asked us to try again later",
+        ),
+        _ => ("InternalError", "Internal error occurred: injected"),
+    };
+    let body = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code,
+    });
+    let mut response = response(Answer { code, body: Body::Json(body) })?;
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    Ok(response)
+}
+
+impl<B> tower::Service<http::Request<B>> for FaultyDoor
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<ResponseBody>;
+    type Error = Broken;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let door = self.clone();
+        Box::pin(async move { door.exchange(read(request).await?).await })
+    }
+}
