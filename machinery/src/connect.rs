@@ -69,6 +69,23 @@ pub async fn connect(
     Ok(Clients { api: Api::new(api, limits, metrics), watch, namespace })
 }
 
+/// Both clients on a service in this process.
+pub fn within<S, B>(service: S, limits: Limits, registry: &mut Registry) -> Clients
+where
+    S: tower::Service<http::Request<kube::client::Body>, Response = http::Response<B>>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<tower::BoxError>,
+    B: http_body::Body<Data = hyper::body::Bytes> + Send + 'static,
+    B::Error: Into<tower::BoxError>,
+{
+    let client = || kube::Client::new(service.clone(), "kube-system");
+    let metrics = ClientMetrics::register(registry, "in-process");
+    Clients { api: Api::new(client(), limits, metrics), watch: client(), namespace: "kube-system".to_owned() }
+}
+
 async fn from_file(path: &Path) -> Result<Config, ConnectError> {
     let wrong = |cause: String| ConnectError::Kubeconfig { path: path.display().to_string(), cause };
     let kubeconfig = Kubeconfig::read_from(path).map_err(|e| wrong(e.to_string()))?;

@@ -2,9 +2,11 @@
 
 mod config;
 mod crdgen;
+mod demo;
 mod drain;
 mod rbac;
 mod run;
+mod simulated;
 mod telemetry;
 
 use std::process::ExitCode;
@@ -32,6 +34,8 @@ enum Command {
     /// from every unallocated, unreserved claim and list what is still allocated.
     /// The step before uninstalling, scaling to zero or leaving mode own.
     Drain(config::ClusterFlags),
+    /// Watch everything at work on a simulated cluster in this process.
+    Demo(demo::DemoFlags),
     /// Print the ClusterRoles, rendered from what the controllers declare.
     Rbac,
     /// Print the CustomResourceDefinitions of our own kinds.
@@ -45,6 +49,7 @@ async fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Run(flags) => run::run(*flags).await,
         Command::Drain(flags) => drain::drain(&flags).await,
+        Command::Demo(flags) => demo::demo(&flags).await,
         Command::Rbac => print(&rbac::render()),
         Command::Crdgen => crdgen::render().and_then(|text| print(&text)),
     };

@@ -8,17 +8,14 @@ use dragoman_machinery::api::{Api, Limits};
 use dragoman_machinery::connect::connect;
 use dragoman_machinery::discovery::Discovery;
 use dragoman_machinery::events;
-use dragoman_machinery::kind::{POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE};
 use dragoman_machinery::lease::{Candidate, Leadership, Periods};
 use dragoman_machinery::metrics::{ControllerMetrics, MachineryMetrics, QueueMetrics};
 use dragoman_machinery::queue::SharedQueue;
 use dragoman_machinery::rights::{Rights, Scope};
 use dragoman_machinery::supervise::Supervisor;
-use dragoman_machinery::watch::{Journal, Watched, drive};
+use dragoman_machinery::watch::Journal;
 use dragoman_machinery::work;
-use dragoman_reconcilers::claim_lifecycle::{
-    ClaimLifecycle, Claims, Feed, Ground, LifecycleMetrics, Options, Pods, Templates, rights,
-};
+use dragoman_reconcilers::claim_lifecycle::{ClaimLifecycle, Ground, LifecycleMetrics, Options, rights};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -84,8 +81,9 @@ async fn control(config: Config) -> anyhow::Result<()> {
     supervisor.spawn("events", sender.run());
     let api = clients.api.clone();
     supervisor.spawn("rights", async move { held.keep(&api).await });
-    supervise_watches(&mut supervisor, &lifecycle, &ground);
-    supervisor.spawn("level timer", Arc::clone(&lifecycle).level());
+    for (name, task) in lifecycle.tasks() {
+        supervisor.spawn(name, task);
+    }
 
     let (stop, stopped) = watch::channel(false);
     let mut ending = Supervisor::default();
@@ -208,20 +206,6 @@ async fn supervise_doors(
             .spawn(format!("admin server on {address}"), admin::serve(listener, door, Arc::clone(admin)));
     }
     Ok(())
-}
-
-fn supervise_watches(supervisor: &mut Supervisor, lifecycle: &Arc<ClaimLifecycle>, ground: &Ground) {
-    let source = |kind| Watched::new(ground.watch.clone(), kind, ground.discovery.clone());
-    let journal = || ground.journal.clone();
-    let pods = Feed::<Pods>::new(Arc::clone(lifecycle));
-    supervisor.spawn("watch of pods", drive(POD.kind, source(POD), pods, journal()));
-    let claims = Feed::<Claims>::new(Arc::clone(lifecycle));
-    supervisor
-        .spawn("watch of claims", drive(RESOURCE_CLAIM.kind, source(RESOURCE_CLAIM), claims, journal()));
-    let templates = Feed::<Templates>::new(Arc::clone(lifecycle));
-    let kind = RESOURCE_CLAIM_TEMPLATE;
-    supervisor.spawn("watch of templates", drive(kind.kind, source(kind), templates, journal()));
-    supervisor.spawn("watch of pod groups", Arc::clone(lifecycle).watch_groups());
 }
 
 /// What a mode needs.

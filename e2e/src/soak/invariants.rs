@@ -172,16 +172,10 @@ fn at_the_end(server: &ApiServer) -> Option<String> {
 
 /// Writes about claims, of all parties, against what lives and faults may cost.
 fn costs(chronicle: &[Chronicled], writes: &[Write], faults: usize) -> Option<String> {
-    let lives = chronicle.iter().filter(|step| {
-        let entries = |pod: &Value| items(&pod["spec"]["resourceClaims"]).count();
-        step.before.is_none()
-            && step.resource == PODS
-            && step.after.as_ref().is_some_and(|pod| entries(pod) > 0)
-    });
-    let entries: usize = lives
-        .filter_map(|step| step.after.as_ref())
-        .map(|pod| items(&pod["spec"]["resourceClaims"]).count())
-        .sum();
+    let created = chronicle.iter().filter(|step| step.before.is_none() && step.resource == PODS);
+    // A Pod without claims is bound all the same.
+    let cost = |pod: &Value| items(&pod["spec"]["resourceClaims"]).count().max(1);
+    let lives: usize = created.filter_map(|step| step.after.as_ref()).map(|pod| cost(pod)).sum();
     let ours =
         writes.iter().filter(|write| write.user == "dragoman" && !write.resource.starts_with("events"));
     let theirs = writes.iter().filter(|write| {
@@ -189,7 +183,7 @@ fn costs(chronicle: &[Chronicled], writes: &[Write], faults: usize) -> Option<St
             && (write.resource.starts_with("resourceclaims") || write.resource == "pods/binding")
     });
     let (ours, theirs) = (ours.count(), theirs.count());
-    let most = WRITES_OF_A_LIFE * entries + WRITES_OF_A_FAULT * faults;
+    let most = WRITES_OF_A_LIFE * lives + WRITES_OF_A_FAULT * faults;
     (ours + theirs > most)
-        .then(|| format!("costs: {ours} + {theirs} writes for {entries} claims and {faults} faults"))
+        .then(|| format!("costs: {ours} + {theirs} writes for {lives} lives and {faults} faults"))
 }

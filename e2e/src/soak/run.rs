@@ -10,9 +10,8 @@ use dragoman_simcluster::{
 use fastrand::Rng;
 use tokio::time::{Instant, sleep_until};
 
-use super::instance::Instance;
-use super::invariants;
 use super::workload::{Action, Hand, NAMESPACE, SPAN, Script, script};
+use super::{instance, invariants};
 use crate::objects;
 
 /// What is done and what goes wrong.
@@ -84,12 +83,12 @@ impl Case {
         ];
         let user = User { name: "dragoman".to_owned(), groups: Vec::new() };
         let door = FaultyDoor::new(Door::new(server.clone(), user), self.schedule.clone());
-        let mut instance = Some(Instance::start(&door));
+        let mut instance = Some(instance::start(&door));
         let mut back = None;
         for (when, action) in &self.script {
             while let Some(at) = back.filter(|at| *at <= began + *when) {
                 sleep_until(at).await;
-                (instance, back) = (Some(Instance::start(&door)), None);
+                (instance, back) = (Some(instance::start(&door)), None);
             }
             sleep_until(began + *when).await;
             if let Action::Crash(down) = action {
@@ -101,7 +100,7 @@ impl Case {
         }
         if let Some(at) = back {
             sleep_until(at).await;
-            instance = Some(Instance::start(&door));
+            instance = Some(instance::start(&door));
         }
         sleep_until(began + SPAN + REST).await;
         drop(instance);

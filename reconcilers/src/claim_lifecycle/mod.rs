@@ -13,6 +13,7 @@ pub mod claim_name;
 pub mod controller;
 pub mod drain;
 pub mod dump;
+pub mod embedded;
 pub mod ended;
 pub mod evidence;
 pub mod facts;
@@ -26,12 +27,14 @@ pub mod quota;
 pub mod rights;
 pub mod second_writer;
 pub mod snapshot;
+pub mod tasks;
 #[cfg(test)]
 mod tests;
 pub mod users;
 
 pub use claim_name::{Generation, claim_name, is_ours};
 pub use controller::{ClaimLifecycle, Ground, LEVEL, Options};
+pub use embedded::Embedded;
 pub use feed::{Claims, Feed, Pods, Templates};
 pub use index::Index;
 pub use key::{Key, Subject};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{ApiServer, State, meta};
+use super::{ApiServer, State, Write, meta};
 use crate::clock::seconds;
 use crate::kinds::Resource;
 use crate::patch::lists_of_schema;
@@ -51,12 +51,26 @@ impl State {
                     meta::owners(&object).any(|owner| self.store.by_uid(meta::owner_uid(owner)).is_some());
                 let Some(resource) = self.kind_of(&stored_as).filter(|_| !alive) else { continue };
                 if !meta::is_deleting(&object) {
+                    self.collected(&resource, &object);
                     self.end(&resource, &object, None, now);
                     did = true;
                 }
             }
         }
         did
+    }
+
+    /// A write of the garbage collector.
+    fn collected(&mut self, resource: &Resource, object: &Value) {
+        let (namespace, name) = meta::name_of(object);
+        self.writes.push(Write {
+            user: "system:serviceaccount:kube-system:generic-garbage-collector".to_owned(),
+            user_agent: String::new(),
+            verb: "delete",
+            resource: resource.plural.clone(),
+            namespace,
+            name,
+        });
     }
 
     /// Deletes everything in namespaces that are ending, and those that are empty.

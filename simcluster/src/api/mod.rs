@@ -83,6 +83,8 @@ pub struct Write {
 /// Something that has happened to an object.
 #[derive(Debug, Clone)]
 pub struct Chronicled {
+    /// When.
+    pub at: jiff::Timestamp,
     /// `plural.group`, or `plural` in the core group.
     pub resource: String,
     /// The object before.
@@ -249,14 +251,15 @@ impl ApiServer {
 
     /// From now on everything that happens is remembered.
     pub fn chronicle(&self) {
-        self.state().store.chronicle();
+        self.state().store.chronicle(self.shared.clock);
     }
 
     /// Everything that has happened since: what it is kept as, and the object before and after;
     /// nothing before one that is new, nothing after one that is gone.
     pub fn chronicled(&self) -> Vec<Chronicled> {
         let state = self.state();
-        let told = |(stored_as, change): &(String, store::Change)| Chronicled {
+        let told = |(at, stored_as, change): &store::Told| Chronicled {
+            at: *at,
             resource: stored_as.clone(),
             before: change.before.clone(),
             after: (change.happened != store::Happened::Deleted).then(|| change.object.clone()),

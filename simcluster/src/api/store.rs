@@ -3,15 +3,20 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::meta;
+use crate::clock::Clock;
 
 /// Namespace (empty in the cluster) and name.
 pub(crate) type Name = (String, String);
 
 /// An object's place: what it is stored as, and its name.
 pub(crate) type Key = (String, Name);
+
+/// A change of something that is kept, and when it was.
+pub(crate) type Told = (Timestamp, String, Change);
 
 /// What happened to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +53,7 @@ pub(crate) struct Store {
     /// By uid of the owner, also of owners that are gone or never were.
     dependents: HashMap<String, Vec<Key>>,
     /// Everything that ever happened, for whoever judges it afterwards.
-    chronicle: Option<Vec<(String, Change)>>,
+    chronicle: Option<(Clock, Vec<Told>)>,
 }
 
 /// Changes of one resource that are kept for watches that fall behind or come back.
@@ -103,9 +108,7 @@ impl Store {
         }
         let happened = if before.is_some() { Happened::Modified } else { Happened::Added };
         let change = Change { revision: self.revision, happened, object: object.clone(), before };
-        if let Some(chronicle) = &mut self.chronicle {
-            chronicle.push((stored_as.to_owned(), change.clone()));
-        }
+        tell(&mut self.chronicle, stored_as, &change);
         table.record(change);
         object
     }
@@ -122,9 +125,7 @@ impl Store {
         self.by_uid.remove(meta::text(&before, "uid"));
         let (revision, happened) = (self.revision, Happened::Deleted);
         let change = Change { revision, happened, object: last.clone(), before: Some(before) };
-        if let Some(chronicle) = &mut self.chronicle {
-            chronicle.push((stored_as.to_owned(), change.clone()));
-        }
+        tell(&mut self.chronicle, stored_as, &change);
         table.record(change);
         Some(last)
     }
@@ -157,13 +158,13 @@ impl Store {
     }
 
     /// From now on everything is remembered, whatever is compacted.
-    pub(crate) fn chronicle(&mut self) {
-        self.chronicle.get_or_insert_default();
+    pub(crate) fn chronicle(&mut self, clock: Clock) {
+        self.chronicle.get_or_insert_with(|| (clock, Vec::new()));
     }
 
     /// Everything since.
-    pub(crate) fn chronicled(&self) -> &[(String, Change)] {
-        self.chronicle.as_deref().unwrap_or_default()
+    pub(crate) fn chronicled(&self) -> &[Told] {
+        self.chronicle.as_ref().map_or(&[], |(_, told)| told)
     }
 
     /// Forgets all history: what asks for an older state is told that it is gone.
@@ -183,6 +184,12 @@ impl Table {
         {
             self.kept_from = oldest.revision;
         }
+    }
+}
+
+fn tell(chronicle: &mut Option<(Clock, Vec<Told>)>, stored_as: &str, change: &Change) {
+    if let Some((clock, told)) = chronicle {
+        told.push((clock.now(), stored_as.to_owned(), change.clone()));
     }
 }
 

@@ -298,6 +298,12 @@ impl State {
         let (namespace, name) = meta::name_of(object);
         let (user, user_agent) = (target.request.user.name.clone(), target.request.user_agent.clone());
         self.writes.push(Write { user, user_agent, verb, resource, namespace, name });
+        // Owners that are not there, or not any more, are no owners.
+        for owner in meta::owners(object).map(meta::owner_uid) {
+            if self.store.by_uid(owner).is_none() {
+                self.bereft.push_back(owner.to_owned());
+            }
+        }
     }
 }
 

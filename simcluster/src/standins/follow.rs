@@ -1,6 +1,7 @@
 //! Follows a collection: what is there, then what happens to it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -8,6 +9,9 @@ use super::hands::Hands;
 use crate::api::Watch;
 use crate::api::meta;
 use crate::api::store::Name;
+
+/// How long to wait for what is not served.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Something happened to an object.
 pub(super) enum Event {
@@ -38,7 +42,9 @@ impl Follow {
                 return event;
             }
             let Some(watch) = &mut self.watch else {
-                self.open();
+                if !self.open() {
+                    tokio::time::sleep(PATIENCE).await;
+                }
                 continue;
             };
             match watch.next().await {
@@ -57,13 +63,19 @@ impl Follow {
         self.known.values()
     }
 
-    fn open(&mut self) {
-        let version = self.reached.take().unwrap_or_else(|| self.list());
+    /// Opens the watch; what is not served for the moment is not gone.
+    fn open(&mut self) -> bool {
+        let Some(version) = self.reached.take().or_else(|| self.list()) else { return false };
         self.watch = self.hands.watch(self.path, &version).ok();
+        self.watch.is_some()
     }
 
-    fn list(&mut self) -> String {
-        let list = self.hands.get(self.path).object;
+    fn list(&mut self) -> Option<String> {
+        let said = self.hands.get(self.path);
+        if !said.is_fine() {
+            return None;
+        }
+        let list = said.object;
         let mut gone = std::mem::take(&mut self.known);
         for object in meta::items(&list["items"]) {
             let name = meta::name_of(object);
@@ -72,7 +84,7 @@ impl Follow {
             self.ready.push_back(Event::Applied(object.clone()));
         }
         self.ready.extend(gone.into_values().map(Event::Deleted));
-        meta::text(&list, "resourceVersion").to_owned()
+        Some(meta::text(&list, "resourceVersion").to_owned())
     }
 
     fn take(&mut self, event: Value) {

@@ -1,0 +1,263 @@
+//! `dragoman demo`: the whole system on a laptop.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use dragoman_simcluster::{
+    ApiServer, Chronicled, Clock, Door, Driver, Kubelet, Listening, Pace, Profile, Request, Scheduler, User,
+};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::simulated;
+
+/// Flags of `dragoman demo`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoFlags {
+    /// Pods that live through their lives, each with a claim from a template.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pods: u32,
+    /// Simulated nodes with eight devices each.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    nodes: u32,
+    /// Serve the API here while it runs and until it is stopped, for kubectl; port 0 is any.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Let --listen be an address that others can reach.
+    #[arg(long)]
+    allow_remote: bool,
+    /// Of everything that is left to chance.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+const CLAIMS: &str = "resourceclaims.resource.k8s.io";
+const NAMESPACE: &str = "demo";
+const DRIVER: &str = "gpu.demo.dragoman.dev";
+const DEVICES: usize = 8;
+
+fn say(line: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("stdout")
+}
+
+/// Runs it.
+///
+/// # Errors
+/// The address of --listen is of no use, or something is left over at the end.
+pub(crate) async fn demo(flags: &DemoFlags) -> anyhow::Result<()> {
+    let server = ApiServer::new(Profile::default(), Clock::Real, flags.seed);
+    server.chronicle();
+    let kubeconfig = match flags.listen {
+        Some(address) => Some(listen(&server, address, flags.allow_remote).await?),
+        None => None,
+    };
+    let mut cluster = JoinSet::new();
+    cluster.spawn(server.clone().collect());
+    cluster.spawn(Driver::new(server.clone(), DRIVER, DEVICES).run());
+    cluster.spawn(Scheduler::new(server.clone()).run());
+    cluster.spawn(Kubelet::new(server.clone(), Pace::default(), flags.seed).run());
+    let dragoman = simulated::dragoman(&server);
+    let admin = Door::new(server.clone(), User::admin());
+    furnish(&admin, flags);
+    say(&format!(
+        "{} nodes with {DEVICES} devices each; {} Pods with a claim from a template each",
+        flags.nodes, flags.pods
+    ))?;
+    if let Some(path) = &kubeconfig {
+        say(&format!(
+            "look with: kubectl --kubeconfig {path} -n {NAMESPACE} get pods,resourceclaims --watch"
+        ))?;
+    }
+    for number in 0..flags.pods {
+        create(&admin, "/api/v1/namespaces/demo/pods", &pod(number));
+        if number % 50 == 49 {
+            tokio::task::yield_now().await;
+        }
+    }
+    watch(&server, flags.pods as usize).await?;
+    let left = server.count(CLAIMS);
+    say(&summary(&server))?;
+    if kubeconfig.is_some() {
+        say("the API is served until you press Ctrl-C; create a Pod of your own with the template \"one\"")?;
+        tokio::signal::ctrl_c().await.context("signal")?;
+    }
+    drop(dragoman);
+    if left > 0 {
+        bail!("{left} claims are left over");
+    }
+    Ok(())
+}
+
+/// Opens the port; the path of the kubeconfig.
+async fn listen(server: &ApiServer, address: SocketAddr, allow_remote: bool) -> anyhow::Result<String> {
+    let listening = Listening::open(server.clone(), address, allow_remote, &[User::admin()]).await;
+    let listening = listening.context("--listen")?;
+    let kubeconfig = listening.kubeconfig("admin").context("kubeconfig")?;
+    let path = std::env::temp_dir().join(format!("dragoman-demo-{}.kubeconfig", listening.address().port()));
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    // It holds a token.
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&path).with_context(|| path.display().to_string())?;
+    file.write_all(kubeconfig.to_string().as_bytes()).context("kubeconfig")?;
+    tokio::spawn(listening.serve());
+    Ok(path.display().to_string())
+}
+
+fn create(admin: &Door, path: &str, object: &Value) {
+    admin.ask(Request {
+        method: http::Method::POST,
+        path: path.to_owned(),
+        user_agent: "dragoman-demo".to_owned(),
+        body: object.to_string().into_bytes(),
+        ..Request::default()
+    });
+}
+
+/// Nodes, a class, a namespace and a template.
+fn furnish(admin: &Door, flags: &DemoFlags) {
+    let class = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"},
+        "spec": {"selectors": [{"cel": {"expression": format!("device.driver == {DRIVER:?}")}}]},
+    });
+    create(admin, "/apis/resource.k8s.io/v1/deviceclasses", &class);
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+    create(admin, "/api/v1/namespaces", &namespace);
+    let template = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "one"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}},
+    });
+    create(admin, "/apis/resource.k8s.io/v1/namespaces/demo/resourceclaimtemplates", &template);
+    for number in 0..flags.nodes {
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("node-{number}")},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        create(admin, "/api/v1/nodes", &node);
+    }
+}
+
+fn pod(number: u32) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("pod-{number}")},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}],
+        },
+    })
+}
+
+/// Says how far everything is until all Pods have succeeded and their claims are gone.
+async fn watch(server: &ApiServer, pods: usize) -> anyhow::Result<()> {
+    const EVERY: Duration = Duration::from_millis(500);
+    let mut last = String::new();
+    loop {
+        let phases = server.all("pods");
+        let of = |phase: &str| phases.iter().filter(|pod| pod["status"]["phase"] == phase).count();
+        let (running, done, claims) = (of("Running"), of("Succeeded"), server.count(CLAIMS));
+        let line = format!(
+            "  {:>6} waiting  {running:>6} running  {done:>6} done  {claims:>6} claims",
+            pods - running - done
+        );
+        if line != last {
+            say(&line)?;
+            last = line;
+        }
+        if done == pods && claims == 0 {
+            return Ok(());
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// What has happened, in numbers.
+fn summary(server: &ApiServer) -> String {
+    let chronicle = server.chronicled();
+    let of_claims = || chronicle.iter().filter(|step| step.resource == CLAIMS);
+    let created = of_claims().filter(|step| step.before.is_none()).count();
+    let deleted = of_claims().filter(|step| step.after.is_none()).count();
+    let held = |claim: &Value| !claim["status"]["allocation"].is_null();
+    let released = of_claims().filter(|step| match (&step.before, &step.after) {
+        (Some(before), Some(after)) => held(before) && !held(after),
+        _ => false,
+    });
+    let pods = chronicle.iter().filter(|step| step.resource == "pods" && step.before.is_none()).count();
+    let writes = server.writes(0);
+    let by = |user: &str| writes.iter().filter(|write| write.user == user).count();
+    let per = |count: usize| format!("{:.1}", count as f64 / pods.max(1) as f64);
+    let latency = |what: &str, mut times: Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        let at = |share: f64| {
+            times.get(((times.len() as f64 - 1.0) * share) as usize).copied().unwrap_or_default()
+        };
+        format!("{what}: p50 {:.0} ms, p99 {:.0} ms", at(0.5), at(0.99))
+    };
+    [
+        format!(
+            "claims: {created} created, {} released, {deleted} deleted, {} left over",
+            released.count(),
+            server.count(CLAIMS)
+        ),
+        format!(
+            "API writes for a Pod's life: {} by dragoman, {} by the scheduler",
+            per(by(simulated::USER)),
+            per(by("system:kube-scheduler"))
+        ),
+        latency("Pod created until its status names the claim", until_named(&chronicle)),
+        latency("Pod done until its claim is gone", until_gone(&chronicle)),
+    ]
+    .join("\n")
+}
+
+/// Milliseconds from the creation of each Pod until its status names a claim.
+fn until_named(chronicle: &[Chronicled]) -> Vec<f64> {
+    let is_named = |pod: &Value| pod["status"]["resourceClaimStatuses"].is_array();
+    between(
+        chronicle,
+        |step| step.resource == "pods" && step.before.is_none(),
+        move |step| step.resource == "pods" && step.after.as_deref().is_some_and(is_named),
+        |pod| pod["metadata"]["uid"].clone(),
+        |pod| pod["metadata"]["uid"].clone(),
+    )
+}
+
+/// Milliseconds from the end of each Pod until its claim is gone.
+fn until_gone(chronicle: &[Chronicled]) -> Vec<f64> {
+    let is_done = |pod: &Value| pod["status"]["phase"] == "Succeeded";
+    between(
+        chronicle,
+        move |step| step.resource == "pods" && step.after.as_deref().is_some_and(is_done),
+        |step| step.resource == CLAIMS && step.after.is_none(),
+        |pod| pod["metadata"]["uid"].clone(),
+        |claim| claim["metadata"]["ownerReferences"][0]["uid"].clone(),
+    )
+}
+
+/// Milliseconds from the first step of a kind to the first of another about the same thing.
+fn between(
+    chronicle: &[Chronicled],
+    begins: impl Fn(&Chronicled) -> bool,
+    ends: impl Fn(&Chronicled) -> bool,
+    begun: impl Fn(&Value) -> Value,
+    ended: impl Fn(&Value) -> Value,
+) -> Vec<f64> {
+    let mut since = std::collections::BTreeMap::new();
+    let mut times = Vec::new();
+    for step in chronicle {
+        let Some(object) = step.after.as_deref().or(step.before.as_deref()) else { continue };
+        if begins(step) {
+            since.entry(begun(object).to_string()).or_insert(step.at);
+        }
+        if ends(step)
+            && let Some(from) = since.remove(&ended(object).to_string())
+        {
+            times.push(step.at.duration_since(from).as_secs_f64() * 1000.0);
+        }
+    }
+    times
+}
