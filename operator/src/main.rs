@@ -6,6 +6,7 @@ mod demo;
 mod drain;
 mod rbac;
 mod run;
+mod simulate;
 mod simulated;
 mod telemetry;
 
@@ -36,6 +37,8 @@ enum Command {
     Drain(config::ClusterFlags),
     /// Watch everything at work on a simulated cluster in this process.
     Demo(demo::DemoFlags),
+    /// Say what would be done with the objects of a dump.
+    Simulate(simulate::SimulateFlags),
     /// Print the ClusterRoles, rendered from what the controllers declare.
     Rbac,
     /// Print the CustomResourceDefinitions of our own kinds.
@@ -50,6 +53,7 @@ async fn main() -> ExitCode {
         Command::Run(flags) => run::run(*flags).await,
         Command::Drain(flags) => drain::drain(&flags).await,
         Command::Demo(flags) => demo::demo(&flags).await,
+        Command::Simulate(flags) => simulate::simulate(&flags).await,
         Command::Rbac => print(&rbac::render()),
         Command::Crdgen => crdgen::render().and_then(|text| print(&text)),
     };

@@ -14,7 +14,7 @@ mod listen;
 mod patch;
 mod standins;
 
-pub use api::{Answer, ApiServer, Body, Chronicled, Query, Request, Status, User, Watch, Write};
+pub use api::{Answer, ApiServer, Body, Chronicled, LoadError, Query, Request, Status, User, Watch, Write};
 pub use clock::Clock;
 pub use door::{Broken, Door, ResponseBody};
 pub use faults::{Fault, FaultyDoor, Schedule};

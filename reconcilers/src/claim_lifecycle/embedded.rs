@@ -72,6 +72,11 @@ impl Embedded {
         self.lifecycle.synced()
     }
 
+    /// Every index in words, with the objects that stand in the way.
+    pub fn dump(&self) -> String {
+        self.lifecycle.dump()
+    }
+
     /// Waits until a part of it ends, which none should.
     pub async fn ended(&mut self) {
         self.tasks.join_next().await;

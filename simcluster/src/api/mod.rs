@@ -5,6 +5,7 @@ mod collector;
 mod delete;
 mod discovery;
 mod events;
+mod load;
 pub(crate) mod meta;
 mod openapi;
 mod read;
@@ -24,6 +25,7 @@ use http::Method;
 use serde_json::Value;
 use tokio::sync::Notify;
 
+pub use load::LoadError;
 pub use request::{Query, Request, User};
 pub use status::Status;
 pub use watch::Watch;

@@ -323,6 +323,9 @@ fn is_held(object: &Value) -> bool {
 
 fn body(target: &Target<'_>) -> Result<Value, Status> {
     let kind = &*target.request.content_type;
+    if kind == "application/vnd.kubernetes.protobuf" {
+        return Err(Status::not_simulated("bodies in protobuf; send JSON (kubectl create -f does)"));
+    }
     if !matches!(kind, "" | "application/json") {
         let accepted =
             "application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor";
