@@ -70,7 +70,7 @@ pub async fn connect(
 }
 
 /// Both clients on a service in this process.
-pub fn within<S, B>(service: S, limits: Limits, registry: &mut Registry) -> Clients
+pub fn within<S, B>(service: &S, limits: Limits, registry: &mut Registry) -> Clients
 where
     S: tower::Service<http::Request<kube::client::Body>, Response = http::Response<B>>
         + Clone

@@ -1,5 +1,7 @@
 //! `dragoman demo`: the whole system on a laptop.
 
+#![expect(clippy::indexing_slicing, reason = "reading a field of JSON that is not there gives null")]
+
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -189,13 +191,15 @@ fn summary(server: &ApiServer) -> String {
     let pods = chronicle.iter().filter(|step| step.resource == "pods" && step.before.is_none()).count();
     let writes = server.writes(0);
     let by = |user: &str| writes.iter().filter(|write| write.user == user).count();
-    let per = |count: usize| format!("{:.1}", count as f64 / pods.max(1) as f64);
-    let latency = |what: &str, mut times: Vec<f64>| {
-        times.sort_by(f64::total_cmp);
-        let at = |share: f64| {
-            times.get(((times.len() as f64 - 1.0) * share) as usize).copied().unwrap_or_default()
-        };
-        format!("{what}: p50 {:.0} ms, p99 {:.0} ms", at(0.5), at(0.99))
+    // Tenths are enough, and whole numbers hold them.
+    let per = |count: usize| {
+        let tenths = count * 10 / pods.max(1);
+        format!("{}.{}", tenths / 10, tenths % 10)
+    };
+    let latency = |what: &str, mut times: Vec<i128>| {
+        times.sort_unstable();
+        let at = |percent: usize| times.get(times.len() * percent / 100).copied().unwrap_or_default();
+        format!("{what}: p50 {} ms, p99 {} ms", at(50), at(99))
     };
     [
         format!(
@@ -215,7 +219,7 @@ fn summary(server: &ApiServer) -> String {
 }
 
 /// Milliseconds from the creation of each Pod until its status names a claim.
-fn until_named(chronicle: &[Chronicled]) -> Vec<f64> {
+fn until_named(chronicle: &[Chronicled]) -> Vec<i128> {
     let is_named = |pod: &Value| pod["status"]["resourceClaimStatuses"].is_array();
     between(
         chronicle,
@@ -227,7 +231,7 @@ fn until_named(chronicle: &[Chronicled]) -> Vec<f64> {
 }
 
 /// Milliseconds from the end of each Pod until its claim is gone.
-fn until_gone(chronicle: &[Chronicled]) -> Vec<f64> {
+fn until_gone(chronicle: &[Chronicled]) -> Vec<i128> {
     let is_done = |pod: &Value| pod["status"]["phase"] == "Succeeded";
     between(
         chronicle,
@@ -245,7 +249,7 @@ fn between(
     ends: impl Fn(&Chronicled) -> bool,
     begun: impl Fn(&Value) -> Value,
     ended: impl Fn(&Value) -> Value,
-) -> Vec<f64> {
+) -> Vec<i128> {
     let mut since = std::collections::BTreeMap::new();
     let mut times = Vec::new();
     for step in chronicle {
@@ -256,7 +260,7 @@ fn between(
         if ends(step)
             && let Some(from) = since.remove(&ended(object).to_string())
         {
-            times.push(step.at.duration_since(from).as_secs_f64() * 1000.0);
+            times.push(step.at.duration_since(from).as_millis());
         }
     }
     times

@@ -1,5 +1,7 @@
 //! `dragoman simulate`: what Dragoman would do with a cluster of which there is only a dump.
 
+#![expect(clippy::indexing_slicing, reason = "reading a field of JSON that is not there gives null")]
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -118,7 +120,7 @@ fn objects(file: &Path, text: &str) -> Vec<anyhow::Result<Found>> {
         };
         match value {
             Err(why) => {
-                all.push(Err(why.context(format!("{place}: it is neither YAML nor JSON, or cut off"))))
+                all.push(Err(why.context(format!("{place}: it is neither YAML nor JSON, or cut off"))));
             }
             Ok(Value::Null) => {}
             Ok(list) if list["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) => {

@@ -16,6 +16,6 @@ pub(crate) fn dragoman(server: &ApiServer) -> Embedded {
     let user = User { name: USER.to_owned(), groups: vec!["system:serviceaccounts".to_owned()] };
     let door = Door::new(server.clone(), user);
     let mut registry = Registry::default();
-    let clients = within(door, Limits::default(), &mut registry);
+    let clients = within(&door, Limits::default(), &mut registry);
     Embedded::start(&clients, &mut registry, WORKERS)
 }

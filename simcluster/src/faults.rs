@@ -153,7 +153,7 @@ impl FaultyDoor {
             }
             Some(Fault::Silence) => {
                 self.tell(number, &request, fault, 0);
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
             Some(Fault::Late(wait)) => tokio::time::sleep(wait).await,
             Some(Fault::Compaction) => self.server().compact(),

@@ -10,6 +10,7 @@
 //! Red: accounting/naive what_is_charged_adds_up          one of tests/naive.rs
 //! Red: scenario 1.36/completed_pods_cost_nothing         a scenario: its lane and name
 //! Red: oracle devices                                    a published library as judge
+//! Red: soak doubled                                      runs with faults: the broken invariant
 //! ```
 
 use std::collections::BTreeSet;
@@ -81,6 +82,7 @@ pub(crate) fn find(filter: &str) -> anyhow::Result<()> {
             let red = match part.as_str() {
                 "scenario" => scenario_fails(&tree, test),
                 "oracle" => judge_disagrees(&tree, test),
+                "soak" => soak_fails(&tree, test),
                 _ => unit_fails(&tree, part, test),
             };
             let red = red.unwrap_or_else(|why| {
@@ -172,6 +174,24 @@ fn scenario_fails(tree: &Path, test: &str) -> anyhow::Result<bool> {
         println!("        {}", line.chars().take(200).collect::<String>());
     }
     Ok(!green && failed.is_some())
+}
+
+/// Runs seeds until an invariant is broken: the number of runs in CI is enough.
+fn soak_fails(tree: &Path, invariant: &str) -> anyhow::Result<bool> {
+    let (built, log) = said(tree, Path::new("cargo"), &["build", "--package", "dragoman-e2e"])?;
+    if !built {
+        bail!("it does not compile:\n{log}");
+    }
+    let target = root()?.join("target/defects");
+    let program = target.join("build/debug/dragoman-e2e");
+    let (itself, out) = (program.display().to_string(), target.join("e2e").display().to_string());
+    let arguments = ["--binary", &itself, "--output", &out, "soak", "--twice", "0"];
+    let (green, log) = said(tree, &program, &arguments)?;
+    let failed = log.lines().find_map(|line| line.strip_prefix("Error: "));
+    if let Some(line) = failed {
+        println!("        {}", line.chars().take(200).collect::<String>());
+    }
+    Ok(!green && failed.is_some_and(|line| line.contains(&format!(": {invariant}:"))))
 }
 
 /// Asks both sides until they disagree: the oracle's own number of questions is enough.

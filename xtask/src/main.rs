@@ -26,6 +26,15 @@ enum Task {
         /// Only those whose lane or name contains this.
         filter: Option<String>,
     },
+    /// Run the controller on a simulated cluster with faults from seeds, in virtual time.
+    Soak {
+        /// How many runs.
+        #[arg(long, default_value_t = 100_000)]
+        runs: u64,
+        /// The seed of the first.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Build the binary as it is shipped: static, so that an image needs nothing else.
     Static,
     /// Build the container image from it, with whichever of buildah, podman and docker
@@ -93,6 +102,10 @@ fn main() -> anyhow::Result<()> {
             filter.as_slice().iter().map(String::as_str).collect::<Vec<_>>().as_slice(),
         ]
         .concat()),
+        Task::Soak { runs, seed } => {
+            let [runs, seed] = [runs, seed].map(|number| number.to_string());
+            e2e(&["soak", "--runs", &runs, "--seed", &seed])
+        }
         Task::Static => shipped::build(),
         Task::Image { tag } => shipped::image(&tag),
         Task::Defects { filter, built_in: true } => e2e(&["built-in", &filter]),
@@ -134,6 +147,10 @@ fn test() -> anyhow::Result<()> {
     run("cargo", &["test", "--workspace"])?;
     fuzz::fuzz(200_000)?;
     e2e(&["oracle"])?;
+    // Two thousand runs, the first hundred of them twice.
+    e2e(&["soak"])?;
+    e2e(&["conformance"])?;
+    e2e(&["scenarios", "--on", "sim"])?;
     e2e(&["scenarios"])?;
     // A small one without a verdict: it shows that the measurement still works.
     e2e(&["versus", "--pods", "100", "--gated", "200", "--completed", "100", "--idle", "5"])

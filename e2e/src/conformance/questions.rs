@@ -121,6 +121,7 @@ impl Writer {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "what json! makes")]
 fn config_map(name: &str, data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
 }

@@ -150,7 +150,7 @@ impl ControlPlane {
     pub(crate) async fn restart_controllers(&mut self, built_in: bool) -> anyhow::Result<()> {
         match &mut self.inner {
             Inner::Real(real) => real.restart_controllers(built_in).await,
-            Inner::Sim(sim) => sim.restart_controllers(built_in),
+            Inner::Sim(_) => Sim::restart_controllers(built_in),
         }
     }
 

@@ -61,7 +61,7 @@ impl Sim {
         Audit::Sim(self.server.clone())
     }
 
-    pub(super) fn restart_controllers(&mut self, built_in: bool) -> anyhow::Result<()> {
+    pub(super) fn restart_controllers(built_in: bool) -> anyhow::Result<()> {
         ensure!(!built_in, "simcluster has no built-in claim controller");
         Ok(())
     }

@@ -8,7 +8,10 @@ use crate::dragoman::Dragoman;
 use crate::world::{PATIENCE, World};
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![scenario!(our_kinds_are_served_and_checked)]
+    vec![Scenario {
+        beyond_sim: Some("it does not check custom objects by their schema"),
+        ..scenario!(our_kinds_are_served_and_checked)
+    }]
 }
 
 const FOOTPRINTS: &str = "/apis/dragoman.dev/v1alpha1/devicefootprints";

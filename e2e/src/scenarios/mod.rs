@@ -22,7 +22,7 @@ use std::time::Instant;
 use anyhow::ensure;
 use futures::StreamExt as _;
 
-use crate::control_plane::Shape;
+use crate::control_plane::{Backend, Shape};
 use crate::dragoman::Dragoman;
 use crate::world::{Bench, World};
 
@@ -33,6 +33,8 @@ struct Scenario {
     name: &'static str,
     /// Needs an API that an emulated older version does not serve.
     newest_only: bool,
+    /// What it needs that simcluster does not have.
+    beyond_sim: Option<&'static str>,
     run: for<'a> fn(&'a World, &'a Dragoman) -> Outcome<'a>,
 }
 
@@ -42,6 +44,7 @@ macro_rules! scenario {
         $crate::scenarios::Scenario {
             name: stringify!($function),
             newest_only: false,
+            beyond_sim: None,
             run: |world, dragoman| Box::pin($function(world, dragoman)),
         }
     };
@@ -125,10 +128,14 @@ pub(crate) async fn run(bench: &Bench, filter: Option<&str>) -> anyhow::Result<(
     for lane in lanes() {
         let wanted = |name: &str| filter.is_none_or(|f| format!("{}/{name}", lane.name).contains(f));
         let wanted = lane.scenarios.iter().filter(|s| wanted(s.name));
-        let (chosen, lacking): (Vec<_>, Vec<_>) =
-            wanted.partition(|s| lane.shape.emulated.is_none() || !s.newest_only);
+        let lacks = |scenario: &Scenario| match scenario.beyond_sim {
+            Some(what) if bench.backend == Backend::Sim => Some(what),
+            _ if scenario.newest_only && lane.shape.emulated.is_some() => Some("the API is not served there"),
+            _ => None,
+        };
+        let (chosen, lacking): (Vec<_>, Vec<_>) = wanted.partition(|scenario| lacks(scenario).is_none());
         for scenario in lacking {
-            println!("not run {}/{}: the API is not served there", lane.name, scenario.name);
+            println!("not run {}/{}: {}", lane.name, scenario.name, lacks(scenario).unwrap_or_default());
             not_run += 1;
         }
         if chosen.is_empty() {
@@ -163,6 +170,11 @@ pub(crate) async fn run(bench: &Bench, filter: Option<&str>) -> anyhow::Result<(
     for scenario in alone.into_iter().flatten() {
         let name = format!("alone/{}", scenario.name);
         if filter.is_none_or(|f| name.contains(f)) {
+            if bench.backend == Backend::Sim {
+                println!("not run {name}: it starts and stops parts of a real control plane");
+                not_run += 1;
+                continue;
+            }
             let started = Instant::now();
             let outcome = (scenario.run)(bench).await;
             if let Some(why) = outcome.as_ref().err().and_then(|error| error.downcast_ref::<NotRun>()) {
@@ -182,7 +194,7 @@ pub(crate) async fn run(bench: &Bench, filter: Option<&str>) -> anyhow::Result<(
         ("rights", "rights, each needed", |bench| Box::pin(rights::run(bench))),
     ];
     for (name, what, run) in counted {
-        if filter.is_none_or(|f| name.contains(f)) {
+        if bench.backend == Backend::Real && filter.is_none_or(|f| name.contains(f)) {
             let started = Instant::now();
             let outcome = run(bench).await.map(|count| println!("        {count} {what}"));
             match report(name, started, outcome) {

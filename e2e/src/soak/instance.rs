@@ -12,6 +12,6 @@ const WORKERS: usize = 8;
 /// Starts it.
 pub(super) fn start(door: &FaultyDoor) -> Embedded {
     let mut registry = Registry::default();
-    let clients = within(door.clone(), Limits::default(), &mut registry);
+    let clients = within(door, Limits::default(), &mut registry);
     Embedded::start(&clients, &mut registry, WORKERS)
 }

@@ -69,14 +69,14 @@ fn doubled(step: &Chronicled, claims: &BTreeMap<String, Arc<Value>>) -> Option<S
     let (None, Some(claim)) = (&step.before, &step.after) else { return None };
     let owner = &claim["metadata"]["ownerReferences"][0]["uid"];
     let entry = &claim["metadata"]["annotations"][ENTRY];
-    let same = claims.values().filter(|other| {
+    let mut same = claims.values().filter(|other| {
         text(other, "uid") != text(claim, "uid")
             && owner.is_string()
             && other["metadata"]["ownerReferences"][0]["uid"] == *owner
             && other["metadata"]["annotations"][ENTRY] == *entry
             && other["metadata"]["deletionTimestamp"].is_null()
     });
-    let other = same.last()?;
+    let other = same.next()?;
     Some(format!(
         "doubled: {} and {} are both for {entry} of the Pod {owner}",
         text(other, "name"),

@@ -41,7 +41,7 @@ pub(super) const SPAN: Duration = Duration::from_secs(60);
 /// Everything that is done in a run.
 pub(super) fn script(rng: &mut Rng) -> Script {
     let mut script: Script = Vec::new();
-    let at = |rng: &mut Rng, from: Duration| from + (SPAN - from.min(SPAN)).mul_f64(rng.f64());
+    let at = |rng: &mut Rng, from: Duration| from + SPAN.saturating_sub(from).mul_f64(rng.f64());
     // One template is there from the start, the other comes whenever it comes.
     script.push((Duration::ZERO, Action::Template("one".to_owned())));
     script.push((at(rng, Duration::ZERO), Action::Template("late".to_owned())));
@@ -149,7 +149,7 @@ impl Hand {
                 self.merge(&(pod(name) + "/status"), &json!({"status": {"resourceClaimStatuses": null}}));
             }
             Action::Fail(name) => {
-                self.merge(&(pod(name) + "/status"), &json!({"status": {"phase": "Failed"}}))
+                self.merge(&(pod(name) + "/status"), &json!({"status": {"phase": "Failed"}}));
             }
             Action::Crash(_) => {}
         }

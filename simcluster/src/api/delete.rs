@@ -143,7 +143,7 @@ fn options(target: &Target<'_>) -> Result<Value, Status> {
     };
     let query = &target.request.query;
     if let Some(grace) = query.number("gracePeriodSeconds") {
-        options["gracePeriodSeconds"] = json!(grace);
+        meta::put(&mut options, &["gracePeriodSeconds"], json!(grace));
     }
     let policy = [query.get("propagationPolicy"), options["propagationPolicy"].as_str().unwrap_or_default()];
     if let Some(other) = policy.into_iter().find(|policy| !matches!(*policy, "" | "Background")) {

@@ -60,7 +60,7 @@ pub(super) fn answer(state: &State, place: &Place, request: &Request) -> Result<
             },
         },
         Place::Group(_) => Ok(Answer { code: 404, body: Body::Text("404 page not found\n".to_owned()) }),
-        _ => Err(Status::unserved()),
+        Place::Resource { .. } => Err(Status::unserved()),
     }
 }
 

@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 
 use super::{ApiServer, State, events, meta};
 
+/// What does not say when it was made has always been there.
+const LONG_AGO: &str = "1970-01-01T00:00:00Z";
+
 /// Why an object cannot be taken in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
@@ -66,8 +69,6 @@ impl State {
             let uid = self.uid();
             meta::set(&mut object, "uid", json!(uid));
         }
-        // What does not say when it was made has always been there.
-        const LONG_AGO: &str = "1970-01-01T00:00:00Z";
         if meta::text(&object, "creationTimestamp").is_empty() {
             meta::set(&mut object, "creationTimestamp", json!(LONG_AGO));
         }

@@ -1,4 +1,4 @@
-//! As much of OpenAPI as kubectl needs to see that the server checks fields by itself.
+//! As much of `OpenAPI` as kubectl needs to see that the server checks fields by itself.
 
 use std::sync::Arc;
 

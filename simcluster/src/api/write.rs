@@ -180,7 +180,9 @@ impl State {
         let shown = events::shown(&resource, Value::clone(&before));
         let mut object = match change {
             Change::Replace(object) => object,
-            Change::JsonPatch(patch) => patch::json_patch(&shown, &patch).map_err(|why| why.into_status())?,
+            Change::JsonPatch(patch) => {
+                patch::json_patch(&shown, &patch).map_err(patch::Failed::into_status)?
+            }
             Change::Merge(patch) => {
                 let mut object = shown;
                 patch::merge_patch(&mut object, &patch);

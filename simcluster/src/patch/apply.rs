@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::fields::{Fields, Managed, Owners, Step, at, fields_of};
+use super::fields::{Fields, Managed, Owners, Step, at, fields_of, says};
 use super::lists::{List, Lists, key_of};
 
 /// A field that somebody else owns and has another value of.
@@ -156,7 +156,7 @@ fn remove(object: &mut Value, path: &[Step], lists: &Lists, place: &mut Vec<Stri
         }
         (Step::Key(key), Value::Array(elements)) => {
             let List::Map(keys) = lists.at(place) else { return };
-            let found = elements.iter().position(|element| key_of(element, keys).to_string() == *key);
+            let found = elements.iter().position(|element| says(&key_of(element, keys), key));
             let Some(found) = found else { return };
             if rest.is_empty() {
                 elements.remove(found);
@@ -165,7 +165,7 @@ fn remove(object: &mut Value, path: &[Step], lists: &Lists, place: &mut Vec<Stri
             }
         }
         (Step::Value(value), Value::Array(elements)) => {
-            elements.retain(|element| element.to_string() != *value)
+            elements.retain(|element| !says(element, value));
         }
         _ => {}
     }

@@ -119,6 +119,11 @@ fn walk(
     }
 }
 
+/// Whether a value is written like this.
+pub(crate) fn says(value: &Value, text: &str) -> bool {
+    serde_json::from_str::<Value>(text).is_ok_and(|said| said == *value)
+}
+
 /// The value at a path.
 pub(crate) fn at<'a>(object: &'a Value, path: &[Step], lists: &Lists) -> Option<&'a Value> {
     let (mut at, mut place) = (object, Vec::new());
@@ -128,10 +133,10 @@ pub(crate) fn at<'a>(object: &'a Value, path: &[Step], lists: &Lists) -> Option<
                 place.push(name.clone());
                 at.get(name)?
             }
-            Step::Value(text) => items(at).find(|element| element.to_string() == *text)?,
+            Step::Value(text) => items(at).find(|element| says(element, text))?,
             Step::Key(text) => {
                 let List::Map(keys) = lists.at(&place) else { return None };
-                items(at).find(|element| key_of(element, keys).to_string() == *text)?
+                items(at).find(|element| says(&key_of(element, keys), text))?
             }
         };
     }

@@ -141,7 +141,7 @@ fn in_order(elements: &mut Vec<Value>, before: &[Value], named: &[Value], list: 
     while let Some(next) = ours.peek() {
         match theirs.peek() {
             Some(other) if place(next).is_some_and(|next| Some(next) > place(other)) => {
-                elements.extend(theirs.next())
+                elements.extend(theirs.next());
             }
             _ => elements.extend(ours.next()),
         }

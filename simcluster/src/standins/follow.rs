@@ -48,7 +48,7 @@ impl Follow {
                 continue;
             };
             match watch.next().await {
-                Some(event) => self.take(event),
+                Some(event) => self.take(&event),
                 None => self.watch = None,
             }
         }
@@ -87,7 +87,7 @@ impl Follow {
         Some(meta::text(&list, "resourceVersion").to_owned())
     }
 
-    fn take(&mut self, event: Value) {
+    fn take(&mut self, event: &Value) {
         let object = event["object"].clone();
         let name = meta::name_of(&object);
         match event["type"].as_str() {

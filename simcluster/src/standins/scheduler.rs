@@ -165,8 +165,8 @@ impl Scheduler {
                 return Placed::Waits(format!("resourceclaim {name:?} not found"));
             };
             let templated = entry["resourceClaimName"].is_null();
-            let mut owners = meta::owners(claim).filter(|owner| owner["uid"] == pod["metadata"]["uid"]);
-            if templated && owners.next().is_none() {
+            let owned = meta::owners(claim).any(|owner| owner["uid"] == pod["metadata"]["uid"]);
+            if templated && !owned && group_of(pod, claim).is_none() {
                 return Placed::Waits(format!("resourceclaim {name:?} was not created for the pod"));
             }
             if meta::items(&claim["status"]["reservedFor"]).count() >= MOST_CONSUMERS {
@@ -239,6 +239,7 @@ impl Scheduler {
                 meta::text(claim, "namespace"),
                 meta::text(claim, "name")
             );
+            let consumer = group_of(pod, claim).unwrap_or_else(|| consumer.clone());
             if !self.reserve(&path, claim, devices, &consumer, node) {
                 return false;
             }
@@ -299,6 +300,15 @@ impl Scheduler {
         }
         true
     }
+}
+
+/// The group of a Pod as a consumer, if the claim is the group's.
+fn group_of(pod: &Value, claim: &Value) -> Option<Value> {
+    let group = pod["spec"]["schedulingGroup"]["podGroupName"].as_str()?;
+    let mut owners =
+        meta::owners(claim).filter(|owner| owner["kind"] == "PodGroup" && owner["name"] == group);
+    let uid = &owners.next()?["uid"];
+    Some(json!({"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": group, "uid": uid}))
 }
 
 fn path_of((namespace, name): &Name) -> String {
