@@ -492,7 +492,7 @@ impl Index {
         };
         let changed = old.symmetric_difference(&new);
         let keys = changed.filter_map(|c| Some(Key::new(subject(c)?, Arc::clone(namespace), &*c.name)));
-        in_order(keys)
+        Key::in_order(keys)
     }
 
     fn holders_of(&self, namespace: &Arc<str>, name: &Arc<str>, facts: Option<&ClaimFacts>) -> Vec<Key> {
@@ -601,13 +601,6 @@ impl Index {
             .store
             .iter()
             .filter(|(_, _, record)| record.readable().is_some_and(|f| f.claims.is_some() && !f.done()));
-        in_order(claims.chain(groups).chain(pods.map(|(ns, name, _)| key(Subject::Pod, ns, name))))
+        Key::in_order(claims.chain(groups).chain(pods.map(|(ns, name, _)| key(Subject::Pod, ns, name))))
     }
-}
-
-/// Keys in an order of their own, so that the same history has the same consequences.
-fn in_order(keys: impl Iterator<Item = Key>) -> Vec<Key> {
-    let mut keys: Vec<Key> = keys.collect();
-    keys.sort_unstable();
-    keys
 }

@@ -31,6 +31,13 @@ impl Key {
     pub fn new(subject: Subject, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self { subject, namespace: namespace.into(), name: name.into() }
     }
+
+    /// Keys in an order of their own, so that the same history has the same consequences.
+    pub(super) fn in_order(keys: impl Iterator<Item = Self>) -> Vec<Self> {
+        let mut keys: Vec<Self> = keys.collect();
+        keys.sort_unstable();
+        keys
+    }
 }
 
 impl Keyed for Key {

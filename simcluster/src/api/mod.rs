@@ -1,6 +1,7 @@
 //! The API server.
 
 mod admission;
+mod checks;
 mod collector;
 mod delete;
 mod discovery;

@@ -82,6 +82,8 @@ impl Made<'_> {
         if self.themes.lists {
             let lists = [
                 json!({"ints": [0, 1]}),
+                json!({"ints": [1, 2]}),
+                json!({"ints": [0, 2]}),
                 json!({"ints": [1]}),
                 json!({"int": 1}),
                 json!({"strings": ["x", "y"]}),
@@ -89,6 +91,10 @@ impl Made<'_> {
                 json!({"versions": ["1.0.0", "1.2.0"]}),
             ];
             attributes.insert("list".to_owned(), lists[self.rng.usize(0..lists.len())].clone());
+        }
+        if self.themes.derived && self.chance(40) {
+            // What a request derives under this name goes before it.
+            attributes.insert("example.com/derived".to_owned(), json!({"int": self.rng.i64(0..=1)}));
         }
         if self.themes.mistakes && self.chance(3) {
             attributes.insert("empty".to_owned(), json!({}));
