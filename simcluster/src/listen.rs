@@ -44,8 +44,8 @@ pub struct Listening {
     server: ApiServer,
 }
 
-/// Letters of a token: 32 of 16 kinds are 128 bits that nobody guesses.
-const TOKEN: usize = 32;
+/// Bytes of a token: 128 bits that nobody guesses.
+const TOKEN: usize = 16;
 
 impl Listening {
     /// Opens `address`; each of `users` gets a token of his own.
@@ -64,25 +64,26 @@ impl Listening {
         let listener = TcpListener::bind(address).await.map_err(|why| ListenError::Taken(address, why))?;
         let address = listener.local_addr().map_err(|why| ListenError::Taken(address, why))?;
         let wrong = |why: &dyn std::fmt::Display| ListenError::Certificate(why.to_string());
+        let provider = ring::default_provider();
         let key = KeyPair::generate().map_err(|why| wrong(&why))?;
         let hosts =
             vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned(), address.ip().to_string()];
         let params = CertificateParams::new(hosts).map_err(|why| wrong(&why))?;
         let certificate = params.self_signed(&key).map_err(|why| wrong(&why))?;
         let private = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let tls = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let tls = ServerConfig::builder_with_provider(Arc::new(provider.clone()))
             .with_safe_default_protocol_versions()
             .and_then(|builder| {
                 builder.with_no_client_auth().with_single_cert(vec![certificate.der().clone()], private)
             })
             .map_err(|why| wrong(&why))?;
-        // Not from the seeded numbers of the simulation: a token is a secret.
-        let mut rng = fastrand::Rng::new();
-        let mut token = |_: usize| char::from_digit(rng.u32(..16), 16).unwrap_or('0');
         let mut tokens = BTreeMap::new();
         for user in users {
-            let secret: String = (0..TOKEN).map(&mut token).collect();
-            tokens.insert(secret, user.clone());
+            // Not from the seeded numbers of the simulation: a token is a secret.
+            let mut secret = [0; TOKEN];
+            let filled = provider.secure_random.fill(&mut secret);
+            filled.map_err(|_| wrong(&"there are no random numbers"))?;
+            tokens.insert(secret.iter().map(|byte| format!("{byte:02x}")).collect(), user.clone());
         }
         let acceptor = TlsAcceptor::from(Arc::new(tls));
         Ok(Self {

@@ -176,17 +176,23 @@ fn scenario_fails(tree: &Path, test: &str) -> anyhow::Result<bool> {
     Ok(!green && failed.is_some())
 }
 
-/// Runs seeds until an invariant is broken: the number of runs in CI is enough.
-fn soak_fails(tree: &Path, invariant: &str) -> anyhow::Result<bool> {
+/// Builds `dragoman-e2e` with the defect in it and runs it: whether it succeeded, and what it
+/// said.
+fn e2e_says(tree: &Path, arguments: &[&str]) -> anyhow::Result<(bool, String)> {
     let (built, log) = said(tree, Path::new("cargo"), &["build", "--package", "dragoman-e2e"])?;
     if !built {
         bail!("it does not compile:\n{log}");
     }
     let target = root()?.join("target/defects");
     let program = target.join("build/debug/dragoman-e2e");
+    // What is asked here needs no operator; any program will do.
     let (itself, out) = (program.display().to_string(), target.join("e2e").display().to_string());
-    let arguments = ["--binary", &itself, "--output", &out, "soak", "--twice", "0"];
-    let (green, log) = said(tree, &program, &arguments)?;
+    said(tree, &program, &[&["--binary", &itself, "--output", &out], arguments].concat())
+}
+
+/// Runs seeds until an invariant is broken: the number of runs in CI is enough.
+fn soak_fails(tree: &Path, invariant: &str) -> anyhow::Result<bool> {
+    let (green, log) = e2e_says(tree, &["soak", "--twice", "0"])?;
     let failed = log.lines().find_map(|line| line.strip_prefix("Error: "));
     if let Some(line) = failed {
         println!("        {}", line.chars().take(200).collect::<String>());
@@ -196,16 +202,7 @@ fn soak_fails(tree: &Path, invariant: &str) -> anyhow::Result<bool> {
 
 /// Asks both sides until they disagree: the oracle's own number of questions is enough.
 fn judge_disagrees(tree: &Path, test: &str) -> anyhow::Result<bool> {
-    let (built, log) = said(tree, Path::new("cargo"), &["build", "--package", "dragoman-e2e"])?;
-    if !built {
-        bail!("it does not compile:\n{log}");
-    }
-    let target = root()?.join("target/defects");
-    let program = target.join("build/debug/dragoman-e2e");
-    let (itself, out) = (program.display().to_string(), target.join("e2e").display().to_string());
-    // The judge needs no operator; any program will do.
-    let arguments = ["--binary", &itself, "--output", &out, "oracle", test, "--seed", "1"];
-    let (green, log) = said(tree, &program, &arguments)?;
+    let (green, log) = e2e_says(tree, &["oracle", test, "--seed", "1"])?;
     let failed = log.lines().find_map(|line| Some(line.strip_prefix("Error: ")?.split_once(" of seed ")?.0));
     match failed {
         Some(number) => println!("        {number}"),

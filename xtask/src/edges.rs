@@ -12,7 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crds", &["quantity", "accounting", "allocator"]),
     ("machinery", &["crds"]),
     // Never the reconcilers: what judges them knows nothing of them.
-    ("simcluster", &["crds"]),
+    ("simcluster", &[]),
     ("reconcilers", &["crds", "machinery"]),
     ("operator", &["crds", "machinery", "simcluster", "reconcilers"]),
     (

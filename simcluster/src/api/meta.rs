@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::store::Name;
+/// Namespace (empty in the cluster) and name.
+pub(crate) type Name = (String, String);
 
 /// A text of `metadata`; empty where there is none.
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {

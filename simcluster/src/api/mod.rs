@@ -13,7 +13,7 @@ mod read;
 mod request;
 mod selector;
 pub(crate) mod status;
-pub(crate) mod store;
+mod store;
 mod table;
 mod watch;
 mod write;

@@ -6,11 +6,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::meta;
+use super::meta::{self, Name};
 use crate::clock::Clock;
-
-/// Namespace (empty in the cluster) and name.
-pub(crate) type Name = (String, String);
 
 /// An object's place: what it is stored as, and its name.
 pub(crate) type Key = (String, Name);

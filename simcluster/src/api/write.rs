@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::checks::{check_kind, check_version, place, same, validate_finalizers, validate_meta};
 use super::status::{FieldError, Status};
 use super::{Answer, State, Target, Write, admission, events, meta};
-use crate::kinds::strategy::{self, Occasion};
+use crate::kinds::{Occasion, strategy};
 use crate::patch::{self, Managed, Owners};
 
 /// How a body changes an object.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::strategy::Occasion;
+use super::Occasion;
 use crate::api::meta::{self, items};
 use crate::api::status::FieldError;
 

@@ -34,6 +34,16 @@ pub struct Resource {
     pub verbs: Vec<String>,
 }
 
+/// What a write is about.
+pub(crate) struct Occasion<'a> {
+    pub(crate) resource: &'a Resource,
+    pub(crate) profile: &'a Profile,
+    /// Empty for the object itself.
+    pub(crate) subresource: &'a str,
+    /// RFC 3339.
+    pub(crate) now: &'a str,
+}
+
 /// Verbs of an ordinary resource, as discovery lists them.
 pub(crate) const VERBS: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];

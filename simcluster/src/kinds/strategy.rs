@@ -2,19 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{Profile, Resource, claims, namespaces, pods, slices};
+use super::{Occasion, Resource, claims, namespaces, pods, slices};
 use crate::api::meta;
 use crate::api::status::FieldError;
-
-/// What a write is about.
-pub(crate) struct Occasion<'a> {
-    pub(crate) resource: &'a Resource,
-    pub(crate) profile: &'a Profile,
-    /// Empty for the object itself.
-    pub(crate) subresource: &'a str,
-    /// RFC 3339.
-    pub(crate) now: &'a str,
-}
 
 /// Kinds whose generation counts changes of `spec`.
 const COUNTED: [&str; 7] = [

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::hands::Hands;
 use crate::api::Watch;
 use crate::api::meta;
-use crate::api::store::Name;
+use crate::api::meta::Name;
 
 /// How long to wait for what is not served.
 const PATIENCE: Duration = Duration::from_secs(1);

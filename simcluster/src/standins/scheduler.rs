@@ -1,6 +1,6 @@
 //! The scheduler: first fit of devices, and a node for every Pod.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use super::hands::{Hands, Said};
 use super::kubelet::claim_name;
 use crate::api::ApiServer;
 use crate::api::meta;
-use crate::api::store::Name;
+use crate::api::meta::Name;
 
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// Consumers that a claim can have.
@@ -23,9 +23,16 @@ pub struct Scheduler {
     hands: Hands,
     devices: Devices,
     /// Pods that wait, in the order in which they came.
-    waiting: VecDeque<Name>,
+    waiting: BTreeMap<u64, Name>,
+    /// Their places.
+    places: BTreeMap<Name, u64>,
+    arrivals: u64,
+    /// The place at which the next round begins.
+    resume: u64,
     /// Why a Pod waits, as its status says.
     said: BTreeMap<Name, String>,
+    /// Nodes with devices.
+    candidates: Vec<String>,
     /// Where the search for a node begins.
     cursor: usize,
 }
@@ -48,7 +55,11 @@ impl Scheduler {
         Self {
             hands,
             devices: Devices::default(),
-            waiting: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            places: BTreeMap::new(),
+            arrivals: 0,
+            resume: 0,
+            candidates: Vec::new(),
             said: BTreeMap::new(),
             cursor: 0,
         }
@@ -71,6 +82,7 @@ impl Scheduler {
                 event = slices.next() => match event {
                     Event::Applied(slice) => {
                         self.devices.slice_applied(&slice);
+                        self.candidates = self.devices.nodes().cloned().collect();
                         true
                     }
                     Event::Deleted(slice) => {
@@ -105,37 +117,41 @@ impl Scheduler {
             self.forget(&name);
             return false;
         }
-        if !self.waiting.contains(&name) {
-            self.waiting.push_back(name);
+        if !self.places.contains_key(&name) {
+            self.arrivals += 1;
+            self.waiting.insert(self.arrivals, name.clone());
+            self.places.insert(name, self.arrivals);
         }
         true
     }
 
     fn forget(&mut self, name: &Name) {
-        if let Some(place) = self.waiting.iter().position(|waiting| waiting == name) {
-            self.waiting.remove(place);
+        if let Some(place) = self.places.remove(name) {
+            self.waiting.remove(&place);
         }
         self.said.remove(name);
     }
 
     fn place_waiting(&mut self, pods: &Follow, claims: &Follow, classes: &Follow, nodes: &Follow) {
-        let mut in_vain = 0;
-        for name in std::mem::take(&mut self.waiting) {
-            let pod = pods.get(&name.0, &name.1).filter(|pod| wants_a_node(pod));
-            let Some(pod) = pod.filter(|_| in_vain < MOST_IN_VAIN) else {
-                if pods.get(&name.0, &name.1).is_some_and(wants_a_node) {
-                    self.waiting.push_back(name);
-                }
+        let (mut in_vain, mut tried) = (0, 0);
+        // From where the last round ended, so that those in front do not hold up the rest.
+        while tried <= self.places.len() && in_vain < MOST_IN_VAIN {
+            tried += 1;
+            let next = self.waiting.range(self.resume..).next();
+            let Some((place, name)) = next.map(|(place, name)| (*place, name.clone())) else {
+                self.resume = 0;
+                continue;
+            };
+            self.resume = place + 1;
+            let Some(pod) = pods.get(&name.0, &name.1).filter(|pod| wants_a_node(pod)) else {
+                self.forget(&name);
                 continue;
             };
             match self.place(pod, claims, classes, nodes) {
-                Placed::Done => {
-                    self.said.remove(&name);
-                }
+                Placed::Done => self.forget(&name),
                 Placed::Waits(why) => {
                     in_vain += 1;
                     self.say(pod, &name, why);
-                    self.waiting.push_back(name);
                 }
             }
         }
@@ -197,19 +213,25 @@ impl Scheduler {
     ) -> Option<(String, Plan)> {
         let (allocated, wanted): (Vec<_>, Vec<_>) =
             claims.iter().partition(|claim| !claim["status"]["allocation"].is_null());
-        let mut names: Vec<String> = if wanted.is_empty() {
-            nodes.all().map(|node| meta::text(node, "name").to_owned()).collect()
+        let devices = &mut self.devices;
+        let all: Vec<String>;
+        let names = if wanted.is_empty() {
+            all = nodes.all().map(|node| meta::text(node, "name").to_owned()).collect();
+            &all
         } else {
-            self.devices.nodes().filter(|node| nodes.get("", node).is_some()).cloned().collect()
+            &self.candidates
         };
-        names.retain(|node| allocated.iter().all(|claim| reaches(claim, node)));
         let count = names.len();
         for step in 0..count {
             let place = (self.cursor + step) % count;
             let Some(node) = names.get(place) else { continue };
+            let there = nodes.get("", node).is_some();
+            if !there || !allocated.iter().all(|claim| reaches(claim, node)) {
+                continue;
+            }
             let (mut plan, mut spoken_for): (Plan, Vec<DeviceId>) = (Vec::new(), Vec::new());
             let fits = wanted.iter().all(|claim| {
-                let Some(found) = self.devices.first_fit(node, claim, classes, &spoken_for) else {
+                let Some(found) = devices.first_fit(node, claim, classes, &spoken_for) else {
                     return false;
                 };
                 spoken_for.extend(found.iter().map(|(_, device)| device.clone()));
