@@ -81,7 +81,7 @@ pub(crate) async fn demo(flags: &DemoFlags) -> anyhow::Result<()> {
         }
     }
     watch(&server, flags.pods as usize).await?;
-    let left = server.count(CLAIMS);
+    let left = claims_of(&server);
     say(&summary(&server))?;
     if kubeconfig.is_some() {
         say("the API is served until you press Ctrl-C; create a Pod of your own with the template \"one\"")?;
@@ -101,7 +101,9 @@ async fn listen(server: &ApiServer, address: SocketAddr, allow_remote: bool) -> 
     let kubeconfig = listening.kubeconfig("admin").context("kubeconfig")?;
     let path = std::env::temp_dir().join(format!("dragoman-demo-{}.kubeconfig", listening.address().port()));
     let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
+    // One of an earlier demo; whatever else is there is not written into.
+    std::fs::remove_file(&path).ok();
+    options.write(true).create_new(true);
     // It holds a token.
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(&path).with_context(|| path.display().to_string())?;
@@ -145,7 +147,7 @@ fn furnish(admin: &Door, flags: &DemoFlags) {
 
 fn pod(number: u32) -> Value {
     json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("pod-{number}")},
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("pod-{number}"), "labels": {"dragoman.dev/demo": "true"}},
         "spec": {
             "restartPolicy": "Never",
             "containers": [{"name": "main", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
@@ -154,23 +156,38 @@ fn pod(number: u32) -> Value {
     })
 }
 
+fn is_ours(pod: &Value) -> bool {
+    pod["metadata"]["namespace"] == NAMESPACE && pod["metadata"]["labels"]["dragoman.dev/demo"] == "true"
+}
+
+/// Claims of our Pods.
+fn claims_of(server: &ApiServer) -> usize {
+    let is_ours = |claim: &Value| {
+        claim["metadata"]["ownerReferences"][0]["name"].as_str().is_some_and(|name| name.starts_with("pod-"))
+    };
+    server.all(CLAIMS).iter().filter(|claim| is_ours(claim)).count()
+}
+
 /// Says how far everything is until all Pods have succeeded and their claims are gone.
 async fn watch(server: &ApiServer, pods: usize) -> anyhow::Result<()> {
     const EVERY: Duration = Duration::from_millis(500);
     let mut last = String::new();
     loop {
-        let phases = server.all("pods");
+        // Somebody else may have Pods too, by kubectl.
+        let mut phases = server.all("pods");
+        phases.retain(|pod| is_ours(pod));
         let of = |phase: &str| phases.iter().filter(|pod| pod["status"]["phase"] == phase).count();
-        let (running, done, claims) = (of("Running"), of("Succeeded"), server.count(CLAIMS));
+        let (running, done, claims) = (of("Running"), of("Succeeded"), claims_of(server));
         let line = format!(
             "  {:>6} waiting  {running:>6} running  {done:>6} done  {claims:>6} claims",
-            pods - running - done
+            pods.saturating_sub(running + done)
         );
         if line != last {
             say(&line)?;
             last = line;
         }
-        if done == pods && claims == 0 {
+        let failed = of("Failed");
+        if done + failed + pods.saturating_sub(phases.len()) >= pods && claims == 0 {
             return Ok(());
         }
         tokio::time::sleep(EVERY).await;

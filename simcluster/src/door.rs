@@ -9,7 +9,7 @@ use futures::{Stream, StreamExt as _, stream};
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, Response};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
+use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
 use hyper::body::Frame;
 use serde_json::Value;
 
@@ -56,6 +56,9 @@ impl Door {
     }
 }
 
+/// Bytes of a request at most, as upstream.
+const MOST_BYTES: usize = 3 << 20;
+
 /// A request as the server takes it.
 pub(crate) async fn read<B>(request: http::Request<B>) -> Result<Request, Broken>
 where
@@ -64,7 +67,8 @@ where
     B::Error: Into<BoxError>,
 {
     let (parts, body) = request.into_parts();
-    let body = body.collect().await.map_err(|why| Broken(why.into().to_string()))?.to_bytes();
+    let body = Limited::new(body, MOST_BYTES).collect().await;
+    let body = body.map_err(|why| Broken(why.to_string()))?.to_bytes();
     let content_type = header(&parts.headers, &CONTENT_TYPE);
     Ok(Request {
         method: parts.method,

@@ -42,6 +42,9 @@ pub enum Fault {
     Vanished(Duration),
 }
 
+/// Requests that are answered: more come from a loop only.
+pub const MOST_REQUESTS: u64 = 5_000;
+
 /// The API group that vanishes.
 const GROUP: &str = "resource.k8s.io";
 
@@ -136,8 +139,17 @@ impl FaultyDoor {
         self.door.server()
     }
 
+    /// How many requests there have been.
+    pub fn requests(&self) -> u64 {
+        self.state().requests
+    }
+
     async fn exchange(self, request: Request) -> Result<Response<ResponseBody>, Broken> {
         let (number, fault) = self.next(request.query.is_on("watch"), &request.method);
+        if number > MOST_REQUESTS {
+            // Whoever asks without end would keep virtual time from passing.
+            std::future::pending::<()>().await;
+        }
         let refused = |code: u16| {
             self.tell(number, &request, fault, code);
             refusal(code)

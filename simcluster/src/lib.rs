@@ -23,7 +23,7 @@ mod standins;
 pub use api::{Answer, ApiServer, Body, Chronicled, LoadError, Query, Request, Status, User, Watch, Write};
 pub use clock::Clock;
 pub use door::{Broken, Door, ResponseBody};
-pub use faults::{Fault, FaultyDoor, Schedule};
+pub use faults::{Fault, FaultyDoor, MOST_REQUESTS, Schedule};
 pub use kinds::{Profile, Resource};
 pub use listen::{ListenError, Listening};
 pub use standins::{Driver, Kubelet, Pace, Scheduler};

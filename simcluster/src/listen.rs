@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 use hyper::service::service_fn;
@@ -46,6 +47,11 @@ pub struct Listening {
 
 /// Bytes of a token: 128 bits that nobody guesses.
 const TOKEN: usize = 16;
+
+/// How long to wait for what may be had again soon.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long somebody may take to say who he is.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Listening {
     /// Opens `address`; each of `users` gets a token of his own.
@@ -124,7 +130,11 @@ impl Listening {
     /// Lets people in, for as long as it is polled.
     pub async fn serve(self) {
         loop {
-            let Ok((stream, _)) = self.listener.accept().await else { continue };
+            let Ok((stream, _)) = self.listener.accept().await else {
+                // There may be too many open files for the moment.
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            };
             let (acceptor, server, tokens) =
                 (self.acceptor.clone(), self.server.clone(), self.tokens.clone());
             tokio::spawn(async move {
@@ -144,7 +154,7 @@ async fn connection(
     tokens: Arc<BTreeMap<String, User>>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     stream.set_nodelay(true)?;
-    let stream = acceptor.accept(stream).await?;
+    let stream = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await??;
     let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
         let user = request
             .headers()

@@ -32,13 +32,15 @@ fn may_run(pod: &Value) -> bool {
 
 /// The first broken invariant of a run.
 pub(super) fn broken(server: &ApiServer, faults: usize) -> Option<String> {
-    let chronicle = server.chronicled();
-    at_every_step(&chronicle)
+    let (chronicle, writes) = (server.chronicled(), server.writes(0));
+    let by_us = writes.iter().filter(|write| write.user == "dragoman" && write.verb == "delete");
+    let by_us: BTreeSet<&str> = by_us.map(|write| &*write.name).collect();
+    at_every_step(&chronicle, &by_us)
         .or_else(|| at_the_end(server))
-        .or_else(|| costs(&chronicle, &server.writes(0), faults))
+        .or_else(|| costs(&chronicle, &writes, faults))
 }
 
-fn at_every_step(chronicle: &[Chronicled]) -> Option<String> {
+fn at_every_step(chronicle: &[Chronicled], deleted_by_us: &BTreeSet<&str>) -> Option<String> {
     let mut pods: BTreeMap<String, Arc<Value>> = BTreeMap::new();
     let mut claims: BTreeMap<String, Arc<Value>> = BTreeMap::new();
     for step in chronicle {
@@ -54,8 +56,9 @@ fn at_every_step(chronicle: &[Chronicled]) -> Option<String> {
             None => kept.remove(&uid),
         };
         if step.resource == CLAIMS {
-            let found =
-                doubled(step, &claims).or_else(|| released(step, &pods)).or_else(|| taken_away(step, &pods));
+            let found = doubled(step, &claims)
+                .or_else(|| released(step, &pods))
+                .or_else(|| taken_away(step, &pods, deleted_by_us));
             if found.is_some() {
                 return found;
             }
@@ -99,18 +102,24 @@ fn released(step: &Chronicled, pods: &BTreeMap<String, Arc<Value>>) -> Option<St
     Some(format!("released: {} from under the Pod {running}", text(before, "name")))
 }
 
-/// The controller deleted a claim of a Pod that may still run.
-fn taken_away(step: &Chronicled, pods: &BTreeMap<String, Arc<Value>>) -> Option<String> {
-    let (Some(before), None) = (&step.before, &step.after) else { return None };
-    let owner = before["metadata"]["ownerReferences"][0]["uid"].as_str()?;
-    // Somebody else asked for it: then it goes as soon as nobody holds it.
-    let asked = !before["metadata"]["deletionTimestamp"].is_null();
-    let pod = pods.get(owner).filter(|pod| may_run(pod) && !asked)?;
+/// The controller deleted a claim that a Pod's status names and that may still run.
+fn taken_away(
+    step: &Chronicled,
+    pods: &BTreeMap<String, Arc<Value>>,
+    deleted_by_us: &BTreeSet<&str>,
+) -> Option<String> {
+    let before = step.before.as_ref()?;
+    let marked = |claim: &Value| !claim["metadata"]["deletionTimestamp"].is_null();
+    let ends = !marked(before) && step.after.as_ref().is_none_or(|after| marked(after));
+    let name = text(before, "name");
+    if !ends || !deleted_by_us.contains(name) {
+        return None;
+    }
+    let pod =
+        pods.get(before["metadata"]["ownerReferences"][0]["uid"].as_str()?).filter(|pod| may_run(pod))?;
     let named = items(&pod["status"]["resourceClaimStatuses"])
         .any(|status| status["resourceClaimName"] == before["metadata"]["name"]);
-    let held = !before["status"]["allocation"].is_null();
-    (named && held)
-        .then(|| format!("taken away: {} from the Pod {}", text(before, "name"), text(pod, "name")))
+    named.then(|| format!("taken away: {name} from the Pod {}", text(pod, "name")))
 }
 
 fn at_the_end(server: &ApiServer) -> Option<String> {
@@ -118,7 +127,9 @@ fn at_the_end(server: &ApiServer) -> Option<String> {
     let pod = |uid: &str| pods.iter().find(|pod| text(pod, "uid") == uid);
     for claim in &claims {
         let (name, owner) = (text(claim, "name"), claim["metadata"]["ownerReferences"][0]["uid"].as_str());
-        let needed = owner.is_none_or(|owner| pod(owner).is_some_and(|pod| may_run(pod)));
+        // What people make themselves has no owner.
+        let theirs = owner.is_none() && name.starts_with("shared-");
+        let needed = theirs || owner.and_then(pod).is_some_and(|pod| may_run(pod));
         if !needed {
             return Some(format!("leaked: {name} of a Pod that is gone or has ended"));
         }
@@ -138,6 +149,12 @@ fn at_the_end(server: &ApiServer) -> Option<String> {
     }
     let templates: Vec<_> = server.all("resourceclaimtemplates.resource.k8s.io");
     let by_name = |name: &str| claims.iter().any(|claim| text(claim, "name") == name);
+    let own = |name: &str, pod: &Value| {
+        claims.iter().any(|claim| {
+            text(claim, "name") == name
+                && claim["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
+        })
+    };
     for pod in pods.iter().filter(|pod| may_run(pod) && pod["metadata"]["deletionTimestamp"].is_null()) {
         let (mut complete, mut possible) = (true, pod["spec"]["schedulingGates"].is_null());
         for entry in items(&pod["spec"]["resourceClaims"]) {
@@ -152,8 +169,8 @@ fn at_the_end(server: &ApiServer) -> Option<String> {
             }
             let mut statuses = items(&pod["status"]["resourceClaimStatuses"]);
             let named = statuses.find(|status| status["name"] == entry["name"]);
-            complete &=
-                named.is_some_and(|status| by_name(status["resourceClaimName"].as_str().unwrap_or_default()));
+            complete &= named
+                .is_some_and(|status| own(status["resourceClaimName"].as_str().unwrap_or_default(), pod));
         }
         if !complete {
             return Some(format!("incomplete: the status of {} does not name its claims", text(pod, "name")));
@@ -173,9 +190,10 @@ fn at_the_end(server: &ApiServer) -> Option<String> {
 /// Writes about claims, of all parties, against what lives and faults may cost.
 fn costs(chronicle: &[Chronicled], writes: &[Write], faults: usize) -> Option<String> {
     let created = chronicle.iter().filter(|step| step.before.is_none() && step.resource == PODS);
-    // A Pod without claims is bound all the same.
-    let cost = |pod: &Value| items(&pod["spec"]["resourceClaims"]).count().max(1);
-    let lives: usize = created.filter_map(|step| step.after.as_ref()).map(|pod| cost(pod)).sum();
+    let entries = |pod: &Value| items(&pod["spec"]["resourceClaims"]).count();
+    let pods: Vec<usize> = created.filter_map(|step| step.after.as_ref()).map(|pod| entries(pod)).collect();
+    // A Pod without claims costs nothing but being bound.
+    let (lives, without) = (pods.iter().sum::<usize>(), pods.iter().filter(|entries| **entries == 0).count());
     let ours =
         writes.iter().filter(|write| write.user == "dragoman" && !write.resource.starts_with("events"));
     let theirs = writes.iter().filter(|write| {
@@ -183,7 +201,21 @@ fn costs(chronicle: &[Chronicled], writes: &[Write], faults: usize) -> Option<St
             && (write.resource.starts_with("resourceclaims") || write.resource == "pods/binding")
     });
     let (ours, theirs) = (ours.count(), theirs.count());
-    let most = WRITES_OF_A_LIFE * lives + WRITES_OF_A_FAULT * faults;
+    let most = WRITES_OF_A_LIFE * lives + without + WRITES_OF_A_FAULT * faults;
     (ours + theirs > most)
         .then(|| format!("costs: {ours} + {theirs} writes for {lives} lives and {faults} faults"))
+}
+
+/// Pods that have come to a good end: without any a run says nothing.
+pub(super) fn succeeded(server: &ApiServer) -> usize {
+    let done = |pod: &Value| pod["status"]["phase"] == "Succeeded";
+    let ends = |step: &&Chronicled| {
+        step.resource == PODS
+            && step.after.as_ref().is_some_and(|pod| done(pod))
+            && step
+                .before
+                .as_ref()
+                .is_some_and(|pod| !done(pod) && items(&pod["spec"]["resourceClaims"]).next().is_some())
+    };
+    server.chronicled().iter().filter(ends).count()
 }

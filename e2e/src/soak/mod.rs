@@ -16,7 +16,8 @@ use self::run::Case;
 /// same, to the byte.
 pub(crate) fn run(first: u64, runs: u64, twice: u64) -> anyhow::Result<()> {
     let started = Instant::now();
-    let (mut struck, mut lasted, mut requests) = (0, 0, 0);
+    run::notice_panics();
+    let (mut struck, mut lasted, mut requests, mut succeeded) = (0, 0, 0, 0);
     for seed in first..first + runs {
         let case = Case::of(seed);
         let outcome = case.run()?;
@@ -34,11 +35,14 @@ pub(crate) fn run(first: u64, runs: u64, twice: u64) -> anyhow::Result<()> {
             );
         }
         struck += outcome.struck;
+        succeeded += outcome.succeeded;
         lasted += outcome.lasted;
         requests += outcome.history.len();
     }
+    // Runs in which nothing happens prove nothing.
+    ensure!(succeeded as u64 >= runs, "only {succeeded} Pods with claims have succeeded in {runs} runs");
     println!(
-        "ok      soak: {runs} runs from seed {first} in {:.0} s: {struck} faults, {requests} requests, {} hours; {} the same twice",
+        "ok      soak: {runs} runs from seed {first} in {:.0} s: {succeeded} Pods with claims succeeded, {struck} faults, {requests} requests, {} hours; {} the same twice",
         started.elapsed().as_secs_f32(),
         lasted / 3600,
         twice.min(runs),

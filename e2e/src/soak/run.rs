@@ -1,11 +1,13 @@
 //! One run: a cluster, a workload and faults from a seed, in virtual time.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use dragoman_machinery::clock;
 use dragoman_simcluster::{
-    ApiServer, Clock, Door, Driver, Fault, FaultyDoor, Kubelet, Pace, Profile, Schedule, Scheduler, User,
+    ApiServer, Clock, Door, Driver, Fault, FaultyDoor, Kubelet, MOST_REQUESTS, Pace, Profile, Schedule,
+    Scheduler, User,
 };
 use fastrand::Rng;
 use tokio::time::{Instant, sleep_until};
@@ -28,6 +30,8 @@ pub(super) struct Outcome {
     /// Requests of the controller, a line each.
     pub(super) history: Vec<String>,
     pub(super) struck: usize,
+    /// Pods with claims that came to a good end.
+    pub(super) succeeded: usize,
     /// Virtual seconds.
     pub(super) lasted: u64,
 }
@@ -39,6 +43,25 @@ const MOST_FAULTS: usize = 12;
 /// When everything must have come to rest: after the last action two rounds of the level timer,
 /// and the longest back-off.
 const REST: Duration = Duration::from_mins(40);
+
+thread_local! {
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// In a release a panic is the end of the process; here it would only be the end of a task.
+pub(super) fn notice_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        PANIC.with_borrow_mut(|first| first.get_or_insert_with(|| panic.to_string()).truncate(500));
+    }));
+}
+
+fn endless(door: &FaultyDoor) -> Option<String> {
+    (door.requests() > MOST_REQUESTS).then(|| format!("endless: more than {MOST_REQUESTS} requests"))
+}
+
+fn panicked() -> Option<String> {
+    PANIC.with_borrow(|panic| panic.as_ref().map(|panic| format!("panicked: {panic}")))
+}
 
 impl Case {
     pub(super) fn of(seed: u64) -> Self {
@@ -55,6 +78,7 @@ impl Case {
         let runtime = runtime.context("runtime")?;
         // Jitter and back-off are drawn from this thread's numbers.
         fastrand::seed(self.seed);
+        PANIC.set(None);
         Ok(runtime.block_on(self.play()))
     }
 
@@ -108,7 +132,8 @@ impl Case {
         let struck = door.struck().len()
             + self.script.iter().filter(|(_, action)| matches!(action, Action::Crash(_))).count();
         Outcome {
-            broken: invariants::broken(&server, struck),
+            broken: panicked().or_else(|| endless(&door)).or_else(|| invariants::broken(&server, struck)),
+            succeeded: invariants::succeeded(&server),
             history: door.history(),
             struck,
             lasted: began.elapsed().as_secs(),

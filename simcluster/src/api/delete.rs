@@ -27,7 +27,7 @@ impl State {
             );
             return Err(Status::precondition(&resource, &name, &message));
         }
-        if !target.request.query.get("dryRun").is_empty() || !options["dryRun"].is_null() {
+        if is_dry(target, &options) {
             return Ok(success(&resource, &object));
         }
         self.wrote(target, "delete", &object);
@@ -60,7 +60,7 @@ impl State {
         let all = self.store.list(&resource.stored_as(), target.namespace.as_deref());
         let selected = all.map(|(_, object)| object.clone()).filter(|object| selector.selects(object));
         let selected: Vec<_> = selected.collect();
-        for object in &selected {
+        for object in selected.iter().filter(|_| !is_dry(target, &options)) {
             self.wrote(target, "delete", object);
             self.end(&resource, object, options["gracePeriodSeconds"].as_i64(), &target.now);
         }
@@ -123,7 +123,7 @@ fn ending(resource: &Resource, object: &Value, grace: i64, now: &str) -> Value {
         meta::set(&mut ending, "deletionTimestamp", json!(seconds(at)));
         meta::set(&mut ending, "deletionGracePeriodSeconds", json!(grace));
         if let Some(generation) = generation {
-            meta::set(&mut ending, "generation", json!(generation + 1));
+            meta::set(&mut ending, "generation", json!(generation.saturating_add(1)));
         }
     }
     if resource.kind == "Namespace" {
@@ -131,6 +131,11 @@ fn ending(resource: &Resource, object: &Value, grace: i64, now: &str) -> Value {
         meta::put(&mut ending, &["status", "phase"], json!("Terminating"));
     }
     ending
+}
+
+/// Whether nothing is to be done really.
+fn is_dry(target: &Target<'_>, options: &Value) -> bool {
+    !target.request.query.get("dryRun").is_empty() || meta::items(&options["dryRun"]).next().is_some()
 }
 
 fn options(target: &Target<'_>) -> Result<Value, Status> {

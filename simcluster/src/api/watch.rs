@@ -36,6 +36,8 @@ impl std::fmt::Debug for Watch {
 
 /// A quiet watch says now and then how far it is.
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
+/// How long a watch lasts at most.
+const LONGEST: Duration = Duration::from_hours(24);
 /// How long a watch lasts that does not say it: between this and twice that upstream.
 const LASTS: Duration = Duration::from_mins(30);
 
@@ -59,7 +61,7 @@ impl Watch {
             revision: 0,
             bookmarks: query.is_on("allowWatchBookmarks"),
             as_table: table::wanted(&target.request.accept),
-            ends: now + lasts.map_or(LASTS, Duration::from_secs),
+            ends: now + lasts.map_or(LASTS, Duration::from_secs).min(LONGEST),
             next_bookmark: now + BOOKMARK_EVERY,
             ready: VecDeque::new(),
             over: false,

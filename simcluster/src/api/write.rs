@@ -44,7 +44,9 @@ impl State {
         object = events::kept(resource, object);
         meta::set(&mut object, "uid", json!(self.uid()));
         meta::set(&mut object, "creationTimestamp", json!(target.now));
-        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"] {
+        for field in
+            ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink", "managedFields"]
+        {
             meta::set(&mut object, field, Value::Null);
         }
         let profile = self.profile.clone();

@@ -155,7 +155,7 @@ pub(crate) fn prepare_update(of: &Occasion<'_>, before: &Value, object: &mut Val
     if let Some(generation) = generation {
         let changed =
             before["spec"] != object["spec"] || meta::is_deleting(before) != meta::is_deleting(object);
-        meta::set(object, "generation", json!(generation + i64::from(changed)));
+        meta::set(object, "generation", json!(generation.saturating_add(i64::from(changed))));
     }
 }
 

@@ -14,6 +14,11 @@ pub(crate) enum Failed {
 /// Most operations of one patch, as upstream.
 const MOST: usize = 10_000;
 
+/// Bytes that a patch may copy, as upstream: copies of copies grow without bound.
+const MOST_COPIED: usize = 3 << 20;
+/// Levels of an object, as the reader of JSON has them.
+const DEEPEST: usize = 128;
+
 /// Changes `object` by the operations of `patch`, or not at all.
 pub(crate) fn json_patch(object: &Value, patch: &Value) -> Result<Value, Failed> {
     let Some(operations) = patch.as_array() else {
@@ -22,7 +27,31 @@ pub(crate) fn json_patch(object: &Value, patch: &Value) -> Result<Value, Failed>
     if operations.len() > MOST {
         return Err(Failed::Malformed(format!("more than {MOST} operations")));
     }
-    operations.iter().try_fold(object.clone(), operate)
+    let mut copied = 0;
+    operations.iter().try_fold(object.clone(), |object, operation| {
+        if operation["op"] == "copy" {
+            let from = operation["from"].as_str().and_then(|from| object.pointer(from));
+            copied += from.map_or(0, |from| from.to_string().len());
+            if copied > MOST_COPIED {
+                return Err(Failed::Malformed(format!("more than {MOST_COPIED} bytes are copied")));
+            }
+        }
+        let object = operate(object, operation)?;
+        if is_deeper(&object, DEEPEST) {
+            return Err(Failed::Malformed(format!("the object gets deeper than {DEEPEST} levels")));
+        }
+        Ok(object)
+    })
+}
+
+/// Whether a value has more levels than this.
+fn is_deeper(value: &Value, levels: usize) -> bool {
+    let below = |inner: &Value| levels == 0 || is_deeper(inner, levels - 1);
+    match value {
+        Value::Object(fields) => fields.values().any(below),
+        Value::Array(items) => items.iter().any(below),
+        _ => false,
+    }
 }
 
 fn operate(mut object: Value, operation: &Value) -> Result<Value, Failed> {
@@ -121,6 +150,16 @@ mod tests {
         ] {
             assert_eq!(json_patch(&object, &patch), Ok(expected), "{patch}");
         }
+    }
+
+    #[test]
+    fn copies_of_copies_come_to_an_end() {
+        let object = json!({"a": {"x": "y"}});
+        let doubling: Value =
+            (0..60).map(|n| json!({"op": "copy", "from": "/a", "path": format!("/a/{n}")})).collect();
+        assert!(matches!(json_patch(&object, &doubling), Err(Failed::Malformed(_))));
+        let nesting: Value = (0..1000).map(|_| json!({"op": "copy", "from": "/a", "path": "/a/b"})).collect();
+        assert!(matches!(json_patch(&object, &nesting), Err(Failed::Malformed(_))));
     }
 
     #[test]

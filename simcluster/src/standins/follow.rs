@@ -79,7 +79,10 @@ impl Follow {
         let mut gone = std::mem::take(&mut self.known);
         for object in meta::items(&list["items"]) {
             let name = meta::name_of(object);
-            gone.remove(&name);
+            // Another one of the name: the one that was there is gone.
+            let before =
+                gone.remove(&name).filter(|before| before["metadata"]["uid"] != object["metadata"]["uid"]);
+            self.ready.extend(before.map(Event::Deleted));
             self.known.insert(name, object.clone());
             self.ready.push_back(Event::Applied(object.clone()));
         }

@@ -1,6 +1,7 @@
 //! The scheduler: first fit of devices, and a node for every Pod.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -18,6 +19,9 @@ const MOST_CONSUMERS: usize = 256;
 /// Pods that are tried in vain before the rest waits for the next change.
 const MOST_IN_VAIN: usize = 16;
 
+/// Between two rounds when one did not come to everybody.
+const ROUND: Duration = Duration::from_millis(200);
+
 /// A stand-in for kube-scheduler.
 pub struct Scheduler {
     hands: Hands,
@@ -29,6 +33,8 @@ pub struct Scheduler {
     arrivals: u64,
     /// The place at which the next round begins.
     resume: u64,
+    /// Whether the last round did not come to everybody.
+    cut_short: bool,
     /// Why a Pod waits, as its status says.
     said: BTreeMap<Name, String>,
     /// Nodes with devices.
@@ -43,6 +49,8 @@ enum Placed {
     Done,
     /// It has to wait, for this reason.
     Waits(String),
+    /// It was decided on something that is not true any more.
+    Again,
 }
 
 /// What a Pod gets on a node: the claims to be allocated, with the devices.
@@ -59,6 +67,7 @@ impl Scheduler {
             places: BTreeMap::new(),
             arrivals: 0,
             resume: 0,
+            cut_short: false,
             candidates: Vec::new(),
             said: BTreeMap::new(),
             cursor: 0,
@@ -75,6 +84,7 @@ impl Scheduler {
         let mut nodes = follow("/api/v1/nodes");
         loop {
             // Whether there is more than before to be had by those who wait.
+            let cut_short = self.cut_short;
             let more = tokio::select! {
                 biased;
                 event = nodes.next() => matches!(event, Event::Applied(_)),
@@ -97,6 +107,7 @@ impl Scheduler {
                     }
                     true
                 }
+                () = tokio::time::sleep(ROUND), if cut_short => true,
                 event = pods.next() => match event {
                     Event::Applied(pod) => self.pod_applied(&pod),
                     Event::Deleted(pod) => {
@@ -153,8 +164,11 @@ impl Scheduler {
                     in_vain += 1;
                     self.say(pod, &name, why);
                 }
+                // Somebody wrote in between: there is news on its way.
+                Placed::Again => {}
             }
         }
+        self.cut_short = in_vain == MOST_IN_VAIN && self.places.len() > MOST_IN_VAIN;
     }
 
     /// Says in the Pod's status why it waits, once.
@@ -197,11 +211,7 @@ impl Scheduler {
                 nodes.all().count()
             ));
         };
-        if self.write(pod, &node, &of_pod, plan) {
-            Placed::Done
-        } else {
-            Placed::Waits("conflict".to_owned())
-        }
+        if self.write(pod, &node, &of_pod, plan) { Placed::Done } else { Placed::Again }
     }
 
     /// The first node, from where the last search ended, on which everything fits.

@@ -117,7 +117,7 @@ impl Checked {
         println!("        the checker accepts {} solutions", self.accepted);
         println!("        by trying everything {} of {} nodes have none", self.confirmed, self.none);
         println!(
-            "        {} without an answer of the judge in time; asked less, it leaves {} questions open",
+            "        {} without an answer of the judge in time; {} of its questions are compared only as something smaller like them",
             self.timeouts, self.undecided
         );
     }

@@ -35,9 +35,10 @@ struct Question {
     ours: Said,
 }
 
-/// How many nobody can decide. Where the judge disagrees with us, that is an error.
+/// How many are too much for everybody as they are, or with less that still decides. Where
+/// the judge disagrees with us, that is an error.
 pub(super) fn undecided(judge: &Judge, like: &Snapshot, open: Vec<Open>) -> anyhow::Result<usize> {
-    let mut questions = Vec::new();
+    let (mut questions, mut undecided) = (Vec::new(), 0);
     for open in open {
         let nothing = matches!(open.found, Found::Nothing(_));
         let question = open.question(like)?;
@@ -45,20 +46,49 @@ pub(super) fn undecided(judge: &Judge, like: &Snapshot, open: Vec<Open>) -> anyh
             questions.push(question);
         }
     }
-    let lines: Vec<String> = questions.iter().map(|question| question.scenario.to_string()).collect();
-    let mut undecided = 0;
-    for (question, answer) in questions.iter().zip(judge.answer(&lines)?) {
-        let mut theirs: Said = serde_json::from_str(&answer).context("answer")?;
-        normalize(&mut theirs);
-        if theirs.outcome == "timeout" || question.ours.outcome == "timeout" {
-            undecided += 1;
-        } else if declared(&question.scenario, &question.ours, &theirs)?.is_none() {
-            same(&question.ours, &theirs).with_context(|| {
-                format!("{}\n ours {:?}\n theirs {answer}", question.scenario, question.ours)
-            })?;
+    // What is still too much is made smaller until both have an answer: then it is at least
+    // the same of something like it.
+    while !questions.is_empty() {
+        let lines: Vec<String> = questions.iter().map(|question| question.scenario.to_string()).collect();
+        let mut left = Vec::new();
+        for (question, answer) in questions.into_iter().zip(judge.answer(&lines)?) {
+            let mut theirs: Said = serde_json::from_str(&answer).context("answer")?;
+            normalize(&mut theirs);
+            if theirs.outcome == "timeout" || question.ours.outcome == "timeout" {
+                left.push(question);
+            } else if declared(&question.scenario, &question.ours, &theirs)?.is_none() {
+                same(&question.ours, &theirs).with_context(|| {
+                    format!("{}\n ours {:?}\n theirs {answer}", question.scenario, question.ours)
+                })?;
+            }
         }
+        undecided = undecided.max(left.len());
+        questions = left
+            .into_iter()
+            .filter_map(|question| question.smaller(like).transpose())
+            .collect::<Result<_, _>>()?;
     }
     Ok(undecided)
+}
+
+impl Question {
+    /// The same with a claim less, or of the only claim with a request less; nothing, if
+    /// there is no more to take away.
+    fn smaller(&self, like: &Snapshot) -> anyhow::Result<Option<Self>> {
+        let mut scenario = self.scenario.clone();
+        if scenario["allocate"].as_array().map_or(0, Vec::len) > 1 {
+            scenario = without_claim(&scenario, 0);
+        } else {
+            let Some(devices) = devices(&mut scenario, 0) else { return Ok(None) };
+            let requests = devices["requests"].as_array().map_or(0, Vec::len);
+            if requests < 2 {
+                return Ok(None);
+            }
+            remove(devices, "requests", requests - 1);
+        }
+        let ours = ours(like, &scenario.to_string(), false)?;
+        Ok(Some(Self { scenario, ours }))
+    }
 }
 
 /// Whether trying everything finds nothing.
