@@ -89,7 +89,8 @@ impl Listening {
             let mut secret = [0; TOKEN];
             let filled = provider.secure_random.fill(&mut secret);
             filled.map_err(|_| wrong(&"there are no random numbers"))?;
-            tokens.insert(secret.iter().map(|byte| format!("{byte:02x}")).collect(), user.clone());
+            let token = format!("{:032x}", u128::from_be_bytes(secret));
+            tokens.insert(token, user.clone());
         }
         let acceptor = TlsAcceptor::from(Arc::new(tls));
         Ok(Self {
