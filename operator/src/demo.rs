@@ -62,7 +62,7 @@ pub(crate) async fn demo(flags: &DemoFlags) -> anyhow::Result<()> {
     cluster.spawn(Driver::new(server.clone(), DRIVER, DEVICES).run());
     cluster.spawn(Scheduler::new(server.clone()).run());
     cluster.spawn(Kubelet::new(server.clone(), Pace::default(), flags.seed).run());
-    let dragoman = simulated::dragoman(&server);
+    let mut dragoman = simulated::dragoman(&server);
     let admin = Door::new(server.clone(), User::admin());
     furnish(&admin, flags);
     say(&format!(
@@ -80,7 +80,10 @@ pub(crate) async fn demo(flags: &DemoFlags) -> anyhow::Result<()> {
             tokio::task::yield_now().await;
         }
     }
-    watch(&server, flags.pods as usize).await?;
+    tokio::select! {
+        done = watch(&server, flags.pods as usize) => done?,
+        () = dragoman.ended() => bail!("a part of the controller has ended"),
+    }
     let left = claims_of(&server);
     say(&summary(&server))?;
     if kubeconfig.is_some() {

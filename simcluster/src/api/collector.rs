@@ -65,7 +65,6 @@ impl State {
         let (namespace, name) = meta::name_of(object);
         self.writes.push(Write {
             user: "system:serviceaccount:kube-system:generic-garbage-collector".to_owned(),
-            user_agent: String::new(),
             verb: "delete",
             resource: resource.plural.clone(),
             namespace,

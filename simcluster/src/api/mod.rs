@@ -71,8 +71,6 @@ pub(crate) struct State {
 pub struct Write {
     /// Who wrote.
     pub user: String,
-    /// `User-Agent`.
-    pub user_agent: String,
     /// `create`, `update`, `patch`, `delete`.
     pub verb: &'static str,
     /// Plural, with the subresource behind a slash.
@@ -237,11 +235,6 @@ impl ApiServer {
         }
     }
 
-    /// An object as it is kept, by group, plural, namespace and name.
-    pub fn stored(&self, qualified: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
-        self.state().store.get(qualified, &(namespace.to_owned(), name.to_owned())).cloned()
-    }
-
     /// All objects of a resource as they are kept.
     pub fn all(&self, qualified: &str) -> Vec<Arc<Value>> {
         self.state().store.list(qualified, None).map(|(_, object)| object.clone()).collect()
@@ -273,11 +266,6 @@ impl ApiServer {
     /// The time in the cluster.
     pub fn now(&self) -> jiff::Timestamp {
         self.shared.clock.now()
-    }
-
-    /// Waits for the next change.
-    pub async fn changed(&self) {
-        self.shared.changed.notified().await;
     }
 }
 

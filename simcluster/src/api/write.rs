@@ -112,14 +112,12 @@ impl State {
     pub(super) fn patch(&mut self, target: &Target<'_>) -> Result<Answer, Status> {
         const FORMS: &str = "application/json-patch+json, application/merge-patch+json, \
                              application/strategic-merge-patch+json, application/apply-patch+yaml";
-        let strategic = target.request.content_type == "application/strategic-merge-patch+json";
         let custom = self.lists.contains_key(&target.resource.stored_as());
         let change = match &*target.request.content_type {
             "application/json-patch+json" => Change::JsonPatch(json_body(target)?),
             "application/merge-patch+json" => Change::Merge(json_body(target)?),
             "application/strategic-merge-patch+json" if !custom => Change::Strategic(json_body(target)?),
             "application/apply-patch+yaml" => Change::Apply(json_body(target)?),
-            _ if strategic => return Err(Status::unsupported_media_type(FORMS)),
             _ => return Err(Status::unsupported_media_type(FORMS)),
         };
         if let Change::Apply(configuration) = change {
@@ -301,8 +299,8 @@ impl State {
             format!("{resource}/{}", target.subresource)
         };
         let (namespace, name) = meta::name_of(object);
-        let (user, user_agent) = (target.request.user.name.clone(), target.request.user_agent.clone());
-        self.writes.push(Write { user, user_agent, verb, resource, namespace, name });
+        let user = target.request.user.name.clone();
+        self.writes.push(Write { user, verb, resource, namespace, name });
         // Owners that are not there, or not any more, are no owners.
         for owner in meta::owners(object).map(meta::owner_uid) {
             if self.store.by_uid(owner).is_none() {

@@ -31,8 +31,16 @@ impl Hands {
         Self { door: Door::new(server, user), agent }
     }
 
-    fn ask(&self, request: Request) -> Said {
-        let answer = self.door.ask(Request { user_agent: self.agent.to_owned(), ..request });
+    fn ask(&self, method: Method, path: &str, content_type: &str, body: &Value) -> Said {
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let answer = self.door.ask(Request {
+            method,
+            path: path.to_owned(),
+            content_type: content_type.to_owned(),
+            user_agent: self.agent.to_owned(),
+            body,
+            ..Request::default()
+        });
         let object = match answer.body {
             Body::Json(object) => object,
             Body::Text(_) | Body::Watch(_) => Value::Null,
@@ -41,46 +49,25 @@ impl Hands {
     }
 
     pub(super) fn get(&self, path: &str) -> Said {
-        self.ask(Request { method: Method::GET, path: path.to_owned(), ..Request::default() })
+        self.ask(Method::GET, path, "", &Value::Null)
     }
 
     pub(super) fn create(&self, path: &str, object: &Value) -> Said {
-        self.ask(Request {
-            method: Method::POST,
-            path: path.to_owned(),
-            body: object.to_string().into_bytes(),
-            ..Request::default()
-        })
+        self.ask(Method::POST, path, "", object)
     }
 
     pub(super) fn update(&self, path: &str, object: &Value) -> Said {
-        self.ask(Request {
-            method: Method::PUT,
-            path: path.to_owned(),
-            body: object.to_string().into_bytes(),
-            ..Request::default()
-        })
+        self.ask(Method::PUT, path, "", object)
     }
 
     /// A strategic merge patch, as the stand-ins' originals send for status.
     pub(super) fn patch(&self, path: &str, patch: &Value) -> Said {
-        self.ask(Request {
-            method: Method::PATCH,
-            path: path.to_owned(),
-            content_type: "application/strategic-merge-patch+json".to_owned(),
-            body: patch.to_string().into_bytes(),
-            ..Request::default()
-        })
+        self.ask(Method::PATCH, path, "application/strategic-merge-patch+json", patch)
     }
 
     pub(super) fn delete_at_once(&self, path: &str, uid: &str) -> Said {
         let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
-        self.ask(Request {
-            method: Method::DELETE,
-            path: path.to_owned(),
-            body: options.to_string().into_bytes(),
-            ..Request::default()
-        })
+        self.ask(Method::DELETE, path, "", &options)
     }
 
     /// A watch from just after a version.
