@@ -14,8 +14,8 @@ use crate::input::{Allocation, Claim, Name};
 use crate::overlay::{Assumed, Overlay};
 use crate::ranking::Part;
 use crate::result::{self, ShareIds};
-use crate::search::{Attempt, End, Search, Stop};
-use crate::snapshot::{Held, PoolStatus, Snapshot};
+use crate::search::{Attempt, End, Question, Search, Stop};
+use crate::snapshot::{Held, Snapshot};
 
 /// How an attempt is made.
 #[derive(Default, Clone, Copy)]
@@ -95,8 +95,12 @@ pub fn allocate(
         return unsolved(Why::Elsewhere(elsewhere));
     }
     let view = snapshot.view(&node, &prepared.gates);
-    let fit = options.fit.map(|fit| fit.open(&node, &prepared.fixed));
-    match Search::new(Attempt::new(prepared, view, node, snapshot, fit), options.every_branch) {
+    let question = Question { prepared, view, node, snapshot };
+    if question.is_about_nothing() {
+        return unsolved(Why::Searched(question));
+    }
+    let fit = options.fit.map(|fit| fit.open(&question.node, &question.prepared.fixed));
+    match Search::new(Attempt::new(question, fit), options.every_branch) {
         Ok(search) => run(Box::new(search), before, options),
         Err(Stop::Pod(error)) => Outcome::PodError(error),
         Err(Stop::Node(error)) => Outcome::NodeError(error),
@@ -118,15 +122,11 @@ fn run(
             Err(error) => Outcome::PodError(error),
         },
         End::Exhausted => {
-            let pools = &search.attempt.view.pools;
-            let invalid = pools.iter().find_map(|pool| match &pool.status {
-                PoolStatus::Invalid(why) => Some((&pool.key, why.clone())),
-                _ => None,
-            });
-            let Some((key, why)) = invalid else {
-                return Outcome::None(Unsolved::new(Why::Searched(search), before()));
+            let question = search.attempt.into_question();
+            let Some((key, why)) = question.view.invalid() else {
+                return Outcome::None(Unsolved::new(Why::Searched(question), before()));
             };
-            let (driver, pool) = (key.driver.clone(), key.pool.clone());
+            let (driver, pool, why) = (key.driver.clone(), key.pool.clone(), why.clone());
             Outcome::NodeError(NodeError::Invalid { driver, pool, why })
         }
         End::Failed(error) => Outcome::PodError(error),

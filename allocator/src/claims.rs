@@ -28,6 +28,9 @@ pub(crate) struct Prepared {
     pub(crate) fixed: Vec<Arc<Claim>>,
     /// What they want, where no node has a say in that.
     pub(crate) counts: Option<AllWanted>,
+    /// Whether there is no solution without a device that nobody else has for himself, and
+    /// nothing is looked at but such devices.
+    pub(crate) needs_a_device: bool,
     given: Vec<Arc<Claim>>,
 }
 
@@ -116,6 +119,14 @@ fn counts(claims: &[PreparedClaim]) -> Option<AllWanted> {
     Some(all.into())
 }
 
+/// Whether something wants a device, whichever alternatives are chosen, and nothing wants those
+/// of others.
+fn need_a_device(claims: &[PreparedClaim], counts: &AllWanted) -> bool {
+    let asked = claims.iter().flat_map(|claim| &claim.requests).flat_map(|request| &request.asked);
+    let mut wanted = counts.iter().flatten();
+    !asked.into_iter().any(|asked| asked.admin) && wanted.any(|subs| subs.iter().all(|sub| sub.count > 0))
+}
+
 impl PodClaims {
     /// Prepares claims with the classes of a snapshot. Claims that are allocated already
     /// bind the Pod to nodes and are not allocated again.
@@ -124,8 +135,10 @@ impl PodClaims {
             claims.iter().cloned().partition(|claim| claim.allocation.is_some());
         let preparing = Preparing { snapshot, gates: &gates };
         let wanted: Vec<PreparedClaim> = wanted.into_iter().map(|claim| preparing.claim(claim)).collect();
+        let counts = counts(&wanted);
         Self(Arc::new(Prepared {
-            counts: counts(&wanted),
+            needs_a_device: counts.as_ref().is_some_and(|counts| need_a_device(&wanted, counts)),
+            counts,
             wanted,
             classes_revision: snapshot.classes_revision(),
             fixed,

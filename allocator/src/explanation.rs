@@ -10,7 +10,7 @@ use crate::claims::{Asked, PreparedRequest};
 use crate::fit::Fit;
 use crate::input::Name;
 use crate::overlay::Assumed;
-use crate::search::{Ask, Attempt, Blocked, Search, Watch};
+use crate::search::{Ask, Attempt, Blocked, Question, Search, Watch};
 use crate::snapshot::{PoolStatus, Snapshot};
 
 /// How many devices are looked at to find out what blocked the deepest attempt.
@@ -30,8 +30,8 @@ pub(crate) enum Why {
     NoNode,
     /// Claims, by uid, are allocated already and cannot be used on the node.
     Elsewhere(Vec<Name>),
-    /// Everything was tried; nothing is placed any more.
-    Searched(Box<Search>),
+    /// Everything was tried, or there was nothing to try.
+    Searched(Question),
 }
 
 impl fmt::Debug for Unsolved {
@@ -120,11 +120,10 @@ impl Unsolved {
             Why::Elsewhere(claims) => {
                 return Explanation { elsewhere: claims.clone(), ..Explanation::default() };
             }
-            Why::Searched(search) => &search.attempt,
+            Why::Searched(question) => question,
         };
         let fit = fit.map(|fit| fit.open(&searched.node, &searched.prepared.fixed));
-        let (prepared, view) = (searched.prepared.clone(), searched.view.clone());
-        let attempt = Attempt::new(prepared, view, searched.node.clone(), searched.snapshot.clone(), fit);
+        let attempt = Attempt::new(searched.clone(), fit);
         // What is wrong before the search is another outcome.
         let Ok(mut search) = Search::new(attempt, true) else { return Explanation::default() };
         let mut suits = HashSet::new();

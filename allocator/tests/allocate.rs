@@ -1,4 +1,5 @@
 //! What the allocator does with small clusters.
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
 
@@ -104,6 +105,28 @@ fn the_first_devices_that_do_are_taken() {
     let b = "device.attributes['gpu.example.com'].model == 'b'";
     assert_eq!(wanted(Some(b)), Ok(vec!["gpu-1".to_owned()]));
     assert_eq!(wanted(Some("device.attributes['gpu.example.com'].model == 'c'")), Err("none".to_owned()));
+}
+
+#[test]
+fn on_a_full_node_nothing_is_left_but_for_admins() {
+    let empty = cluster(&["a", "b"]);
+    let wanted = claim("first", vec![exactly("r", 2, None)], vec![]);
+    let outcome =
+        allocate(&empty, &Overlay::default(), "node", &pod(&empty, vec![wanted.clone()]), Options::default());
+    let allocation = devices(outcome).unwrap().pop().map(|(_, allocation)| allocation);
+    let full = empty.with_claim(Claim { allocation, ..wanted });
+    // Nobody gets as far as the selector, which would fail.
+    let fails = exactly("r", 1, Some("device.attributes['gpu.example.com'].nothing == 1"));
+    let another = |request: Request| on_node(&full, vec![claim("another", vec![request], vec![])]);
+    assert_eq!(another(fails.clone()), Err("none".to_owned()));
+    assert_eq!(another(exactly("r", 0, None)), Ok(vec![]));
+    let mut admin = exactly("r", 1, None);
+    admin.exactly.as_mut().unwrap().admin_access = Some(true);
+    assert_eq!(another(admin), Ok(vec!["gpu-0".to_owned()]));
+    let released = full.without_claim("uid-first");
+    let another = |request: Request| on_node(&released, vec![claim("another", vec![request], vec![])]);
+    assert_eq!(another(exactly("r", 1, None)), Ok(vec!["gpu-0".to_owned()]));
+    assert!(another(fails).unwrap_err().contains("no such key"));
 }
 
 #[test]

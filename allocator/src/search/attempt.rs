@@ -57,6 +57,27 @@ struct Shares {
     consumed: Vec<Decimal>,
 }
 
+/// What is asked: the claims of a Pod, on one node, in one snapshot.
+#[derive(Clone)]
+pub(crate) struct Question {
+    pub(crate) prepared: Arc<Prepared>,
+    pub(crate) view: Arc<NodeView>,
+    pub(crate) node: Arc<Node>,
+    pub(crate) snapshot: Snapshot,
+}
+
+impl Question {
+    /// Whether the answer is no without a search: the Pod needs a device, and others have them
+    /// all for themselves, so that no selector would be reached either. On a full cluster that
+    /// is what most nodes say.
+    pub(crate) fn is_about_nothing(&self) -> bool {
+        self.prepared.needs_a_device
+            && self.view.error.is_none()
+            && self.view.invalid().is_none()
+            && self.view.slices.iter().all(|slice| self.snapshot.holds_all(slice))
+    }
+}
+
 /// An attempt on one node.
 pub(crate) struct Attempt {
     pub(crate) prepared: Arc<Prepared>,
@@ -77,13 +98,8 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    pub(crate) fn new(
-        prepared: Arc<Prepared>,
-        view: Arc<NodeView>,
-        node: Arc<Node>,
-        snapshot: Snapshot,
-        fit: Option<Box<dyn FitSession>>,
-    ) -> Self {
+    pub(crate) fn new(question: Question, fit: Option<Box<dyn FitSession>>) -> Self {
+        let Question { prepared, view, node, snapshot } = question;
         let constrained = |claim: &PreparedClaim| vec![Constrained::default(); claim.constraints.len()];
         Self {
             held: view.slices.iter().map(|slice| snapshot.held(slice)).collect(),
@@ -99,6 +115,11 @@ impl Attempt {
             snapshot,
             fit,
         }
+    }
+
+    pub(crate) fn into_question(self) -> Question {
+        let Self { prepared, view, node, snapshot, .. } = self;
+        Question { prepared, view, node, snapshot }
     }
 
     pub(crate) fn gates(&self) -> &Gates {

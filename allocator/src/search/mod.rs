@@ -9,7 +9,7 @@ mod counters;
 mod preflight;
 mod prune;
 
-pub(crate) use attempt::{Ask, Attempt, Placed};
+pub(crate) use attempt::{Ask, Attempt, Placed, Question};
 pub use blocked::Blocked;
 pub(crate) use blocked::Watch;
 pub(crate) use preflight::Stop;

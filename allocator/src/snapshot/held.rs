@@ -66,6 +66,8 @@ impl Held {
 struct SliceHeld {
     slice: Arc<PreparedSlice>,
     devices: Arc<[Held]>,
+    /// Whether every device is held as a whole.
+    all: bool,
 }
 
 /// What claims hold of a pool, and the same for each slice by place.
@@ -97,13 +99,22 @@ impl PoolHeld {
 
     /// What is held of the devices of a slice, in their order; empty: nothing.
     pub(crate) fn of_slice(&self, slice: &Arc<PreparedSlice>) -> Arc<[Held]> {
+        self.with_slice(slice, |known| known.devices.clone())
+    }
+
+    /// Whether every device of a slice is held as a whole.
+    pub(crate) fn is_all_of(&self, slice: &Arc<PreparedSlice>) -> bool {
+        self.with_slice(slice, |known| known.all)
+    }
+
+    fn with_slice<T>(&self, slice: &Arc<PreparedSlice>, say: impl FnOnce(&SliceHeld) -> T) -> T {
         let mut by_slice = self.by_slice.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = by_slice.entry(slice.id).or_insert_with(|| {
+        say(by_slice.entry(slice.id).or_insert_with(|| {
             let of = |name: &Name| self.by_device.get(name).cloned().unwrap_or_default();
             let held: Vec<Held> = slice.devices.iter().map(|prepared| of(&prepared.device.name)).collect();
+            let all = held.iter().all(|held| held.whole > 0);
             let devices = if held.iter().any(Held::at_all) { held.into() } else { Arc::default() };
-            SliceHeld { slice: slice.clone(), devices }
-        });
-        known.devices.clone()
+            SliceHeld { slice: slice.clone(), devices, all }
+        }))
     }
 }

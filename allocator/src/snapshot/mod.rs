@@ -280,6 +280,11 @@ impl Snapshot {
     pub(crate) fn held(&self, slice: &Arc<PreparedSlice>) -> Arc<[Held]> {
         self.0.held.get(&slice.key).map_or_else(Arc::default, |held| held.of_slice(slice))
     }
+
+    /// Whether claims have every device of a slice for themselves.
+    pub(crate) fn holds_all(&self, slice: &Arc<PreparedSlice>) -> bool {
+        slice.devices.is_empty() || self.0.held.get(&slice.key).is_some_and(|held| held.is_all_of(slice))
+    }
 }
 
 impl State {

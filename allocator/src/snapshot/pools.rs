@@ -112,6 +112,14 @@ impl NodeView {
     pub(super) fn serves(&self, shared_revision: u64, gates: &Gates) -> bool {
         self.shared_revision == shared_revision && self.gates == *gates
     }
+
+    /// The first pool that contradicts itself, and how.
+    pub(crate) fn invalid(&self) -> Option<(&PoolKey, &Arc<str>)> {
+        self.pools.iter().find_map(|pool| match &pool.status {
+            PoolStatus::Invalid(why) => Some((&pool.key, why)),
+            _ => None,
+        })
+    }
 }
 
 /// What a view is made of.
