@@ -1,5 +1,4 @@
 //! What the allocator does with small clusters.
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
 

@@ -75,6 +75,8 @@ fn what_could_grow_without_bounds_is_refused() {
         format!("'{long}'.replace('x', '{long}').replace('x', '{long}').size() > 1"),
         format!("cel.bind(x, '{long}'.replace('x', '{long}'), [{}x].join(x).size() > 1)", "x, ".repeat(500)),
         format!("'{long}'.replace('x', '{long}').split('').size() > 1"),
+        "lists.range(10000).map(x, lists.range(10000)).flatten().size() > 1".to_owned(),
+        "lists.range(10000).transformMap(i, v, lists.range(10000)).size() > 1".to_owned(),
     ];
     for expression in grows {
         let why = said(&expression).unwrap_err();
@@ -119,6 +121,66 @@ fn what_takes_long_is_refused_or_ends() {
         list(500)
     ));
     assert_eq!(said(&(list(4_000) + ".map(c, c).filter(c, c == 0).size() == 4001")), Ok(true));
+}
+
+#[test]
+fn loops_over_two_variables() {
+    for expression in [
+        "[1, 2].all(i, v, v == i + 1) && [1, 2].exists(i, v, i == 1 && v == 2)",
+        "[1, 1].existsOne(i, v, i == 1) && !{'a': 1, 'b': 1}.existsOne(k, v, v == 1)",
+        "[1, 2].transformList(i, v, v > 1, i * 10 + v) == [12]",
+        "{'a': 1}.transformMap(k, v, k + string(v)) == {'a': 'a1'}",
+        "[5, 6].transformMapEntry(i, v, i > 0, {v: i}) == {6: 1}",
+        // What is inside has names of its own.
+        "[1, 2].all(i, v, [5].exists(v, v == 5) && cel.bind(i, 7, i == 7) && v < 3)",
+        "[1, 2].transformList(i, v, [v].transformList(i, w, w + v)) == [[2], [4]]",
+        "[0, 1].exists(i, v, 1 / v == 1)",
+    ] {
+        assert_eq!(said(expression), Ok(true), "{expression}");
+    }
+    for (expression, why) in [
+        ("[1].all(i, i, true)", "duplicate variable name: i"),
+        ("[1].all(i, v.x, true)", "simple name"),
+        ("[1].transformMapEntry(i, v, v) == {}", "no matching overload"),
+        ("[1, 1].transformMapEntry(i, v, {v: i}) == {}", "already exists"),
+        ("[1, 2].all(i, v, v.contains('a'))", "no matching overload"),
+    ] {
+        assert!(said(expression).unwrap_err().contains(why), "{expression}");
+    }
+}
+
+#[test]
+fn urls_formats_and_times() {
+    for expression in [
+        "url('https://user@host.example:80/a b?x=1&y=2&x=3#part').getHost() == 'host.example:80'",
+        "url('https://host/a b').getEscapedPath() == '/a%20b'",
+        "url('https://host/?x=1&x=+%20').getQuery()['x'] == ['1', '  ']",
+        "isURL('/a') && !isURL('a') && !isURL('https://host:a/')",
+        "!format.dns1123Label().validate('a-b').hasValue() && format.uuid().validate('a-b').hasValue()",
+        "format.named('labelValue').value() == format.labelValue() && !format.named('none').hasValue()",
+        "duration('1h30m').getMinutes() == 90 && int(duration('1s')) == 1000000000",
+        "timestamp('2024-02-29T23:30:00-01:00').getHours() == 0",
+        "timestamp('2024-02-29T23:30:00Z').getDate('Asia/Tokyo') == 1",
+        "optional.of(1).orValue(1 / 0) == 1 && optional.of(1).or(optional.of(1 / 0)).value() == 1",
+    ] {
+        assert_eq!(said(expression), Ok(true), "{expression}");
+    }
+}
+
+#[test]
+fn what_can_never_do_is_refused_at_once() {
+    for expression in [
+        "true || int('x') == 1",
+        "true || timestamp('2024') == timestamp(0)",
+        "true || duration('1d') == duration('1s')",
+        "true || 'a'.matches('(')",
+    ] {
+        let compiled = Compiler::default().compile(expression, Purpose::Selector);
+        assert!(compiled.is_err(), "{expression}");
+    }
+    assert!(said("semver('1.0.0') == dyn('1.0.0')").unwrap_err().contains("no such overload"));
+    assert!(said("dyn(semver('1.0.0')) in ['1.0.0']").unwrap_err().contains("no such overload"));
+    assert_eq!(said("dyn('1.0.0') == semver('1.0.0')"), Ok(false));
 }
 
 #[test]

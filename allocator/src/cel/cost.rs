@@ -14,6 +14,7 @@ use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, L
 use cel::{Context, DeclarationError, ExecutionError, FunctionContext, Value};
 
 use super::EXCEEDED;
+use super::library;
 use super::size::Sizes;
 
 const CHARGE: &str = "@charge";
@@ -31,11 +32,7 @@ pub(super) fn depth(tree: &IdedExpr) -> usize {
     let (mut deepest, mut left) = (0, vec![(1, tree)]);
     while let Some((depth, tree)) = left.pop() {
         deepest = deepest.max(depth);
-        left.extend(parts(tree).into_iter().map(|part| (depth + 1, part)));
-        if let Expr::Comprehension(comprehension) = &tree.expr {
-            let round = [&comprehension.loop_cond, &comprehension.loop_step];
-            left.extend(round.map(|part| (depth + 1, part)));
-        }
+        left.extend(all_parts(tree).into_iter().map(|part| (depth + 1, part)));
     }
     deepest
 }
@@ -87,6 +84,11 @@ fn of_call(call: &CallExpr, sizes: &Sizes) -> u64 {
             if is_literal { PATTERN } else { NEW_PATTERN }
         }
         "contains" | "equivalent" | "intersects" | "indexOf" | "lastIndexOf" => each_with_each / 10,
+        // Each element with each.
+        "distinct" => {
+            given().map(|size| size.items.saturating_mul(size.items)).fold(0, u64::saturating_add) / 10
+        }
+        "range" => u64::from(library::LONGEST_RANGE) / 10,
         _ => 0,
     };
     more.saturating_add(bytes / 100).saturating_add(1)
@@ -124,7 +126,16 @@ fn parts(tree: &IdedExpr) -> Vec<&IdedExpr> {
     }
 }
 
-fn parts_mut(tree: &mut IdedExpr) -> Vec<&mut IdedExpr> {
+/// All parts.
+pub(super) fn all_parts(tree: &IdedExpr) -> Vec<&IdedExpr> {
+    let mut all = parts(tree);
+    if let Expr::Comprehension(comprehension) = &tree.expr {
+        all.extend([&comprehension.loop_cond, &comprehension.loop_step]);
+    }
+    all
+}
+
+pub(super) fn parts_mut(tree: &mut IdedExpr) -> Vec<&mut IdedExpr> {
     match &mut tree.expr {
         Expr::Call(call) => call.target.as_deref_mut().into_iter().chain(&mut call.args).collect(),
         Expr::Select(select) => vec![&mut select.operand],
@@ -149,14 +160,41 @@ fn parts_mut(tree: &mut IdedExpr) -> Vec<&mut IdedExpr> {
     }
 }
 
-/// Has patterns matched by what bounds them.
-pub(super) fn bound_patterns(tree: &mut IdedExpr) {
-    if let Expr::Call(call) = &mut tree.expr
-        && call.func_name == "matches"
-    {
-        super::library::MATCHES.clone_into(&mut call.func_name);
+/// Has done by functions of ours what those of the crate do without bounds, or without errors.
+pub(super) fn replace(tree: &mut IdedExpr) {
+    parts_mut(tree).into_iter().for_each(replace);
+    if matches!(&tree.expr, Expr::Call(call) if call.func_name == "timestamp") {
+        let timestamp = IdedExpr { id: tree.id, expr: std::mem::take(&mut tree.expr) };
+        let func_name = library::UTC.to_owned();
+        tree.expr = Expr::Call(CallExpr { func_name, target: None, args: vec![timestamp] });
     }
-    parts_mut(tree).into_iter().for_each(bound_patterns);
+    if let Expr::Call(call) = &mut tree.expr
+        && let Some(name) = replacement(call)
+    {
+        name.clone_into(&mut call.func_name);
+        if name == library::RANGE {
+            call.target = None;
+        }
+    }
+}
+
+fn replacement(call: &CallExpr) -> Option<&'static str> {
+    let is_literal = |item: &IdedExpr| matches!(item.expr, Expr::Literal(_));
+    match (call.func_name.as_str(), call.args.as_slice()) {
+        ("matches", _) => Some(library::MATCHES),
+        ("range", _) if is_range(call) => Some(library::RANGE),
+        (operators::EQUALS, [first, _]) if !is_literal(first) => Some(library::EQUALS),
+        (operators::IN, [_, IdedExpr { expr: Expr::List(list), .. }]) => {
+            (!list.elements.is_empty() && list.elements.iter().all(is_literal)).then_some(library::AMONG)
+        }
+        _ => None,
+    }
+}
+
+/// Whether it is `lists.range(…)`.
+pub(super) fn is_range(call: &CallExpr) -> bool {
+    let of_lists = |target: &IdedExpr| matches!(&target.expr, Expr::Ident(name) if name == "lists");
+    call.func_name == "range" && call.target.as_deref().is_some_and(of_lists)
 }
 
 /// Makes every round of every loop count what it costs.
@@ -176,29 +214,29 @@ pub(super) fn count(tree: &mut IdedExpr, sizes: &Sizes) {
 }
 
 /// The evaluator appends in place where a step is `accu + [item]`, or that under a condition
-/// and the accumulator otherwise; so it must stay.
+/// and the accumulator otherwise, and puts errors off where it is `accu && …` or `accu || …`;
+/// so it must stay.
 fn charge(comprehension: &mut ComprehensionExpr, cost: u64) {
     let id = comprehension.loop_step.id;
     let ided = |expr: Expr| IdedExpr { id, expr };
-    let accumulator = ided(Expr::Ident(comprehension.accu_var.clone()));
-    let is_accumulator = |expr: &Expr| matches!(expr, Expr::Ident(name) if *name == comprehension.accu_var);
+    let accumulator = || ided(Expr::Ident(comprehension.accu_var.clone()));
+    let is_accumulator = |part: &IdedExpr| part.expr == accumulator().expr;
+    let never = ided(Expr::Literal(LiteralValue::Boolean(false.into())));
+    let (charged, otherwise) = match &mut comprehension.loop_step.expr {
+        Expr::Call(CallExpr { func_name, args, .. }) => match args.as_mut_slice() {
+            [guard, _, last] if func_name == operators::CONDITIONAL && is_accumulator(last) => (guard, never),
+            [first, said] if is_branch(func_name) && is_accumulator(first) => (said, never),
+            _ => (&mut comprehension.loop_step, accumulator()),
+        },
+        _ => (&mut comprehension.loop_step, accumulator()),
+    };
     let call = |name: &str, args: Vec<IdedExpr>| {
         ided(Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args }))
     };
     let cost = i64::try_from(cost).unwrap_or(i64::MAX);
     let charge = call(CHARGE, vec![ided(Expr::Literal(LiteralValue::Int(cost.into())))]);
-    if let Expr::Call(step) = &mut comprehension.loop_step.expr
-        && step.func_name == operators::CONDITIONAL
-        && let [guard, _, otherwise] = step.args.as_mut_slice()
-        && is_accumulator(&otherwise.expr)
-    {
-        let never = ided(Expr::Literal(LiteralValue::Boolean(false.into())));
-        let inner = std::mem::take(guard);
-        *guard = call(operators::CONDITIONAL, vec![charge, inner, never]);
-        return;
-    }
-    let inner = std::mem::take(&mut comprehension.loop_step);
-    comprehension.loop_step = call(operators::CONDITIONAL, vec![charge, inner, accumulator]);
+    let inner = std::mem::take(charged);
+    *charged = call(operators::CONDITIONAL, vec![charge, inner, otherwise]);
 }
 
 /// Lets an evaluation in this context cost no more than `limit`, of which `once` is spent.

@@ -5,11 +5,16 @@
 //! evaluated, and the limit of costs.
 
 mod check;
+mod constants;
 mod cost;
 mod device;
+mod format;
+mod lazy;
 mod library;
+mod pairs;
 mod size;
 mod types;
+mod url;
 
 pub use device::BoundDevice;
 
@@ -117,6 +122,7 @@ impl Compiler {
         }
         let given = check::check(&tree).map_err(refused)?;
         check::is_useful(&given, purpose).map_err(refused)?;
+        constants::check(&tree, &self.0).map_err(refused)?;
         let sizes = Sizes::of(&tree).map_err(refused)?;
         let (once, most) = cost::costs(&tree, &sizes);
         if once > COST_LIMIT {
@@ -126,7 +132,9 @@ impl Compiler {
         if counted.is_some() {
             cost::count(&mut tree, &sizes);
         }
-        cost::bound_patterns(&mut tree);
+        cost::replace(&mut tree);
+        pairs::instead_of_two_variables(&mut tree);
+        lazy::alternatives(&mut tree);
         Ok(Expression { tree, counted, environment: self.clone() })
     }
 }

@@ -6,6 +6,9 @@ use std::collections::HashMap;
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
+use super::cost::is_range;
+use super::library::LONGEST_RANGE;
+
 /// More bytes no value may take.
 pub(super) const MOST: u64 = 4 << 20;
 /// A text of an attribute, and the values of a list of them, are no more.
@@ -143,6 +146,16 @@ impl Sizes {
                 let bytes = items.saturating_mul(ELEMENT).saturating_add(first.bytes);
                 Size { bytes, items, item: first.bytes }
             }
+            "range" if is_range(call) => {
+                let literal = match call.args.first().map(|size| &size.expr) {
+                    Some(Expr::Literal(LiteralValue::Int(size))) => u64::try_from(*size.inner()).ok(),
+                    _ => None,
+                };
+                let most = u64::from(LONGEST_RANGE);
+                let items = literal.unwrap_or(most).min(most);
+                Size { bytes: items.saturating_mul(ELEMENT), items, item: 8 }
+            }
+            "flatten" => Size { items: first.items.max(1).saturating_mul(first.element().items), ..first },
             name if is_truth(name) => Size::scalar(8),
             _ => given.iter().fold(Size::scalar(TEXT), |all, size| all.or(*size)),
         })
@@ -156,7 +169,9 @@ impl Sizes {
         if range.items > 0 {
             // What each round adds to what there was.
             self.names.push((comprehension.accu_var.clone(), Size::scalar(0)));
-            self.names.push((comprehension.iter_var.clone(), range.element()));
+            for name in std::iter::once(&comprehension.iter_var).chain(&comprehension.iter_var2) {
+                self.names.push((name.clone(), range.element()));
+            }
             self.size(&comprehension.loop_cond)?;
             let each = self.size(&comprehension.loop_step)?;
             self.names.truncate(depth);

@@ -3,10 +3,14 @@
 use std::any::Any;
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use cel::common::types::Type;
 use cel::common::value::{StaticVal, Val};
 use dragoman_quantity::Quantity;
+
+use super::format::Format;
+use super::url::Url;
 
 /// A type of values that only functions of their own handle.
 macro_rules! opaque {
@@ -73,6 +77,26 @@ opaque!(
     "net.CIDR",
     |a, b| a == b
 );
+
+opaque!(
+    /// A URL.
+    UrlVal(Arc<Url>),
+    "kubernetes.URL",
+    |a, b| a == b
+);
+opaque!(
+    /// A format that texts can be checked against.
+    FormatVal(Format),
+    "kubernetes.NamedFormat",
+    |a, b| a == b
+);
+
+/// Whether it is a value of one of these types.
+pub(crate) fn is_opaque(value: &dyn Val) -> bool {
+    let types =
+        [QuantityVal::TYPE, SemverVal::TYPE, IpVal::TYPE, CidrVal::TYPE, UrlVal::TYPE, FormatVal::TYPE];
+    types.contains(value.get_type())
+}
 
 /// An address and how many of its bits count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

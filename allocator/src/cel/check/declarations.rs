@@ -120,6 +120,16 @@ list(A).max() -> A
 list(A).indexOf(A) -> int
 list(A).lastIndexOf(A) -> int
 dyn.includes(A) -> bool
+list(A).slice(int, int) -> list(A)
+list(list(A)).flatten() -> list(A)
+list(A).flatten(int) -> list(dyn)
+list(A).distinct() -> list(A)
+list(A).reverse() -> list(A)
+list(A).first() -> optional_type(A)
+list(A).last() -> optional_type(A)
+list(optional_type(A)).unwrapOpt() -> list(A)
+optional.unwrap(list(optional_type(A))) -> list(A)
+lists.range(int) -> list(int)
 sets.contains(list(A), list(A)) -> bool
 sets.equivalent(list(A), list(A)) -> bool
 sets.intersects(list(A), list(A)) -> bool
@@ -132,7 +142,7 @@ optional_type(A).or(optional_type(A)) -> optional_type(A)
 optional_type(A).orValue(A) -> A
 quantity(string) -> kubernetes.Quantity
 isQuantity(string) -> bool
-kubernetes.Quantity.sign() -> int
+sign(kubernetes.Quantity) -> int
 kubernetes.Quantity.isInteger() -> bool
 kubernetes.Quantity.asInteger() -> int
 kubernetes.Quantity.asApproximateFloat() -> double
@@ -153,6 +163,59 @@ kubernetes.Semver.patch() -> int
 kubernetes.Semver.compareTo(kubernetes.Semver) -> int
 kubernetes.Semver.isGreaterThan(kubernetes.Semver) -> bool
 kubernetes.Semver.isLessThan(kubernetes.Semver) -> bool
+timestamp(string) -> google.protobuf.Timestamp
+timestamp(int) -> google.protobuf.Timestamp
+timestamp(google.protobuf.Timestamp) -> google.protobuf.Timestamp
+google.protobuf.Timestamp.getFullYear() -> int
+google.protobuf.Timestamp.getFullYear(string) -> int
+google.protobuf.Timestamp.getMonth() -> int
+google.protobuf.Timestamp.getMonth(string) -> int
+google.protobuf.Timestamp.getDayOfYear() -> int
+google.protobuf.Timestamp.getDayOfYear(string) -> int
+google.protobuf.Timestamp.getDayOfMonth() -> int
+google.protobuf.Timestamp.getDayOfMonth(string) -> int
+google.protobuf.Timestamp.getDate() -> int
+google.protobuf.Timestamp.getDate(string) -> int
+google.protobuf.Timestamp.getDayOfWeek() -> int
+google.protobuf.Timestamp.getDayOfWeek(string) -> int
+google.protobuf.Timestamp.getHours() -> int
+google.protobuf.Timestamp.getHours(string) -> int
+google.protobuf.Timestamp.getMinutes() -> int
+google.protobuf.Timestamp.getMinutes(string) -> int
+google.protobuf.Timestamp.getSeconds() -> int
+google.protobuf.Timestamp.getSeconds(string) -> int
+google.protobuf.Timestamp.getMilliseconds() -> int
+google.protobuf.Timestamp.getMilliseconds(string) -> int
+duration(string) -> google.protobuf.Duration
+duration(google.protobuf.Duration) -> google.protobuf.Duration
+google.protobuf.Duration.getHours() -> int
+google.protobuf.Duration.getMinutes() -> int
+google.protobuf.Duration.getSeconds() -> int
+google.protobuf.Duration.getMilliseconds() -> int
+@merged(list(map(A, B))) -> map(A, B)
+url(string) -> kubernetes.URL
+isURL(string) -> bool
+kubernetes.URL.getScheme() -> string
+kubernetes.URL.getHost() -> string
+kubernetes.URL.getHostname() -> string
+kubernetes.URL.getPort() -> string
+kubernetes.URL.getEscapedPath() -> string
+kubernetes.URL.getQuery() -> map(string, list(string))
+format.named(string) -> optional_type(kubernetes.NamedFormat)
+format.dns1123Label() -> kubernetes.NamedFormat
+format.dns1123Subdomain() -> kubernetes.NamedFormat
+format.dns1035Label() -> kubernetes.NamedFormat
+format.qualifiedName() -> kubernetes.NamedFormat
+format.dns1123LabelPrefix() -> kubernetes.NamedFormat
+format.dns1123SubdomainPrefix() -> kubernetes.NamedFormat
+format.dns1035LabelPrefix() -> kubernetes.NamedFormat
+format.labelValue() -> kubernetes.NamedFormat
+format.uri() -> kubernetes.NamedFormat
+format.uuid() -> kubernetes.NamedFormat
+format.byte() -> kubernetes.NamedFormat
+format.date() -> kubernetes.NamedFormat
+format.datetime() -> kubernetes.NamedFormat
+kubernetes.NamedFormat.validate(string) -> optional_type(list(string))
 ip(string) -> net.IP
 isIP(string) -> bool
 ip.isCanonical(string) -> bool
@@ -230,6 +293,10 @@ pub(super) fn declared() -> &'static Declarations {
             for operator in ["_<_", "_<=_", "_>_", "_>=_"] {
                 all.declare(&format!("{operator}({a}, {b}) -> bool"));
             }
+        }
+        for of in ORDERED.iter().chain(&NUMBERS) {
+            all.declare(&format!("list({of}).sort() -> list({of})"));
+            all.declare(&format!("list(A).@sortByAssociatedKeys(list({of})) -> list(A)"));
         }
         for line in DECLARATIONS.lines().filter(|line| !line.is_empty()) {
             let declared = all.declare(line);

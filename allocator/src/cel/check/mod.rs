@@ -113,7 +113,14 @@ impl Checker {
         let member = call.target.as_deref().filter(|_| global.is_none());
         let mut given = Vec::with_capacity(call.args.len() + 1);
         for argument in member.into_iter().chain(&call.args) {
-            given.push(self.type_of(argument)?);
+            given.push(match &argument.expr {
+                // What is to be written may be of different types.
+                Expr::List(list) if call.func_name == "format" => {
+                    list.elements.iter().try_for_each(|item| self.type_of(item).map(drop))?;
+                    Type::List(Box::new(Type::Dyn))
+                }
+                _ => self.type_of(argument)?,
+            });
         }
         let name = global.as_deref().unwrap_or(&call.func_name);
         if !self.declarations.has(name, member.is_some()) {
@@ -150,27 +157,38 @@ impl Checker {
     }
 
     fn comprehension(&mut self, comprehension: &ComprehensionExpr) -> Checked {
-        if comprehension.iter_var2.is_some() {
-            return Err("two-variable comprehensions are not supported here".to_owned());
-        }
         let range = self.type_of(&comprehension.iter_range)?;
-        let item = match range {
-            Type::List(of) => *of,
-            Type::Map(key, _) => *key,
-            Type::Dyn => Type::Dyn,
+        let is_list = matches!(range, Type::List(_));
+        let (key, value) = match range {
+            Type::List(of) => (Type::Int, *of),
+            Type::Map(key, value) => (*key, *value),
+            Type::Dyn => (Type::Dyn, Type::Dyn),
             other => return Err(format!("expression of type '{other}' cannot be range of a comprehension")),
         };
         let accumulated = self.type_of(&comprehension.accu_init)?;
         let depth = self.names.len();
         self.names.push((comprehension.accu_var.clone(), accumulated));
-        self.names.push((comprehension.iter_var.clone(), item));
+        match &comprehension.iter_var2 {
+            None => {
+                let item = if is_list { value } else { key };
+                self.names.push((comprehension.iter_var.clone(), item));
+            }
+            Some(second) => {
+                self.names.push((comprehension.iter_var.clone(), key));
+                self.names.push((second.clone(), value));
+            }
+        }
         let condition = self.type_of(&comprehension.loop_cond)?;
         if !matches!(condition, Type::Bool | Type::Dyn) {
             return Err(format!("expected type 'bool' but found '{condition}'"));
         }
-        let step = self.type_of(&comprehension.loop_step)?;
+        let mut step = self.type_of(&comprehension.loop_step)?;
+        // What began as an empty list is a list of what is added.
+        let empty = matches!(&comprehension.accu_init.expr, Expr::List(list) if list.elements.is_empty());
+        if let Some(more) = added(&comprehension.loop_step).filter(|_| empty) {
+            step = self.type_of(more)?;
+        }
         self.names.truncate(depth);
-        // What began as an empty list is a list of what was added.
         self.names.push((comprehension.accu_var.clone(), step));
         let result = self.type_of(&comprehension.result);
         self.names.truncate(depth);
@@ -190,11 +208,22 @@ fn literal_type(literal: &LiteralValue) -> Type {
     }
 }
 
+/// What a step adds to what there was.
+fn added(step: &IdedExpr) -> Option<&IdedExpr> {
+    let Expr::Call(call) = &step.expr else { return None };
+    let second = call.args.get(1)?;
+    match call.func_name.as_str() {
+        operators::ADD => Some(second),
+        operators::CONDITIONAL => added(second),
+        _ => None,
+    }
+}
+
 /// All elements of a literal are of one type.
 fn joined(element: &mut Option<Type>, given: Type) -> Result<(), String> {
     match element {
         None => *element = Some(given),
-        Some(element) if *element == given => {}
+        Some(element) if element.goes_with(&given) => {}
         Some(element) => return Err(format!("expected type '{element}' but found '{given}'")),
     }
     Ok(())

@@ -22,6 +22,8 @@ pub(in crate::cel) enum Type {
     Semver,
     Ip,
     Cidr,
+    Url,
+    NamedFormat,
     Device,
     List(Box<Self>),
     Map(Box<Self>, Box<Self>),
@@ -36,9 +38,22 @@ impl Type {
     pub(super) fn map(key: Self, value: Self) -> Self {
         Self::Map(Box::new(key), Box::new(value))
     }
+
+    /// Whether values of both may stand in one list: they are of one type, but that lists, maps
+    /// and options of nothing go with all others.
+    pub(super) fn goes_with(&self, other: &Self) -> bool {
+        let inner = |a: &Self, b: &Self| *a == Self::Dyn || *b == Self::Dyn || a.goes_with(b);
+        match (self, other) {
+            (Self::List(a), Self::List(b)) | (Self::Optional(a), Self::Optional(b)) => inner(a, b),
+            (Self::Map(key, value), Self::Map(other_key, other_value)) => {
+                inner(key, other_key) && inner(value, other_value)
+            }
+            (a, b) => a == b,
+        }
+    }
 }
 
-const NAMES: [(&str, Type); 15] = [
+const NAMES: [(&str, Type); 17] = [
     ("bool", Type::Bool),
     ("int", Type::Int),
     ("uint", Type::Uint),
@@ -53,6 +68,8 @@ const NAMES: [(&str, Type); 15] = [
     ("kubernetes.Semver", Type::Semver),
     ("net.IP", Type::Ip),
     ("net.CIDR", Type::Cidr),
+    ("kubernetes.URL", Type::Url),
+    ("kubernetes.NamedFormat", Type::NamedFormat),
     ("kubernetes.DRADevice", Type::Device),
 ];
 

@@ -1,8 +1,8 @@
-//! Lists: sums, ends, places, and what an attribute includes.
+//! Lists: sums, ends, places, ranges, and what an attribute includes.
 
 use std::cmp::Ordering;
 
-use cel::common::types::{CelBool, CelInt, DYN_TYPE, LIST_TYPE};
+use cel::common::types::{CelBool, CelInt, CelList, CelOptional, DYN_TYPE, INT_TYPE, LIST_TYPE};
 use cel::common::value::{CowVal, Val};
 use cel::{DeclarationError, Env, ExecutionError};
 
@@ -11,6 +11,9 @@ use crate::cel::types::{QuantityVal, SemverVal};
 
 /// An attribute has at most so many values; `includes` looks at no more.
 const MOST_VALUES: usize = 48;
+
+/// A list of numbers is no longer (a million upstream).
+pub(in crate::cel) const LONGEST_RANGE: u32 = 10_000;
 
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     function!(env, LIST_TYPE => "isSorted"() |given| {
@@ -48,11 +51,47 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_member_overload("max", "list.max()", LIST_TYPE, vec![], |given| {
         least(&Arguments("max", &given), Ordering::Greater)
     })?;
+    function!(
+        env,
+        "@range"(INT_TYPE) | given | {
+            let size = *given.typed::<CelInt>(0)?.inner();
+            let size = u32::try_from(size).ok().filter(|size| *size <= LONGEST_RANGE);
+            let size = size.ok_or_else(|| given.failed(format!("the size must be 0 to {LONGEST_RANGE}")))?;
+            CelList::from((0..size).map(|n| Box::new(CelInt::from(i64::from(n))) as _).collect::<Vec<_>>())
+        }
+    );
+    env.add_member_overload("first", "list.first()", LIST_TYPE, vec![], |given| {
+        Ok(optional(Arguments("first", &given).list(0)?.first().copied()))
+    })?;
+    env.add_member_overload("last", "list.last()", LIST_TYPE, vec![], |given| {
+        Ok(optional(Arguments("last", &given).list(0)?.last().copied()))
+    })?;
+    env.add_member_overload("unwrapOpt", "list.unwrapOpt()", LIST_TYPE, vec![], |given| {
+        unwrapped(&Arguments("unwrapOpt", &given))
+    })?;
+    env.add_overload("optional.unwrap", "optional.unwrap(list)", vec![LIST_TYPE], |given| {
+        unwrapped(&Arguments("optional.unwrap", &given))
+    })?;
     env.add_member_overload("sum", "list.sum()", LIST_TYPE, vec![], |given| sum(&Arguments("sum", &given)))
 }
 
 fn place(found: Option<usize>) -> CelInt {
     found.and_then(|place| i64::try_from(place).ok()).unwrap_or(-1).into()
+}
+
+fn optional<'b, 'v>(item: Option<&(dyn Val + 'v)>) -> CowVal<'b, 'v> {
+    let item = item.map(Val::clone_as_boxed);
+    CowVal::Owned(Box::new(item.map_or_else(CelOptional::none, CelOptional::of)))
+}
+
+/// Those of optional values that are there.
+fn unwrapped<'b, 'v>(given: &Arguments<'_, 'b, 'v>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let mut there: Vec<Box<dyn Val + 'v>> = Vec::new();
+    for item in given.list(0)? {
+        let item = item.downcast_ref::<CelOptional<'v>>().ok_or_else(|| given.failed("not an optional"))?;
+        there.extend(item.option().map(Val::clone_as_boxed));
+    }
+    Ok(CowVal::Owned(Box::new(CelList::from(there))))
 }
 
 fn compare(a: &dyn Val, b: &dyn Val) -> Result<Ordering, ExecutionError> {

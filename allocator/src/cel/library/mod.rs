@@ -1,12 +1,23 @@
 //! The function libraries.
 
+mod equality;
+mod formats;
 mod lists;
+mod loops;
 mod macros;
 mod net;
 mod quantity;
 mod regexes;
 mod semver;
 mod sets;
+mod times;
+mod urls;
+
+pub(super) use self::equality::{AMONG, EQUALS};
+pub(super) use self::lists::LONGEST_RANGE;
+pub(super) use self::loops::PAIRS;
+pub(super) use self::regexes::is_pattern;
+pub(super) use self::times::UTC;
 
 use cel::common::types::CelString;
 use cel::common::value::{CowVal, FromVal, Val};
@@ -14,19 +25,27 @@ use cel::{DeclarationError, Env, ExecutionError, extensions};
 
 /// `matches` under a name of ours: the one of the crate compiles patterns of any size.
 pub(super) const MATCHES: &str = "@matches";
+/// `lists.range` under a name of ours: the one of the crate makes a million numbers.
+pub(super) const RANGE: &str = "@range";
 
 /// The environment that selectors are parsed and evaluated in.
 pub(super) fn environment() -> Env {
     let mut env = Env::stdlib();
     for extend in [
         extensions::strings,
+        extensions::lists,
         quantity::extension,
         semver::extension,
         regexes::extension,
         lists::extension,
         sets::extension,
+        equality::extension,
         net::extension,
+        times::extension,
+        urls::extension,
+        formats::extension,
         macros::extension,
+        loops::extension,
     ] {
         // Only two functions of one name and signature could collide, and the tests of
         // this module would see that.

@@ -22,9 +22,12 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
         env,
         "isQuantity"(STRING_TYPE) | given | CelBool::from(given.text(0)?.parse::<Quantity>().is_ok())
     );
-    function!(env, QUANTITY => "sign"() |given| {
-        CelInt::from(i64::try_from(number(&given, 0)?.signum()).unwrap_or_default())
-    });
+    function!(
+        env,
+        "sign"(QUANTITY) | given | {
+            CelInt::from(i64::try_from(number(&given, 0)?.signum()).unwrap_or_default())
+        }
+    );
     function!(env, QUANTITY => "isInteger"() |given| CelBool::from(whole(number(&given, 0)?).is_some()));
     function!(env, QUANTITY => "asInteger"() |given| {
         let whole = whole(number(&given, 0)?);

@@ -41,14 +41,26 @@ thread_local! {
 const KEPT: usize = 64;
 
 /// A small automaton: its memory is bounded, whoever wrote it.
+fn small(pattern: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(pattern).size_limit(1 << 20).build()
+}
+
+/// Whether a text is a pattern. One that is too large is refused where it is used.
+pub(in crate::cel) fn is_pattern(text: &str) -> Result<(), String> {
+    match small(text) {
+        Ok(_) | Err(regex::Error::CompiledTooBig(_)) => Ok(()),
+        Err(why) => Err(why.to_string()),
+    }
+}
+
 fn pattern(given: &Arguments<'_, '_, '_>) -> Result<Regex, ExecutionError> {
     let text = given.text(1)?;
     COMPILED.with_borrow_mut(|compiled| {
         if !compiled.contains_key(text) && compiled.len() >= KEPT {
             compiled.clear();
         }
-        let compile = || RegexBuilder::new(text).size_limit(1 << 20).build().map_err(|why| why.to_string());
-        let pattern = compiled.entry(text.to_owned()).or_insert_with(compile);
+        let pattern =
+            compiled.entry(text.to_owned()).or_insert_with(|| small(text).map_err(|why| why.to_string()));
         pattern.clone().map_err(|why| given.failed(why))
     })
 }

@@ -1,0 +1,63 @@
+//! What fails whatever the device is refused when it is compiled: conversions of literals, and
+//! patterns.
+
+use std::sync::Arc;
+
+use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue};
+use cel::{Context, Env, Value};
+
+use super::cost::all_parts;
+use super::library;
+
+const CONVERSIONS: [&str; 8] = ["bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint"];
+
+/// # Errors
+/// What fails, and why.
+pub(super) fn check(tree: &IdedExpr, environment: &Arc<Env>) -> Result<(), String> {
+    let mut left = vec![tree];
+    while let Some(tree) = left.pop() {
+        if let Expr::Call(call) = &tree.expr {
+            if is_conversion(call) {
+                is_written_well(call)?;
+                let context = Context::with_env(environment.clone());
+                Value::resolve_val(tree, &context).map_err(|why| why.to_string())?;
+            }
+            pattern(call).map_or(Ok(()), library::is_pattern)?;
+        }
+        left.extend(all_parts(tree));
+    }
+    Ok(())
+}
+
+fn is_conversion(call: &CallExpr) -> bool {
+    let is_literal = matches!(call.args.as_slice(), [IdedExpr { expr: Expr::Literal(_), .. }]);
+    is_literal && call.target.is_none() && CONVERSIONS.contains(&call.func_name.as_str())
+}
+
+/// The crate is less strict about times.
+fn is_written_well(call: &CallExpr) -> Result<(), String> {
+    let [IdedExpr { expr: Expr::Literal(LiteralValue::String(text)), .. }] = call.args.as_slice() else {
+        return Ok(());
+    };
+    let signs = text.inner().bytes().skip(1).any(|byte| matches!(byte, b'-' | b'+'));
+    match call.func_name.as_str() {
+        "timestamp" if text.inner().contains(['t', 'z']) => Err("invalid timestamp argument".to_owned()),
+        "duration" if signs || text.inner().contains(['e', 'E']) => {
+            Err("invalid duration argument".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The pattern that a call is given as a literal.
+fn pattern(call: &CallExpr) -> Option<&str> {
+    let of = match (call.func_name.as_str(), &call.target) {
+        ("matches" | "find" | "findAll", Some(_)) => call.args.first(),
+        ("matches", None) => call.args.get(1),
+        _ => None,
+    };
+    match &of?.expr {
+        Expr::Literal(LiteralValue::String(text)) => Some(text.inner()),
+        _ => None,
+    }
+}

@@ -1,0 +1,260 @@
+//! Loops over two variables: `all(i, v, …)`, `transformMap(k, v, …)` and so on. The evaluator
+//! knows loops over one only, and `cel::pairs` makes such of these.
+
+use std::collections::HashMap;
+
+use cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, ListExpr, LiteralValue,
+    MapEntryExpr, MapExpr, operators,
+};
+use cel::common::types::{
+    CelBool, CelInt, CelList, CelMap, CelMapKey, CelString, CelUInt, LIST_TYPE, MAP_TYPE,
+};
+use cel::common::value::{CowVal, Val};
+use cel::parser::{Macro, MacroExprHelper, ParseError};
+use cel::{DeclarationError, Env, ExecutionError};
+
+use super::Arguments;
+
+/// The places and elements of a list, or the keys and values of a map, as lists of two.
+pub(in crate::cel) const PAIRS: &str = "@pairs";
+/// A list of maps as one map.
+const MERGED: &str = "@merged";
+
+/// What a loop gathers.
+const RESULT: &str = "@result";
+
+pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
+    env.add_overload(PAIRS, "@pairs(list)", vec![LIST_TYPE], |given| elements(&Arguments(PAIRS, &given)))?;
+    env.add_overload(PAIRS, "@pairs(map)", vec![MAP_TYPE], |given| entries(&Arguments(PAIRS, &given)))?;
+    env.add_overload(MERGED, "@merged(list)", vec![LIST_TYPE], |given| merged(&Arguments(MERGED, &given)))?;
+    for kind in [Kind::All, Kind::Exists, Kind::ExistsOne, Kind::List, Kind::Map, Kind::MapEntry] {
+        for name in kind.names() {
+            env.add_macro(Macro::receiver(*name, 3, kind.expander()))?;
+            if matches!(kind, Kind::List | Kind::Map | Kind::MapEntry) {
+                env.add_macro(Macro::receiver(*name, 4, kind.expander()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+type Given<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
+
+fn list<'b, 'v>(items: Vec<Box<dyn Val + 'v>>) -> CowVal<'b, 'v> {
+    CowVal::Owned(Box::new(CelList::from(items)))
+}
+
+fn pair<'v>(key: Box<dyn Val + 'v>, value: Box<dyn Val + 'v>) -> Box<dyn Val + 'v> {
+    Box::new(CelList::from(vec![key, value]))
+}
+
+fn elements<'b, 'v>(given: &Arguments<'_, 'b, 'v>) -> Given<'b, 'v> {
+    let place = |place: usize| Box::new(CelInt::from(i64::try_from(place).unwrap_or(i64::MAX)));
+    let items = given.list(0)?.into_iter().enumerate();
+    Ok(list(items.map(|(number, item)| pair(place(number), item.clone_as_boxed())).collect()))
+}
+
+fn entries<'b, 'v>(given: &Arguments<'_, 'b, 'v>) -> Given<'b, 'v> {
+    let map = given.any(0)?.as_indexer().ok_or_else(|| given.failed("not a map"))?;
+    let mut pairs = Vec::new();
+    for key in given.list(0)? {
+        pairs.push(pair(key.clone_as_boxed(), map.get(key)?.into_owned()));
+    }
+    Ok(list(pairs))
+}
+
+fn merged<'b, 'v>(given: &Arguments<'_, 'b, 'v>) -> Given<'b, 'v> {
+    let mut all: HashMap<CelMapKey<'v>, Box<dyn Val + 'v>> = HashMap::new();
+    for map in given.list(0)? {
+        let not_a_map = || given.failed("not a map");
+        let mut keys = map.as_iterable().ok_or_else(not_a_map)?.iter();
+        let values = map.as_indexer().ok_or_else(not_a_map)?;
+        while let Some(key) = keys.next() {
+            let name = key_of(key).ok_or_else(|| given.failed("unsupported key type"))?;
+            if all.insert(name, values.get(key)?.into_owned()).is_some() {
+                return Err(given.failed("insert failed: a key already exists"));
+            }
+        }
+    }
+    Ok(CowVal::Owned(Box::new(CelMap::from(all))))
+}
+
+fn key_of(key: &dyn Val) -> Option<CelMapKey<'static>> {
+    if let Some(key) = key.downcast_ref::<CelString<'_>>() {
+        Some(CelMapKey::String(key.inner().to_owned().into()))
+    } else if let Some(key) = key.downcast_ref::<CelInt>() {
+        Some(CelMapKey::Int(*key))
+    } else if let Some(key) = key.downcast_ref::<CelUInt>() {
+        Some(CelMapKey::UInt(*key))
+    } else {
+        key.downcast_ref::<CelBool>().map(|key| CelMapKey::Bool(*key))
+    }
+}
+
+/// What a loop is for.
+#[derive(Clone, Copy)]
+enum Kind {
+    All,
+    Exists,
+    ExistsOne,
+    List,
+    Map,
+    MapEntry,
+}
+
+type Expanded = Result<Option<IdedExpr>, ParseError>;
+
+impl Kind {
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::All => &["all"],
+            Self::Exists => &["exists"],
+            Self::ExistsOne => &["existsOne", "exists_one"],
+            Self::List => &["transformList"],
+            Self::Map => &["transformMap"],
+            Self::MapEntry => &["transformMapEntry"],
+        }
+    }
+
+    fn expander(
+        self,
+    ) -> impl Fn(&mut MacroExprHelper<'_>, &mut Option<IdedExpr>, &mut Vec<IdedExpr>) -> Expanded {
+        move |helper, target, arguments| {
+            let names = names(helper, arguments)?;
+            let Some(range) = target.take() else { return Ok(None) };
+            let parts = arguments.drain(..).skip(2).collect();
+            Ok(self.expanded(&mut Nodes(helper), range, names, parts))
+        }
+    }
+
+    /// `parts` is what is said of each element, with a condition in front where there is one.
+    fn expanded(
+        self,
+        nodes: &mut Nodes<'_, '_>,
+        iter_range: IdedExpr,
+        (iter_var, second): (String, String),
+        mut parts: Vec<IdedExpr>,
+    ) -> Option<IdedExpr> {
+        let said = parts.pop()?;
+        let result = nodes.result();
+        let not_strictly_false =
+            |nodes: &mut Nodes<'_, '_>, what| nodes.call(operators::NOT_STRICTLY_FALSE, vec![what]);
+        let (accu_init, loop_cond, step, result) = match self {
+            Self::All => {
+                let so_far = nodes.result();
+                let condition = not_strictly_false(nodes, so_far);
+                let so_far = nodes.result();
+                (nodes.truth(true), condition, nodes.call(operators::LOGICAL_AND, vec![so_far, said]), result)
+            }
+            Self::Exists => {
+                let so_far = nodes.result();
+                let not = nodes.call(operators::LOGICAL_NOT, vec![so_far]);
+                let condition = not_strictly_false(nodes, not);
+                let so_far = nodes.result();
+                (nodes.truth(false), condition, nodes.call(operators::LOGICAL_OR, vec![so_far, said]), result)
+            }
+            Self::ExistsOne => {
+                let (so_far, one) = (nodes.result(), nodes.number(1));
+                let more = nodes.call(operators::ADD, vec![so_far, one]);
+                let one = nodes.number(1);
+                let result = nodes.call(operators::EQUALS, vec![result, one]);
+                parts.push(said);
+                (nodes.number(0), nodes.truth(true), more, result)
+            }
+            Self::List => (nodes.list(vec![]), nodes.truth(true), nodes.gather(said), result),
+            Self::MapEntry => {
+                let result = nodes.call(MERGED, vec![result]);
+                (nodes.list(vec![]), nodes.truth(true), nodes.gather(said), result)
+            }
+            Self::Map => {
+                let key = nodes.ident(&iter_var);
+                let entry = nodes.map(key, said);
+                let result = nodes.call(MERGED, vec![result]);
+                (nodes.list(vec![]), nodes.truth(true), nodes.gather(entry), result)
+            }
+        };
+        let loop_step = match parts.pop() {
+            Some(condition) => {
+                let so_far = nodes.result();
+                nodes.call(operators::CONDITIONAL, vec![condition, step, so_far])
+            }
+            None => step,
+        };
+        let iter_var2 = Some(second);
+        let accu_var = RESULT.to_owned();
+        Some(nodes.node(Expr::Comprehension(Box::new(ComprehensionExpr {
+            iter_range,
+            iter_var,
+            iter_var2,
+            accu_var,
+            accu_init,
+            loop_cond,
+            loop_step,
+            result,
+        }))))
+    }
+}
+
+/// The two variables.
+fn names(helper: &MacroExprHelper<'_>, arguments: &[IdedExpr]) -> Result<(String, String), ParseError> {
+    let name = |argument: Option<&IdedExpr>| match argument {
+        Some(IdedExpr { expr: Expr::Ident(name), .. }) => Ok(name.clone()),
+        other => {
+            let id = other.map_or(0, |other| other.id);
+            Err(helper.new_error(id, "argument must be a simple name"))
+        }
+    };
+    let (first, second) = (name(arguments.first())?, name(arguments.get(1))?);
+    if first == second {
+        let id = arguments.get(1).map_or(0, |argument| argument.id);
+        return Err(helper.new_error(id, format!("duplicate variable name: {first}")));
+    }
+    Ok((first, second))
+}
+
+/// Makes expressions.
+struct Nodes<'h, 'p>(&'h mut MacroExprHelper<'p>);
+
+impl Nodes<'_, '_> {
+    fn node(&mut self, expr: Expr) -> IdedExpr {
+        self.0.next_expr(expr)
+    }
+
+    fn ident(&mut self, name: &str) -> IdedExpr {
+        self.node(Expr::Ident(name.to_owned()))
+    }
+
+    /// What was gathered so far.
+    fn result(&mut self) -> IdedExpr {
+        self.ident(RESULT)
+    }
+
+    fn truth(&mut self, truth: bool) -> IdedExpr {
+        self.node(Expr::Literal(LiteralValue::Boolean(truth.into())))
+    }
+
+    fn number(&mut self, number: i64) -> IdedExpr {
+        self.node(Expr::Literal(LiteralValue::Int(number.into())))
+    }
+
+    fn list(&mut self, elements: Vec<IdedExpr>) -> IdedExpr {
+        self.node(Expr::List(ListExpr::new(elements)))
+    }
+
+    fn map(&mut self, key: IdedExpr, value: IdedExpr) -> IdedExpr {
+        let id = self.truth(true).id;
+        let entry = EntryExpr::MapEntry(MapEntryExpr { key, value, optional: false });
+        self.node(Expr::Map(MapExpr { entries: vec![IdedEntryExpr { id, expr: entry }] }))
+    }
+
+    fn call(&mut self, name: &str, args: Vec<IdedExpr>) -> IdedExpr {
+        self.node(Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args }))
+    }
+
+    /// What was gathered so far, and this.
+    fn gather(&mut self, element: IdedExpr) -> IdedExpr {
+        let (so_far, element) = (self.result(), self.list(vec![element]));
+        self.call(operators::ADD, vec![so_far, element])
+    }
+}
