@@ -34,7 +34,7 @@ pub enum Fault {
     CutWatch(usize),
     /// Every event of a watch comes twice.
     DoubleEvents,
-    /// The events of a watch come so late.
+    /// The first event of a watch comes so late, and with it all that came after it.
     LaggingWatch(Duration),
     /// All history is forgotten before the request arrives.
     Compaction,
@@ -63,7 +63,7 @@ impl Fault {
             6 => Self::Silence,
             7 => Self::CutWatch(rng.usize(..4)),
             8 => Self::DoubleEvents,
-            9 => Self::LaggingWatch(short),
+            9 => Self::LaggingWatch(long),
             10 => Self::Compaction,
             _ => Self::Vanished(long),
         }
@@ -88,6 +88,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     requests: u64,
+    changes: usize,
+    /// How often the API group has vanished and is not back yet.
+    away: usize,
     struck: Vec<(u64, Fault)>,
     history: Vec<String>,
 }
@@ -113,9 +116,13 @@ impl FaultyDoor {
     }
 
     /// The number of a request, and what happens to it.
-    fn next(&self, is_watch: bool, method: &Method) -> (u64, Option<Fault>) {
+    fn next(&self, request: &Request) -> (u64, Option<Fault>) {
+        let (is_watch, method) = (request.query.is_on("watch"), &request.method);
         let mut state = self.state();
         state.requests += 1;
+        // What is refused while the group is away is part of that fault.
+        let counts = *method != Method::GET && !request.path.contains("/events") && state.away == 0;
+        state.changes += usize::from(counts);
         let number = state.requests;
         // What is about watches does nothing to others, and the other way round.
         let fault = self.shared.schedule.get(&number).copied().filter(|fault| match fault {
@@ -144,8 +151,13 @@ impl FaultyDoor {
         self.state().requests
     }
 
+    /// How many requests asked for a change, those about events and into an outage left out.
+    pub fn changes(&self) -> usize {
+        self.state().changes
+    }
+
     async fn exchange(self, request: Request) -> Result<Response<ResponseBody>, Broken> {
-        let (number, fault) = self.next(request.query.is_on("watch"), &request.method);
+        let (number, fault) = self.next(&request);
         if number > MOST_REQUESTS {
             // Whoever asks without end would keep virtual time from passing.
             std::future::pending::<()>().await;
@@ -170,11 +182,13 @@ impl FaultyDoor {
             Some(Fault::Late(wait)) => tokio::time::sleep(wait).await,
             Some(Fault::Compaction) => self.server().compact(),
             Some(Fault::Vanished(wait)) => {
-                let server = self.server().clone();
-                server.vanish(GROUP, true);
+                let door = self.clone();
+                door.server().vanish(GROUP, true);
+                door.state().away += 1;
                 tokio::spawn(async move {
                     tokio::time::sleep(wait).await;
-                    server.vanish(GROUP, false);
+                    door.server().vanish(GROUP, false);
+                    door.state().away -= 1;
                 });
             }
             _ => {}
@@ -203,7 +217,9 @@ fn harmed(code: u16, watch: Watch, fault: Fault) -> Result<Response<ResponseBody
             return None;
         }
         let event = watch.next().await?;
-        if let Fault::LaggingWatch(wait) = fault {
+        if let Fault::LaggingWatch(wait) = fault
+            && said == 0
+        {
             tokio::time::sleep(wait).await;
         }
         let again = (fault == Fault::DoubleEvents).then(|| event.clone());

@@ -26,4 +26,4 @@ pub use door::{Broken, Door, ResponseBody};
 pub use faults::{Fault, FaultyDoor, MOST_REQUESTS, Schedule};
 pub use kinds::{Profile, Resource};
 pub use listen::{ListenError, Listening};
-pub use standins::{Driver, Kubelet, Pace, Scheduler};
+pub use standins::{Driver, HOLD, Kubelet, Pace, Scheduler};

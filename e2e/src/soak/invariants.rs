@@ -30,14 +30,14 @@ fn may_run(pod: &Value) -> bool {
     !ended && !never
 }
 
-/// The first broken invariant of a run.
-pub(super) fn broken(server: &ApiServer, faults: usize) -> Option<String> {
+/// The first broken invariant of a run, in which the controller asked for so many changes.
+pub(super) fn broken(server: &ApiServer, changes: usize, faults: usize) -> Option<String> {
     let (chronicle, writes) = (server.chronicled(), server.writes(0));
     let by_us = writes.iter().filter(|write| write.user == "dragoman" && write.verb == "delete");
     let by_us: BTreeSet<&str> = by_us.map(|write| &*write.name).collect();
     at_every_step(&chronicle, &by_us)
         .or_else(|| at_the_end(server))
-        .or_else(|| costs(&chronicle, &writes, faults))
+        .or_else(|| costs(&chronicle, &writes, changes, faults))
 }
 
 fn at_every_step(chronicle: &[Chronicled], deleted_by_us: &BTreeSet<&str>) -> Option<String> {
@@ -122,7 +122,8 @@ fn taken_away(
     named.then(|| format!("taken away: {name} from the Pod {}", text(pod, "name")))
 }
 
-fn at_the_end(server: &ApiServer) -> Option<String> {
+/// What is not as it should be once nothing happens any more.
+pub(super) fn at_the_end(server: &ApiServer) -> Option<String> {
     let (pods, claims) = (server.all(PODS), server.all(CLAIMS));
     let pod = |uid: &str| pods.iter().find(|pod| text(pod, "uid") == uid);
     for claim in &claims {
@@ -180,27 +181,27 @@ fn at_the_end(server: &ApiServer) -> Option<String> {
             .as_array()
             .is_none_or(|conditions| conditions.iter().all(|condition| condition["type"] != "PodScheduled"));
         let needs = items(&pod["spec"]["resourceClaims"]).next().is_some();
-        if possible && !(by_hand && needs && pod["spec"]["nodeName"].is_string()) {
+        let runs = pod["status"]["phase"] == "Running";
+        if possible && !runs && !(by_hand && needs && pod["spec"]["nodeName"].is_string()) {
             return Some(format!("waits: {} could run and does not", text(pod, "name")));
         }
     }
     None
 }
 
-/// Writes about claims, of all parties, against what lives and faults may cost.
-fn costs(chronicle: &[Chronicled], writes: &[Write], faults: usize) -> Option<String> {
+/// Writes about claims, of all parties, against what lives and faults may cost. What the
+/// controller asks for counts also where it is refused or changes nothing.
+fn costs(chronicle: &[Chronicled], writes: &[Write], ours: usize, faults: usize) -> Option<String> {
     let created = chronicle.iter().filter(|step| step.before.is_none() && step.resource == PODS);
     let entries = |pod: &Value| items(&pod["spec"]["resourceClaims"]).count();
     let pods: Vec<usize> = created.filter_map(|step| step.after.as_ref()).map(|pod| entries(pod)).collect();
     // A Pod without claims costs nothing but being bound.
     let (lives, without) = (pods.iter().sum::<usize>(), pods.iter().filter(|entries| **entries == 0).count());
-    let ours =
-        writes.iter().filter(|write| write.user == "dragoman" && !write.resource.starts_with("events"));
     let theirs = writes.iter().filter(|write| {
         write.user == "system:kube-scheduler"
             && (write.resource.starts_with("resourceclaims") || write.resource == "pods/binding")
     });
-    let (ours, theirs) = (ours.count(), theirs.count());
+    let theirs = theirs.count();
     let most = WRITES_OF_A_LIFE * lives + without + WRITES_OF_A_FAULT * faults;
     (ours + theirs > most)
         .then(|| format!("costs: {ours} + {theirs} writes for {lives} lives and {faults} faults"))

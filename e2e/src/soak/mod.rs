@@ -6,39 +6,68 @@ mod invariants;
 mod run;
 mod workload;
 
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Instant;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 
 use self::run::Case;
 
-/// Runs `runs` seeds from `first` on; of the first `twice` each is run twice and has to be the
-/// same, to the byte.
+/// What happened in runs.
+#[derive(Default)]
+struct Sum {
+    struck: usize,
+    lasted: u64,
+    requests: usize,
+    succeeded: usize,
+}
+
+/// A line is printed after so many runs.
+const TELL_EVERY: u64 = 10_000;
+
+/// Runs `runs` seeds from `first` on, as many at once as there are cores; of the first `twice`
+/// each is run twice and has to be the same, to the byte.
 pub(crate) fn run(first: u64, runs: u64, twice: u64) -> anyhow::Result<()> {
     let started = Instant::now();
     run::notice_panics();
-    let (mut struck, mut lasted, mut requests, mut succeeded) = (0, 0, 0, 0);
-    for seed in first..first + runs {
-        let case = Case::of(seed);
-        let outcome = case.run()?;
-        if let Some(why) = &outcome.broken {
-            return Err(failure(&case, why)?);
+    let (next, stop) = (AtomicU64::new(first), AtomicBool::new(false));
+    let work = || -> anyhow::Result<Sum> {
+        let mut sum = Sum::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + runs || stop.load(Ordering::Relaxed) {
+                return Ok(sum);
+            }
+            if let Err(why) = one(seed, seed - first < twice, &mut sum) {
+                // The others need not go on; what they have found is no news.
+                return if stop.swap(true, Ordering::Relaxed) { Ok(sum) } else { Err(why) };
+            }
+            let done = seed - first + 1;
+            if done.is_multiple_of(TELL_EVERY) && done < runs {
+                println!("        {done} runs in {:.0} s", started.elapsed().as_secs_f32());
+            }
         }
-        if seed - first < twice {
-            let again = case.run()?;
-            let differs = outcome.history.iter().zip(&again.history).find(|(one, other)| one != other);
-            ensure!(
-                outcome.history == again.history,
-                "seed {seed} is not the same twice: {} and {} requests, first {differs:?}",
-                outcome.history.len(),
-                again.history.len()
-            );
-        }
-        struck += outcome.struck;
-        succeeded += outcome.succeeded;
-        lasted += outcome.lasted;
-        requests += outcome.history.len();
+    };
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let sums: Vec<anyhow::Result<Sum>> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        let ended = workers.into_iter().map(|worker| match worker.join() {
+            Ok(sum) => sum,
+            Err(_) => bail!("a thread failed"),
+        });
+        ended.collect()
+    });
+    let mut all = Sum::default();
+    for sum in sums {
+        let Sum { struck, lasted, requests, succeeded } = sum?;
+        all.struck += struck;
+        all.lasted += lasted;
+        all.requests += requests;
+        all.succeeded += succeeded;
     }
+    let Sum { struck, lasted, requests, succeeded } = all;
     // Runs in which nothing happens prove nothing.
     ensure!(succeeded as u64 >= runs, "only {succeeded} Pods with claims have succeeded in {runs} runs");
     println!(
@@ -47,6 +76,29 @@ pub(crate) fn run(first: u64, runs: u64, twice: u64) -> anyhow::Result<()> {
         lasted / 3600,
         twice.min(runs),
     );
+    Ok(())
+}
+
+fn one(seed: u64, twice: bool, sum: &mut Sum) -> anyhow::Result<()> {
+    let case = Case::of(seed);
+    let outcome = case.run()?;
+    if let Some(why) = &outcome.broken {
+        return Err(failure(&case, why)?);
+    }
+    if twice {
+        let again = case.run()?;
+        let differs = outcome.history.iter().zip(&again.history).find(|(one, other)| one != other);
+        ensure!(
+            outcome.history == again.history,
+            "seed {seed} is not the same twice: {} and {} requests, first {differs:?}",
+            outcome.history.len(),
+            again.history.len()
+        );
+    }
+    sum.struck += outcome.struck;
+    sum.succeeded += outcome.succeeded;
+    sum.lasted += outcome.lasted;
+    sum.requests += outcome.history.len();
     Ok(())
 }
 

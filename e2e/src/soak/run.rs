@@ -39,10 +39,21 @@ pub(super) struct Outcome {
 /// Requests among which the faults are.
 const REQUESTS: u64 = 150;
 /// Faults of a run at most.
-const MOST_FAULTS: usize = 12;
-/// When everything must have come to rest: after the last action two rounds of the level timer,
-/// and the longest back-off.
+const MOST_FAULTS: usize = 16;
+/// When everything must be as it should be: after the last action the longest back-off and the
+/// patience with what was done and is not seen, before the level timer mends anything.
+const SOON: Duration = Duration::from_mins(6);
+/// When everything must have come to rest: two rounds of the level timer more.
 const REST: Duration = Duration::from_mins(40);
+
+/// Claims that can be there at once: with as many devices on each node nobody waits for those
+/// of others.
+const MOST_CLAIMS: usize = 20;
+
+/// Whether there are devices for everybody, so that some may keep theirs.
+fn plenty(seed: u64) -> bool {
+    !seed.is_multiple_of(2)
+}
 
 thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
@@ -66,9 +77,22 @@ fn panicked() -> Option<String> {
 impl Case {
     pub(super) fn of(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let script = script(&mut rng);
+        let script = script(&mut rng, plenty(seed));
         let faults = rng.usize(..=MOST_FAULTS);
-        let schedule = (0..faults).map(|_| (rng.u64(1..=REQUESTS), Fault::any(&mut rng))).collect();
+        // Half of the runs have mostly one or two kinds of faults: some harm takes several of them.
+        let kinds = rng.bool().then(|| [Fault::any(&mut rng), Fault::any(&mut rng)]);
+        let mut fault = || match kinds {
+            Some([one, other]) if rng.u32(..4) > 0 => {
+                if rng.bool() {
+                    one
+                } else {
+                    other
+                }
+            }
+            _ => Fault::any(&mut rng),
+        };
+        let faults: Vec<Fault> = (0..faults).map(|_| fault()).collect();
+        let schedule = faults.into_iter().map(|fault| (rng.u64(1..=REQUESTS), fault)).collect();
         Self { seed, script, schedule }
     }
 
@@ -98,10 +122,12 @@ impl Case {
         for node in 0..2 {
             hand.create("/api/v1/nodes", &objects::node(&format!("node-{node}")));
         }
-        let pace = Pace { run: Duration::from_secs(5), ..Pace::default() };
+        let run = Duration::from_secs(1 + self.seed % 30);
+        let devices = if plenty(self.seed) { MOST_CLAIMS } else { 3 };
+        let pace = Pace { run, ..Pace::default() };
         let others = [
             tokio::spawn(server.clone().collect()),
-            tokio::spawn(Driver::new(server.clone(), objects::DRIVER, 3).run()),
+            tokio::spawn(Driver::new(server.clone(), objects::DRIVER, devices).run()),
             tokio::spawn(Scheduler::new(server.clone()).run()),
             tokio::spawn(Kubelet::new(server.clone(), pace, self.seed).run()),
         ];
@@ -126,13 +152,18 @@ impl Case {
             sleep_until(at).await;
             instance = Some(instance::start(&door));
         }
+        sleep_until(began + SPAN + SOON).await;
+        let late = invariants::at_the_end(&server).map(|why| format!("late: {why}"));
         sleep_until(began + SPAN + REST).await;
         drop(instance);
         others.iter().for_each(tokio::task::JoinHandle::abort);
         let struck = door.struck().len()
             + self.script.iter().filter(|(_, action)| matches!(action, Action::Crash(_))).count();
         Outcome {
-            broken: panicked().or_else(|| endless(&door)).or_else(|| invariants::broken(&server, struck)),
+            broken: panicked()
+                .or_else(|| endless(&door))
+                .or_else(|| invariants::broken(&server, door.changes(), struck))
+                .or(late),
             succeeded: invariants::succeeded(&server),
             history: door.history(),
             struck,

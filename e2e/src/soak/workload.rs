@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dragoman_simcluster::{Answer, Body, Door, Request};
+use dragoman_simcluster::{Answer, Body, Door, HOLD, Request};
 use fastrand::Rng;
 use http::Method;
 use serde_json::{Value, json};
@@ -38,8 +38,9 @@ pub(super) type Script = Vec<(Duration, Action)>;
 /// Within this everything happens.
 pub(super) const SPAN: Duration = Duration::from_secs(60);
 
-/// Everything that is done in a run.
-pub(super) fn script(rng: &mut Rng) -> Script {
+/// Everything that is done in a run; `holds` says whether Pods may run until somebody ends them,
+/// and keep their devices.
+pub(super) fn script(rng: &mut Rng, holds: bool) -> Script {
     let mut script: Script = Vec::new();
     let at = |rng: &mut Rng, from: Duration| from + SPAN.saturating_sub(from).mul_f64(rng.f64());
     // One template is there from the start, the other comes whenever it comes.
@@ -51,7 +52,7 @@ pub(super) fn script(rng: &mut Rng) -> Script {
     for number in 0..rng.usize(1..=6) {
         let name = format!("pod-{number}");
         let begins = at(rng, Duration::ZERO);
-        script.push((begins, Action::Pod(Box::new(pod(rng, &name)))));
+        script.push((begins, Action::Pod(Box::new(pod(rng, &name, holds)))));
         for _ in 0..rng.usize(..3) {
             let when = at(rng, begins);
             let action = match rng.u32(..8) {
@@ -63,7 +64,7 @@ pub(super) fn script(rng: &mut Rng) -> Script {
                 5 => {
                     script.push((when, Action::DeletePod(name.clone())));
                     let again = at(rng, when);
-                    script.push((again, Action::Pod(Box::new(pod(rng, &name)))));
+                    script.push((again, Action::Pod(Box::new(pod(rng, &name, holds)))));
                     continue;
                 }
                 _ => Action::Release(name.clone()),
@@ -79,7 +80,7 @@ pub(super) fn script(rng: &mut Rng) -> Script {
     script
 }
 
-fn pod(rng: &mut Rng, name: &str) -> Value {
+fn pod(rng: &mut Rng, name: &str, holds: bool) -> Value {
     let mut pod = Pod::new(name);
     for entry in 0..rng.usize(..4) {
         let entry = format!("entry-{entry}");
@@ -95,6 +96,10 @@ fn pod(rng: &mut Rng, name: &str) -> Value {
         pod = pod.on("node-0");
     }
     let mut pod = pod.object().clone();
+    if holds && rng.u32(..3) == 0 {
+        // It runs until somebody ends it.
+        pod["metadata"]["annotations"] = json!({HOLD: ""});
+    }
     pod["spec"]["terminationGracePeriodSeconds"] = json!(rng.u32(..4));
     pod
 }

@@ -12,7 +12,7 @@ use super::hands::Hands;
 use crate::api::{ApiServer, meta};
 
 /// On a Pod: it runs until the annotation goes.
-const HOLD: &str = "simcluster.dragoman.dev/hold";
+pub const HOLD: &str = "simcluster.dragoman.dev/hold";
 
 /// How long things take; the real time is between this and twice that.
 #[derive(Debug, Clone, Copy)]

@@ -9,5 +9,5 @@ mod kubelet;
 mod scheduler;
 
 pub use driver::Driver;
-pub use kubelet::{Kubelet, Pace};
+pub use kubelet::{HOLD, Kubelet, Pace};
 pub use scheduler::Scheduler;
