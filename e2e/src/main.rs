@@ -14,8 +14,10 @@ mod manifest;
 mod objects;
 mod oracle;
 mod proxy;
+mod scale;
 mod scenarios;
 mod soak;
+mod usage;
 mod versus;
 mod wait;
 mod world;
@@ -97,6 +99,12 @@ enum Command {
         #[arg(default_value = "")]
         filter: String,
     },
+    /// Measure what a life costs Dragoman in clusters of several sizes, on simcluster.
+    Scale {
+        /// Only clusters with at most so many Pods.
+        #[arg(long, default_value_t = 50_000)]
+        pods: usize,
+    },
     /// Measure the built-in claim controller and Dragoman side by side.
     Versus {
         /// Pods that live through their whole life.
@@ -160,6 +168,7 @@ async fn main() -> anyhow::Result<()> {
                 println!("ok      conformance: {asked} answers are the same");
                 Ok(())
             }
+            Command::Scale { pods } => scale::run(&bench, pods).await,
             Command::BuiltIn { filter } => scenarios::built_in::run(&bench, &filter).await,
             Command::Scenarios { filter, .. } => scenarios::run(&bench, filter.as_deref()).await,
         }

@@ -79,6 +79,12 @@ enum Bench {
         #[arg(default_value = "")]
         filter: String,
     },
+    /// What a life costs Dragoman in clusters of 1 000 to 50 000 Pods, on simcluster.
+    Scale {
+        /// Only clusters with at most so many Pods.
+        #[arg(long, default_value_t = 50_000)]
+        pods: usize,
+    },
     /// Claim lifecycles: the built-in controller and Dragoman side by side.
     Lifecycle {
         /// Pods that live through their whole life.
@@ -114,6 +120,7 @@ fn main() -> anyhow::Result<()> {
         Task::Gen => files::generate(),
         Task::Bench { what: Bench::Accounting } => e2e(&["bench-accounting"]),
         Task::Bench { what: Bench::Allocator { filter } } => e2e(&["bench-allocator", &filter]),
+        Task::Bench { what: Bench::Scale { pods } } => e2e(&["scale", "--pods", &pods.to_string()]),
         Task::Bench { what: Bench::Lifecycle { pods, gated, runs } } => {
             let [pods, gated, runs] = [pods, gated, runs].map(|number| number.to_string());
             e2e(&["versus", "--pods", &pods, "--gated", &gated, "--runs", &runs])

@@ -1,35 +1,9 @@
 //! Figures side by side.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-use anyhow::Context as _;
 
 use crate::control_plane::Entry;
-
-/// What a process has used.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Usage {
-    cpu: Duration,
-    resident: u64,
-}
-
-impl Usage {
-    /// Reads it from the kernel.
-    pub(super) fn of(pid: u32) -> anyhow::Result<Self> {
-        // Clock ticks are 1/100 s on every Linux that Rust supports.
-        const TICK: Duration = Duration::from_millis(10);
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("/proc")?;
-        // The name may hold blanks; the fields behind it are counted from 3.
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks =
-            |field: usize| fields.get(field - 3).and_then(|f| f.parse::<u32>().ok()).context("/proc/stat");
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("/proc")?;
-        let resident =
-            status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok());
-        Ok(Self { cpu: TICK * (ticks(14)? + ticks(15)?), resident: resident.context("VmRSS")? })
-    }
-}
+use crate::usage::Usage;
 
 /// The figures of one side.
 pub(super) struct Column {

@@ -13,8 +13,9 @@ use crate::client::{CLAIMS, PODS};
 use crate::control_plane::Shape;
 use crate::dragoman::{Dragoman, Start};
 use crate::objects::Pod;
+use crate::usage::Usage;
 use crate::world::{Bench, World};
-use figures::{Column, Usage};
+use figures::Column;
 use watch::Clock;
 
 /// How large the load is.

@@ -1,0 +1,36 @@
+//! What the kernel says of a process.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+/// What a process has used.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Usage {
+    /// Of a processor, since it began.
+    pub(crate) cpu: Duration,
+    /// Memory that it has now, in KiB.
+    pub(crate) resident: u64,
+    /// The most that it had, in KiB.
+    pub(crate) peak: u64,
+}
+
+impl Usage {
+    /// Reads it from the kernel.
+    pub(crate) fn of(pid: u32) -> anyhow::Result<Self> {
+        // Clock ticks are 1/100 s on every Linux that Rust supports.
+        const TICK: Duration = Duration::from_millis(10);
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("/proc")?;
+        // The name may hold blanks; the fields behind it are counted from 3.
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks =
+            |field: usize| fields.get(field - 3).and_then(|f| f.parse::<u32>().ok()).context("/proc/stat");
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("/proc")?;
+        let memory = |name: &str| {
+            let mut lines = status.lines();
+            lines.find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB")?.parse().ok())
+        };
+        let (resident, peak) = (memory("VmRSS:").context("VmRSS")?, memory("VmHWM:").context("VmHWM")?);
+        Ok(Self { cpu: TICK * (ticks(14)? + ticks(15)?), resident, peak })
+    }
+}
