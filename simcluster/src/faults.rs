@@ -49,6 +49,15 @@ pub const MOST_REQUESTS: u64 = 5_000;
 const GROUP: &str = "resource.k8s.io";
 
 impl Fault {
+    /// Whether it does anything to such a request.
+    fn harms(self, is_watch: bool, method: &Method) -> bool {
+        match self {
+            Self::CutWatch(_) | Self::DoubleEvents | Self::LaggingWatch(_) => is_watch,
+            Self::Conflict | Self::LostReply => *method != Method::GET,
+            _ => true,
+        }
+    }
+
     /// Any fault.
     pub fn any(rng: &mut Rng) -> Self {
         let mut millis = |most: u64| Duration::from_millis(rng.u64(1..=most));
@@ -70,23 +79,20 @@ impl Fault {
     }
 }
 
-/// Which request meets which fault, by number.
+/// From which request on a fault waits for one that it can do harm to.
 pub type Schedule = BTreeMap<u64, Fault>;
 
 /// A way in on which things go wrong. Cheap to clone; clones count together.
 #[derive(Clone)]
 pub struct FaultyDoor {
     door: Door,
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    schedule: Schedule,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
 struct State {
+    /// What is still to strike.
+    schedule: Schedule,
     requests: u64,
     changes: usize,
     /// How often the API group has vanished and is not back yet.
@@ -98,7 +104,7 @@ struct State {
 impl FaultyDoor {
     /// Requests come in by `door`, and meet what the schedule says.
     pub fn new(door: Door, schedule: Schedule) -> Self {
-        Self { door, shared: Arc::new(Shared { schedule, state: Mutex::default() }) }
+        Self { door, state: Arc::new(Mutex::new(State { schedule, ..State::default() })) }
     }
 
     /// The faults that have struck.
@@ -112,7 +118,7 @@ impl FaultyDoor {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number of a request, and what happens to it.
@@ -124,12 +130,9 @@ impl FaultyDoor {
         let counts = *method != Method::GET && !request.path.contains("/events") && state.away == 0;
         state.changes += usize::from(counts);
         let number = state.requests;
-        // What is about watches does nothing to others, and the other way round.
-        let fault = self.shared.schedule.get(&number).copied().filter(|fault| match fault {
-            Fault::CutWatch(_) | Fault::DoubleEvents | Fault::LaggingWatch(_) => is_watch,
-            Fault::Conflict => *method != Method::GET,
-            _ => true,
-        });
+        let mut due = state.schedule.range(..=number);
+        let due = due.find(|(_, fault)| fault.harms(is_watch, method)).map(|(due, _)| *due);
+        let fault = due.and_then(|due| state.schedule.remove(&due));
         state.struck.extend(fault.map(|fault| (number, fault)));
         (number, fault)
     }

@@ -34,7 +34,7 @@ fn may_run(pod: &Value) -> bool {
 pub(super) fn broken(server: &ApiServer, changes: usize, faults: usize) -> Option<String> {
     let (chronicle, writes) = (server.chronicled(), server.writes(0));
     let by_us = writes.iter().filter(|write| write.user == "dragoman" && write.verb == "delete");
-    let by_us: BTreeSet<&str> = by_us.map(|write| &*write.name).collect();
+    let by_us: BTreeSet<&str> = by_us.map(|write| &*write.uid).collect();
     at_every_step(&chronicle, &by_us)
         .or_else(|| at_the_end(server))
         .or_else(|| costs(&chronicle, &writes, changes, faults))
@@ -112,7 +112,7 @@ fn taken_away(
     let marked = |claim: &Value| !claim["metadata"]["deletionTimestamp"].is_null();
     let ends = !marked(before) && step.after.as_ref().is_none_or(|after| marked(after));
     let name = text(before, "name");
-    if !ends || !deleted_by_us.contains(name) {
+    if !ends || !deleted_by_us.contains(text(before, "uid")) {
         return None;
     }
     let pod =

@@ -36,8 +36,9 @@ pub(super) struct Outcome {
     pub(super) lasted: u64,
 }
 
-/// Requests among which the faults are.
+/// Requests from which on faults strike: half of them early, where watches are opened.
 const REQUESTS: u64 = 150;
+const EARLY: u64 = 25;
 /// Faults of a run at most.
 const MOST_FAULTS: usize = 16;
 /// When everything must be as it should be: after the last action the longest back-off and the
@@ -92,7 +93,11 @@ impl Case {
             _ => Fault::any(&mut rng),
         };
         let faults: Vec<Fault> = (0..faults).map(|_| fault()).collect();
-        let schedule = faults.into_iter().map(|fault| (rng.u64(1..=REQUESTS), fault)).collect();
+        let mut from = || {
+            let last = if rng.bool() { EARLY } else { REQUESTS };
+            rng.u64(1..=last)
+        };
+        let schedule = faults.into_iter().map(|fault| (from(), fault)).collect();
         Self { seed, script, schedule }
     }
 

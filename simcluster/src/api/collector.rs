@@ -69,6 +69,7 @@ impl State {
             resource: resource.plural.clone(),
             namespace,
             name,
+            uid: meta::text(object, "uid").to_owned(),
         });
     }
 

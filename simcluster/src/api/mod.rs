@@ -79,6 +79,8 @@ pub struct Write {
     pub namespace: String,
     /// Name.
     pub name: String,
+    /// Which object of this name.
+    pub uid: String,
 }
 
 /// Something that has happened to an object.

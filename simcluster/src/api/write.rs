@@ -300,7 +300,8 @@ impl State {
         };
         let (namespace, name) = meta::name_of(object);
         let user = target.request.user.name.clone();
-        self.writes.push(Write { user, verb, resource, namespace, name });
+        let uid = meta::text(object, "uid").to_owned();
+        self.writes.push(Write { user, verb, resource, namespace, name, uid });
         // Owners that are not there, or not any more, are no owners.
         for owner in meta::owners(object).map(meta::owner_uid) {
             if self.store.by_uid(owner).is_none() {

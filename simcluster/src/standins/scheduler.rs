@@ -144,7 +144,7 @@ impl Scheduler {
     }
 
     fn place_waiting(&mut self, pods: &Follow, claims: &Follow, classes: &Follow, nodes: &Follow) {
-        let (mut in_vain, mut tried) = (0, 0);
+        let (mut in_vain, mut tried, mut again) = (0, 0, false);
         // From where the last round ended, so that those in front do not hold up the rest.
         while tried <= self.places.len() && in_vain < MOST_IN_VAIN {
             tried += 1;
@@ -164,11 +164,11 @@ impl Scheduler {
                     in_vain += 1;
                     self.say(pod, &name, why);
                 }
-                // Somebody wrote in between: there is news on its way.
-                Placed::Again => {}
+                // Somebody wrote in between, or nobody can write just now.
+                Placed::Again => again = true,
             }
         }
-        self.cut_short = in_vain == MOST_IN_VAIN && self.places.len() > MOST_IN_VAIN;
+        self.cut_short = again || (in_vain == MOST_IN_VAIN && self.places.len() > MOST_IN_VAIN);
     }
 
     /// Says in the Pod's status why it waits, once.
