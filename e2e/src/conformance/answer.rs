@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use super::Until;
+
 /// What earlier answers said.
 #[derive(Debug, Default)]
 pub(super) struct Known {
@@ -70,11 +72,18 @@ impl Known {
         }
     }
 
+    fn without_names(&self, text: &str) -> String {
+        let names = self.names.iter().enumerate();
+        names.fold(text.to_owned(), |text, (number, name)| text.replace(name, &format!("name-{number}")))
+    }
+
     fn normalize(&self, value: &mut Value, field: &str) {
         match value {
             Value::Object(fields) => {
                 // When somebody owned something is nobody's business.
                 fields.retain(|name, _| name != "time");
+                let renamed = std::mem::take(fields).into_iter();
+                *fields = renamed.map(|(name, value)| (self.without_names(&name), value)).collect();
                 for (name, value) in fields.iter_mut() {
                     if matches!(&**name, "resourceVersion" | "continue")
                         && value.as_str().is_some_and(|text| !text.is_empty())
@@ -86,9 +95,7 @@ impl Known {
             }
             Value::Array(items) => items.iter_mut().for_each(|item| self.normalize(item, field)),
             Value::String(text) => {
-                for (number, name) in self.names.iter().enumerate() {
-                    *text = text.replace(name, &format!("name-{number}"));
-                }
+                *text = self.without_names(text);
                 let is_time = text.len() >= 20 && text.ends_with('Z') && text.get(10..11) == Some("T");
                 if is_time {
                     "some time".clone_into(text);
@@ -115,6 +122,14 @@ fn without_versions(text: &str) -> String {
 }
 
 impl Normal {
+    /// Whether it is the one that is waited for.
+    pub(super) fn is(&self, until: Until) -> bool {
+        match until {
+            Until::Code(code) => self.code == code,
+            Until::Has(pointer) => self.body.pointer(pointer).is_some_and(|value| !value.is_null()),
+        }
+    }
+
     /// In what the two differ; `free` are JSON pointers to what may.
     pub(super) fn difference(&self, other: &Self, free: &[&str]) -> Option<String> {
         if self.code != other.code {

@@ -3,6 +3,8 @@
 mod answer;
 mod questions;
 
+use std::time::Duration;
+
 use anyhow::{Context as _, bail, ensure};
 use dragoman_simcluster::{ApiServer, Clock, Door, Profile, User};
 use futures::AsyncBufReadExt as _;
@@ -11,6 +13,7 @@ use serde_json::{Value, json};
 
 use self::answer::{Known, Normal};
 use crate::control_plane::{Backend, ControlPlane, Shape};
+use crate::wait;
 use crate::world::Bench;
 
 /// A question. In paths and bodies `{{label.field}}` is a text of the metadata of an earlier
@@ -26,7 +29,21 @@ pub(super) struct Question {
     body: Value,
     /// Fields whose value is a matter of taste, by JSON pointer.
     free: Vec<&'static str>,
+    /// What happens by itself takes its time: asked until the answer is this.
+    until: Option<Until>,
 }
+
+/// Which answer is waited for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Until {
+    /// With this code.
+    Code(u16),
+    /// With something there, by JSON pointer.
+    Has(&'static str),
+}
+
+/// How long anything may take that happens by itself.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Asks both, and wants the same answers.
 pub(crate) async fn run(bench: &Bench, filter: &str) -> anyhow::Result<usize> {
@@ -54,8 +71,8 @@ async fn compare(sim: &kube::Client, real: &kube::Client, filter: &str) -> anyho
         }
         let (mut sim_knows, mut real_knows) = (Known::default(), Known::default());
         for question in &chapter.questions {
-            let ours = ask(sim, question, &mut sim_knows).await?;
-            let theirs = ask(real, question, &mut real_knows).await?;
+            let ours = settled(sim, question, &mut sim_knows).await.context("simcluster")?;
+            let theirs = settled(real, question, &mut real_knows).await.context("kube-apiserver")?;
             asked += 1;
             if let Some(difference) = ours.difference(&theirs, &question.free) {
                 println!("differs {}/{}: {difference}", chapter.name, question.label);
@@ -66,6 +83,16 @@ async fn compare(sim: &kube::Client, real: &kube::Client, filter: &str) -> anyho
     ensure!(asked > 0, "no question matches");
     ensure!(different.is_empty(), "{} of {asked} answers differ", different.len());
     Ok(asked)
+}
+
+/// The answer, or the one that is waited for.
+async fn settled(client: &kube::Client, question: &Question, known: &mut Known) -> anyhow::Result<Normal> {
+    let Some(until) = question.until else { return ask(client, question, known).await };
+    let answer = async || {
+        let answer = ask(client, question, known).await?;
+        Ok(answer.is(until).then_some(answer))
+    };
+    wait::value(&question.label, PATIENCE, answer).await
 }
 
 async fn ask(client: &kube::Client, question: &Question, known: &mut Known) -> anyhow::Result<Normal> {

@@ -137,7 +137,7 @@ impl State {
 
     /// A definition of a custom kind is served from now on.
     pub(super) fn learn(&mut self, resource: &Resource, object: &Value, now: &str) {
-        if resource.kind != "CustomResourceDefinition" {
+        if resource.kind != "CustomResourceDefinition" || self.is_served_anyway(object) {
             return;
         }
         self.unlearn(resource, object);
@@ -180,9 +180,17 @@ impl State {
         }
     }
 
+    /// Whether a definition is of a built-in kind, which it does not replace.
+    fn is_served_anyway(&self, definition: &Value) -> bool {
+        let (group, plural) = (&definition["spec"]["group"], &definition["spec"]["names"]["plural"]);
+        let mut known =
+            self.resources.iter().filter(|known| *group == *known.group && *plural == *known.plural);
+        known.any(|known| !self.lists.contains_key(&known.stored_as()))
+    }
+
     /// It is served no longer.
     pub(super) fn unlearn(&mut self, resource: &Resource, object: &Value) {
-        if resource.kind != "CustomResourceDefinition" {
+        if resource.kind != "CustomResourceDefinition" || self.is_served_anyway(object) {
             return;
         }
         let (group, plural) = (&object["spec"]["group"], &object["spec"]["names"]["plural"]);

@@ -45,6 +45,7 @@ impl State {
                     | "ResourceSlice"
                     | "DeviceClass"
                     | "ServiceAccount"
+                    | "CustomResourceDefinition"
             ) =>
             {
                 Ok(Answer::ok(events::shown(&resource, Value::clone(&object))))
@@ -100,6 +101,15 @@ impl State {
         if self.store.remove(&resource.stored_as(), &meta::name_of(object)).is_some() {
             self.bereft.push_back(meta::text(object, "uid").to_owned());
             self.unlearn(resource, object);
+            if resource.kind == "CustomResourceDefinition" {
+                // What was of the kind goes with it.
+                let stored_as = meta::text(object, "name").to_owned();
+                let of_kind = self.store.list(&stored_as, None).map(|(_, object)| object.clone());
+                for object in of_kind.collect::<Vec<_>>() {
+                    self.store.remove(&stored_as, &meta::name_of(&object));
+                    self.bereft.push_back(meta::text(&object, "uid").to_owned());
+                }
+            }
         }
     }
 

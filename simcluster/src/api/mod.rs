@@ -35,7 +35,7 @@ use self::read::Pages;
 use self::request::Place;
 use self::store::Store;
 use crate::clock::{Clock, seconds};
-use crate::kinds::{Profile, Resource, built_in};
+use crate::kinds::{Profile, Resource, built_in, is_built_in};
 use crate::patch::{Lists, lists_of};
 
 /// A Kubernetes API server. Cheap to clone: clones are doors to the same one.
@@ -185,9 +185,15 @@ impl ApiServer {
         let Place::Resource { group, version, namespace, plural, name, subresource } = place else {
             return discovery::answer(&state, &place, request);
         };
+        if !state.serves(&group, &version) {
+            return Ok(Answer { code: 404, body: Body::Text("404 page not found\n".to_owned()) });
+        }
         let resource = state.resource(&group, &version, &plural).ok_or_else(Status::unserved)?;
         let subresource = subresource.unwrap_or_default();
         let known = subresource.is_empty() || resource.subresources.contains(&subresource);
+        if !known && !is_built_in(&resource) {
+            return Err(Status::not_found(&resource, &name.unwrap_or_default()));
+        }
         // A name of something in a namespace needs the namespace.
         let placed = !resource.namespaced || namespace.is_some() || name.is_none();
         if !known || !placed || (!resource.namespaced && namespace.is_some()) {
@@ -278,6 +284,12 @@ impl Shared {
 }
 
 impl State {
+    /// Whether anything of a group is served in a version.
+    fn serves(&self, group: &str, version: &str) -> bool {
+        let mut served = self.resources.iter().filter(|_| !self.vanished.iter().any(|gone| gone == group));
+        served.any(|resource| resource.group == group && resource.version == version)
+    }
+
     fn resource(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
         let served = |resource: &&Arc<Resource>| {
             resource.group == group

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::selector::Selector;
 use super::status::Status;
 use super::{Answer, State, Target, events, table};
+use crate::kinds::is_built_in;
 
 /// Lists that somebody may come back to for the next page: the objects as they were when the
 /// list began.
@@ -78,6 +79,9 @@ impl State {
             }
         };
         let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if !is_built_in(resource) {
+            metadata["continue"] = json!("");
+        }
         let limit =
             query.number("limit").and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0);
         if let Some(limit) = limit.filter(|limit| *limit < objects.len()) {

@@ -2,6 +2,7 @@
 
 mod built_in;
 mod claims;
+mod definitions;
 pub(crate) mod namespaces;
 mod pods;
 mod profile;
@@ -10,6 +11,7 @@ pub(crate) mod strategy;
 
 pub(crate) use built_in::built_in;
 pub use profile::Profile;
+pub(crate) use strategy::is_built_in;
 
 /// A resource of one group version.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Occasion, Resource, claims, namespaces, pods, slices};
+use super::{Occasion, Resource, claims, definitions, namespaces, pods, slices};
 use crate::api::meta;
 use crate::api::status::FieldError;
 
@@ -36,7 +36,8 @@ const MAPS: [&str; 12] = [
 /// Times that are written also where there is none.
 const TIMES: [&str; 4] = ["lastProbeTime", "lastHeartbeatTime", "lastTransitionTime", "creationTimestamp"];
 
-fn is_built_in(resource: &Resource) -> bool {
+/// Whether no definition of a custom kind is needed for it.
+pub(crate) fn is_built_in(resource: &Resource) -> bool {
     resource.group.is_empty()
         || resource.group.ends_with("k8s.io")
         || matches!(&*resource.group, "apps" | "policy")
@@ -48,6 +49,7 @@ pub(crate) fn nothing(resource: &Resource) -> Value {
         "ResourceClaim" => json!({"metadata": {}, "spec": {"devices": {}}, "status": {}}),
         "ResourceClaimTemplate" => json!({"metadata": {}, "spec": {"metadata": {}, "spec": {"devices": {}}}}),
         "ResourceSlice" => json!({"metadata": {}, "spec": {"pool": {}}}),
+        "CustomResourceDefinition" => json!({"metadata": {}, "spec": {"names": {}}, "status": {}}),
         "Pod" => json!({"metadata": {}, "spec": {"containers": null}, "status": {}}),
         "Deployment" => {
             json!({"metadata": {}, "spec": {"strategy": {}, "template": {"metadata": {}, "spec": {}}}, "status": {}})
@@ -104,6 +106,8 @@ pub(crate) fn default(of: &Occasion<'_>, object: &mut Value) {
     match &*of.resource.kind {
         "Pod" => pods::default(object),
         "ResourceClaim" | "ResourceClaimTemplate" => claims::default(of, object),
+        "Namespace" => namespaces::default(object),
+        "CustomResourceDefinition" => definitions::default(object),
         _ => {}
     }
 }
@@ -115,7 +119,7 @@ pub(crate) fn prepare_create(of: &Occasion<'_>, object: &mut Value) {
     }
     match &*of.resource.kind {
         "Pod" => pods::prepare_create(of, object),
-        "ResourceClaim" => meta::put(object, &["status"], json!({})),
+        "ResourceClaim" | "ResourceQuota" => meta::put(object, &["status"], json!({})),
         "ResourceSlice" => slices::prepare(of, object, None),
         "Namespace" => namespaces::prepare_create(object),
         _ => {}

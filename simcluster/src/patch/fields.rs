@@ -108,7 +108,10 @@ fn walk(
                 for element in elements {
                     path.push(Step::Key(key_of(element, keys).to_string()));
                     fields.insert(path.clone());
-                    walk(element, lists, place, path, fields, nodes);
+                    // A reference to an owner is owned as a whole.
+                    if !place.iter().eq(["metadata", "ownerReferences"]) {
+                        walk(element, lists, place, path, fields, nodes);
+                    }
                     path.pop();
                 }
             }

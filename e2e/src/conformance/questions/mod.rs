@@ -1,6 +1,7 @@
 //! What is asked, in chapters that know nothing of each other.
 
 mod api;
+mod cluster;
 mod kinds;
 
 use serde_json::{Value, json};
@@ -41,6 +42,11 @@ pub(super) fn chapters() -> Vec<Chapter> {
         kinds::deletion(),
         kinds::refusals(),
         kinds::tables(),
+        cluster::garbage(),
+        cluster::namespaces(),
+        cluster::custom("custom-namespaced", "toasters", "Namespaced"),
+        cluster::custom("custom-cluster", "ovens", "Cluster"),
+        cluster::quotas(),
     ]
 }
 
@@ -64,6 +70,7 @@ impl Writer {
             accept: JSON,
             body,
             free: Vec::new(),
+            until: None,
         });
         let last = self.0.len() - 1;
         &mut self.0[last]

@@ -1,0 +1,151 @@
+//! What happens by itself: garbage goes, namespaces end, custom kinds are served, quotas count.
+
+use serde_json::{Value, json};
+
+use super::{CONFIG_MAPS, Chapter, MERGE, Writer, config_map};
+use crate::conformance::Until;
+
+fn owned(name: &str, owner: &str, uid: &str) -> Value {
+    let mut object = config_map(name, json!({}));
+    object["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid}]);
+    object
+}
+
+pub(super) fn garbage() -> Chapter {
+    let mut w = Writer::default();
+    w.namespace();
+    w.post("owner", CONFIG_MAPS, config_map("owner", json!({})));
+    w.post("dependent", CONFIG_MAPS, owned("dependent", "owner", "{{owner.uid}}"));
+    w.post("further", CONFIG_MAPS, owned("further", "dependent", "{{dependent.uid}}"));
+    let nobody = "11111111-1111-4111-8111-111111111111";
+    w.post("of nobody", CONFIG_MAPS, owned("of-nobody", "nobody", nobody));
+    w.get("what nobody owns goes", &format!("{CONFIG_MAPS}/of-nobody")).until = Some(Until::Code(404));
+    let mut kept = owned("kept", "dependent", "{{dependent.uid}}");
+    kept["metadata"]["finalizers"] = json!(["example.com/kept"]);
+    w.post("kept", CONFIG_MAPS, kept);
+    w.delete("owner goes", &format!("{CONFIG_MAPS}/owner"), Value::Null);
+    for name in ["dependent", "further"] {
+        w.get(&format!("{name} goes"), &format!("{CONFIG_MAPS}/{name}")).until = Some(Until::Code(404));
+    }
+    w.get("kept is on its way out", &format!("{CONFIG_MAPS}/kept")).until =
+        Some(Until::Has("/metadata/deletionTimestamp"));
+    let free = json!({"metadata": {"finalizers": null}});
+    w.patch("kept is let go", &format!("{CONFIG_MAPS}/kept"), MERGE, free);
+    w.get("kept has gone", &format!("{CONFIG_MAPS}/kept")).until = Some(Until::Code(404));
+    w.done("garbage")
+}
+
+pub(super) fn namespaces() -> Chapter {
+    let mut w = Writer::default();
+    w.namespace();
+    let mut held = config_map("held", json!({}));
+    held["metadata"]["finalizers"] = json!(["example.com/held"]);
+    w.post("held", CONFIG_MAPS, held);
+    w.post("free", CONFIG_MAPS, config_map("free", json!({})));
+    let namespace = "/api/v1/namespaces/c";
+    w.delete("ends", namespace, Value::Null);
+    w.get("what is free goes", &format!("{CONFIG_MAPS}/free")).until = Some(Until::Code(404));
+    w.get("what is held is on its way out", &format!("{CONFIG_MAPS}/held")).until =
+        Some(Until::Has("/metadata/deletionTimestamp"));
+    w.post("nothing new comes in", CONFIG_MAPS, config_map("new", json!({})));
+    // Why it is not empty is said in conditions that nobody needs here.
+    w.get("is ending", namespace).free = vec!["/status/conditions", "/metadata/managedFields"];
+    w.delete("ends again", namespace, Value::Null).free =
+        vec!["/status/conditions", "/metadata/managedFields"];
+    let free = json!({"metadata": {"finalizers": null}});
+    w.patch("held is let go", &format!("{CONFIG_MAPS}/held"), MERGE, free);
+    w.get("has gone", namespace).until = Some(Until::Code(404));
+    w.done("namespaces")
+}
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+fn definition(plural: &str, scope: &str) -> Value {
+    let schema = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {"size": {"type": "integer"}}},
+        "status": {"type": "object", "properties": {"ready": {"type": "boolean"}}},
+    }});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.conformance.example.com")},
+        "spec": {
+            "group": "conformance.example.com", "scope": scope,
+            "names": {"kind": "Toaster", "plural": plural, "singular": plural.trim_end_matches('s')},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}},
+            }],
+        },
+    })
+}
+
+fn toaster(name: &str, size: i64) -> Value {
+    json!({
+        "apiVersion": "conformance.example.com/v1", "kind": "Toaster", "metadata": {"name": name},
+        "spec": {"size": size}, "status": {"ready": true},
+    })
+}
+
+/// Custom kinds, in namespaces or in the cluster.
+pub(super) fn custom(name: &'static str, plural: &str, scope: &str) -> Chapter {
+    let mut w = Writer::default();
+    w.namespace();
+    let collection = match scope {
+        "Cluster" => format!("/apis/conformance.example.com/v1/{plural}"),
+        _ => format!("/apis/conformance.example.com/v1/namespaces/c/{plural}"),
+    };
+    let one = format!("{collection}/one");
+    w.get("before", &collection);
+    w.post("definition", DEFINITIONS, definition(plural, scope)).free = vec!["/status"];
+    w.get("served", &collection).until = Some(Until::Code(200));
+    w.post("created", &collection, toaster("one", 1));
+    w.post("twice", &collection, toaster("one", 1));
+    w.get("read", &one);
+    w.get("missing", &format!("{collection}/two"));
+    let status = json!({"status": {"ready": true}});
+    w.patch("status", &format!("{one}/status"), MERGE, status);
+    let spec = json!({"spec": {"size": 2}, "status": {"ready": false}});
+    w.patch("spec, and a status that is not meant", &one, MERGE, spec);
+    w.patch("spec by status", &format!("{one}/status"), MERGE, json!({"spec": {"size": 3}}));
+    w.get("list", &collection);
+    w.get("subresource that is not declared", &format!("{one}/scale"));
+    w.delete("deleted", &one, Value::Null);
+    w.get("gone", &one);
+    w.post("left behind", &collection, toaster("left", 1));
+    let definition_of = format!("{DEFINITIONS}/{plural}.conformance.example.com");
+    // What is said of its end is a matter of moments.
+    w.delete("definition goes", &definition_of, Value::Null).free = vec!["/metadata", "/status"];
+    w.get("definition has gone", &definition_of).until = Some(Until::Code(404));
+    w.get("not served", &collection).until = Some(Until::Code(404));
+    w.post("definition once more", DEFINITIONS, definition(plural, scope)).free = vec!["/status"];
+    w.get("empty", &collection).until = Some(Until::Code(200));
+    w.delete("definition goes for good", &definition_of, Value::Null).free = vec!["/metadata", "/status"];
+    w.done(name)
+}
+
+pub(super) fn quotas() -> Chapter {
+    let mut w = Writer::default();
+    w.namespace();
+    let claims = "/apis/resource.k8s.io/v1/namespaces/c/resourceclaims";
+    let quota = "/api/v1/namespaces/c/resourcequotas";
+    w.post(
+        "quota",
+        quota,
+        json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"},
+            "spec": {"hard": {"count/resourceclaims.resource.k8s.io": "1"}}}),
+    );
+    let counted = w.get("counted", &format!("{quota}/few"));
+    counted.until = Some(Until::Has("/status/used/count~1resourceclaims.resource.k8s.io"));
+    // Who counts is another matter.
+    counted.free = vec!["/metadata/managedFields"];
+    let claim = |name: &str| {
+        json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}})
+    };
+    w.post("within", claims, claim("one"));
+    w.post("beyond", claims, claim("two"));
+    w.delete("room is made", &format!("{claims}/one"), Value::Null);
+    w.post("within again", claims, claim("two")).until = Some(Until::Code(201));
+    w.done("quotas")
+}
