@@ -104,6 +104,9 @@ enum Command {
         /// Only clusters with at most so many Pods.
         #[arg(long, default_value_t = 50_000)]
         pods: usize,
+        /// Only clusters with at least so many.
+        #[arg(long, default_value_t = 0)]
+        least: usize,
     },
     /// Measure the built-in claim controller and Dragoman side by side.
     Versus {
@@ -168,7 +171,7 @@ async fn main() -> anyhow::Result<()> {
                 println!("ok      conformance: {asked} answers are the same");
                 Ok(())
             }
-            Command::Scale { pods } => scale::run(&bench, pods).await,
+            Command::Scale { pods, least } => scale::run(&bench, least, pods).await,
             Command::BuiltIn { filter } => scenarios::built_in::run(&bench, &filter).await,
             Command::Scenarios { filter, .. } => scenarios::run(&bench, filter.as_deref()).await,
         }

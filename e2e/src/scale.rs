@@ -61,13 +61,13 @@ struct Figures {
     seconds: f64,
 }
 
-/// Measures every size whose Pods are at most `most`.
-pub(crate) async fn run(bench: &Bench, most: usize) -> anyhow::Result<()> {
+/// Measures every size whose Pods are `least` to `most`.
+pub(crate) async fn run(bench: &Bench, least: usize, most: usize) -> anyhow::Result<()> {
     let budget = std::fs::read_to_string(bench.repository.join("e2e/scale.json")).context("scale.json")?;
     let budget: Budget = serde_json::from_str(&budget).context("scale.json")?;
     println!("  nodes    Pods  writes   cpu ms  ready MiB  end MiB  most MiB  seconds");
     let mut all: Vec<Figures> = Vec::new();
-    for (nodes, pods) in SIZES.into_iter().filter(|(_, pods)| *pods <= most) {
+    for (nodes, pods) in SIZES.into_iter().filter(|(_, pods)| (least..=most).contains(pods)) {
         let figures = measure(bench, nodes, pods).await.with_context(|| format!("{pods} Pods"))?;
         println!("{}", figures.text());
         ensure!(figures.writes <= budget.writes, "more than {} writes for a life", budget.writes);

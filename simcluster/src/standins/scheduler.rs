@@ -1,6 +1,6 @@
 //! The scheduler: first fit of devices, and a node for every Pod.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -37,6 +37,8 @@ pub struct Scheduler {
     cut_short: bool,
     /// Why a Pod waits, as its status says.
     said: BTreeMap<Name, String>,
+    /// The uids of Pods that have a node, which the watch has yet to say.
+    bound: BTreeSet<String>,
     /// Nodes with devices.
     candidates: Vec<String>,
     /// Where the search for a node begins.
@@ -70,6 +72,7 @@ impl Scheduler {
             cut_short: false,
             candidates: Vec::new(),
             said: BTreeMap::new(),
+            bound: BTreeSet::new(),
             cursor: 0,
         }
     }
@@ -111,6 +114,7 @@ impl Scheduler {
                 event = pods.next() => match event {
                     Event::Applied(pod) => self.pod_applied(&pod),
                     Event::Deleted(pod) => {
+                        self.bound.remove(meta::text(&pod, "uid"));
                         self.forget(&meta::name_of(&pod));
                         false
                     }
@@ -125,7 +129,11 @@ impl Scheduler {
     fn pod_applied(&mut self, pod: &Value) -> bool {
         let name = meta::name_of(pod);
         if !wants_a_node(pod) {
+            self.bound.remove(meta::text(pod, "uid"));
             self.forget(&name);
+            return false;
+        }
+        if self.bound.contains(meta::text(pod, "uid")) {
             return false;
         }
         if !self.places.contains_key(&name) {
@@ -211,7 +219,11 @@ impl Scheduler {
                 nodes.all().count()
             ));
         };
-        if self.write(pod, &node, &of_pod, plan) { Placed::Done } else { Placed::Again }
+        if !self.write(pod, &node, &of_pod, plan) {
+            return Placed::Again;
+        }
+        self.bound.insert(meta::text(pod, "uid").to_owned());
+        Placed::Done
     }
 
     /// The first node, from where the last search ended, on which everything fits.
@@ -225,11 +237,14 @@ impl Scheduler {
             claims.iter().partition(|claim| !claim["status"]["allocation"].is_null());
         let devices = &mut self.devices;
         let all: Vec<String>;
-        let names = if wanted.is_empty() {
-            all = nodes.all().map(|node| meta::text(node, "name").to_owned()).collect();
+        let names = if !wanted.is_empty() {
+            &self.candidates
+        } else if let Some(claim) = allocated.iter().find(|claim| named_nodes(claim).next().is_some()) {
+            all = named_nodes(claim).map(str::to_owned).collect();
             &all
         } else {
-            &self.candidates
+            all = nodes.all().map(|node| meta::text(node, "name").to_owned()).collect();
+            &all
         };
         let count = names.len();
         for step in 0..count {
@@ -365,6 +380,13 @@ fn reaches(claim: &Value, node: &str) -> bool {
         meta::items(&term["matchFields"])
             .all(|field| meta::items(&field["values"]).any(|value| value == node))
     })
+}
+
+/// The nodes that the allocation of a claim names.
+fn named_nodes(claim: &Value) -> impl Iterator<Item = &str> {
+    let terms = meta::items(&claim["status"]["allocation"]["nodeSelector"]["nodeSelectorTerms"]);
+    let fields = terms.flat_map(|term| meta::items(&term["matchFields"]));
+    fields.flat_map(|field| meta::items(&field["values"])).filter_map(Value::as_str)
 }
 
 fn allocation(devices: &[(String, DeviceId)], node: &str) -> Value {
