@@ -54,7 +54,7 @@ pub(crate) struct Store {
 }
 
 /// Changes of one resource that are kept for watches that fall behind or come back.
-const HISTORY: usize = 100_000;
+const HISTORY: usize = 20_000;
 
 impl Store {
     pub(crate) fn revision(&self) -> u64 {
