@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use dragoman_simcluster::{
-    ApiServer, Clock, Door, Driver, Kubelet, Listening, Pace, Profile, Request, Scheduler, User,
+    ApiServer, Clock, Door, Driver, Kubelet, Listening, Pace, Profile, Request, Scheduler, User, Write,
 };
 use http::Method;
 use serde::Deserialize;
@@ -28,7 +28,8 @@ use crate::world::Bench;
 const SIZES: [(usize, usize); 3] = [(100, 1_000), (1_000, 10_000), (5_000, 50_000)];
 /// Of each node.
 const DEVICES: usize = 8;
-/// Claims that are there at once.
+/// Pods that are there at once and whose claims are still to come or to go: more only wait in
+/// line, behind each other and before everything else.
 const AT_ONCE: usize = 2_000;
 /// Pods that are created at once.
 const BATCH: usize = 100;
@@ -126,12 +127,18 @@ async fn measure(bench: &Bench, nodes: usize, pods: usize) -> anyhow::Result<Fig
     let dragoman = Dragoman::start(&start).await?;
     let pid = dragoman.pid().context("dragoman has ended")?;
     let (before, began, writes) = (Usage::of(pid)?, Instant::now(), server.writes(0).len());
+    let (mut read, mut gone) = (writes, 0);
     for first in (0..pods).step_by(BATCH) {
         for number in first..pods.min(first + BATCH) {
             let pod = Pod::new(&format!("pod-{number}")).with_template("gpu", "one");
             create(&admin, PODS, pod.object())?;
         }
-        let room = async || server.count(CLAIMS) < AT_ONCE;
+        let room = async || {
+            let news = server.writes(read);
+            read += news.len();
+            gone += news.iter().filter(|write| is_end_of_claim(write)).count();
+            first + BATCH < gone + AT_ONCE
+        };
         wait::until("claims go as they come", Duration::from_mins(5), room).await?;
     }
     let done = async || {
@@ -154,6 +161,10 @@ async fn measure(bench: &Bench, nodes: usize, pods: usize) -> anyhow::Result<Fig
         memory: [before.resident, after.resident, after.peak],
         seconds,
     })
+}
+
+fn is_end_of_claim(write: &Write) -> bool {
+    write.verb == "delete" && write.resource == "resourceclaims"
 }
 
 fn is_bookkeeping(resource: &str) -> bool {
