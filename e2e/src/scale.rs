@@ -172,7 +172,7 @@ fn is_bookkeeping(resource: &str) -> bool {
 }
 
 async fn listen(server: &ApiServer, kubeconfig: &Path) -> anyhow::Result<Listening> {
-    let user = User { name: OPERATOR.to_owned(), groups: vec!["system:serviceaccounts".to_owned()] };
+    let user = User { name: OPERATOR.to_owned(), groups: vec!["system:masters".to_owned()] };
     let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listening = Listening::open(server.clone(), loopback, false, &[user]).await?;
     let text = listening.kubeconfig(OPERATOR).context("kubeconfig")?.to_string();

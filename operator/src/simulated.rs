@@ -13,7 +13,7 @@ const WORKERS: usize = 32;
 
 /// Starts it.
 pub(crate) fn dragoman(server: &ApiServer) -> Embedded {
-    let user = User { name: USER.to_owned(), groups: vec!["system:serviceaccounts".to_owned()] };
+    let user = User { name: USER.to_owned(), groups: vec!["system:masters".to_owned()] };
     let door = Door::new(server.clone(), user);
     let mut registry = Registry::default();
     let clients = within(&door, Limits::default(), &mut registry);

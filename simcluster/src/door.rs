@@ -79,7 +79,15 @@ where
         user_agent: header(&parts.headers, &USER_AGENT),
         body: body.to_vec(),
         user: User::default(),
+        impersonated: impersonated(&parts.headers),
     })
+}
+
+fn impersonated(headers: &HeaderMap) -> Option<User> {
+    let name = headers.get("Impersonate-User")?.to_str().ok()?.to_owned();
+    let groups = headers.get_all("Impersonate-Group").iter();
+    let groups = groups.filter_map(|group| group.to_str().ok().map(str::to_owned)).collect();
+    Some(User { name, groups })
 }
 
 fn header(headers: &HeaderMap, name: &http::HeaderName) -> String {

@@ -20,7 +20,9 @@ mod listen;
 mod patch;
 mod standins;
 
-pub use api::{Answer, ApiServer, Body, Chronicled, LoadError, Query, Request, Status, User, Watch, Write};
+pub use api::{
+    Answer, ApiServer, Body, Chronicled, LoadError, Query, Refused, Request, Status, User, Watch, Write,
+};
 pub use clock::Clock;
 pub use door::{Broken, Door, ResponseBody};
 pub use faults::{Fault, FaultyDoor, MOST_REQUESTS, Schedule};

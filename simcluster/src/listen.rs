@@ -39,14 +39,12 @@ pub enum ListenError {
 pub struct Listening {
     address: SocketAddr,
     certificate: String,
-    tokens: Arc<BTreeMap<String, User>>,
+    /// Those that were made at the start, by the names of their holders.
+    tokens: BTreeMap<String, String>,
     listener: TcpListener,
     acceptor: TlsAcceptor,
     server: ApiServer,
 }
-
-/// Bytes of a token: 128 bits that nobody guesses.
-const TOKEN: usize = 16;
 
 /// How long to wait for what may be had again soon.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -85,22 +83,11 @@ impl Listening {
             .map_err(|why| wrong(&why))?;
         let mut tokens = BTreeMap::new();
         for user in users {
-            // Not from the seeded numbers of the simulation: a token is a secret.
-            let mut secret = [0; TOKEN];
-            let filled = provider.secure_random.fill(&mut secret);
-            filled.map_err(|_| wrong(&"there are no random numbers"))?;
-            let token = format!("{:032x}", u128::from_be_bytes(secret));
-            tokens.insert(token, user.clone());
+            let token = server.token(user.clone()).ok_or_else(|| wrong(&"there are no random numbers"))?;
+            tokens.insert(user.name.clone(), token);
         }
         let acceptor = TlsAcceptor::from(Arc::new(tls));
-        Ok(Self {
-            address,
-            certificate: certificate.pem(),
-            tokens: Arc::new(tokens),
-            listener,
-            acceptor,
-            server,
-        })
+        Ok(Self { address, certificate: certificate.pem(), tokens, listener, acceptor, server })
     }
 
     /// Where it is.
@@ -115,7 +102,7 @@ impl Listening {
 
     /// A kubeconfig for a user; nothing for one who has no token.
     pub fn kubeconfig(&self, user: &str) -> Option<Value> {
-        let (token, _) = self.tokens.iter().find(|(_, known)| known.name == user)?;
+        let token = self.tokens.get(user)?;
         let certificate = base64(self.certificate.as_bytes());
         Some(json!({
             "apiVersion": "v1", "kind": "Config",
@@ -136,11 +123,10 @@ impl Listening {
                 tokio::time::sleep(PAUSE).await;
                 continue;
             };
-            let (acceptor, server, tokens) =
-                (self.acceptor.clone(), self.server.clone(), self.tokens.clone());
+            let (acceptor, server) = (self.acceptor.clone(), self.server.clone());
             tokio::spawn(async move {
                 // Whoever breaks off is not waited for.
-                if let Err(why) = connection(stream, acceptor, server, tokens).await {
+                if let Err(why) = connection(stream, acceptor, server).await {
                     tracing::debug!(%why, "a connection ended");
                 }
             });
@@ -152,7 +138,6 @@ async fn connection(
     stream: TcpStream,
     acceptor: TlsAcceptor,
     server: ApiServer,
-    tokens: Arc<BTreeMap<String, User>>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     stream.set_nodelay(true)?;
     let stream = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await??;
@@ -161,7 +146,7 @@ async fn connection(
             .headers()
             .get(AUTHORIZATION)
             .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "))
-            .and_then(|token| tokens.get(token.trim()).cloned());
+            .and_then(|token| server.bearer(token.trim()));
         let server = server.clone();
         async move {
             let Some(user) = user else { return refused() };

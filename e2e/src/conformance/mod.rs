@@ -27,6 +27,8 @@ pub(super) struct Question {
     content_type: &'static str,
     accept: &'static str,
     body: Value,
+    /// Who asks, if not an administrator.
+    user: Option<&'static str>,
     /// Fields whose value is a matter of taste, by JSON pointer.
     free: Vec<&'static str>,
     /// What happens by itself takes its time: asked until the answer is this.
@@ -106,6 +108,9 @@ async fn ask(client: &kube::Client, question: &Question, known: &mut Known) -> a
         Request::builder().method(question.method).uri(&path).header("User-Agent", "conformance/1");
     if !body.is_empty() {
         request = request.header("Content-Type", question.content_type);
+    }
+    if let Some(user) = question.user {
+        request = request.header("Impersonate-User", user);
     }
     let request = request.header("Accept", question.accept).body(body)?;
     if path.contains("watch=") {

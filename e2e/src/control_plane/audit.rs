@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use dragoman_simcluster::{ApiServer, Write};
+use dragoman_simcluster::{ApiServer, Refused, Write};
 use serde::Deserialize;
 
 /// Writes only, without bodies, and everything the operator asks for.
@@ -61,22 +61,38 @@ pub(crate) struct ResponseStatus {
 
 impl From<Write> for Entry {
     fn from(write: Write) -> Self {
-        let (resource, subresource) = write.resource.split_once('/').unwrap_or((&write.resource, ""));
-        Self {
-            verb: write.verb.to_owned(),
-            user: User { username: write.user },
-            object_ref: ObjectRef {
-                resource: resource.to_owned(),
-                subresource: subresource.to_owned(),
-                namespace: write.namespace,
-                name: write.name,
-            },
-            response_status: ResponseStatus { code: 200 },
-        }
+        let code = if write.verb == "create" { 201 } else { 200 };
+        let Write { user, verb, resource, namespace, name, .. } = write;
+        Self::new(user, verb.to_owned(), &resource, namespace, name, code)
+    }
+}
+
+impl From<Refused> for Entry {
+    fn from(refused: Refused) -> Self {
+        let Refused { user, verb, resource, namespace, name } = refused;
+        Self::new(user, verb, &resource, namespace, name, 403)
     }
 }
 
 impl Entry {
+    fn new(
+        username: String,
+        verb: String,
+        resource: &str,
+        namespace: String,
+        name: String,
+        code: u16,
+    ) -> Self {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let (resource, subresource) = (resource.to_owned(), subresource.to_owned());
+        Self {
+            verb,
+            user: User { username },
+            object_ref: ObjectRef { resource, subresource, namespace, name },
+            response_status: ResponseStatus { code },
+        }
+    }
+
     /// The party behind it, in a word.
     pub(crate) fn party(&self) -> &str {
         match self.user.username.as_str() {
@@ -108,6 +124,10 @@ impl Audit {
 
     /// Every request that was refused to the operator for want of a right.
     pub(crate) fn refusals(&self) -> Vec<Entry> {
+        if let Self::Sim(server) = self {
+            let refused = server.refused().into_iter().map(Entry::from);
+            return refused.filter(|entry| entry.user.username == super::OPERATOR).collect();
+        }
         let text = self.text();
         let forbidden = text.lines().filter(|line| line.contains("\"code\":403"));
         forbidden
@@ -118,8 +138,11 @@ impl Audit {
 
     /// Starts the log anew.
     pub(crate) fn forget(&self) -> anyhow::Result<()> {
-        if let Self::File(path) = self {
-            std::fs::OpenOptions::new().write(true).truncate(true).open(path).context("audit log")?;
+        match self {
+            Self::File(path) => {
+                std::fs::OpenOptions::new().write(true).truncate(true).open(path).context("audit log")?;
+            }
+            Self::Sim(server) => server.forget_refused(),
         }
         Ok(())
     }

@@ -50,6 +50,19 @@ pub(crate) struct Shape {
     pub no_scheduler: bool,
 }
 
+impl Shape {
+    /// Feature gates as programs take them.
+    fn gates(&self) -> Vec<String> {
+        let groups: &[&str] = if self.pod_groups {
+            &["GenericWorkload", "GangScheduling", "DRAWorkloadResourceClaims"]
+        } else {
+            &[]
+        };
+        let on = groups.iter().chain(self.on).map(|gate| format!("--feature-gates={gate}=true"));
+        on.chain(self.off.iter().map(|gate| format!("--feature-gates={gate}=false"))).collect()
+    }
+}
+
 /// The user that Dragoman is, with exactly the shipped rights.
 pub(crate) const OPERATOR: &str = "system:serviceaccount:kube-system:dragoman";
 
@@ -76,7 +89,7 @@ impl ControlPlane {
         std::fs::create_dir_all(directory).context("directory")?;
         let inner = match backend {
             Backend::Real => Inner::Real(Box::new(Real::start(programs.clone(), directory, shape).await?)),
-            Backend::Sim => Inner::Sim(Box::new(Sim::start(directory, shape).await?)),
+            Backend::Sim => Inner::Sim(Box::new(Sim::start(programs.clone(), directory, shape).await?)),
         };
         Ok(Self { programs, directory: directory.to_owned(), inner })
     }
@@ -150,7 +163,7 @@ impl ControlPlane {
     pub(crate) async fn restart_controllers(&mut self, built_in: bool) -> anyhow::Result<()> {
         match &mut self.inner {
             Inner::Real(real) => real.restart_controllers(built_in).await,
-            Inner::Sim(_) => Sim::restart_controllers(built_in),
+            Inner::Sim(sim) => sim.restart_controllers(built_in).await,
         }
     }
 
@@ -166,7 +179,7 @@ impl ControlPlane {
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         match self.inner {
             Inner::Real(real) => real.stop().await,
-            Inner::Sim(_) => Ok(()),
+            Inner::Sim(sim) => sim.stop().await,
         }
     }
 }

@@ -117,16 +117,6 @@ impl Real {
         Ok(())
     }
 
-    fn gates(&self) -> Vec<String> {
-        let on: &[&str] = if self.shape.pod_groups {
-            &["GenericWorkload", "GangScheduling", "DRAWorkloadResourceClaims"]
-        } else {
-            &[]
-        };
-        let on = on.iter().chain(self.shape.on).map(|gate| format!("--feature-gates={gate}=true"));
-        on.chain(self.shape.off.iter().map(|gate| format!("--feature-gates={gate}=false"))).collect()
-    }
-
     fn emulation(&self) -> Vec<String> {
         self.shape.emulated.map(|version| format!("--emulated-version={version}")).into_iter().collect()
     }
@@ -160,7 +150,7 @@ impl Real {
         if self.shape.pod_groups {
             arguments.push("--runtime-config=scheduling.k8s.io/v1alpha2=true".to_owned());
         }
-        arguments.extend(self.gates());
+        arguments.extend(self.shape.gates());
         arguments.extend(self.emulation());
         self.apiserver = Some(self.spawn("kube-apiserver", &arguments)?);
         let admin = self.client("admin").await?;
@@ -189,7 +179,7 @@ impl Real {
             "--bind-address=127.0.0.1".to_owned(),
             format!("--secure-port={}", free_port()?),
         ];
-        arguments.extend(self.gates());
+        arguments.extend(self.shape.gates());
         arguments.extend(self.emulation());
         self.scheduler = Some(self.spawn("kube-scheduler", &arguments)?);
         Ok(())
@@ -227,7 +217,7 @@ impl Real {
             arguments.push(format!("--kube-api-qps={qps}"));
             arguments.push(format!("--kube-api-burst={qps}"));
         }
-        arguments.extend(self.gates());
+        arguments.extend(self.shape.gates());
         arguments.extend(self.emulation());
         self.controllers = Some(self.spawn("kube-controller-manager", &arguments)?);
         Ok(())

@@ -1,14 +1,16 @@
-//! simcluster in this process, on a port, with its stand-ins.
+//! simcluster in this process, on a port, with its stand-ins. Where a scenario is about the
+//! built-in claim controller, that is the real one: it has no stand-in.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use dragoman_simcluster::{ApiServer, Clock, Listening, Profile, Scheduler, User};
 use tokio::task::JoinHandle;
 
 use super::audit::Audit;
-use super::{OPERATOR, Shape};
+use super::process::{Process, free_port};
+use super::{OPERATOR, Programs, Shape};
 
 /// A running simcluster.
 pub(super) struct Sim {
@@ -16,6 +18,10 @@ pub(super) struct Sim {
     address: SocketAddr,
     shape: Shape,
     tasks: Vec<JoinHandle<()>>,
+    programs: Programs,
+    directory: PathBuf,
+    /// kube-controller-manager with the claim controller only.
+    controllers: Option<Process>,
 }
 
 impl Drop for Sim {
@@ -25,16 +31,16 @@ impl Drop for Sim {
 }
 
 /// Users, by the names of their kubeconfigs.
-const USERS: [(&str, &str, &str); 3] = [
+const USERS: [(&str, &str, &str); 4] = [
     ("admin", "admin", "system:masters"),
     ("operator", OPERATOR, "system:serviceaccounts"),
     ("kubelet", "kubelet", "system:masters"),
+    ("controllers", "system:serviceaccount:kube-system:resource-claim-controller", "system:masters"),
 ];
 
 impl Sim {
     /// Starts it; kubeconfigs are left in `directory`.
-    pub(super) async fn start(directory: &Path, shape: Shape) -> anyhow::Result<Self> {
-        ensure!(!shape.built_in, "simcluster has no built-in claim controller");
+    pub(super) async fn start(programs: Programs, directory: &Path, shape: Shape) -> anyhow::Result<Self> {
         let server = ApiServer::new(profile(&shape)?, Clock::Real, fastrand::u64(..));
         let users =
             USERS.map(|(_, name, group)| User { name: name.to_owned(), groups: vec![group.to_owned()] });
@@ -50,7 +56,10 @@ impl Sim {
         if !shape.no_scheduler {
             tasks.push(tokio::spawn(Scheduler::new(server.clone()).run()));
         }
-        Ok(Self { server, address, shape, tasks })
+        let directory = directory.to_owned();
+        let mut sim = Self { server, address, shape, tasks, programs, directory, controllers: None };
+        sim.start_controllers()?;
+        Ok(sim)
     }
 
     pub(super) fn address(&self) -> (String, u16) {
@@ -61,9 +70,48 @@ impl Sim {
         Audit::Sim(self.server.clone())
     }
 
-    pub(super) fn restart_controllers(built_in: bool) -> anyhow::Result<()> {
-        ensure!(!built_in, "simcluster has no built-in claim controller");
+    fn start_controllers(&mut self) -> anyhow::Result<()> {
+        if !self.shape.built_in {
+            return Ok(());
+        }
+        let kubeconfig = self.directory.join("controllers.kubeconfig").display().to_string();
+        let mut arguments = vec![
+            format!("--kubeconfig={kubeconfig}"),
+            format!("--authentication-kubeconfig={kubeconfig}"),
+            format!("--authorization-kubeconfig={kubeconfig}"),
+            "--authentication-skip-lookup".to_owned(),
+            "--leader-elect=false".to_owned(),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", free_port()?),
+            "--controllers=resourceclaim-controller".to_owned(),
+            // simcluster reads JSON only.
+            "--kube-api-content-type=application/json".to_owned(),
+        ];
+        if let Some(qps) = self.shape.built_in_qps {
+            arguments.extend([format!("--kube-api-qps={qps}"), format!("--kube-api-burst={qps}")]);
+        }
+        arguments.extend(self.shape.gates());
+        let program = self.programs.path("kube-controller-manager");
+        let process = Process::spawn(&program, "kube-controller-manager", &arguments, &self.directory)?;
+        self.controllers = Some(process);
         Ok(())
+    }
+
+    /// Starts the built-in claim controller anew, or stops it.
+    pub(super) async fn restart_controllers(&mut self, built_in: bool) -> anyhow::Result<()> {
+        if let Some(process) = self.controllers.take() {
+            process.stop().await?;
+        }
+        self.shape.built_in = built_in;
+        self.start_controllers()
+    }
+
+    /// Stops what is a process of its own.
+    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+        match self.controllers.take() {
+            Some(process) => process.kill().await,
+            None => Ok(()),
+        }
     }
 
     /// The same objects under another profile.

@@ -19,7 +19,10 @@ use crate::wait;
 use crate::world::{Bench, PATIENCE, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
-    vec![standalone!(a_dump_says_what_kube_scheduler_counts)]
+    vec![Standalone {
+        beyond_sim: Some("it is about what kube-scheduler counts"),
+        ..standalone!(a_dump_says_what_kube_scheduler_counts)
+    }]
 }
 
 const NODES: &str = "/api/v1/nodes";

@@ -57,6 +57,8 @@ type Counted = (&'static str, &'static str, for<'a> fn(&'a Bench) -> Outcome<'a,
 /// A scenario that starts a cluster of its own.
 struct Standalone {
     name: &'static str,
+    /// What it needs that simcluster does not have.
+    beyond_sim: Option<&'static str>,
     run: for<'a> fn(&'a Bench) -> Outcome<'a>,
 }
 
@@ -75,7 +77,11 @@ impl std::error::Error for NotRun {}
 /// A scenario from the function of the same name.
 macro_rules! standalone {
     ($function:ident) => {
-        $crate::scenarios::Standalone { name: stringify!($function), run: |bench| Box::pin($function(bench)) }
+        $crate::scenarios::Standalone {
+            name: stringify!($function),
+            beyond_sim: None,
+            run: |bench| Box::pin($function(bench)),
+        }
     };
 }
 use standalone;
@@ -170,8 +176,8 @@ pub(crate) async fn run(bench: &Bench, filter: Option<&str>) -> anyhow::Result<(
     for scenario in alone.into_iter().flatten() {
         let name = format!("alone/{}", scenario.name);
         if filter.is_none_or(|f| name.contains(f)) {
-            if bench.backend == Backend::Sim {
-                println!("not run {name}: it starts and stops parts of a real control plane");
+            if let Some(what) = scenario.beyond_sim.filter(|_| bench.backend == Backend::Sim) {
+                println!("not run {name}: {what}");
                 not_run += 1;
                 continue;
             }
@@ -194,7 +200,7 @@ pub(crate) async fn run(bench: &Bench, filter: Option<&str>) -> anyhow::Result<(
         ("rights", "rights, each needed", |bench| Box::pin(rights::run(bench))),
     ];
     for (name, what, run) in counted {
-        if bench.backend == Backend::Real && filter.is_none_or(|f| name.contains(f)) {
+        if filter.is_none_or(|f| name.contains(f)) {
             let started = Instant::now();
             let outcome = run(bench).await.map(|count| println!("        {count} {what}"));
             match report(name, started, outcome) {

@@ -136,7 +136,7 @@ impl Case {
             tokio::spawn(Scheduler::new(server.clone()).run()),
             tokio::spawn(Kubelet::new(server.clone(), pace, self.seed).run()),
         ];
-        let user = User { name: "dragoman".to_owned(), groups: Vec::new() };
+        let user = User { name: "dragoman".to_owned(), groups: vec!["system:masters".to_owned()] };
         let door = FaultyDoor::new(Door::new(server.clone(), user), self.schedule.clone());
         let mut instance = Some(instance::start(&door));
         let mut back = None;

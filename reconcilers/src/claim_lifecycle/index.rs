@@ -179,9 +179,9 @@ impl Index {
         if old.is_some() && old == new {
             return Vec::new();
         }
+        self.link_pod(namespace, name, old, new);
         let old_claims = old.and_then(|o| o.claims.clone());
         let new_claims = new.and_then(|n| n.claims.clone());
-        self.link_pod(namespace, name, old_claims.as_deref(), new_claims.as_deref());
         let Some(new) = new else { return Vec::new() };
         if new.done() {
             // Reserved for it may also be a claim it does not name; the level timer
@@ -200,9 +200,13 @@ impl Index {
         &mut self,
         namespace: &Arc<str>,
         name: &Arc<str>,
-        old: Option<&HolderClaims>,
-        new: Option<&HolderClaims>,
+        old: Option<&PodFacts>,
+        new: Option<&PodFacts>,
     ) {
+        // There is nothing left to do for a Pod that is done, so nothing needs to wake it; a
+        // cluster is full of those.
+        let wakes = |pod: Option<&PodFacts>| pod.filter(|p| !p.done()).and_then(|p| p.claims.clone());
+        let (old, new) = (wakes(old), wakes(new));
         if old == new {
             return;
         }
@@ -239,8 +243,8 @@ impl Index {
         how: HowEnded,
     ) -> Vec<Key> {
         let facts = record.readable();
+        self.link_pod(namespace, name, facts, None);
         let claims = facts.and_then(|f| f.claims.clone());
-        self.link_pod(namespace, name, claims.as_deref(), None);
         // An unreadable Pod may have had claims.
         if claims.is_some() || facts.is_none() {
             self.ended.insert(record.uid.clone(), how);
@@ -360,7 +364,7 @@ impl Index {
     }
 
     fn members(&self, namespace: &Arc<str>, group: &str) -> Vec<Key> {
-        let members = self.pods_of_group.of(namespace, group).iter();
+        let members = self.pods_of_group.of(namespace, group);
         members.map(|pod| Key::new(Subject::Pod, Arc::clone(namespace), Arc::clone(pod))).collect()
     }
 
@@ -498,8 +502,8 @@ impl Index {
     fn holders_of(&self, namespace: &Arc<str>, name: &Arc<str>, facts: Option<&ClaimFacts>) -> Vec<Key> {
         let key =
             |subject| move |holder: &Arc<str>| Key::new(subject, Arc::clone(namespace), Arc::clone(holder));
-        let pods = self.pods_of_claim.of(namespace, name).iter().map(key(Subject::Pod));
-        let groups = self.groups_of_claim.of(namespace, name).iter().map(key(Subject::PodGroup));
+        let pods = self.pods_of_claim.of(namespace, name).map(key(Subject::Pod));
+        let groups = self.groups_of_claim.of(namespace, name).map(key(Subject::PodGroup));
         let owner = facts.and_then(|f| f.owner.as_ref()).and_then(|owner| {
             let subject = match owner.kind {
                 OwnerKind::Pod => Subject::Pod,
@@ -550,8 +554,8 @@ impl Index {
             let namespace = Arc::clone(&namespace);
             move |holder: &Arc<str>| Key::new(subject, Arc::clone(&namespace), Arc::clone(holder))
         };
-        let pods = self.pods_of_template.of(&namespace, &name).iter().map(key(Subject::Pod));
-        let groups = self.groups_of_template.of(&namespace, &name).iter().map(key(Subject::PodGroup));
+        let pods = self.pods_of_template.of(&namespace, &name).map(key(Subject::Pod));
+        let groups = self.groups_of_template.of(&namespace, &name).map(key(Subject::PodGroup));
         groups.chain(pods).collect()
     }
 

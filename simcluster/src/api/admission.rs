@@ -3,9 +3,12 @@
 
 use serde_json::{Value, json};
 
+use super::rights::Deed;
 use super::status::{FieldError, Status};
+use super::write::manager;
 use super::{Answer, Body, State, Target, meta};
 use crate::kinds::Resource;
+use crate::patch::{Owners, lists_of};
 
 /// The label of namespaces in which admin access may be asked for.
 const ADMIN_ACCESS: &str = "resource.kubernetes.io/admin-access";
@@ -51,6 +54,40 @@ pub(super) fn admin_access(state: &State, resource: &Resource, object: &Value) -
     .collect()
 }
 
+/// Who allocates a claim or says who may use it needs a right of its own, beside the one on the
+/// status (since 1.36).
+pub(super) fn claim_rights(
+    state: &State,
+    target: &Target<'_>,
+    verb: &str,
+    before: &Value,
+    object: &Value,
+) -> Vec<FieldError> {
+    let about_status = target.resource.kind == "ResourceClaim" && target.subresource == "status";
+    if !about_status || !state.profile.has("DRAResourceClaimGranularStatusAuthorization") {
+        return Vec::new();
+    }
+    let same = |field: &str| before["status"][field] == object["status"][field];
+    if same("allocation") && same("reservedFor") {
+        return Vec::new();
+    }
+    // Asked without namespace and name: a role in the namespace does not do.
+    let deed = Deed {
+        verb: verb.to_owned(),
+        subresource: "binding".to_owned(),
+        namespace: String::new(),
+        name: String::new(),
+        ..target.deed()
+    };
+    let Err(refused) = state.require(&target.request.user, &deed) else { return Vec::new() };
+    let why = format!(
+        "changing status.allocation or status.reservedFor requires \
+         resource=\"resourceclaims/binding\", verb=\"{verb}\" permission: {}",
+        refused.message
+    );
+    vec![FieldError::forbidden("status.allocation", &why)]
+}
+
 /// Counts against quotas of the form `count/plural.group`, and against those of Pods.
 ///
 /// # Errors
@@ -79,20 +116,31 @@ pub(super) fn admit_quota(state: &mut State, resource: &Resource, object: &Value
     Ok(())
 }
 
-/// Answers questions about rights: whoever has a way in may do everything.
-pub(super) fn review(_: &State, target: &Target<'_>) -> Result<Answer, Status> {
+/// Answers questions about one's own rights.
+pub(super) fn review(state: &State, target: &Target<'_>) -> Result<Answer, Status> {
     if target.request.method != http::Method::POST {
         return Err(Status::method_not_allowed());
     }
     let mut review: Value = serde_json::from_slice(&target.request.body)
         .map_err(|why| Status::bad_request(format!("cannot read the body: {why}")))?;
+    let user = &target.request.user;
+    let spec = &review["spec"];
     let status = match &*target.resource.kind {
-        "SelfSubjectAccessReview" => json!({"allowed": true}),
-        _ => json!({
-            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}], "incomplete": false,
-        }),
+        "SelfSubjectAccessReview" if !spec["nonResourceAttributes"].is_null() => {
+            let text = |field: &str| spec["nonResourceAttributes"][field].as_str().unwrap_or_default();
+            json!({"allowed": state.allows_path(user, text("verb"), text("path"))})
+        }
+        "SelfSubjectAccessReview" => match state.allows(user, &Deed::asked(&spec["resourceAttributes"])) {
+            Ok(by) if by.is_empty() => json!({"allowed": true}),
+            Ok(by) => json!({"allowed": true, "reason": by}),
+            Err(_) => json!({"allowed": false}),
+        },
+        _ => state.rules(user, spec["namespace"].as_str().unwrap_or_default()),
     };
+    let mut owners = Owners::default();
+    let lists = lists_of(&target.resource.kind);
+    owners.updated(manager(target, "Update"), &json!({"spec": {}}), &review, &lists, &json!(target.now));
+    owners.write(&mut review);
     meta::put(&mut review, &["status"], status);
     meta::put(&mut review, &["apiVersion"], target.resource.api_version().into());
     meta::put(&mut review, &["kind"], json!(target.resource.kind));

@@ -37,7 +37,7 @@ pub(super) fn answer(state: &State, place: &Place, request: &Request) -> Result<
             let resources: Vec<Value> =
                 served().filter(of).flat_map(|resource| described(resource)).collect();
             if resources.is_empty() {
-                return Err(Status::unserved());
+                return Ok(Answer { code: 404, body: Body::Text("404 page not found\n".to_owned()) });
             }
             let group_version = served().find(of).map(|resource| resource.api_version());
             Ok(Answer::ok(json!({
@@ -92,13 +92,19 @@ fn described(resource: &Resource) -> Vec<Value> {
     let parts = resource.subresources.iter().map(|sub| {
         let (kind, verbs) = match &**sub {
             "binding" => ("Binding", vec!["create"]),
+            "token" => ("TokenRequest", vec!["create"]),
             "finalize" => (&*resource.kind, vec!["update"]),
             _ => (&*resource.kind, vec!["get", "patch", "update"]),
         };
-        json!({
+        let mut part = json!({
             "name": format!("{}/{sub}", resource.plural), "singularName": "", "namespaced": resource.namespaced,
             "kind": kind, "verbs": verbs,
-        })
+        });
+        if sub == "token" {
+            part["group"] = json!("authentication.k8s.io");
+            part["version"] = json!("v1");
+        }
+        part
     });
     std::iter::once(whole).chain(parts).collect()
 }

@@ -11,10 +11,12 @@ pub(crate) mod meta;
 mod openapi;
 mod read;
 mod request;
+mod rights;
 mod selector;
 pub(crate) mod status;
 mod store;
 mod table;
+mod tokens;
 mod watch;
 mod write;
 
@@ -28,6 +30,7 @@ use tokio::sync::Notify;
 
 pub use load::LoadError;
 pub use request::{Query, Request, User};
+pub use rights::Refused;
 pub use status::Status;
 pub use watch::Watch;
 
@@ -58,12 +61,16 @@ pub(crate) struct State {
     /// Lists of custom resources, by what they are stored as.
     lists: BTreeMap<String, Lists>,
     rng: Rng,
+    tokens: tokens::Tokens,
     pages: Pages,
     /// Groups that are not served for the moment.
     vanished: Vec<String>,
+    /// How often it was started anew.
+    life: u64,
     /// Owners that are gone, whose dependents nobody has looked at yet.
     bereft: VecDeque<String>,
     writes: Vec<Write>,
+    refused: VecDeque<Refused>,
 }
 
 /// A write that took effect.
@@ -149,10 +156,13 @@ impl ApiServer {
             profile,
             lists: BTreeMap::new(),
             rng: Rng::with_seed(seed),
+            tokens: BTreeMap::new(),
             pages: Pages::default(),
             vanished: Vec::new(),
+            life: 0,
             bereft: VecDeque::new(),
             writes: Vec::new(),
+            refused: VecDeque::new(),
         };
         let shared = Shared { state: Mutex::new(state), changed: Notify::new(), clock };
         let server = Self { shared: Arc::new(shared) };
@@ -182,6 +192,11 @@ impl ApiServer {
     fn try_answer(&self, request: &Request) -> Result<Answer, Status> {
         let place = Place::of(&request.path);
         let mut state = self.state();
+        if let Some(user) = state.speaks_for(request)? {
+            drop(state);
+            return self.try_answer(&Request { user, impersonated: None, ..request.clone() });
+        }
+        state.authorize(&place, request)?;
         let Place::Resource { group, version, namespace, plural, name, subresource } = place else {
             return discovery::answer(&state, &place, request);
         };
@@ -217,14 +232,28 @@ impl ApiServer {
         self.state().writes.get(from..).unwrap_or_default().to_vec()
     }
 
-    /// Goes on under another profile: what it serves changes, what is kept stays.
+    /// The last requests that were refused for want of a right.
+    pub fn refused(&self) -> Vec<Refused> {
+        self.state().refused.iter().cloned().collect()
+    }
+
+    /// Forgets what was refused.
+    pub fn forget_refused(&self) {
+        self.state().refused.clear();
+    }
+
+    /// Starts anew under another profile: what it serves changes, what is kept stays, and open
+    /// watches end.
     pub fn restart(&self, profile: Profile) {
         let mut state = self.state();
         let custom = state.resources.iter().filter(|known| state.lists.contains_key(&known.stored_as()));
         let custom: Vec<Arc<Resource>> = custom.cloned().collect();
         state.resources = built_in(&profile).into_iter().map(Arc::new).chain(custom).collect();
         state.profile = profile;
+        state.life += 1;
         state.store.compact();
+        drop(state);
+        self.shared.changed.notify_waiters();
     }
 
     /// Forgets all history, as etcd does now and then.
@@ -234,13 +263,15 @@ impl ApiServer {
         state.pages = Pages::default();
     }
 
-    /// Lets an API group vanish, or come back.
+    /// Lets an API group vanish, or come back; watches of what vanishes end.
     pub fn vanish(&self, group: &str, vanished: bool) {
         let mut state = self.state();
         state.vanished.retain(|known| known != group);
         if vanished {
             state.vanished.push(group.to_owned());
         }
+        drop(state);
+        self.shared.changed.notify_waiters();
     }
 
     /// All objects of a resource as they are kept.
@@ -305,13 +336,14 @@ impl State {
             return admission::review(self, target);
         }
         match (&target.request.method, &target.name) {
-            (&Method::GET, Some(_)) if matches!(&*target.subresource, "binding" | "finalize") => {
+            (&Method::GET, Some(_)) if matches!(&*target.subresource, "binding" | "finalize" | "token") => {
                 Err(Status::method_not_allowed())
             }
             (&Method::GET, Some(_)) => self.get(target),
             (&Method::GET, None) => self.list(target),
             (&Method::POST, None) => self.create(target),
             (&Method::POST, Some(_)) if target.subresource == "binding" => self.bind(target),
+            (&Method::POST, Some(_)) if target.subresource == "token" => self.issue(target),
             (&Method::PUT, Some(_)) => self.replace(target),
             (&Method::PATCH, Some(_)) => self.patch(target),
             (&Method::DELETE, Some(_)) => self.delete(target),

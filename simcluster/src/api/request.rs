@@ -37,6 +37,8 @@ pub struct Request {
     pub body: Vec<u8>,
     /// Who asks.
     pub user: User,
+    /// Whom it is to be taken for: `Impersonate-User` and `Impersonate-Group`.
+    pub impersonated: Option<User>,
 }
 
 /// Query parameters.

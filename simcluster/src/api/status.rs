@@ -175,6 +175,27 @@ impl Status {
         Self { code: 403, reason: "Forbidden", message, details: Self::about(resource, name) }
     }
 
+    /// RBAC: what nobody may know to be there or not.
+    pub(crate) fn forbidden_to(group: &str, plural: &str, name: &str, why: &str) -> Self {
+        let qualified = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+        let mut details = json!({"kind": plural});
+        let mut what = qualified;
+        for (field, value) in [("name", name), ("group", group)] {
+            if !value.is_empty() {
+                details[field] = json!(value);
+            }
+        }
+        if !name.is_empty() {
+            what += &format!(" {name:?}");
+        }
+        Self { code: 403, reason: "Forbidden", message: format!("{what} is forbidden: {why}"), details }
+    }
+
+    /// RBAC, about a path that is no resource.
+    pub(crate) fn forbidden_path(why: &str) -> Self {
+        Self { code: 403, reason: "Forbidden", message: format!("forbidden: {why}"), details: json!({}) }
+    }
+
     /// The version asked for is no longer known.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self { code: 410, reason: "Expired", message: message.into(), details: Value::Null }

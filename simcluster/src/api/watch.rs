@@ -25,6 +25,8 @@ pub struct Watch {
     ends: Instant,
     next_bookmark: Instant,
     ready: VecDeque<Value>,
+    /// Of the server, which a restart ends.
+    life: u64,
     over: bool,
 }
 
@@ -64,6 +66,7 @@ impl Watch {
             ends: now + lasts.map_or(LASTS, Duration::from_secs).min(LONGEST),
             next_bookmark: now + BOOKMARK_EVERY,
             ready: VecDeque::new(),
+            life: state.life,
             over: false,
         };
         match asked {
@@ -126,6 +129,11 @@ impl Watch {
     fn look(&mut self) {
         let shared = self.shared.clone();
         let state = shared.state();
+        let Resource { group, version, plural, .. } = &*self.resource;
+        if state.life != self.life || state.resource(group, version, plural).is_none() {
+            self.over = true;
+            return;
+        }
         let changes = match state.store.since(&self.resource.stored_as(), self.revision) {
             Ok(changes) => changes,
             Err(kept_from) => {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::checks::{check_kind, check_version, place, same, validate_finalizers, validate_meta};
+use super::rights::Deed;
 use super::status::{FieldError, Status};
 use super::{Answer, State, Target, Write, admission, events, meta};
 use crate::kinds::{Occasion, strategy};
@@ -155,6 +156,8 @@ impl State {
             );
             return Err(Status::conflict(&resource, &name, &why));
         }
+        let create = Deed { verb: "create".to_owned(), ..target.deed() };
+        self.require(&target.request.user, &create)?;
         let created = self.insert(target, object)?;
         let mut owned = created.clone();
         let by = manager(target, "Apply");
@@ -231,6 +234,7 @@ impl State {
         strategy::prepare_update(&of, &before, &mut object);
         let mut errors = validate_finalizers(&before, &object);
         errors.extend(strategy::validate_update(&of, &before, &object));
+        errors.extend(admission::claim_rights(self, target, verb, &before, &object));
         if !errors.is_empty() {
             return Err(Status::invalid(&resource, &name, &errors));
         }
@@ -353,7 +357,7 @@ fn dry_run(target: &Target<'_>) -> Result<bool, Status> {
     }
 }
 
-fn manager(target: &Target<'_>, operation: &'static str) -> Managed {
+pub(super) fn manager(target: &Target<'_>, operation: &'static str) -> Managed {
     let said = target.request.query.get("fieldManager");
     let agent = target.request.user_agent.split('/').next().unwrap_or_default();
     let manager = [said, agent, "unknown"].into_iter().find(|text| !text.is_empty()).unwrap_or_default();

@@ -15,7 +15,7 @@ const ROWS: &[Row] = &[
     ("v1", "ResourceQuota", "resourcequotas", &["quota"], 'n', &["status"]),
     ("v1", "Secret", "secrets", &[], 'n', &[]),
     ("v1", "Service", "services", &["svc"], 'n', &["status"]),
-    ("v1", "ServiceAccount", "serviceaccounts", &["sa"], 'n', &[]),
+    ("v1", "ServiceAccount", "serviceaccounts", &["sa"], 'n', &["token"]),
     ("apps/v1", "Deployment", "deployments", &["deploy"], 'n', &["status"]),
     ("coordination.k8s.io/v1", "Lease", "leases", &[], 'n', &[]),
     ("events.k8s.io/v1", "Event", "events", &["ev"], 'n', &[]),

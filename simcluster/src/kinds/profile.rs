@@ -26,6 +26,7 @@ const GATES: &[(&str, u8, u8)] = &[
     ("DRAPartitionableDevices", 33, 36),
     ("DRADeviceBindingConditions", 34, 36),
     ("DRANodeAllocatableResources", 36, u8::MAX),
+    ("DRAResourceClaimGranularStatusAuthorization", 36, 36),
     ("DRAWorkloadResourceClaims", 36, u8::MAX),
     ("GenericWorkload", 35, u8::MAX),
 ];

@@ -84,7 +84,7 @@ fn differs(path: &[Step], object: &Value, configuration: &Value, lists: &Lists) 
 fn merge(object: &mut Value, configuration: &Value, lists: &Lists, place: &mut Vec<String>) {
     match configuration {
         Value::Object(wanted) => {
-            if !object.is_object() {
+            if !object.is_object() || lists.is_whole(place) {
                 *object = Value::Object(Map::new());
             }
             let Value::Object(fields) = object else { return };

@@ -78,6 +78,9 @@ fn walk(
         fields.insert(path.clone());
     }
     match value {
+        Value::Object(_) if lists.is_whole(place) => {
+            fields.insert(path.clone());
+        }
         Value::Object(members) => {
             for (name, member) in members {
                 place.push(name.clone());

@@ -16,15 +16,32 @@ pub(crate) enum List {
     Map(Vec<String>),
 }
 
-/// The lists of a kind that are not atomic, by path; a path of fields without the elements.
+/// The lists of a kind that are not atomic, by path; a path of fields without the elements. And
+/// the objects that are.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Lists(Vec<(Vec<String>, List)>);
+pub(crate) struct Lists(Vec<(Vec<String>, List)>, Vec<Vec<String>>);
 
 impl Lists {
     /// How the list at a path is merged.
     pub(crate) fn at(&self, path: &[String]) -> &List {
         const ATOMIC: &List = &List::Atomic;
         self.0.iter().find(|(known, _)| known == path).map_or(ATOMIC, |(_, list)| list)
+    }
+
+    /// Whether the object at a path is owned and applied as a whole.
+    pub(crate) fn is_whole(&self, path: &[String]) -> bool {
+        self.1.iter().any(|known| known == path)
+    }
+}
+
+/// The objects of a kind that are owned and applied as a whole.
+fn whole_in(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "Pod" => &["spec.nodeSelector"],
+        "ResourceClaim" => &["status.allocation.nodeSelector"],
+        "ResourceSlice" => &["spec.nodeSelector"],
+        "RoleBinding" | "ClusterRoleBinding" => &["roleRef"],
+        _ => &[],
     }
 }
 
@@ -92,7 +109,8 @@ pub(crate) fn lists_of(kind: &str) -> Lists {
     let of_pods = prefix
         .into_iter()
         .flat_map(|prefix| POD_SPEC.iter().map(move |(path, keys)| row(format!("{prefix}.{path}"), keys)));
-    Lists(flat.chain(of_pods).collect())
+    let whole = whole_in(kind).iter().map(|path| path.split('.').map(str::to_owned).collect());
+    Lists(flat.chain(of_pods).collect(), whole.collect())
 }
 
 /// The lists of a custom resource, from its schema.
@@ -112,6 +130,9 @@ fn collect(schema: &Value, path: &mut Vec<String>, lists: &mut Lists) {
         _ => None,
     };
     lists.0.extend(list.map(|list| (path.clone(), list)));
+    if schema["x-kubernetes-map-type"] == "atomic" {
+        lists.1.push(path.clone());
+    }
     if schema["items"].is_object() {
         collect(&schema["items"], path, lists);
     }

@@ -3,6 +3,7 @@
 mod api;
 mod cluster;
 mod kinds;
+mod rights;
 
 use serde_json::{Value, json};
 
@@ -47,6 +48,8 @@ pub(super) fn chapters() -> Vec<Chapter> {
         cluster::custom("custom-namespaced", "toasters", "Namespaced"),
         cluster::custom("custom-cluster", "ovens", "Cluster"),
         cluster::quotas(),
+        rights::roles(),
+        rights::claim_status(),
     ]
 }
 
@@ -69,6 +72,7 @@ impl Writer {
             content_type,
             accept: JSON,
             body,
+            user: None,
             free: Vec::new(),
             until: None,
         });
@@ -116,6 +120,7 @@ impl Writer {
         let own = |text: String| {
             text.replace("/namespaces/c/", &format!("/namespaces/c-{name}/"))
                 .replace("\"name\":\"c\"", &format!("\"name\":\"c-{name}\""))
+                .replace("\"namespace\":\"c\"", &format!("\"namespace\":\"c-{name}\""))
                 .replace("/namespaces/c?", &format!("/namespaces/c-{name}?"))
         };
         let questions = self.0.into_iter().map(|mut question| {

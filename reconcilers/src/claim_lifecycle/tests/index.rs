@@ -56,6 +56,42 @@ fn links_do_not_outlive_their_pods() {
 }
 
 #[test]
+fn nothing_wakes_a_pod_that_is_done() {
+    let mut cluster = Cluster::synced();
+    let ends = |pod| with(publishes(pod, "c"), "/status/phase", json!("Succeeded"));
+    cluster.pod(publishes(running("u"), "c"));
+    let dirty = cluster.pod(ends(running("u")));
+    assert_eq!(names(&dirty, Subject::Claim), ["c"]);
+    assert!(names(&cluster.claim(plain("c")), Subject::Pod).is_empty());
+    assert!(cluster.apply(Kept::Templates, template()).is_empty());
+    // Deleted before it had a node it counts as done; a node that comes all the same is told.
+    let deleting = |pod| with(pod, "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+    cluster.pod(deleting(publishes(pod("late"), "c")));
+    assert!(cluster.apply(Kept::Templates, template()).is_empty());
+    assert_eq!(names(&cluster.pod(deleting(publishes(running("late"), "c"))), Subject::Pod), ["pod"]);
+    assert_eq!(names(&cluster.apply(Kept::Templates, template()), Subject::Pod), ["pod"]);
+}
+
+#[test]
+fn links_of_one_template_are_told_apart() {
+    let mut cluster = Cluster::synced();
+    for i in 0..100 {
+        cluster.pod(with(pod(&format!("u{i}")), "/metadata/name", json!(format!("p{i}"))));
+    }
+    cluster.delete(Kept::Pods, with(pod("u7"), "/metadata/name", json!("p7")));
+    let dirty = names(&cluster.apply(Kept::Templates, template()), Subject::Pod);
+    assert_eq!(dirty.len(), 99);
+    assert!(!dirty.contains(&"p7".to_owned()));
+    // A name that begins like another is another.
+    let other = with(
+        template(),
+        "/metadata/name",
+        json!(format!("{}-b", template()["metadata"]["name"].as_str().expect("name"))),
+    );
+    assert!(cluster.apply(Kept::Templates, other).is_empty());
+}
+
+#[test]
 fn a_foreign_generated_claim_younger_than_our_lease_proves_a_second_writer() {
     let at = |seconds: i64| json!(jiff::Timestamp::from_second(seconds).expect("time").to_string());
     let claim = |name: &str, created| with(generated(name, "u"), "/metadata/creationTimestamp", created);

@@ -1,0 +1,367 @@
+//! Who may do what: RBAC. Roles and bindings are objects like others, read when somebody asks.
+//! The roles that every cluster is born with are not objects here; what they let everybody do,
+//! discovery and questions about oneself, is allowed as such.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::meta::{self, items};
+use super::request::Place;
+use super::status::Status;
+use super::{Request, State, Target, User};
+
+/// Members may do everything, whatever roles say.
+const MASTERS: &str = "system:masters";
+/// Everybody who has said who he is.
+const AUTHENTICATED: &str = "system:authenticated";
+/// How names of service accounts begin; namespace and name follow.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+/// Paths that are open to all who have said who they are.
+const OPEN: [&str; 14] = [
+    "/api",
+    "/api/*",
+    "/apis",
+    "/apis/*",
+    "/healthz",
+    "/livez",
+    "/openapi",
+    "/openapi/*",
+    "/readyz",
+    "/readyz/*",
+    "/livez/*",
+    "/healthz/*",
+    "/version",
+    "/version/",
+];
+
+/// A request that was refused for want of a right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Who asked.
+    pub user: String,
+    /// What for.
+    pub verb: String,
+    /// Plural, with the subresource behind a slash.
+    pub resource: String,
+    /// Namespace; empty in the cluster.
+    pub namespace: String,
+    /// Name, as far as the path says it.
+    pub name: String,
+}
+
+/// So many refusals are remembered.
+const REFUSED: usize = 1000;
+
+/// What somebody wants to do with a resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Deed {
+    pub(super) verb: String,
+    pub(super) group: String,
+    /// Plural.
+    pub(super) resource: String,
+    pub(super) subresource: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl Deed {
+    /// What a request wants to do; nothing where it is about no resource.
+    fn of(place: &Place, request: &Request) -> Option<Self> {
+        let Place::Resource { group, namespace, plural, name, subresource, .. } = place else { return None };
+        let watches = request.query.is_on("watch");
+        // A list of the one object of a name is a request for that object.
+        let chosen = request.query.get("fieldSelector").strip_prefix("metadata.name=");
+        let chosen = chosen.filter(|name| !name.contains(',')).map(str::to_owned);
+        let verb = match (&request.method, name) {
+            (&Method::GET, _) if watches => "watch",
+            (&Method::GET, Some(_)) => "get",
+            (&Method::GET, None) => "list",
+            (&Method::POST, _) => "create",
+            (&Method::PUT, _) => "update",
+            (&Method::PATCH, _) => "patch",
+            (&Method::DELETE, Some(_)) => "delete",
+            (&Method::DELETE, None) => "deletecollection",
+            _ => "",
+        };
+        // A namespace is in itself.
+        let itself = || name.clone().filter(|_| plural == "namespaces" && group.is_empty());
+        Some(Self {
+            verb: verb.to_owned(),
+            group: group.clone(),
+            resource: plural.clone(),
+            subresource: subresource.clone().unwrap_or_default(),
+            namespace: namespace.clone().or_else(itself).unwrap_or_default(),
+            name: name.clone().or(chosen).unwrap_or_default(),
+        })
+    }
+
+    /// What a question about rights is about.
+    pub(super) fn asked(attributes: &Value) -> Self {
+        let text = |field: &str| attributes[field].as_str().unwrap_or_default().to_owned();
+        Self {
+            verb: text("verb"),
+            group: text("group"),
+            resource: text("resource"),
+            subresource: text("subresource"),
+            namespace: text("namespace"),
+            name: text("name"),
+        }
+    }
+
+    /// The resource as rules spell it.
+    fn spelled(&self) -> String {
+        if self.subresource.is_empty() {
+            self.resource.clone()
+        } else {
+            format!("{}/{}", self.resource, self.subresource)
+        }
+    }
+
+    fn allowed_by(&self, rule: &Value) -> bool {
+        let spelled = self.spelled();
+        let any_subresource = format!("*/{}", self.subresource);
+        let resource = |one: &str| {
+            one == "*" || one == spelled || (!self.subresource.is_empty() && one == any_subresource)
+        };
+        let named =
+            items(&rule["resourceNames"]).count() == 0 || has(&rule["resourceNames"], |n| n == self.name);
+        has(&rule["verbs"], |verb| verb == "*" || verb == self.verb)
+            && has(&rule["apiGroups"], |group| group == "*" || group == self.group)
+            && has(&rule["resources"], resource)
+            && named
+    }
+
+    /// That `user` may not.
+    pub(super) fn refused(&self, user: &User, why: &str) -> Status {
+        let place = if self.namespace.is_empty() {
+            "at the cluster scope".to_owned()
+        } else {
+            format!("in the namespace {:?}", self.namespace)
+        };
+        let what = format!(
+            "User {:?} cannot {} resource {:?} in API group {:?} {place}{why}",
+            user.name,
+            self.verb,
+            self.spelled(),
+            self.group
+        );
+        Status::forbidden_to(&self.group, &self.resource, &self.name, &what)
+    }
+}
+
+fn has(list: &Value, fits: impl Fn(&str) -> bool) -> bool {
+    items(list).filter_map(Value::as_str).any(fits)
+}
+
+impl Target<'_> {
+    /// Something that is done with it, of no verb yet.
+    pub(super) fn deed(&self) -> Deed {
+        Deed {
+            group: self.resource.group.clone(),
+            resource: self.resource.plural.clone(),
+            subresource: self.subresource.clone(),
+            namespace: self.namespace.clone().unwrap_or_default(),
+            name: self.name.clone().unwrap_or_default(),
+            ..Deed::default()
+        }
+    }
+}
+
+impl User {
+    fn is_master(&self) -> bool {
+        self.groups.iter().any(|group| group == MASTERS)
+    }
+
+    /// Namespace and name of the service account it is.
+    fn account(&self) -> Option<(&str, &str)> {
+        self.name.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')
+    }
+
+    fn is_in(&self, group: &str) -> bool {
+        let accounts = self.account().is_some_and(|(namespace, _)| {
+            group.strip_prefix("system:serviceaccounts").is_some_and(|rest| {
+                rest.is_empty() || rest.strip_prefix(':').is_some_and(|of| of == namespace)
+            })
+        });
+        group == AUTHENTICATED || accounts || self.groups.iter().any(|own| own == group)
+    }
+
+    /// Whether it is meant by the subject of a binding in `namespace`, and how that is said.
+    fn is_subject(&self, subject: &Value, namespace: &str) -> Option<String> {
+        let name = subject["name"].as_str()?;
+        match subject["kind"].as_str()? {
+            "User" => (name == self.name).then(|| format!("User {name:?}")),
+            "Group" => self.is_in(name).then(|| format!("Group {name:?}")),
+            "ServiceAccount" => {
+                let of = subject["namespace"].as_str().unwrap_or(namespace);
+                (self.account() == Some((of, name)))
+                    .then(|| format!("ServiceAccount {:?}", format!("{name}/{of}")))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A rule that holds for somebody, and by which binding.
+struct Held<'a> {
+    rule: &'a Value,
+    by: String,
+}
+
+impl State {
+    /// # Errors
+    /// Whoever asks may not.
+    pub(super) fn authorize(&mut self, place: &Place, request: &Request) -> Result<(), Status> {
+        let user = &request.user;
+        if user.is_master() {
+            return Ok(());
+        }
+        let Some(deed) = Deed::of(place, request) else { return self.authorize_path(user, request) };
+        let outcome = self.require(user, &deed);
+        if outcome.is_err() {
+            if self.refused.len() == REFUSED {
+                self.refused.pop_front();
+            }
+            let resource = deed.spelled();
+            let Deed { verb, namespace, name, .. } = deed;
+            self.refused.push_back(Refused { user: user.name.clone(), verb, resource, namespace, name });
+        }
+        outcome
+    }
+
+    /// # Errors
+    /// `user` may not do that.
+    pub(super) fn require(&self, user: &User, deed: &Deed) -> Result<(), Status> {
+        self.allows(user, deed).map(|_| ()).map_err(|why| deed.refused(user, &why))
+    }
+
+    /// By what `user` may do that, in words.
+    ///
+    /// # Errors
+    /// He may not; what is wrong with the bindings, in words, if anything.
+    pub(super) fn allows(&self, user: &User, deed: &Deed) -> Result<String, String> {
+        if user.is_master() || is_about_oneself(deed) {
+            return Ok(String::new());
+        }
+        let (held, dangling) = self.held(user, &deed.namespace);
+        match held.into_iter().find(|held| deed.allowed_by(held.rule)) {
+            Some(held) => Ok(format!("RBAC: allowed by {}", held.by)),
+            None if dangling.is_empty() => Err(String::new()),
+            None => Err(format!(": RBAC: {}", wrong(&dangling))),
+        }
+    }
+
+    fn authorize_path(&self, user: &User, request: &Request) -> Result<(), Status> {
+        let verb = request.method.as_str().to_lowercase();
+        if self.allows_path(user, &verb, &request.path) {
+            return Ok(());
+        }
+        Err(Status::forbidden_path(&format!("User {:?} cannot {verb} path {:?}", user.name, request.path)))
+    }
+
+    /// Whether `user` may do that with a path that is no resource.
+    pub(super) fn allows_path(&self, user: &User, verb: &str, path: &str) -> bool {
+        let covers = |pattern: &str| match pattern.strip_suffix('*') {
+            Some(stem) => path.starts_with(stem),
+            None => path == pattern,
+        };
+        let (held, _) = self.held(user, "");
+        let by_rule = |held: &Held<'_>| {
+            has(&held.rule["verbs"], |one| one == "*" || one == verb)
+                && has(&held.rule["nonResourceURLs"], covers)
+        };
+        user.is_master() || (verb == "get" && OPEN.into_iter().any(covers)) || held.iter().any(by_rule)
+    }
+
+    /// The rules that hold for `user` in a namespace (the empty one is the cluster), and the roles
+    /// that are bound but missing.
+    fn held(&self, user: &User, namespace: &str) -> (Vec<Held<'_>>, Vec<String>) {
+        let (mut held, mut dangling) = (Vec::new(), Vec::new());
+        let cluster = self.store.list("clusterrolebindings.rbac.authorization.k8s.io", None);
+        let local = self.store.list("rolebindings.rbac.authorization.k8s.io", Some(namespace));
+        let local = local.filter(|_| !namespace.is_empty());
+        for (_, binding) in cluster.chain(local) {
+            let subjects = items(&binding["subjects"]);
+            let Some(whom) = subjects.filter_map(|s| user.is_subject(s, namespace)).next() else { continue };
+            let (kind, role) = (&binding["roleRef"]["kind"], &binding["roleRef"]["name"]);
+            let (kind, role) = (kind.as_str().unwrap_or_default(), role.as_str().unwrap_or_default());
+            let (kept, home) = if kind == "Role" { ("roles", namespace) } else { ("clusterroles", "") };
+            let at = (home.to_owned(), role.to_owned());
+            let Some(found) = self.store.get(&format!("{kept}.rbac.authorization.k8s.io"), &at) else {
+                dangling
+                    .push(format!("{}.rbac.authorization.k8s.io {role:?} not found", kind.to_lowercase()));
+                continue;
+            };
+            let name = meta::text(binding, "name");
+            let name = match meta::text(binding, "namespace") {
+                "" => name.to_owned(),
+                home => format!("{name}/{home}"),
+            };
+            let binding = binding["kind"].as_str().unwrap_or_default();
+            let by = format!("{binding} {name:?} of {kind} {role:?} to {whom}");
+            held.extend(items(&found["rules"]).map(|rule| Held { rule, by: by.clone() }));
+        }
+        (held, dangling)
+    }
+
+    /// All rules that hold for `user` in a namespace, as a `SelfSubjectRulesReview` says them.
+    pub(super) fn rules(&self, user: &User, namespace: &str) -> Value {
+        if user.is_master() {
+            return json!({
+                "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}], "incomplete": false,
+            });
+        }
+        let (held, _) = self.held(user, namespace);
+        let (paths, resources): (Vec<_>, Vec<_>) = held
+            .into_iter()
+            .map(|held| held.rule.clone())
+            .partition(|rule| !rule["nonResourceURLs"].is_null());
+        let oneself = json!({
+            "verbs": ["create"], "apiGroups": ["authorization.k8s.io"],
+            "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
+        });
+        let resources: Vec<Value> = std::iter::once(oneself).chain(resources).collect();
+        let open = json!({"verbs": ["get"], "nonResourceURLs": OPEN});
+        let paths: Vec<Value> = std::iter::once(open).chain(paths).collect();
+        json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false})
+    }
+
+    /// The one whom `request` is to be taken for.
+    ///
+    /// # Errors
+    /// Whoever asks may not speak for others.
+    pub(super) fn speaks_for(&self, request: &Request) -> Result<Option<User>, Status> {
+        let Some(other) = &request.impersonated else { return Ok(None) };
+        let impersonate = |resource: &str, namespace: &str, name: &str| Deed {
+            verb: "impersonate".to_owned(),
+            resource: resource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            ..Deed::default()
+        };
+        let whom = match other.account() {
+            Some((namespace, name)) => impersonate("serviceaccounts", namespace, name),
+            None => impersonate("users", "", &other.name),
+        };
+        self.require(&request.user, &whom)?;
+        for group in &other.groups {
+            self.require(&request.user, &impersonate("groups", "", group))?;
+        }
+        Ok(Some(other.clone()))
+    }
+}
+
+/// Everybody may ask what he may do.
+fn is_about_oneself(deed: &Deed) -> bool {
+    deed.verb == "create"
+        && deed.group == "authorization.k8s.io"
+        && matches!(&*deed.resource, "selfsubjectaccessreviews" | "selfsubjectrulesreviews")
+}
+
+fn wrong(dangling: &[String]) -> String {
+    match dangling {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}
