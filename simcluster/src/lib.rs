@@ -11,13 +11,17 @@
 )]
 #![expect(clippy::similar_names, reason = "what is patched and the patch, what is applied and who applies")]
 
+mod amount;
 mod api;
+mod base64;
 mod clock;
 mod door;
 mod faults;
 mod kinds;
 mod listen;
 mod patch;
+mod protobuf;
+mod schema;
 mod standins;
 
 pub use api::{

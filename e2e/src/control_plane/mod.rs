@@ -6,6 +6,7 @@ mod pki;
 mod process;
 mod programs;
 mod real;
+mod scheduler;
 mod sim;
 
 use std::path::{Path, PathBuf};
@@ -48,6 +49,8 @@ pub(crate) struct Shape {
     pub off: &'static [&'static str],
     /// No kube-scheduler, for tests that play it.
     pub no_scheduler: bool,
+    /// kube-scheduler also on simcluster, for tests that are about it.
+    pub kube_scheduler: bool,
 }
 
 impl Shape {
@@ -60,6 +63,10 @@ impl Shape {
         };
         let on = groups.iter().chain(self.on).map(|gate| format!("--feature-gates={gate}=true"));
         on.chain(self.off.iter().map(|gate| format!("--feature-gates={gate}=false"))).collect()
+    }
+
+    fn emulation(&self) -> Vec<String> {
+        self.emulated.map(|version| format!("--emulated-version={version}")).into_iter().collect()
     }
 }
 

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use serde_json::json;
 
 use super::audit::{self, Audit};
 use super::pki::Pki;
 use super::process::{Process, free_port};
 use super::programs::Programs;
+use super::scheduler::PROTOBUF;
 use super::{OPERATOR, Shape};
 use crate::client::Client;
 
@@ -117,10 +117,6 @@ impl Real {
         Ok(())
     }
 
-    fn emulation(&self) -> Vec<String> {
-        self.shape.emulated.map(|version| format!("--emulated-version={version}")).into_iter().collect()
-    }
-
     async fn start_apiserver(&mut self) -> anyhow::Result<()> {
         let policy = self.pki.path("audit-policy.yaml");
         std::fs::write(&policy, audit::POLICY).context("audit policy")?;
@@ -151,7 +147,7 @@ impl Real {
             arguments.push("--runtime-config=scheduling.k8s.io/v1alpha2=true".to_owned());
         }
         arguments.extend(self.shape.gates());
-        arguments.extend(self.emulation());
+        arguments.extend(self.shape.emulation());
         self.apiserver = Some(self.spawn("kube-apiserver", &arguments)?);
         let admin = self.client("admin").await?;
         let ready = async || admin.text("/readyz").await.is_ok_and(|text| text == "ok");
@@ -162,26 +158,7 @@ impl Real {
         if self.shape.no_scheduler {
             return Ok(());
         }
-        let config = self.pki.path("scheduler.yaml");
-        let text = json!({
-            "apiVersion": "kubescheduler.config.k8s.io/v1",
-            "kind": "KubeSchedulerConfiguration",
-            "leaderElection": {"leaderElect": false},
-            // Never the bottleneck: what is measured is the claim controller.
-            "clientConnection": {"kubeconfig": self.kubeconfig("scheduler"), "qps": 5000, "burst": 5000},
-        });
-        std::fs::write(&config, text.to_string()).context("scheduler config")?;
-        let kubeconfig = self.kubeconfig("scheduler").display().to_string();
-        let mut arguments = vec![
-            format!("--config={}", config.display()),
-            format!("--authentication-kubeconfig={kubeconfig}"),
-            format!("--authorization-kubeconfig={kubeconfig}"),
-            "--bind-address=127.0.0.1".to_owned(),
-            format!("--secure-port={}", free_port()?),
-        ];
-        arguments.extend(self.shape.gates());
-        arguments.extend(self.emulation());
-        self.scheduler = Some(self.spawn("kube-scheduler", &arguments)?);
+        self.scheduler = Some(self.shape.start_scheduler(&self.programs, &self.directory, PROTOBUF)?);
         Ok(())
     }
 
@@ -218,7 +195,7 @@ impl Real {
             arguments.push(format!("--kube-api-burst={qps}"));
         }
         arguments.extend(self.shape.gates());
-        arguments.extend(self.emulation());
+        arguments.extend(self.shape.emulation());
         self.controllers = Some(self.spawn("kube-controller-manager", &arguments)?);
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! simcluster in this process, on a port, with its stand-ins. Where a scenario is about the
-//! built-in claim controller, that is the real one: it has no stand-in.
+//! built-in claim controller or about kube-scheduler, that is the real one.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -20,6 +20,8 @@ pub(super) struct Sim {
     tasks: Vec<JoinHandle<()>>,
     programs: Programs,
     directory: PathBuf,
+    /// kube-scheduler, if it is the real one.
+    scheduler: Option<Process>,
     /// kube-controller-manager with the claim controller only.
     controllers: Option<Process>,
 }
@@ -30,11 +32,15 @@ impl Drop for Sim {
     }
 }
 
+/// simcluster reads nothing else.
+const JSON: &str = "application/json";
+
 /// Users, by the names of their kubeconfigs.
-const USERS: [(&str, &str, &str); 4] = [
+const USERS: [(&str, &str, &str); 5] = [
     ("admin", "admin", "system:masters"),
     ("operator", OPERATOR, "system:serviceaccounts"),
     ("kubelet", "kubelet", "system:masters"),
+    ("scheduler", "system:kube-scheduler", "system:masters"),
     ("controllers", "system:serviceaccount:kube-system:resource-claim-controller", "system:masters"),
 ];
 
@@ -53,11 +59,15 @@ impl Sim {
         }
         let address = listening.address();
         let mut tasks = vec![tokio::spawn(listening.serve()), tokio::spawn(server.clone().collect())];
-        if !shape.no_scheduler {
+        let mut scheduler = None;
+        if shape.kube_scheduler {
+            scheduler = Some(shape.start_scheduler(&programs, directory, JSON)?);
+        } else if !shape.no_scheduler {
             tasks.push(tokio::spawn(Scheduler::new(server.clone()).run()));
         }
         let directory = directory.to_owned();
-        let mut sim = Self { server, address, shape, tasks, programs, directory, controllers: None };
+        let mut sim =
+            Self { server, address, shape, tasks, programs, directory, scheduler, controllers: None };
         sim.start_controllers()?;
         Ok(sim)
     }
@@ -84,8 +94,7 @@ impl Sim {
             "--bind-address=127.0.0.1".to_owned(),
             format!("--secure-port={}", free_port()?),
             "--controllers=resourceclaim-controller".to_owned(),
-            // simcluster reads JSON only.
-            "--kube-api-content-type=application/json".to_owned(),
+            format!("--kube-api-content-type={JSON}"),
         ];
         if let Some(qps) = self.shape.built_in_qps {
             arguments.extend([format!("--kube-api-qps={qps}"), format!("--kube-api-burst={qps}")]);
@@ -108,10 +117,10 @@ impl Sim {
 
     /// Stops what is a process of its own.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
-        match self.controllers.take() {
-            Some(process) => process.kill().await,
-            None => Ok(()),
+        for process in [self.scheduler.take(), self.controllers.take()].into_iter().flatten() {
+            process.kill().await?;
         }
+        Ok(())
     }
 
     /// The same objects under another profile.

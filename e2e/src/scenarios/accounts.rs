@@ -19,10 +19,7 @@ use crate::wait;
 use crate::world::{Bench, PATIENCE, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
-    vec![Standalone {
-        beyond_sim: Some("it is about what kube-scheduler counts"),
-        ..standalone!(a_dump_says_what_kube_scheduler_counts)
-    }]
+    vec![standalone!(a_dump_says_what_kube_scheduler_counts)]
 }
 
 const NODES: &str = "/api/v1/nodes";
@@ -33,7 +30,7 @@ const NODE: &str = "accounted";
 
 /// A node of eight cpus whose devices are four cpus each, or shares of a pool of cores.
 async fn a_dump_says_what_kube_scheduler_counts(bench: &Bench) -> anyhow::Result<()> {
-    let shape = Shape { on: &["DRANodeAllocatableResources"], ..Shape::default() };
+    let shape = Shape { on: &["DRANodeAllocatableResources"], kube_scheduler: true, ..Shape::default() };
     let world = World::start(bench, "accounts", shape, 0, 0).await?;
     let dragoman = world.dragoman("own", &[]).await?;
     prepare(&world).await?;

@@ -8,10 +8,7 @@ use crate::dragoman::Dragoman;
 use crate::world::{PATIENCE, World};
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![Scenario {
-        beyond_sim: Some("it does not check custom objects by their schema"),
-        ..scenario!(our_kinds_are_served_and_checked)
-    }]
+    vec![scenario!(our_kinds_are_served_and_checked), scenario!(kubectl_creates_what_it_names)]
 }
 
 const FOOTPRINTS: &str = "/apis/dragoman.dev/v1alpha1/devicefootprints";
@@ -134,5 +131,46 @@ async fn states(world: &World) -> anyhow::Result<()> {
     ensure!(table.contains("58500m") && table.contains("False"), "{table}");
     let wrong = json!({"status": {"headroom": {"cpu": "-1"}}});
     ensure!(world.client.merge(STATES, "", "node-0/status", &wrong).await.is_err(), "negative headroom");
+    Ok(())
+}
+
+/// What a user types without a file at hand, which kubectl sends in its own form.
+async fn kubectl_creates_what_it_names(world: &World, _: &Dragoman) -> anyhow::Result<()> {
+    let ns = world.namespace("named").await?;
+    let kubectl = async |words: &str| -> anyhow::Result<String> {
+        let words: Vec<&str> = words.split(' ').chain(["--namespace", &ns]).collect();
+        world.plane.kubectl(&words, "").await?.map_err(anyhow::Error::msg)
+    };
+    let get = async |path: &str, name: &str| {
+        world.client.get(path, &ns, name).await?.with_context(|| format!("{path}: {name}"))
+    };
+    kubectl(&format!("create namespace {ns}-b")).await?;
+    ensure!(world.client.get("/api/v1/namespaces", "", &format!("{ns}-b")).await?.is_some(), "no namespace");
+    kubectl("create configmap settings --from-literal=a=b").await?;
+    ensure!(get("/api/v1/{}/configmaps", "settings").await?["data"] == json!({"a": "b"}), "its data");
+    kubectl("create secret generic hidden --from-literal=a=b").await?;
+    ensure!(get("/api/v1/{}/secrets", "hidden").await?["data"] == json!({"a": "Yg=="}), "its data");
+    kubectl("create quota few --hard=pods=3,cpu=2").await?;
+    let quota = get("/api/v1/{}/resourcequotas", "few").await?;
+    ensure!(quota["spec"]["hard"] == json!({"pods": "3", "cpu": "2"}), "{quota}");
+    kubectl("create serviceaccount worker").await?;
+    kubectl("create role reader --verb=get,list --resource=pods").await?;
+    kubectl(&format!("create rolebinding reader --role=reader --serviceaccount={ns}:worker")).await?;
+    let worker = format!("--as=system:serviceaccount:{ns}:worker");
+    let may = async || match kubectl(&format!("auth can-i list pods {worker}")).await {
+        Ok(answer) => Ok((answer.trim() == "yes").then_some(())),
+        // The authorizer learns of roles by a watch; kubectl says "no" as an error.
+        Err(_) => Ok(None),
+    };
+    crate::wait::value("the account may list Pods", PATIENCE, may).await?;
+    ensure!(kubectl(&format!("auth can-i delete pods {worker}")).await.is_err(), "it may delete them");
+    ensure!(!kubectl("create token worker").await?.trim().is_empty(), "no token");
+    ensure!(kubectl(&format!("get pods {worker}")).await?.is_empty(), "there are Pods");
+    let Err(refusal) = kubectl(&format!("get configmaps {worker}")).await else {
+        anyhow::bail!("it may list more than Pods")
+    };
+    let whom = format!("User \"system:serviceaccount:{ns}:worker\" cannot list resource \"configmaps\"");
+    ensure!(refusal.to_string().contains(&whom), "{refusal}");
+    kubectl("delete configmap settings").await?;
     Ok(())
 }

@@ -18,11 +18,7 @@ pub(super) fn all() -> Vec<Scenario> {
         scenario!(a_wiped_status_is_published_again),
         scenario!(a_waiting_pod_gets_the_device_of_one_that_ends),
         scenario!(a_replaced_pod_gets_a_claim_of_its_own),
-        Scenario {
-            newest_only: true,
-            beyond_sim: Some("its scheduler knows no extended resources"),
-            ..scenario!(extended_resources)
-        },
+        Scenario { newest_only: true, ..scenario!(extended_resources) },
     ]
 }
 

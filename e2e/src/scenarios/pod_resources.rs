@@ -17,15 +17,8 @@ use crate::world::World;
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
-        Scenario {
-            beyond_sim: Some("it does not check the resources of Pods"),
-            ..scenario!(pods_are_refused_defaulted_and_classed_as_we_say)
-        },
-        Scenario {
-            newest_only: true,
-            beyond_sim: Some("it does not resize Pods"),
-            ..scenario!(resizes_are_refused_as_we_say)
-        },
+        scenario!(pods_are_refused_defaulted_and_classed_as_we_say),
+        Scenario { newest_only: true, ..scenario!(resizes_are_refused_as_we_say) },
     ]
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::rights::Deed;
 use super::status::{FieldError, Status};
-use super::write::manager;
+use super::write::{json_body, manager};
 use super::{Answer, Body, State, Target, meta};
 use crate::kinds::Resource;
 use crate::patch::{Owners, lists_of};
@@ -121,8 +121,7 @@ pub(super) fn review(state: &State, target: &Target<'_>) -> Result<Answer, Statu
     if target.request.method != http::Method::POST {
         return Err(Status::method_not_allowed());
     }
-    let mut review: Value = serde_json::from_slice(&target.request.body)
-        .map_err(|why| Status::bad_request(format!("cannot read the body: {why}")))?;
+    let mut review = json_body(target)?;
     let user = &target.request.user;
     let spec = &review["spec"];
     let status = match &*target.resource.kind {

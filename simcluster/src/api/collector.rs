@@ -163,6 +163,7 @@ impl State {
             self.lists.insert(custom.stored_as(), lists_of_schema(&version["schema"]["openAPIV3Schema"]));
             self.resources.push(Arc::new(custom));
         }
+        self.schemas.learn(object);
         let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now});
         let stored = meta::items(&spec["versions"]).filter(|version| version["storage"] == true);
         let status = json!({
@@ -195,5 +196,6 @@ impl State {
         }
         let (group, plural) = (&object["spec"]["group"], &object["spec"]["names"]["plural"]);
         self.resources.retain(|known| *group != *known.group || *plural != *known.plural);
+        self.schemas.forget(meta::text(object, "name"));
     }
 }

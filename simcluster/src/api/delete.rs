@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::selector::Selector;
 use super::status::Status;
+use super::write::json_body;
 use super::{Answer, State, Target, events, meta};
 use crate::clock::seconds;
 use crate::kinds::Resource;
@@ -150,12 +151,7 @@ fn is_dry(target: &Target<'_>, options: &Value) -> bool {
 
 fn options(target: &Target<'_>) -> Result<Value, Status> {
     let body = &target.request.body;
-    let mut options = if body.is_empty() {
-        json!({})
-    } else {
-        serde_json::from_slice(body)
-            .map_err(|why| Status::bad_request(format!("cannot read the body: {why}")))?
-    };
+    let mut options = if body.is_empty() { json!({}) } else { json_body(target)? };
     let query = &target.request.query;
     if let Some(grace) = query.number("gracePeriodSeconds") {
         meta::put(&mut options, &["gracePeriodSeconds"], json!(grace));

@@ -36,6 +36,9 @@ pub(super) fn answer(state: &State, place: &Place, request: &Request) -> Result<
             };
             let resources: Vec<Value> =
                 served().filter(of).flat_map(|resource| described(resource)).collect();
+            if resources.is_empty() && served().any(|resource| resource.group == *group) {
+                return Err(Status::unserved());
+            }
             if resources.is_empty() {
                 return Ok(Answer { code: 404, body: Body::Text("404 page not found\n".to_owned()) });
             }

@@ -6,6 +6,7 @@ mod collector;
 mod delete;
 mod discovery;
 mod events;
+mod json_path;
 mod load;
 pub(crate) mod meta;
 mod openapi;
@@ -40,6 +41,7 @@ use self::store::Store;
 use crate::clock::{Clock, seconds};
 use crate::kinds::{Profile, Resource, built_in, is_built_in};
 use crate::patch::{Lists, lists_of};
+use crate::schema::Schemas;
 
 /// A Kubernetes API server. Cheap to clone: clones are doors to the same one.
 #[derive(Clone)]
@@ -60,6 +62,8 @@ pub(crate) struct State {
     resources: Vec<Arc<Resource>>,
     /// Lists of custom resources, by what they are stored as.
     lists: BTreeMap<String, Lists>,
+    /// Schemas of custom resources.
+    schemas: Schemas,
     rng: Rng,
     tokens: tokens::Tokens,
     pages: Pages,
@@ -155,6 +159,7 @@ impl ApiServer {
             resources: built_in(&profile).into_iter().map(Arc::new).collect(),
             profile,
             lists: BTreeMap::new(),
+            schemas: Schemas::default(),
             rng: Rng::with_seed(seed),
             tokens: BTreeMap::new(),
             pages: Pages::default(),

@@ -48,6 +48,57 @@ impl FieldError {
         Self { reason: "FieldValueTooMany", field: field.into(), message }
     }
 
+    pub(crate) fn too_long(field: impl Into<String>, most: u64) -> Self {
+        let message = format!("Too long: may not be more than {most} bytes");
+        Self { reason: "FieldValueTooLong", field: field.into(), message }
+    }
+
+    pub(crate) fn wrong_type(field: &str, value: &Value, wanted: &str) -> Self {
+        let is = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(_) if value.is_f64() => "number",
+            Value::Number(_) => "integer",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        let message = format!("Invalid value: {is:?}: {field} in body must be of type {wanted}: {is:?}");
+        Self { reason: "FieldValueTypeInvalid", field: field.to_owned(), message }
+    }
+
+    pub(crate) fn unsupported<'a>(
+        field: impl Into<String>,
+        value: &Value,
+        supported: impl Iterator<Item = &'a Value>,
+    ) -> Self {
+        let supported: Vec<String> = supported.map(Value::to_string).collect();
+        let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));
+        Self { reason: "FieldValueNotSupported", field: field.into(), message }
+    }
+
+    /// A rule of a schema in CEL, which may say what kind of mistake it is about.
+    pub(crate) fn broken_rule(rule: &Value, field: String, value: &Value, why: &str) -> Self {
+        match rule["reason"].as_str() {
+            Some("FieldValueForbidden") => Self::forbidden(field, why),
+            Some("FieldValueRequired") => Self::required(field, why),
+            Some("FieldValueDuplicate") => Self::duplicate(field, value),
+            _ => Self { reason: "FieldValueInvalid", field, message: format!("Invalid value: {why}") },
+        }
+    }
+
+    /// Rules of a schema say nothing of an object of another shape.
+    pub(crate) fn unchecked_rules() -> Self {
+        let why = "some validation rules were not checked because the object was invalid; \
+                   correct the existing errors to complete validation";
+        Self::invalid("<nil>", &Value::Null, why)
+    }
+
+    /// Whether the shape is right and only the value is not.
+    pub(crate) fn is_about_a_value(&self) -> bool {
+        self.reason == "FieldValueInvalid"
+    }
+
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         let message = format!("Duplicate value: {value}");
         Self { reason: "FieldValueDuplicate", field: field.into(), message }

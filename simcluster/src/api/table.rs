@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{State, Target, meta};
+use super::{State, Target, json_path, meta};
 use crate::kinds::Resource;
 
 /// A column: its name, its type, whether it is shown only on request, and what stands in it.
@@ -68,7 +68,7 @@ pub(super) fn rows(state: &State, resource: &Resource, objects: Vec<Value>, list
     let row = |object: Value| {
         let own = columns.iter().map(|column| cell(&object, column));
         let custom = printed.iter().map(|column| {
-            let value = at(&object, column["jsonPath"].as_str().unwrap_or_default());
+            let value = json_path::first(&object, column["jsonPath"].as_str().unwrap_or_default());
             if column["type"] == "date" { since(&value, now) } else { value }
         });
         let cells: Vec<Value> = own.chain(custom).collect();
@@ -178,17 +178,6 @@ fn printed(state: &State, resource: &Resource) -> Vec<Value> {
         .next()
         .map(|version| meta::items(&version["additionalPrinterColumns"]).cloned().collect())
         .unwrap_or_default()
-}
-
-/// What a simple path such as `.status.phase` leads to.
-fn at(object: &Value, path: &str) -> Value {
-    let mut parts = path.trim_start_matches('.').split('.');
-    let plain = parts.clone().all(|part| !part.contains(['[', ']', '@', '?']));
-    if plain {
-        parts.try_fold(object, |at, part| at.get(part)).cloned().unwrap_or_default()
-    } else {
-        Value::Null
-    }
 }
 
 fn or_none(value: &Value) -> Value {

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio_rustls::rustls::crypto::ring;
 
 use super::status::Status;
+use super::write::json_body;
 use super::{Answer, ApiServer, Body, State, Target, User, meta};
 
 /// Tokens and their holders.
@@ -43,8 +44,7 @@ impl State {
     /// A token for a service account. It does not end by itself: this cluster ends before it.
     pub(super) fn issue(&mut self, target: &Target<'_>) -> Result<Answer, Status> {
         let account = self.current(target)?;
-        let mut request: Value = serde_json::from_slice(&target.request.body)
-            .map_err(|why| Status::bad_request(format!("cannot read the body: {why}")))?;
+        let mut request = json_body(target)?;
         let (namespace, name) = meta::name_of(&account);
         let user = User {
             name: format!("system:serviceaccount:{namespace}:{name}"),

@@ -1,13 +1,17 @@
 //! Writing: create, replace, patch, bind.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::checks::{check_kind, check_version, place, same, validate_finalizers, validate_meta};
 use super::rights::Deed;
 use super::status::{FieldError, Status};
 use super::{Answer, State, Target, Write, admission, events, meta};
-use crate::kinds::{Occasion, strategy};
+use crate::kinds::{Occasion, shapes, strategy};
 use crate::patch::{self, Managed, Owners};
+use crate::protobuf::{self, Unreadable};
+use crate::schema::Schema;
 
 /// How a body changes an object.
 enum Change {
@@ -42,6 +46,7 @@ impl State {
             return Err(Status::internal("resourceVersion should not be set on objects to be created"));
         }
         admission::admit_namespace(self, target, &object)?;
+        let schema = self.shaped(target, &mut object)?;
         object = events::kept(resource, object);
         meta::set(&mut object, "uid", json!(self.uid()));
         meta::set(&mut object, "creationTimestamp", json!(target.now));
@@ -67,6 +72,7 @@ impl State {
         strategy::prepare_create(&of, &mut object);
         let mut errors = validate_meta(resource.namespaced, &object);
         errors.extend(strategy::validate_create(&of, &object));
+        errors.extend(schema.iter().flat_map(|schema| schema.check(None, &object)));
         errors.extend(admission::admin_access(self, resource, &object));
         if !errors.is_empty() {
             return Err(Status::invalid(resource, &name, &errors));
@@ -85,6 +91,39 @@ impl State {
         self.learn(resource, &kept, &target.now);
         let latest = self.store.get(&resource.stored_as(), &meta::name_of(&kept)).cloned().unwrap_or(kept);
         Ok(Value::clone(&latest))
+    }
+
+    /// Gives an object the shape of its kind; returns the schema of a custom one.
+    ///
+    /// # Errors
+    /// It has a field that nobody knows, and who sends it wants to be told.
+    fn shaped(&self, target: &Target<'_>, object: &mut Value) -> Result<Option<Arc<Schema>>, Status> {
+        let resource = &target.resource;
+        let schema = self.schemas.get(&resource.qualified(), &resource.version);
+        let unknown = match &schema {
+            Some(schema) => schema.prune(object),
+            None => shapes::prune(resource, object),
+        };
+        if !unknown.is_empty() && target.request.query.get("fieldValidation") == "Strict" {
+            let unknown: Vec<String> =
+                unknown.iter().map(|field| format!("unknown field {field:?}")).collect();
+            let why = format!("strict decoding error: {}", unknown.join(", "));
+            if target.request.method == http::Method::PATCH && schema.is_none() {
+                let error = FieldError::invalid("patch", &json!(object.to_string()), &why);
+                // Of nobody in particular.
+                let mut status = Status::invalid(resource, "", &[error]);
+                status.details = json!({"causes": status.details["causes"]});
+                return Err(status);
+            }
+            let (version, kind) = (&resource.version, &resource.kind);
+            return Err(Status::bad_request(format!(
+                "{kind} in version {version:?} cannot be handled as a {kind}: {why}"
+            )));
+        }
+        if let Some(schema) = &schema {
+            schema.fill(object);
+        }
+        Ok(schema)
     }
 
     fn generated_name(&mut self, stem: &str) -> String {
@@ -208,6 +247,7 @@ impl State {
         };
         object = events::kept(&resource, object);
         place(target, &mut object)?;
+        let schema = self.shaped(target, &mut object)?;
         strategy::tidy(&resource, &mut object);
         check_version(target, &before, &object)?;
         for field in [
@@ -234,6 +274,7 @@ impl State {
         strategy::prepare_update(&of, &before, &mut object);
         let mut errors = validate_finalizers(&before, &object);
         errors.extend(strategy::validate_update(&of, &before, &object));
+        errors.extend(schema.iter().flat_map(|schema| schema.check(Some(&*before), &object)));
         errors.extend(admission::claim_rights(self, target, verb, &before, &object));
         if !errors.is_empty() {
             return Err(Status::invalid(&resource, &name, &errors));
@@ -331,10 +372,7 @@ fn is_held(object: &Value) -> bool {
 
 fn body(target: &Target<'_>) -> Result<Value, Status> {
     let kind = &*target.request.content_type;
-    if kind == "application/vnd.kubernetes.protobuf" {
-        return Err(Status::not_simulated("bodies in protobuf; send JSON (kubectl create -f does)"));
-    }
-    if !matches!(kind, "" | "application/json") {
+    if !matches!(kind, "" | "application/json" | PROTOBUF) {
         let accepted =
             "application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor";
         return Err(Status::unsupported_media_type(accepted));
@@ -342,7 +380,17 @@ fn body(target: &Target<'_>) -> Result<Value, Status> {
     json_body(target)
 }
 
-fn json_body(target: &Target<'_>) -> Result<Value, Status> {
+/// What typed clients send.
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// The body, however it is written.
+pub(super) fn json_body(target: &Target<'_>) -> Result<Value, Status> {
+    if target.request.content_type == PROTOBUF {
+        return protobuf::read(&target.request.body).map_err(|why| match why {
+            Unreadable::Broken => Status::bad_request(why.to_string()),
+            Unreadable::Unknown { .. } => Status::not_simulated(&why.to_string()),
+        });
+    }
     serde_json::from_slice(&target.request.body)
         .map_err(|why| Status::bad_request(format!("cannot read the body: {why}")))
 }

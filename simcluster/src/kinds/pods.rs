@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Occasion;
+use super::{Occasion, resources};
 use crate::api::meta::{self, items};
 use crate::api::status::FieldError;
 
@@ -34,6 +34,7 @@ pub(crate) fn default(pod: &mut Value) {
             );
         }
     }
+    resources::default(pod);
 }
 
 /// What admission and the server add.
@@ -41,7 +42,7 @@ pub(crate) fn prepare_create(of: &Occasion<'_>, pod: &mut Value) {
     meta::default(pod, &["spec", "preemptionPolicy"], json!("PreemptLowerPriority"));
     meta::default(pod, &["spec", "priority"], json!(0));
     tolerate(pod);
-    let qos = quality(pod);
+    let qos = resources::quality(pod);
     meta::put(pod, &["status"], json!({"phase": "Pending", "qosClass": qos}));
     if items(&pod["spec"]["schedulingGates"]).next().is_some() {
         let waits = json!([{
@@ -72,27 +73,6 @@ fn tolerate(pod: &mut Value) {
     }
 }
 
-fn quality(pod: &Value) -> &'static str {
-    let containers = || items(&pod["spec"]["containers"]).chain(items(&pod["spec"]["initContainers"]));
-    let amounts = |container: &Value, field: &str| {
-        let of = |name: &str| container["resources"][field].get(name).cloned();
-        [of("cpu"), of("memory")]
-    };
-    let any = containers().any(|container| {
-        [amounts(container, "requests"), amounts(container, "limits")].iter().flatten().any(Option::is_some)
-    });
-    let all = containers().all(|container| {
-        let (requests, limits) = (amounts(container, "requests"), amounts(container, "limits"));
-        limits.iter().all(Option::is_some)
-            && requests.iter().zip(&limits).all(|(request, limit)| request.is_none() || request == limit)
-    });
-    match (any, all) {
-        (false, _) => "BestEffort",
-        (true, true) => "Guaranteed",
-        (true, false) => "Burstable",
-    }
-}
-
 pub(crate) fn prepare_update(of: &Occasion<'_>, before: &Value, pod: &mut Value) {
     if of.subresource == "status" {
         // The class is decided once and for all.
@@ -104,7 +84,7 @@ pub(crate) fn prepare_update(of: &Occasion<'_>, before: &Value, pod: &mut Value)
 }
 
 pub(crate) fn validate_create(pod: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+    let mut errors = resources::validate(pod);
     if items(&pod["spec"]["containers"]).next().is_none() {
         errors.push(FieldError::required("spec.containers", ""));
     }

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Occasion, Resource, claims, definitions, namespaces, pods, slices};
+use super::{Occasion, Resource, claims, definitions, namespaces, pods, resources, slices};
 use crate::api::meta;
 use crate::api::status::FieldError;
+use crate::schema;
 
 /// Kinds whose generation counts changes of `spec`.
 const COUNTED: [&str; 7] = [
@@ -142,7 +143,7 @@ pub(crate) fn reset(of: &Occasion<'_>, before: &Value, object: &mut Value) {
                 meta::set(object, field, before["metadata"][field].clone());
             }
         }
-    } else if of.resource.has_status() && of.subresource.is_empty() {
+    } else if of.resource.has_status() && matches!(of.subresource, "" | "resize") {
         meta::put(object, &["status"], before["status"].clone());
     }
 }
@@ -170,6 +171,7 @@ pub(crate) fn validate_create(of: &Occasion<'_>, object: &Value) -> Vec<FieldErr
         "ResourceClaimTemplate" => claims::validate_spec(&object["spec"]["spec"], "spec.spec"),
         "ResourceSlice" => slices::validate(object),
         "DeviceClass" => slices::validate_class(object),
+        "CustomResourceDefinition" => schema::beyond(object),
         _ => Vec::new(),
     }
 }
@@ -178,12 +180,14 @@ pub(crate) fn validate_update(of: &Occasion<'_>, before: &Value, object: &Value)
     match (&*of.resource.kind, of.subresource) {
         ("Pod", "") => pods::validate_update(before, object),
         ("Pod", "status") => pods::validate_status(before, object),
+        ("Pod", "resize") => resources::validate_resize(before, object),
         ("ResourceClaim", "") => claims::validate_update(before, object),
         ("ResourceClaim", "status") => claims::validate_status(before, object),
         ("ResourceClaimTemplate", "") if before["spec"] != object["spec"] => {
             vec![FieldError::immutable("spec", &object["spec"])]
         }
         ("ResourceSlice", "") => slices::validate_update(before, object),
+        ("CustomResourceDefinition", "") => schema::beyond(object),
         _ => Vec::new(),
     }
 }

@@ -7,6 +7,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::extended;
 use super::follow::{Event, Follow};
 use super::hands::Hands;
 use crate::api::{ApiServer, meta};
@@ -147,8 +148,9 @@ impl Kubelet {
     fn has_its_claims(&self, pod: &Value) -> bool {
         let (namespace, uid) = (meta::text(pod, "namespace"), meta::text(pod, "uid"));
         let group = pod["spec"]["schedulingGroup"]["podGroupName"].as_str();
-        meta::items(&pod["spec"]["resourceClaims"]).all(|entry| {
-            let Some(name) = claim_name(pod, entry) else { return false };
+        let entries = meta::items(&pod["spec"]["resourceClaims"]).map(|entry| claim_name(pod, entry));
+        entries.chain(extended::made(pod).map(Some)).all(|name| {
+            let Some(name) = name else { return false };
             let path = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}");
             let claim = self.hands.get(&path);
             let consumers = meta::items(&claim.object["status"]["reservedFor"]);

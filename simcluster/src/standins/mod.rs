@@ -3,6 +3,7 @@
 
 mod devices;
 mod driver;
+mod extended;
 mod follow;
 mod hands;
 mod kubelet;

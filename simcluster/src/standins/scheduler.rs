@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::devices::{DeviceId, Devices};
+use super::extended;
 use super::follow::{Event, Follow};
 use super::hands::{Hands, Said};
 use super::kubelet::claim_name;
@@ -212,6 +213,14 @@ impl Scheduler {
             }
             of_pod.push(claim.clone());
         }
+        let known: Vec<&Value> = classes.all().collect();
+        match (extended::made(pod), extended::claim_for(pod, &known)) {
+            (Some(name), _) => match claims.get(namespace, name) {
+                Some(claim) => of_pod.push(claim.clone()),
+                None => return Placed::Waits(format!("resourceclaim {name:?} not found")),
+            },
+            (None, claim) => of_pod.extend(claim),
+        }
         let class = |name: &str| classes.get("", name).cloned();
         let Some((node, plan)) = self.find(&of_pod, &class, nodes) else {
             return Placed::Waits(format!(
@@ -219,7 +228,7 @@ impl Scheduler {
                 nodes.all().count()
             ));
         };
-        if !self.write(pod, &node, &of_pod, plan) {
+        if !self.write(pod, &node, &of_pod, plan, &known) {
             return Placed::Again;
         }
         self.bound.insert(meta::text(pod, "uid").to_owned());
@@ -272,7 +281,7 @@ impl Scheduler {
     }
 
     /// Allocates, reserves and binds, in the order and number of requests of the original.
-    fn write(&mut self, pod: &Value, node: &str, claims: &[Value], plan: Plan) -> bool {
+    fn write(&mut self, pod: &Value, node: &str, claims: &[Value], plan: Plan, classes: &[&Value]) -> bool {
         let consumer =
             json!({"resource": "pods", "name": meta::text(pod, "name"), "uid": meta::text(pod, "uid")});
         let mut plan: BTreeMap<String, Vec<(String, DeviceId)>> = plan
@@ -281,14 +290,29 @@ impl Scheduler {
             .collect();
         for claim in claims {
             let devices = plan.remove(meta::text(claim, "uid"));
-            let path = format!(
-                "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}",
-                meta::text(claim, "namespace"),
-                meta::text(claim, "name")
+            let collection = format!(
+                "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims",
+                meta::text(claim, "namespace")
             );
-            let consumer = group_of(pod, claim).unwrap_or_else(|| consumer.clone());
-            if !self.reserve(&path, claim, devices, &consumer, node) {
+            let is_new = meta::text(claim, "uid").is_empty();
+            let claim = if is_new {
+                let Said { code: 201, object } = self.hands.create(&collection, claim) else { return false };
+                object
+            } else {
+                claim.clone()
+            };
+            let path = format!("{collection}/{}", meta::text(&claim, "name"));
+            let consumer = group_of(pod, &claim).unwrap_or_else(|| consumer.clone());
+            if !self.reserve(&path, &claim, devices, &consumer, node) {
+                if is_new {
+                    // The next attempt makes another.
+                    self.hands.delete_at_once(&path, meta::text(&claim, "uid"));
+                }
                 return false;
+            }
+            if is_new {
+                let naming = extended::naming(pod, classes, meta::text(&claim, "name"));
+                self.hands.patch(&format!("{}/status", path_of(&meta::name_of(pod))), &naming);
             }
         }
         let (namespace, name) = meta::name_of(pod);

@@ -258,6 +258,33 @@ pub(super) fn refusals() -> Chapter {
     w.done("refusals")
 }
 
+/// Fields that nobody knows.
+pub(super) fn typos() -> Chapter {
+    let mut w = Writer::default();
+    w.namespace();
+    let mut claim = objects::claim("a");
+    claim["spec"]["devices"]["requests"][0]["exactly"]["cuont"] = json!(2);
+    let strict = |path: &str| format!("{path}?fieldValidation=Strict");
+    w.post("claim, told", &strict(CLAIMS), claim.clone());
+    w.post("claim, dropped", CLAIMS, claim.clone());
+    claim["metadata"]["name"] = json!("two");
+    claim["satus"] = json!({});
+    w.post("claim with two, told", &strict(CLAIMS), claim);
+    let mut pod = objects::Pod::new("p").with_claim("gpu", "a").gated().object().clone();
+    pod["spec"]["resourceClaims"][0]["source"] = json!({"resourceClaimName": "a"});
+    w.post("Pod, told", &strict(PODS), pod.clone());
+    w.post("Pod, dropped", PODS, pod);
+    let mut slice = objects::slice("typos", 1);
+    slice["spec"]["devices"][0]["basic"] = json!({"attributes": {}});
+    w.post("slice, told", &strict(SLICES), slice);
+    let change = json!({"spec": {"devices": {"request": []}}});
+    // The whole object is repeated there.
+    w.patch("claim, patched and told", &strict(&format!("{CLAIMS}/a")), MERGE, change.clone()).free =
+        vec!["/message", "/details/causes/0/message"];
+    w.patch("claim, patched and dropped", &format!("{CLAIMS}/a"), MERGE, change);
+    w.done("typos")
+}
+
 pub(super) fn tables() -> Chapter {
     let mut w = Writer::default();
     w.namespace();

@@ -3,7 +3,9 @@
 mod api;
 mod cluster;
 mod kinds;
+mod resources;
 mod rights;
+mod schemas;
 
 use serde_json::{Value, json};
 
@@ -42,6 +44,7 @@ pub(super) fn chapters() -> Vec<Chapter> {
         kinds::pods(),
         kinds::deletion(),
         kinds::refusals(),
+        kinds::typos(),
         kinds::tables(),
         cluster::garbage(),
         cluster::namespaces(),
@@ -50,6 +53,9 @@ pub(super) fn chapters() -> Vec<Chapter> {
         cluster::quotas(),
         rights::roles(),
         rights::claim_status(),
+        schemas::schemas(),
+        resources::pods(),
+        resources::resizes(),
     ]
 }
 

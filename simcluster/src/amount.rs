@@ -1,0 +1,139 @@
+//! Quantities, exact to a billionth: what the server compares when it checks resources.
+
+/// Billionths of a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Amount(i128);
+
+const BILLION: i128 = 1_000_000_000;
+
+impl Amount {
+    /// Whole units.
+    pub(crate) fn units(units: i128) -> Self {
+        Self(units.saturating_mul(BILLION))
+    }
+
+    /// As the API writes an amount of `resource`: cpu in decimal units, bytes in binary ones.
+    pub(crate) fn text(self, resource: &str) -> String {
+        const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+        if self.0 % BILLION != 0 {
+            const MILLION: i128 = 1_000_000;
+            return if self.0 % MILLION == 0 {
+                format!("{}m", self.0 / MILLION)
+            } else {
+                format!("{}n", self.0)
+            };
+        }
+        let (mut units, mut suffixes) = (self.0 / BILLION, BINARY.into_iter());
+        let mut suffix = suffixes.next().unwrap_or_default();
+        while resource != "cpu" && units != 0 && units % 1024 == 0 {
+            let Some(next) = suffixes.next() else { break };
+            (units, suffix) = (units / 1024, next);
+        }
+        format!("{units}{suffix}")
+    }
+
+    /// Adds; what no number holds stays the largest.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// Whether nothing is left over.
+    pub(crate) fn is_multiple_of(self, unit: Self) -> bool {
+        unit.0 != 0 && self.0 % unit.0 == 0
+    }
+
+    pub(crate) fn is_negative(self) -> bool {
+        self.0 < 0
+    }
+}
+
+/// What a suffix multiplies by, as a fraction.
+fn scale(suffix: &str) -> Option<(i128, i128)> {
+    let binary = |power: u32| Some((1_i128 << (10 * power), 1));
+    let decimal = |exponent: i32| {
+        let power = 10_i128.checked_pow(exponent.unsigned_abs())?;
+        Some(if exponent < 0 { (1, power) } else { (power, 1) })
+    };
+    match suffix {
+        "" => Some((1, 1)),
+        "Ki" => binary(1),
+        "Mi" => binary(2),
+        "Gi" => binary(3),
+        "Ti" => binary(4),
+        "Pi" => binary(5),
+        "Ei" => binary(6),
+        "n" => decimal(-9),
+        "u" => decimal(-6),
+        "m" => decimal(-3),
+        "k" => decimal(3),
+        "M" => decimal(6),
+        "G" => decimal(9),
+        "T" => decimal(12),
+        "P" => decimal(15),
+        "E" => decimal(18),
+        other => decimal(other.strip_prefix(['e', 'E'])?.parse().ok()?),
+    }
+}
+
+impl std::str::FromStr for Amount {
+    type Err = String;
+
+    /// As the API writes it; less than a billionth counts as one.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            const FORM: &str = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$";
+            format!("quantities must match the regular expression '{FORM}'")
+        };
+        let (negative, rest) = match text.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
+        };
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, suffix) = rest.split_at_checked(end).ok_or_else(wrong)?;
+        let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+        let digits = format!("{whole}{part}");
+        let mantissa: i128 = digits.parse().map_err(|_| wrong())?;
+        let shift = u32::try_from(part.len()).ok().and_then(|digits| 10_i128.checked_pow(digits));
+        let ((times, over), shift) = scale(suffix).zip(shift).ok_or_else(wrong)?;
+        let billionths =
+            mantissa.checked_mul(BILLION).and_then(|m| m.checked_mul(times)).ok_or_else(wrong)?;
+        let over = over.checked_mul(shift).ok_or_else(wrong)?;
+        let rounded = billionths / over + i128::from(billionths % over != 0);
+        Ok(Self(if negative { -rounded } else { rounded }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_read() {
+        let of = |text: &str| text.parse::<Amount>();
+        for (text, billionths) in [
+            ("1", BILLION),
+            ("1.5Gi", 1_610_612_736 * BILLION),
+            ("250m", 250_000_000),
+            ("-.5", -500_000_000),
+            ("1e3", 1000 * BILLION),
+            ("1E", 1_000_000_000_000_000_000 * BILLION),
+            ("0.1n", 1),
+        ] {
+            assert_eq!(of(text), Ok(Amount(billionths)), "{text}");
+        }
+        for text in ["", "1 core", "--1", "1.2.3", ".", "Gi", "1e99"] {
+            assert!(of(text).is_err(), "{text}");
+        }
+        let printed = |text: &str, resource: &str| of(text).map(|amount| amount.text(resource));
+        for (text, resource, written) in [
+            ("2048", "cpu", "2048"),
+            ("1.5", "cpu", "1500m"),
+            ("2048Mi", "memory", "2Gi"),
+            ("1000", "memory", "1000"),
+            ("0", "memory", "0"),
+        ] {
+            assert_eq!(printed(text, resource).as_deref(), Ok(written));
+        }
+        assert!(Amount::units(4).is_multiple_of(Amount::units(2)));
+    }
+}

@@ -1,0 +1,275 @@
+//! What a Pod requests and is limited to: defaults, checks, its class, and resizing.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::amount::Amount;
+use crate::api::meta::{self, items};
+use crate::api::status::FieldError;
+
+const PAGES: &str = "hugepages-";
+/// Lists of containers that have resources.
+const LISTS: [&str; 2] = ["containers", "initContainers"];
+
+fn amount(list: &Value, resource: &str) -> Option<Amount> {
+    let amount = list.get(resource)?;
+    amount.as_str().map_or_else(|| amount.to_string().parse(), str::parse).ok()
+}
+
+fn names(list: &Value) -> impl Iterator<Item = &str> {
+    list.as_object().into_iter().flatten().map(|(name, _)| &**name)
+}
+
+fn is_pages(resource: &str) -> bool {
+    resource.starts_with(PAGES)
+}
+
+/// What may be promised more than once.
+fn overcommits(resource: &str) -> bool {
+    !is_pages(resource) && !resource.contains('/')
+}
+
+fn at_pod_level(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory") || is_pages(resource)
+}
+
+fn all_containers(pod: &Value) -> impl Iterator<Item = &Value> {
+    LISTS.into_iter().flat_map(|list| items(&pod["spec"][list]))
+}
+
+/// What all containers together come to, of `requests` or `limits`: those that run side by side
+/// with the sidecars, or an init container with the sidecars before it, whichever is more.
+fn together(pod: &Value, list: &str, resource: &str) -> Option<Amount> {
+    let of = |container: &Value| amount(&container["resources"][list], resource);
+    let named = all_containers(pod).any(|container| of(container).is_some());
+    let (mut sidecars, mut most) = (Amount::default(), Amount::default());
+    for container in items(&pod["spec"]["initContainers"]) {
+        let own = of(container).unwrap_or_default();
+        if container["restartPolicy"] == "Always" {
+            sidecars = sidecars.plus(own);
+            most = most.max(sidecars);
+        } else {
+            most = most.max(sidecars.plus(own));
+        }
+    }
+    let running = items(&pod["spec"]["containers"]).filter_map(of).fold(sidecars, Amount::plus);
+    named.then(|| most.max(running))
+}
+
+/// What is limited and not requested is requested as much; the same for the Pod as a whole, after
+/// what its containers request.
+pub(super) fn default(pod: &mut Value) {
+    for list in LISTS {
+        let list = pod.pointer_mut(&format!("/spec/{list}")).and_then(Value::as_array_mut);
+        for container in list.into_iter().flatten() {
+            let limits = container["resources"]["limits"].clone();
+            for (resource, limit) in limits.as_object().into_iter().flatten() {
+                meta::default(container, &["resources", "requests", resource], limit.clone());
+            }
+        }
+    }
+    if !pod["spec"]["resources"].is_object() {
+        return;
+    }
+    let mentioned: BTreeSet<String> = all_containers(pod)
+        .map(|container| &container["resources"])
+        .chain([&pod["spec"]["resources"]])
+        .flat_map(|resources| names(&resources["requests"]).chain(names(&resources["limits"])))
+        .filter(|resource| at_pod_level(resource))
+        .map(str::to_owned)
+        .collect();
+    for resource in mentioned.iter().filter(|resource| is_pages(resource)) {
+        if let Some(inside) = together(pod, "limits", resource) {
+            meta::default(pod, &["spec", "resources", "limits", resource], json!(inside.text(resource)));
+        }
+    }
+    if names(&pod["spec"]["resources"]["limits"]).next().is_none() {
+        return;
+    }
+    for resource in &mentioned {
+        let inside = together(pod, "requests", resource).filter(|_| !is_pages(resource));
+        let limit = pod["spec"]["resources"]["limits"].get(resource).cloned();
+        if let Some(request) = inside.map(|inside| json!(inside.text(resource))).or(limit) {
+            meta::default(pod, &["spec", "resources", "requests", resource], request);
+        }
+    }
+}
+
+pub(super) fn validate(pod: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for list in LISTS {
+        for (number, container) in items(&pod["spec"][list]).enumerate() {
+            let field = format!("spec.{list}[{number}].resources");
+            errors.extend(validate_one(&container["resources"], &field));
+        }
+    }
+    let level = &pod["spec"]["resources"];
+    if level.is_object() {
+        errors.extend(validate_one(level, "spec.resources"));
+        errors.extend(validate_level(pod, level));
+    }
+    errors
+}
+
+/// Requests and limits of a container, or of the Pod.
+fn validate_one(resources: &Value, field: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let (requests, limits) = (&resources["requests"], &resources["limits"]);
+    let (mut pages, mut others) = (false, false);
+    for (list, amounts) in [("limits", limits), ("requests", requests)] {
+        for resource in names(amounts) {
+            let field = format!("{field}.{list}[{resource}]");
+            let value = &amounts[resource];
+            let Some(of) = amount(amounts, resource) else { continue };
+            if of.is_negative() {
+                errors.push(FieldError::invalid(&field, value, "must be greater than or equal to 0"));
+            }
+            if resource.contains('/') && !of.is_multiple_of(Amount::units(1)) {
+                errors.push(FieldError::invalid(&field, value, "must be an integer"));
+            }
+            pages |= is_pages(resource);
+            others |= matches!(resource, "cpu" | "memory");
+        }
+    }
+    for resource in names(requests) {
+        let (Some(request), limit) = (amount(requests, resource), amount(limits, resource)) else { continue };
+        let said = |why: String| FieldError::invalid(format!("{field}.requests"), &requests[resource], &why);
+        let most = limits[resource].as_str().unwrap_or_default();
+        match limit {
+            Some(limit) if !overcommits(resource) && request != limit => {
+                errors.push(said(format!("must be equal to {resource} limit of {most}")));
+            }
+            Some(limit) if request > limit => {
+                errors.push(said(format!("must be less than or equal to {resource} limit of {most}")));
+            }
+            None if !overcommits(resource) => {
+                let why = "Limit must be set for non overcommitable resources";
+                errors.push(FieldError::required(format!("{field}.limits"), why));
+            }
+            _ => {}
+        }
+    }
+    if pages && !others {
+        errors.push(FieldError::forbidden(field, "HugePages require cpu or memory"));
+    }
+    errors
+}
+
+/// The Pod as a whole holds what is inside.
+fn validate_level(pod: &Value, level: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let (requests, limits) = (&level["requests"], &level["limits"]);
+    for resource in names(requests).filter(|resource| at_pod_level(resource)) {
+        let inside = together(pod, "requests", resource);
+        if let Some(inside) =
+            inside.filter(|inside| amount(requests, resource).is_some_and(|most| *inside > most))
+        {
+            let why = format!(
+                "must be greater than or equal to aggregate container requests of {}",
+                inside.text(resource)
+            );
+            let field = format!("spec.resources.requests[{resource}]");
+            errors.push(FieldError::invalid(field, &requests[resource], &why));
+        }
+    }
+    for resource in names(limits) {
+        let Some(most) = amount(limits, resource) else { continue };
+        if let Some(inside) =
+            together(pod, "limits", resource).filter(|inside| is_pages(resource) && *inside > most)
+        {
+            let why = format!(
+                "must be greater than or equal to aggregate container limits of {}",
+                inside.text(resource)
+            );
+            let field = format!("spec.resources.limits[{resource}]");
+            errors.push(FieldError::invalid(field, &limits[resource], &why));
+        }
+        for list in LISTS.into_iter().filter(|_| matches!(resource, "cpu" | "memory")) {
+            for (number, container) in items(&pod["spec"][list]).enumerate() {
+                let own = &container["resources"]["limits"];
+                if amount(own, resource).is_some_and(|own| own > most) {
+                    let field = format!("spec.resources.{list}[{number}][{resource}].limits");
+                    let why = format!(
+                        "must be less than or equal to pod limits of {}",
+                        limits[resource].as_str().unwrap_or_default()
+                    );
+                    errors.push(FieldError::invalid(field, &own[resource], &why));
+                }
+            }
+        }
+    }
+    errors
+}
+
+/// The class by which a node in need chooses whom to do without.
+pub(super) fn quality(pod: &Value) -> &'static str {
+    let zero = Amount::default();
+    let of = |resources: &Value, list: &str, resource: &str| {
+        amount(&resources[list], resource).unwrap_or_default()
+    };
+    let wanted = ["cpu", "memory"];
+    let named = |resources: &Value| {
+        wanted.iter().any(|one| of(resources, "requests", one) > zero || of(resources, "limits", one) > zero)
+    };
+    let guaranteed = |resources: &Value| {
+        wanted.iter().all(|one| {
+            let limit = of(resources, "limits", one);
+            limit > zero && of(resources, "requests", one) == limit
+        })
+    };
+    let level = &pod["spec"]["resources"];
+    // What is said for the whole Pod decides alone.
+    if named(level) {
+        return if guaranteed(level) { "Guaranteed" } else { "Burstable" };
+    }
+    if !all_containers(pod).any(|container| named(&container["resources"])) {
+        "BestEffort"
+    } else if all_containers(pod).all(|container| guaranteed(&container["resources"])) {
+        "Guaranteed"
+    } else {
+        "Burstable"
+    }
+}
+
+/// A spec without what a resize may change.
+fn fixed(spec: &Value) -> Value {
+    let mut fixed = spec.clone();
+    let without = |resources: &mut Value| {
+        for list in ["requests", "limits"] {
+            for resource in ["cpu", "memory"] {
+                meta::put(resources, &[list, resource], Value::Null);
+            }
+            if names(&resources[list]).next().is_none() {
+                meta::put(resources, &[list], Value::Null);
+            }
+        }
+    };
+    for list in LISTS {
+        let containers = fixed.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+        containers.filter_map(|container| container.get_mut("resources")).for_each(without);
+    }
+    fixed.get_mut("resources").into_iter().for_each(without);
+    if fixed["resources"] == json!({}) {
+        meta::put(&mut fixed, &["resources"], Value::Null);
+    }
+    fixed
+}
+
+/// Of a Pod that is there, cpu and memory may be resized.
+pub(super) fn validate_resize(before: &Value, pod: &Value) -> Vec<FieldError> {
+    let mut errors = validate(pod);
+    let claims = |container: &Value| items(&container["resources"]["claims"]).next().is_some();
+    if all_containers(before).any(claims) {
+        // Said in the same words as any other change that a resize is not for.
+        errors.push(FieldError::forbidden("spec", "only cpu and memory resources are mutable"));
+    } else if fixed(&before["spec"]) != fixed(&pod["spec"]) {
+        errors.push(FieldError::forbidden("spec", "only cpu and memory resources are mutable"));
+    }
+    let (was, is) = (quality(before), quality(pod));
+    if was != is {
+        let why = "Pod QOS Class may not change as a result of resizing";
+        errors.push(FieldError::invalid("spec", &was.into(), why));
+    }
+    errors
+}

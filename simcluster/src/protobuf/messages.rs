@@ -1,0 +1,146 @@
+//! Which number is which field, as the `.proto` files of `k8s.io/api` say: of the types that
+//! `kubectl create` makes by name, and of questions.
+
+/// The fields of a message that are read.
+pub(super) struct Message(pub(super) &'static [Field]);
+
+/// A field.
+pub(super) struct Field {
+    pub(super) number: u64,
+    /// As JSON spells it.
+    pub(super) name: &'static str,
+    pub(super) form: Form,
+}
+
+/// What is in a field.
+pub(super) enum Form {
+    Text,
+    /// Base 64 in JSON.
+    Bytes,
+    Bool,
+    Int,
+    Quantity,
+    Message(&'static Message),
+    Many(&'static Form),
+    /// From texts.
+    Map(&'static Form),
+}
+
+use Form::{Bool, Bytes, Int, Many, Map, Quantity, Text};
+
+const fn f(number: u64, name: &'static str, form: Form) -> Field {
+    Field { number, name, form }
+}
+
+pub(super) static TYPE_META: Message = Message(&[f(1, "apiVersion", Text), f(2, "kind", Text)]);
+pub(super) static QUANTITY: Message = Message(&[f(1, "string", Text)]);
+
+const TEXTS: Form = Many(&Text);
+const LABELS: Form = Map(&Text);
+
+static META: Message = Message(&[
+    f(1, "name", Text),
+    f(2, "generateName", Text),
+    f(3, "namespace", Text),
+    f(5, "uid", Text),
+    f(6, "resourceVersion", Text),
+    f(11, "labels", LABELS),
+    f(12, "annotations", LABELS),
+    f(13, "ownerReferences", Many(&Form::Message(&OWNER))),
+    f(14, "finalizers", TEXTS),
+]);
+static OWNER: Message = Message(&[
+    f(1, "kind", Text),
+    f(3, "name", Text),
+    f(4, "uid", Text),
+    f(5, "apiVersion", Text),
+    f(6, "controller", Bool),
+    f(7, "blockOwnerDeletion", Bool),
+]);
+const METADATA: Field = f(1, "metadata", Form::Message(&META));
+
+static NAMESPACE: Message = Message(&[METADATA]);
+static CONFIG_MAP: Message =
+    Message(&[METADATA, f(2, "data", LABELS), f(3, "binaryData", Map(&Bytes)), f(4, "immutable", Bool)]);
+static SECRET: Message = Message(&[
+    METADATA,
+    f(2, "data", Map(&Bytes)),
+    f(3, "type", Text),
+    f(4, "stringData", LABELS),
+    f(5, "immutable", Bool),
+]);
+static SERVICE_ACCOUNT: Message = Message(&[METADATA, f(4, "automountServiceAccountToken", Bool)]);
+static QUOTA: Message = Message(&[METADATA, f(2, "spec", Form::Message(&QUOTA_SPEC))]);
+static QUOTA_SPEC: Message = Message(&[f(1, "hard", Map(&Quantity)), f(2, "scopes", TEXTS)]);
+static PRIORITY_CLASS: Message = Message(&[
+    METADATA,
+    f(2, "value", Int),
+    f(3, "globalDefault", Bool),
+    f(4, "description", Text),
+    f(5, "preemptionPolicy", Text),
+]);
+
+static ROLE: Message = Message(&[METADATA, f(2, "rules", Many(&Form::Message(&RULE)))]);
+static RULE: Message = Message(&[
+    f(1, "verbs", TEXTS),
+    f(2, "apiGroups", TEXTS),
+    f(3, "resources", TEXTS),
+    f(4, "resourceNames", TEXTS),
+    f(5, "nonResourceURLs", TEXTS),
+]);
+static BINDING: Message = Message(&[
+    METADATA,
+    f(2, "subjects", Many(&Form::Message(&SUBJECT))),
+    f(3, "roleRef", Form::Message(&ROLE_REF)),
+]);
+static SUBJECT: Message =
+    Message(&[f(1, "kind", Text), f(2, "apiGroup", Text), f(3, "name", Text), f(4, "namespace", Text)]);
+static ROLE_REF: Message = Message(&[f(1, "apiGroup", Text), f(2, "kind", Text), f(3, "name", Text)]);
+
+static TOKEN_REQUEST: Message = Message(&[METADATA, f(2, "spec", Form::Message(&TOKEN_SPEC))]);
+static TOKEN_SPEC: Message = Message(&[f(1, "audiences", TEXTS), f(4, "expirationSeconds", Int)]);
+static ACCESS_REVIEW: Message = Message(&[METADATA, f(2, "spec", Form::Message(&ACCESS_SPEC))]);
+static ACCESS_SPEC: Message = Message(&[
+    f(1, "resourceAttributes", Form::Message(&RESOURCE_ATTRIBUTES)),
+    f(2, "nonResourceAttributes", Form::Message(&PATH_ATTRIBUTES)),
+]);
+static RESOURCE_ATTRIBUTES: Message = Message(&[
+    f(1, "namespace", Text),
+    f(2, "verb", Text),
+    f(3, "group", Text),
+    f(4, "version", Text),
+    f(5, "resource", Text),
+    f(6, "subresource", Text),
+    f(7, "name", Text),
+]);
+static PATH_ATTRIBUTES: Message = Message(&[f(1, "path", Text), f(2, "verb", Text)]);
+static RULES_REVIEW: Message = Message(&[METADATA, f(2, "spec", Form::Message(&RULES_SPEC))]);
+static RULES_SPEC: Message = Message(&[f(1, "namespace", Text)]);
+
+static DELETE_OPTIONS: Message = Message(&[
+    f(1, "gracePeriodSeconds", Int),
+    f(2, "preconditions", Form::Message(&PRECONDITIONS)),
+    f(4, "propagationPolicy", Text),
+    f(5, "dryRun", TEXTS),
+]);
+static PRECONDITIONS: Message = Message(&[f(1, "uid", Text), f(2, "resourceVersion", Text)]);
+
+/// The fields of a type.
+pub(super) fn of(version: &str, kind: &str) -> Option<&'static Message> {
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    Some(match (group, kind) {
+        ("", "Namespace") => &NAMESPACE,
+        ("", "ConfigMap") => &CONFIG_MAP,
+        ("", "Secret") => &SECRET,
+        ("", "ServiceAccount") => &SERVICE_ACCOUNT,
+        ("", "ResourceQuota") => &QUOTA,
+        ("scheduling.k8s.io", "PriorityClass") => &PRIORITY_CLASS,
+        ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => &ROLE,
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => &BINDING,
+        ("authentication.k8s.io", "TokenRequest") => &TOKEN_REQUEST,
+        ("authorization.k8s.io", "SelfSubjectAccessReview") => &ACCESS_REVIEW,
+        ("authorization.k8s.io", "SelfSubjectRulesReview") => &RULES_REVIEW,
+        (_, "DeleteOptions") => &DELETE_OPTIONS,
+        _ => return None,
+    })
+}

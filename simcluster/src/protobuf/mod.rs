@@ -1,0 +1,153 @@
+//! Bodies in the protobuf form of Kubernetes, which typed clients send: `kubectl create namespace`
+//! and its like. What is known of a type is which number is which field.
+
+mod messages;
+
+use serde_json::{Map, Value, json};
+
+use self::messages::{Field, Form, Message};
+use crate::base64::base64;
+
+/// What every body begins with.
+const MAGIC: &[u8] = b"k8s\0";
+/// Messages in messages, at most.
+const DEPTH: usize = 32;
+
+/// Why a body cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unreadable {
+    /// The bytes are no message.
+    #[error("the body is no protobuf message of Kubernetes")]
+    Broken,
+    /// Nobody wrote down the fields of this type.
+    #[error("bodies of {kind} in {version} in protobuf; send JSON (kubectl create -f does)")]
+    Unknown {
+        /// `apiVersion`.
+        version: String,
+        /// `kind`.
+        kind: String,
+    },
+}
+
+/// The object in a body.
+///
+/// # Errors
+/// The bytes are no message, or of a type that is not known here.
+pub(crate) fn read(body: &[u8]) -> Result<Value, Unreadable> {
+    let mut envelope = body.strip_prefix(MAGIC).ok_or(Unreadable::Broken)?;
+    let (mut types, mut raw) = (Value::Null, &[][..]);
+    while !envelope.is_empty() {
+        match field(&mut envelope).ok_or(Unreadable::Broken)? {
+            (1, Wire::Bytes(bytes)) => {
+                types = decode(&messages::TYPE_META, bytes, 0).ok_or(Unreadable::Broken)?;
+            }
+            (2, Wire::Bytes(bytes)) => raw = bytes,
+            _ => {}
+        }
+    }
+    let text = |field: &str| types[field].as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    let message = messages::of(&version, &kind);
+    let message =
+        message.ok_or_else(|| Unreadable::Unknown { version: version.clone(), kind: kind.clone() })?;
+    let mut object = decode(message, raw, 0).ok_or(Unreadable::Broken)?;
+    object["apiVersion"] = json!(version);
+    object["kind"] = json!(kind);
+    Ok(object)
+}
+
+/// Takes a varint off the front.
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// A value as it stands in the bytes.
+enum Wire<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+/// Takes a field off the front: its number and its value.
+fn field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, Wire<'a>)> {
+    let tag = varint(bytes)?;
+    let length = match tag & 7 {
+        0 => return Some((tag >> 3, Wire::Number(varint(bytes)?))),
+        1 => 8,
+        2 => usize::try_from(varint(bytes)?).ok()?,
+        5 => 4,
+        _ => return None,
+    };
+    let (value, rest) = bytes.split_at_checked(length)?;
+    *bytes = rest;
+    Some((tag >> 3, Wire::Bytes(value)))
+}
+
+fn decode(message: &Message, mut bytes: &[u8], depth: usize) -> Option<Value> {
+    if depth > DEPTH {
+        return None;
+    }
+    let mut object = Map::new();
+    while !bytes.is_empty() {
+        let (number, value) = field(&mut bytes)?;
+        let Some(Field { name, form, .. }) = message.0.iter().find(|field| field.number == number) else {
+            continue;
+        };
+        match form {
+            Form::Many(form) => {
+                let list = object.entry(*name).or_insert_with(|| json!([]));
+                list.as_array_mut()?.push(one(form, &value, depth)?);
+            }
+            Form::Map(form) => {
+                let Wire::Bytes(mut entry) = value else { return None };
+                let (mut key, mut content) = (String::new(), Value::Null);
+                while !entry.is_empty() {
+                    match field(&mut entry)? {
+                        (1, Wire::Bytes(text)) => key = String::from_utf8(text.to_vec()).ok()?,
+                        (2, value) => content = one(form, &value, depth)?,
+                        _ => return None,
+                    }
+                }
+                let map = object.entry(*name).or_insert_with(|| json!({}));
+                map.as_object_mut()?.insert(key, content);
+            }
+            form => {
+                object.insert((*name).to_owned(), one(form, &value, depth)?);
+            }
+        }
+    }
+    // What is empty was not said: the types write it all the same.
+    object.retain(|_, value| match value {
+        Value::String(text) => !text.is_empty(),
+        Value::Null => false,
+        _ => true,
+    });
+    Some(Value::Object(object))
+}
+
+fn one(form: &Form, value: &Wire<'_>, depth: usize) -> Option<Value> {
+    Some(match (form, value) {
+        (Form::Text, Wire::Bytes(text)) => json!(std::str::from_utf8(text).ok()?),
+        (Form::Bytes, Wire::Bytes(bytes)) => json!(base64(bytes)),
+        (Form::Bool, Wire::Number(number)) => json!(*number != 0),
+        // Negative numbers are those of two's complement.
+        (Form::Int, Wire::Number(number)) => json!(number.cast_signed()),
+        // A message with nothing but a text in it, which stands for the whole.
+        (Form::Quantity, Wire::Bytes(bytes)) => {
+            decode(&messages::QUANTITY, bytes, depth + 1)?["string"].take()
+        }
+        (Form::Message(message), Wire::Bytes(bytes)) => decode(message, bytes, depth + 1)?,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests;
