@@ -12,7 +12,7 @@ use http::Request;
 use serde_json::{Value, json};
 
 use self::answer::{Known, Normal};
-use crate::control_plane::{Backend, ControlPlane, Shape};
+use crate::control_plane::{Backend, ControlPlane, Scheduling, Shape};
 use crate::wait;
 use crate::world::Bench;
 
@@ -56,7 +56,7 @@ pub(crate) async fn run(bench: &Bench, filter: &str) -> anyhow::Result<usize> {
     if directory.exists() {
         std::fs::remove_dir_all(&directory).context("old logs")?;
     }
-    let shape = Shape { no_scheduler: true, ..Shape::default() };
+    let shape = Shape { scheduler: Scheduling::Nobody, ..Shape::default() };
     let plane = ControlPlane::start(Backend::Real, bench.programs.clone(), &directory, shape).await?;
     let real = plane.client("admin").await?.kube;
     let outcome = compare(&sim, &real, filter).await;

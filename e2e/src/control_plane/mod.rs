@@ -32,6 +32,18 @@ pub(crate) enum Backend {
     Sim,
 }
 
+/// Who schedules.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Scheduling {
+    /// kube-scheduler, or on simcluster its stand-in.
+    #[default]
+    Usual,
+    /// kube-scheduler also on simcluster, for tests that are about it.
+    Kube,
+    /// Nobody, for tests that play it.
+    Nobody,
+}
+
 /// What a control plane is to be like.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
@@ -47,10 +59,8 @@ pub(crate) struct Shape {
     pub on: &'static [&'static str],
     /// Feature gates that are switched off.
     pub off: &'static [&'static str],
-    /// No kube-scheduler, for tests that play it.
-    pub no_scheduler: bool,
-    /// kube-scheduler also on simcluster, for tests that are about it.
-    pub kube_scheduler: bool,
+    /// Who schedules.
+    pub scheduler: Scheduling,
 }
 
 impl Shape {

@@ -11,7 +11,7 @@ use super::pki::Pki;
 use super::process::{Process, free_port};
 use super::programs::Programs;
 use super::scheduler::PROTOBUF;
-use super::{OPERATOR, Shape};
+use super::{OPERATOR, Scheduling, Shape};
 use crate::client::Client;
 
 /// A running control plane.
@@ -155,7 +155,7 @@ impl Real {
     }
 
     fn start_scheduler(&mut self) -> anyhow::Result<()> {
-        if self.shape.no_scheduler {
+        if self.shape.scheduler == Scheduling::Nobody {
             return Ok(());
         }
         self.scheduler = Some(self.shape.start_scheduler(&self.programs, &self.directory, PROTOBUF)?);

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::audit::Audit;
 use super::process::{Process, free_port};
-use super::{OPERATOR, Programs, Shape};
+use super::{OPERATOR, Programs, Scheduling, Shape};
 
 /// A running simcluster.
 pub(super) struct Sim {
@@ -60,9 +60,9 @@ impl Sim {
         let address = listening.address();
         let mut tasks = vec![tokio::spawn(listening.serve()), tokio::spawn(server.clone().collect())];
         let mut scheduler = None;
-        if shape.kube_scheduler {
+        if shape.scheduler == Scheduling::Kube {
             scheduler = Some(shape.start_scheduler(&programs, directory, JSON)?);
-        } else if !shape.no_scheduler {
+        } else if shape.scheduler == Scheduling::Usual {
             tasks.push(tokio::spawn(Scheduler::new(server.clone()).run()));
         }
         let directory = directory.to_owned();

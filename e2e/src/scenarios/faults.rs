@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{Standalone, standalone};
 use crate::client::{CLAIMS, PODS};
-use crate::control_plane::Shape;
+use crate::control_plane::{Scheduling, Shape};
 use crate::objects::Pod;
 use crate::proxy::{Harm, Proxy};
 use crate::world::{Bench, World};
@@ -24,7 +24,8 @@ pub(super) fn all() -> Vec<Standalone> {
 }
 
 async fn proxied(bench: &Bench, name: &str) -> anyhow::Result<(World, Proxy, std::path::PathBuf)> {
-    let world = World::start(bench, name, Shape { no_scheduler: true, ..Shape::default() }, 1, 1).await?;
+    let world =
+        World::start(bench, name, Shape { scheduler: Scheduling::Nobody, ..Shape::default() }, 1, 1).await?;
     let proxy = Proxy::start(world.plane.client("operator").await?.kube).await?;
     let kubeconfig = proxy.kubeconfig(&world.directory)?;
     Ok((world, proxy, kubeconfig))

@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::client::{CLAIMS, POD_GROUPS, PODS};
-use crate::control_plane::Shape;
+use crate::control_plane::{Scheduling, Shape};
 use crate::dragoman::Dragoman;
 use crate::objects::{self, Pod, foreign_allocation, pod_consumer};
 use crate::world::{Bench, World};
@@ -25,7 +25,7 @@ struct Right {
 
 /// Runs the lane; returns how many rights were shown to be needed.
 pub(super) async fn run(bench: &Bench) -> anyhow::Result<usize> {
-    let shape = Shape { pod_groups: true, no_scheduler: true, ..Shape::default() };
+    let shape = Shape { pod_groups: true, scheduler: Scheduling::Nobody, ..Shape::default() };
     let world = World::start(bench, "rights", shape, 1, 8).await?;
     let text = std::fs::read_to_string(bench.repository.join("config/base/roles.yaml")).context("roles")?;
     let rights: Vec<Right> = manifest::parse(&text)?.iter().flat_map(rights_of).collect();

@@ -281,8 +281,8 @@ impl State {
         let local = self.store.list("rolebindings.rbac.authorization.k8s.io", Some(namespace));
         let local = local.filter(|_| !namespace.is_empty());
         for (_, binding) in cluster.chain(local) {
-            let subjects = items(&binding["subjects"]);
-            let Some(whom) = subjects.filter_map(|s| user.is_subject(s, namespace)).next() else { continue };
+            let mut subjects = items(&binding["subjects"]);
+            let Some(whom) = subjects.find_map(|s| user.is_subject(s, namespace)) else { continue };
             let (kind, role) = (&binding["roleRef"]["kind"], &binding["roleRef"]["name"]);
             let (kind, role) = (kind.as_str().unwrap_or_default(), role.as_str().unwrap_or_default());
             let (kept, home) = if kind == "Role" { ("roles", namespace) } else { ("clusterroles", "") };

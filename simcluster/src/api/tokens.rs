@@ -1,7 +1,6 @@
 //! Who somebody is: tokens that were made up here and are known to nobody else.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use jiff::SignedDuration;
 use serde_json::json;
@@ -17,7 +16,7 @@ pub(super) type Tokens = BTreeMap<String, User>;
 /// Bytes of a token: 128 bits that nobody guesses.
 const TOKEN: usize = 16;
 /// How long a token lasts if nobody says.
-const HOUR: Duration = Duration::from_hours(1);
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
 /// A new token. Not from the seeded numbers of the simulation: it is a secret.
 fn secret() -> Option<String> {
@@ -52,9 +51,9 @@ impl State {
         };
         let token = secret().ok_or_else(|| Status::internal("there are no random numbers"))?;
         let seconds = request["spec"]["expirationSeconds"].as_i64();
-        let lasts = seconds.map_or(SignedDuration::try_from(HOUR), |s| Ok(SignedDuration::from_secs(s)));
+        let lasts = seconds.map_or(HOUR, SignedDuration::from_secs);
         let now: Option<jiff::Timestamp> = target.now.parse().ok();
-        let end = now.zip(lasts.ok()).and_then(|(now, lasts)| now.checked_add(lasts).ok());
+        let end = now.and_then(|now| now.checked_add(lasts).ok());
         meta::set(&mut request, "name", json!(name));
         meta::set(&mut request, "namespace", json!(namespace));
         meta::set(&mut request, "creationTimestamp", json!(target.now));

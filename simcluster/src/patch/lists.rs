@@ -37,9 +37,8 @@ impl Lists {
 /// The objects of a kind that are owned and applied as a whole.
 fn whole_in(kind: &str) -> &'static [&'static str] {
     match kind {
-        "Pod" => &["spec.nodeSelector"],
+        "Pod" | "ResourceSlice" => &["spec.nodeSelector"],
         "ResourceClaim" => &["status.allocation.nodeSelector"],
-        "ResourceSlice" => &["spec.nodeSelector"],
         "RoleBinding" | "ClusterRoleBinding" => &["roleRef"],
         _ => &[],
     }

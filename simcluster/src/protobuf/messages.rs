@@ -21,9 +21,9 @@ pub(super) enum Form {
     Int,
     Quantity,
     Message(&'static Message),
-    Many(&'static Form),
+    Many(&'static Self),
     /// From texts.
-    Map(&'static Form),
+    Map(&'static Self),
 }
 
 use Form::{Bool, Bytes, Int, Many, Map, Quantity, Text};

@@ -62,8 +62,8 @@ pub(super) fn value(schema: &Value, value: &Value, path: &str, errors: &mut Vec<
 pub(super) fn missing(schema: &Value, value: &Value, path: &str) -> Vec<FieldError> {
     let required = items(&schema["required"]).filter_map(Value::as_str);
     let missing = required.filter(|name| value.get(name).is_none());
-    let at = |name| if path.is_empty() { format!("{name}") } else { format!("{path}.{name}") };
-    missing.map(|name: &str| FieldError::required(at(name), "")).collect()
+    let at = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    missing.map(|name| FieldError::required(at(name), "")).collect()
 }
 
 /// The type that a value should have and does not.
@@ -117,9 +117,14 @@ fn number(schema: &Value, value: &Value, path: &str, errors: &mut Vec<FieldError
         [("minimum", "exclusiveMinimum", "greater", true), ("maximum", "exclusiveMaximum", "less", false)]
     {
         let Some(limit) = schema[bound].as_f64() else { continue };
-        let beyond = if low { number < limit } else { number > limit };
         let exclusive = schema[strict] == true;
-        if beyond || (exclusive && number == limit) {
+        let within = match (low, exclusive) {
+            (true, true) => number > limit,
+            (true, false) => number >= limit,
+            (false, true) => number < limit,
+            (false, false) => number <= limit,
+        };
+        if !within {
             let or = if exclusive { "" } else { " or equal to" };
             errors.push(invalid(format!("should be {word} than{or} {}", schema[bound])));
         }

@@ -18,7 +18,9 @@ fn pod(name: &str, spec: Value) -> Value {
 }
 
 fn of(resources: Value) -> Value {
-    json!({"resources": resources})
+    let mut container = json!({});
+    container["resources"] = resources;
+    container
 }
 
 fn one(resources: Value) -> Value {
@@ -26,7 +28,10 @@ fn one(resources: Value) -> Value {
 }
 
 fn level(containers: Value, resources: Value) -> Value {
-    json!({"containers": containers, "resources": resources})
+    let mut spec = json!({});
+    spec["containers"] = containers;
+    spec["resources"] = resources;
+    spec
 }
 
 pub(super) fn pods() -> Chapter {

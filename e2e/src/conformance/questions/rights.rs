@@ -27,7 +27,7 @@ fn binding(kind: &str, name: &str, (role_kind, role): (&str, &str), subject: Val
     let mut binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "roleRef": role,
     });
-    binding["subjects"] = json!([subject]);
+    binding["subjects"] = Value::Array(vec![subject]);
     binding
 }
 
