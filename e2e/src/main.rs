@@ -49,8 +49,8 @@ enum Command {
     Provide,
     /// Run scenarios.
     Scenarios {
-        /// Only those whose lane or name contains this.
-        filter: Option<String>,
+        /// Only those whose lane or name contains one of these.
+        filters: Vec<String>,
         /// The control plane to run them on.
         #[arg(long, value_enum, default_value = "real")]
         on: Backend,
@@ -173,7 +173,7 @@ async fn main() -> anyhow::Result<()> {
             }
             Command::Scale { pods, least } => scale::run(&bench, least, pods).await,
             Command::BuiltIn { filter } => scenarios::built_in::run(&bench, &filter).await,
-            Command::Scenarios { filter, .. } => scenarios::run(&bench, filter.as_deref()).await,
+            Command::Scenarios { filters, .. } => scenarios::run(&bench, &filters).await,
         }
     };
     // Whatever was started ends with us, also when we are told to stop.

@@ -22,7 +22,7 @@ use std::time::Instant;
 use anyhow::ensure;
 use futures::StreamExt as _;
 
-use crate::control_plane::{Backend, Shape};
+use crate::control_plane::Shape;
 use crate::dragoman::Dragoman;
 use crate::world::{Bench, World};
 
@@ -33,8 +33,6 @@ struct Scenario {
     name: &'static str,
     /// Needs an API that an emulated older version does not serve.
     newest_only: bool,
-    /// What it needs that simcluster does not have.
-    beyond_sim: Option<&'static str>,
     run: for<'a> fn(&'a World, &'a Dragoman) -> Outcome<'a>,
 }
 
@@ -44,7 +42,6 @@ macro_rules! scenario {
         $crate::scenarios::Scenario {
             name: stringify!($function),
             newest_only: false,
-            beyond_sim: None,
             run: |world, dragoman| Box::pin($function(world, dragoman)),
         }
     };
@@ -57,8 +54,6 @@ type Counted = (&'static str, &'static str, for<'a> fn(&'a Bench) -> Outcome<'a,
 /// A scenario that starts a cluster of its own.
 struct Standalone {
     name: &'static str,
-    /// What it needs that simcluster does not have.
-    beyond_sim: Option<&'static str>,
     run: for<'a> fn(&'a Bench) -> Outcome<'a>,
 }
 
@@ -77,11 +72,7 @@ impl std::error::Error for NotRun {}
 /// A scenario from the function of the same name.
 macro_rules! standalone {
     ($function:ident) => {
-        $crate::scenarios::Standalone {
-            name: stringify!($function),
-            beyond_sim: None,
-            run: |bench| Box::pin($function(bench)),
-        }
+        $crate::scenarios::Standalone { name: stringify!($function), run: |bench| Box::pin($function(bench)) }
     };
 }
 use standalone;
@@ -128,20 +119,16 @@ fn lanes() -> Vec<Lane> {
 /// Scenarios of one lane that run at once; each has a namespace of its own.
 const AT_ONCE: usize = 6;
 
-/// Runs everything that `filter` matches.
-pub(crate) async fn run(bench: &Bench, filter: Option<&str>) -> anyhow::Result<()> {
+/// Runs everything whose name contains one of `filters`; everything, if there are none.
+pub(crate) async fn run(bench: &Bench, filters: &[String]) -> anyhow::Result<()> {
+    let chosen = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter));
     let (mut passed, mut failed, mut not_run) = (0, Vec::new(), 0);
     for lane in lanes() {
-        let wanted = |name: &str| filter.is_none_or(|f| format!("{}/{name}", lane.name).contains(f));
-        let wanted = lane.scenarios.iter().filter(|s| wanted(s.name));
-        let lacks = |scenario: &Scenario| match scenario.beyond_sim {
-            Some(what) if bench.backend == Backend::Sim => Some(what),
-            _ if scenario.newest_only && lane.shape.emulated.is_some() => Some("the API is not served there"),
-            _ => None,
-        };
-        let (chosen, lacking): (Vec<_>, Vec<_>) = wanted.partition(|scenario| lacks(scenario).is_none());
+        let wanted = lane.scenarios.iter().filter(|s| chosen(&format!("{}/{}", lane.name, s.name)));
+        let lacks = |scenario: &&Scenario| scenario.newest_only && lane.shape.emulated.is_some();
+        let (lacking, chosen): (Vec<_>, Vec<_>) = wanted.partition(lacks);
         for scenario in lacking {
-            println!("not run {}/{}: {}", lane.name, scenario.name, lacks(scenario).unwrap_or_default());
+            println!("not run {}/{}: the API is not served there", lane.name, scenario.name);
             not_run += 1;
         }
         if chosen.is_empty() {
@@ -175,12 +162,7 @@ pub(crate) async fn run(bench: &Bench, filter: Option<&str>) -> anyhow::Result<(
     ];
     for scenario in alone.into_iter().flatten() {
         let name = format!("alone/{}", scenario.name);
-        if filter.is_none_or(|f| name.contains(f)) {
-            if let Some(what) = scenario.beyond_sim.filter(|_| bench.backend == Backend::Sim) {
-                println!("not run {name}: {what}");
-                not_run += 1;
-                continue;
-            }
+        if chosen(&name) {
             let started = Instant::now();
             let outcome = (scenario.run)(bench).await;
             if let Some(why) = outcome.as_ref().err().and_then(|error| error.downcast_ref::<NotRun>()) {
@@ -200,7 +182,7 @@ pub(crate) async fn run(bench: &Bench, filter: Option<&str>) -> anyhow::Result<(
         ("rights", "rights, each needed", |bench| Box::pin(rights::run(bench))),
     ];
     for (name, what, run) in counted {
-        if filter.is_none_or(|f| name.contains(f)) {
+        if chosen(name) {
             let started = Instant::now();
             let outcome = run(bench).await.map(|count| println!("        {count} {what}"));
             match report(name, started, outcome) {
