@@ -9,6 +9,7 @@ use serde_json::Value;
 const PODS: &str = "pods";
 const CLAIMS: &str = "resourceclaims.resource.k8s.io";
 const ENTRY: &str = "resource.kubernetes.io/pod-claim-name";
+const EXTENDED_CLAIM: &str = "resource.kubernetes.io/extended-resource-claim";
 
 /// What the run costs at most: the writes of a life, and of a fault.
 const WRITES_OF_A_LIFE: usize = 10;
@@ -55,13 +56,15 @@ fn at_every_step(chronicle: &[Chronicled], deleted_by_us: &BTreeSet<&str>) -> Op
             Some(after) => kept.insert(uid, after.clone()),
             None => kept.remove(&uid),
         };
-        if step.resource == CLAIMS {
-            let found = doubled(step, &claims)
+        let found = if step.resource == CLAIMS {
+            doubled(step, &claims)
                 .or_else(|| released(step, &pods))
-                .or_else(|| taken_away(step, &pods, deleted_by_us));
-            if found.is_some() {
-                return found;
-            }
+                .or_else(|| taken_away(step, &pods, deleted_by_us))
+        } else {
+            mistaken(step, &claims)
+        };
+        if found.is_some() {
+            return found;
         }
     }
     None
@@ -87,7 +90,22 @@ fn doubled(step: &Chronicled, claims: &BTreeMap<String, Arc<Value>>) -> Option<S
     ))
 }
 
-/// A consumer lost its reservation while it may still run.
+/// A Pod's status names a claim of another Pod of its name.
+fn mistaken(step: &Chronicled, claims: &BTreeMap<String, Arc<Value>>) -> Option<String> {
+    let pod = step.after.as_ref()?;
+    let named = |claim: &&Arc<Value>| {
+        let mut statuses = items(&pod["status"]["resourceClaimStatuses"]);
+        statuses.any(|status| status["resourceClaimName"] == claim["metadata"]["name"])
+    };
+    let of_a_namesake = |claim: &&Arc<Value>| {
+        let owner = &claim["metadata"]["ownerReferences"][0];
+        owner["name"] == pod["metadata"]["name"] && owner["uid"] != pod["metadata"]["uid"]
+    };
+    let claim = claims.values().filter(named).find(of_a_namesake)?;
+    Some(format!("mistaken: {} names {} of its predecessor", text(pod, "name"), text(claim, "name")))
+}
+
+/// A consumer lost its reservation while it may still run, or while nobody can know.
 fn released(step: &Chronicled, pods: &BTreeMap<String, Arc<Value>>) -> Option<String> {
     let before = step.before.as_ref()?;
     let empty = Arc::new(Value::Null);
@@ -98,6 +116,13 @@ fn released(step: &Chronicled, pods: &BTreeMap<String, Arc<Value>>) -> Option<St
             .collect()
     };
     let lost = consumers(before).difference(&consumers(after)).cloned().collect::<Vec<_>>();
+    let foreign = items(&before["status"]["reservedFor"]).find(|consumer| {
+        let lost = consumer["uid"].as_str().is_some_and(|uid| lost.iter().any(|one| one == uid));
+        lost && consumer["resource"] != "pods"
+    });
+    if let Some(consumer) = foreign.filter(|_| step.after.is_some()) {
+        return Some(format!("released: {} from under {consumer}", text(before, "name")));
+    }
     let running = lost.iter().find(|uid| pods.get(*uid).is_some_and(|pod| may_run(pod)))?;
     Some(format!("released: {} from under the Pod {running}", text(before, "name")))
 }
@@ -119,7 +144,9 @@ fn taken_away(
         pods.get(before["metadata"]["ownerReferences"][0]["uid"].as_str()?).filter(|pod| may_run(pod))?;
     let named = items(&pod["status"]["resourceClaimStatuses"])
         .any(|status| status["resourceClaimName"] == before["metadata"]["name"]);
-    named.then(|| format!("taken away: {name} from the Pod {}", text(pod, "name")))
+    // The scheduler names its own only when it has reserved it.
+    let schedulers = before["metadata"]["annotations"][EXTENDED_CLAIM] == "true";
+    (named || schedulers).then(|| format!("taken away: {name} from the Pod {}", text(pod, "name")))
 }
 
 /// What is not as it should be once nothing happens any more.
@@ -136,7 +163,7 @@ pub(super) fn at_the_end(server: &ApiServer) -> Option<String> {
         }
         for consumer in items(&claim["status"]["reservedFor"]) {
             let uid = consumer["uid"].as_str().unwrap_or_default();
-            if pod(uid).is_none_or(|pod| !may_run(pod)) {
+            if consumer["resource"] == "pods" && pod(uid).is_none_or(|pod| !may_run(pod)) {
                 return Some(format!("leaked: {name} is reserved for {}, who has ended", consumer["name"]));
             }
         }
@@ -158,9 +185,13 @@ pub(super) fn at_the_end(server: &ApiServer) -> Option<String> {
     };
     for pod in pods.iter().filter(|pod| may_run(pod) && pod["metadata"]["deletionTimestamp"].is_null()) {
         let (mut complete, mut possible) = (true, pod["spec"]["schedulingGates"].is_null());
+        let mut nodes = BTreeSet::new();
         for entry in items(&pod["spec"]["resourceClaims"]) {
             if let Some(name) = entry["resourceClaimName"].as_str() {
                 possible &= by_name(name);
+                // What others hold on two nodes cannot be had on one.
+                nodes.extend(claims.iter().filter(|claim| text(claim, "name") == name).filter_map(node_of));
+                possible &= nodes.len() < 2;
                 continue;
             }
             let template = &entry["resourceClaimTemplateName"];
@@ -189,11 +220,18 @@ pub(super) fn at_the_end(server: &ApiServer) -> Option<String> {
     None
 }
 
+/// The node on which a claim is allocated.
+fn node_of(claim: &Arc<Value>) -> Option<String> {
+    let node = "/status/allocation/nodeSelector/nodeSelectorTerms/0/matchFields/0/values/0";
+    claim.pointer(node)?.as_str().map(str::to_owned)
+}
+
 /// Writes about claims, of all parties, against what lives and faults may cost. What the
 /// controller asks for counts also where it is refused or changes nothing.
 fn costs(chronicle: &[Chronicled], writes: &[Write], ours: usize, faults: usize) -> Option<String> {
     let created = chronicle.iter().filter(|step| step.before.is_none() && step.resource == PODS);
-    let entries = |pod: &Value| items(&pod["spec"]["resourceClaims"]).count();
+    let extended = |pod: &Value| usize::from(pod["spec"]["containers"][0]["resources"]["limits"].is_object());
+    let entries = |pod: &Value| items(&pod["spec"]["resourceClaims"]).count() + extended(pod);
     let pods: Vec<usize> = created.filter_map(|step| step.after.as_ref()).map(|pod| entries(pod)).collect();
     // A Pod without claims costs nothing but being bound.
     let (lives, without) = (pods.iter().sum::<usize>(), pods.iter().filter(|entries| **entries == 0).count());

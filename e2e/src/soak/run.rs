@@ -12,7 +12,7 @@ use dragoman_simcluster::{
 use fastrand::Rng;
 use tokio::time::{Instant, sleep_until};
 
-use super::workload::{Action, Hand, NAMESPACE, SPAN, Script, script};
+use super::workload::{Action, EXTENDED, Hand, NAMESPACE, SPAN, Script, script};
 use super::{instance, invariants};
 use crate::objects;
 
@@ -49,7 +49,9 @@ const REST: Duration = Duration::from_mins(40);
 
 /// Claims that can be there at once: with as many devices on each node nobody waits for those
 /// of others.
-const MOST_CLAIMS: usize = 20;
+const MOST_CLAIMS: usize = 26;
+/// Claims that one Pod can have: fewer devices on a node would keep it waiting for ever.
+const MOST_OF_A_POD: usize = 4;
 
 /// Whether there are devices for everybody, so that some may keep theirs.
 fn plenty(seed: u64) -> bool {
@@ -123,12 +125,14 @@ impl Case {
             &serde_json::json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
         );
-        hand.create("/apis/resource.k8s.io/v1/deviceclasses", &objects::class());
+        let mut class = objects::class();
+        class["spec"]["extendedResourceName"] = EXTENDED.into();
+        hand.create("/apis/resource.k8s.io/v1/deviceclasses", &class);
         for node in 0..2 {
             hand.create("/api/v1/nodes", &objects::node(&format!("node-{node}")));
         }
         let run = Duration::from_secs(1 + self.seed % 30);
-        let devices = if plenty(self.seed) { MOST_CLAIMS } else { 3 };
+        let devices = if plenty(self.seed) { MOST_CLAIMS } else { MOST_OF_A_POD };
         let pace = Pace { run, ..Pace::default() };
         let others = [
             tokio::spawn(server.clone().collect()),

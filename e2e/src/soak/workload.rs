@@ -26,6 +26,10 @@ pub(super) enum Action {
     DeleteClaimOf(String),
     /// Drops the names of claims from a Pod's status.
     WipeStatus(String),
+    /// Names a claim in a Pod's status that is not the Pod's.
+    Misname(String),
+    /// Reserves a claim for somebody of whom the controller cannot know anything.
+    Lend(String),
     /// Sets a Pod's phase, as whoever evicts it does.
     Fail(String),
     /// The controller is killed, and is back after so long.
@@ -34,6 +38,9 @@ pub(super) enum Action {
 
 /// An action, and when.
 pub(super) type Script = Vec<(Duration, Action)>;
+
+/// What classes stand for beside their name.
+pub(super) const EXTENDED: &str = "soak.dragoman.dev/device";
 
 /// Within this everything happens.
 pub(super) const SPAN: Duration = Duration::from_secs(60);
@@ -47,7 +54,11 @@ pub(super) fn script(rng: &mut Rng, holds: bool) -> Script {
     script.push((Duration::ZERO, Action::Template("one".to_owned())));
     script.push((at(rng, Duration::ZERO), Action::Template("late".to_owned())));
     for number in 0..rng.usize(..3) {
-        script.push((at(rng, Duration::ZERO), Action::Claim(format!("shared-{number}"))));
+        let (name, made) = (format!("shared-{number}"), at(rng, Duration::ZERO));
+        script.push((made, Action::Claim(name.clone())));
+        if holds && rng.u32(..4) == 0 {
+            script.push((at(rng, made), Action::Lend(name)));
+        }
     }
     for number in 0..rng.usize(1..=6) {
         let name = format!("pod-{number}");
@@ -55,7 +66,7 @@ pub(super) fn script(rng: &mut Rng, holds: bool) -> Script {
         script.push((begins, Action::Pod(Box::new(pod(rng, &name, holds)))));
         for _ in 0..rng.usize(..3) {
             let when = at(rng, begins);
-            let action = match rng.u32(..8) {
+            let action = match rng.u32(..9) {
                 0 | 1 => Action::DeletePod(name.clone()),
                 2 => Action::DeleteClaimOf(name.clone()),
                 3 => Action::WipeStatus(name.clone()),
@@ -67,6 +78,7 @@ pub(super) fn script(rng: &mut Rng, holds: bool) -> Script {
                     script.push((again, Action::Pod(Box::new(pod(rng, &name, holds)))));
                     continue;
                 }
+                6 => Action::Misname(name.clone()),
                 _ => Action::Release(name.clone()),
             };
             script.push((when, action));
@@ -99,6 +111,9 @@ fn pod(rng: &mut Rng, name: &str, holds: bool) -> Value {
     if holds && rng.u32(..3) == 0 {
         // It runs until somebody ends it.
         pod["metadata"]["annotations"] = json!({HOLD: ""});
+    }
+    if rng.u32(..6) == 0 {
+        pod["spec"]["containers"][0]["resources"] = json!({"limits": {EXTENDED: "1"}});
     }
     pod["spec"]["terminationGracePeriodSeconds"] = json!(rng.u32(..4));
     pod
@@ -153,10 +168,28 @@ impl Hand {
             Action::WipeStatus(name) => {
                 self.merge(&(pod(name) + "/status"), &json!({"status": {"resourceClaimStatuses": null}}));
             }
+            Action::Misname(name) => {
+                let names = json!([{"name": "entry-0", "resourceClaimName": "shared-0"}]);
+                self.merge(&(pod(name) + "/status"), &json!({"status": {"resourceClaimStatuses": names}}));
+            }
+            Action::Lend(name) => self.lend(&format!("{}/{name}", path(crate::client::CLAIMS, NAMESPACE))),
             Action::Fail(name) => {
                 self.merge(&(pod(name) + "/status"), &json!({"status": {"phase": "Failed"}}));
             }
             Action::Crash(_) => {}
+        }
+    }
+
+    /// Whoever has it already keeps it.
+    fn lend(&self, claim: &str) {
+        let there = self.ask(Method::GET, claim, "", &Value::Null);
+        let group = json!({"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "group", "uid": "group"});
+        let status = format!("{claim}/status");
+        if there["status"]["reservedFor"].is_array() {
+            let patch = json!([{"op": "add", "path": "/status/reservedFor/-", "value": group}]);
+            self.ask(Method::PATCH, &status, "application/json-patch+json", &patch);
+        } else if there["status"]["allocation"].is_null() {
+            self.merge(&status, &objects::foreign_allocation("node-0", &[group]));
         }
     }
 
