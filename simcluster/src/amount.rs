@@ -5,6 +5,9 @@
 pub(crate) struct Amount(i128);
 
 const BILLION: i128 = 1_000_000_000;
+/// From a billionth up, a thousand times each.
+const SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+const EXPONENTS: [&str; 10] = ["e-9", "e-6", "e-3", "", "e3", "e6", "e9", "e12", "e15", "e18"];
 
 impl Amount {
     /// Whole units.
@@ -14,22 +17,43 @@ impl Amount {
 
     /// As the API writes an amount of `resource`: cpu in decimal units, bytes in binary ones.
     pub(crate) fn text(self, resource: &str) -> String {
-        const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+        if resource == "cpu" { self.decimal(SUFFIXES) } else { self.binary() }
+    }
+
+    /// The one spelling of a quantity that the API keeps: units of the family it is written in, and
+    /// no part of one.
+    pub(crate) fn canonical(text: &str) -> Result<String, String> {
+        let amount: Self = text.parse()?;
+        Ok(match text {
+            text if text.ends_with('i') => amount.binary(),
+            // An E at the end is a suffix of its own.
+            text if text.contains(['e', 'E']) && text.ends_with(|c: char| c.is_ascii_digit()) => {
+                amount.decimal(EXPONENTS)
+            }
+            _ => amount.decimal(SUFFIXES),
+        })
+    }
+
+    /// With the largest of these suffixes, from a billionth up, of which there is a whole number.
+    fn decimal(self, suffixes: [&str; 10]) -> String {
+        let (mut number, mut place) = (self.0, 0);
+        while number != 0 && number % 1000 == 0 && place + 1 < suffixes.len() {
+            (number, place) = (number / 1000, place + 1);
+        }
+        let suffix = if number == 0 { "" } else { suffixes.get(place).copied().unwrap_or_default() };
+        format!("{number}{suffix}")
+    }
+
+    fn binary(self) -> String {
+        const SUFFIXES_OF_1024: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
         if self.0 % BILLION != 0 {
-            const MILLION: i128 = 1_000_000;
-            return if self.0 % MILLION == 0 {
-                format!("{}m", self.0 / MILLION)
-            } else {
-                format!("{}n", self.0)
-            };
+            return self.decimal(SUFFIXES);
         }
-        let (mut units, mut suffixes) = (self.0 / BILLION, BINARY.into_iter());
-        let mut suffix = suffixes.next().unwrap_or_default();
-        while resource != "cpu" && units != 0 && units % 1024 == 0 {
-            let Some(next) = suffixes.next() else { break };
-            (units, suffix) = (units / 1024, next);
+        let (mut units, mut place) = (self.0 / BILLION, 0);
+        while units != 0 && units % 1024 == 0 && place + 1 < SUFFIXES_OF_1024.len() {
+            (units, place) = (units / 1024, place + 1);
         }
-        format!("{units}{suffix}")
+        format!("{units}{}", SUFFIXES_OF_1024.get(place).copied().unwrap_or_default())
     }
 
     /// Adds; what no number holds stays the largest.
@@ -40,6 +64,11 @@ impl Amount {
     /// Whether nothing is left over.
     pub(crate) fn is_multiple_of(self, unit: Self) -> bool {
         unit.0 != 0 && self.0 % unit.0 == 0
+    }
+
+    /// The units, if there is no part of one.
+    pub(crate) fn whole(self) -> Option<u64> {
+        u64::try_from(self.0 / BILLION).ok().filter(|_| self.0 % BILLION == 0)
     }
 
     pub(crate) fn is_negative(self) -> bool {
@@ -127,12 +156,26 @@ mod tests {
         let printed = |text: &str, resource: &str| of(text).map(|amount| amount.text(resource));
         for (text, resource, written) in [
             ("2048", "cpu", "2048"),
+            ("2000", "cpu", "2k"),
             ("1.5", "cpu", "1500m"),
             ("2048Mi", "memory", "2Gi"),
             ("1000", "memory", "1000"),
             ("0", "memory", "0"),
         ] {
             assert_eq!(printed(text, resource).as_deref(), Ok(written));
+        }
+        for (text, written) in [
+            ("1.5", "1500m"),
+            ("1000m", "1"),
+            ("2048Mi", "2Gi"),
+            ("0.5Gi", "512Mi"),
+            ("2e3", "2e3"),
+            ("3000", "3k"),
+            ("0", "0"),
+            ("-1", "-1"),
+            ("1E", "1E"),
+        ] {
+            assert_eq!(Amount::canonical(text).as_deref(), Ok(written), "{text}");
         }
         assert!(Amount::units(4).is_multiple_of(Amount::units(2)));
     }

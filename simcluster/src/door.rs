@@ -83,11 +83,20 @@ where
     })
 }
 
+/// Whom a request is to be taken for. Somebody without a name where that cannot be told: he is
+/// refused, and nobody acts as himself who meant to act as another.
 fn impersonated(headers: &HeaderMap) -> Option<User> {
-    let name = headers.get("Impersonate-User")?.to_str().ok()?.to_owned();
-    let groups = headers.get_all("Impersonate-Group").iter();
-    let groups = groups.filter_map(|group| group.to_str().ok().map(str::to_owned)).collect();
-    Some(User { name, groups })
+    let mut said = headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).peekable();
+    said.peek()?;
+    let simulated = said.all(|name| matches!(name.as_str(), "impersonate-user" | "impersonate-group"));
+    let text = |value: &http::HeaderValue| String::from_utf8(value.as_bytes().to_vec()).ok();
+    let name = headers.get("impersonate-user").and_then(text);
+    let groups: Option<Vec<String>> = headers.get_all("impersonate-group").iter().map(text).collect();
+    Some(
+        name.zip(groups)
+            .filter(|_| simulated)
+            .map_or_else(User::default, |(name, groups)| User { name, groups }),
+    )
 }
 
 fn header(headers: &HeaderMap, name: &http::HeaderName) -> String {

@@ -100,6 +100,7 @@ impl Sim {
             arguments.extend([format!("--kube-api-qps={qps}"), format!("--kube-api-burst={qps}")]);
         }
         arguments.extend(self.shape.gates());
+        arguments.extend(self.shape.emulation());
         let program = self.programs.path("kube-controller-manager");
         let process = Process::spawn(&program, "kube-controller-manager", &arguments, &self.directory)?;
         self.controllers = Some(process);

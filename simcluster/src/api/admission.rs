@@ -1,14 +1,13 @@
 //! What stands between a request and the store besides validation: namespaces, quotas, admin
-//! access; and questions about rights.
+//! access.
 
 use serde_json::{Value, json};
 
 use super::rights::Deed;
 use super::status::{FieldError, Status};
-use super::write::{json_body, manager};
-use super::{Answer, Body, State, Target, meta};
+use super::{State, Target, meta};
+use crate::amount::Amount;
 use crate::kinds::Resource;
-use crate::patch::{Owners, lists_of};
 
 /// The label of namespaces in which admin access may be asked for.
 const ADMIN_ACCESS: &str = "resource.kubernetes.io/admin-access";
@@ -100,12 +99,12 @@ pub(super) fn admit_quota(state: &mut State, resource: &Resource, object: &Value
     for quota in quotas.into_iter().filter(|_| resource.namespaced) {
         let hard = counted.iter().find_map(|name| {
             let hard = quota["spec"]["hard"].get(name)?;
-            let most = hard.as_str().and_then(|text| text.parse::<usize>().ok())?;
+            let most = hard.as_str()?.parse::<Amount>().ok()?.whole()?;
             Some((name, most))
         });
         let Some((name, most)) = hard else { continue };
         let used = state.store.list(&resource.stored_as(), Some(&namespace)).count();
-        if used + 1 > most {
+        if u64::try_from(used).is_ok_and(|used| used >= most) {
             let why = format!(
                 "exceeded quota: {}, requested: {name}=1, used: {name}={used}, limited: {name}={most}",
                 meta::text(&quota, "name")
@@ -114,34 +113,4 @@ pub(super) fn admit_quota(state: &mut State, resource: &Resource, object: &Value
         }
     }
     Ok(())
-}
-
-/// Answers questions about one's own rights.
-pub(super) fn review(state: &State, target: &Target<'_>) -> Result<Answer, Status> {
-    if target.request.method != http::Method::POST {
-        return Err(Status::method_not_allowed());
-    }
-    let mut review = json_body(target)?;
-    let user = &target.request.user;
-    let spec = &review["spec"];
-    let status = match &*target.resource.kind {
-        "SelfSubjectAccessReview" if !spec["nonResourceAttributes"].is_null() => {
-            let text = |field: &str| spec["nonResourceAttributes"][field].as_str().unwrap_or_default();
-            json!({"allowed": state.allows_path(user, text("verb"), text("path"))})
-        }
-        "SelfSubjectAccessReview" => match state.allows(user, &Deed::asked(&spec["resourceAttributes"])) {
-            Ok(by) if by.is_empty() => json!({"allowed": true}),
-            Ok(by) => json!({"allowed": true, "reason": by}),
-            Err(_) => json!({"allowed": false}),
-        },
-        _ => state.rules(user, spec["namespace"].as_str().unwrap_or_default()),
-    };
-    let mut owners = Owners::default();
-    let lists = lists_of(&target.resource.kind);
-    owners.updated(manager(target, "Update"), &json!({"spec": {}}), &review, &lists, &json!(target.now));
-    owners.write(&mut review);
-    meta::put(&mut review, &["status"], status);
-    meta::put(&mut review, &["apiVersion"], target.resource.api_version().into());
-    meta::put(&mut review, &["kind"], json!(target.resource.kind));
-    Ok(Answer { code: 201, body: Body::Json(review) })
 }

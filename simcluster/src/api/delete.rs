@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::body::json_body;
 use super::selector::Selector;
 use super::status::Status;
-use super::write::json_body;
 use super::{Answer, State, Target, events, meta};
 use crate::clock::seconds;
 use crate::kinds::Resource;

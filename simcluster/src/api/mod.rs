@@ -1,6 +1,7 @@
 //! The API server.
 
 mod admission;
+mod body;
 mod checks;
 mod collector;
 mod delete;
@@ -338,12 +339,19 @@ impl State {
 
     fn answer(&mut self, target: &Target<'_>) -> Result<Answer, Status> {
         if !target.resource.verbs.is_empty() {
-            return admission::review(self, target);
+            return rights::review(self, target);
         }
-        match (&target.request.method, &target.name) {
-            (&Method::GET, Some(_)) if matches!(&*target.subresource, "binding" | "finalize" | "token") => {
-                Err(Status::method_not_allowed())
-            }
+        let method = &target.request.method;
+        let fits = match &*target.subresource {
+            "" => true,
+            "binding" | "token" => *method == Method::POST,
+            "finalize" => *method == Method::PUT,
+            _ => [Method::GET, Method::PUT, Method::PATCH].contains(method),
+        };
+        if !fits {
+            return Err(Status::method_not_allowed());
+        }
+        match (method, &target.name) {
             (&Method::GET, Some(_)) => self.get(target),
             (&Method::GET, None) => self.list(target),
             (&Method::POST, None) => self.create(target),

@@ -15,16 +15,16 @@ use crate::kinds::is_built_in;
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     next: u64,
-    open: VecDeque<(u64, u64, Vec<Arc<Value>>)>,
+    open: VecDeque<(u64, String, u64, Vec<Arc<Value>>)>,
 }
 
 /// Lists that can be open at once; the oldest goes first, and its reader is told to start anew.
 const MOST_OPEN: usize = 64;
 
 impl Pages {
-    fn keep(&mut self, revision: u64, rest: Vec<Arc<Value>>) -> String {
+    fn keep(&mut self, of: String, revision: u64, rest: Vec<Arc<Value>>) -> String {
         self.next += 1;
-        self.open.push_back((self.next, revision, rest));
+        self.open.push_back((self.next, of, revision, rest));
         if self.open.len() > MOST_OPEN {
             self.open.pop_front();
         }
@@ -32,9 +32,10 @@ impl Pages {
     }
 
     /// The rest of a list; a page can be asked for again, after a reply that was lost.
-    fn turn(&self, token: &str) -> Option<(u64, Vec<Arc<Value>>)> {
+    fn turn(&self, of: &str, token: &str) -> Option<(u64, Vec<Arc<Value>>)> {
         let number: u64 = token.strip_prefix("page-")?.parse().ok()?;
-        let (_, revision, rest) = self.open.iter().find(|(known, ..)| *known == number)?;
+        let mut open = self.open.iter().filter(|(_, list, ..)| list == of);
+        let (.., revision, rest) = open.find(|(known, ..)| *known == number)?;
         Some((*revision, rest.clone()))
     }
 }
@@ -61,6 +62,8 @@ impl State {
         let query = &target.request.query;
         let resource = &target.resource;
         let selector = Selector::parse(resource, query.get("labelSelector"), query.get("fieldSelector"))?;
+        // Whoever may read one list may not go on with another.
+        let of = target.request.path.clone();
         let (revision, mut objects) = match query.get("continue") {
             "" => {
                 let all = self.store.list(&resource.stored_as(), target.namespace.as_deref());
@@ -75,7 +78,7 @@ impl State {
                 }
                 let expired = "The provided continue parameter is too old to display a consistent list result. \
                                You must start a new list without the continue parameter.";
-                self.pages.turn(token).ok_or_else(|| Status::expired(expired))?
+                self.pages.turn(&of, token).ok_or_else(|| Status::expired(expired))?
             }
         };
         let mut metadata = json!({"resourceVersion": revision.to_string()});
@@ -89,7 +92,7 @@ impl State {
             if selector.is_empty() {
                 metadata["remainingItemCount"] = json!(rest.len());
             }
-            metadata["continue"] = json!(self.pages.keep(revision, rest));
+            metadata["continue"] = json!(self.pages.keep(of, revision, rest));
         }
         let items: Vec<Value> =
             objects.iter().map(|object| events::shown(resource, Value::clone(object))).collect();

@@ -5,10 +5,12 @@
 use http::Method;
 use serde_json::{Value, json};
 
+use super::body::{json_body, manager};
 use super::meta::{self, items};
 use super::request::Place;
 use super::status::Status;
-use super::{Request, State, Target, User};
+use super::{Answer, Body, Request, State, Target, User};
+use crate::patch::{Owners, lists_of};
 
 /// Members may do everything, whatever roles say.
 const MASTERS: &str = "system:masters";
@@ -70,8 +72,10 @@ impl Deed {
         let Place::Resource { group, namespace, plural, name, subresource, .. } = place else { return None };
         let watches = request.query.is_on("watch");
         // A list of the one object of a name is a request for that object.
-        let chosen = request.query.get("fieldSelector").strip_prefix("metadata.name=");
-        let chosen = chosen.filter(|name| !name.contains(',')).map(str::to_owned);
+        let reads = request.method == Method::GET && name.is_none();
+        let chosen = request.query.get("fieldSelector").strip_prefix("metadata.name=").filter(|_| reads);
+        let chosen = chosen.map(|name| name.trim_start_matches('=')).filter(|name| !name.contains(','));
+        let chosen = chosen.map(str::to_owned);
         let verb = match (&request.method, name) {
             (&Method::GET, _) if watches => "watch",
             (&Method::GET, Some(_)) => "get",
@@ -193,7 +197,7 @@ impl User {
             "User" => (name == self.name).then(|| format!("User {name:?}")),
             "Group" => self.is_in(name).then(|| format!("Group {name:?}")),
             "ServiceAccount" => {
-                let of = subject["namespace"].as_str().unwrap_or(namespace);
+                let of = subject["namespace"].as_str().filter(|of| !of.is_empty()).unwrap_or(namespace);
                 (self.account() == Some((of, name)))
                     .then(|| format!("ServiceAccount {:?}", format!("{name}/{of}")))
             }
@@ -219,14 +223,18 @@ impl State {
         let Some(deed) = Deed::of(place, request) else { return self.authorize_path(user, request) };
         let outcome = self.require(user, &deed);
         if outcome.is_err() {
-            if self.refused.len() == REFUSED {
-                self.refused.pop_front();
-            }
-            let resource = deed.spelled();
-            let Deed { verb, namespace, name, .. } = deed;
-            self.refused.push_back(Refused { user: user.name.clone(), verb, resource, namespace, name });
+            self.remember_refused(user, deed);
         }
         outcome
+    }
+
+    pub(super) fn remember_refused(&mut self, user: &User, deed: Deed) {
+        if self.refused.len() == REFUSED {
+            self.refused.pop_front();
+        }
+        let resource = deed.spelled();
+        let Deed { verb, namespace, name, .. } = deed;
+        self.refused.push_back(Refused { user: user.name.clone(), verb, resource, namespace, name });
     }
 
     /// # Errors
@@ -281,22 +289,20 @@ impl State {
         let local = self.store.list("rolebindings.rbac.authorization.k8s.io", Some(namespace));
         let local = local.filter(|_| !namespace.is_empty());
         for (_, binding) in cluster.chain(local) {
+            let home = meta::text(binding, "namespace");
             let mut subjects = items(&binding["subjects"]);
-            let Some(whom) = subjects.find_map(|s| user.is_subject(s, namespace)) else { continue };
+            let Some(whom) = subjects.find_map(|s| user.is_subject(s, home)) else { continue };
             let (kind, role) = (&binding["roleRef"]["kind"], &binding["roleRef"]["name"]);
             let (kind, role) = (kind.as_str().unwrap_or_default(), role.as_str().unwrap_or_default());
-            let (kept, home) = if kind == "Role" { ("roles", namespace) } else { ("clusterroles", "") };
-            let at = (home.to_owned(), role.to_owned());
+            let (kept, of) = if kind == "Role" { ("roles", home) } else { ("clusterroles", "") };
+            let at = (of.to_owned(), role.to_owned());
             let Some(found) = self.store.get(&format!("{kept}.rbac.authorization.k8s.io"), &at) else {
                 dangling
                     .push(format!("{}.rbac.authorization.k8s.io {role:?} not found", kind.to_lowercase()));
                 continue;
             };
             let name = meta::text(binding, "name");
-            let name = match meta::text(binding, "namespace") {
-                "" => name.to_owned(),
-                home => format!("{name}/{home}"),
-            };
+            let name = if home.is_empty() { name.to_owned() } else { format!("{name}/{home}") };
             let binding = binding["kind"].as_str().unwrap_or_default();
             let by = format!("{binding} {name:?} of {kind} {role:?} to {whom}");
             held.extend(items(&found["rules"]).map(|rule| Held { rule, by: by.clone() }));
@@ -333,6 +339,10 @@ impl State {
     /// Whoever asks may not speak for others.
     pub(super) fn speaks_for(&self, request: &Request) -> Result<Option<User>, Status> {
         let Some(other) = &request.impersonated else { return Ok(None) };
+        if other.name.is_empty() {
+            let why = "impersonation needs a user; simcluster simulates it for users and groups only";
+            return Err(Status::bad_request(why));
+        }
         let impersonate = |resource: &str, namespace: &str, name: &str| Deed {
             verb: "impersonate".to_owned(),
             resource: resource.to_owned(),
@@ -364,4 +374,34 @@ fn wrong(dangling: &[String]) -> String {
         [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),
     }
+}
+
+/// Answers questions about one's own rights.
+pub(super) fn review(state: &State, target: &Target<'_>) -> Result<Answer, Status> {
+    if target.request.method != http::Method::POST {
+        return Err(Status::method_not_allowed());
+    }
+    let mut review = json_body(target)?;
+    let user = &target.request.user;
+    let spec = &review["spec"];
+    let status = match &*target.resource.kind {
+        "SelfSubjectAccessReview" if !spec["nonResourceAttributes"].is_null() => {
+            let text = |field: &str| spec["nonResourceAttributes"][field].as_str().unwrap_or_default();
+            json!({"allowed": state.allows_path(user, text("verb"), text("path"))})
+        }
+        "SelfSubjectAccessReview" => match state.allows(user, &Deed::asked(&spec["resourceAttributes"])) {
+            Ok(by) if by.is_empty() => json!({"allowed": true}),
+            Ok(by) => json!({"allowed": true, "reason": by}),
+            Err(_) => json!({"allowed": false}),
+        },
+        _ => state.rules(user, spec["namespace"].as_str().unwrap_or_default()),
+    };
+    let mut owners = Owners::default();
+    let lists = lists_of(&target.resource.kind);
+    owners.updated(manager(target, "Update"), &json!({"spec": {}}), &review, &lists, &json!(target.now));
+    owners.write(&mut review);
+    meta::put(&mut review, &["status"], status);
+    meta::put(&mut review, &["apiVersion"], target.resource.api_version().into());
+    meta::put(&mut review, &["kind"], json!(target.resource.kind));
+    Ok(Answer { code: 201, body: Body::Json(review) })
 }

@@ -96,7 +96,7 @@ impl FieldError {
 
     /// Whether the shape is right and only the value is not.
     pub(crate) fn is_about_a_value(&self) -> bool {
-        self.reason == "FieldValueInvalid"
+        matches!(self.reason, "FieldValueInvalid" | "FieldValueDuplicate")
     }
 
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {

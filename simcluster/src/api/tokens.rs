@@ -6,12 +6,12 @@ use jiff::SignedDuration;
 use serde_json::json;
 use tokio_rustls::rustls::crypto::ring;
 
+use super::body::{dry_run, json_body};
 use super::status::Status;
-use super::write::json_body;
 use super::{Answer, ApiServer, Body, State, Target, User, meta};
 
-/// Tokens and their holders.
-pub(super) type Tokens = BTreeMap<String, User>;
+/// Tokens and their holders; with the uid of the account, if it is one.
+pub(super) type Tokens = BTreeMap<String, (User, Option<String>)>;
 
 /// Bytes of a token: 128 bits that nobody guesses.
 const TOKEN: usize = 16;
@@ -29,13 +29,16 @@ impl ApiServer {
     /// A new token for `user`; none where there are no random numbers.
     pub(crate) fn token(&self, user: User) -> Option<String> {
         let token = secret()?;
-        self.state().tokens.insert(token.clone(), user);
+        self.state().tokens.insert(token.clone(), (user, None));
         Some(token)
     }
 
-    /// Whose token that is.
+    /// Whose token that is, if his account is still there.
     pub(crate) fn bearer(&self, token: &str) -> Option<User> {
-        self.state().tokens.get(token).cloned()
+        let state = self.state();
+        let (user, account) = state.tokens.get(token)?;
+        let there = account.as_ref().is_none_or(|uid| state.store.by_uid(uid).is_some());
+        there.then(|| user.clone())
     }
 }
 
@@ -44,6 +47,9 @@ impl State {
     pub(super) fn issue(&mut self, target: &Target<'_>) -> Result<Answer, Status> {
         let account = self.current(target)?;
         let mut request = json_body(target)?;
+        if meta::items(&request["spec"]["audiences"]).next().is_some() {
+            return Err(Status::not_simulated("tokens for others than the API server"));
+        }
         let (namespace, name) = meta::name_of(&account);
         let user = User {
             name: format!("system:serviceaccount:{namespace}:{name}"),
@@ -59,7 +65,9 @@ impl State {
         meta::set(&mut request, "creationTimestamp", json!(target.now));
         let status = json!({"token": token, "expirationTimestamp": end.map(|end| end.to_string())});
         meta::put(&mut request, &["status"], status);
-        self.tokens.insert(token, user);
+        if !dry_run(target)? {
+            self.tokens.insert(token, (user, Some(meta::text(&account, "uid").to_owned())));
+        }
         Ok(Answer { code: 201, body: Body::Json(request) })
     }
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::body::{body, dry_run, json_body, manager};
 use super::checks::{check_kind, check_version, place, same, validate_finalizers, validate_meta};
 use super::rights::Deed;
 use super::status::{FieldError, Status};
 use super::{Answer, State, Target, Write, admission, events, meta};
-use crate::kinds::{Occasion, shapes, strategy};
-use crate::patch::{self, Managed, Owners};
-use crate::protobuf::{self, Unreadable};
+use crate::kinds::{Occasion, resources, shapes, strategy};
+use crate::patch::{self, Owners};
 use crate::schema::Schema;
 
 /// How a body changes an object.
@@ -122,6 +122,11 @@ impl State {
         }
         if let Some(schema) = &schema {
             schema.fill(object);
+        } else if let Err(why) = resources::decode(&resource.kind, object) {
+            let (version, kind) = (&resource.version, &resource.kind);
+            return Err(Status::bad_request(format!(
+                "{kind} in version {version:?} cannot be handled as a {kind}: {why}"
+            )));
         }
         Ok(schema)
     }
@@ -196,7 +201,10 @@ impl State {
             return Err(Status::conflict(&resource, &name, &why));
         }
         let create = Deed { verb: "create".to_owned(), ..target.deed() };
-        self.require(&target.request.user, &create)?;
+        if let Err(refused) = self.require(&target.request.user, &create) {
+            self.remember_refused(&target.request.user, create);
+            return Err(refused);
+        }
         let created = self.insert(target, object)?;
         let mut owned = created.clone();
         let by = manager(target, "Apply");
@@ -368,53 +376,6 @@ impl patch::Failed {
 /// A namespace stays until what is in it is gone, whatever its finalizers.
 fn is_held(object: &Value) -> bool {
     object["kind"] == "Namespace" && meta::items(&object["spec"]["finalizers"]).next().is_some()
-}
-
-fn body(target: &Target<'_>) -> Result<Value, Status> {
-    let kind = &*target.request.content_type;
-    if !matches!(kind, "" | "application/json" | PROTOBUF) {
-        let accepted =
-            "application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor";
-        return Err(Status::unsupported_media_type(accepted));
-    }
-    json_body(target)
-}
-
-/// What typed clients send.
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-
-/// The body, however it is written.
-pub(super) fn json_body(target: &Target<'_>) -> Result<Value, Status> {
-    if target.request.content_type == PROTOBUF {
-        return protobuf::read(&target.request.body).map_err(|why| match why {
-            Unreadable::Broken => Status::bad_request(why.to_string()),
-            Unreadable::Unknown { .. } => Status::not_simulated(&why.to_string()),
-        });
-    }
-    serde_json::from_slice(&target.request.body)
-        .map_err(|why| Status::bad_request(format!("cannot read the body: {why}")))
-}
-
-fn dry_run(target: &Target<'_>) -> Result<bool, Status> {
-    match target.request.query.get("dryRun") {
-        "" => Ok(false),
-        "All" => Ok(true),
-        other => Err(Status::bad_request(format!(
-            "Invalid value for dryRun: {other:?}: supported values: \"All\""
-        ))),
-    }
-}
-
-pub(super) fn manager(target: &Target<'_>, operation: &'static str) -> Managed {
-    let said = target.request.query.get("fieldManager");
-    let agent = target.request.user_agent.split('/').next().unwrap_or_default();
-    let manager = [said, agent, "unknown"].into_iter().find(|text| !text.is_empty()).unwrap_or_default();
-    Managed {
-        manager: manager.to_owned(),
-        operation,
-        api_version: target.resource.api_version(),
-        subresource: if target.subresource == "binding" { String::new() } else { target.subresource.clone() },
-    }
 }
 
 fn apply_conflict(conflicts: &[patch::Conflict]) -> Status {

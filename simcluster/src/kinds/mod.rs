@@ -6,7 +6,7 @@ mod definitions;
 pub(crate) mod namespaces;
 mod pods;
 mod profile;
-mod resources;
+pub(crate) mod resources;
 pub(crate) mod shapes;
 mod slices;
 pub(crate) mod strategy;

@@ -13,8 +13,7 @@ const PAGES: &str = "hugepages-";
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 
 fn amount(list: &Value, resource: &str) -> Option<Amount> {
-    let amount = list.get(resource)?;
-    amount.as_str().map_or_else(|| amount.to_string().parse(), str::parse).ok()
+    list.get(resource)?.as_str()?.parse().ok()
 }
 
 fn names(list: &Value) -> impl Iterator<Item = &str> {
@@ -55,6 +54,43 @@ fn together(pod: &Value, list: &str, resource: &str) -> Option<Amount> {
     }
     let running = items(&pod["spec"]["containers"]).filter_map(of).fold(sidecars, Amount::plus);
     named.then(|| most.max(running))
+}
+
+/// Every list of amounts of a Pod.
+fn amounts_mut(pod: &mut Value) -> Vec<&mut Value> {
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Vec::new() };
+    let mut resources = Vec::new();
+    for (field, value) in spec {
+        match &**field {
+            "resources" => resources.push(value),
+            field if LISTS.contains(&field) => {
+                let containers = value.as_array_mut().into_iter().flatten();
+                resources.extend(containers.filter_map(|container| container.get_mut("resources")));
+            }
+            _ => {}
+        }
+    }
+    let lists = resources.into_iter().filter_map(Value::as_object_mut).flatten();
+    lists.filter(|(list, _)| matches!(&***list, "requests" | "limits")).map(|(_, amounts)| amounts).collect()
+}
+
+/// Amounts are texts of one spelling, whatever they are sent as.
+///
+/// # Errors
+/// One is none.
+pub(crate) fn decode(kind: &str, object: &mut Value) -> Result<(), String> {
+    let lists = match kind {
+        "Pod" => amounts_mut(object),
+        "ResourceQuota" => object.pointer_mut("/spec/hard").into_iter().collect(),
+        _ => Vec::new(),
+    };
+    for (_, amount) in lists.into_iter().filter_map(Value::as_object_mut).flatten() {
+        if amount.is_number() {
+            *amount = json!(amount.to_string());
+        }
+        *amount = json!(Amount::canonical(amount.as_str().unwrap_or_default())?);
+    }
+    Ok(())
 }
 
 /// What is limited and not requested is requested as much; the same for the Pod as a whole, after
@@ -256,14 +292,33 @@ fn fixed(spec: &Value) -> Value {
     fixed
 }
 
+/// A resize takes resources over, and nothing else.
+pub(super) fn keep_resources(before: &Value, pod: &mut Value) {
+    let mut kept = before.clone();
+    meta::put(&mut kept, &["spec", "resources"], pod["spec"]["resources"].clone());
+    for list in LISTS {
+        let containers = kept["spec"].get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            let mut wanted = items(&pod["spec"][list]).filter(|wanted| wanted["name"] == container["name"]);
+            if let Some(wanted) = wanted.next() {
+                meta::put(container, &["resources"], wanted["resources"].clone());
+                meta::put(container, &["resizePolicy"], wanted["resizePolicy"].clone());
+            }
+        }
+    }
+    // By these a client says which state it means.
+    for field in ["uid", "resourceVersion"] {
+        meta::set(&mut kept, field, pod["metadata"][field].clone());
+    }
+    *pod = kept;
+}
+
 /// Of a Pod that is there, cpu and memory may be resized.
 pub(super) fn validate_resize(before: &Value, pod: &Value) -> Vec<FieldError> {
     let mut errors = validate(pod);
     let claims = |container: &Value| items(&container["resources"]["claims"]).next().is_some();
-    if all_containers(before).any(claims) {
-        // Said in the same words as any other change that a resize is not for.
-        errors.push(FieldError::forbidden("spec", "only cpu and memory resources are mutable"));
-    } else if fixed(&before["spec"]) != fixed(&pod["spec"]) {
+    // A Pod with claims is said to be stuck in the same words as a change that a resize is not for.
+    if all_containers(before).any(claims) || fixed(&before["spec"]) != fixed(&pod["spec"]) {
         errors.push(FieldError::forbidden("spec", "only cpu and memory resources are mutable"));
     }
     let (was, is) = (quality(before), quality(pod));

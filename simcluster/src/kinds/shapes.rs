@@ -77,10 +77,18 @@ fn tolerations() -> Value {
     json!([{"key": null, "operator": null, "value": null, "effect": null, "tolerationSeconds": null}])
 }
 
-/// Devices that are asked for; `adminAccess` only where there is one way.
-fn exactly() -> Value {
+/// One of several ways to be content.
+fn alternative() -> Value {
     json!({
         "name": null, "deviceClassName": null, "selectors": selectors(), "allocationMode": null, "count": null,
+        "tolerations": tolerations(), "capacity": {"requests": null}, "derivedAttributes": null,
+    })
+}
+
+/// Devices that are asked for.
+fn exactly() -> Value {
+    json!({
+        "deviceClassName": null, "selectors": selectors(), "allocationMode": null, "count": null,
         "adminAccess": null, "tolerations": tolerations(), "capacity": {"requests": null},
         "derivedAttributes": null,
     })
@@ -88,7 +96,7 @@ fn exactly() -> Value {
 
 fn claim_spec() -> Value {
     json!({"devices": {
-        "requests": [{"name": null, "exactly": exactly(), "firstAvailable": [exactly()]}],
+        "requests": [{"name": null, "exactly": exactly(), "firstAvailable": [alternative()]}],
         "constraints": [{"requests": null, "matchAttribute": null, "distinctAttribute": null, "matchExpression": null}],
         "config": [{"requests": null, "opaque": {"driver": null, "parameters": null}}],
     }})

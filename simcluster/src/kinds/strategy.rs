@@ -143,7 +143,9 @@ pub(crate) fn reset(of: &Occasion<'_>, before: &Value, object: &mut Value) {
                 meta::set(object, field, before["metadata"][field].clone());
             }
         }
-    } else if of.resource.has_status() && matches!(of.subresource, "" | "resize") {
+    } else if of.subresource == "resize" {
+        resources::keep_resources(before, object);
+    } else if of.resource.has_status() && of.subresource.is_empty() {
         meta::put(object, &["status"], before["status"].clone());
     }
 }
@@ -172,6 +174,20 @@ pub(crate) fn validate_create(of: &Occasion<'_>, object: &Value) -> Vec<FieldErr
         "ResourceSlice" => slices::validate(object),
         "DeviceClass" => slices::validate_class(object),
         "CustomResourceDefinition" => schema::beyond(object),
+        "ClusterRoleBinding" if object["roleRef"]["kind"] == "Role" => {
+            let kind = &object["roleRef"]["kind"];
+            vec![FieldError::unsupported("roleRef.kind", kind, [json!("ClusterRole")].iter())]
+        }
+        "ClusterRoleBinding" => {
+            let subjects = meta::items(&object["subjects"]).enumerate();
+            let homeless = subjects.filter(|(_, subject)| {
+                subject["kind"] == "ServiceAccount"
+                    && subject["namespace"].as_str().unwrap_or_default().is_empty()
+            });
+            homeless
+                .map(|(number, _)| FieldError::required(format!("subjects[{number}].namespace"), ""))
+                .collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -188,6 +204,9 @@ pub(crate) fn validate_update(of: &Occasion<'_>, before: &Value, object: &Value)
         }
         ("ResourceSlice", "") => slices::validate_update(before, object),
         ("CustomResourceDefinition", "") => schema::beyond(object),
+        ("RoleBinding" | "ClusterRoleBinding", "") if before["roleRef"] != object["roleRef"] => {
+            vec![FieldError::invalid("roleRef", &object["roleRef"], "cannot change roleRef")]
+        }
         _ => Vec::new(),
     }
 }

@@ -59,7 +59,8 @@ static OWNER: Message = Message(&[
 ]);
 const METADATA: Field = f(1, "metadata", Form::Message(&META));
 
-static NAMESPACE: Message = Message(&[METADATA]);
+static NAMESPACE: Message = Message(&[METADATA, f(2, "spec", Form::Message(&NAMESPACE_SPEC))]);
+static NAMESPACE_SPEC: Message = Message(&[f(1, "finalizers", TEXTS)]);
 static CONFIG_MAP: Message =
     Message(&[METADATA, f(2, "data", LABELS), f(3, "binaryData", Map(&Bytes)), f(4, "immutable", Bool)]);
 static SECRET: Message = Message(&[
@@ -69,7 +70,14 @@ static SECRET: Message = Message(&[
     f(4, "stringData", LABELS),
     f(5, "immutable", Bool),
 ]);
-static SERVICE_ACCOUNT: Message = Message(&[METADATA, f(4, "automountServiceAccountToken", Bool)]);
+static SERVICE_ACCOUNT: Message = Message(&[
+    METADATA,
+    f(2, "secrets", Many(&Form::Message(&REFERENCE))),
+    f(3, "imagePullSecrets", Many(&Form::Message(&LOCAL_REFERENCE))),
+    f(4, "automountServiceAccountToken", Bool),
+]);
+static REFERENCE: Message = Message(&[f(1, "kind", Text), f(2, "namespace", Text), f(3, "name", Text)]);
+static LOCAL_REFERENCE: Message = Message(&[f(1, "name", Text)]);
 static QUOTA: Message = Message(&[METADATA, f(2, "spec", Form::Message(&QUOTA_SPEC))]);
 static QUOTA_SPEC: Message = Message(&[f(1, "hard", Map(&Quantity)), f(2, "scopes", TEXTS)]);
 static PRIORITY_CLASS: Message = Message(&[

@@ -113,7 +113,7 @@ fn decode(message: &Message, mut bytes: &[u8], depth: usize) -> Option<Value> {
                     match field(&mut entry)? {
                         (1, Wire::Bytes(text)) => key = String::from_utf8(text.to_vec()).ok()?,
                         (2, value) => content = one(form, &value, depth)?,
-                        _ => return None,
+                        _ => {}
                     }
                 }
                 let map = object.entry(*name).or_insert_with(|| json!({}));

@@ -42,6 +42,7 @@ pub(super) fn value(schema: &Value, value: &Value, path: &str, errors: &mut Vec<
         Value::Number(_) => number(schema, value, path, errors),
         Value::Array(elements) => {
             limit(schema, "Items", elements.len(), path, errors);
+            duplicates(schema, elements, path, errors);
             for (number, element) in elements.iter().enumerate() {
                 self::value(&schema["items"], element, &format!("{path}[{number}]"), errors);
             }
@@ -55,6 +56,24 @@ pub(super) fn value(schema: &Value, value: &Value, path: &str, errors: &mut Vec<
             }
         }
         Value::Null | Value::Bool(_) => {}
+    }
+}
+
+/// Elements of a set, or with the keys of a map, that are there already.
+fn duplicates(schema: &Value, elements: &[Value], path: &str, errors: &mut Vec<FieldError>) {
+    let keys: Vec<&str> = items(&schema["x-kubernetes-list-map-keys"]).filter_map(Value::as_str).collect();
+    let key = |element: &Value| match schema["x-kubernetes-list-type"].as_str() {
+        Some("set") => Some(element.clone()),
+        Some("map") => Some(keys.iter().map(|key| (*key, element[*key].clone())).collect()),
+        _ => None,
+    };
+    let mut seen = std::collections::BTreeSet::new();
+    for (number, element) in elements.iter().enumerate() {
+        if let Some(key) = key(element)
+            && !seen.insert(key.to_string())
+        {
+            errors.push(FieldError::duplicate(format!("{path}[{number}]"), &key));
+        }
     }
 }
 

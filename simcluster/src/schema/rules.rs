@@ -18,7 +18,7 @@ use crate::api::status::FieldError;
 pub(super) struct Rules(BTreeMap<String, Program>);
 
 /// What a rule may call: what CEL itself has, and of Kubernetes' library quantities.
-const FUNCTIONS: [&str; 22] = [
+const FUNCTIONS: [&str; 20] = [
     "bool",
     "bytes",
     "compareTo",
@@ -31,8 +31,6 @@ const FUNCTIONS: [&str; 22] = [
     "isLessThan",
     "isQuantity",
     "matches",
-    "max",
-    "min",
     "optional",
     "quantity",
     "size",
@@ -91,7 +89,8 @@ impl Rules {
             }
             let why = said.map_or_else(|| format!("failed rule: {text}"), str::to_owned);
             let field = match rule["fieldPath"].as_str() {
-                Some(below) => format!("{path}{below}"),
+                Some(below) => format!("{path}{below}").trim_start_matches('.').to_owned(),
+                None if path.is_empty() => "<nil>".to_owned(),
                 None => path.to_owned(),
             };
             errors.push(FieldError::broken_rule(rule, field, value, &why));
@@ -133,6 +132,9 @@ fn collect(schema: &Value, rules: &mut BTreeMap<String, Program>) -> Result<(), 
         }
         rules.insert(text.to_owned(), program);
     }
+    if let Some(pattern) = schema["pattern"].as_str() {
+        regex::Regex::new(pattern).map_err(|why| format!("the pattern {pattern:?}: {why}"))?;
+    }
     for (_, schema) in schema["properties"].as_object().into_iter().flatten() {
         collect(schema, rules)?;
     }
@@ -166,6 +168,24 @@ fn compared(one: &Cel, other: &Cel) -> Result<std::cmp::Ordering, ExecutionError
     Ok(one.cmp(&other))
 }
 
+/// A value as rules see it: whole numbers are those with a sign.
+fn seen(value: &Value) -> Cel {
+    match value {
+        Value::Null => Cel::Null,
+        Value::Bool(truth) => Cel::Bool(*truth),
+        Value::Number(number) => match number.as_i64() {
+            Some(whole) => Cel::Int(whole),
+            None => Cel::Float(number.as_f64().unwrap_or_default()),
+        },
+        Value::String(text) => text.as_str().into(),
+        Value::Array(elements) => elements.iter().map(seen).collect::<Vec<Cel>>().into(),
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(name, value)| (name.clone(), seen(value)));
+            fields.collect::<std::collections::HashMap<String, Cel>>().into()
+        }
+    }
+}
+
 fn holds(program: &Program, before: Option<&Value>, value: &Value) -> Result<bool, String> {
     let mut context = Context::default();
     let added = [
@@ -182,9 +202,9 @@ fn holds(program: &Program, before: Option<&Value>, value: &Value) -> Result<boo
         }),
     ];
     added.into_iter().collect::<Result<(), _>>().map_err(|why| why.to_string())?;
-    context.add_variable("self", value).map_err(|why| why.to_string())?;
+    context.add_variable_from_value("self", seen(value));
     if let Some(before) = before {
-        context.add_variable("oldSelf", before).map_err(|why| why.to_string())?;
+        context.add_variable_from_value("oldSelf", seen(before));
     }
     match program.execute(&context) {
         Ok(Cel::Bool(holds)) => Ok(holds),

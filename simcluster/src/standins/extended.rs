@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::amount::Amount;
 use crate::api::meta;
 
 /// Every class stands for this and its own name, beside the name that it gives itself.
@@ -35,7 +36,8 @@ fn requests<'a>(pod: &'a Value, classes: &'a [&'a Value]) -> Vec<Request<'a>> {
             amounts.as_object().into_iter().flatten().map(|(resource, _)| &**resource).collect();
         let wanted = resources.into_iter().filter_map(|resource| {
             let class = class_of(resource)?;
-            let count = amounts[resource].as_str()?.parse().ok()?;
+            let amount: Amount = amounts[resource].as_str()?.parse().ok()?;
+            let count = amount.whole().filter(|count| *count > 0)?;
             Some((resource, class, count))
         });
         wanted

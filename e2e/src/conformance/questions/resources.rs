@@ -42,6 +42,14 @@ pub(super) fn pods() -> Chapter {
         ("a limit", one(json!({"limits": {"cpu": "1", "memory": "1Gi"}}))),
         ("a request", one(json!({"requests": {"cpu": "500m"}}))),
         ("a request that is too much", one(json!({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}))),
+        ("a number", one(json!({"requests": {"cpu": 1}, "limits": {"cpu": 1.5}}))),
+        (
+            "other spellings",
+            one(
+                json!({"requests": {"cpu": "1000m", "memory": "0.5Gi"}, "limits": {"cpu": "2e3", "memory": "2048Mi", "ephemeral-storage": "3000"}}),
+            ),
+        ),
+        ("nonsense", one(json!({"requests": {"cpu": "lots"}}))),
         ("a negative one", one(json!({"requests": {"cpu": "-1"}}))),
         ("pages alone", one(json!({"limits": {"hugepages-2Mi": "2Mi"}}))),
         ("pages", one(json!({"requests": {"cpu": "1"}, "limits": {"hugepages-2Mi": "2Mi"}}))),
@@ -113,6 +121,9 @@ pub(super) fn resizes() -> Chapter {
     )
     .free = vec!["/message", "/details"];
     w.patch("more than the limit", &resize("sized"), STRATEGIC, change(json!({"requests": {"cpu": "3"}})));
+    let image = json!({"spec": {"containers": [{"name": "containers-0", "image": "other"}]}, "metadata": {"labels": {"a": "b"}}});
+    w.patch("what a resize is not for", &resize("sized"), STRATEGIC, image).free =
+        vec!["/status", "/metadata/managedFields"];
     w.patch("with a claim", &resize("claimed"), STRATEGIC, change(json!({"requests": {"cpu": "2"}})));
     w.patch(
         "not by itself",
@@ -121,6 +132,6 @@ pub(super) fn resizes() -> Chapter {
         change(json!({"requests": {"cpu": "1"}})),
     )
     .free = vec!["/message", "/details"];
-    w.get("read", &resize("sized")).free = vec!["/status"];
+    w.get("read", &resize("sized")).free = vec!["/status", "/metadata/managedFields"];
     w.done("resizes")
 }

@@ -127,6 +127,17 @@ pub(super) fn roles() -> Chapter {
         let status = json!({"verb": "patch", "resource": "pods", "subresource": "status", "namespace": "c"});
         w.post(&format!("{label} patch a status"), REVIEWS, review(status)).by(who);
     }
+    let wrong = binding("ClusterRoleBinding", "wrong", ("Role", "reader"), user(reader));
+    w.post("a role of a namespace for all", CLUSTER_BINDINGS, wrong);
+    let homeless = json!({"kind": "ServiceAccount", "name": "worker"});
+    let wrong = binding("ClusterRoleBinding", "wrong", ("ClusterRole", "conformance-nodes"), homeless);
+    w.post("an account of no namespace", CLUSTER_BINDINGS, wrong);
+    let other = json!({"roleRef": {"name": "other"}});
+    // Its fields are printed as the server's own language names them.
+    w.patch("another role", &format!("{BINDINGS}/reader"), MERGE, other).free =
+        vec!["/message", "/details/causes/0/message"];
+    w.delete("the status, deleted", &format!("{PODS}/none/status"), Value::Null);
+    w.put("bound by replacement", &format!("{PODS}/none/binding"), json!({}));
     w.done("roles")
 }
 

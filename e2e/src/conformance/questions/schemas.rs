@@ -24,6 +24,11 @@ fn definition() -> Value {
                 "properties": {"at": {"type": "string"}, "name": {"type": "string", "default": "mark"}}}},
             "limits": {"type": "object", "minProperties": 1, "maxProperties": 2, "additionalProperties": {"type": "string"}},
             "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "tags": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set", "maxItems": 5},
+            "parts": {"type": "array", "maxItems": 5, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+                "items": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "size": {"type": "integer"}}}},
+            "steps": {"type": "object", "properties": {"count": {"type": "integer"}},
+                "x-kubernetes-validations": [{"rule": "self.count % 2 == 1 && self.count + 1 < 10", "message": "even, or too many"}]},
             "bounds": {
                 "type": "object", "properties": {"least": {"type": "integer"}, "most": {"type": "integer"}},
                 "x-kubernetes-validations": [
@@ -86,6 +91,12 @@ pub(super) fn schemas() -> Chapter {
         ("too much", json!({"unit": "mm", "amount": "1000"})),
         ("a mark without a place", json!({"unit": "mm", "marks": [{"at": "a"}, {}]})),
         ("too many marks", json!({"unit": "mm", "marks": [{"at": "a"}, {"at": "b"}, {"at": "c"}]})),
+        ("a tag twice", json!({"unit": "mm", "tags": ["a", "b", "a"]})),
+        (
+            "a part twice",
+            json!({"unit": "mm", "parts": [{"name": "a", "size": 1}, {"name": "a", "size": 2}]}),
+        ),
+        ("even", json!({"unit": "mm", "steps": {"count": 2}})),
         ("no limits", json!({"unit": "mm", "limits": {}})),
         ("too many limits", json!({"unit": "mm", "limits": {"a": "1", "b": "2", "c": "3"}})),
         ("a limit of the wrong type", json!({"unit": "mm", "limits": {"a": 1}})),
@@ -102,7 +113,7 @@ pub(super) fn schemas() -> Chapter {
         }
     }
     let full = json!({
-        "unit": "mm", "amount": 5, "marks": [{"at": "a"}, {"at": "b", "name": "end"}], "limits": {"a": "1"},
+        "unit": "mm", "amount": 5, "steps": {"count": 3}, "tags": ["a"], "parts": [{"name": "a"}], "marks": [{"at": "a"}, {"at": "b", "name": "end"}], "limits": {"a": "1"},
         "free": {"any": {"thing": 1}}, "typo": true, "size": null,
     });
     w.post("dropped and filled", GAUGES, gauge("full", full.clone()));
