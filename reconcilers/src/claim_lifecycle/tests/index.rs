@@ -58,10 +58,9 @@ fn links_do_not_outlive_their_pods() {
 #[test]
 fn nothing_wakes_a_pod_that_is_done() {
     let mut cluster = Cluster::synced();
-    let ends = |pod| with(publishes(pod, "c"), "/status/phase", json!("Succeeded"));
     cluster.pod(publishes(running("u"), "c"));
-    let dirty = cluster.pod(ends(running("u")));
-    assert_eq!(names(&dirty, Subject::Claim), ["c"]);
+    let dirty = cluster.pod(publishes(succeeded("u"), "c"));
+    assert!(names(&dirty, Subject::Claim).contains(&"c".to_owned()), "its end wakes its claim");
     assert!(names(&cluster.claim(plain("c")), Subject::Pod).is_empty());
     assert!(cluster.apply(Kept::Templates, template()).is_empty());
     // Deleted before it had a node it counts as done; a node that comes all the same is told.
