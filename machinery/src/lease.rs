@@ -88,6 +88,17 @@ pub fn decide(
     }
 }
 
+/// The shortest pause between attempts, when the time is short.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The pause after a write. One that took its time (the server may have asked for patience) counts
+/// from before it began, so that a full pause could outlast what is left: never more than half.
+pub fn pause(renewed: Option<Instant>, now: Instant, periods: Periods) -> Duration {
+    let Some(renewed) = renewed else { return periods.retry };
+    let left = (renewed + periods.renew).saturating_duration_since(now);
+    periods.retry.min((left / 2).max(SHORTEST_PAUSE))
+}
+
 /// Proof of leadership that writers look at before each write.
 #[derive(Debug, Clone, Default)]
 pub struct Leadership {
@@ -225,7 +236,7 @@ impl Candidate {
                             tracing::warn!(lease = self.name, error = %refusal, "cannot write the lease");
                         }
                     }
-                    self.periods.retry
+                    pause(renewed, Instant::now(), self.periods)
                 }
             };
             tokio::select! {
@@ -334,6 +345,22 @@ mod tests {
         assert_eq!(at(15), Decision::Acquire);
         assert_eq!(decide("me", None, None, now, periods), Decision::Acquire);
         assert_eq!(decide("me", Some(&seen("", now)), None, now, periods), Decision::Acquire);
+    }
+
+    #[test]
+    fn a_slow_answer_leaves_time_for_the_next_renewal() {
+        let begun = Instant::now();
+        let periods = Periods::default();
+        let after = |millis| pause(Some(begun), begun + Duration::from_millis(millis), periods);
+        assert_eq!(after(10), periods.retry);
+        assert_eq!(after(8_000), Duration::from_secs(1));
+        assert_eq!(after(11_000), SHORTEST_PAUSE);
+        assert_eq!(pause(None, begun, periods), periods.retry);
+        // Whatever an answer took, the next attempt is still a renewal.
+        for millis in (0..9_800).step_by(100) {
+            let now = begun + Duration::from_millis(millis) + after(millis);
+            assert_eq!(decide("me", Some(&seen("me", begun)), Some(begun), now, periods), Decision::Renew);
+        }
     }
 
     #[test]
