@@ -105,6 +105,7 @@ fn one(seed: u64, twice: bool, sum: &mut Sum) -> anyhow::Result<()> {
 /// The shortest history that still fails.
 fn failure(case: &Case, why: &str) -> anyhow::Result<anyhow::Error> {
     let kind = why.split(':').next().unwrap_or_default();
+    println!("seed {} fails: {why}; it is made smaller", case.seed);
     let small = case.shrunk(kind)?;
     let outcome = small.run()?;
     let why = outcome.broken.unwrap_or_default();

@@ -58,6 +58,9 @@ fn plenty(seed: u64) -> bool {
     !seed.is_multiple_of(2)
 }
 
+/// Requests that may be spent on making a case smaller: hundreds of runs, or some that do not end.
+const MOST_SPENT: usize = 30_000;
+
 thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
@@ -182,8 +185,14 @@ impl Case {
 
     /// The smallest case with the same kind of failure that is found by leaving things out.
     pub(super) fn shrunk(&self, kind: &str) -> anyhow::Result<Self> {
-        let fails = |case: &Self| -> anyhow::Result<bool> {
-            Ok(case.run()?.broken.is_some_and(|why| why.starts_with(kind)))
+        let mut spent = 0;
+        let mut fails = |case: &Self| -> anyhow::Result<bool> {
+            if spent > MOST_SPENT {
+                return Ok(false);
+            }
+            let outcome = case.run()?;
+            spent += outcome.history.len();
+            Ok(outcome.broken.is_some_and(|why| why.starts_with(kind)))
         };
         let mut case = self.clone();
         loop {
