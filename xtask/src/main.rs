@@ -158,7 +158,7 @@ fn test() -> anyhow::Result<()> {
     e2e(&["soak"])?;
     e2e(&["conformance"])?;
     // The lanes of the newest version: the others differ in what is served only.
-    e2e(&["scenarios", "--on", "sim", "1.36", "alone/", "crash", "rights"])?;
+    e2e(&["scenarios", "--on", "sim", "1.36", "crash", "rights"])?;
     e2e(&["scenarios"])?;
     // A small one without a verdict: it shows that the measurement still works.
     e2e(&["versus", "--pods", "100", "--gated", "200", "--completed", "100", "--idle", "5"])
