@@ -75,6 +75,25 @@ impl Shape {
         on.chain(self.off.iter().map(|gate| format!("--feature-gates={gate}=false"))).collect()
     }
 
+    /// What kube-controller-manager is told on either control plane, to run these controllers.
+    fn controllers(&self, kubeconfig: &str, names: &[&str]) -> anyhow::Result<Vec<String>> {
+        let mut arguments = vec![
+            format!("--kubeconfig={kubeconfig}"),
+            format!("--authentication-kubeconfig={kubeconfig}"),
+            format!("--authorization-kubeconfig={kubeconfig}"),
+            "--leader-elect=false".to_owned(),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", free_port()?),
+            format!("--controllers={}", names.join(",")),
+        ];
+        if let Some(qps) = self.built_in_qps {
+            arguments.extend([format!("--kube-api-qps={qps}"), format!("--kube-api-burst={qps}")]);
+        }
+        arguments.extend(self.gates());
+        arguments.extend(self.emulation());
+        Ok(arguments)
+    }
+
     fn emulation(&self) -> Vec<String> {
         self.emulated.map(|version| format!("--emulated-version={version}")).into_iter().collect()
     }

@@ -178,24 +178,12 @@ impl Real {
         if self.shape.pod_groups {
             controllers.push("podgroup-protection-controller");
         }
-        let mut arguments = vec![
-            format!("--kubeconfig={kubeconfig}"),
-            format!("--authentication-kubeconfig={kubeconfig}"),
-            format!("--authorization-kubeconfig={kubeconfig}"),
+        let mut arguments = self.shape.controllers(&kubeconfig, &controllers)?;
+        arguments.extend([
             "--use-service-account-credentials".to_owned(),
             format!("--service-account-private-key-file={}", file("sa.key")),
             format!("--root-ca-file={}", file("ca.crt")),
-            "--leader-elect=false".to_owned(),
-            "--bind-address=127.0.0.1".to_owned(),
-            format!("--secure-port={}", free_port()?),
-            format!("--controllers={}", controllers.join(",")),
-        ];
-        if let Some(qps) = self.shape.built_in_qps {
-            arguments.push(format!("--kube-api-qps={qps}"));
-            arguments.push(format!("--kube-api-burst={qps}"));
-        }
-        arguments.extend(self.shape.gates());
-        arguments.extend(self.shape.emulation());
+        ]);
         self.controllers = Some(self.spawn("kube-controller-manager", &arguments)?);
         Ok(())
     }

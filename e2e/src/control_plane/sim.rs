@@ -9,7 +9,7 @@ use dragoman_simcluster::{ApiServer, Clock, Listening, Profile, Scheduler, User}
 use tokio::task::JoinHandle;
 
 use super::audit::Audit;
-use super::process::{Process, free_port};
+use super::process::Process;
 use super::{OPERATOR, Programs, Scheduling, Shape};
 
 /// A running simcluster.
@@ -85,22 +85,9 @@ impl Sim {
             return Ok(());
         }
         let kubeconfig = self.directory.join("controllers.kubeconfig").display().to_string();
-        let mut arguments = vec![
-            format!("--kubeconfig={kubeconfig}"),
-            format!("--authentication-kubeconfig={kubeconfig}"),
-            format!("--authorization-kubeconfig={kubeconfig}"),
-            "--authentication-skip-lookup".to_owned(),
-            "--leader-elect=false".to_owned(),
-            "--bind-address=127.0.0.1".to_owned(),
-            format!("--secure-port={}", free_port()?),
-            "--controllers=resourceclaim-controller".to_owned(),
-            format!("--kube-api-content-type={JSON}"),
-        ];
-        if let Some(qps) = self.shape.built_in_qps {
-            arguments.extend([format!("--kube-api-qps={qps}"), format!("--kube-api-burst={qps}")]);
-        }
-        arguments.extend(self.shape.gates());
-        arguments.extend(self.shape.emulation());
+        let mut arguments = self.shape.controllers(&kubeconfig, &["resourceclaim-controller"])?;
+        arguments.push("--authentication-skip-lookup".to_owned());
+        arguments.push(format!("--kube-api-content-type={JSON}"));
         let program = self.programs.path("kube-controller-manager");
         let process = Process::spawn(&program, "kube-controller-manager", &arguments, &self.directory)?;
         self.controllers = Some(process);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::request::Place;
 use super::{Answer, Body, Request, State, Status, openapi};
-use crate::kinds::{Resource, VERBS};
+use crate::kinds::{Resource, VERBS, verbs_of};
 
 pub(super) fn answer(state: &State, place: &Place, request: &Request) -> Result<Answer, Status> {
     if request.method != http::Method::GET {
@@ -93,15 +93,14 @@ fn described(resource: &Resource) -> Vec<Value> {
         whole["shortNames"] = json!(resource.short);
     }
     let parts = resource.subresources.iter().map(|sub| {
-        let (kind, verbs) = match &**sub {
-            "binding" => ("Binding", vec!["create"]),
-            "token" => ("TokenRequest", vec!["create"]),
-            "finalize" => (&*resource.kind, vec!["update"]),
-            _ => (&*resource.kind, vec!["get", "patch", "update"]),
+        let kind = match &**sub {
+            "binding" => "Binding",
+            "token" => "TokenRequest",
+            _ => &*resource.kind,
         };
         let mut part = json!({
             "name": format!("{}/{sub}", resource.plural), "singularName": "", "namespaced": resource.namespaced,
-            "kind": kind, "verbs": verbs,
+            "kind": kind, "verbs": verbs_of(sub),
         });
         if sub == "token" {
             part["group"] = json!("authentication.k8s.io");

@@ -40,7 +40,7 @@ use self::read::Pages;
 use self::request::Place;
 use self::store::Store;
 use crate::clock::{Clock, seconds};
-use crate::kinds::{Profile, Resource, built_in, is_built_in};
+use crate::kinds::{Profile, Resource, built_in, is_built_in, verbs_of};
 use crate::patch::{Lists, lists_of};
 use crate::schema::Schemas;
 
@@ -342,13 +342,14 @@ impl State {
             return rights::review(self, target);
         }
         let method = &target.request.method;
-        let fits = match &*target.subresource {
-            "" => true,
-            "binding" | "token" => *method == Method::POST,
-            "finalize" => *method == Method::PUT,
-            _ => [Method::GET, Method::PUT, Method::PATCH].contains(method),
+        let verb = match *method {
+            Method::GET => "get",
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            _ => "delete",
         };
-        if !fits {
+        if !target.subresource.is_empty() && !verbs_of(&target.subresource).contains(&verb) {
             return Err(Status::method_not_allowed());
         }
         match (method, &target.name) {

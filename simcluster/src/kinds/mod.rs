@@ -52,6 +52,15 @@ pub(crate) struct Occasion<'a> {
 pub(crate) const VERBS: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
+/// What can be done with a subresource.
+pub(crate) fn verbs_of(subresource: &str) -> &'static [&'static str] {
+    match subresource {
+        "binding" | "token" => &["create"],
+        "finalize" => &["update"],
+        _ => &["get", "patch", "update"],
+    }
+}
+
 impl Resource {
     /// `plural.group`, or `plural` in the core group.
     pub(crate) fn qualified(&self) -> String {
