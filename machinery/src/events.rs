@@ -124,6 +124,9 @@ const OBJECT: (f64, f64) = (25.0, 1.0 / 300.0);
 const GLOBAL: (f64, f64) = (100.0, 10.0);
 /// How long a repetition belongs to the series of the first.
 const SERIES: Duration = Duration::from_mins(6);
+/// What of an object's name is in that of an event: 253 characters less a dot and the 16 of the
+/// time in nanoseconds, with room to spare.
+const STEM: usize = 230;
 /// Longest note the API takes is 1024 bytes.
 const NOTE: usize = 1024;
 
@@ -217,10 +220,7 @@ impl Sender {
     fn create(&self, event: &Event) -> Write {
         let now = crate::clock::now();
         let regarding = &event.regarding;
-        // Names in the way of client-go: the object, a dot, something unique. A
-        // name may have 253 characters.
-        let stem: String = regarding.name.chars().take(230).collect();
-        let name = format!("{stem}.{:x}", now.as_nanosecond());
+        let name = name_of(&regarding.name, now.as_nanosecond());
         let severity = match event.severity {
             Severity::Normal => "Normal",
             Severity::Warning => "Warning",
@@ -255,6 +255,13 @@ impl Sender {
         };
         Write { kind: EVENT, namespace: event.regarding.namespace.clone(), name, action }
     }
+}
+
+/// A name for an event, in the way of client-go: the object, a dot, something unique. No part of
+/// a name may end with a dot or a dash, which is how a cut one may end.
+fn name_of(object: &str, unique: i128) -> String {
+    let stem: String = object.chars().take(STEM).collect();
+    format!("{}.{unique:x}", stem.trim_end_matches(['.', '-']))
 }
 
 /// The first `most` bytes of `text`, never half a character.
@@ -297,6 +304,16 @@ mod tests {
         assert_eq!(passed(&mut sieve, "2", 1), 1);
         let rest: usize = (3..200).map(|i| passed(&mut sieve, &i.to_string(), 1)).sum();
         assert_eq!(rest, 100 - 26);
+    }
+
+    #[test]
+    fn a_long_name_is_cut_where_a_name_may_end() {
+        assert_eq!(name_of("pod", 255), "pod.ff");
+        let cut_at = |end: &str| format!("{}{end}{}", "a".repeat(STEM - end.len()), "b".repeat(20));
+        for end in [".", "-", "-.", ".-"] {
+            assert_eq!(name_of(&cut_at(end), 1), format!("{}.1", "a".repeat(STEM - end.len())));
+        }
+        assert!(name_of(&"a".repeat(253), i128::from(i64::MAX)).len() <= 253);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use http::{Method, Response, StatusCode};
+use tokio::time::Instant;
 
 use crate::api::{Answer, ApiServer, Body, Request, Watch};
 use crate::door::{Broken, Door, ResponseBody, read, response, watched};
@@ -40,18 +41,27 @@ pub enum Fault {
     Compaction,
     /// The API group of claims is not served for so long.
     Vanished(Duration),
+    /// The API group of PodGroups is not served for so long.
+    Ungrouped(Duration),
+    /// Somebody else does something to the object just before.
+    Overtaken,
 }
+
+/// Somebody else, who is told the path of an object.
+pub type Rival = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Requests that are answered: more come from a loop only.
 pub const MOST_REQUESTS: u64 = 5_000;
 
-/// The API group that vanishes.
-const GROUP: &str = "resource.k8s.io";
+/// The API groups that vanish.
+const CLAIMS: &str = "resource.k8s.io";
+const GROUPS: &str = "scheduling.k8s.io";
 
 impl Fault {
     /// Whether it does anything to such a request.
     fn harms(self, is_watch: bool, method: &Method) -> bool {
         match self {
+            Self::Overtaken => matches!(*method, Method::PATCH | Method::DELETE),
             Self::CutWatch(_) | Self::DoubleEvents | Self::LaggingWatch(_) => is_watch,
             Self::Conflict | Self::LostReply => *method != Method::GET,
             _ => true,
@@ -62,7 +72,7 @@ impl Fault {
     pub fn any(rng: &mut Rng) -> Self {
         let mut millis = |most: u64| Duration::from_millis(rng.u64(1..=most));
         let (short, long) = (millis(2_000), millis(20_000));
-        match rng.u32(..12) {
+        match rng.u32(..14) {
             0 => Self::Late(short),
             1 => Self::LateReply(short),
             2 => Self::Error,
@@ -74,7 +84,9 @@ impl Fault {
             8 => Self::DoubleEvents,
             9 => Self::LaggingWatch(long),
             10 => Self::Compaction,
-            _ => Self::Vanished(long),
+            11 => Self::Vanished(long),
+            12 => Self::Ungrouped(long),
+            _ => Self::Overtaken,
         }
     }
 }
@@ -86,7 +98,10 @@ pub type Schedule = BTreeMap<u64, Fault>;
 #[derive(Clone)]
 pub struct FaultyDoor {
     door: Door,
+    rival: Rival,
     state: Arc<Mutex<State>>,
+    /// From when until when its client was told to wait.
+    pause: Arc<Mutex<Option<(Instant, Instant)>>>,
 }
 
 #[derive(Default)]
@@ -99,12 +114,25 @@ struct State {
     away: usize,
     struck: Vec<(u64, Fault)>,
     history: Vec<String>,
+    /// The first request of a client that was told to wait.
+    hasty: Option<String>,
 }
 
 impl FaultyDoor {
-    /// Requests come in by `door`, and meet what the schedule says.
-    pub fn new(door: Door, schedule: Schedule) -> Self {
-        Self { door, state: Arc::new(Mutex::new(State { schedule, ..State::default() })) }
+    /// Requests come in by `door`, and meet what the schedule says; who overtakes them is `rival`.
+    pub fn new(door: Door, schedule: Schedule, rival: Rival) -> Self {
+        let state = State { schedule, ..State::default() };
+        Self { door, rival, state: Arc::new(Mutex::new(state)), pause: Arc::default() }
+    }
+
+    /// The same door for another client, which nobody has told to wait yet.
+    pub fn for_another(&self) -> Self {
+        Self { pause: Arc::default(), ..self.clone() }
+    }
+
+    /// The first request that came while its client was told to wait, lists and watches left out.
+    pub fn hasty(&self) -> Option<String> {
+        self.state().hasty.clone()
     }
 
     /// The faults that have struck.
@@ -159,8 +187,37 @@ impl FaultyDoor {
         self.state().changes
     }
 
+    /// Whether its client keeps to what it was told about waiting, and what it is told now.
+    fn heed(&self, request: &Request, fault: Option<Fault>) {
+        if request.method == Method::GET && is_collection(&request.path) {
+            return;
+        }
+        let now = Instant::now();
+        let mut pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
+        if pause.is_some_and(|(from, until)| from < now && now < until) {
+            let what = || format!("{} {}", request.method, request.path);
+            self.state().hasty.get_or_insert_with(what);
+        }
+        if let Some(Fault::Throttled(seconds)) = fault {
+            let until = now + Duration::from_secs(seconds.into());
+            *pause = Some((now, pause.map_or(until, |(_, before)| before.max(until))));
+        }
+    }
+
+    fn vanish(&self, group: &'static str, wait: Duration) {
+        let door = self.clone();
+        door.server().vanish(group, true);
+        door.state().away += 1;
+        tokio::spawn(async move {
+            tokio::time::sleep(wait).await;
+            door.server().vanish(group, false);
+            door.state().away -= 1;
+        });
+    }
+
     async fn exchange(self, request: Request) -> Result<Response<ResponseBody>, Broken> {
         let (number, fault) = self.next(&request);
+        self.heed(&request, fault);
         if number > MOST_REQUESTS {
             // Whoever asks without end would keep virtual time from passing.
             std::future::pending::<()>().await;
@@ -184,16 +241,9 @@ impl FaultyDoor {
             }
             Some(Fault::Late(wait)) => tokio::time::sleep(wait).await,
             Some(Fault::Compaction) => self.server().compact(),
-            Some(Fault::Vanished(wait)) => {
-                let door = self.clone();
-                door.server().vanish(GROUP, true);
-                door.state().away += 1;
-                tokio::spawn(async move {
-                    tokio::time::sleep(wait).await;
-                    door.server().vanish(GROUP, false);
-                    door.state().away -= 1;
-                });
-            }
+            Some(Fault::Vanished(wait)) => self.vanish(CLAIMS, wait),
+            Some(Fault::Ungrouped(wait)) => self.vanish(GROUPS, wait),
+            Some(Fault::Overtaken) => (self.rival)(object_of(&request.path)),
             _ => {}
         }
         let answer = self.door.ask(request.clone());
@@ -208,6 +258,29 @@ impl FaultyDoor {
             (_, answer) => response(answer),
         }
     }
+}
+
+/// The segments of a path from the resource on.
+fn from_resource(path: &str) -> impl Iterator<Item = (usize, &str)> {
+    let prefix = if path.starts_with("/apis/") { 3 } else { 2 };
+    let mut end = 0;
+    let segments = path.trim_start_matches('/').split('/').map(move |segment| {
+        end += 1 + segment.len();
+        (end, segment)
+    });
+    let segments: Vec<_> = segments.skip(prefix).collect();
+    let namespaced =
+        segments.first().is_some_and(|(_, segment)| *segment == "namespaces") && segments.len() > 2;
+    segments.into_iter().skip(if namespaced { 2 } else { 0 })
+}
+
+fn is_collection(path: &str) -> bool {
+    from_resource(path).count() < 2
+}
+
+/// The path of the object that a request is about, without the subresource.
+fn object_of(path: &str) -> &str {
+    from_resource(path).nth(1).and_then(|(end, _)| path.get(..end)).unwrap_or(path)
 }
 
 /// A watch that is cut, or late, or says everything twice.
@@ -266,5 +339,20 @@ where
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let door = self.clone();
         Box::pin(async move { door.exchange(read(request).await?).await })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_path_is_about() {
+        let claims = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims";
+        assert_eq!(object_of(&format!("{claims}/one/status")), format!("{claims}/one"));
+        assert_eq!(object_of("/api/v1/namespaces/ns/pods/one"), "/api/v1/namespaces/ns/pods/one");
+        assert_eq!(object_of("/api/v1/nodes/one/status"), "/api/v1/nodes/one");
+        assert!(is_collection(claims) && is_collection("/api/v1/pods") && is_collection("/apis"));
+        assert!(!is_collection("/api/v1/namespaces/ns/pods/one") && !is_collection("/api/v1/nodes/one"));
     }
 }

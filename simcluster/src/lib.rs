@@ -29,7 +29,7 @@ pub use api::{
 };
 pub use clock::Clock;
 pub use door::{Broken, Door, ResponseBody};
-pub use faults::{Fault, FaultyDoor, MOST_REQUESTS, Schedule};
+pub use faults::{Fault, FaultyDoor, MOST_REQUESTS, Rival, Schedule};
 pub use kinds::{Profile, Resource};
 pub use listen::{ListenError, Listening};
 pub use standins::{Driver, HOLD, Kubelet, Pace, Scheduler};

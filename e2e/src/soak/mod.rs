@@ -1,6 +1,7 @@
 //! The laboratory for faults: thousands of seeded runs of the production controller on simcluster,
 //! hours of virtual time in seconds, every step judged.
 
+mod hand;
 mod instance;
 mod invariants;
 mod run;
@@ -68,8 +69,8 @@ pub(crate) fn run(first: u64, runs: u64, twice: u64) -> anyhow::Result<()> {
         all.succeeded += succeeded;
     }
     let Sum { struck, lasted, requests, succeeded } = all;
-    // Runs in which nothing happens prove nothing.
-    ensure!(succeeded as u64 >= runs, "only {succeeded} Pods with claims have succeeded in {runs} runs");
+    // Runs in which nothing happens prove nothing; many Pods are not allowed to succeed.
+    ensure!(succeeded as u64 >= runs / 2, "only {succeeded} Pods with claims have succeeded in {runs} runs");
     println!(
         "ok      soak: {runs} runs from seed {first} in {:.0} s: {succeeded} Pods with claims succeeded, {struck} faults, {requests} requests, {} hours; {} the same twice",
         started.elapsed().as_secs_f32(),

@@ -1,10 +1,12 @@
 //! One run: a cluster, a workload and faults from a seed, in virtual time.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use dragoman_machinery::clock;
+use dragoman_reconcilers::claim_lifecycle::Embedded;
 use dragoman_simcluster::{
     ApiServer, Clock, Door, Driver, Fault, FaultyDoor, Kubelet, MOST_REQUESTS, Pace, Profile, Schedule,
     Scheduler, User,
@@ -12,8 +14,10 @@ use dragoman_simcluster::{
 use fastrand::Rng;
 use tokio::time::{Instant, sleep_until};
 
-use super::workload::{Action, EXTENDED, Hand, NAMESPACE, SPAN, Script, script};
-use super::{instance, invariants};
+use super::hand::{Hand, NAMESPACE};
+use super::instance;
+use super::invariants::{self, Judged};
+use super::workload::{Action, EXTENDED, Kind, SPAN, Script, script};
 use crate::objects;
 
 /// What is done and what goes wrong.
@@ -53,9 +57,9 @@ const MOST_CLAIMS: usize = 26;
 /// Claims that one Pod can have: fewer devices on a node would keep it waiting for ever.
 const MOST_OF_A_POD: usize = 4;
 
-/// Whether there are devices for everybody, so that some may keep theirs.
-fn plenty(seed: u64) -> bool {
-    !seed.is_multiple_of(2)
+/// What kind of run a seed is: with devices for everybody some may keep theirs.
+fn kind(seed: u64) -> Kind {
+    Kind { holds: !seed.is_multiple_of(2), groups: seed % 4 == 1, calm: matches!(seed % 16, 3 | 5 | 6) }
 }
 
 /// Requests that may be spent on making a case smaller: hundreds of runs, or some that do not end.
@@ -83,11 +87,12 @@ fn panicked() -> Option<String> {
 impl Case {
     pub(super) fn of(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let script = script(&mut rng, plenty(seed));
-        let faults = rng.usize(..=MOST_FAULTS);
+        let kind = kind(seed);
+        let script = script(&mut rng, kind);
+        let faults = if kind.calm { 0 } else { rng.usize(..=MOST_FAULTS) };
         // Half of the runs have mostly one or two kinds of faults: some harm takes several of them.
-        let kinds = rng.bool().then(|| [Fault::any(&mut rng), Fault::any(&mut rng)]);
-        let mut fault = || match kinds {
+        let preferred = rng.bool().then(|| [Fault::any(&mut rng), Fault::any(&mut rng)]);
+        let mut fault = || match preferred {
             Some([one, other]) if rng.u32(..4) > 0 => {
                 if rng.bool() {
                     one
@@ -120,23 +125,18 @@ impl Case {
         let began = Instant::now();
         let clock = Clock::runtime();
         clock::bind(clock.now());
-        let server = ApiServer::new(Profile::default(), clock, self.seed);
+        let kind = kind(self.seed);
+        let gates: &[&str] =
+            if kind.groups { &["GenericWorkload", "DRAWorkloadResourceClaims"] } else { &[] };
+        let profile =
+            Profile { on: gates.iter().map(|gate| (*gate).to_owned()).collect(), ..Profile::default() };
+        let server = ApiServer::new(profile, clock, self.seed);
         server.chronicle();
-        let hand = Hand(Door::new(server.clone(), User::admin()));
-        hand.create(
-            "/api/v1/namespaces",
-            &serde_json::json!({
-            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
-        );
-        let mut class = objects::class();
-        class["spec"]["extendedResourceName"] = EXTENDED.into();
-        hand.create("/apis/resource.k8s.io/v1/deviceclasses", &class);
-        for node in 0..2 {
-            hand.create("/api/v1/nodes", &objects::node(&format!("node-{node}")));
-        }
-        let run = Duration::from_secs(1 + self.seed % 30);
-        let devices = if plenty(self.seed) { MOST_CLAIMS } else { MOST_OF_A_POD };
-        let pace = Pace { run, ..Pace::default() };
+        let door = Door::new(server.clone(), User::admin());
+        let hand = Hand { door, groups: kind.groups, lends: kind.holds };
+        furnish(&hand);
+        let pace = Pace { run: Duration::from_secs(1 + self.seed % 30), ..Pace::default() };
+        let devices = if kind.holds { MOST_CLAIMS } else { MOST_OF_A_POD };
         let others = [
             tokio::spawn(server.clone().collect()),
             tokio::spawn(Driver::new(server.clone(), objects::DRIVER, devices).run()),
@@ -144,43 +144,48 @@ impl Case {
             tokio::spawn(Kubelet::new(server.clone(), pace, self.seed).run()),
         ];
         let user = User { name: "dragoman".to_owned(), groups: vec!["system:masters".to_owned()] };
-        let door = FaultyDoor::new(Door::new(server.clone(), user), self.schedule.clone());
-        let mut instance = Some(instance::start(&door));
-        let mut back = None;
-        for (when, action) in &self.script {
-            while let Some(at) = back.filter(|at| *at <= began + *when) {
-                sleep_until(at).await;
-                (instance, back) = (Some(instance::start(&door)), None);
-            }
-            sleep_until(began + *when).await;
-            if let Action::Crash(down) = action {
-                drop(instance.take());
-                back = Some(Instant::now() + *down);
-            } else {
-                hand.act(action);
-            }
-        }
-        if let Some(at) = back {
-            sleep_until(at).await;
-            instance = Some(instance::start(&door));
+        let rival = hand.clone();
+        let rival = Arc::new(move |path: &str| rival.overtake(path));
+        let door = FaultyDoor::new(Door::new(server.clone(), user), self.schedule.clone(), rival);
+        let mut instances = vec![instance::start(&door)];
+        for (when, step) in self.timeline() {
+            sleep_until(began + when).await;
+            step.take(&hand, &door, &mut instances);
         }
         sleep_until(began + SPAN + SOON).await;
-        let late = invariants::at_the_end(&server).map(|why| format!("late: {why}"));
+        let judged = Judged { server: &server, kind };
+        let late = judged.at_the_end().map(|why| format!("late: {why}"));
         sleep_until(began + SPAN + REST).await;
-        drop(instance);
+        drop(instances);
         others.iter().for_each(tokio::task::JoinHandle::abort);
-        let struck = door.struck().len()
-            + self.script.iter().filter(|(_, action)| matches!(action, Action::Crash(_))).count();
+        let struck =
+            door.struck().len() + self.script.iter().filter(|(_, action)| Step::of(action).is_some()).count();
         Outcome {
             broken: panicked()
                 .or_else(|| endless(&door))
-                .or_else(|| invariants::broken(&server, door.changes(), struck))
+                .or_else(|| door.hasty().map(|what| format!("hasty: {what} while it was told to wait")))
+                .or_else(|| judged.broken(door.changes(), struck))
                 .or(late),
             succeeded: invariants::succeeded(&server),
             history: door.history(),
             struck,
             lasted: began.elapsed().as_secs(),
         }
+    }
+
+    /// What is done in the order of time: who goes for a while comes back by himself.
+    fn timeline(&self) -> Vec<(Duration, Step<'_>)> {
+        let mut steps: Vec<(Duration, Step<'_>)> = Vec::new();
+        for (when, action) in &self.script {
+            steps.push((*when, Step::of(action).unwrap_or(Step::Act(action))));
+            match action {
+                Action::Crash(down) => steps.push((*when + *down, Step::Begin)),
+                Action::Takeover(both) => steps.push((*when + *both, Step::Leave)),
+                _ => {}
+            }
+        }
+        steps.sort_by_key(|(when, _)| *when);
+        steps
     }
 
     /// The smallest case with the same kind of failure that is found by leaving things out.
@@ -215,5 +220,53 @@ impl Case {
                 return Ok(case);
             }
         }
+    }
+}
+
+/// A moment of a run.
+enum Step<'a> {
+    Act(&'a Action),
+    /// Every instance of the controller is killed.
+    Crash,
+    /// One begins, if there is none.
+    Begin,
+    /// One more begins.
+    Join,
+    /// The oldest goes, if there is another.
+    Leave,
+}
+
+impl<'a> Step<'a> {
+    /// What becomes of the controller by an action, if it is about that.
+    fn of(action: &'a Action) -> Option<Self> {
+        match action {
+            Action::Crash(_) => Some(Self::Crash),
+            Action::Takeover(_) => Some(Self::Join),
+            _ => None,
+        }
+    }
+
+    fn take(&self, hand: &Hand, door: &FaultyDoor, instances: &mut Vec<Embedded>) {
+        match self {
+            Self::Act(action) => hand.act(action),
+            Self::Crash => instances.clear(),
+            Self::Begin if !instances.is_empty() => {}
+            Self::Begin | Self::Join => instances.push(instance::start(&door.for_another())),
+            Self::Leave if instances.len() > 1 => drop(instances.remove(0)),
+            Self::Leave => {}
+        }
+    }
+}
+
+/// What every run begins with.
+fn furnish(hand: &Hand) {
+    let namespace =
+        serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+    hand.create("/api/v1/namespaces", &namespace);
+    let mut class = objects::class();
+    class["spec"]["extendedResourceName"] = EXTENDED.into();
+    hand.create("/apis/resource.k8s.io/v1/deviceclasses", &class);
+    for node in 0..2 {
+        hand.create("/api/v1/nodes", &objects::node(&format!("node-{node}")));
     }
 }

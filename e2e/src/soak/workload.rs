@@ -2,16 +2,11 @@
 
 use std::time::Duration;
 
-use dragoman_simcluster::{Answer, Body, Door, HOLD, Request};
+use dragoman_simcluster::HOLD;
 use fastrand::Rng;
-use http::Method;
 use serde_json::{Value, json};
 
-use crate::client::path;
-use crate::objects::{self, Pod};
-
-/// The namespace in which everything happens.
-pub(super) const NAMESPACE: &str = "soak";
+use crate::objects::Pod;
 
 /// Something that somebody does.
 #[derive(Debug, Clone)]
@@ -19,7 +14,11 @@ pub(super) enum Action {
     Template(String),
     Claim(String),
     Pod(Box<Value>),
+    Group(String),
+    DeleteGroup(String),
     DeletePod(String),
+    /// Removes a Pod from the API without waiting for its node.
+    Vanish(String),
     /// Opens the gate.
     Release(String),
     /// Deletes the claim that a Pod's status names first.
@@ -28,12 +27,22 @@ pub(super) enum Action {
     WipeStatus(String),
     /// Names a claim in a Pod's status that is not the Pod's.
     Misname(String),
+    /// Writes into a Pod's status what nobody can read.
+    Garble(String),
     /// Reserves a claim for somebody of whom the controller cannot know anything.
     Lend(String),
+    /// The same for the claim that a Pod's status names first.
+    LendClaimOf(String),
+    /// Reserves a claim for as many of those as it takes.
+    Fill(String),
+    /// Allocates a claim of a Pod, as an allocator does that knows no finalizers.
+    Allot(String),
     /// Sets a Pod's phase, as whoever evicts it does.
     Fail(String),
     /// The controller is killed, and is back after so long.
     Crash(Duration),
+    /// Another instance of the controller begins, and the first goes on for so long.
+    Takeover(Duration),
 }
 
 /// An action, and when.
@@ -45,155 +54,248 @@ pub(super) const EXTENDED: &str = "soak.dragoman.dev/device";
 /// Within this everything happens.
 pub(super) const SPAN: Duration = Duration::from_secs(60);
 
-/// Everything that is done in a run; `holds` says whether Pods may run until somebody ends them,
-/// and keep their devices.
-pub(super) fn script(rng: &mut Rng, holds: bool) -> Script {
+/// A Pod that does not want to stop has so long: more than any run takes.
+const RUNS_ON: u32 = 7200;
+
+/// The template that never comes.
+const NEVER: &str = "never";
+
+/// What kind of run it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    /// Pods may run until somebody ends them, and keep their devices.
+    pub(super) holds: bool,
+    /// There are PodGroups.
+    pub(super) groups: bool,
+    /// Nothing goes wrong, and the controller lives as long as the cluster.
+    pub(super) calm: bool,
+}
+
+/// What happens to a Pod after it was made.
+#[derive(Debug, Clone, Copy)]
+enum Deed {
+    Delete,
+    DeleteClaim,
+    WipeStatus,
+    Fail,
+    /// The name is used again, soon.
+    Again,
+    Misname,
+    Release,
+    Lend,
+    Vanish,
+    /// It is told to stop, and its status is wiped while it stops.
+    WipeAtTheEnd,
+    Garble,
+    Allot,
+}
+
+const DEEDS: [Deed; 12] = [
+    Deed::Delete,
+    Deed::DeleteClaim,
+    Deed::WipeStatus,
+    Deed::Fail,
+    Deed::Again,
+    Deed::Misname,
+    Deed::Release,
+    Deed::Lend,
+    Deed::Vanish,
+    Deed::WipeAtTheEnd,
+    Deed::Garble,
+    Deed::Allot,
+];
+
+/// What the Pods of a run are like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taste {
+    Mixed,
+    /// They share claims.
+    Sharing,
+    /// They are put on nodes past the scheduler, and share claims.
+    ByHand,
+    /// They ask for extended resources.
+    Extended,
+}
+
+const TASTES: [Taste; 8] = [
+    Taste::Mixed,
+    Taste::Mixed,
+    Taste::Mixed,
+    Taste::Mixed,
+    Taste::Mixed,
+    Taste::Sharing,
+    Taste::ByHand,
+    Taste::Extended,
+];
+
+/// What is drawn for a whole run: half of them repeat one or two deeds, since some harm takes
+/// several of a kind.
+struct Draw<'a> {
+    rng: &'a mut Rng,
+    kind: Kind,
+    deeds: Option<[Deed; 2]>,
+    taste: Taste,
+}
+
+/// Everything that is done in a run.
+pub(super) fn script(rng: &mut Rng, kind: Kind) -> Script {
+    let deeds = rng.bool().then(|| [any(rng, &DEEDS, Deed::Delete), any(rng, &DEEDS, Deed::Delete)]);
+    let taste = any(rng, &TASTES, Taste::Mixed);
+    let mut draw = Draw { rng, kind, deeds, taste };
     let mut script: Script = Vec::new();
-    let at = |rng: &mut Rng, from: Duration| from + SPAN.saturating_sub(from).mul_f64(rng.f64());
     // One template is there from the start, the other comes whenever it comes.
     script.push((Duration::ZERO, Action::Template("one".to_owned())));
-    script.push((at(rng, Duration::ZERO), Action::Template("late".to_owned())));
-    for number in 0..rng.usize(..3) {
-        let (name, made) = (format!("shared-{number}"), at(rng, Duration::ZERO));
-        script.push((made, Action::Claim(name.clone())));
-        if holds && rng.u32(..4) == 0 {
-            script.push((at(rng, made), Action::Lend(name)));
-        }
+    script.push((draw.at(Duration::ZERO), Action::Template("late".to_owned())));
+    draw.shared(&mut script);
+    if kind.groups {
+        draw.group(&mut script);
     }
-    for number in 0..rng.usize(1..=6) {
-        let name = format!("pod-{number}");
-        let begins = at(rng, Duration::ZERO);
-        script.push((begins, Action::Pod(Box::new(pod(rng, &name, holds)))));
-        for _ in 0..rng.usize(..3) {
-            let when = at(rng, begins);
-            let action = match rng.u32(..9) {
-                0 | 1 => Action::DeletePod(name.clone()),
-                2 => Action::DeleteClaimOf(name.clone()),
-                3 => Action::WipeStatus(name.clone()),
-                4 => Action::Fail(name.clone()),
-                // The name is used again.
-                5 => {
-                    script.push((when, Action::DeletePod(name.clone())));
-                    let again = at(rng, when);
-                    script.push((again, Action::Pod(Box::new(pod(rng, &name, holds)))));
-                    continue;
-                }
-                6 => Action::Misname(name.clone()),
-                _ => Action::Release(name.clone()),
-            };
-            script.push((when, action));
-        }
+    for number in 0..draw.rng.usize(1..=6) {
+        draw.life(number, &mut script);
     }
-    for _ in 0..rng.usize(..3) {
-        let down = Duration::from_millis(rng.u64(..10_000));
-        script.push((at(rng, Duration::ZERO), Action::Crash(down)));
+    if !kind.calm {
+        draw.ends(&mut script);
     }
     script.sort_by_key(|(when, _)| *when);
     script
 }
 
-fn pod(rng: &mut Rng, name: &str, holds: bool) -> Value {
-    let mut pod = Pod::new(name);
-    for entry in 0..rng.usize(..4) {
-        let entry = format!("entry-{entry}");
-        pod = match rng.u32(..6) {
-            0 => pod.with_template(&entry, "late"),
-            1 => pod.with_claim(&entry, &format!("shared-{}", rng.usize(..2))),
-            _ => pod.with_template(&entry, "one"),
-        };
-    }
-    if rng.u32(..6) == 0 {
-        pod = pod.gated();
-    } else if rng.u32(..8) == 0 {
-        pod = pod.on("node-0");
-    }
-    let mut pod = pod.object().clone();
-    if holds && rng.u32(..3) == 0 {
-        // It runs until somebody ends it.
-        pod["metadata"]["annotations"] = json!({HOLD: ""});
-    }
-    if rng.u32(..6) == 0 {
-        pod["spec"]["containers"][0]["resources"] = json!({"limits": {EXTENDED: "1"}});
-    }
-    pod["spec"]["terminationGracePeriodSeconds"] = json!(rng.u32(..4));
-    pod
+fn any<T: Copy>(rng: &mut Rng, of: &[T], otherwise: T) -> T {
+    of.get(rng.usize(..of.len())).copied().unwrap_or(otherwise)
 }
 
-/// Somebody with every right.
-pub(super) struct Hand(pub(super) Door);
+impl Draw<'_> {
+    /// Some time from `from` on.
+    fn at(&mut self, from: Duration) -> Duration {
+        from + SPAN.saturating_sub(from).mul_f64(self.rng.f64())
+    }
 
-impl Hand {
-    fn ask(&self, method: Method, path: &str, content_type: &str, body: &Value) -> Value {
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let Answer { body, .. } = self.0.ask(Request {
-            method,
-            path: path.to_owned(),
-            content_type: content_type.to_owned(),
-            user_agent: "soak/1".to_owned(),
-            body,
-            ..Request::default()
-        });
-        match body {
-            Body::Json(object) => object,
-            Body::Text(_) | Body::Watch(_) => Value::Null,
+    /// Some time soon after `from`.
+    fn soon(&mut self, from: Duration) -> Duration {
+        from + Duration::from_millis(self.rng.u64(..5_000))
+    }
+
+    fn deed(&mut self) -> Deed {
+        match self.deeds {
+            Some(deeds) if self.rng.u32(..4) > 0 => any(self.rng, &deeds, Deed::Delete),
+            _ => any(self.rng, &DEEDS, Deed::Delete),
         }
     }
 
-    pub(super) fn create(&self, collection: &str, object: &Value) {
-        self.ask(Method::POST, &path(collection, NAMESPACE), "application/json", object);
+    fn shared(&mut self, script: &mut Script) {
+        for number in 0..self.rng.usize(..3) {
+            let (name, made) = (format!("shared-{number}"), self.at(Duration::ZERO));
+            script.push((made, Action::Claim(name.clone())));
+            let when = self.at(made);
+            match self.rng.u32(..8) {
+                0 | 1 if self.kind.holds => script.push((when, Action::Lend(name))),
+                2 if self.kind.holds => script.push((when, Action::Fill(name))),
+                _ => {}
+            }
+        }
     }
 
-    /// Does it; what has no object by now does nothing.
-    pub(super) fn act(&self, action: &Action) {
-        let pod = |name: &str| format!("{}/{name}", path(crate::client::PODS, NAMESPACE));
-        match action {
-            Action::Template(name) => self.create(crate::client::TEMPLATES, &objects::template(name)),
-            Action::Claim(name) => self.create(crate::client::CLAIMS, &objects::claim(name)),
-            Action::Pod(object) => self.create(crate::client::PODS, object),
-            Action::DeletePod(name) => {
-                self.ask(Method::DELETE, &pod(name), "", &Value::Null);
-            }
-            Action::Release(name) => {
-                self.merge(&pod(name), &json!({"spec": {"schedulingGates": null}}));
-            }
-            Action::DeleteClaimOf(name) => {
-                let status = self.ask(Method::GET, &pod(name), "", &Value::Null);
-                if let Some(claim) =
-                    status["status"]["resourceClaimStatuses"][0]["resourceClaimName"].as_str()
-                {
-                    let claim = format!("{}/{claim}", path(crate::client::CLAIMS, NAMESPACE));
-                    self.ask(Method::DELETE, &claim, "", &Value::Null);
+    fn group(&mut self, script: &mut Script) {
+        // It may be there before its Pods or after them.
+        let made = if self.rng.bool() { Duration::ZERO } else { self.at(Duration::ZERO) };
+        script.push((made, Action::Group("group".to_owned())));
+        if self.rng.u32(..3) == 0 {
+            script.push((self.at(made), Action::DeleteGroup("group".to_owned())));
+        }
+    }
+
+    /// What becomes of one Pod.
+    fn life(&mut self, number: usize, script: &mut Script) {
+        let mut name = format!("pod-{number}");
+        if self.rng.u32(..10) == 0 {
+            // Its claims have names that are cut, at a dot or beside it.
+            name.push_str(&".x".repeat(self.rng.usize(60..=120)));
+        }
+        let begins = self.at(Duration::ZERO);
+        script.push((begins, Action::Pod(Box::new(self.pod(&name)))));
+        for _ in 0..self.rng.usize(..3) {
+            let (when, name) = (self.at(begins), name.clone());
+            let action = match self.deed() {
+                Deed::Delete => Action::DeletePod(name),
+                Deed::DeleteClaim => Action::DeleteClaimOf(name),
+                Deed::WipeStatus => Action::WipeStatus(name),
+                Deed::Fail => Action::Fail(name),
+                Deed::Again => {
+                    let gone = if self.rng.bool() { Action::Vanish } else { Action::DeletePod };
+                    script.push((when, gone(name.clone())));
+                    let again = self.soon(when);
+                    script.push((again, Action::Pod(Box::new(self.pod(&name)))));
+                    continue;
                 }
-            }
-            Action::WipeStatus(name) => {
-                self.merge(&(pod(name) + "/status"), &json!({"status": {"resourceClaimStatuses": null}}));
-            }
-            Action::Misname(name) => {
-                let names = json!([{"name": "entry-0", "resourceClaimName": "shared-0"}]);
-                self.merge(&(pod(name) + "/status"), &json!({"status": {"resourceClaimStatuses": names}}));
-            }
-            Action::Lend(name) => self.lend(&format!("{}/{name}", path(crate::client::CLAIMS, NAMESPACE))),
-            Action::Fail(name) => {
-                self.merge(&(pod(name) + "/status"), &json!({"status": {"phase": "Failed"}}));
-            }
-            Action::Crash(_) => {}
+                Deed::Misname => Action::Misname(name),
+                Deed::Lend if self.kind.holds => Action::LendClaimOf(name),
+                Deed::Vanish => Action::Vanish(name),
+                Deed::WipeAtTheEnd => {
+                    script.push((when, Action::DeletePod(name.clone())));
+                    script.push((self.soon(when), Action::WipeStatus(name)));
+                    continue;
+                }
+                Deed::Garble => {
+                    script.push((when, Action::Garble(name.clone())));
+                    if self.rng.u32(..3) > 0 {
+                        script.push((self.at(when), Action::WipeStatus(name)));
+                    }
+                    continue;
+                }
+                Deed::Allot => Action::Allot(name),
+                Deed::Release | Deed::Lend => Action::Release(name),
+            };
+            script.push((when, action));
         }
     }
 
-    /// Whoever has it already keeps it.
-    fn lend(&self, claim: &str) {
-        let there = self.ask(Method::GET, claim, "", &Value::Null);
-        let group = json!({"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "group", "uid": "group"});
-        let status = format!("{claim}/status");
-        if there["status"]["reservedFor"].is_array() {
-            let patch = json!([{"op": "add", "path": "/status/reservedFor/-", "value": group}]);
-            self.ask(Method::PATCH, &status, "application/json-patch+json", &patch);
-        } else if there["status"]["allocation"].is_null() {
-            self.merge(&status, &objects::foreign_allocation("node-0", &[group]));
+    /// What becomes of the controller.
+    fn ends(&mut self, script: &mut Script) {
+        for _ in 0..self.rng.usize(..3) {
+            let when = self.at(Duration::ZERO);
+            let action = if self.rng.u32(..3) == 0 {
+                Action::Takeover(Duration::from_millis(self.rng.u64(..20_000)))
+            } else {
+                Action::Crash(Duration::from_millis(self.rng.u64(..10_000)))
+            };
+            script.push((when, action));
         }
     }
 
-    fn merge(&self, path: &str, patch: &Value) {
-        self.ask(Method::PATCH, path, "application/merge-patch+json", patch);
+    fn pod(&mut self, name: &str) -> Value {
+        let (taste, rng) = (self.taste, &mut *self.rng);
+        let mut pod = Pod::new(name);
+        for entry in 0..rng.usize(..4) {
+            let entry = format!("entry-{entry}");
+            let shares = matches!(taste, Taste::Sharing | Taste::ByHand) && rng.bool();
+            pod = match rng.u32(..12) {
+                0 | 1 => pod.with_template(&entry, "late"),
+                2 => pod.with_template(&entry, NEVER),
+                3 | 4 => pod.with_claim(&entry, &format!("shared-{}", rng.usize(..2))),
+                _ if shares => pod.with_claim(&entry, &format!("shared-{}", rng.usize(..2))),
+                _ => pod.with_template(&entry, "one"),
+            };
+        }
+        if rng.u32(..6) == 0 {
+            pod = pod.gated();
+        } else if rng.u32(..8) == 0 || (taste == Taste::ByHand && rng.bool()) {
+            pod = pod.on("node-0");
+        }
+        if self.kind.groups && rng.bool() {
+            pod = pod.in_group("group");
+        }
+        let mut pod = pod.object().clone();
+        pod["spec"]["terminationGracePeriodSeconds"] = json!(rng.u32(..4));
+        if self.kind.holds && rng.u32(..3) == 0 {
+            // It runs until somebody ends it, who may have to insist.
+            pod["metadata"]["annotations"] = json!({HOLD: ""});
+            if rng.bool() {
+                pod["spec"]["terminationGracePeriodSeconds"] = json!(RUNS_ON);
+            }
+        }
+        if rng.u32(..6) == 0 || (taste == Taste::Extended && rng.bool()) {
+            pod["spec"]["containers"][0]["resources"] = json!({"limits": {EXTENDED: "1"}});
+        }
+        pod
     }
 }

@@ -12,7 +12,8 @@ use super::follow::{Event, Follow};
 use super::hands::Hands;
 use crate::api::{ApiServer, meta};
 
-/// On a Pod: it runs until the annotation goes.
+/// On a Pod: it runs until the annotation goes, or until it is killed because its time to stop is
+/// over.
 pub const HOLD: &str = "simcluster.dragoman.dev/hold";
 
 /// How long things take; the real time is between this and twice that.
@@ -98,7 +99,7 @@ impl Kubelet {
         let wait = match act {
             Act::Start => self.pace.start,
             Act::Finish => self.pace.run,
-            Act::Remove => self.pace.stop,
+            Act::Remove => self.pace.stop.max(unwilling(pod)),
         };
         self.after(wait, pod, act);
     }
@@ -182,6 +183,13 @@ fn next_act(pod: &Value) -> Option<Act> {
         Some("Running") if pod["metadata"]["annotations"][HOLD].is_null() => Some(Act::Finish),
         _ => None,
     }
+}
+
+/// How long a Pod goes on after it was told to stop.
+fn unwilling(pod: &Value) -> Duration {
+    let runs_on = pod["status"]["phase"] == "Running" && !pod["metadata"]["annotations"][HOLD].is_null();
+    let grace = pod["metadata"]["deletionGracePeriodSeconds"].as_u64().filter(|_| runs_on);
+    Duration::from_secs(grace.unwrap_or_default())
 }
 
 /// At a moment; never, if there is none.

@@ -1,0 +1,195 @@
+//! Who does to a cluster what a script says.
+
+use dragoman_simcluster::{Answer, Body, Door, Request};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::invariants::claim_name;
+use super::workload::Action;
+use crate::client::{CLAIMS, POD_GROUPS, PODS, TEMPLATES, path};
+use crate::objects;
+
+/// The namespace in which everything happens.
+pub(super) const NAMESPACE: &str = "soak";
+
+/// Consumers that a claim can have.
+pub(super) const MOST_CONSUMERS: usize = 256;
+
+/// Somebody with every right.
+#[derive(Clone)]
+pub(super) struct Hand {
+    pub(super) door: Door,
+    /// PodGroups are served: one that is not there is known not to be.
+    pub(super) groups: bool,
+    /// Claims may be lent, and what is lent does not come back.
+    pub(super) lends: bool,
+}
+
+impl Hand {
+    fn ask(&self, method: Method, path: &str, content_type: &str, body: &Value) -> Value {
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let Answer { body, .. } = self.door.ask(Request {
+            method,
+            path: path.to_owned(),
+            content_type: content_type.to_owned(),
+            user_agent: "soak/1".to_owned(),
+            body,
+            ..Request::default()
+        });
+        match body {
+            Body::Json(object) => object,
+            Body::Text(_) | Body::Watch(_) => Value::Null,
+        }
+    }
+
+    fn get(&self, path: &str) -> Value {
+        self.ask(Method::GET, path, "", &Value::Null)
+    }
+
+    fn merge(&self, path: &str, patch: &Value) {
+        self.ask(Method::PATCH, path, "application/merge-patch+json", patch);
+    }
+
+    fn delete(&self, path: &str) {
+        self.ask(Method::DELETE, path, "", &Value::Null);
+    }
+
+    fn delete_at_once(&self, path: &str) {
+        self.ask(Method::DELETE, path, "application/json", &json!({"gracePeriodSeconds": 0}));
+    }
+
+    pub(super) fn create(&self, collection: &str, object: &Value) {
+        self.ask(Method::POST, &path(collection, NAMESPACE), "application/json", object);
+    }
+
+    /// Does it; what has no object by now does nothing.
+    pub(super) fn act(&self, action: &Action) {
+        let in_soak = |collection: &str, name: &str| format!("{}/{name}", path(collection, NAMESPACE));
+        let pod = |name: &str| in_soak(PODS, name);
+        let claim = |name: &str| in_soak(CLAIMS, name);
+        match action {
+            Action::Template(name) => self.create(TEMPLATES, &template(name)),
+            Action::Claim(name) => self.create(CLAIMS, &objects::claim(name)),
+            Action::Pod(object) => self.create(PODS, object),
+            Action::Group(name) => self.create(POD_GROUPS, &objects::pod_group(name, "entry-0", "one")),
+            Action::DeleteGroup(name) => self.delete(&in_soak(POD_GROUPS, name)),
+            Action::DeletePod(name) => self.delete(&pod(name)),
+            Action::Vanish(name) => self.delete_at_once(&pod(name)),
+            Action::Release(name) => self.merge(&pod(name), &json!({"spec": {"schedulingGates": null}})),
+            Action::DeleteClaimOf(name) => {
+                if let Some(name) = self.first_claim_of(&pod(name)) {
+                    self.delete(&claim(&name));
+                }
+            }
+            Action::WipeStatus(name) => self.set_names(&pod(name), &Value::Null),
+            Action::Misname(name) => {
+                let names = json!([{"name": "entry-0", "resourceClaimName": "shared-0"}]);
+                self.set_names(&pod(name), &names);
+            }
+            Action::Garble(name) => self.set_names(&pod(name), &json!("what nobody understands")),
+            Action::Lend(name) => self.lend(&claim(name), 1),
+            Action::LendClaimOf(name) => {
+                if let Some(name) = self.first_claim_of(&pod(name)) {
+                    self.lend(&claim(&name), 1);
+                }
+            }
+            Action::Fill(name) => self.lend(&claim(name), MOST_CONSUMERS),
+            Action::Allot(name) => self.allot(&pod(name)),
+            Action::Fail(name) => {
+                self.merge(&(pod(name) + "/status"), &json!({"status": {"phase": "Failed"}}));
+            }
+            Action::Crash(_) | Action::Takeover(_) => {}
+        }
+    }
+
+    /// Does something to the object at `path` just before somebody else changes it.
+    pub(super) fn overtake(&self, path: &str) {
+        if self.lends && path.contains("/resourceclaims/") {
+            self.lend(path, 1);
+        } else if path.contains("/pods/") {
+            self.replace(path);
+        } else {
+            self.merge(path, &json!({"metadata": {"annotations": {"soak.dragoman.dev/overtaken": ""}}}));
+        }
+    }
+
+    /// Another Pod of the same name and kind takes the place of one.
+    fn replace(&self, path: &str) {
+        let mut pod = self.get(path);
+        if pod["kind"] != "Pod" {
+            return;
+        }
+        let (name, annotations) = (pod["metadata"]["name"].take(), pod["metadata"]["annotations"].take());
+        pod["metadata"] = json!({"name": name, "annotations": annotations});
+        pod["status"] = Value::Null;
+        if let Some(spec) = pod["spec"].as_object_mut() {
+            spec.remove("nodeName");
+        }
+        self.delete_at_once(path);
+        self.create(PODS, &pod);
+    }
+
+    fn set_names(&self, pod: &str, names: &Value) {
+        self.merge(&format!("{pod}/status"), &json!({"status": {"resourceClaimStatuses": names}}));
+    }
+
+    fn first_claim_of(&self, pod: &str) -> Option<String> {
+        let pod = self.get(pod);
+        let first = pod.pointer("/status/resourceClaimStatuses/0/resourceClaimName")?;
+        first.as_str().map(str::to_owned)
+    }
+
+    /// Whoever has it already keeps it; who comes to it has as many in all.
+    fn lend(&self, claim: &str, consumers: usize) {
+        let there = self.get(claim);
+        let of_groups = |number: usize| {
+            json!({"apiGroup": "scheduling.k8s.io", "resource": "podgroups",
+                "name": format!("group-{number}"), "uid": format!("group-{number}")})
+        };
+        let known = there["status"]["reservedFor"].as_array().cloned().unwrap_or_default();
+        let mut all = known.clone();
+        for number in known.len()..MOST_CONSUMERS.min(known.len() + consumers) {
+            // While PodGroups are served nobody holds anything for one that is not there.
+            all.push(if self.groups { objects::unknown_consumer(number) } else { of_groups(number) });
+        }
+        let status = format!("{claim}/status");
+        if !known.is_empty() {
+            // Whoever allocates it meanwhile is not undone.
+            let test = json!({"op": "test", "path": "/status/reservedFor", "value": known});
+            let patch = json!([test, {"op": "replace", "path": "/status/reservedFor", "value": all}]);
+            self.ask(Method::PATCH, &status, "application/json-patch+json", &patch);
+        } else if there["kind"] == "ResourceClaim" && there["status"]["allocation"].is_null() {
+            self.merge(&status, &objects::foreign_allocation("node-0", &all));
+        }
+    }
+
+    /// Allocates the first claim of a Pod that is free, if the Pod can use it.
+    fn allot(&self, pod: &str) {
+        let pod = self.get(pod);
+        let can_use = matches!(pod["status"]["phase"].as_str(), Some("Pending" | "Running"))
+            && pod["metadata"]["deletionTimestamp"].is_null();
+        let is_free = |claim: &Value| {
+            claim["kind"] == "ResourceClaim"
+                && claim["metadata"]["deletionTimestamp"].is_null()
+                && claim["status"]["allocation"].is_null()
+        };
+        let entries = pod["spec"]["resourceClaims"].as_array().into_iter().flatten();
+        let mut claims = entries
+            .filter_map(|entry| claim_name(&pod, entry))
+            .map(|name| format!("{}/{name}", path(CLAIMS, NAMESPACE)));
+        if let Some(claim) = claims.find(|claim| can_use && is_free(&self.get(claim))) {
+            let allocation = objects::foreign_allocation("node-0", &[objects::pod_consumer(&pod)]);
+            self.merge(&format!("{claim}/status"), &allocation);
+        }
+    }
+}
+
+/// A template with something to hand on.
+fn template(name: &str) -> Value {
+    let mut template = objects::template(name);
+    template["spec"]["metadata"] = json!({
+        "labels": {"soak.dragoman.dev/template": name},
+        "annotations": {"soak.dragoman.dev/template": name},
+    });
+    template
+}

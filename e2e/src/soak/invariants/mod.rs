@@ -1,0 +1,123 @@
+//! What must be true of every step of a run, and of its end.
+
+mod costs;
+mod end;
+mod said;
+mod steps;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use dragoman_simcluster::ApiServer;
+use serde_json::Value;
+
+pub(super) use self::costs::succeeded;
+use super::workload::Kind;
+
+const PODS: &str = "pods";
+const CLAIMS: &str = "resourceclaims.resource.k8s.io";
+const TEMPLATES: &str = "resourceclaimtemplates.resource.k8s.io";
+const GROUPS: &str = "podgroups.scheduling.k8s.io";
+const EVENTS: &str = "events.events.k8s.io";
+const ENTRY: &str = "resource.kubernetes.io/pod-claim-name";
+const EXTENDED_CLAIM: &str = "resource.kubernetes.io/extended-resource-claim";
+
+/// A run that is judged.
+pub(super) struct Judged<'a> {
+    pub(super) server: &'a ApiServer,
+    pub(super) kind: Kind,
+}
+
+impl Judged<'_> {
+    /// The first broken invariant of a run, in which the controller asked for so many changes.
+    pub(super) fn broken(&self, changes: usize, faults: usize) -> Option<String> {
+        let (chronicle, writes) = (self.server.chronicled(), self.server.writes(0));
+        let by_us = writes.iter().filter(|write| write.user == "dragoman" && write.verb == "delete");
+        let by_us: BTreeSet<&str> = by_us.map(|write| &*write.uid).collect();
+        steps::broken(&chronicle, self.kind, &by_us)
+            .or_else(|| self.at_the_end())
+            .or_else(|| self.kind.calm.then(|| said::broken(self.server, &chronicle)).flatten())
+            .or_else(|| costs::broken(&chronicle, &writes, changes, faults))
+    }
+
+    /// What is not as it should be once nothing happens any more.
+    pub(super) fn at_the_end(&self) -> Option<String> {
+        end::broken(self.server, self.kind)
+    }
+}
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn is_deleting(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// The uid of the owner of a claim.
+fn owner_of(claim: &Value) -> Option<&str> {
+    claim["metadata"]["ownerReferences"][0]["uid"].as_str()
+}
+
+fn has_node(pod: &Value) -> bool {
+    !pod["spec"]["nodeName"].is_null()
+}
+
+/// A Pod that may still use its claims: not at its end, and not on its way out without ever
+/// having had a node.
+fn may_run(pod: &Value) -> bool {
+    let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    !ended && (has_node(pod) || !is_deleting(pod))
+}
+
+/// Nobody can read what it says about its claims.
+fn is_garbled(pod: &Value) -> bool {
+    pod["status"]["resourceClaimStatuses"].is_string()
+}
+
+fn is_allocated(claim: &Value) -> bool {
+    !claim["status"]["allocation"].is_null()
+}
+
+fn consumers(claim: &Value) -> impl Iterator<Item = &Value> {
+    items(&claim["status"]["reservedFor"])
+}
+
+fn is_reserved_for(claim: &Value, uid: &Value) -> bool {
+    consumers(claim).any(|consumer| consumer["uid"] == *uid)
+}
+
+/// The claim of an entry, by name or by what the Pod's status says.
+pub(super) fn claim_name<'a>(pod: &'a Value, entry: &'a Value) -> Option<&'a str> {
+    entry["resourceClaimName"].as_str().or_else(|| {
+        let mut statuses = items(&pod["status"]["resourceClaimStatuses"]);
+        statuses.find(|status| status["name"] == entry["name"])?["resourceClaimName"].as_str()
+    })
+}
+
+/// The template of an entry of a Pod or PodGroup.
+fn template_of<'a>(holder: &'a Value, entry: &Value) -> Option<&'a str> {
+    let mut entries = items(&holder["spec"]["resourceClaims"]);
+    entries.find(|one| one["name"] == *entry)?["resourceClaimTemplateName"].as_str()
+}
+
+/// A consumer of which the controller cannot know anything.
+fn is_foreign(consumer: &Value, kind: Kind) -> bool {
+    match consumer["resource"].as_str() {
+        Some("pods") => false,
+        Some("podgroups") => !kind.groups,
+        _ => true,
+    }
+}
+
+fn by_name<'a>(objects: &'a [Arc<Value>], name: &str) -> Option<&'a Arc<Value>> {
+    objects.iter().find(|object| text(object, "name") == name)
+}
+
+fn by_uid<'a>(objects: &'a [Arc<Value>], uid: &str) -> Option<&'a Arc<Value>> {
+    objects.iter().find(|object| text(object, "uid") == uid)
+}
