@@ -164,7 +164,6 @@ fn test() -> anyhow::Result<()> {
     e2e(&["versus", "--pods", "100", "--gated", "200", "--completed", "100", "--idle", "5"])
 }
 
-/// Builds the operator as it is shipped and runs `dragoman-e2e` on it.
 /// Runs the controller in the tester's own process, built for speed.
 fn soak(arguments: &[&str]) -> anyhow::Result<()> {
     let build = ["--profile", "soak", "--package", "dragoman-e2e"];
@@ -175,6 +174,7 @@ fn soak(arguments: &[&str]) -> anyhow::Result<()> {
     run(program, &[&bench, arguments].concat())
 }
 
+/// Builds the operator as it is shipped and runs `dragoman-e2e` on it.
 fn e2e(arguments: &[&str]) -> anyhow::Result<()> {
     shipped::build()?;
     let program = ["run", "--package", "dragoman-e2e", "--"];

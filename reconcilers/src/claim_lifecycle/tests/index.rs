@@ -47,6 +47,35 @@ fn a_replaced_pod_frees_what_its_predecessor_held() {
 }
 
 #[test]
+fn the_end_of_a_pod_that_nobody_can_read_frees_what_is_reserved_for_it() {
+    let mut cluster = Cluster::synced();
+    let shares =
+        with(running("u"), "/spec/resourceClaims", json!([{"name": "gpu", "resourceClaimName": "c"}]));
+    let unreadable = with(shares.clone(), "/status/resourceClaimStatuses", json!("?"));
+    cluster.claim(in_use(plain("c"), &["u"]));
+    cluster.claim(in_use(plain("other"), &["v"]));
+    cluster.pod(shares);
+    cluster.pod(unreadable.clone());
+    assert_eq!(names(&cluster.delete(Kept::Pods, unreadable), Subject::Claim), ["c"]);
+}
+
+#[test]
+fn groups_that_come_back_wake_whoever_waits_for_one() {
+    let mut cluster = Cluster::synced();
+    let group = json!({"metadata": {"name": "g", "uid": "g"}, "spec": {}});
+    cluster.apply(Kept::Groups, group.clone());
+    let held = json!([{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}]);
+    cluster.claim(with(in_use(plain("c"), &[]), "/status/reservedFor", held));
+    cluster.index.groups_vanished();
+    cluster.pod(with(running("u"), "/spec/schedulingGroup", json!({"podGroupName": "g"})));
+    // It is the same as ever, and yet everything about it is new.
+    let dirty = cluster.relist(Kept::Groups, vec![group.clone()]);
+    assert_eq!(names(&dirty, Subject::Pod), ["pod"]);
+    assert_eq!(names(&dirty, Subject::Claim), ["c"]);
+    assert!(cluster.relist(Kept::Groups, vec![group]).is_empty(), "nothing is new");
+}
+
+#[test]
 fn links_do_not_outlive_their_pods() {
     let mut cluster = Cluster::synced();
     cluster.pod(publishes(running("u"), "c"));
