@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use http::{Method, Request};
+use http::{HeaderValue, Method, Request};
+use http_body_util::BodyExt as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
@@ -127,4 +128,18 @@ impl Client {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// A plain HTTP request on loopback: the code and the body of the answer.
+pub(crate) async fn plain_http(port: u16, mut request: Request<String>) -> anyhow::Result<(u16, String)> {
+    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
+    let driver = tokio::spawn(connection);
+    request.headers_mut().insert("Host", HeaderValue::from_static("127.0.0.1"));
+    let response = sender.send_request(request).await?;
+    let code = response.status().as_u16();
+    let body = response.into_body().collect().await?.to_bytes();
+    driver.abort();
+    Ok((code, String::from_utf8_lossy(&body).into_owned()))
 }

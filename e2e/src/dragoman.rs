@@ -5,8 +5,8 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use http_body_util::BodyExt as _;
 
+use crate::client::plain_http;
 use crate::control_plane::{Process, free_port};
 use crate::wait;
 
@@ -128,16 +128,6 @@ impl Dragoman {
     }
 }
 
-/// A plain HTTP GET on loopback.
 async fn get(port: u16, path: &str) -> anyhow::Result<(u16, String)> {
-    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
-    let io = hyper_util::rt::TokioIo::new(stream);
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
-    let driver = tokio::spawn(connection);
-    let request = http::Request::get(path).header("Host", "127.0.0.1").body(String::new())?;
-    let response = sender.send_request(request).await?;
-    let code = response.status().as_u16();
-    let body = response.into_body().collect().await?.to_bytes();
-    driver.abort();
-    Ok((code, String::from_utf8_lossy(&body).into_owned()))
+    plain_http(port, http::Request::get(path).body(String::new())?).await
 }

@@ -35,6 +35,9 @@ pub(super) struct Question {
     until: Option<Until>,
 }
 
+/// No question: both forget all history, as etcd and API servers do now and then.
+const FORGET: &str = "FORGET";
+
 /// Which answer is waited for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Until {
@@ -51,21 +54,21 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) async fn run(bench: &Bench, filter: &str) -> anyhow::Result<usize> {
     let server = ApiServer::new(Profile::default(), Clock::Real, 1);
     let collector = tokio::spawn(server.clone().collect());
-    let sim = kube::Client::new(Door::new(server, User::admin()), "default");
     let directory = bench.output.join("conformance");
     if directory.exists() {
         std::fs::remove_dir_all(&directory).context("old logs")?;
     }
     let shape = Shape { scheduler: Scheduling::Nobody, ..Shape::default() };
-    let plane = ControlPlane::start(Backend::Real, bench.programs.clone(), &directory, shape).await?;
-    let real = plane.client("admin").await?.kube;
-    let outcome = compare(&sim, &real, filter).await;
+    let mut plane = ControlPlane::start(Backend::Real, bench.programs.clone(), &directory, shape).await?;
+    let outcome = compare(&server, &mut plane, filter).await;
     collector.abort();
     plane.stop().await?;
     outcome
 }
 
-async fn compare(sim: &kube::Client, real: &kube::Client, filter: &str) -> anyhow::Result<usize> {
+async fn compare(server: &ApiServer, plane: &mut ControlPlane, filter: &str) -> anyhow::Result<usize> {
+    let sim = kube::Client::new(Door::new(server.clone(), User::admin()), "default");
+    let real = plane.client("admin").await?.kube;
     let (mut asked, mut different) = (0, Vec::new());
     for chapter in questions::chapters() {
         if !chapter.name.contains(filter) {
@@ -73,8 +76,13 @@ async fn compare(sim: &kube::Client, real: &kube::Client, filter: &str) -> anyho
         }
         let (mut sim_knows, mut real_knows) = (Known::default(), Known::default());
         for question in &chapter.questions {
-            let ours = settled(sim, question, &mut sim_knows).await.context("simcluster")?;
-            let theirs = settled(real, question, &mut real_knows).await.context("kube-apiserver")?;
+            if question.method == FORGET {
+                server.compact();
+                plane.forget_history().await?;
+                continue;
+            }
+            let ours = settled(&sim, question, &mut sim_knows).await.context("simcluster")?;
+            let theirs = settled(&real, question, &mut real_knows).await.context("kube-apiserver")?;
             asked += 1;
             if let Some(difference) = ours.difference(&theirs, &question.free) {
                 println!("differs {}/{}: {difference}", chapter.name, question.label);

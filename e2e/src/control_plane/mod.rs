@@ -211,6 +211,17 @@ impl ControlPlane {
         }
     }
 
+    /// Forgets what was before now: old versions, lists begun and not ended, past events.
+    pub(crate) async fn forget_history(&mut self) -> anyhow::Result<()> {
+        match &mut self.inner {
+            Inner::Real(real) => real.forget_history().await,
+            Inner::Sim(sim) => {
+                sim.forget_history();
+                Ok(())
+            }
+        }
+    }
+
     /// Stops everything.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         match self.inner {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use serde_json::{Value, json};
 
 use super::audit::{self, Audit};
 use super::pki::Pki;
@@ -12,7 +13,7 @@ use super::process::{Process, free_port};
 use super::programs::Programs;
 use super::scheduler::PROTOBUF;
 use super::{OPERATOR, Scheduling, Shape};
-use crate::client::Client;
+use crate::client::{Client, plain_http};
 
 /// A running control plane.
 pub(crate) struct Real {
@@ -204,6 +205,20 @@ impl Real {
         }
         change(&mut self.shape);
         self.start_apiserver().await
+    }
+
+    /// Has etcd forget all old versions, and the API server all past events with its cache.
+    pub(crate) async fn forget_history(&mut self) -> anyhow::Result<()> {
+        let said = self.ask_etcd("kv/range", &json!({"key": "AA=="})).await?;
+        let revision = said["header"]["revision"].as_str().context("etcd says no revision")?.to_owned();
+        self.ask_etcd("kv/compaction", &json!({"revision": revision, "physical": true})).await?;
+        self.restart_apiserver(|_| {}).await
+    }
+
+    async fn ask_etcd(&self, what: &str, body: &Value) -> anyhow::Result<Value> {
+        let request = http::Request::post(format!("/v3/{what}")).body(body.to_string())?;
+        let (_, answer) = plain_http(self.etcd_port, request).await?;
+        serde_json::from_str(&answer).with_context(|| format!("etcd: {answer}"))
     }
 
     fn spawn(&self, program: &str, arguments: &[String]) -> anyhow::Result<Process> {

@@ -103,6 +103,11 @@ impl Sim {
         self.start_controllers()
     }
 
+    /// Forgets what was before now.
+    pub(super) fn forget_history(&self) {
+        self.server.compact();
+    }
+
     /// Stops what is a process of its own.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         for process in [self.scheduler.take(), self.controllers.take()].into_iter().flatten() {

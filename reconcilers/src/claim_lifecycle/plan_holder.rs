@@ -8,6 +8,7 @@ use dragoman_machinery::kind::{Kind, RESOURCE_CLAIM};
 use dragoman_machinery::write::{Action, Guard, Write};
 use serde_json::{Value, json};
 
+use super::claim_name::is_ours;
 use super::facts::{ClaimFacts, Published, SCHEDULING_GROUP, Source};
 use super::snapshot::{EntrySnapshot, GroupSnapshot, HolderKind, HolderSnapshot, NamedClaim, TemplateState};
 
@@ -182,7 +183,10 @@ fn plan_entry(
         TemplateState::Unreadable => note(Trouble::UnreadableTemplate(template.clone())),
         TemplateState::Present(_) => {
             let terminating = entry.owned.iter().map(|claim| claim.name.clone()).max();
-            let predecessor = named.map(|claim| claim.name().clone()).or(terminating);
+            // Of what strangers wrote into the status nothing may depend: a claim that was made and
+            // is not seen yet would get a second one with another name.
+            let lost = named.map(NamedClaim::name).filter(|claim| is_ours(claim, &holder.uid, name));
+            let predecessor = lost.cloned().or(terminating);
             plan.create.push(Creation { entry: position, predecessor });
         }
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::selector::Selector;
 use super::status::Status;
-use super::{Answer, State, Target, events, table};
+use super::{Answer, Body, State, Target, events, meta, table};
 use crate::kinds::is_built_in;
 
 /// Lists that somebody may come back to for the next page: the objects as they were when the
@@ -21,6 +21,11 @@ pub(crate) struct Pages {
 /// Lists that can be open at once; the oldest goes first, and its reader is told to start anew.
 const MOST_OPEN: usize = 64;
 
+/// What tokens begin with: of the next page of a list, and of the rest of one that is too old, as
+/// it is by then.
+const PAGE: &str = "page-";
+const REST: &str = "rest-";
+
 impl Pages {
     fn keep(&mut self, of: String, revision: u64, rest: Vec<Arc<Value>>) -> String {
         self.next += 1;
@@ -28,16 +33,34 @@ impl Pages {
         if self.open.len() > MOST_OPEN {
             self.open.pop_front();
         }
-        format!("page-{}", self.next)
+        format!("{PAGE}{}", self.next)
     }
 
-    /// The rest of a list; a page can be asked for again, after a reply that was lost.
-    fn turn(&self, of: &str, token: &str) -> Option<(u64, Vec<Arc<Value>>)> {
-        let number: u64 = token.strip_prefix("page-")?.parse().ok()?;
+    /// The rest of a list, and of when it is; a page can be asked for again, after a reply that was
+    /// lost.
+    fn turn(&self, of: &str, token: &str) -> Result<(u64, Vec<Arc<Value>>), Status> {
+        let invalid = || Status::bad_request("invalid continue token: continue key is not valid");
+        let number = token.strip_prefix(PAGE).or_else(|| token.strip_prefix(REST)).ok_or_else(invalid)?;
         let mut open = self.open.iter().filter(|(_, list, ..)| list == of);
-        let (.., revision, rest) = open.find(|(known, ..)| *known == number)?;
-        Some((*revision, rest.clone()))
+        let expired = "The provided continue parameter is too old to display a consistent list result. \
+                       You must start a new list without the continue parameter.";
+        let found = open.find(|(known, ..)| known.to_string() == number);
+        let (.., revision, rest) = found.ok_or_else(|| Status::expired(expired))?;
+        Ok((*revision, rest.clone()))
     }
+}
+
+/// That the state of which a list is has been forgotten, with a token for the rest as it is now.
+fn too_old(token: &str) -> Answer {
+    let message = "The provided continue parameter is too old to display a consistent list result. You can \
+                   start a new list without the continue parameter, or use the continue token in this \
+                   response to retrieve the remainder of the results. Continuing with the provided token \
+                   results in an inconsistent list - objects that were created, modified, or deleted \
+                   between the time the first chunk was returned and now may show up in the list.";
+    let status = Status::expired(message);
+    let mut body = status.body();
+    body["metadata"]["continue"] = json!(token);
+    Answer { code: status.code, body: Body::Json(body) }
 }
 
 impl State {
@@ -58,6 +81,18 @@ impl State {
         object.cloned().ok_or_else(|| Status::not_found(&target.resource, &name))
     }
 
+    /// The objects that are selected now, from the place of one of them on.
+    fn from(&self, target: &Target<'_>, selector: &Selector, first: Option<&Arc<Value>>) -> Vec<Arc<Value>> {
+        let resource = &target.resource;
+        let all = self.store.list(&resource.stored_as(), target.namespace.as_deref());
+        let first = first.map(|first| meta::name_of(first));
+        let rest = all.filter(|(name, _)| first.as_ref().is_none_or(|first| *name >= first));
+        let selected = rest.map(|(_, object)| object).filter(|object| {
+            selector.is_empty() || selector.selects(&events::shown(resource, Value::clone(object)))
+        });
+        selected.cloned().collect()
+    }
+
     pub(super) fn list(&mut self, target: &Target<'_>) -> Result<Answer, Status> {
         let query = &target.request.query;
         let resource = &target.resource;
@@ -65,20 +100,15 @@ impl State {
         // Whoever may read one list may not go on with another.
         let of = target.request.path.clone();
         let (revision, mut objects) = match query.get("continue") {
-            "" => {
-                let all = self.store.list(&resource.stored_as(), target.namespace.as_deref());
-                let selected = all.map(|(_, object)| object).filter(|object| {
-                    selector.is_empty() || selector.selects(&events::shown(resource, Value::clone(object)))
-                });
-                (self.store.revision(), selected.cloned().collect::<Vec<_>>())
-            }
+            "" => (self.store.revision(), self.from(target, &selector, None)),
             token => {
-                if !token.starts_with("page-") {
-                    return Err(Status::bad_request("invalid continue token: continue key is not valid"));
+                let (revision, rest) = self.pages.turn(&of, token)?;
+                let is_known = self.store.since(&resource.stored_as(), revision).is_ok();
+                match token.strip_prefix(PAGE) {
+                    Some(_) if is_known => (revision, rest),
+                    Some(number) => return Ok(too_old(&format!("{REST}{number}"))),
+                    None => (self.store.revision(), self.from(target, &selector, rest.first())),
                 }
-                let expired = "The provided continue parameter is too old to display a consistent list result. \
-                               You must start a new list without the continue parameter.";
-                self.pages.turn(&of, token).ok_or_else(|| Status::expired(expired))?
             }
         };
         let mut metadata = json!({"resourceVersion": revision.to_string()});

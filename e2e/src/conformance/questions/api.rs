@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{APPLY, CONFIG_MAPS, Chapter, JSON_PATCH, MERGE, PODS, STRATEGIC, Writer, config_map};
+use super::{APPLY, CONFIG_MAPS, Chapter, JSON, JSON_PATCH, MERGE, PODS, STRATEGIC, Writer, config_map};
+use crate::conformance::FORGET;
 use crate::objects;
 
 pub(super) fn discovery() -> Chapter {
@@ -118,6 +119,36 @@ pub(super) fn watches() -> Chapter {
     w.get("from the end", &from("{{other.resourceVersion}}", ""));
     w.get("a version that is none", &from("x", "")).free = vec!["/message", "/details", "/metadata"];
     w.done("watches")
+}
+
+/// What was begun before all history is forgotten, and asked for afterwards.
+pub(super) fn compaction() -> Chapter {
+    let mut w = Writer::default();
+    w.namespace();
+    for name in ["a", "b", "d"] {
+        w.post(name, CONFIG_MAPS, config_map(name, json!({})));
+    }
+    let page = |label: &str| format!("{CONFIG_MAPS}?limit=1&continue={{{{{label}.continue}}}}");
+    w.get("page one", &format!("{CONFIG_MAPS}?limit=1"));
+    w.get("page two", &page("page one"));
+    let changed = json!({"data": {"x": "1"}});
+    w.patch("changed", &format!("{CONFIG_MAPS}/b"), MERGE, changed);
+    w.delete("gone", &format!("{CONFIG_MAPS}/d"), Value::Null);
+    let watch = |version: &str| {
+        format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=1&resourceVersion={{{{{version}.resourceVersion}}}}")
+    };
+    w.get("a watch from before", &watch("a"));
+    w.ask("all history", FORGET, "", JSON, Value::Null);
+    w.get("page two of what is forgotten", &page("page one"));
+    w.get("page three of what is forgotten", &page("page two"));
+    w.get("the rest as it is now", &page("page two of what is forgotten"));
+    w.get("a watch of what is forgotten", &watch("a"));
+    let after = config_map("e", json!({}));
+    w.post("after", CONFIG_MAPS, after);
+    w.patch("later", &format!("{CONFIG_MAPS}/e"), MERGE, json!({"data": {"x": "2"}}));
+    w.get("a watch from after", &watch("after"));
+    w.get("a watch from any state", &format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=1&resourceVersion=0"));
+    w.done("compaction")
 }
 
 pub(super) fn patches() -> Chapter {

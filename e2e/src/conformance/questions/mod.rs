@@ -37,6 +37,7 @@ pub(super) fn chapters() -> Vec<Chapter> {
         api::objects_and_versions(),
         api::lists(),
         api::watches(),
+        api::compaction(),
         api::patches(),
         api::apply(),
         kinds::claims(),

@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dragoman_crds::wire::Name;
 use dragoman_machinery::kind::POD;
 
+use super::super::claim_name::{Generation, claim_name};
 use super::super::plan_holder::{HolderPlan, MAX_CONSUMERS, Trouble, plan_holder, publication, reservation};
 use super::super::snapshot::HolderSnapshot;
 use super::*;
@@ -75,15 +76,16 @@ fn a_terminating_claim_is_never_adopted() {
 #[test]
 fn a_published_claim_that_the_index_lacks_is_asked_for_before_it_is_replaced() {
     let mut cluster = Cluster::synced();
+    let first = claim_name("pod", "u", "gpu", Generation::default());
     cluster.apply(Kept::Templates, template());
-    cluster.pod(publishes(pod("u"), "c"));
-    assert_eq!(plan(&cluster).confirm, [Name::from("c")]);
+    cluster.pod(publishes(pod("u"), &first));
+    assert_eq!(plan(&cluster).confirm, [Name::from(&*first)]);
     let holder = snapshot(&cluster);
-    let c = BTreeSet::from([Name::from("c")]);
-    let found = plan_holder(&holder, &BTreeSet::new(), &c);
+    let lost = BTreeSet::from([Name::from(&*first)]);
+    let found = plan_holder(&holder, &BTreeSet::new(), &lost);
     assert_eq!(found, HolderPlan::default());
-    let gone = plan_holder(&holder, &c, &BTreeSet::new());
-    assert_eq!(gone.create[0].predecessor.as_deref(), Some("c"));
+    let gone = plan_holder(&holder, &lost, &BTreeSet::new());
+    assert_eq!(gone.create[0].predecessor.as_deref(), Some(&*first));
 }
 
 #[test]
@@ -92,8 +94,17 @@ fn a_claim_of_somebody_else_is_replaced_not_touched() {
     cluster.apply(Kept::Templates, template());
     cluster.pod(publishes(pod("u"), "c"));
     cluster.claim(plain("c"));
-    let plan = plan(&cluster);
-    assert_eq!(plan.create[0].predecessor.as_deref(), Some("c"));
+    assert_eq!(plan(&cluster).create.len(), 1);
+}
+
+#[test]
+fn what_a_stranger_publishes_does_not_decide_the_name_of_the_claim() {
+    let mut cluster = Cluster::synced();
+    cluster.apply(Kept::Templates, template());
+    // Ours may be there, and only the index may lack it.
+    cluster.pod(publishes(pod("u"), "c"));
+    let plan = plan_holder(&snapshot(&cluster), &BTreeSet::from([Name::from("c")]), &BTreeSet::new());
+    assert_eq!(plan.create[0].predecessor, None);
 }
 
 #[test]
