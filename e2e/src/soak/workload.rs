@@ -57,6 +57,9 @@ pub(super) const SPAN: Duration = Duration::from_secs(60);
 /// A Pod that does not want to stop has so long: more than any run takes.
 const RUNS_ON: u32 = 7200;
 
+/// What is on its way out for so long is known to be by everybody, whatever is late.
+pub(super) const LINGERS: Duration = Duration::from_secs(40);
+
 /// The template that never comes.
 const NEVER: &str = "never";
 
@@ -86,11 +89,13 @@ enum Deed {
     Vanish,
     /// It is told to stop, and its status is wiped while it stops.
     WipeAtTheEnd,
+    /// Its claim is told to go, and its status is wiped when everybody has seen that.
+    Linger,
     Garble,
     Allot,
 }
 
-const DEEDS: [Deed; 12] = [
+const DEEDS: [Deed; 13] = [
     Deed::Delete,
     Deed::DeleteClaim,
     Deed::WipeStatus,
@@ -101,6 +106,7 @@ const DEEDS: [Deed; 12] = [
     Deed::Lend,
     Deed::Vanish,
     Deed::WipeAtTheEnd,
+    Deed::Linger,
     Deed::Garble,
     Deed::Allot,
 ];
@@ -233,6 +239,11 @@ impl Draw<'_> {
                 Deed::WipeAtTheEnd => {
                     script.push((when, Action::DeletePod(name.clone())));
                     script.push((self.soon(when), Action::WipeStatus(name)));
+                    continue;
+                }
+                Deed::Linger => {
+                    script.push((when, Action::DeleteClaimOf(name.clone())));
+                    script.push((when + LINGERS, Action::WipeStatus(name)));
                     continue;
                 }
                 Deed::Garble => {

@@ -10,7 +10,7 @@ use super::{
     CLAIMS, ENTRY, EXTENDED_CLAIM, GROUPS, PODS, TEMPLATES, consumers, is_allocated, is_deleting, is_foreign,
     items, may_run, owner_of, template_of, text,
 };
-use crate::soak::workload::Kind;
+use crate::soak::workload::{Kind, LINGERS};
 
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 
@@ -23,6 +23,8 @@ struct There<'a> {
     groups: Objects,
     claims: Objects,
     templates: Objects,
+    /// Since when claims are on their way out.
+    ending: BTreeMap<String, jiff::Timestamp>,
     /// Uids of claims that the controller deleted.
     deleted_by_us: BTreeSet<&'a str>,
 }
@@ -40,6 +42,9 @@ pub(super) fn broken(chronicle: &[Chronicled], kind: Kind, deleted_by_us: &BTree
         };
         let object = step.after.as_ref().or(step.before.as_ref())?;
         let uid = text(object, "uid").to_owned();
+        if is_deleting(object) {
+            there.ending.entry(uid.clone()).or_insert(step.at);
+        }
         match &step.after {
             Some(after) => kept.insert(uid, after.clone()),
             None => kept.remove(&uid),
@@ -52,7 +57,7 @@ pub(super) fn broken(chronicle: &[Chronicled], kind: Kind, deleted_by_us: &BTree
                     .or_else(|| there.taken_away(before, step))
                     .or_else(|| unprotected(before, step))
             }),
-            PODS => there.mistaken(step),
+            PODS => there.mistaken(step).or_else(|| there.adopted(step)),
             _ => None,
         };
         if found.is_some() {
@@ -108,6 +113,23 @@ impl There<'_> {
         };
         let claim = self.claims.values().filter(named).find(of_a_namesake)?;
         Some(format!("mistaken: {} names {} of its predecessor", text(pod, "name"), text(claim, "name")))
+    }
+
+    /// A Pod's status comes to name a claim of the Pod that has been on its way out for long.
+    fn adopted(&self, step: &Chronicled) -> Option<String> {
+        let (before, after) = (step.before.as_ref()?, step.after.as_ref()?);
+        let named = |pod: &Value, claim: &Value| {
+            let mut statuses = items(&pod["status"]["resourceClaimStatuses"]);
+            statuses.any(|status| status["resourceClaimName"] == claim["metadata"]["name"])
+        };
+        let lingers = |claim: &&Arc<Value>| {
+            let since = self.ending.get(text(claim, "uid"));
+            since.is_some_and(|since| step.at.duration_since(*since).unsigned_abs() > LINGERS * 3 / 4)
+        };
+        let mut own =
+            self.claims.values().filter(|claim| owner_of(claim) == after["metadata"]["uid"].as_str());
+        let claim = own.find(|claim| lingers(claim) && !named(before, claim) && named(after, claim))?;
+        Some(format!("adopted: {} for {}, on its way out for long", text(claim, "name"), text(after, "name")))
     }
 
     /// A consumer lost its reservation while it may still run, or while nobody can know.

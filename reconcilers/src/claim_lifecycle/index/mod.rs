@@ -14,6 +14,7 @@ use dragoman_machinery::watch::{Body, Record, Removed, Store};
 use super::ended::{Ended, HowEnded};
 use super::facts::{ClaimFacts, GroupFacts, HolderClaims, OwnerKind, PodFacts, TemplateFacts};
 use super::key::{Key, Subject};
+use super::plan_holder::MAX_CONSUMERS;
 use super::quota::QuotaWait;
 use super::second_writer::{self, SecondWriter};
 use super::users::Users;
@@ -408,7 +409,10 @@ impl Index {
         let shape = |facts: Option<&ClaimFacts>| {
             facts.map(|f| (f.deleting, f.allocated, f.owner.clone(), f.entry.clone()))
         };
-        if old.is_none() || shape(old) != shape(new) {
+        // Whoever found it full may try again.
+        let is_full = |facts: Option<&ClaimFacts>| facts.is_some_and(|f| f.reserved.len() >= MAX_CONSUMERS);
+        let has_room_again = is_full(old) && !is_full(new);
+        if old.is_none() || shape(old) != shape(new) || has_room_again {
             return self.holders_of(namespace, name, new.or(old));
         }
         let consumers = |facts: Option<&ClaimFacts>| -> HashSet<ConsumerReference> {

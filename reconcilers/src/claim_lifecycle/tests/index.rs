@@ -36,6 +36,26 @@ fn a_reservation_wakes_those_it_concerns_not_all_who_share_the_claim() {
 }
 
 #[test]
+fn room_in_a_full_claim_wakes_whoever_waits_for_it() {
+    let mut cluster = Cluster::synced();
+    cluster.pod(with(
+        running("u"),
+        "/spec/resourceClaims",
+        json!([{"name": "gpu", "resourceClaimName": "c"}]),
+    ));
+    let reserved = |count: usize| {
+        let mut claim = in_use(plain("c"), &[]);
+        claim["status"]["reservedFor"] = (0..count)
+            .map(|n| json!({"resource": "pods", "name": format!("p{n}"), "uid": format!("u{n}")}))
+            .collect();
+        claim
+    };
+    cluster.claim(reserved(256));
+    assert!(names(&cluster.claim(reserved(255)), Subject::Pod).contains(&"pod".to_owned()));
+    assert_eq!(names(&cluster.claim(reserved(254)), Subject::Pod), ["p254"]);
+}
+
+#[test]
 fn a_replaced_pod_frees_what_its_predecessor_held() {
     let mut cluster = Cluster::synced();
     cluster.claim(in_use(generated("c", "old"), &["old"]));
