@@ -264,9 +264,7 @@ impl ApiServer {
 
     /// Forgets all history, as etcd does now and then.
     pub fn compact(&self) {
-        let mut state = self.state();
-        state.store.compact();
-        state.pages = Pages::default();
+        self.state().store.compact();
     }
 
     /// Lets an API group vanish, or come back; watches of what vanishes end.

@@ -10,7 +10,7 @@ use super::rights::Deed;
 use super::status::{FieldError, Status};
 use super::{Answer, State, Target, Write, admission, events, meta};
 use crate::kinds::{Occasion, resources, shapes, strategy};
-use crate::patch::{self, Owners};
+use crate::patch::{self, Managed, Owners};
 use crate::schema::Schema;
 
 /// How a body changes an object.
@@ -228,7 +228,14 @@ impl State {
         let now = json!(target.now);
         let applies = matches!(change, Change::Apply(_));
         let mut owners = Owners::of(&before);
-        let shown = events::shown(&resource, Value::clone(&before));
+        // Nobody keeps track of what began as nobody's, until somebody applies.
+        let tracked = !owners.is_empty();
+        let mut shown = events::shown(&resource, Value::clone(&before));
+        if applies && !tracked {
+            let first = Managed { manager: "before-first-apply".to_owned(), ..manager(target, "Update") };
+            owners.updated(first, &strategy::nothing(&resource), &shown, &lists, &now);
+            owners.write(&mut shown);
+        }
         let mut object = match change {
             Change::Replace(object) => object,
             Change::JsonPatch(patch) => {
@@ -276,7 +283,7 @@ impl State {
             now: &target.now,
         };
         strategy::reset(&of, &before, &mut object);
-        if !applies {
+        if !applies && tracked {
             owners.updated(manager(target, "Update"), &before, &object, &lists, &now);
         }
         strategy::prepare_update(&of, &before, &mut object);

@@ -168,6 +168,11 @@ impl Owners {
         Self(entries.map(owner).collect())
     }
 
+    /// Whether nobody owns anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Writes them into `metadata.managedFields`.
     pub(crate) fn write(&self, object: &mut Value) {
         let mut entries: Vec<_> = self.0.iter().filter(|(_, (fields, _))| !fields.is_empty()).collect();

@@ -251,6 +251,11 @@ pub(super) fn apply() -> Chapter {
         json!({"data": {"x": "3"}}),
     );
     w.patch("against an update", &path("z", ""), APPLY, config_map("a", json!({"x": "2", "z": "1"})));
+    w.post("nobody's", CONFIG_MAPS, config_map("n", json!({})));
+    let nobodys = format!("{CONFIG_MAPS}/n?fieldManager=x");
+    w.patch("nobody's, updated", &nobodys, MERGE, json!({"data": {"x": "1"}}));
+    w.patch("nobody's, applied", &nobodys, APPLY, config_map("n", json!({"y": "1"})));
+    w.patch("nobody's no more", &nobodys, MERGE, json!({"data": {"x": "2"}}));
     let mut other = config_map("a", json!({"x": "3"}));
     other["metadata"]["uid"] = json!("11111111-1111-4111-8111-111111111111");
     w.patch("to another uid", &path("z", "&force=true"), APPLY, other.clone());
