@@ -122,11 +122,16 @@ fn without_versions(text: &str) -> String {
 }
 
 impl Normal {
+    fn has(&self, pointer: &str) -> bool {
+        self.body.pointer(pointer).is_some_and(|value| !value.is_null())
+    }
+
     /// Whether it is the one that is waited for.
     pub(super) fn is(&self, until: Until) -> bool {
         match until {
             Until::Code(code) => self.code == code,
-            Until::Has(pointer) => self.body.pointer(pointer).is_some_and(|value| !value.is_null()),
+            Until::Has(pointer) => self.has(pointer),
+            Until::Lacks(pointer) => self.code == 200 && !self.has(pointer),
         }
     }
 

@@ -45,6 +45,8 @@ pub(super) enum Until {
     Code(u16),
     /// With something there, by JSON pointer.
     Has(&'static str),
+    /// With nothing there, by JSON pointer, and the object itself there.
+    Lacks(&'static str),
 }
 
 /// How long anything may take that happens by itself.

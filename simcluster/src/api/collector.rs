@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{ApiServer, State, Write, meta};
+use super::delete::Ending;
+use super::{ApiServer, State, meta};
 use crate::clock::seconds;
 use crate::kinds::Resource;
 use crate::patch::lists_of_schema;
@@ -41,38 +42,6 @@ impl ApiServer {
 }
 
 impl State {
-    /// Deletes what had an owner and has none left.
-    fn collect_garbage(&mut self, now: &str) -> bool {
-        let mut did = false;
-        while let Some(uid) = self.bereft.pop_front() {
-            for (stored_as, name) in self.store.dependents(&uid).to_vec() {
-                let Some(object) = self.store.get(&stored_as, &name).cloned() else { continue };
-                let alive =
-                    meta::owners(&object).any(|owner| self.store.by_uid(meta::owner_uid(owner)).is_some());
-                let Some(resource) = self.kind_of(&stored_as).filter(|_| !alive) else { continue };
-                if !meta::is_deleting(&object) {
-                    self.collected(&resource, &object);
-                    self.end(&resource, &object, None, now);
-                    did = true;
-                }
-            }
-        }
-        did
-    }
-
-    /// A write of the garbage collector.
-    fn collected(&mut self, resource: &Resource, object: &Value) {
-        let (namespace, name) = meta::name_of(object);
-        self.writes.push(Write {
-            user: "system:serviceaccount:kube-system:generic-garbage-collector".to_owned(),
-            verb: "delete",
-            resource: resource.plural.clone(),
-            namespace,
-            name,
-            uid: meta::text(object, "uid").to_owned(),
-        });
-    }
-
     /// Deletes everything in namespaces that are ending, and those that are empty.
     fn empty_namespaces(&mut self, now: &str) -> bool {
         let ending =
@@ -90,7 +59,7 @@ impl State {
                 for object in inside.collect::<Vec<_>>() {
                     left += 1;
                     if !meta::is_deleting(&object) {
-                        self.end(&resource, &object, None, now);
+                        self.end(&resource, &object, Ending::default(), now);
                         did = true;
                     }
                 }
@@ -131,7 +100,7 @@ impl State {
     }
 
     /// The resource that is kept under a name.
-    fn kind_of(&self, stored_as: &str) -> Option<Arc<Resource>> {
+    pub(super) fn kind_of(&self, stored_as: &str) -> Option<Arc<Resource>> {
         self.resources.iter().find(|resource| resource.stored_as() == stored_as).cloned()
     }
 

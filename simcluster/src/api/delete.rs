@@ -1,14 +1,36 @@
-//! Deleting: at once, gracefully, or when the last finalizer is gone.
+//! Deleting: at once, gracefully, or when the last finalizer is gone; before, with or without what
+//! the object owns.
 
 use serde_json::{Value, json};
 
 use super::body::json_body;
+use super::garbage::{FOREGROUND, ORPHAN};
 use super::selector::Selector;
-use super::status::Status;
+use super::status::{FieldError, Status};
 use super::{Answer, State, Target, events, meta};
 use crate::clock::seconds;
 use crate::kinds::Resource;
 use crate::kinds::namespaces;
+
+/// How somebody wants an object to end.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Ending {
+    /// Seconds that it has; its own where nothing is said.
+    pub(super) grace: Option<i64>,
+    /// What becomes of what it owns; as its finalizers say where nothing is said.
+    pub(super) propagation: Option<Propagation>,
+}
+
+/// What becomes of what an object owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Propagation {
+    /// It goes afterwards.
+    Background,
+    /// It goes before.
+    Foreground,
+    /// It stays, and is nobody's.
+    Orphan,
+}
 
 impl State {
     pub(super) fn delete(&mut self, target: &Target<'_>) -> Result<Answer, Status> {
@@ -32,7 +54,7 @@ impl State {
             return Ok(success(&resource, &object));
         }
         self.wrote(target, "delete", &object);
-        let gone = self.end(&resource, &object, options["gracePeriodSeconds"].as_i64(), &target.now);
+        let gone = self.end(&resource, &object, ending_of(&options), &target.now);
         match gone {
             // Pods, and whoever lingers, are shown as they are now; others are said to be gone.
             Some(left) if resource.kind == "Pod" || meta::is_deleting(&left) => {
@@ -64,7 +86,7 @@ impl State {
         let selected: Vec<_> = selected.collect();
         for object in selected.iter().filter(|_| !is_dry(target, &options)) {
             self.wrote(target, "delete", object);
-            self.end(&resource, object, options["gracePeriodSeconds"].as_i64(), &target.now);
+            self.end(&resource, object, ending_of(&options), &target.now);
         }
         let items: Vec<Value> = selected.iter().map(|object| Value::clone(object)).collect();
         Ok(Answer::ok(json!({
@@ -78,23 +100,33 @@ impl State {
         &mut self,
         resource: &Resource,
         object: &Value,
-        grace: Option<i64>,
+        ending: Ending,
         now: &str,
     ) -> Option<Value> {
-        let grace = grace_of(resource, object, grace);
-        let held = meta::has_finalizers(object) || resource.kind == "Namespace";
-        if grace == 0 && !held {
+        let grace = grace_of(resource, object, ending.grace);
+        let mut held = object.clone();
+        let finalizers = finalizers_of(object, ending.propagation);
+        if finalizers != meta::items(&object["metadata"]["finalizers"]).cloned().collect::<Vec<_>>() {
+            let finalizers = if finalizers.is_empty() { Value::Null } else { json!(finalizers) };
+            meta::set(&mut held, "finalizers", finalizers);
+        }
+        if grace == 0 && !meta::has_finalizers(&held) && resource.kind != "Namespace" {
             self.remove(resource, object);
             // A Pod is shown as it would have been.
-            return (resource.kind == "Pod").then(|| ending(resource, object, grace, now));
+            return (resource.kind == "Pod").then(|| ends_after(resource, object, grace, now));
         }
         let shorter =
             object["metadata"]["deletionGracePeriodSeconds"].as_i64().is_none_or(|known| grace < known);
-        if meta::is_deleting(object) && !shorter {
-            return Some(object.clone());
+        if meta::is_deleting(object) && !shorter && held == *object {
+            return Some(held);
         }
-        let ending = ending(resource, object, grace, now);
-        Some(Value::clone(&self.store.put(&resource.stored_as(), ending)))
+        if !meta::is_deleting(object) || shorter {
+            held = ends_after(resource, &held, grace, now);
+        }
+        if finalizers.iter().any(|finalizer| finalizer == FOREGROUND || finalizer == ORPHAN) {
+            self.lingering.insert((resource.stored_as(), meta::name_of(object)));
+        }
+        Some(Value::clone(&self.store.put(&resource.stored_as(), held)))
     }
 
     /// Takes an object away for good.
@@ -124,8 +156,21 @@ impl State {
     }
 }
 
+/// The finalizers of an object that ends so.
+fn finalizers_of(object: &Value, propagation: Option<Propagation>) -> Vec<Value> {
+    let known = meta::items(&object["metadata"]["finalizers"]).cloned();
+    let Some(propagation) = propagation else { return known.collect() };
+    let others = known.filter(|finalizer| finalizer != FOREGROUND && finalizer != ORPHAN);
+    let ours = match propagation {
+        Propagation::Background => None,
+        Propagation::Foreground => Some(json!(FOREGROUND)),
+        Propagation::Orphan => Some(json!(ORPHAN)),
+    };
+    others.chain(ours).collect()
+}
+
 /// An object that is to end after `grace` seconds.
-fn ending(resource: &Resource, object: &Value, grace: i64, now: &str) -> Value {
+fn ends_after(resource: &Resource, object: &Value, grace: i64, now: &str) -> Value {
     let mut ending = object.clone();
     if resource.kind == "Pod" || !meta::is_deleting(object) {
         let now: jiff::Timestamp = now.parse().unwrap_or(jiff::Timestamp::UNIX_EPOCH);
@@ -156,11 +201,37 @@ fn options(target: &Target<'_>) -> Result<Value, Status> {
     if let Some(grace) = query.number("gracePeriodSeconds") {
         meta::put(&mut options, &["gracePeriodSeconds"], json!(grace));
     }
-    let policy = [query.get("propagationPolicy"), options["propagationPolicy"].as_str().unwrap_or_default()];
-    if let Some(other) = policy.into_iter().find(|policy| !matches!(*policy, "" | "Background")) {
-        return Err(Status::not_simulated(&format!("propagationPolicy {other:?}, only Background")));
+    let policy = query.get("propagationPolicy");
+    if !policy.is_empty() {
+        meta::put(&mut options, &["propagationPolicy"], json!(policy));
     }
+    check(&options)?;
     Ok(options)
+}
+
+fn check(options: &Value) -> Result<(), Status> {
+    let (policy, orphans) = (&options["propagationPolicy"], &options["orphanDependents"]);
+    let error = if !policy.is_null() && !orphans.is_null() {
+        let why = "orphanDependents and deletionPropagation cannot be both set";
+        FieldError::invalid("propagationPolicy", policy, why)
+    } else if matches!(policy.as_str(), None | Some("Background" | "Foreground" | "Orphan")) {
+        return Ok(());
+    } else {
+        let supported = ["Foreground", "Background", "Orphan", "nil"].map(Value::from);
+        FieldError::unsupported("propagationPolicy", policy, supported.iter())
+    };
+    Err(Status::invalid_options("DeleteOptions", &error))
+}
+
+/// What options say.
+fn ending_of(options: &Value) -> Ending {
+    let propagation = match (options["propagationPolicy"].as_str(), options["orphanDependents"].as_bool()) {
+        (Some("Foreground"), _) => Some(Propagation::Foreground),
+        (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+        (Some(_), _) | (None, Some(false)) => Some(Propagation::Background),
+        (None, None) => None,
+    };
+    Ending { grace: options["gracePeriodSeconds"].as_i64(), propagation }
 }
 
 /// How long an object may take to end: only Pods on a node that have not come to their end take

@@ -7,6 +7,7 @@ mod collector;
 mod delete;
 mod discovery;
 mod events;
+mod garbage;
 mod json_path;
 mod load;
 pub(crate) mod meta;
@@ -22,7 +23,7 @@ mod tokens;
 mod watch;
 mod write;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fastrand::Rng;
@@ -74,6 +75,8 @@ pub(crate) struct State {
     life: u64,
     /// Owners that are gone, whose dependents nobody has looked at yet.
     bereft: VecDeque<String>,
+    /// Owners that end before or without what they own.
+    lingering: BTreeSet<store::Key>,
     writes: Vec<Write>,
     refused: VecDeque<Refused>,
 }
@@ -167,6 +170,7 @@ impl ApiServer {
             vanished: Vec::new(),
             life: 0,
             bereft: VecDeque::new(),
+            lingering: BTreeSet::new(),
             writes: Vec::new(),
             refused: VecDeque::new(),
         };

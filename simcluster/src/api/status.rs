@@ -202,6 +202,18 @@ impl Status {
         Self { code: 422, reason: "Invalid", message, details }
     }
 
+    /// What is wrong with the options of a request.
+    pub(crate) fn invalid_options(kind: &str, error: &FieldError) -> Self {
+        let FieldError { reason, field, message } = error;
+        let causes = json!([{"reason": reason, "message": message, "field": field}]);
+        Self {
+            code: 422,
+            reason: "Invalid",
+            message: format!("{kind}.meta.k8s.io \"\" is invalid: {field}: {message}"),
+            details: json!({"group": "meta.k8s.io", "kind": kind, "causes": causes}),
+        }
+    }
+
     /// A `test` of a JSON patch failed, or the patch does not fit the object.
     pub(crate) fn unprocessable() -> Self {
         Self {

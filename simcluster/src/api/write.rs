@@ -176,12 +176,7 @@ impl State {
         let name = target.name.clone().unwrap_or_default();
         if target.request.query.get("fieldManager").is_empty() {
             let error = FieldError::required("fieldManager", "is required for apply patch");
-            let mut status = Status::invalid(&resource, "", &[error]);
-            status.details["kind"] = json!("PatchOptions");
-            status.details["group"] = json!("meta.k8s.io");
-            "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch"
-                .clone_into(&mut status.message);
-            return Err(status);
+            return Err(Status::invalid_options("PatchOptions", &error));
         }
         if !configuration["metadata"]["managedFields"].is_null() {
             return Err(Status::bad_request("metadata.managedFields must be nil"));

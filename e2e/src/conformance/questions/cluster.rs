@@ -36,6 +36,69 @@ pub(super) fn garbage() -> Chapter {
     w.done("garbage")
 }
 
+/// Owners that go before, after or without what they own.
+pub(super) fn propagation() -> Chapter {
+    let mut w = Writer::default();
+    w.namespace();
+    let at = |name: &str| format!("{CONFIG_MAPS}/{name}");
+    let options =
+        |policy: &str| json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy});
+    let blocking = |name: &str, owner: &str| {
+        let mut object = owned(name, owner, &format!("{{{{{owner}.uid}}}}"));
+        object["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = json!(true);
+        object
+    };
+    let held = |mut object: Value| {
+        object["metadata"]["finalizers"] = json!(["example.com/held"]);
+        object
+    };
+    let free = json!({"metadata": {"finalizers": null}});
+    for name in ["first", "second", "before", "without", "undecided"] {
+        w.post(name, CONFIG_MAPS, config_map(name, json!({})));
+    }
+    let mut shared = owned("shared", "first", "{{first.uid}}");
+    let other = owned("shared", "second", "{{second.uid}}")["metadata"]["ownerReferences"][0].clone();
+    shared["metadata"]["ownerReferences"] = json!([shared["metadata"]["ownerReferences"][0], other]);
+    w.post("shared", CONFIG_MAPS, shared);
+    w.delete("one of two owners goes", &at("first"), Value::Null);
+    w.get("the other stays", &at("shared")).until = Some(Until::Lacks("/metadata/ownerReferences/1"));
+    w.delete("the other goes", &format!("{}?propagationPolicy=Background", at("second")), Value::Null);
+    w.get("and what was theirs", &at("shared")).until = Some(Until::Code(404));
+
+    w.post("quick", CONFIG_MAPS, blocking("quick", "before"));
+    w.post("deep", CONFIG_MAPS, blocking("deep", "quick"));
+    w.post("slow", CONFIG_MAPS, held(blocking("slow", "before")));
+    w.post("free", CONFIG_MAPS, owned("free", "before", "{{before.uid}}"));
+    w.delete("goes after what it owns", &at("before"), options("Foreground"));
+    for name in ["deep", "quick", "free"] {
+        w.get(&format!("{name} goes first"), &at(name)).until = Some(Until::Code(404));
+    }
+    w.get("slow is told to go", &at("slow")).until = Some(Until::Has("/metadata/deletionTimestamp"));
+    w.get("and waited for", &at("before"));
+    w.patch("slow is let go", &at("slow"), MERGE, free.clone());
+    w.get("then it goes", &at("before")).until = Some(Until::Code(404));
+
+    w.post("left", CONFIG_MAPS, owned("left", "without", "{{without.uid}}"));
+    w.delete("goes without what it owns", &at("without"), options("Orphan"));
+    w.get("is gone", &at("without")).until = Some(Until::Code(404));
+    w.get("left is nobody's", &at("left")).until = Some(Until::Lacks("/metadata/ownerReferences"));
+
+    w.post("waits", CONFIG_MAPS, held(blocking("waits", "undecided")));
+    w.delete("first so", &at("undecided"), options("Foreground"));
+    w.delete("and again", &at("undecided"), Value::Null);
+    w.delete("then otherwise", &at("undecided"), options("Background"));
+    w.get("gone at once", &at("undecided"));
+    w.delete("no such policy", &at("waits"), options("Sideways"));
+    let mut both = options("Orphan");
+    both["orphanDependents"] = json!(true);
+    w.delete("said twice", &at("waits"), both);
+    w.delete("all of them", &format!("{CONFIG_MAPS}?propagationPolicy=Foreground"), Value::Null).free =
+        vec!["/items"];
+    w.patch("waits is let go", &at("waits"), MERGE, free);
+    w.get("nothing is left of it", &at("waits")).until = Some(Until::Code(404));
+    w.done("propagation")
+}
+
 pub(super) fn namespaces() -> Chapter {
     let mut w = Writer::default();
     w.namespace();

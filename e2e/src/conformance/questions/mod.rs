@@ -48,6 +48,7 @@ pub(super) fn chapters() -> Vec<Chapter> {
         kinds::typos(),
         kinds::tables(),
         cluster::garbage(),
+        cluster::propagation(),
         cluster::namespaces(),
         cluster::custom("custom-namespaced", "toasters", "Namespaced"),
         cluster::custom("custom-cluster", "ovens", "Cluster"),

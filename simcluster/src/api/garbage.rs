@@ -1,0 +1,168 @@
+//! Garbage: what nobody owns any more goes, and owners that end wait for what they own, or let
+//! go of it.
+
+use std::sync::Arc;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::delete::{Ending, Propagation};
+use super::request::{Request, User};
+use super::store::Key;
+use super::{State, Target, Write, meta};
+use crate::kinds::Resource;
+
+/// Finalizer of an owner that goes after what it owns.
+pub(super) const FOREGROUND: &str = "foregroundDeletion";
+/// Finalizer of an owner that leaves what it owns to nobody.
+pub(super) const ORPHAN: &str = "orphan";
+
+/// Who collects.
+const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
+
+impl State {
+    /// Looks after what has lost an owner, and after owners that wait.
+    pub(super) fn collect_garbage(&mut self, now: &str) -> bool {
+        let mut did = false;
+        while let Some(uid) = self.bereft.pop_front() {
+            for key in self.store.dependents(&uid).to_vec() {
+                did |= self.attend(&key, now);
+            }
+        }
+        for key in self.lingering.clone() {
+            did |= self.linger(&key, now);
+        }
+        did
+    }
+
+    /// Deletes an object if it has no owner left to live for, or takes out of it those that are
+    /// no such owners.
+    fn attend(&mut self, (stored_as, name): &Key, now: &str) -> bool {
+        let Some(object) = self.store.get(stored_as, name).cloned() else { return false };
+        let Some(resource) = self.kind_of(stored_as) else { return false };
+        let (mut alive, mut waits) = (Vec::new(), false);
+        for owner in meta::owners(&object) {
+            let Some((kind, name)) = self.store.by_uid(meta::owner_uid(owner)) else { continue };
+            let ends = self.store.get(kind, name).is_some_and(|owner| is_ending(owner, FOREGROUND));
+            waits |= ends;
+            if !ends {
+                alive.push(owner.clone());
+            }
+        }
+        if !alive.is_empty() {
+            let all = meta::owners(&object).count() == alive.len();
+            return !all
+                && self.change_as_collector(&resource, &object, &json!({"ownerReferences": alive}), now);
+        }
+        if meta::is_deleting(&object) {
+            return false;
+        }
+        // Who waits for this waits for what this owns.
+        let owns = !self.store.dependents(meta::text(&object, "uid")).is_empty();
+        let propagation = (waits && owns).then_some(Propagation::Foreground);
+        self.collected(&resource, &object);
+        self.end(&resource, &object, Ending { grace: None, propagation }, now);
+        true
+    }
+
+    /// A deletion by the collector.
+    fn collected(&mut self, resource: &Resource, object: &Value) {
+        let (namespace, name) = meta::name_of(object);
+        self.writes.push(Write {
+            user: COLLECTOR.to_owned(),
+            verb: "delete",
+            resource: resource.plural.clone(),
+            namespace,
+            name,
+            uid: meta::text(object, "uid").to_owned(),
+        });
+    }
+
+    /// What an owner that ends has to wait for.
+    fn linger(&mut self, key: &Key, now: &str) -> bool {
+        let (stored_as, name) = key;
+        let owner = self.store.get(stored_as, name).cloned().filter(|owner| meta::is_deleting(owner));
+        let (Some(owner), Some(resource)) = (owner, self.kind_of(stored_as)) else {
+            return self.lingering.remove(key);
+        };
+        let uid = meta::text(&owner, "uid");
+        let dependents = self.store.dependents(uid).to_vec();
+        let finalizer = if is_ending(&owner, ORPHAN) {
+            dependents.iter().for_each(|dependent| self.leave(dependent, uid, now));
+            ORPHAN
+        } else if is_ending(&owner, FOREGROUND) {
+            let mut did = false;
+            for dependent in &dependents {
+                did |= self.attend(dependent, now);
+            }
+            if self.blocks(uid) {
+                return did;
+            }
+            FOREGROUND
+        } else {
+            return self.lingering.remove(key);
+        };
+        let finalizers: Vec<&Value> =
+            meta::items(&owner["metadata"]["finalizers"]).filter(|one| *one != finalizer).collect();
+        self.change_as_collector(&resource, &owner, &json!({"finalizers": finalizers}), now)
+    }
+
+    /// Whether something that is there keeps its owner from going first.
+    fn blocks(&self, owner: &str) -> bool {
+        self.store.dependents(owner).iter().any(|(stored_as, name)| {
+            self.store.get(stored_as, name).is_some_and(|object| {
+                meta::owners(object)
+                    .any(|one| meta::owner_uid(one) == owner && one["blockOwnerDeletion"] == true)
+            })
+        })
+    }
+
+    /// Takes an owner out of an object.
+    fn leave(&mut self, (stored_as, name): &Key, owner: &str, now: &str) {
+        let object = self.store.get(stored_as, name).cloned();
+        if let (Some(object), Some(resource)) = (object, self.kind_of(stored_as)) {
+            let others: Vec<&Value> =
+                meta::owners(&object).filter(|one| meta::owner_uid(one) != owner).collect();
+            self.change_as_collector(&resource, &object, &json!({"ownerReferences": others}), now);
+        }
+    }
+
+    /// Changes metadata of an object, as any client does; empty lists are taken out.
+    fn change_as_collector(
+        &mut self,
+        resource: &Arc<Resource>,
+        object: &Value,
+        metadata: &Value,
+        now: &str,
+    ) -> bool {
+        let mut metadata = metadata.clone();
+        for list in metadata.as_object_mut().into_iter().flat_map(|fields| fields.values_mut()) {
+            if meta::items(list).next().is_none() {
+                *list = Value::Null;
+            }
+        }
+        let request = Request {
+            method: Method::PATCH,
+            content_type: "application/merge-patch+json".to_owned(),
+            user_agent: "kube-controller-manager/simcluster".to_owned(),
+            user: User { name: COLLECTOR.to_owned(), groups: vec!["system:masters".to_owned()] },
+            body: json!({"metadata": metadata}).to_string().into_bytes(),
+            ..Request::default()
+        };
+        let (namespace, name) = meta::name_of(object);
+        let target = Target {
+            resource: Arc::clone(resource),
+            namespace: resource.namespaced.then_some(namespace),
+            name: Some(name),
+            subresource: String::new(),
+            request: &request,
+            now: now.to_owned(),
+        };
+        self.patch(&target).is_ok()
+    }
+}
+
+/// Whether an object is on its way out and has this finalizer.
+fn is_ending(object: &Value, finalizer: &str) -> bool {
+    meta::is_deleting(object) && meta::items(&object["metadata"]["finalizers"]).any(|one| one == finalizer)
+}
