@@ -13,13 +13,12 @@
 //! Red: soak doubled                                      runs with faults: the broken invariant
 //! ```
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::{output, root, run};
+use crate::planted::{Planted, files};
+use crate::{root, run};
 
 struct Defect {
     name: String,
@@ -68,16 +67,10 @@ pub(crate) fn check() -> anyhow::Result<()> {
 /// Names the tests that do not.
 pub(crate) fn find(filter: &str) -> anyhow::Result<()> {
     run("cargo", &["build", "--package", "dragoman-e2e"])?;
-    let tree = root()?.join("target/defects/tree");
     let mut missed = Vec::new();
     for defect in all(filter)? {
-        copy(&tree)?;
-        let patch = defect.patch.display().to_string();
-        let status = Command::new("patch")
-            .args(["--quiet", "--fuzz=0", "-p1", "-i", &patch])
-            .current_dir(&tree)
-            .status();
-        ensure!(status.context("patch")?.success(), "{} does not apply", defect.name);
+        let tree = Planted::fresh()?;
+        tree.patch(&defect.patch, "-p1")?;
         for (part, test) in &defect.red {
             let red = match part.as_str() {
                 "scenario" => scenario_fails(&tree, test),
@@ -99,62 +92,26 @@ pub(crate) fn find(filter: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Brings the copy up to date. What is the same is not touched, so that cargo does
-/// not build it anew.
-fn copy(tree: &Path) -> anyhow::Result<()> {
-    let listed = output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?;
-    let kept: BTreeSet<PathBuf> = listed.lines().map(|file| tree.join(file)).collect();
-    for stale in files(tree).into_iter().filter(|file| !kept.contains(file)) {
-        std::fs::remove_file(&stale).with_context(|| stale.display().to_string())?;
-    }
-    for file in listed.lines() {
-        let (from, to) = (root()?.join(file), tree.join(file));
-        let Ok(content) = std::fs::read(&from) else { continue };
-        if std::fs::read(&to).is_ok_and(|there| there == content) {
-            continue;
-        }
-        std::fs::create_dir_all(to.parent().context("path")?)?;
-        std::fs::write(&to, content).with_context(|| file.to_owned())?;
-    }
-    Ok(())
-}
-
-/// Every file below `directory`.
-fn files(directory: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
-    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
-}
-
-/// Runs a program in the copy: whether it succeeded, and what it said.
-fn said(tree: &Path, program: &Path, arguments: &[&str]) -> anyhow::Result<(bool, String)> {
-    let mut command = Command::new(program);
-    command.args(arguments).current_dir(tree).env("RUST_BACKTRACE", "0");
-    // The copy is a workspace of its own.
-    command.env_remove("CARGO_MANIFEST_DIR").env("CARGO_TARGET_DIR", root()?.join("target/defects/build"));
-    let out = command.output().with_context(|| program.display().to_string())?;
-    let text = [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    Ok((out.status.success(), text))
-}
-
-fn unit_fails(tree: &Path, part: &str, test: &str) -> anyhow::Result<bool> {
+fn unit_fails(tree: &Planted, part: &str, test: &str) -> anyhow::Result<bool> {
     let (package, target) = match part.split_once('/') {
         Some((package, test)) => (format!("dragoman-{package}"), vec!["--test", test]),
         None => (format!("dragoman-{part}"), vec!["--lib"]),
     };
     let cargo = Path::new("cargo");
     let (built, log) =
-        said(tree, cargo, &[&["test", "--no-run", "--package", &package], &target[..]].concat())?;
+        tree.said(cargo, &[&["test", "--no-run", "--package", &package], &target[..]].concat())?;
     if !built {
         bail!("it does not compile:\n{log}");
     }
-    let (green, log) = said(tree, cargo, &[&["test", "--package", &package], &target[..], &[test]].concat())?;
+    let (green, log) =
+        tree.said(cargo, &[&["test", "--package", &package], &target[..], &[test]].concat())?;
     let failed =
         log.lines().any(|line| line.starts_with("test ") && line.ends_with(&format!("{test} ... FAILED")));
     Ok(!green && failed)
 }
 
-fn scenario_fails(tree: &Path, test: &str) -> anyhow::Result<bool> {
-    let (built, log) = said(tree, Path::new("cargo"), &["build", "--package", "dragoman-operator"])?;
+fn scenario_fails(tree: &Planted, test: &str) -> anyhow::Result<bool> {
+    let (built, log) = tree.said(Path::new("cargo"), &["build", "--package", "dragoman-operator"])?;
     if !built {
         bail!("it does not compile:\n{log}");
     }
@@ -168,7 +125,7 @@ fn scenario_fails(tree: &Path, test: &str) -> anyhow::Result<bool> {
         "scenarios",
         test,
     ];
-    let (green, log) = said(tree, &target.join("debug/dragoman-e2e"), &arguments)?;
+    let (green, log) = tree.said(&target.join("debug/dragoman-e2e"), &arguments)?;
     let failed = log.lines().find(|line| line.starts_with("FAILED") && line.contains(test));
     if let Some(line) = failed {
         println!("        {}", line.chars().take(200).collect::<String>());
@@ -176,33 +133,18 @@ fn scenario_fails(tree: &Path, test: &str) -> anyhow::Result<bool> {
     Ok(!green && failed.is_some())
 }
 
-/// Builds `dragoman-e2e` with the defect in it and runs it: whether it succeeded, and what it
-/// said.
-fn e2e_says(tree: &Path, arguments: &[&str]) -> anyhow::Result<(bool, String)> {
-    let (built, log) = said(tree, Path::new("cargo"), &["build", "--package", "dragoman-e2e"])?;
-    if !built {
-        bail!("it does not compile:\n{log}");
-    }
-    let target = root()?.join("target/defects");
-    let program = target.join("build/debug/dragoman-e2e");
-    // What is asked here needs no operator; any program will do.
-    let (itself, out) = (program.display().to_string(), target.join("e2e").display().to_string());
-    said(tree, &program, &[&["--binary", &itself, "--output", &out], arguments].concat())
-}
-
-/// Runs seeds until an invariant is broken: the number of runs in CI is enough.
-fn soak_fails(tree: &Path, invariant: &str) -> anyhow::Result<bool> {
-    let (green, log) = e2e_says(tree, &["soak", "--twice", "0"])?;
-    let failed = log.lines().find_map(|line| line.strip_prefix("Error: "));
-    if let Some(line) = failed {
+/// Runs seeds until an invariant is broken.
+fn soak_fails(tree: &Planted, invariant: &str) -> anyhow::Result<bool> {
+    let why = tree.soak_fails()?;
+    if let Some(line) = &why {
         println!("        {}", line.chars().take(200).collect::<String>());
     }
-    Ok(!green && failed.is_some_and(|line| line.contains(&format!(": {invariant}:"))))
+    Ok(why.is_some_and(|line| line.contains(&format!(": {invariant}:"))))
 }
 
 /// Asks both sides until they disagree: the oracle's own number of questions is enough.
-fn judge_disagrees(tree: &Path, test: &str) -> anyhow::Result<bool> {
-    let (green, log) = e2e_says(tree, &["oracle", test, "--seed", "1"])?;
+fn judge_disagrees(tree: &Planted, test: &str) -> anyhow::Result<bool> {
+    let (green, log) = tree.e2e_says("dev", &["oracle", test, "--seed", "1"])?;
     let failed = log.lines().find_map(|line| Some(line.strip_prefix("Error: ")?.split_once(" of seed ")?.0));
     match failed {
         Some(number) => println!("        {number}"),

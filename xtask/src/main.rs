@@ -5,6 +5,8 @@ mod defects;
 mod edges;
 mod files;
 mod fuzz;
+mod mutants;
+mod planted;
 mod shipped;
 
 use std::path::{Path, PathBuf};
@@ -53,6 +55,12 @@ enum Task {
         /// want those to fail whose defect it has.
         #[arg(long)]
         built_in: bool,
+    },
+    /// Change the claim controller in every small way there is, and want the tests to see it.
+    Mutants {
+        /// Only files whose name contains this.
+        #[arg(default_value = "")]
+        filter: String,
     },
     /// Throw bytes that nobody would write at what reads quantities and objects.
     Fuzz {
@@ -116,6 +124,7 @@ fn main() -> anyhow::Result<()> {
         Task::Image { tag } => shipped::image(&tag),
         Task::Defects { filter, built_in: true } => e2e(&["built-in", &filter]),
         Task::Defects { filter, built_in: false } => defects::find(&filter),
+        Task::Mutants { filter } => mutants::find(&filter),
         Task::Fuzz { runs } => fuzz::fuzz(runs),
         Task::Gen => files::generate(),
         Task::Bench { what: Bench::Accounting } => e2e(&["bench-accounting"]),

@@ -9,7 +9,7 @@ use dragoman_machinery::write::{Action, Guard, Write};
 use serde_json::{Value, json};
 
 use super::claim_name::is_ours;
-use super::facts::{ClaimFacts, Published, SCHEDULING_GROUP, Source};
+use super::facts::{ClaimFacts, OwnerKind, Published, SCHEDULING_GROUP, Source};
 use super::snapshot::{EntrySnapshot, GroupSnapshot, HolderKind, HolderSnapshot, NamedClaim, TemplateState};
 
 /// The API takes no more entries in `status.reservedFor` (since 1.33).
@@ -198,9 +198,11 @@ fn plan_reservations(holder: &HolderSnapshot, plan: &mut HolderPlan) {
         let Some(NamedClaim::Present { name, facts, .. }) = &entry.named else { continue };
         let consumer = holder.consumer_of(entry);
         let generated = matches!(entry.entry.source, Source::Template(_));
+        // A name in the status may be a stranger's; what was made for somebody says so itself.
         let ours = match (&entry.shared, generated) {
-            (Some(_), _) | (None, false) => true,
+            (Some(_), _) => facts.owned_by(OwnerKind::PodGroup, &consumer.uid),
             (None, true) => facts.owned_by(holder.owner_kind(), &holder.uid),
+            (None, false) => true,
         };
         if !ours || facts.deleting || !facts.allocated || facts.reserved.iter().any(|c| c.uid == consumer.uid)
         {

@@ -256,6 +256,19 @@ fn a_group_that_is_not_served_makes_its_consumers_unknown_not_gone() {
     assert_eq!(plan(&cluster, "c"), ClaimPlan::Rest);
     cluster.index.groups_vanished();
     assert_eq!(plan(&cluster, "c"), ClaimPlan::Rest);
+    // Nor is one gone of which nothing was known before.
+    let mut unknown = Cluster::default();
+    for kept in [Kept::Pods, Kept::Claims, Kept::Templates] {
+        unknown.relist(kept, Vec::new());
+    }
+    unknown.index.groups_vanished();
+    unknown.claim(with(
+        plain("c"),
+        "/status",
+        json!({"allocation": {}, "reservedFor": [
+        {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}]}),
+    ));
+    assert_eq!(plan(&unknown, "c"), ClaimPlan::Rest);
     cluster.relist(Kept::Groups, vec![group.clone()]);
     assert_eq!(plan(&cluster, "c"), ClaimPlan::Rest);
     cluster.delete(Kept::Groups, group);

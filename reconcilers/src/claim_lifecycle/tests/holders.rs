@@ -98,6 +98,26 @@ fn a_claim_of_somebody_else_is_replaced_not_touched() {
 }
 
 #[test]
+fn a_published_claim_that_is_terminating_is_waited_for() {
+    let mut cluster = Cluster::synced();
+    cluster.apply(Kept::Templates, template());
+    cluster.pod(publishes(pod("u"), "c"));
+    cluster.claim(with(generated("c", "u"), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")));
+    let plan = plan(&cluster);
+    assert!(plan.create.is_empty(), "its successor comes when it is gone");
+    assert_eq!(settled(&plan), [("gpu", "c")]);
+}
+
+#[test]
+fn another_claim_of_an_entry_is_news() {
+    let mut cluster = Cluster::synced();
+    cluster.pod(publishes(pod("u"), "c"));
+    let settled = |claim: &str| BTreeMap::from([("gpu".into(), claim.into())]);
+    assert!(publication(POD, &snapshot(&cluster), &settled("c")).is_none());
+    assert!(publication(POD, &snapshot(&cluster), &settled("d")).is_some());
+}
+
+#[test]
 fn what_a_stranger_publishes_does_not_decide_the_name_of_the_claim() {
     let mut cluster = Cluster::synced();
     cluster.apply(Kept::Templates, template());
@@ -213,6 +233,20 @@ fn only_pods_with_a_node_that_go_on_are_reserved_for() {
 }
 
 #[test]
+fn what_goes_or_is_somebody_elses_is_not_reserved() {
+    let mut cluster = Cluster::synced();
+    cluster.apply(Kept::Templates, template());
+    cluster.pod(publishes(running("u"), "c"));
+    cluster.claim(in_use(generated("c", "another"), &[]));
+    assert!(wanted(&plan(&cluster)).is_empty());
+    let own = in_use(generated("c", "u"), &[]);
+    cluster.claim(with(own.clone(), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")));
+    assert!(wanted(&plan(&cluster)).is_empty());
+    cluster.claim(own);
+    assert_eq!(wanted(&plan(&cluster)), ["c"]);
+}
+
+#[test]
 fn a_full_claim_is_said_not_tried() {
     let mut cluster = Cluster::synced();
     cluster.pod(by_name("u", &["a"]));
@@ -269,6 +303,31 @@ fn a_matching_entry_is_the_groups_and_another_the_pods_own() {
 }
 
 #[test]
+fn the_claim_of_a_group_is_reserved_for_the_group() {
+    let mut cluster = Cluster::synced();
+    cluster.apply(
+        Kept::Groups,
+        with(
+            group(),
+            "/status/resourceClaimStatuses",
+            json!([{"name": "gpu", "resourceClaimName": "shared"}]),
+        ),
+    );
+    let running = with(with(member(), "/spec/nodeName", json!("node")), "/status/phase", json!("Pending"));
+    cluster.pod(publishes(running.clone(), "shared"));
+    let mut claim = in_use(generated("shared", "g"), &[]);
+    claim["metadata"]["ownerReferences"][0] = json!({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "name": "g", "uid": "g", "controller": true});
+    cluster.claim(claim);
+    let reserve = &plan(&cluster).reserve;
+    assert_eq!(reserve.len(), 1);
+    assert_eq!((&*reserve[0].consumer.resource, &*reserve[0].consumer.uid), ("podgroups", "g"));
+    // A stranger has put another claim in its place: that is nobody's to give.
+    cluster.pod(publishes(running, "theirs"));
+    cluster.claim(in_use(plain("theirs"), &["x"]));
+    assert!(wanted(&plan(&cluster)).is_empty());
+}
+
+#[test]
 fn while_groups_are_unknown_nothing_is_created_for_their_members() {
     let mut cluster = Cluster::synced();
     cluster.apply(Kept::Templates, template());
@@ -292,4 +351,7 @@ fn a_group_makes_its_claims_and_none_while_it_goes() {
     assert_eq!(of_group(&cluster).create.len(), 1);
     cluster.apply(Kept::Groups, with(group(), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")));
     assert_eq!(of_group(&cluster), HolderPlan::default());
+    cluster.apply(Kept::Groups, group());
+    cluster.index.proven_gone("g");
+    assert_eq!(of_group(&cluster), HolderPlan::default(), "it is gone, and only the index does not know");
 }

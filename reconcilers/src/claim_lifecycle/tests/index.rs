@@ -1,4 +1,5 @@
 use super::super::claim_name::{Generation, claim_name};
+use super::super::ended::HowEnded;
 use super::super::key::Subject;
 use super::*;
 
@@ -96,6 +97,60 @@ fn groups_that_come_back_wake_whoever_waits_for_one() {
 }
 
 #[test]
+fn how_a_pod_ended_is_what_it_may_have_been_doing() {
+    for (last, how) in [
+        (running("u"), HowEnded::Abruptly),
+        (succeeded("u"), HowEnded::Orderly),
+        (pod("u"), HowEnded::Orderly),
+    ] {
+        let mut cluster = Cluster::synced();
+        cluster.pod(last.clone());
+        cluster.delete(Kept::Pods, last);
+        assert_eq!(cluster.index.ended("u"), Some(how));
+    }
+}
+
+#[test]
+fn the_end_of_a_pod_wakes_the_claim_of_its_extended_resources() {
+    let mut cluster = Cluster::synced();
+    let extended = |pod| with(pod, "/status/extendedResourceClaimStatus", json!({"resourceClaimName": "e"}));
+    let plain = |pod| with(pod, "/spec/resourceClaims", json!([]));
+    cluster.pod(extended(plain(running("u"))));
+    let woken = names(&cluster.pod(extended(plain(succeeded("u")))), Subject::Claim);
+    assert!(woken.contains(&"e".to_owned()), "{woken:?}");
+}
+
+#[test]
+fn the_level_timer_asks_about_everything_that_can_need_something() {
+    let mut cluster = Cluster::synced();
+    cluster.claim(plain("c"));
+    cluster.apply(Kept::Groups, json!({"metadata": {"name": "g", "uid": "g"}, "spec": {}}));
+    let named = |pod, name: &str| with(pod, "/metadata/name", json!(name));
+    cluster.pod(named(running("u"), "runs"));
+    cluster.pod(named(succeeded("v"), "done"));
+    cluster.pod(with(named(running("w"), "without"), "/spec/resourceClaims", json!([])));
+    let keys = cluster.index.all_keys();
+    assert_eq!(names(&keys, Subject::Claim), ["c"]);
+    assert_eq!(names(&keys, Subject::PodGroup), ["g"]);
+    assert_eq!(names(&keys, Subject::Pod), ["runs"]);
+}
+
+#[test]
+fn what_is_not_complete_is_named() {
+    let mut cluster = Cluster::default();
+    let missing = ["pods", "resourceclaims", "resourceclaimtemplates", "podgroups"];
+    assert_eq!(cluster.index.missing(), missing);
+    cluster.relist(Kept::Pods, Vec::new());
+    assert_eq!(cluster.index.missing(), missing[1..]);
+    // Nothing is missing of what is not served.
+    cluster.index.groups_vanished();
+    assert_eq!(cluster.index.missing(), missing[1..3]);
+    cluster.relist(Kept::Claims, Vec::new());
+    cluster.relist(Kept::Templates, Vec::new());
+    assert!(cluster.index.missing().is_empty());
+}
+
+#[test]
 fn links_do_not_outlive_their_pods() {
     let mut cluster = Cluster::synced();
     cluster.pod(publishes(running("u"), "c"));
@@ -130,7 +185,9 @@ fn links_of_one_template_are_told_apart() {
     let dirty = names(&cluster.apply(Kept::Templates, template()), Subject::Pod);
     assert_eq!(dirty.len(), 99);
     assert!(!dirty.contains(&"p7".to_owned()));
-    // A name that begins like another is another.
+    // A name that begins like another is another, and so is one that comes before it.
+    let before = with(template(), "/metadata/name", json!("on"));
+    assert!(cluster.apply(Kept::Templates, before).is_empty());
     let other = with(
         template(),
         "/metadata/name",
@@ -151,6 +208,15 @@ fn a_foreign_generated_claim_younger_than_our_lease_proves_a_second_writer() {
     cluster.claim(with(plain("users"), "/metadata/creationTimestamp", at(1_000_100)));
     assert_eq!(cluster.index.second_writer, None);
     // A random suffix passes for ours once in 27 times; these do not.
+    // Clocks differ, and the scheduler makes claims for extended resources.
+    cluster.claim(claim("pod-gpu-aaaab", at(1_000_010)));
+    let schedulers = with(
+        claim("pod-gpu-aaaac", at(1_000_100)),
+        "/metadata/annotations",
+        json!({"resource.kubernetes.io/pod-claim-name": "gpu", "resource.kubernetes.io/extended-resource-claim": "true"}),
+    );
+    cluster.claim(schedulers);
+    assert_eq!(cluster.index.second_writer, None);
     for name in ["pod-gpu-aaaaa", "pod-gpu-11111"] {
         cluster.claim(claim(name, at(1_000_100)));
     }

@@ -1,6 +1,7 @@
 //! Behaviour of the pure part, on an index fed with ordinary API objects.
 
 mod claims;
+mod drain;
 mod holders;
 mod index;
 

@@ -1,0 +1,91 @@
+//! Mutants: can anything in the controller be changed without a test that fails?
+//!
+//! `cargo-mutants` changes `claim_lifecycle` in every small way that it knows. What the unit tests
+//! let live meets runs with faults. What survives both has to be in `docs/mutants.md`, with the
+//! reason.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+
+use crate::planted::{Planted, files};
+use crate::{root, run};
+
+const FOLDER: &str = "reconcilers/src/claim_lifecycle/";
+const LISTED: &str = "docs/mutants.md";
+
+/// A change that the unit tests do not see.
+struct Survivor {
+    /// The file in the folder, and what is changed: places in it move.
+    name: String,
+    diff: PathBuf,
+}
+
+/// Makes mutants of the files whose name contains `filter`, and wants every one to be found or
+/// listed.
+///
+/// # Errors
+/// Names those that are neither.
+pub(crate) fn find(filter: &str) -> anyhow::Result<()> {
+    if Command::new("cargo").args(["mutants", "--version"]).output().is_ok_and(|out| !out.status.success()) {
+        run("cargo", &["install", "--locked", "cargo-mutants"])?;
+    }
+    let listed = std::fs::read_to_string(root()?.join(LISTED)).context(LISTED)?;
+    let out = root()?.join("target/mutants");
+    let tree = Planted::fresh()?;
+    let (files, tests) = (format!("{FOLDER}**/*{filter}*.rs"), format!("{FOLDER}tests/**"));
+    let directory = out.display().to_string();
+    let options = ["mutants", "--in-place", "--no-shuffle", "--package", "dragoman-reconcilers"];
+    let places = ["--file", &files, "--exclude", &tests, "--output", &directory, "--", "--lib"];
+    // It fails where something survives, which is what is looked at here.
+    let (_, log) = tree.said(Path::new("cargo"), &[&options[..], &places].concat())?;
+    println!("{}", log.lines().last().unwrap_or_default());
+    let mut unexplained = Vec::new();
+    for Survivor { name, diff } in survivors(&out.join("mutants.out"))? {
+        let tree = Planted::fresh()?;
+        tree.patch(&diff, "-p0")?;
+        let fate = tree.soak_fails()?;
+        let is_listed = listed.contains(&format!("`{name}`"));
+        match fate {
+            Some(why) => println!("found     {name}: {}", why.chars().take(100).collect::<String>()),
+            None if is_listed => println!("listed    {name}"),
+            None => {
+                println!("SURVIVES  {name}");
+                unexplained.push(name);
+            }
+        }
+    }
+    ensure!(unexplained.is_empty(), "neither found nor in {LISTED}: {}", unexplained.join("; "));
+    Ok(())
+}
+
+/// What the unit tests let live.
+fn survivors(out: &Path) -> anyhow::Result<Vec<Survivor>> {
+    let missed = std::fs::read_to_string(out.join("missed.txt")).context("missed.txt")?;
+    let mut diffs = Vec::new();
+    for diff in files(&out.join("diff")) {
+        let text = std::fs::read_to_string(&diff).with_context(|| diff.display().to_string())?;
+        diffs.push((diff, text));
+    }
+    let survivor = |line: &str| {
+        // path:line:column: what
+        let (place, what) = line.split_once(": ").context("a line of missed.txt")?;
+        let mut place = place.splitn(3, ':');
+        let mut next = || place.next().context("a place in missed.txt");
+        let (path, number, column) = (next()?, next()?, next()?);
+        let at = format!("_line_{number}_col_{column}");
+        let is_meant = |(diff, text): &&(PathBuf, String)| {
+            let header = format!("--- {path}\n+++ {what}\n");
+            let stem = diff.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+            text.starts_with(&header)
+                && stem
+                    .split_once(&at)
+                    .is_some_and(|(_, rest)| !rest.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        let (diff, _) = diffs.iter().find(is_meant).with_context(|| format!("no diff of {line}"))?;
+        let name = format!("{}: {what}", path.trim_start_matches(FOLDER));
+        Ok(Survivor { name, diff: diff.clone() })
+    };
+    missed.lines().map(survivor).collect()
+}

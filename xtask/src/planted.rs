@@ -1,0 +1,108 @@
+//! A copy of the repository in which something is changed, and what its tests say to that.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::{output, root};
+
+/// The copy.
+pub(crate) struct Planted {
+    /// Where it stands.
+    pub(crate) tree: PathBuf,
+}
+
+impl Planted {
+    /// A copy in which nothing is changed yet. What is the same as before is not touched, so that
+    /// cargo does not build it anew.
+    ///
+    /// # Errors
+    /// The file system says no.
+    pub(crate) fn fresh() -> anyhow::Result<Self> {
+        let tree = root()?.join("target/defects/tree");
+        let listed = output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?;
+        let kept: BTreeSet<PathBuf> = listed.lines().map(|file| tree.join(file)).collect();
+        for stale in files(&tree).into_iter().filter(|file| !kept.contains(file)) {
+            std::fs::remove_file(&stale).with_context(|| stale.display().to_string())?;
+        }
+        for file in listed.lines() {
+            let (from, to) = (root()?.join(file), tree.join(file));
+            let Ok(content) = std::fs::read(&from) else { continue };
+            if std::fs::read(&to).is_ok_and(|there| there == content) {
+                continue;
+            }
+            std::fs::create_dir_all(to.parent().context("path")?)?;
+            std::fs::write(&to, content).with_context(|| file.to_owned())?;
+        }
+        Ok(Self { tree })
+    }
+
+    /// Changes it; `strip` is how much of the paths in the patch is not part of them, `-p0` or `-p1`.
+    ///
+    /// # Errors
+    /// The patch does not fit.
+    pub(crate) fn patch(&self, patch: &Path, strip: &str) -> anyhow::Result<()> {
+        let status = Command::new("patch")
+            .args(["--quiet", "--fuzz=0", strip, "-i"])
+            .arg(patch)
+            .current_dir(&self.tree)
+            .status();
+        ensure!(status.context("patch")?.success(), "{} does not apply", patch.display());
+        Ok(())
+    }
+
+    /// Runs a program in it: whether that succeeded, and what it said.
+    ///
+    /// # Errors
+    /// It cannot be run.
+    pub(crate) fn said(&self, program: &Path, arguments: &[&str]) -> anyhow::Result<(bool, String)> {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(&self.tree).env("RUST_BACKTRACE", "0");
+        // The copy is a workspace of its own.
+        command
+            .env_remove("CARGO_MANIFEST_DIR")
+            .env("CARGO_TARGET_DIR", root()?.join("target/defects/build"));
+        let out = command.output().with_context(|| program.display().to_string())?;
+        let text =
+            [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        Ok((out.status.success(), text))
+    }
+
+    /// Builds its `dragoman-e2e` under a profile and runs it: whether that succeeded, and what it
+    /// said.
+    ///
+    /// # Errors
+    /// It does not compile.
+    pub(crate) fn e2e_says(&self, profile: &str, arguments: &[&str]) -> anyhow::Result<(bool, String)> {
+        let options = ["build", "--profile", profile, "--package", "dragoman-e2e"];
+        let (built, log) = self.said(Path::new("cargo"), &options)?;
+        if !built {
+            bail!("it does not compile:\n{log}");
+        }
+        let target = root()?.join("target/defects");
+        let directory = if profile == "dev" { "debug" } else { profile };
+        let program = target.join("build").join(directory).join("dragoman-e2e");
+        // What is asked here needs no operator; any program will do.
+        let (itself, out) = (program.display().to_string(), target.join("e2e").display().to_string());
+        self.said(&program, &[&["--binary", &itself, "--output", &out], arguments].concat())
+    }
+
+    /// Runs seeds until an invariant is broken, as many as in CI: what the failure is, if there is
+    /// one.
+    ///
+    /// # Errors
+    /// It does not compile.
+    pub(crate) fn soak_fails(&self) -> anyhow::Result<Option<String>> {
+        let (green, log) = self.e2e_says("soak", &["soak", "--twice", "0"])?;
+        let failed = log.lines().find_map(|line| line.strip_prefix("Error: ")).map(str::to_owned);
+        Ok(failed.filter(|_| !green))
+    }
+}
+
+/// Every file below `directory`.
+pub(crate) fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
