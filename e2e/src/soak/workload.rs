@@ -248,7 +248,8 @@ impl Draw<'_> {
                 }
                 Deed::Garble => {
                     script.push((when, Action::Garble(name.clone())));
-                    if self.rng.u32(..3) > 0 {
+                    // Who stays so keeps devices for ever.
+                    if !self.kind.holds || self.rng.bool() {
                         script.push((self.at(when), Action::WipeStatus(name)));
                     }
                     continue;
