@@ -126,6 +126,7 @@ impl FaultyDoor {
     }
 
     /// The same door for another client, which nobody has told to wait yet.
+    #[must_use]
     pub fn for_another(&self) -> Self {
         Self { pause: Arc::default(), ..self.clone() }
     }
