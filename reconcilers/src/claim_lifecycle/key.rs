@@ -36,6 +36,7 @@ impl Key {
     pub(super) fn in_order(keys: impl Iterator<Item = Self>) -> Vec<Self> {
         let mut keys: Vec<Self> = keys.collect();
         keys.sort_unstable();
+        keys.dedup();
         keys
     }
 }

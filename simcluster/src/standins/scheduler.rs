@@ -208,7 +208,11 @@ impl Scheduler {
             if templated && !owned && group_of(pod, claim).is_none() {
                 return Placed::Waits(format!("resourceclaim {name:?} was not created for the pod"));
             }
-            if meta::items(&claim["status"]["reservedFor"]).count() >= MOST_CONSUMERS {
+            let consumer = group_of(pod, claim)
+                .map_or_else(|| pod["metadata"]["uid"].clone(), |group| group["uid"].clone());
+            let consumers: Vec<&Value> = meta::items(&claim["status"]["reservedFor"]).collect();
+            let has_it = consumers.iter().any(|known| known["uid"] == consumer);
+            if consumers.len() >= MOST_CONSUMERS && !has_it {
                 return Placed::Waits(format!("resourceclaim {name:?} is in use"));
             }
             of_pod.push(claim.clone());

@@ -112,9 +112,6 @@ impl Index {
         self.link_group(namespace, name, claims.as_deref(), None);
         self.ended.insert(record.uid.clone(), HowEnded::Orderly);
         let mut dirty = self.claims_of(namespace, claims.as_deref(), &record.uid);
-        if claims.is_none() {
-            dirty.extend(self.reserved_for(|consumer| consumer.uid == record.uid));
-        }
         dirty.extend(self.members(namespace, name));
         dirty
     }

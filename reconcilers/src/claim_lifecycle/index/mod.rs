@@ -95,8 +95,17 @@ pub struct Index {
     groups_of_template: Users,
     pods_of_group: Users,
     claims_of_owner: HashMap<Name, Vec<(Arc<str>, Arc<str>)>>,
+    /// Claims that are reserved for somebody else than their owner, by his uid: he may name
+    /// none of them.
+    claims_of_consumer: Users,
     /// Keys whose creation a quota refused.
     pub quota: QuotaWait,
+}
+
+/// The uids of those a claim is reserved for, its owner left out.
+fn others(facts: &ClaimFacts) -> impl Iterator<Item = &Name> {
+    let owner = facts.owner.as_ref().map(|owner| &owner.uid);
+    facts.reserved.iter().map(|consumer| &consumer.uid).filter(move |uid| Some(*uid) != owner)
 }
 
 fn body<T, P>(object: Result<T, String>, project: impl FnOnce(T) -> P) -> Body<P> {
@@ -187,11 +196,9 @@ impl Index {
         let new_claims = new.and_then(|n| n.claims.clone());
         let Some(new) = new else { return Vec::new() };
         if new.done() {
-            // Reserved for it may also be a claim it does not name; the level timer
-            // finds those.
-            let mut dirty = self.claims_of(namespace, new_claims.as_deref(), uid);
-            dirty.extend(self.claims_of(namespace, old_claims.as_deref(), uid));
-            return dirty;
+            let now = self.claims_of(namespace, new_claims.as_deref(), uid);
+            let before = self.claims_of(namespace, old_claims.as_deref(), uid);
+            return Key::in_order(now.into_iter().chain(before));
         }
         new_claims
             .map(|_| Key::new(Subject::Pod, Arc::clone(namespace), Arc::clone(name)))
@@ -252,12 +259,7 @@ impl Index {
         if claims.is_some() || facts.is_none() {
             self.ended.insert(record.uid.clone(), how);
         }
-        let mut dirty = self.claims_of(namespace, claims.as_deref(), &record.uid);
-        if facts.is_none() {
-            // Nobody knows which claims it names.
-            dirty.extend(self.reserved_for(|consumer| consumer.uid == record.uid));
-        }
-        dirty
+        self.claims_of(namespace, claims.as_deref(), &record.uid)
     }
 
     /// Every claim that is reserved for such a consumer: a search through all there are.
@@ -268,13 +270,16 @@ impl Index {
         reserved.map(|(ns, name, _)| Key::new(Subject::Claim, Arc::clone(ns), Arc::clone(name))).collect()
     }
 
-    /// Every claim a holder names or owns.
+    /// Every claim a holder names or owns, or that is reserved for it.
     fn claims_of(&self, namespace: &Arc<str>, claims: Option<&HolderClaims>, uid: &str) -> Vec<Key> {
         let named = claims.into_iter().flat_map(HolderClaims::named);
         let named = named.map(|claim| Key::new(Subject::Claim, Arc::clone(namespace), claim));
         let owned = self.claims_of_owner.get(uid).into_iter().flatten();
         let owned = owned.map(|(ns, name)| Key::new(Subject::Claim, Arc::clone(ns), Arc::clone(name)));
-        let mut all: Vec<_> = named.chain(owned).collect();
+        let reserved = self.claims_of_consumer.of(namespace, uid);
+        let reserved =
+            reserved.map(|claim| Key::new(Subject::Claim, Arc::clone(namespace), Arc::clone(claim)));
+        let mut all: Vec<_> = named.chain(owned).chain(reserved).collect();
         all.sort();
         all.dedup();
         all
@@ -362,6 +367,7 @@ impl Index {
             self.second_writer = self.second_writer.take().or(found);
         }
         self.link_owner(&namespace, &name, old.as_deref(), new.as_deref());
+        self.link_consumers(&namespace, &name, old.as_deref(), new.as_deref());
         dirty.push(Key::new(Subject::Claim, Arc::clone(&namespace), Arc::clone(&name)));
         let (old, new) = (old.as_deref().map(|r| &r.facts), new.as_deref().map(|r| &r.facts));
         dirty.extend(self.holders_concerned(&namespace, &name, old, new));
@@ -395,6 +401,24 @@ impl Index {
             let claims = self.claims_of_owner.entry(uid).or_insert_with(|| Vec::with_capacity(1));
             claims.push((Arc::clone(namespace), Arc::clone(name)));
         }
+    }
+
+    fn link_consumers(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        old: Option<&ClaimRecord>,
+        new: Option<&ClaimRecord>,
+    ) {
+        let [old, new] = [old, new].map(|record| record.map(|record| &record.facts));
+        let is_same =
+            |old: &ClaimFacts, new: &ClaimFacts| old.reserved == new.reserved && old.owner == new.owner;
+        if old.zip(new).is_some_and(|(old, new)| is_same(old, new)) {
+            return;
+        }
+        let links = &mut self.claims_of_consumer;
+        old.into_iter().flat_map(others).for_each(|uid| links.unlink(namespace, uid, name));
+        new.into_iter().flat_map(others).for_each(|uid| links.link(namespace, uid, name));
     }
 
     /// The Pods and PodGroups whose plan a change of a claim can alter. A change of
@@ -465,6 +489,7 @@ impl Index {
     ) -> Vec<Key> {
         let facts = record.readable();
         self.link_owner(namespace, name, facts.map(|r| &**r), None);
+        self.link_consumers(namespace, name, facts.map(|r| &**r), None);
         let mut dirty = self.holders_of(namespace, name, facts.map(|r| &r.facts));
         dirty.extend(self.quota.claim_went(namespace));
         dirty

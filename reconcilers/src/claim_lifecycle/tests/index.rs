@@ -81,6 +81,20 @@ fn the_end_of_a_pod_that_nobody_can_read_frees_what_is_reserved_for_it() {
 }
 
 #[test]
+fn the_end_of_a_pod_frees_what_is_reserved_for_it_whatever_it_names() {
+    let mut cluster = Cluster::synced();
+    cluster.pod(running("u"));
+    cluster.claim(in_use(plain("c"), &["u"]));
+    assert_eq!(names(&cluster.pod(succeeded("u")), Subject::Claim), ["c"]);
+    // Not what was: reservations come and go, and claims with them.
+    cluster.claim(in_use(plain("c"), &["v"]));
+    assert!(names(&cluster.delete(Kept::Pods, succeeded("u")), Subject::Claim).is_empty());
+    cluster.pod(running("v"));
+    cluster.delete(Kept::Claims, in_use(plain("c"), &["v"]));
+    assert!(names(&cluster.delete(Kept::Pods, running("v")), Subject::Claim).is_empty());
+}
+
+#[test]
 fn groups_that_come_back_wake_whoever_waits_for_one() {
     let mut cluster = Cluster::synced();
     let group = json!({"metadata": {"name": "g", "uid": "g"}, "spec": {}});
