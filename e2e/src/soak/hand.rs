@@ -4,16 +4,13 @@ use dragoman_simcluster::{Answer, Body, Door, Request};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::invariants::claim_name;
+use super::invariants::{MOST_CONSUMERS, claim_name};
 use super::workload::Action;
 use crate::client::{CLAIMS, POD_GROUPS, PODS, TEMPLATES, path};
 use crate::objects;
 
 /// The namespace in which everything happens.
 pub(super) const NAMESPACE: &str = "soak";
-
-/// Consumers that a claim can have.
-pub(super) const MOST_CONSUMERS: usize = 256;
 
 /// Somebody with every right.
 #[derive(Clone)]

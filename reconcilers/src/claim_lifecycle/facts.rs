@@ -7,6 +7,8 @@ use serde_json::value::RawValue;
 
 /// The finalizer that keeps an allocated claim (set by whoever allocates).
 pub const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
+/// The API takes no more entries in `status.reservedFor` (since 1.33).
+pub const MAX_CONSUMERS: usize = 256;
 /// Group of PodGroups, in owner references and in `reservedFor`.
 pub const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
 

@@ -9,11 +9,9 @@ use dragoman_machinery::write::{Action, Guard, Write};
 use serde_json::{Value, json};
 
 use super::claim_name::is_ours;
-use super::facts::{ClaimFacts, OwnerKind, Published, SCHEDULING_GROUP, Source};
+use super::facts::{ClaimFacts, MAX_CONSUMERS, OwnerKind, Published, SCHEDULING_GROUP, Source};
 use super::snapshot::{EntrySnapshot, GroupSnapshot, HolderKind, HolderSnapshot, NamedClaim, TemplateState};
 
-/// The API takes no more entries in `status.reservedFor` (since 1.33).
-pub const MAX_CONSUMERS: usize = 256;
 /// Field manager of the claim names in status: the built-in controller's, so that
 /// taking over from it leaves no field behind that nobody owns.
 pub const STATUS_MANAGER: &str = "ResourceClaimController";

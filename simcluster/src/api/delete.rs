@@ -4,13 +4,17 @@
 use serde_json::{Value, json};
 
 use super::body::json_body;
-use super::garbage::{FOREGROUND, ORPHAN};
 use super::selector::Selector;
 use super::status::{FieldError, Status};
 use super::{Answer, State, Target, events, meta};
 use crate::clock::seconds;
 use crate::kinds::Resource;
 use crate::kinds::namespaces;
+
+/// Finalizer of an owner that goes after what it owns.
+pub(super) const FOREGROUND: &str = "foregroundDeletion";
+/// Finalizer of an owner that leaves what it owns to nobody.
+pub(super) const ORPHAN: &str = "orphan";
 
 /// How somebody wants an object to end.
 #[derive(Debug, Clone, Copy, Default)]

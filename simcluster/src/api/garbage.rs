@@ -6,16 +6,11 @@ use std::sync::Arc;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::delete::{Ending, Propagation};
+use super::delete::{Ending, FOREGROUND, ORPHAN, Propagation};
 use super::request::{Request, User};
 use super::store::Key;
 use super::{State, Target, Write, meta};
 use crate::kinds::Resource;
-
-/// Finalizer of an owner that goes after what it owns.
-pub(super) const FOREGROUND: &str = "foregroundDeletion";
-/// Finalizer of an owner that leaves what it owns to nobody.
-pub(super) const ORPHAN: &str = "orphan";
 
 /// Who collects.
 const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";

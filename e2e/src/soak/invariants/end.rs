@@ -7,10 +7,9 @@ use dragoman_simcluster::ApiServer;
 use serde_json::Value;
 
 use super::{
-    CLAIMS, ENTRY, GROUPS, PODS, TEMPLATES, by_name, by_uid, claim_name, consumers, has_node, is_allocated,
-    is_deleting, is_foreign, is_garbled, is_reserved_for, items, may_run, owner_of, text,
+    CLAIMS, ENTRY, GROUPS, MOST_CONSUMERS, PODS, TEMPLATES, by_name, by_uid, claim_name, consumers, has_node,
+    is_allocated, is_deleting, is_foreign, is_garbled, is_reserved_for, items, may_run, owner_of, text,
 };
-use crate::soak::hand::MOST_CONSUMERS;
 use crate::soak::workload::Kind;
 
 /// Everything that there is.

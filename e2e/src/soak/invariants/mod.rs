@@ -22,6 +22,9 @@ const EVENTS: &str = "events.events.k8s.io";
 const ENTRY: &str = "resource.kubernetes.io/pod-claim-name";
 const EXTENDED_CLAIM: &str = "resource.kubernetes.io/extended-resource-claim";
 
+/// Consumers that a claim can have.
+pub(super) const MOST_CONSUMERS: usize = 256;
+
 /// A run that is judged.
 pub(super) struct Judged<'a> {
     pub(super) server: &'a ApiServer,

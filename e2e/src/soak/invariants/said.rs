@@ -7,10 +7,9 @@ use dragoman_simcluster::{ApiServer, Chronicled};
 use serde_json::Value;
 
 use super::{
-    CLAIMS, EVENTS, PODS, TEMPLATES, by_name, consumers, has_node, is_deleting, is_garbled, is_reserved_for,
-    items, may_run, text,
+    CLAIMS, EVENTS, MOST_CONSUMERS, PODS, TEMPLATES, by_name, consumers, has_node, is_deleting, is_garbled,
+    is_reserved_for, items, may_run, text,
 };
-use crate::soak::hand::MOST_CONSUMERS;
 
 /// What nobody was told.
 pub(super) fn broken(server: &ApiServer, chronicle: &[Chronicled]) -> Option<String> {

@@ -12,9 +12,8 @@ use dragoman_machinery::kind::Kind;
 use dragoman_machinery::watch::{Body, Record, Removed, Store};
 
 use super::ended::{Ended, HowEnded};
-use super::facts::{ClaimFacts, GroupFacts, HolderClaims, OwnerKind, PodFacts, TemplateFacts};
+use super::facts::{ClaimFacts, GroupFacts, HolderClaims, MAX_CONSUMERS, OwnerKind, PodFacts, TemplateFacts};
 use super::key::{Key, Subject};
-use super::plan_holder::MAX_CONSUMERS;
 use super::quota::QuotaWait;
 use super::second_writer::{self, SecondWriter};
 use super::users::Users;

@@ -4,7 +4,8 @@ use dragoman_crds::wire::Name;
 use dragoman_machinery::kind::POD;
 
 use super::super::claim_name::{Generation, claim_name};
-use super::super::plan_holder::{HolderPlan, MAX_CONSUMERS, Trouble, plan_holder, publication, reservation};
+use super::super::facts::MAX_CONSUMERS;
+use super::super::plan_holder::{HolderPlan, Trouble, plan_holder, publication, reservation};
 use super::super::snapshot::HolderSnapshot;
 use super::*;
 
