@@ -180,7 +180,7 @@ impl ClaimLifecycle {
                 name: name.clone(),
                 action: Action::Create { body },
             };
-            match self.send(key, Kept::Claims, &write).await {
+            let unclear = match self.send(key, Kept::Claims, &write).await {
                 Ok(written) => {
                     let facts = decode::<wire::ResourceClaim>(&written.body).map(ClaimFacts::from);
                     let admin = facts.is_ok_and(|f| f.admin_access);
@@ -189,18 +189,23 @@ impl ClaimLifecycle {
                     self.say_dropped(kind, holder, &entry.entry.name, template, &written.body);
                     return Ok((entry.entry.name.clone(), name.into()));
                 }
-                Err(Refusal::AlreadyExists) => {}
+                Err(Refusal::AlreadyExists) => Refusal::Conflict,
                 Err(refusal) => {
                     self.ground.metrics.created(false, admin_access(template), holder.kind);
-                    return Err(CreateError::Refused(refusal));
+                    // What may have happened is looked at at once: the next plan may know less, and
+                    // give the claim another name.
+                    if !matches!(refusal, Refusal::Transient(_)) {
+                        return Err(CreateError::Refused(refusal));
+                    }
+                    refusal
                 }
-            }
+            };
             // Whose is it? A lost reply, an index that is late, or a coincidence.
             self.ground.machinery.live_get(RESOURCE_CLAIM.kind);
             let live =
                 self.ground.api.get::<wire::ResourceClaim>(RESOURCE_CLAIM, &holder.namespace, &name).await;
             match live.map_err(CreateError::Refused)? {
-                Live::NotFound => return Err(CreateError::Refused(Refusal::Conflict)),
+                Live::NotFound => return Err(CreateError::Refused(unclear)),
                 Live::Found(claim) => {
                     let facts = ClaimFacts::from(*claim);
                     if !facts.owned_by(holder.owner_kind(), &holder.uid) {
