@@ -13,6 +13,7 @@ mod kubelet;
 mod manifest;
 mod objects;
 mod oracle;
+mod promises;
 mod proxy;
 mod scale;
 mod scenarios;

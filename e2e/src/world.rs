@@ -11,6 +11,7 @@ use crate::client::{CLAIMS, Client, EVENTS, NAMESPACES, PODS, TEMPLATES};
 use crate::control_plane::{Backend, ControlPlane, Entry, Programs, Shape};
 use crate::dragoman::{Dragoman, Start};
 use crate::kubelet::Kubelet;
+use crate::promises::Judge;
 use crate::{objects, wait};
 
 /// How long anything may take that is expected to happen.
@@ -43,6 +44,8 @@ pub(crate) struct World {
     pub client: Client,
     /// The stand-in for kubelets.
     pub kubelet: Kubelet,
+    /// Judges every step of the control plane.
+    pub judge: Judge,
     /// Where logs go.
     pub directory: PathBuf,
     namespaces: AtomicU32,
@@ -69,7 +72,9 @@ impl World {
             add_node(&client, &format!("node-{i}"), devices).await?;
         }
         let kubelet = Kubelet::start(plane.client("kubelet").await?);
-        Ok(Self { bench: bench.clone(), plane, client, kubelet, directory, namespaces: AtomicU32::new(0) })
+        let judge = Judge::start(&client);
+        let bench = bench.clone();
+        Ok(Self { bench, plane, client, kubelet, judge, directory, namespaces: AtomicU32::new(0) })
     }
 
     /// Starts the operator with its own rights.
@@ -208,10 +213,12 @@ impl World {
         Ok(())
     }
 
-    /// Stops everything.
+    /// Stops everything; fails if a device was promised twice in the meantime.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        let verdict = self.judge.verdict();
         drop(self.kubelet);
-        self.plane.stop().await
+        self.plane.stop().await?;
+        verdict
     }
 }
 

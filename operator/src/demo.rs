@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use dragoman_simcluster::{
-    ApiServer, Chronicled, Clock, Door, Driver, Kubelet, Listening, Pace, Profile, Request, Scheduler, User,
+    ApiServer, Chronicled, Clock, Door, Driver, Kubelet, Listening, Pace, Profile, Promises,
+    Request, Scheduler, User,
 };
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -175,7 +176,14 @@ fn claims_of(server: &ApiServer) -> usize {
 async fn watch(server: &ApiServer, pods: usize) -> anyhow::Result<()> {
     const EVERY: Duration = Duration::from_millis(500);
     let mut last = String::new();
+    let (mut promises, mut judged) = (Promises::default(), 0);
     loop {
+        let chronicle = server.chronicled(judged);
+        chronicle.iter().for_each(|step| promises.step(step));
+        judged += chronicle.len();
+        if let Some(why) = promises.broken() {
+            bail!("the simulated cluster contradicts itself: {why}");
+        }
         // Somebody else may have Pods too, by kubectl.
         let mut phases = server.all("pods");
         phases.retain(|pod| is_ours(pod));
@@ -199,7 +207,7 @@ async fn watch(server: &ApiServer, pods: usize) -> anyhow::Result<()> {
 
 /// What has happened, in numbers.
 fn summary(server: &ApiServer) -> String {
-    let chronicle = server.chronicled();
+    let chronicle = server.chronicled(0);
     let of_claims = || chronicle.iter().filter(|step| step.resource == CLAIMS);
     let created = of_claims().filter(|step| step.before.is_none()).count();
     let deleted = of_claims().filter(|step| step.after.is_none()).count();

@@ -297,9 +297,9 @@ impl ApiServer {
         self.state().store.chronicle(self.shared.clock);
     }
 
-    /// Everything that has happened since: what it is kept as, and the object before and after;
-    /// nothing before one that is new, nothing after one that is gone.
-    pub fn chronicled(&self) -> Vec<Chronicled> {
+    /// The steps that have happened, without the first `since`. An object that is new has no state
+    /// before, one that is gone none after.
+    pub fn chronicled(&self, since: usize) -> Vec<Chronicled> {
         let state = self.state();
         let told = |(at, stored_as, change): &store::Told| Chronicled {
             at: *at,
@@ -307,7 +307,7 @@ impl ApiServer {
             before: change.before.clone(),
             after: (change.happened != store::Happened::Deleted).then(|| change.object.clone()),
         };
-        state.store.chronicled().iter().map(told).collect()
+        state.store.chronicled().iter().skip(since).map(told).collect()
     }
 
     /// The time in the cluster.

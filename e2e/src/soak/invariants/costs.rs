@@ -45,5 +45,5 @@ pub(in crate::soak) fn succeeded(server: &ApiServer) -> usize {
                 .as_ref()
                 .is_some_and(|pod| !done(pod) && items(&pod["spec"]["resourceClaims"]).next().is_some())
     };
-    server.chronicled().iter().filter(ends).count()
+    server.chronicled(0).iter().filter(ends).count()
 }

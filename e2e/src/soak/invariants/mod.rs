@@ -34,7 +34,7 @@ pub(super) struct Judged<'a> {
 impl Judged<'_> {
     /// The first broken invariant of a run, in which the controller asked for so many changes.
     pub(super) fn broken(&self, changes: usize, faults: usize) -> Option<String> {
-        let (chronicle, writes) = (self.server.chronicled(), self.server.writes(0));
+        let (chronicle, writes) = (self.server.chronicled(0), self.server.writes(0));
         let by_us = writes.iter().filter(|write| write.user == "dragoman" && write.verb == "delete");
         let by_us: BTreeSet<&str> = by_us.map(|write| &*write.uid).collect();
         steps::broken(&chronicle, self.kind, &by_us)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dragoman_simcluster::Chronicled;
+use dragoman_simcluster::{Chronicled, Promises};
 use serde_json::Value;
 
 use super::{
@@ -32,7 +32,12 @@ struct There<'a> {
 /// The first step that broke something.
 pub(super) fn broken(chronicle: &[Chronicled], kind: Kind, deleted_by_us: &BTreeSet<&str>) -> Option<String> {
     let mut there = There { deleted_by_us: deleted_by_us.clone(), ..There::default() };
+    let mut promises = Promises::default();
     for step in chronicle {
+        promises.step(step);
+        if let Some(why) = promises.broken() {
+            return Some(why);
+        }
         let kept = match &*step.resource {
             PODS => &mut there.pods,
             CLAIMS => &mut there.claims,
