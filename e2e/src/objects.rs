@@ -1,5 +1,7 @@
 //! The objects that scenarios are made of.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use serde_json::{Value, json};
 
 use crate::kubelet::{HOLD, REAP};
@@ -149,14 +151,20 @@ pub(crate) fn pod_group(name: &str, entry: &str, template: &str) -> Value {
     })
 }
 
-/// A merge patch that allocates a claim the way a foreign allocator would: a device
-/// that no slice knows, on `node`, reserved for `consumers`.
+/// A merge patch that allocates a claim the way a foreign allocator would: a device that no slice
+/// publishes and no other claim has, on `node`, reserved for `consumers`.
 pub(crate) fn foreign_allocation(node: &str, consumers: &[Value]) -> Value {
+    static DEVICES: AtomicU32 = AtomicU32::new(0);
+    foreign_device(&format!("d-{}", DEVICES.fetch_add(1, Ordering::Relaxed)), node, consumers)
+}
+
+/// As [`foreign_allocation`], of this device.
+pub(crate) fn foreign_device(device: &str, node: &str, consumers: &[Value]) -> Value {
     let selector = json!({"nodeSelectorTerms": [
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]});
     json!({"status": {
         "allocation": {
-            "devices": {"results": [{"request": "device", "driver": "foreign.dragoman.dev", "pool": node, "device": "d"}]},
+            "devices": {"results": [{"request": "device", "driver": "foreign.dragoman.dev", "pool": node, "device": device}]},
             "nodeSelector": selector,
         },
         "reservedFor": consumers,

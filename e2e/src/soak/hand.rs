@@ -156,7 +156,8 @@ impl Hand {
             let patch = json!([test, {"op": "replace", "path": "/status/reservedFor", "value": all}]);
             self.ask(Method::PATCH, &status, "application/json-patch+json", &patch);
         } else if there["kind"] == "ResourceClaim" && there["status"]["allocation"].is_null() {
-            self.merge(&status, &objects::foreign_allocation("node-0", &all));
+            let device = there["metadata"]["name"].as_str().unwrap_or_default();
+            self.merge(&status, &objects::foreign_device(device, "node-0", &all));
         }
     }
 
@@ -175,7 +176,9 @@ impl Hand {
             .filter_map(|entry| claim_name(&pod, entry))
             .map(|name| format!("{}/{name}", path(CLAIMS, NAMESPACE)));
         if let Some(claim) = claims.find(|claim| can_use && is_free(&self.get(claim))) {
-            let allocation = objects::foreign_allocation("node-0", &[objects::pod_consumer(&pod)]);
+            // A device of its own for every claim: this allocator promises none twice.
+            let device = claim.rsplit('/').next().unwrap_or_default();
+            let allocation = objects::foreign_device(device, "node-0", &[objects::pod_consumer(&pod)]);
             self.merge(&format!("{claim}/status"), &allocation);
         }
     }
