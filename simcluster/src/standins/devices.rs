@@ -1,6 +1,7 @@
 //! What the scheduler knows of devices: where they are, who has them, and which class they are of.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use serde_json::{Value, json};
 
@@ -16,13 +17,21 @@ struct Device {
     seen: Value,
 }
 
+/// The devices of a claim, as of a resourceVersion.
+#[derive(Default)]
+struct Held {
+    version: u64,
+    devices: Vec<DeviceId>,
+}
+
 /// All devices, by node.
 #[derive(Default)]
 pub(super) struct Devices {
     by_node: BTreeMap<String, Vec<Device>>,
     /// By uid of the claim.
-    held: BTreeMap<String, Vec<DeviceId>>,
-    taken: BTreeSet<DeviceId>,
+    held: BTreeMap<String, Held>,
+    /// How many claims hold a device: one that is freed by one of two holders is not free.
+    taken: BTreeMap<DeviceId, usize>,
     /// Selectors of classes that have been compiled; none for what does not compile.
     programs: BTreeMap<String, Option<cel::Program>>,
 }
@@ -58,22 +67,33 @@ impl Devices {
             let text = |field: &str| result[field].as_str().unwrap_or_default().to_owned();
             (text("driver"), text("pool"), text("device"))
         });
-        self.hold(meta::text(claim, "uid"), held.collect());
+        self.hold(claim, held.collect());
     }
 
-    /// A claim holds these devices.
-    pub(super) fn hold(&mut self, uid: &str, devices: Vec<DeviceId>) {
-        self.release(uid);
-        self.taken.extend(devices.iter().cloned());
-        if !devices.is_empty() {
-            self.held.insert(uid.to_owned(), devices);
+    /// Records the devices of a claim as of its resourceVersion. An older state than the recorded
+    /// one changes nothing: the watch is behind the scheduler's own writes.
+    pub(super) fn hold(&mut self, claim: &Value, devices: Vec<DeviceId>) {
+        let uid = meta::text(claim, "uid");
+        let version = meta::text(claim, "resourceVersion").parse().unwrap_or(u64::MAX);
+        if self.held.get(uid).is_some_and(|held| held.version > version) {
+            return;
         }
+        self.release(uid);
+        for device in &devices {
+            *self.taken.entry(device.clone()).or_default() += 1;
+        }
+        self.held.insert(uid.to_owned(), Held { version, devices });
     }
 
-    /// A claim holds nothing any more.
+    /// Frees what a claim that was deleted held.
     pub(super) fn release(&mut self, uid: &str) {
-        for device in self.held.remove(uid).unwrap_or_default() {
-            self.taken.remove(&device);
+        for device in self.held.remove(uid).unwrap_or_default().devices {
+            if let Entry::Occupied(mut holders) = self.taken.entry(device) {
+                *holders.get_mut() -= 1;
+                if *holders.get() == 0 {
+                    holders.remove();
+                }
+            }
         }
     }
 
@@ -115,7 +135,7 @@ impl Devices {
         let wanted = usize::try_from(asked["count"].as_u64().unwrap_or(1)).ok()?;
         let Self { by_node, taken, programs, .. } = self;
         let free = |device: &&Device| {
-            !taken.contains(&device.id)
+            !taken.contains_key(&device.id)
                 && !but.contains(&device.id)
                 && chosen.iter().all(|(_, other)| *other != device.id)
         };

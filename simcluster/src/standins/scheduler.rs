@@ -365,13 +365,14 @@ impl Scheduler {
         if let Some(devices) = &devices {
             meta::put(&mut claim, &["status", "allocation"], allocation(devices, node));
         }
-        if !self.hands.update(&format!("{path}/status"), &claim).is_fine() {
+        let said = self.hands.update(&format!("{path}/status"), &claim);
+        if !said.is_fine() {
             return false;
         }
         // Until the watch says so.
         if let Some(devices) = devices {
             let devices = devices.into_iter().map(|(_, device)| device).collect();
-            self.devices.hold(meta::text(&claim, "uid"), devices);
+            self.devices.hold(&said.object, devices);
         }
         true
     }
