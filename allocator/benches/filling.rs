@@ -10,8 +10,8 @@ use std::time::Instant;
 use anyhow::Context as _;
 use clap::Parser;
 use dragoman_allocator::input::{Claim, Slice};
+use dragoman_allocator::scenario::Scenario;
 use dragoman_allocator::{Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
-use dragoman_crds::wire::DeviceScenario;
 
 #[derive(Parser)]
 struct Arguments {
@@ -36,7 +36,7 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let Some(path) = &arguments.scenario else { return Ok(()) };
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let scenario: DeviceScenario = serde_json::from_str(&text).context("scenario")?;
+    let scenario: Scenario = serde_json::from_str(&text).context("scenario")?;
     let cluster = scenario.cluster();
     let (slices, claims) = (cluster.slices.clone(), cluster.claims.clone());
     let mut snapshot = Snapshot::default();
@@ -75,7 +75,7 @@ struct Figures {
 }
 
 fn fill(
-    scenario: &DeviceScenario,
+    scenario: &Scenario,
     mut snapshot: Snapshot,
     (slices, claims): (&[Slice], &[Claim]),
     arguments: &Arguments,

@@ -7,10 +7,10 @@ use std::io::Read as _;
 use anyhow::Context as _;
 use clap::Parser;
 use dragoman_allocator::input::{Allocation, Name};
+use dragoman_allocator::scenario::Scenario;
 use dragoman_allocator::{
     Explanation, Options, Outcome, Overlay, Policy, Ranked, Snapshot, Solution, allocate, rank,
 };
-use dragoman_crds::wire::DeviceScenario;
 use serde::Serialize;
 
 /// What the allocator does with devices and claims.
@@ -63,7 +63,7 @@ fn main() -> anyhow::Result<()> {
     } else {
         text = std::fs::read_to_string(&arguments.file).with_context(|| arguments.file.clone())?;
     }
-    for scenario in serde_json::Deserializer::from_str(&text).into_iter::<DeviceScenario>() {
+    for scenario in serde_json::Deserializer::from_str(&text).into_iter::<Scenario>() {
         let scenario = scenario.with_context(|| arguments.file.clone())?;
         let answer = answered(&scenario, arguments.rank).with_context(|| arguments.file.clone())?;
         #[expect(clippy::print_stdout, reason = "the answer")]
@@ -74,7 +74,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn answered(scenario: &DeviceScenario, by: Option<By>) -> anyhow::Result<Answer> {
+fn answered(scenario: &Scenario, by: Option<By>) -> anyhow::Result<Answer> {
     let snapshot = scenario.snapshot(&Snapshot::default())?;
     let claims = scenario.claims(&snapshot)?;
     let overlay = Overlay::default();

@@ -19,6 +19,7 @@ pub mod input;
 mod overlay;
 mod ranking;
 mod result;
+pub mod scenario;
 mod search;
 mod selectors;
 mod snapshot;

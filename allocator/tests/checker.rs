@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use dragoman_allocator::checker::{Checker, Expressions, Rule, Tried};
 use dragoman_allocator::input::{Allocation, Name};
+use dragoman_allocator::scenario::Scenario;
 use dragoman_allocator::{Options, Outcome, Overlay, Snapshot, allocate};
-use dragoman_crds::wire::DeviceScenario;
 use serde_json::{Value, json};
 
 /// A node with two dedicated devices, two parts of one, and a shared one, and a claim for
@@ -94,7 +94,7 @@ fn scenario() -> Value {
 
 /// What the allocator gives.
 fn allocated(scenario: &Value) -> Value {
-    let scenario: DeviceScenario = serde_json::from_value(scenario.clone()).unwrap();
+    let scenario: Scenario = serde_json::from_value(scenario.clone()).unwrap();
     let snapshot = scenario.snapshot(&Snapshot::default()).unwrap();
     let claims = scenario.claims(&snapshot).unwrap();
     let outcome = allocate(&snapshot, &Overlay::default(), "node", &claims, Options::default());
@@ -110,7 +110,7 @@ fn allocated(scenario: &Value) -> Value {
 }
 
 fn broken(scenario: &Value, allocations: &Value) -> BTreeSet<Rule> {
-    let scenario: DeviceScenario = serde_json::from_value(scenario.clone()).unwrap();
+    let scenario: Scenario = serde_json::from_value(scenario.clone()).unwrap();
     let (cluster, expressions) = (scenario.cluster(), Expressions::default());
     let gates = scenario.gates().unwrap();
     let checker = Checker::new(&cluster, "node", &scenario.wanted(), gates, &expressions).unwrap();
@@ -284,7 +284,7 @@ fn a_solution_that_is_not_the_first_is_rejected() {
 fn everything_is_tried_or_it_is_said_that_it_was_not() {
     let mut scenario = scenario();
     scenario["resourceClaims"][0]["spec"]["devices"]["requests"][3]["exactly"]["count"] = json!(3);
-    let read: DeviceScenario = serde_json::from_value(scenario).unwrap();
+    let read: Scenario = serde_json::from_value(scenario).unwrap();
     let (cluster, expressions) = (read.cluster(), Expressions::default());
     let gates = read.gates().unwrap();
     let checker = Checker::new(&cluster, "node", &read.wanted(), gates, &expressions).unwrap();

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use dragoman_allocator::input::{Allocation, Claim, Name};
+use dragoman_allocator::scenario::Scenario;
 use dragoman_allocator::{
     Blocked, Cause, Explanation, Fit, FitSession, Misfit, Options, Outcome, Overlay, Snapshot, Taken,
     allocate,
 };
-use dragoman_crds::wire::DeviceScenario;
 use dragoman_quantity::Decimal;
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ fn scenario(slices: Value, requests: Value) -> Value {
 }
 
 fn explained_with(scenario: &Value, overlay: &Overlay, fit: Option<&dyn Fit>) -> Explanation {
-    let scenario: DeviceScenario = serde_json::from_value(scenario.clone()).unwrap();
+    let scenario: Scenario = serde_json::from_value(scenario.clone()).unwrap();
     let snapshot = scenario.snapshot(&Snapshot::default()).unwrap();
     let claims = scenario.claims(&snapshot).unwrap();
     let outcome = allocate(&snapshot, overlay, "node", &claims, Options { fit, ..Options::default() });

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use dragoman_allocator::checker::{Checker, Expressions, Tried};
 use dragoman_allocator::input::{AllocationMode, Cluster, SubRequest};
 use dragoman_allocator::{Options, Outcome, Overlay, Snapshot, allocate};
-use dragoman_crds::wire::DeviceScenario;
+use dragoman_allocator::scenario::Scenario;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -154,7 +154,7 @@ fuzz_target!(|bytes: &[u8]| {
     if std::env::var_os("DUMP").is_some() {
         eprintln!("{cluster}");
     }
-    let Ok(scenario) = serde_json::from_value::<DeviceScenario>(cluster) else { return };
+    let Ok(scenario) = serde_json::from_value::<Scenario>(cluster) else { return };
     if !can_be_checked(&scenario.cluster()) {
         return;
     }

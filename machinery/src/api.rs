@@ -142,9 +142,20 @@ impl Api {
         namespace: &str,
         name: &str,
     ) -> Result<Live<T>, Refusal> {
+        match self.read(kind, namespace, name).await? {
+            Live::Found(body) => decode(&body).map(|object| Live::Found(Box::new(object))),
+            Live::NotFound => Ok(Live::NotFound),
+        }
+    }
+
+    /// Reads the live object as JSON text.
+    ///
+    /// # Errors
+    /// Anything but "found" and a NotFound that names the object.
+    pub async fn read(&self, kind: Kind, namespace: &str, name: &str) -> Result<Live<Vec<u8>>, Refusal> {
         let call = Call::get(kind, kind.object_path(namespace, name, None), name);
         match self.send(&call).await {
-            Ok(body) => decode(&body).map(|object| Live::Found(Box::new(object))),
+            Ok(body) => Ok(Live::Found(Box::new(body))),
             Err(Refusal::NotFound) => Ok(Live::NotFound),
             Err(other) => Err(other),
         }

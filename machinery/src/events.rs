@@ -1,6 +1,6 @@
 //! Events for people, without ever being a load.
 //!
-//! [`Recorder::record`] never waits. A task sends what is left after three sieves:
+//! [`Recorder::record`] never waits. A task sends what is left after three limits:
 //! the same event again only raises its series; each object has a bucket of its
 //! own; all together have one. What does not fit is dropped and counted.
 
@@ -30,12 +30,20 @@ pub enum Severity {
 pub struct Regarding {
     /// Its kind.
     pub kind: Kind,
-    /// Its namespace.
+    /// Its namespace; empty for cluster-scoped kinds.
     pub namespace: String,
     /// Its name.
     pub name: String,
     /// Its uid.
     pub uid: String,
+}
+
+impl Regarding {
+    /// The namespace of Events about it: the API server takes those about cluster-scoped objects in
+    /// `default` (and `kube-system`) only, which is where kubectl looks for them.
+    fn events(&self) -> &str {
+        if self.namespace.is_empty() { "default" } else { &self.namespace }
+    }
 }
 
 /// An event to be recorded.
@@ -132,7 +140,7 @@ const NOTE: usize = 1024;
 
 /// What an event has to pass; plain data with the time passed in.
 #[derive(Debug)]
-struct Sieve {
+struct RateLimiter {
     global: Bucket,
     objects: HashMap<String, Bucket>,
     series: HashMap<Event, Series>,
@@ -156,7 +164,7 @@ enum Passed {
     No,
 }
 
-impl Sieve {
+impl RateLimiter {
     fn new(now: Instant) -> Self {
         Self { global: Bucket::full(GLOBAL.0, now), objects: HashMap::new(), series: HashMap::new() }
     }
@@ -185,10 +193,10 @@ impl Sieve {
 impl Sender {
     /// Sends events until every recorder is gone.
     pub async fn run(mut self) {
-        let mut sieve = Sieve::new(Instant::now());
+        let mut limiter = RateLimiter::new(Instant::now());
         while let Some(event) = self.receiver.recv().await {
-            let passed = sieve.pass(&event, Instant::now());
-            let object = sieve.series.get(&event).and_then(|s| s.object.clone());
+            let passed = limiter.pass(&event, Instant::now());
+            let object = limiter.series.get(&event).and_then(|s| s.object.clone());
             let write = match (passed, object) {
                 (Passed::No, _) => {
                     self.metrics.events_dropped.inc();
@@ -204,13 +212,13 @@ impl Sender {
                         uid: written.meta.uid.into(),
                         resource_version: written.meta.resource_version.into(),
                     };
-                    if let Some(series) = sieve.series.get_mut(&event) {
+                    if let Some(series) = limiter.series.get_mut(&event) {
                         series.object = Some((write.name, guard));
                     }
                 }
                 Err(refusal) => {
                     self.metrics.events_dropped.inc();
-                    sieve.series.remove(&event);
+                    limiter.series.remove(&event);
                     tracing::debug!(error = %refusal, reason = event.reason, "event not sent");
                 }
             }
@@ -228,7 +236,7 @@ impl Sender {
         let body = json!({
             "apiVersion": EVENT.api_version(),
             "kind": EVENT.kind,
-            "metadata": {"name": name, "namespace": regarding.namespace},
+            "metadata": {"name": name, "namespace": regarding.events()},
             "eventTime": format!("{now:.6}"),
             "type": severity,
             "reason": event.reason,
@@ -242,7 +250,7 @@ impl Sender {
             "reportingInstance": self.instance,
         });
         let action = Action::Create { body: body.to_string() };
-        Write { kind: EVENT, namespace: regarding.namespace.clone(), name, action }
+        Write::new(EVENT, regarding.events(), name, action)
     }
 
     fn again(event: &Event, name: String, guard: Guard, count: u32) -> Write {
@@ -253,7 +261,7 @@ impl Sender {
             guard,
             operations: vec![json!({"op": "add", "path": "/series", "value": series})],
         };
-        Write { kind: EVENT, namespace: event.regarding.namespace.clone(), name, action }
+        Write::new(EVENT, event.regarding.events(), name, action)
     }
 }
 
@@ -286,23 +294,23 @@ mod tests {
     #[test]
     fn the_same_event_again_is_a_series_and_another_note_another_event() {
         let now = Instant::now();
-        let mut sieve = Sieve::new(now);
-        assert_eq!(sieve.pass(&event("1", "a"), now), Passed::New);
-        assert_eq!(sieve.pass(&event("1", "a"), now), Passed::Again(2));
-        assert_eq!(sieve.pass(&event("1", "b"), now), Passed::New);
-        assert_eq!(sieve.pass(&event("1", "a"), now + SERIES), Passed::New);
+        let mut limiter = RateLimiter::new(now);
+        assert_eq!(limiter.pass(&event("1", "a"), now), Passed::New);
+        assert_eq!(limiter.pass(&event("1", "a"), now), Passed::Again(2));
+        assert_eq!(limiter.pass(&event("1", "b"), now), Passed::New);
+        assert_eq!(limiter.pass(&event("1", "a"), now + SERIES), Passed::New);
     }
 
     #[test]
     fn one_object_cannot_use_up_what_all_share() {
         let now = Instant::now();
-        let mut sieve = Sieve::new(now);
-        let passed = |s: &mut Sieve, uid: &str, n: usize| {
+        let mut limiter = RateLimiter::new(now);
+        let passed = |s: &mut RateLimiter, uid: &str, n: usize| {
             (0..n).filter(|_| s.pass(&event(uid, "a"), now) != Passed::No).count()
         };
-        assert_eq!(passed(&mut sieve, "1", 100), 25);
-        assert_eq!(passed(&mut sieve, "2", 1), 1);
-        let rest: usize = (3..200).map(|i| passed(&mut sieve, &i.to_string(), 1)).sum();
+        assert_eq!(passed(&mut limiter, "1", 100), 25);
+        assert_eq!(passed(&mut limiter, "2", 1), 1);
+        let rest: usize = (3..200).map(|i| passed(&mut limiter, &i.to_string(), 1)).sum();
         assert_eq!(rest, 100 - 26);
     }
 
@@ -314,6 +322,14 @@ mod tests {
             assert_eq!(name_of(&cut_at(end), 1), format!("{}.1", "a".repeat(STEM - end.len())));
         }
         assert!(name_of(&"a".repeat(253), i128::from(i64::MAX)).len() <= 253);
+    }
+
+    #[test]
+    fn an_event_about_a_node_is_in_the_default_namespace() {
+        let mut regarding = event("1", "a").regarding;
+        assert_eq!(regarding.events(), "n");
+        regarding.namespace.clear();
+        assert_eq!(regarding.events(), "default");
     }
 
     #[test]

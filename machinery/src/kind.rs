@@ -1,7 +1,18 @@
 //! The kinds of the Kubernetes API that Dragoman touches, and their paths.
 
+use dragoman_crds::wire;
+
+/// Where objects of a kind live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scope {
+    /// Beside the namespaces: Nodes, ResourceSlices.
+    Cluster,
+    /// In a namespace each.
+    Namespaced,
+}
+
 /// A kind at one group version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Kind {
     /// API group; empty for the core group.
     pub group: &'static str,
@@ -11,30 +22,87 @@ pub struct Kind {
     pub plural: &'static str,
     /// `kind` of an object.
     pub kind: &'static str,
+    /// Where its objects live.
+    pub scope: Scope,
+}
+
+const fn namespaced(
+    group: &'static str,
+    version: &'static str,
+    plural: &'static str,
+    kind: &'static str,
+) -> Kind {
+    Kind { group, version, plural, kind, scope: Scope::Namespaced }
+}
+
+const fn cluster(
+    group: &'static str,
+    version: &'static str,
+    plural: &'static str,
+    kind: &'static str,
+) -> Kind {
+    Kind { group, version, plural, kind, scope: Scope::Cluster }
 }
 
 /// `v1` Pod.
-pub const POD: Kind = Kind { group: "", version: "v1", plural: "pods", kind: "Pod" };
+pub const POD: Kind = namespaced("", "v1", "pods", "Pod");
+/// `v1` Node.
+pub const NODE: Kind = cluster("", "v1", "nodes", "Node");
 /// `resource.k8s.io/v1` ResourceClaim.
-pub const RESOURCE_CLAIM: Kind =
-    Kind { group: "resource.k8s.io", version: "v1", plural: "resourceclaims", kind: "ResourceClaim" };
+pub const RESOURCE_CLAIM: Kind = namespaced("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim");
 /// `resource.k8s.io/v1` ResourceClaimTemplate.
-pub const RESOURCE_CLAIM_TEMPLATE: Kind = Kind {
-    group: "resource.k8s.io",
-    version: "v1",
-    plural: "resourceclaimtemplates",
-    kind: "ResourceClaimTemplate",
-};
+pub const RESOURCE_CLAIM_TEMPLATE: Kind =
+    namespaced("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate");
+/// `resource.k8s.io` ResourceSlice, newest version first. Dragoman reads the same fields of each;
+/// in `v1beta1` those of a device are under `basic`.
+pub const RESOURCE_SLICES: [Kind; 3] = [
+    cluster("resource.k8s.io", "v1", "resourceslices", "ResourceSlice"),
+    cluster("resource.k8s.io", "v1beta2", "resourceslices", "ResourceSlice"),
+    cluster("resource.k8s.io", "v1beta1", "resourceslices", "ResourceSlice"),
+];
 /// `coordination.k8s.io/v1` Lease.
-pub const LEASE: Kind = Kind { group: "coordination.k8s.io", version: "v1", plural: "leases", kind: "Lease" };
+pub const LEASE: Kind = namespaced("coordination.k8s.io", "v1", "leases", "Lease");
 /// `events.k8s.io/v1` Event.
-pub const EVENT: Kind = Kind { group: "events.k8s.io", version: "v1", plural: "events", kind: "Event" };
+pub const EVENT: Kind = namespaced("events.k8s.io", "v1", "events", "Event");
+/// `authorization.k8s.io/v1` SelfSubjectAccessReview.
+pub const SELF_SUBJECT_ACCESS_REVIEW: Kind =
+    cluster("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview");
 /// `scheduling.k8s.io` PodGroup, newest version first: 1.37 serves `v1beta1`,
-/// 1.36 `v1alpha2`. The two have the same fields as far as we read them.
-pub const POD_GROUPS: [Kind; 2] = [pod_group("v1beta1"), pod_group("v1alpha2")];
+/// 1.36 `v1alpha2`. The two have the same fields as far as Dragoman reads them.
+pub const POD_GROUPS: [Kind; 2] = [
+    namespaced("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup"),
+    namespaced("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup"),
+];
 
-const fn pod_group(version: &'static str) -> Kind {
-    Kind { group: "scheduling.k8s.io", version, plural: "podgroups", kind: "PodGroup" }
+/// A wire type that can be watched.
+pub trait Watchable: wire::Object + Send + 'static {
+    /// The versions in which an API server may serve the kind, newest first. They must have the
+    /// same fields as far as the type reads them.
+    const KINDS: &'static [Kind];
+}
+
+impl Watchable for wire::Pod {
+    const KINDS: &'static [Kind] = &[POD];
+}
+
+impl Watchable for wire::Node {
+    const KINDS: &'static [Kind] = &[NODE];
+}
+
+impl Watchable for wire::ResourceClaim {
+    const KINDS: &'static [Kind] = &[RESOURCE_CLAIM];
+}
+
+impl Watchable for wire::ResourceClaimTemplate {
+    const KINDS: &'static [Kind] = &[RESOURCE_CLAIM_TEMPLATE];
+}
+
+impl Watchable for wire::ResourceSlice {
+    const KINDS: &'static [Kind] = &RESOURCE_SLICES;
+}
+
+impl Watchable for wire::PodGroup {
+    const KINDS: &'static [Kind] = &POD_GROUPS;
 }
 
 impl Kind {
@@ -61,12 +129,16 @@ impl Kind {
         format!("{}/{}", self.version_path(), self.plural)
     }
 
-    /// Path of the collection in one namespace.
+    /// Path of the collection in one namespace; that of the cluster for cluster-scoped kinds,
+    /// whatever `namespace` says.
     pub fn collection_path(&self, namespace: &str) -> String {
-        format!("{}/namespaces/{namespace}/{}", self.version_path(), self.plural)
+        match self.scope {
+            Scope::Cluster => self.all_path(),
+            Scope::Namespaced => format!("{}/namespaces/{namespace}/{}", self.version_path(), self.plural),
+        }
     }
 
-    /// Path of one object, or of a subresource of it.
+    /// Path of one object, or of a subresource of it; `namespace` counts for namespaced kinds only.
     pub fn object_path(&self, namespace: &str, name: &str, subresource: Option<&str>) -> String {
         let collection = self.collection_path(namespace);
         match subresource {
@@ -83,5 +155,17 @@ impl std::fmt::Display for Kind {
         } else {
             write!(f, "{}.{}", self.plural, self.group)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_has_a_namespace_where_the_kind_has_one() {
+        assert_eq!(POD.object_path("a", "b", Some("status")), "/api/v1/namespaces/a/pods/b/status");
+        assert_eq!(NODE.object_path("", "n", None), "/api/v1/nodes/n");
+        assert_eq!(RESOURCE_SLICES[0].collection_path("ignored"), "/apis/resource.k8s.io/v1/resourceslices");
     }
 }

@@ -321,7 +321,7 @@ impl Candidate {
 
     async fn send(&self, action: Action) -> Result<Vec<u8>, Refusal> {
         let (namespace, name) = (self.namespace.clone(), self.name.to_owned());
-        let write = Write { kind: LEASE, namespace, name, action };
+        let write = Write::new(LEASE, namespace, name, action);
         Ok(write.send(&self.api, &self.metrics).await?.body)
     }
 }

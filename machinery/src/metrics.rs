@@ -53,6 +53,13 @@ struct ResultLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ObjectLabels {
+    controller: &'static str,
+    kind: &'static str,
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabel {
     kind: &'static str,
 }
@@ -136,7 +143,151 @@ impl ClientMetrics {
     }
 }
 
-/// A work queue: `workqueue_*`.
+/// The families that every controller has a share in. Registered once in a process: a family that
+/// is registered twice is printed twice, which `OpenMetrics` forbids.
+#[derive(Clone)]
+pub struct ControllerFamilies {
+    depth: Family<NameLabel, Gauge>,
+    adds: Family<NameLabel, Counter>,
+    queue_duration: Family<NameLabel, Histogram, fn() -> Histogram>,
+    work_duration: Family<NameLabel, Histogram, fn() -> Histogram>,
+    unfinished: Family<NameLabel, FloatGauge>,
+    longest_running: Family<NameLabel, FloatGauge>,
+    retries: Family<NameLabel, Counter>,
+    reconciles: Family<ResultLabels, Counter>,
+    errors: Family<ControllerLabel, Counter>,
+    time: Family<ControllerLabel, Histogram, fn() -> Histogram>,
+    active: Family<ControllerLabel, Gauge>,
+    most: Family<ControllerLabel, Gauge>,
+    stale_skips: Family<ControllerLabel, Counter>,
+    stale_overdue: Family<ControllerLabel, Counter>,
+    objects: Family<ObjectLabels, Gauge>,
+}
+
+impl ControllerFamilies {
+    /// Registers the families.
+    pub fn register(registry: &mut Registry) -> Self {
+        let families = Self {
+            depth: Family::default(),
+            adds: Family::default(),
+            queue_duration: Family::new_with_constructor(latency),
+            work_duration: Family::new_with_constructor(latency),
+            unfinished: Family::default(),
+            longest_running: Family::default(),
+            retries: Family::default(),
+            reconciles: Family::default(),
+            errors: Family::default(),
+            time: Family::new_with_constructor(latency),
+            active: Family::default(),
+            most: Family::default(),
+            stale_skips: Family::default(),
+            stale_overdue: Family::default(),
+            objects: Family::default(),
+        };
+        families.register_queue(registry);
+        families.register_work(registry);
+        families
+    }
+
+    /// Under the names of client-go.
+    fn register_queue(&self, registry: &mut Registry) {
+        registry.register("workqueue_depth", "Keys waiting", self.depth.clone());
+        registry.register("workqueue_adds", "Keys added", self.adds.clone());
+        registry.register(
+            "workqueue_queue_duration_seconds",
+            "Seconds a key waits",
+            self.queue_duration.clone(),
+        );
+        registry.register(
+            "workqueue_work_duration_seconds",
+            "Seconds a key is in work",
+            self.work_duration.clone(),
+        );
+        registry.register(
+            "workqueue_unfinished_work_seconds",
+            "Seconds of work in progress",
+            self.unfinished.clone(),
+        );
+        registry.register(
+            "workqueue_longest_running_processor_seconds",
+            "Seconds of the longest running key",
+            self.longest_running.clone(),
+        );
+        registry.register("workqueue_retries", "Keys put back with backoff", self.retries.clone());
+    }
+
+    /// Under the names of controller-runtime, and of ours.
+    fn register_work(&self, registry: &mut Registry) {
+        registry.register(
+            "controller_runtime_reconcile",
+            "Reconciliations by result",
+            self.reconciles.clone(),
+        );
+        registry.register(
+            "controller_runtime_reconcile_errors",
+            "Reconciliations that failed",
+            self.errors.clone(),
+        );
+        registry.register(
+            "controller_runtime_reconcile_time_seconds",
+            "Seconds per reconciliation",
+            self.time.clone(),
+        );
+        registry.register("controller_runtime_active_workers", "Keys in work", self.active.clone());
+        registry.register(
+            "controller_runtime_max_concurrent_reconciles",
+            "Keys that may be in work at once",
+            self.most.clone(),
+        );
+        registry.register(
+            "dragoman_stale_skips",
+            "Reconciliations put off until the index holds our own write",
+            self.stale_skips.clone(),
+        );
+        registry.register(
+            "dragoman_stale_overdue",
+            "Waits for the index given up after a minute",
+            self.stale_overdue.clone(),
+        );
+        registry.register(
+            "dragoman_objects",
+            "Objects in the index of a controller by kind and state",
+            self.objects.clone(),
+        );
+    }
+
+    /// The share of `controller`, whose queue dashboards know as `queue` and which runs up to
+    /// `workers` keys at once.
+    pub fn of(&self, controller: &'static str, queue: &'static str, workers: usize) -> ControllerMetrics {
+        let label = ControllerLabel { controller };
+        self.most.get_or_create(&label).set(i64::try_from(workers).unwrap_or(i64::MAX));
+        for result in ["success", "error", "requeue", "requeue_after"] {
+            self.reconciles.get_or_create(&ResultLabels { controller, result }).inc_by(0);
+        }
+        let name = NameLabel { name: queue };
+        ControllerMetrics {
+            controller,
+            queue: QueueMetrics {
+                depth: self.depth.get_or_create_owned(&name),
+                adds: self.adds.get_or_create_owned(&name),
+                queue_duration: self.queue_duration.get_or_create_owned(&name),
+                work_duration: self.work_duration.get_or_create_owned(&name),
+                unfinished: self.unfinished.get_or_create_owned(&name),
+                longest_running: self.longest_running.get_or_create_owned(&name),
+                retries: self.retries.get_or_create_owned(&name),
+            },
+            errors: self.errors.get_or_create_owned(&label),
+            time: self.time.get_or_create_owned(&label),
+            active: self.active.get_or_create_owned(&label),
+            stale_skips: self.stale_skips.get_or_create_owned(&label),
+            stale_overdue: self.stale_overdue.get_or_create_owned(&label),
+            reconciles: self.reconciles.clone(),
+            objects: self.objects.clone(),
+        }
+    }
+}
+
+/// A work queue: `workqueue_*` with its label.
 #[derive(Clone)]
 pub struct QueueMetrics {
     /// Keys ready to be worked on.
@@ -155,96 +306,24 @@ pub struct QueueMetrics {
     pub retries: Counter,
 }
 
-impl QueueMetrics {
-    /// Registers the metrics of the queue called `name`.
-    pub fn register(registry: &mut Registry, name: &'static str) -> Self {
-        let metrics = Self {
-            depth: Gauge::default(),
-            adds: Counter::default(),
-            queue_duration: latency(),
-            work_duration: latency(),
-            unfinished: FloatGauge::default(),
-            longest_running: FloatGauge::default(),
-            retries: Counter::default(),
-        };
-        let queue = registry.sub_registry_with_labels([("name".into(), name.into())].into_iter());
-        queue.register("workqueue_depth", "Keys waiting", metrics.depth.clone());
-        queue.register("workqueue_adds", "Keys added", metrics.adds.clone());
-        queue.register(
-            "workqueue_queue_duration_seconds",
-            "Seconds a key waits",
-            metrics.queue_duration.clone(),
-        );
-        queue.register(
-            "workqueue_work_duration_seconds",
-            "Seconds a key is in work",
-            metrics.work_duration.clone(),
-        );
-        queue.register(
-            "workqueue_unfinished_work_seconds",
-            "Seconds of work in progress",
-            metrics.unfinished.clone(),
-        );
-        queue.register(
-            "workqueue_longest_running_processor_seconds",
-            "Seconds of the longest running key",
-            metrics.longest_running.clone(),
-        );
-        queue.register("workqueue_retries", "Keys put back with backoff", metrics.retries.clone());
-        metrics
-    }
-}
-
-/// A controller: `controller_runtime_*`.
+/// The metrics of one controller.
 #[derive(Clone)]
 pub struct ControllerMetrics {
     controller: &'static str,
+    /// Its queue.
+    pub queue: QueueMetrics,
     reconciles: Family<ResultLabels, Counter>,
-    errors: Family<ControllerLabel, Counter>,
-    time: Family<ControllerLabel, Histogram, fn() -> Histogram>,
-    active: Family<ControllerLabel, Gauge>,
+    errors: Counter,
+    time: Histogram,
+    active: Gauge,
+    /// Reconciliations put off because the index had not caught up with a write.
+    pub stale_skips: Counter,
+    /// Waits for the index that were given up.
+    pub stale_overdue: Counter,
+    objects: Family<ObjectLabels, Gauge>,
 }
 
 impl ControllerMetrics {
-    /// Registers the metrics of `controller`, which runs up to `workers` keys at once.
-    pub fn register(registry: &mut Registry, controller: &'static str, workers: usize) -> Self {
-        let metrics = Self {
-            controller,
-            reconciles: Family::default(),
-            errors: Family::default(),
-            time: Family::new_with_constructor(latency),
-            active: Family::default(),
-        };
-        let most = Family::<ControllerLabel, Gauge>::default();
-        most.get_or_create(&ControllerLabel { controller }).set(i64::try_from(workers).unwrap_or(i64::MAX));
-        registry.register(
-            "controller_runtime_reconcile",
-            "Reconciliations by result",
-            metrics.reconciles.clone(),
-        );
-        registry.register(
-            "controller_runtime_reconcile_errors",
-            "Reconciliations that failed",
-            metrics.errors.clone(),
-        );
-        registry.register(
-            "controller_runtime_reconcile_time_seconds",
-            "Seconds per reconciliation",
-            metrics.time.clone(),
-        );
-        registry.register("controller_runtime_active_workers", "Keys in work", metrics.active.clone());
-        registry.register(
-            "controller_runtime_max_concurrent_reconciles",
-            "Keys that may be in work at once",
-            most,
-        );
-        for result in ["success", "error", "requeue", "requeue_after"] {
-            metrics.reconciles.get_or_create(&ResultLabels { controller, result }).inc_by(0);
-        }
-        metrics.errors.get_or_create(&ControllerLabel { controller }).inc_by(0);
-        metrics
-    }
-
     /// The name of the controller.
     pub fn controller(&self) -> &'static str {
         self.controller
@@ -252,22 +331,26 @@ impl ControllerMetrics {
 
     /// A key is taken into work.
     pub fn begin(&self) {
-        self.active.get_or_create(&self.label()).inc();
+        self.active.inc();
     }
 
     /// A key is done; `result` is one of controller-runtime's words.
     pub fn end(&self, result: &'static str, took: Duration) {
-        let controller = self.controller;
-        self.active.get_or_create(&self.label()).dec();
-        self.reconciles.get_or_create(&ResultLabels { controller, result }).inc();
+        self.active.dec();
+        self.reconciles.get_or_create(&ResultLabels { controller: self.controller, result }).inc();
         if result == "error" {
-            self.errors.get_or_create(&self.label()).inc();
+            self.errors.inc();
         }
-        self.time.get_or_create(&self.label()).observe(took.as_secs_f64());
+        self.time.observe(took.as_secs_f64());
     }
 
-    fn label(&self) -> ControllerLabel {
-        ControllerLabel { controller: self.controller }
+    /// Sets how many objects of `kind` the index has, and how many of them do not decode.
+    pub fn objects(&self, kind: &'static str, count: usize, unreadable: usize) {
+        let controller = self.controller;
+        for (state, count) in [("readable", count.saturating_sub(unreadable)), ("unreadable", unreadable)] {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.objects.get_or_create(&ObjectLabels { controller, kind, state }).set(count);
+        }
     }
 }
 

@@ -1,9 +1,9 @@
-//! The work queue: no key twice, none in work twice, releases first.
+//! The work queue: no key twice, none in work twice, in the order of the controller.
 //!
 //! [`Queue`] is plain data with the time passed in; [`SharedQueue`] lets watch
 //! tasks and workers share one.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,19 +18,13 @@ pub const MAX_DELAY: Duration = Duration::from_mins(1);
 /// The first wait of a failing key; doubled each time.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 
-/// Which keys go first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
-    /// Gives something back to the cluster.
-    Release,
-    /// Takes something.
-    Create,
-}
-
-/// A key that knows its lane.
+/// A key that knows its place in the queue.
 pub trait Keyed: Clone + Eq + Hash + Ord + Send + 'static {
-    /// Where the key waits.
-    fn lane(&self) -> Lane;
+    /// What decides which key goes first: a lane, or priority and age.
+    type Rank: Copy + Ord + Send + std::fmt::Debug;
+    /// The rank of the key. The lowest goes first; keys of one rank go in the order in which they
+    /// were added.
+    fn rank(&self) -> Self::Rank;
 }
 
 #[derive(Debug, Default)]
@@ -49,21 +43,15 @@ struct Slot {
 
 /// The queue proper.
 #[derive(Debug)]
-pub struct Queue<K> {
-    release: VecDeque<K>,
-    create: VecDeque<K>,
+pub struct Queue<K: Keyed> {
+    ready: BTreeMap<K::Rank, VecDeque<K>>,
     slots: HashMap<K, Slot>,
     delayed: BTreeSet<(Instant, K)>,
 }
 
-impl<K> Default for Queue<K> {
+impl<K: Keyed> Default for Queue<K> {
     fn default() -> Self {
-        Self {
-            release: VecDeque::new(),
-            create: VecDeque::new(),
-            slots: HashMap::new(),
-            delayed: BTreeSet::new(),
-        }
+        Self { ready: BTreeMap::new(), slots: HashMap::new(), delayed: BTreeSet::new() }
     }
 }
 
@@ -82,10 +70,7 @@ impl<K: Keyed> Queue<K> {
             return false;
         }
         slot.queued = Some(now);
-        match key.lane() {
-            Lane::Release => self.release.push_back(key),
-            Lane::Create => self.create.push_back(key),
-        }
+        self.ready.entry(key.rank()).or_default().push_back(key);
         true
     }
 
@@ -114,7 +99,11 @@ impl<K: Keyed> Queue<K> {
             }
             self.add(key, now);
         }
-        let key = self.release.pop_front().or_else(|| self.create.pop_front())?;
+        let mut first = self.ready.first_entry()?;
+        let key = first.get_mut().pop_front()?;
+        if first.get().is_empty() {
+            first.remove();
+        }
         let slot = self.slots.entry(key.clone()).or_default();
         let waited = slot.queued.take().map_or(Duration::ZERO, |since| now - since);
         slot.running = Some(now);
@@ -165,7 +154,7 @@ impl<K: Keyed> Queue<K> {
 
     /// Keys ready to be taken.
     pub fn ready(&self) -> usize {
-        self.release.len() + self.create.len()
+        self.ready.values().map(VecDeque::len).sum()
     }
 
     /// How long each key in work has been so.
@@ -176,7 +165,7 @@ impl<K: Keyed> Queue<K> {
 
 /// A queue shared by watch tasks and workers. Cheap to clone.
 #[derive(Clone)]
-pub struct SharedQueue<K> {
+pub struct SharedQueue<K: Keyed> {
     queue: Arc<Mutex<Queue<K>>>,
     changed: Arc<Notify>,
     metrics: QueueMetrics,
@@ -195,6 +184,18 @@ impl<K: Keyed> SharedQueue<K> {
             self.metrics.adds.inc();
             self.changed(&queue);
         }
+    }
+
+    /// As [`Queue::add`], for many keys at once.
+    pub fn add_all(&self, keys: Vec<K>) {
+        if keys.is_empty() {
+            return;
+        }
+        let mut queue = self.lock();
+        let now = Instant::now();
+        let added = keys.into_iter().filter(|key| queue.add(key.clone(), now)).count();
+        self.metrics.adds.inc_by(added as u64);
+        self.changed(&queue);
     }
 
     /// As [`Queue::add_after`].
@@ -276,33 +277,19 @@ impl<K: Keyed> SharedQueue<K> {
 mod tests {
     use super::*;
 
-    impl Keyed for (Lane, u32) {
-        fn lane(&self) -> Lane {
+    impl Keyed for (u8, u32) {
+        type Rank = u8;
+        fn rank(&self) -> u8 {
             self.0
         }
     }
-    impl PartialOrd for Lane {
-        fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-            Some(self.cmp(other))
-        }
-    }
-    impl Ord for Lane {
-        fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-            (*self as u8).cmp(&(*other as u8))
-        }
-    }
-    impl Hash for Lane {
-        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-            (*self as u8).hash(state);
-        }
-    }
 
-    const A: (Lane, u32) = (Lane::Create, 1);
-    const B: (Lane, u32) = (Lane::Create, 2);
-    const R: (Lane, u32) = (Lane::Release, 1);
+    const A: (u8, u32) = (1, 1);
+    const B: (u8, u32) = (1, 2);
+    const R: (u8, u32) = (0, 1);
 
     #[test]
-    fn releases_come_before_creations_and_no_key_twice() {
+    fn the_lowest_rank_goes_first_and_no_key_twice() {
         let now = Instant::now();
         let mut queue = Queue::default();
         assert!(queue.add(A, now));

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::api::{Api, Call, decode};
-use crate::kind::Kind;
+use crate::kind::SELF_SUBJECT_ACCESS_REVIEW;
 use crate::refusal::Refusal;
 
 /// Verbs on one resource.
@@ -108,13 +108,6 @@ impl Rights {
     }
 }
 
-const SELF_REVIEW: Kind = Kind {
-    group: "authorization.k8s.io",
-    version: "v1",
-    plural: "selfsubjectaccessreviews",
-    kind: "SelfSubjectAccessReview",
-};
-
 impl Rule {
     /// Asks the API server which verbs of this rule we lack in `scope`. Synthetic
     /// subresources are answered like real ones.
@@ -135,7 +128,7 @@ impl Rule {
         let mut missing = Vec::new();
         for verb in self.verbs {
             let body = json!({
-                "apiVersion": SELF_REVIEW.api_version(), "kind": SELF_REVIEW.kind,
+                "apiVersion": SELF_SUBJECT_ACCESS_REVIEW.api_version(), "kind": SELF_SUBJECT_ACCESS_REVIEW.kind,
                 "spec": {"resourceAttributes": {
                     "group": self.group, "resource": resource, "subresource": subresource, "verb": verb,
                     "namespace": scope.namespace, "name": scope.name,
@@ -143,10 +136,10 @@ impl Rule {
             });
             let call = Call {
                 method: http::Method::POST,
-                uri: SELF_REVIEW.all_path(),
+                uri: SELF_SUBJECT_ACCESS_REVIEW.all_path(),
                 body: body.to_string().into_bytes(),
                 content_type: "application/json",
-                kind: SELF_REVIEW,
+                kind: SELF_SUBJECT_ACCESS_REVIEW,
                 name: String::new(),
                 // A review stores nothing.
                 repeatable: true,

@@ -6,8 +6,24 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::pin::Pin;
 
 use tokio::task::{Id, JoinSet};
+
+/// A task that must not end, and its name.
+pub struct Task {
+    /// For people.
+    pub name: String,
+    /// What it does.
+    pub future: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl Task {
+    /// A task.
+    pub fn new(name: impl Into<String>, future: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self { name: name.into(), future: Box::pin(future) }
+    }
+}
 
 /// The tasks of a process.
 #[derive(Default)]

@@ -4,6 +4,8 @@
 //! Each form is safe when the reply is lost, when the object has changed or has
 //! been replaced, and when two processes do it at once.
 
+use std::collections::BTreeMap;
+
 use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,12 +21,14 @@ use dragoman_crds::wire::Meta;
 pub struct Write {
     /// Kind of the object.
     pub kind: Kind,
-    /// Namespace of the object.
+    /// Namespace of the object; empty for cluster-scoped kinds.
     pub namespace: String,
     /// Name of the object.
     pub name: String,
     /// What to do.
     pub action: Action,
+    /// Ask the API server what would happen (`dryRun=All`) instead of doing it.
+    pub dry_run: bool,
 }
 
 /// What a [`Write`] does.
@@ -36,11 +40,11 @@ pub enum Action {
         /// The whole object as JSON text.
         body: String,
     },
-    /// Server-side apply of a subresource. `body` must carry `metadata.uid`:
-    /// without it the apply reaches a namesake or brings a deleted object back.
+    /// Server-side apply. `body` must carry `metadata.uid`: without it the apply reaches a namesake
+    /// or brings a deleted object back. Only an apply that is to create the object has none.
     Apply {
-        /// Subresource, for example `status`.
-        subresource: &'static str,
+        /// Subresource, for example `status`; the object itself if absent.
+        subresource: Option<&'static str>,
         /// Field manager.
         manager: &'static str,
         /// Apply configuration.
@@ -56,12 +60,25 @@ pub enum Action {
         /// Operations after the tests.
         operations: Vec<Value>,
     },
+    /// Merge patch of labels and annotations, to exactly the version it was decided on. Keys that
+    /// it does not name survive.
+    Merge {
+        /// The version decided on.
+        guard: Guard,
+        /// `metadata.labels`: a value, or absent to remove the key.
+        labels: Changes,
+        /// `metadata.annotations` likewise.
+        annotations: Changes,
+    },
     /// Delete of exactly this version.
     Delete {
         /// The version decided on.
         guard: Guard,
     },
 }
+
+/// Keys to be set, or removed where the value is absent.
+pub type Changes = BTreeMap<String, Option<String>>;
 
 /// The version of an object that a write is meant for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,13 +103,25 @@ impl Action {
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Create { .. } => "create",
-            Self::Apply { .. } | Self::Patch { .. } => "patch",
+            Self::Apply { .. } | Self::Patch { .. } | Self::Merge { .. } => "patch",
             Self::Delete { .. } => "delete",
         }
     }
 }
 
 impl Write {
+    /// A write that is not a dry run.
+    pub fn new(kind: Kind, namespace: impl Into<String>, name: impl Into<String>, action: Action) -> Self {
+        Self { kind, namespace: namespace.into(), name: name.into(), action, dry_run: false }
+    }
+
+    /// The same as a question: nothing is stored.
+    #[must_use]
+    pub fn dry(mut self) -> Self {
+        self.dry_run = true;
+        self
+    }
+
     /// Sends the write.
     ///
     /// # Errors
@@ -121,6 +150,7 @@ impl Write {
     fn call(&self) -> Result<Call, Refusal> {
         let object = |sub| self.kind.object_path(&self.namespace, &self.name, sub);
         let unencodable = |e: serde_json::Error| Refusal::Invalid(format!("cannot encode: {e}"));
+        let encode = |value: &Value| serde_json::to_vec(value).map_err(unencodable);
         let (method, uri, content_type, body, repeatable) = match &self.action {
             Action::Create { body } => (
                 Method::POST,
@@ -131,43 +161,111 @@ impl Write {
             ),
             Action::Apply { subresource, manager, body } => (
                 Method::PATCH,
-                format!("{}?fieldManager={manager}&force=true", object(Some(subresource))),
+                format!("{}?fieldManager={manager}&force=true", object(*subresource)),
                 "application/apply-patch+yaml",
-                serde_json::to_vec(body).map_err(unencodable)?,
+                encode(body)?,
                 true,
             ),
             Action::Patch { subresource, guard, operations } => (
                 Method::PATCH,
                 format!("{}?fieldManager=dragoman", object(*subresource)),
                 "application/json-patch+json",
-                serde_json::to_vec(&guard.before(operations)).map_err(unencodable)?,
+                encode(&guard.before(operations))?,
+                true,
+            ),
+            Action::Merge { guard, labels, annotations } => (
+                Method::PATCH,
+                format!("{}?fieldManager=dragoman", object(None)),
+                "application/merge-patch+json",
+                encode(&guard.merged(labels, annotations))?,
                 true,
             ),
             Action::Delete { guard } => (
                 Method::DELETE,
-                object(None),
+                format!("{}?", object(None)),
                 "application/json",
-                serde_json::to_vec(&json!({
+                encode(&json!({
                     "apiVersion": "v1",
                     "kind": "DeleteOptions",
                     "preconditions": {"uid": guard.uid, "resourceVersion": guard.resource_version},
-                }))
-                .map_err(unencodable)?,
+                }))?,
                 true,
             ),
         };
+        let uri = if self.dry_run { format!("{uri}&dryRun=All") } else { uri };
+        let uri = uri.replace("?&", "?").trim_end_matches('?').to_owned();
         let name = if method == Method::POST { String::new() } else { self.name.clone() };
         Ok(Call { method, uri, body, content_type, kind: self.kind, name, repeatable })
     }
 }
 
 impl Guard {
-    fn before(&self, operations: &[Value]) -> Vec<Value> {
+    /// A JSON patch that fails unless the object has this version.
+    fn before(&self, operations: &[Value]) -> Value {
         let mut all = vec![
             json!({"op": "test", "path": "/metadata/uid", "value": self.uid}),
             json!({"op": "test", "path": "/metadata/resourceVersion", "value": self.resource_version}),
         ];
         all.extend_from_slice(operations);
-        all
+        all.into()
+    }
+
+    /// A merge patch that conflicts unless the object has this version. What is not changed is not
+    /// named.
+    fn merged(&self, labels: &Changes, annotations: &Changes) -> Value {
+        let mut metadata = json!({"uid": self.uid, "resourceVersion": self.resource_version});
+        if let Some(metadata) = metadata.as_object_mut() {
+            for (field, changes) in [("labels", labels), ("annotations", annotations)] {
+                if !changes.is_empty() {
+                    metadata.insert(field.to_owned(), json!(changes));
+                }
+            }
+        }
+        json!({"metadata": metadata})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::{NODE, POD};
+
+    fn guard() -> Guard {
+        Guard { uid: "u".to_owned(), resource_version: "7".to_owned() }
+    }
+
+    fn sent(write: &Write) -> (String, Value) {
+        let call = write.call().expect("a call");
+        (format!("{} {}", call.method, call.uri), serde_json::from_slice(&call.body).expect("json"))
+    }
+
+    #[test]
+    fn labels_and_annotations_are_merged_into_one_version() {
+        let changes = |key: &str, value: Option<&str>| [(key.to_owned(), value.map(str::to_owned))].into();
+        let (labels, annotations) = (changes("a", Some("1")), changes("b", None));
+        let write = Write::new(NODE, "", "n", Action::Merge { guard: guard(), labels, annotations });
+        let body = json!({"metadata": {
+            "uid": "u", "resourceVersion": "7", "labels": {"a": "1"}, "annotations": {"b": null},
+        }});
+        assert_eq!(sent(&write), ("PATCH /api/v1/nodes/n?fieldManager=dragoman".to_owned(), body));
+    }
+
+    #[test]
+    fn a_dry_run_says_so_for_every_action() {
+        let at = "/api/v1/namespaces/a/pods";
+        let apply = |subresource| Action::Apply { subresource, manager: "m", body: json!({}) };
+        let patch = Action::Patch { subresource: None, guard: guard(), operations: Vec::new() };
+        for (action, wanted) in [
+            (Action::Create { body: "{}".to_owned() }, format!("POST {at}?fieldManager=dragoman&dryRun=All")),
+            (apply(None), format!("PATCH {at}/p?fieldManager=m&force=true&dryRun=All")),
+            (apply(Some("status")), format!("PATCH {at}/p/status?fieldManager=m&force=true&dryRun=All")),
+            (patch, format!("PATCH {at}/p?fieldManager=dragoman&dryRun=All")),
+            (Action::Delete { guard: guard() }, format!("DELETE {at}/p?dryRun=All")),
+        ] {
+            let write = Write::new(POD, "a", "p", action);
+            assert!(!sent(&write).0.contains("dryRun"));
+            assert!(!sent(&write).0.ends_with('?'));
+            assert_eq!(sent(&write.dry()).0, wanted);
+        }
     }
 }

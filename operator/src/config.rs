@@ -5,7 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use dragoman_machinery::mode::Mode;
+use dragoman_reconcilers::claim_lifecycle;
 use serde::Deserialize;
+
+use crate::controllers::Options;
 
 /// Where the cluster is.
 #[derive(Debug, Clone, Default, Args)]
@@ -15,10 +19,10 @@ pub(crate) struct ClusterFlags {
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// What Dragoman writes.
+/// What Dragoman is asked to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Mode {
+pub(crate) enum AskedMode {
     /// `assist`, or `observe` where rights are missing.
     Auto,
     /// Only its own objects and Events.
@@ -29,14 +33,14 @@ pub(crate) enum Mode {
     Own,
 }
 
-impl Mode {
-    /// As the flag spells it.
-    pub(crate) fn name(self) -> &'static str {
+impl AskedMode {
+    /// The mode, unless it is to be found out.
+    pub(crate) fn settled(self) -> Option<Mode> {
         match self {
-            Self::Auto => "auto",
-            Self::Observe => "observe",
-            Self::Assist => "assist",
-            Self::Own => "own",
+            Self::Auto => None,
+            Self::Observe => Some(Mode::Observe),
+            Self::Assist => Some(Mode::Assist),
+            Self::Own => Some(Mode::Own),
         }
     }
 }
@@ -69,7 +73,7 @@ pub(crate) struct RunFlags {
 pub(crate) struct Settings {
     /// What to write [default: auto].
     #[arg(long, value_enum)]
-    mode: Option<Mode>,
+    mode: Option<AskedMode>,
     /// Where /livez, /readyz and /metrics are served [default: 0.0.0.0:8081].
     #[arg(long)]
     admin_address: Option<SocketAddr>,
@@ -107,14 +111,14 @@ pub(crate) struct Settings {
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     pub kubeconfig: Option<PathBuf>,
-    pub mode: Mode,
+    pub mode: AskedMode,
     pub admin_address: SocketAddr,
     pub dump_address: Option<SocketAddr>,
     pub workers: usize,
     pub concurrency: usize,
     pub namespace: Option<String>,
     pub without_lease: bool,
-    pub born_protected: bool,
+    pub controllers: Options,
     pub log_format: LogFormat,
     pub log: String,
     pub otlp_endpoint: Option<String>,
@@ -135,7 +139,7 @@ impl RunFlags {
         let flags = self.settings;
         let config = Config {
             kubeconfig: self.cluster.kubeconfig,
-            mode: flags.mode.or(file.mode).unwrap_or(Mode::Auto),
+            mode: flags.mode.or(file.mode).unwrap_or(AskedMode::Auto),
             admin_address: flags
                 .admin_address
                 .or(file.admin_address)
@@ -145,7 +149,11 @@ impl RunFlags {
             concurrency: flags.concurrency.or(file.concurrency).unwrap_or(64),
             namespace: flags.namespace.or(file.namespace),
             without_lease: flags.without_lease.or(file.without_lease).unwrap_or(false),
-            born_protected: flags.born_protected.or(file.born_protected).unwrap_or(false),
+            controllers: Options {
+                claim_lifecycle: claim_lifecycle::Options {
+                    born_protected: flags.born_protected.or(file.born_protected).unwrap_or(false),
+                },
+            },
             log_format: flags.log_format.or(file.log_format).unwrap_or(LogFormat::Json),
             log: flags.log.or(file.log).unwrap_or_else(|| "info".to_owned()),
             otlp_endpoint: flags.otlp_endpoint.or(file.otlp_endpoint),
@@ -200,7 +208,7 @@ mod tests {
         std::fs::write(&path, "mode: own\nworkers: 3\n").expect("write");
         let file = path.to_str().expect("path");
         let config = resolve(&["--config", file, "--workers", "5"]).expect("config");
-        assert_eq!((config.mode, config.workers), (Mode::Own, 5));
+        assert_eq!((config.mode, config.workers), (AskedMode::Own, 5));
         std::fs::write(&path, "wrokers: 3\n").expect("write");
         let error = resolve(&["--config", file]).expect_err("unknown");
         assert!(format!("{error:#}").contains("wrokers"), "{error:#}");

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use dragoman_simcluster::{
-    ApiServer, Chronicled, Clock, Door, Driver, Kubelet, Listening, Pace, Profile, Promises,
-    Request, Scheduler, User,
+    ApiServer, Chronicled, Clock, Door, Driver, Kubelet, Listening, Pace, Profile, Promises, Request,
+    Scheduler, User,
 };
 use serde_json::{Value, json};
 use tokio::task::JoinSet;

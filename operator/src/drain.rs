@@ -10,8 +10,8 @@ use dragoman_machinery::discovery::Discovery;
 use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::metrics::MachineryMetrics;
 use dragoman_machinery::refusal::Refusal;
-use dragoman_machinery::watch::{Source as _, Watched, decode_item};
-use dragoman_reconcilers::claim_lifecycle::drain::{Claim, Fate, fate};
+use dragoman_machinery::watch::{Item, Source as _, Watched, decode_item};
+use dragoman_reconcilers::claim_lifecycle::drain::{Claim, DrainAction, action};
 use prometheus_client::registry::Registry;
 
 use crate::config::ClusterFlags;
@@ -33,15 +33,15 @@ pub(crate) async fn drain(flags: &ClusterFlags) -> anyhow::Result<()> {
         let list = source.list(page.as_deref()).await.context("cannot list claims")?;
         for raw in list.items {
             let item = decode_item::<wire::ResourceClaim>(&raw).map_err(anyhow::Error::msg)?;
-            let name = format!("{}/{}", item.meta.namespace, item.meta.name);
-            let Ok(claim) = item.object else {
+            let name = format!("{}/{}", item.meta().namespace, item.meta().name);
+            let Item::Readable(claim) = item else {
                 unreadable.push(name);
                 continue;
             };
-            match fate(&Claim::from(claim)) {
-                Fate::Unprotected => {}
-                Fate::Held(by) => held.push(format!("{name}: {by}")),
-                Fate::Free(write) => match write.send(&clients.api, &metrics).await {
+            match action(&Claim::from(claim)) {
+                DrainAction::Unprotected => {}
+                DrainAction::Held(by) => held.push(format!("{name}: {by}")),
+                DrainAction::Free(write) => match write.send(&clients.api, &metrics).await {
                     Ok(_) | Err(Refusal::NotFound) => freed += 1,
                     Err(refusal) => failed.push(format!("{name}: {refusal}")),
                 },

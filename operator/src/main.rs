@@ -1,6 +1,7 @@
 //! The `dragoman` binary: wiring only.
 
 mod config;
+mod controllers;
 mod crdgen;
 mod demo;
 mod drain;

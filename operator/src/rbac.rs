@@ -3,40 +3,24 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use dragoman_machinery::mode::Mode;
 use dragoman_machinery::rights::Rule;
-use dragoman_reconcilers::claim_lifecycle::rights;
 
-/// To say something: every mode.
-pub(crate) const EVENTS: &[Rule] = &[Rule {
-    group: "events.k8s.io",
-    resource: "events",
-    verbs: &["create", "patch"],
-    why: "tell people what stands in the way",
-}];
-
-/// What mode assist needs; without it `auto` is `observe`.
-pub(crate) const ASSIST: &[Rule] = rights::OBSERVE;
-
-/// In our own namespace.
-pub(crate) const LEASE: &[Rule] = &[
-    Rule { group: "coordination.k8s.io", resource: "leases", verbs: &["create"], why: "leader election" },
-    Rule {
-        group: "coordination.k8s.io",
-        resource: "leases",
-        verbs: &["get", "patch"],
-        why: "leader election, this Lease only",
-    },
-];
+use crate::controllers::{self, LEASE, LEASE_NAME, Options};
 
 /// The manifest.
 pub(crate) fn render() -> String {
     let mut text = String::from(
         "# Rendered by `cargo xtask gen` from the rights that the controllers declare; do not edit.\n",
     );
-    let observe = [rights::OBSERVE, EVENTS].concat();
-    role(&mut text, "ClusterRole", "dragoman-observe", &observe, None);
-    role(&mut text, "ClusterRole", "dragoman-own", rights::OWN, None);
-    role(&mut text, "Role", "dragoman-lease", LEASE, Some("dragoman"));
+    let table = controllers::table(Options::default());
+    for mode in Mode::ALL {
+        let added = controllers::added(&table, mode);
+        if !added.is_empty() {
+            role(&mut text, "ClusterRole", &format!("dragoman-{}", mode.name()), &added, None);
+        }
+    }
+    role(&mut text, "Role", "dragoman-lease", LEASE, Some(LEASE_NAME));
     text
 }
 

@@ -2,9 +2,11 @@
 
 use dragoman_machinery::api::Limits;
 use dragoman_machinery::connect::within;
-use dragoman_reconcilers::claim_lifecycle::Embedded;
+use dragoman_machinery::controller::Embedded;
 use dragoman_simcluster::{ApiServer, Door, User};
 use prometheus_client::registry::Registry;
+
+use crate::controllers::{self, Options};
 
 /// The user that Dragoman is on simcluster.
 pub(crate) const USER: &str = "system:serviceaccount:kube-system:dragoman";
@@ -17,5 +19,5 @@ pub(crate) fn dragoman(server: &ApiServer) -> Embedded {
     let door = Door::new(server.clone(), user);
     let mut registry = Registry::default();
     let clients = within(&door, Limits::default(), &mut registry);
-    Embedded::start(&clients, &mut registry, WORKERS)
+    Embedded::start(&clients, &mut registry, WORKERS, &controllers::table(Options::default()))
 }

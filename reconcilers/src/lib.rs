@@ -1,6 +1,7 @@
 //! The controllers of Dragoman, one folder each.
 //!
-//! Each has the same shape: an index fed by watches, pure plan functions from a
-//! snapshot to guarded writes, and one place that executes them.
+//! Each has the same shape: an index fed by watches, pure plan functions from a snapshot to guarded
+//! writes, and passes that the controller kit of `dragoman-machinery` carries out. A controller is a
+//! row of the table of controllers: its `spec`.
 
 pub mod claim_lifecycle;

@@ -9,9 +9,9 @@
 )]
 
 use dragoman_crds::wire;
+use dragoman_machinery::controller::Fed;
 use dragoman_machinery::queue::Queue;
 use dragoman_machinery::watch::decode_item;
-use dragoman_reconcilers::claim_lifecycle::index::Kept;
 use dragoman_reconcilers::claim_lifecycle::{Index, Key};
 use peak_alloc::PeakAlloc;
 use serde_json::value::RawValue;
@@ -101,24 +101,24 @@ impl Loaded {
     }
 
     fn list_pods(&mut self, claim: bool, managed_fields: usize) {
-        self.index.began(Kept::Pods);
+        Fed::<wire::Pod>::began(&mut self.index);
         for i in 0..PODS {
             let item = decode_item::<wire::Pod>(&raw(&pod(i, claim, managed_fields))).expect("metadata");
-            let dirty = self.index.pod_applied(&item.meta, item.object);
+            let dirty = Fed::<wire::Pod>::applied(&mut self.index, &item, 0);
             self.add(dirty);
         }
-        let dirty = self.index.completed(Kept::Pods, "20000");
+        let dirty = Fed::<wire::Pod>::completed(&mut self.index, "20000");
         self.add(dirty);
     }
 
     fn list_claims(&mut self) {
-        self.index.began(Kept::Claims);
+        Fed::<wire::ResourceClaim>::began(&mut self.index);
         for i in 0..PODS {
             let item = decode_item::<wire::ResourceClaim>(&raw(&claim(i))).expect("metadata");
-            let dirty = self.index.claim_applied(&item.meta, item.object, 0);
+            let dirty = Fed::<wire::ResourceClaim>::applied(&mut self.index, &item, 0);
             self.add(dirty);
         }
-        let dirty = self.index.completed(Kept::Claims, "20000");
+        let dirty = Fed::<wire::ResourceClaim>::completed(&mut self.index, "20000");
         self.add(dirty);
     }
 }

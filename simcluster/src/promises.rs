@@ -119,7 +119,9 @@ impl Promises {
         self.broken.clone().or_else(|| {
             let (running, devices) = (self.most_running, self.most_published);
             (running > devices).then(|| {
-                format!("twice: {running} claims of running Pods at once, and never more than {devices} devices")
+                format!(
+                    "twice: {running} claims of running Pods at once, and never more than {devices} devices"
+                )
             })
         })
     }
@@ -130,7 +132,9 @@ fn devices_of(claim: &Value) -> BTreeSet<Device> {
     let results = meta::items(&claim["status"]["allocation"]["devices"]["results"]);
     let exclusive = results.filter(|result| result["adminAccess"] != true && result["shareID"].is_null());
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    exclusive.map(|result| (text(&result["driver"]), text(&result["pool"]), text(&result["device"]))).collect()
+    exclusive
+        .map(|result| (text(&result["driver"]), text(&result["pool"]), text(&result["device"])))
+        .collect()
 }
 
 /// How many claims a Pod shares with no other Pod: those from templates, unless it has a PodGroup,

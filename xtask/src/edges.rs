@@ -9,12 +9,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("quantity", &[]),
     ("accounting", &["quantity"]),
     ("allocator", &["quantity"]),
-    ("crds", &["quantity", "accounting", "allocator"]),
+    ("crds", &["quantity", "accounting"]),
     ("machinery", &["crds"]),
     // Never the reconcilers: what judges them knows nothing of them.
     ("simcluster", &[]),
-    ("reconcilers", &["crds", "machinery"]),
-    ("operator", &["crds", "machinery", "simcluster", "reconcilers"]),
+    ("reconcilers", &["accounting", "allocator", "crds", "machinery"]),
+    ("operator", &["accounting", "allocator", "crds", "machinery", "simcluster", "reconcilers"]),
     (
         "e2e",
         &[

@@ -31,7 +31,7 @@ use serde::{Deserialize, Deserializer};
 pub type Name = Arc<str>;
 
 /// A field that may be missing or `null` and then has its default value.
-fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+pub(crate) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de> + Default,

@@ -12,7 +12,6 @@
 
 mod claim;
 mod claim_allocation;
-mod devices;
 mod meta;
 mod node;
 mod pod;
@@ -23,7 +22,6 @@ mod template;
 
 pub use claim::{ConsumerReference, ResourceClaim, ResourceClaimStatus};
 pub use claim_allocation::ClaimAllocation;
-pub use devices::{BadScenario, DeviceScenario};
 pub use meta::{ControllerRef, Meta, Name, Object, annotation};
 pub use node::Node;
 pub use pod::{ClaimEntry, ClaimEntryStatus, Pod, PodSpec, PodStatus};
@@ -44,7 +42,7 @@ macro_rules! objects {
         })+
     };
 }
-objects!(Pod, PodGroup, ResourceClaim, ResourceClaimTemplate);
+objects!(Node, Pod, PodGroup, ResourceClaim, ResourceClaimTemplate, ResourceSlice);
 
 /// Whether an object-valued field is there at all; its content is skipped.
 fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {

@@ -2,7 +2,8 @@
 
 use dragoman_machinery::api::Limits;
 use dragoman_machinery::connect::within;
-use dragoman_reconcilers::claim_lifecycle::Embedded;
+use dragoman_machinery::controller::Embedded;
+use dragoman_reconcilers::claim_lifecycle;
 use dragoman_simcluster::FaultyDoor;
 use prometheus_client::registry::Registry;
 
@@ -13,5 +14,6 @@ const WORKERS: usize = 8;
 pub(super) fn start(door: &FaultyDoor) -> Embedded {
     let mut registry = Registry::default();
     let clients = within(door, Limits::default(), &mut registry);
-    Embedded::start(&clients, &mut registry, WORKERS)
+    let table = [claim_lifecycle::spec(claim_lifecycle::Options::default())];
+    Embedded::start(&clients, &mut registry, WORKERS, &table)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use dragoman_machinery::clock;
-use dragoman_reconcilers::claim_lifecycle::Embedded;
+use dragoman_machinery::controller::Embedded;
 use dragoman_simcluster::{
     ApiServer, Clock, Door, Driver, Fault, FaultyDoor, Kubelet, MOST_REQUESTS, Pace, Profile, Schedule,
     Scheduler, User,

@@ -18,6 +18,7 @@ pub struct Journal {
 
 #[derive(Default)]
 struct Entry {
+    indexes: String,
     lists: u64,
     opened: u64,
     events: u64,
@@ -32,9 +33,12 @@ impl Journal {
         Self { metrics, watches: Arc::default() }
     }
 
-    /// The page of one watch: of the kind `kind` (a metric label) at `place` (a URL path).
-    pub(super) fn page(&self, kind: &'static str, place: String) -> Page {
-        Page { journal: self.clone(), kind, place }
+    /// The page of one watch: of the kind `kind` (a metric label) at `place` (a URL path), which
+    /// feeds `indexes`.
+    pub(super) fn page(&self, kind: &'static str, place: String, indexes: &str) -> Page {
+        let page = Page { journal: self.clone(), kind, place };
+        page.note(|entry| indexes.clone_into(&mut entry.indexes));
+        page
     }
 
     /// A line for every watch there ever was: where it reads, how often it listed,
@@ -43,11 +47,11 @@ impl Journal {
         let mut text = String::new();
         let time = |at: Option<Timestamp>| at.map_or_else(|| "never".to_owned(), |at| format!("{at:.0}"));
         for (place, entry) in self.watches.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            let Entry { lists, opened, events, failures, last_event, last_failure } = entry;
+            let Entry { indexes, lists, opened, events, failures, last_event, last_failure } = entry;
             // Writing into a String cannot fail.
             write!(
                 text,
-                "{place}: {lists} complete lists begun, watch opened {opened} times, {events} events, the last \
+                "{place} for {indexes}: {lists} complete lists begun, watch opened {opened} times, {events} events, the last \
                  at {}, {failures} failures",
                 time(*last_event)
             )

@@ -1,21 +1,22 @@
-//! Watch → index.
+//! Watch → indexes.
 //!
-//! [`drive`] keeps a [`Sink`] in step with one kind of the API. It lists
-//! in pages, watches, resumes, and relists
-//! when the server has forgotten where we were. The sink learns of every object
-//! and of every end of a complete list, which is when absence becomes a delete.
+//! [`drive`] keeps a [`Sink`] in step with one kind of the API. It lists in pages, watches, resumes,
+//! and relists when the server has forgotten where the watch was. The sink learns of every object
+//! and of every end of a complete list, which is when absence becomes a delete. [`Watches`] opens one
+//! watch for each kind in the process, however many indexes it feeds.
 //!
-//! kube's watcher is not used because an object that does not decode has to stay
-//! known as *present and unreadable*; see [`Item`].
+//! docs/adr/0006-no-kube-runtime.md says why kube's watcher is not used.
 
+mod fanout;
 mod journal;
 mod source;
 mod store;
 
+pub use fanout::{Connection, Watches};
 pub use journal::Journal;
 pub use kube::Client as WatchClient;
-pub use source::{Failure, Page, Source, Step, Watch, Watched};
-pub use store::{Body, Record, Removed, Store};
+pub use source::{Failure, Page, Selectors, Source, Step, Watch, Watched};
+pub use store::{Body, Record, Removed, Store, StoreState};
 
 use std::time::Duration;
 
@@ -24,26 +25,48 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-/// An object as the API sent it: decoded, or known only by its metadata.
+use crate::kind::Kind;
+
+/// An object as the API sent it. An object that does not decode is present all the same, known by
+/// its metadata alone.
 #[derive(Debug, Clone)]
-pub struct Item<T> {
-    /// Its metadata; always at least name and uid.
-    pub meta: Meta,
-    /// The object, or why it does not decode.
-    pub object: Result<T, String>,
+pub enum Item<T> {
+    /// It decodes.
+    Readable(T),
+    /// It does not.
+    Unreadable {
+        /// Its metadata; always at least name and uid.
+        meta: Meta,
+        /// Why it does not decode.
+        why: String,
+    },
+}
+
+impl<T: Object> Item<T> {
+    /// Its metadata.
+    pub fn meta(&self) -> &Meta {
+        match self {
+            Self::Readable(object) => object.meta(),
+            Self::Unreadable { meta, .. } => meta,
+        }
+    }
 }
 
 /// What consumes a watch. Called in order; must not block.
 pub trait Sink: Send + 'static {
     /// The wire type of the objects.
     type Object: Object + Send;
+    /// Its name, for people.
+    fn name(&self) -> &'static str;
+    /// The kind is served, and watched in this version from now on.
+    fn serving(&mut self, kind: Kind);
     /// A complete list begins: what is applied from here to [`Sink::completed`]
     /// was there when the list began. A list may begin again without completing.
     fn began(&mut self);
     /// An object was added or changed, or is part of a list.
-    fn applied(&mut self, item: Item<Self::Object>);
+    fn applied(&mut self, item: &Item<Self::Object>);
     /// An object was deleted.
-    fn deleted(&mut self, meta: Meta);
+    fn deleted(&mut self, meta: &Meta);
     /// The list is complete: what was not applied since [`Sink::began`] is gone.
     /// `version` is the resourceVersion of the list.
     fn completed(&mut self, version: &str);
@@ -66,23 +89,26 @@ struct MetaOnly {
 /// be remembered under, so the whole list or watch has to be tried again.
 pub fn decode_item<T: Object>(raw: &RawValue) -> Result<Item<T>, String> {
     match serde_json::from_str::<T>(raw.get()) {
-        // Copying the few fields of the metadata costs less than a second look at the text.
-        Ok(object) => Ok(Item { meta: named(object.meta().clone())?, object: Ok(object) }),
-        Err(why) => Ok(Item { meta: decode_meta(raw)?, object: Err(why.to_string()) }),
+        Ok(object) => {
+            check_named(object.meta())?;
+            Ok(Item::Readable(object))
+        }
+        Err(why) => Ok(Item::Unreadable { meta: decode_meta(raw)?, why: why.to_string() }),
     }
 }
 
 /// Decodes the metadata of an object, whatever else there is.
 fn decode_meta(raw: &RawValue) -> Result<Meta, String> {
     let MetaOnly { metadata } = serde_json::from_str(raw.get()).map_err(|e| e.to_string())?;
-    named(metadata)
+    check_named(&metadata)?;
+    Ok(metadata)
 }
 
-fn named(meta: Meta) -> Result<Meta, String> {
+fn check_named(meta: &Meta) -> Result<(), String> {
     if meta.name.is_empty() || meta.uid.is_empty() {
         return Err("object without name or uid".to_owned());
     }
-    Ok(meta)
+    Ok(())
 }
 
 /// Waits between failed attempts, growing to half a minute.
@@ -96,10 +122,31 @@ fn pause_after(failures: u32, failure: &Failure) -> Duration {
     }
 }
 
-/// Keeps `sink` in step with `source` for ever, and says in `journal` how that goes.
-/// `kind` is a metric label.
+/// Keeps `sink` in step with `source` until the kind is not served any more, and records in
+/// `journal` how that goes. `kind` is a metric label.
+pub async fn drive_while_served<S: Source, K: Sink>(
+    kind: &'static str,
+    source: &mut S,
+    sink: &mut K,
+    journal: &Journal,
+) {
+    follow(kind, source, sink, journal, true).await;
+}
+
+/// Keeps `sink` in step with `source` for ever, and records in `journal` how that goes. `kind` is a
+/// metric label.
 pub async fn drive<S: Source, K: Sink>(kind: &'static str, mut source: S, mut sink: K, journal: Journal) {
-    let journal = journal.page(kind, source.place());
+    follow(kind, &mut source, &mut sink, &journal, false).await;
+}
+
+async fn follow<S: Source, K: Sink>(
+    kind: &'static str,
+    source: &mut S,
+    sink: &mut K,
+    journal: &Journal,
+    ends_unserved: bool,
+) {
+    let journal = journal.page(kind, source.place(), sink.name());
     let mut position: Option<String> = None;
     let mut failures = 0_u32;
     loop {
@@ -108,10 +155,10 @@ pub async fn drive<S: Source, K: Sink>(kind: &'static str, mut source: S, mut si
         let outcome = match position.take() {
             None => {
                 journal.lists();
-                list(&mut source, &mut sink).await
+                list(kind, source, sink).await
             }
             Some(version) => {
-                let outcome = watch(&mut source, &mut sink, version, &journal, &mut progress).await;
+                let outcome = watch(kind, source, sink, version, &journal, &mut progress).await;
                 // A server that closes every watch at once, or has always just forgotten
                 // where we were, must not be asked in a loop.
                 let fruitless = !progress && begun.elapsed() < BRIEF;
@@ -128,6 +175,9 @@ pub async fn drive<S: Source, K: Sink>(kind: &'static str, mut source: S, mut si
                 journal.failed(&failure);
                 tracing::warn!(kind, error = %failure, failures, "list or watch failed");
                 sink.failed(&failure);
+                if ends_unserved && matches!(failure, Failure::Unserved) {
+                    return;
+                }
                 position = next;
                 tokio::time::sleep(pause_after(failures, &failure)).await;
             }
@@ -142,14 +192,13 @@ const BRIEF: Duration = Duration::from_secs(2);
 type Next = Result<Option<String>, (Option<String>, Failure)>;
 
 /// One complete list; returns the version to watch from.
-async fn list<S: Source, K: Sink>(source: &mut S, sink: &mut K) -> Next {
+async fn list<S: Source, K: Sink>(kind: &'static str, source: &mut S, sink: &mut K) -> Next {
     sink.began();
     let mut page = None;
     loop {
         let Page { items, next, version } = source.list(page.as_deref()).await.map_err(|f| (None, f))?;
         for raw in items {
-            let item = decode_item(&raw).map_err(|e| (None, Failure::Undecodable(e)))?;
-            sink.applied(item);
+            apply(kind, sink, &raw).map_err(|e| (None, Failure::Undecodable(e)))?;
         }
         if let Some(token) = next {
             page = Some(token);
@@ -160,8 +209,19 @@ async fn list<S: Source, K: Sink>(source: &mut S, sink: &mut K) -> Next {
     }
 }
 
+/// Decodes an object for `sink`; returns its resourceVersion.
+fn apply<K: Sink>(kind: &'static str, sink: &mut K, raw: &RawValue) -> Result<String, String> {
+    let item = decode_item(raw)?;
+    if let Item::Unreadable { meta: Meta { namespace, name, .. }, why } = &item {
+        tracing::warn!(kind, %namespace, %name, error = %why, "object does not decode; it is kept as present and unreadable");
+    }
+    sink.applied(&item);
+    Ok(item.meta().resource_version.to_string())
+}
+
 /// One watch from `version` until it ends; `progress` is set once anything has come.
 async fn watch<S: Source, K: Sink>(
+    kind: &'static str,
     source: &mut S,
     sink: &mut K,
     mut version: String,
@@ -190,15 +250,13 @@ async fn watch<S: Source, K: Sink>(
             }
             Step::Applied(raw) => {
                 journal.event();
-                let item = decode_item(&raw).map_err(relist)?;
-                version = item.meta.resource_version.to_string();
-                sink.applied(item);
+                version = apply(kind, sink, &raw).map_err(relist)?;
             }
             Step::Deleted(raw) => {
                 journal.event();
                 let meta = decode_meta(&raw).map_err(relist)?;
                 version = meta.resource_version.to_string();
-                sink.deleted(meta);
+                sink.deleted(&meta);
             }
         }
     }

@@ -107,23 +107,49 @@ const WATCH_SECONDS: u64 = 290;
 /// minute, so two may be lost; a watch that has outlived its own time is dead.
 const SILENCE: Duration = Duration::from_secs(200);
 
+/// Which objects of a kind are watched: all, unless narrowed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Selectors {
+    /// `labelSelector`, as kubectl takes it; empty for all.
+    pub labels: String,
+    /// `fieldSelector` likewise.
+    pub fields: String,
+}
+
+impl Selectors {
+    /// As parameters of a query, each with a leading `&`.
+    fn query(&self) -> String {
+        let parameters = [("labelSelector", &self.labels), ("fieldSelector", &self.fields)];
+        let set = parameters.into_iter().filter(|(_, selector)| !selector.is_empty());
+        set.map(|(name, selector)| format!("&{name}={}", encode(selector))).collect()
+    }
+}
+
 /// One kind on an API server.
 #[derive(Clone)]
 pub struct Watched {
     client: kube::Client,
     kind: Kind,
     discovery: Discovery,
+    selectors: Selectors,
 }
 
 impl Watched {
     /// Watches `kind` in all namespaces through `client`, which must not have a
     /// read timeout.
     pub fn new(client: kube::Client, kind: Kind, discovery: Discovery) -> Self {
-        Self { client, kind, discovery }
+        Self { client, kind, discovery, selectors: Selectors::default() }
+    }
+
+    /// The same, narrowed to what `selectors` select.
+    #[must_use]
+    pub fn selecting(mut self, selectors: Selectors) -> Self {
+        self.selectors = selectors;
+        self
     }
 
     async fn open(&self, query: String) -> Result<impl AsyncBufRead + Send + use<>, Failure> {
-        let request = Request::get(format!("{}?{query}", self.kind.all_path()))
+        let request = Request::get(format!("{}?{query}{}", self.kind.all_path(), self.selectors.query()))
             .header(header::USER_AGENT, USER_AGENT)
             .header(header::ACCEPT, "application/json")
             .body(Vec::new())
@@ -170,7 +196,10 @@ impl Source for Watched {
     type Events = Lines;
 
     fn place(&self) -> String {
-        self.kind.all_path()
+        match self.selectors.query() {
+            all if all.is_empty() => self.kind.all_path(),
+            some => format!("{}?{}", self.kind.all_path(), some.trim_start_matches('&')),
+        }
     }
 
     async fn list(&mut self, page: Option<&str>) -> Result<Page, Failure> {

@@ -58,18 +58,79 @@ pub struct Store<P> {
     synced: bool,
     reached: u64,
     unreadable: usize,
+    /// When the list in progress began, on the index's clock.
+    list_began: u64,
+    /// When the last complete list had begun.
+    listed_at: u64,
 }
 
 impl<P> Default for Store<P> {
     fn default() -> Self {
-        Self { namespaces: HashMap::new(), list: 0, synced: false, reached: 0, unreadable: 0 }
+        Self {
+            namespaces: HashMap::new(),
+            list: 0,
+            synced: false,
+            reached: 0,
+            unreadable: 0,
+            list_began: 0,
+            listed_at: 0,
+        }
+    }
+}
+
+/// The state of a [`Store`], whatever it keeps.
+pub trait StoreState {
+    /// The newest resourceVersion seen.
+    fn reached(&self) -> u64;
+    /// Whether a complete list has been taken in.
+    fn synced(&self) -> bool;
+    /// The number of objects, and how many of them do not decode.
+    fn count(&self) -> (usize, usize);
+    /// The store in words: a line about its size, and one for each object that does not decode.
+    fn describe(&self, plural: &str) -> Vec<String>;
+}
+
+impl<P> StoreState for Store<P> {
+    fn reached(&self) -> u64 {
+        self.reached
+    }
+
+    fn synced(&self) -> bool {
+        self.synced
+    }
+
+    fn count(&self) -> (usize, usize) {
+        (self.len(), self.unreadable)
+    }
+
+    fn describe(&self, plural: &str) -> Vec<String> {
+        let complete = if self.synced { "complete" } else { "not complete" };
+        let (len, unreadable, reached) = (self.len(), self.unreadable, self.reached);
+        let head = format!(
+            "{plural}: {len} objects, {unreadable} unreadable, at resourceVersion {reached}, {complete}"
+        );
+        let unreadable = self.iter().filter_map(|(namespace, name, record)| match &record.body {
+            Body::Unreadable(why) => {
+                let place =
+                    if namespace.is_empty() { name.to_string() } else { format!("{namespace}/{name}") };
+                Some(format!("  unreadable {place} uid {}: {why}", record.uid))
+            }
+            Body::Readable(_) => None,
+        });
+        std::iter::once(head).chain(unreadable).collect()
     }
 }
 
 impl<P> Store<P> {
-    /// A complete list begins.
-    pub fn begin(&mut self) {
+    /// A complete list begins, at this time of the index's clock.
+    pub fn begin(&mut self, tick: u64) {
         self.list = self.list.wrapping_add(1);
+        self.list_began = tick;
+    }
+
+    /// Whether the last complete list had begun after `tick`: what it lacks did not exist then.
+    pub fn listed_after(&self, tick: u64) -> bool {
+        self.listed_at > tick
     }
 
     /// Takes in a new state; returns the record that it replaces and the shared
@@ -114,6 +175,7 @@ impl<P> Store<P> {
     pub fn complete(&mut self, version: &str) -> Vec<Removed<P>> {
         self.advance(version);
         self.synced = true;
+        self.listed_at = self.list_began;
         let list = self.list;
         let mut removed = Vec::new();
         for (namespace, objects) in &mut self.namespaces {
@@ -138,16 +200,6 @@ impl<P> Store<P> {
         self.reached = self.reached.max(version.parse().unwrap_or(0));
     }
 
-    /// The newest resourceVersion seen.
-    pub fn reached(&self) -> u64 {
-        self.reached
-    }
-
-    /// Whether a complete list has been taken in.
-    pub fn synced(&self) -> bool {
-        self.synced
-    }
-
     /// The record of an object.
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Record<P>> {
         self.namespaces.get(namespace)?.get(name)
@@ -161,11 +213,6 @@ impl<P> Store<P> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.namespaces.is_empty()
-    }
-
-    /// Number of objects that do not decode.
-    pub fn unreadable(&self) -> usize {
-        self.unreadable
     }
 
     /// All objects, in no order.

@@ -78,18 +78,22 @@ struct Recorder {
 
 impl Sink for Recorder {
     type Object = MetaOnly;
+    fn name(&self) -> &'static str {
+        "recorder"
+    }
+    fn serving(&mut self, _kind: Kind) {}
     fn began(&mut self) {
-        self.store.lock().unwrap().begin();
+        self.store.lock().unwrap().begin(0);
     }
-    fn applied(&mut self, item: Item<Self::Object>) {
-        let body = match item.object {
-            Ok(_) => Body::Readable(()),
-            Err(error) => Body::Unreadable(error.into()),
+    fn applied(&mut self, item: &Item<Self::Object>) {
+        let body = match item {
+            Item::Readable(_) => Body::Readable(()),
+            Item::Unreadable { why, .. } => Body::Unreadable(why.as_str().into()),
         };
-        self.store.lock().unwrap().insert(&item.meta, body);
+        self.store.lock().unwrap().insert(item.meta(), body);
     }
-    fn deleted(&mut self, meta: Meta) {
-        if let Some(removed) = self.store.lock().unwrap().remove(&meta) {
+    fn deleted(&mut self, meta: &Meta) {
+        if let Some(removed) = self.store.lock().unwrap().remove(meta) {
             self.removed.lock().unwrap().push(removed.name.to_string());
         }
     }
@@ -139,7 +143,7 @@ async fn the_journal_says_what_became_of_a_watch() {
         Answer::Page(Ok((vec![], None, "20"))),
     ];
     let (_, _, journal) = play_with_journal(script, "20").await;
-    let line = "/api/v1/pods: 3 complete lists begun, watch opened 1 times, 1 events, the last at ";
+    let line = "/api/v1/pods for recorder: 3 complete lists begun, watch opened 1 times, 1 events, the last at ";
     assert!(journal.starts_with(line), "{journal}");
     assert!(journal.contains(", 1 failures, the last at "), "{journal}");
     assert!(journal.ends_with(": no route\n"), "{journal}");
@@ -217,18 +221,18 @@ async fn a_late_delete_of_a_namesake_leaves_the_new_object() {
 fn an_object_that_does_not_decode_is_present_and_unreadable() {
     let pod = raw(&json!({"metadata": {"name": "a", "uid": "1"}, "spec": {"resourceClaims": "x"}}));
     let item: Item<dragoman_crds::wire::Pod> = decode_item(&pod).expect("metadata decodes");
-    assert_eq!(&*item.meta.name, "a");
-    assert!(item.object.is_err());
+    assert_eq!(&*item.meta().name, "a");
+    assert!(matches!(item, Item::Unreadable { .. }));
 
     let mut store = Store::default();
-    store.insert(&item.meta, Body::Readable(1));
-    assert_eq!(store.unreadable(), 0);
-    store.insert(&item.meta, Body::Unreadable("no".into()));
-    assert_eq!((store.len(), store.unreadable()), (1, 1));
+    store.insert(item.meta(), Body::Readable(1));
+    assert_eq!(store.count(), (1, 0));
+    store.insert(item.meta(), Body::Unreadable("no".into()));
+    assert_eq!(store.count(), (1, 1));
     assert!(store.get("", "a").expect("present").readable().is_none());
-    store.begin();
+    store.begin(0);
     assert_eq!(store.complete("9").len(), 1);
-    assert_eq!((store.len(), store.unreadable()), (0, 0));
+    assert_eq!(store.count(), (0, 0));
 }
 
 #[test]

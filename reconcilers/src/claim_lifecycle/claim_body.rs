@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 
 use super::facts::{DELETE_PROTECTION, TemplateFacts};
 
-/// Who a claim is made for.
+/// The consumer and the entry that a claim is made for.
 #[derive(Debug, Clone, Copy)]
-pub struct For<'a> {
-    /// Kind of the holder at the version it was read in.
+pub struct ClaimSource<'a> {
+    /// Kind of the consumer at the version it was read in.
     pub kind: Kind,
     /// Its name.
     pub name: &'a str,
@@ -33,7 +33,7 @@ pub enum BadTemplate {
 
 /// The claim as JSON text. Labels, annotations and every other field of the
 /// template's metadata are copied, its spec is inserted letter by letter, so that
-/// fields nobody here knows survive. `protected`: born with the finalizer.
+/// fields that this version does not know survive. `protected`: born with the finalizer.
 ///
 /// # Errors
 /// [`BadTemplate`].
@@ -41,11 +41,11 @@ pub fn claim_body(
     template: &TemplateFacts,
     namespace: &str,
     name: &str,
-    holder: For<'_>,
+    consumer: ClaimSource<'_>,
     protected: bool,
 ) -> Result<String, BadTemplate> {
     let spec = template.spec.as_deref().ok_or(BadTemplate::NoSpec)?;
-    let metadata = metadata(template.metadata.as_deref(), namespace, name, holder, protected)?;
+    let metadata = metadata(template.metadata.as_deref(), namespace, name, consumer, protected)?;
     let api_version = Value::from(RESOURCE_CLAIM.api_version());
     let kind = RESOURCE_CLAIM.kind;
     Ok(format!(
@@ -58,7 +58,7 @@ fn metadata(
     template: Option<&RawValue>,
     namespace: &str,
     name: &str,
-    holder: For<'_>,
+    consumer: ClaimSource<'_>,
     protected: bool,
 ) -> Result<Value, BadTemplate> {
     let wrong = |e: serde_json::Error| BadTemplate::Metadata(e.to_string());
@@ -73,14 +73,14 @@ fn metadata(
     metadata.insert("namespace".to_owned(), namespace.into());
     let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
     match annotations.as_object_mut() {
-        Some(map) => map.insert(annotation::POD_CLAIM_NAME.to_owned(), holder.entry.into()),
+        Some(map) => map.insert(annotation::POD_CLAIM_NAME.to_owned(), consumer.entry.into()),
         None => return Err(BadTemplate::Metadata("annotations is not an object".to_owned())),
     };
     let owner = json!({
-        "apiVersion": holder.kind.api_version(),
-        "kind": holder.kind.kind,
-        "name": holder.name,
-        "uid": holder.uid,
+        "apiVersion": consumer.kind.api_version(),
+        "kind": consumer.kind.kind,
+        "name": consumer.name,
+        "uid": consumer.uid,
         "controller": true,
     });
     metadata.insert("ownerReferences".to_owned(), json!([owner]));
@@ -154,7 +154,7 @@ mod tests {
         TemplateFacts { metadata: Some(raw(metadata)), spec: Some(raw(spec)) }
     }
 
-    const HOLDER: For<'static> = For { kind: POD, name: "pod", uid: "u", entry: "gpu" };
+    const HOLDER: ClaimSource<'static> = ClaimSource { kind: POD, name: "pod", uid: "u", entry: "gpu" };
 
     #[test]
     fn fields_that_nobody_knows_survive_to_the_letter() {

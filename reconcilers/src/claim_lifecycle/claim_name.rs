@@ -5,7 +5,7 @@
 //! claim twice is then AlreadyExists, however late our index is, however many
 //! instances run, and whatever became of the reply to the first attempt.
 //!
-//! Four characters come from a hash of holder uid, entry, predecessor and salt;
+//! Four characters come from a hash of consumer uid, entry, predecessor and salt;
 //! the fifth is a check over the uid, the entry and the four. So [`is_ours`] can
 //! tell our names from random ones without remembering any: a second writer's
 //! claim passes by chance once in 27 times, one of ours always.
@@ -29,12 +29,12 @@ pub struct Generation<'a> {
     pub salt: u32,
 }
 
-/// The name of the claim for `entry` of the Pod or PodGroup `holder`.
-pub fn claim_name(holder: &str, uid: &str, entry: &str, generation: Generation<'_>) -> String {
+/// The name of the claim for `entry` of the Pod or PodGroup `consumer`.
+pub fn claim_name(consumer: &str, uid: &str, entry: &str, generation: Generation<'_>) -> String {
     let salt = generation.salt.to_be_bytes();
     let parts = [uid, entry, generation.predecessor.unwrap_or_default()];
     let digest = hash(&parts, &salt);
-    let mut name = stem(holder, entry);
+    let mut name = stem(consumer, entry);
     let body: String = digest.iter().take(SUFFIX - 1).map(|byte| letter(*byte)).collect();
     name.push_str(&body);
     name.push(check(uid, entry, &body));
@@ -49,16 +49,16 @@ pub fn is_ours(name: &str, uid: &str, entry: &str) -> bool {
     last.chars().eq([check(uid, entry, body)])
 }
 
-fn stem(holder: &str, entry: &str) -> String {
-    let full = holder.len() + entry.len() + 2;
+fn stem(consumer: &str, entry: &str) -> String {
+    let full = consumer.len() + entry.len() + 2;
     if full <= STEM {
-        return format!("{holder}-{entry}-");
+        return format!("{consumer}-{entry}-");
     }
     // Both parts are cut in proportion. Names of Kubernetes are ASCII, so bytes
     // are characters; anything else is refused by the API server anyway.
     let part = |text: &str| -> String { text.chars().take(STEM * text.len() / full).collect() };
     // A dot right before the dash would make the name invalid for ever.
-    format!("{}-{}", part(holder).trim_end_matches('.'), part(entry))
+    format!("{}-{}", part(consumer).trim_end_matches('.'), part(entry))
 }
 
 fn check(uid: &str, entry: &str, body: &str) -> char {
@@ -87,8 +87,8 @@ mod tests {
 
     use super::*;
 
-    fn name(holder: &str, entry: &str) -> String {
-        claim_name(holder, "uid", entry, Generation::default())
+    fn name(consumer: &str, entry: &str) -> String {
+        claim_name(consumer, "uid", entry, Generation::default())
     }
 
     fn valid(name: &str) -> bool {
@@ -114,8 +114,8 @@ mod tests {
     #[test]
     fn a_dot_at_the_cut_does_not_make_an_invalid_name() {
         for cut in 1..80 {
-            let holder = format!("{}.{}", "a".repeat(cut), "b".repeat(81 - cut));
-            assert!(valid(&name(&holder, "accelerator")), "{holder}");
+            let consumer = format!("{}.{}", "a".repeat(cut), "b".repeat(81 - cut));
+            assert!(valid(&name(&consumer, "accelerator")), "{consumer}");
         }
     }
 

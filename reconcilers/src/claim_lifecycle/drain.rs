@@ -22,15 +22,15 @@ impl From<wire::ResourceClaim> for Claim {
             namespace: claim.metadata.namespace.to_string(),
             name: claim.metadata.name.to_string(),
             uid: claim.metadata.uid.to_string(),
-            facts: claim.into(),
+            facts: ClaimFacts::from(&claim),
         }
     }
 }
 
 /// What is to be done with it.
 #[derive(Debug, PartialEq)]
-pub enum Fate {
-    /// It carries no delete-protection finalizer and needs nobody.
+pub enum DrainAction {
+    /// It carries no delete-protection finalizer.
     Unprotected,
     /// It is allocated or reserved; the text says by whom.
     Held(String),
@@ -39,20 +39,20 @@ pub enum Fate {
 }
 
 /// Judges a claim.
-pub fn fate(claim: &Claim) -> Fate {
+pub fn action(claim: &Claim) -> DrainAction {
     let facts = &claim.facts;
     if facts.allocated || !facts.reserved.is_empty() {
         let consumers: Vec<_> = facts.reserved.iter().map(|c| format!("{} {}", c.resource, c.name)).collect();
         let state = if facts.allocated { "allocated" } else { "not allocated" };
         let by = if consumers.is_empty() { "nobody".to_owned() } else { consumers.join(", ") };
-        return Fate::Held(format!("{state}, reserved for {by}"));
+        return DrainAction::Held(format!("{state}, reserved for {by}"));
     }
-    let Some(position) = facts.protection() else { return Fate::Unprotected };
+    let Some(position) = facts.protection() else { return DrainAction::Unprotected };
     let action = Action::Patch {
         subresource: None,
         guard: Guard { uid: claim.uid.clone(), resource_version: facts.version.to_string() },
         operations: vec![json!({"op": "remove", "path": format!("/metadata/finalizers/{position}")})],
     };
     let (namespace, name) = (claim.namespace.clone(), claim.name.clone());
-    Fate::Free(Box::new(Write { kind: RESOURCE_CLAIM, namespace, name, action }))
+    DrainAction::Free(Box::new(Write::new(RESOURCE_CLAIM, namespace, name, action)))
 }

@@ -1,22 +1,22 @@
-//! Which holders of claims have ended, as far as we saw it.
+//! Which consumers of claims have ended, as far as we saw it.
 
 use std::collections::{HashMap, VecDeque};
 
 use dragoman_crds::wire::Name;
 
-/// Uids of holders with claims whose end was seen; the oldest are forgotten.
+/// Uids of consumers with claims whose end was seen; the oldest are forgotten.
 ///
 /// Forgetting one costs a live read. 32 768 is three times the largest burst of
 /// ending Pods seen upstream, in about two megabytes.
 #[derive(Debug, Default)]
-pub struct Ended {
+pub(super) struct Ended {
     uids: HashMap<Name, HowEnded>,
     order: VecDeque<Name>,
 }
 
 const ENDED: usize = 32_768;
 
-/// How a holder ended, as far as we saw.
+/// How a consumer ended, as far as we saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HowEnded {
     /// It had ended or never run, then it was removed; or its end went unseen.
@@ -26,8 +26,8 @@ pub enum HowEnded {
 }
 
 impl Ended {
-    /// The holder with `uid` has ended.
-    pub fn insert(&mut self, uid: Name, how: HowEnded) {
+    /// The consumer with `uid` has ended.
+    pub(super) fn insert(&mut self, uid: Name, how: HowEnded) {
         if self.uids.insert(uid.clone(), how).is_none() {
             self.order.push_back(uid);
         }
@@ -38,8 +38,8 @@ impl Ended {
         }
     }
 
-    /// How the holder with `uid` ended, if that was seen.
-    pub fn get(&self, uid: &str) -> Option<HowEnded> {
+    /// How the consumer with `uid` ended, if that was seen.
+    pub(super) fn get(&self, uid: &str) -> Option<HowEnded> {
         self.uids.get(uid).copied()
     }
 }

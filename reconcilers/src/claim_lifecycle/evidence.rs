@@ -2,7 +2,7 @@
 //!
 //! Absence from the index proves nothing by itself: the watch may lag, the list
 //! may be older than the reservation, the API group may be off. This module says
-//! what is proven; who needs more asks the API server (see `apply`).
+//! what is proven; a plan that needs more asks the API server.
 
 use dragoman_crds::wire::ConsumerReference;
 
@@ -29,7 +29,7 @@ pub enum Presence {
 
 /// The kinds of consumers that we can judge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConsumerKind {
+pub(super) enum ReferenceKind {
     /// `{"", pods}`.
     Pod,
     /// `{scheduling.k8s.io, podgroups}`.
@@ -38,9 +38,9 @@ pub enum ConsumerKind {
     Foreign,
 }
 
-impl ConsumerKind {
+impl ReferenceKind {
     /// The kind of `consumer`.
-    pub fn of(consumer: &ConsumerReference) -> Self {
+    pub(super) fn of(consumer: &ConsumerReference) -> Self {
         match (&*consumer.api_group, &*consumer.resource) {
             ("", "pods") => Self::Pod,
             (SCHEDULING_GROUP, "podgroups") => Self::PodGroup,
@@ -51,33 +51,36 @@ impl ConsumerKind {
 
 /// What the index knows about `consumer` of a claim in `namespace` whose
 /// reservations were first read at `read_at`.
-pub fn presence(index: &Index, namespace: &str, consumer: &ConsumerReference, read_at: u64) -> Presence {
+pub(super) fn presence(
+    index: &Index,
+    namespace: &str,
+    consumer: &ConsumerReference,
+    read_at: u64,
+) -> Presence {
     let (name, uid) = (&*consumer.name, &*consumer.uid);
-    match ConsumerKind::of(consumer) {
-        ConsumerKind::Pod => {
-            match index.pods.store.get(namespace, name).filter(|record| &*record.uid == uid) {
-                Some(record) => match record.readable() {
-                    Some(facts) => pod(facts),
-                    None => Presence::Unreadable,
-                },
-                None => absent(index, uid, index.pods.listed_after(read_at)),
-            }
-        }
+    match ReferenceKind::of(consumer) {
+        ReferenceKind::Pod => match index.pods.get(namespace, name).filter(|record| &*record.uid == uid) {
+            Some(record) => match record.readable() {
+                Some(facts) => pod(facts),
+                None => Presence::Unreadable,
+            },
+            None => absent(index, uid, index.pods.listed_after(read_at)),
+        },
         // While the group is not served, or not known to be, nothing can be said.
-        ConsumerKind::PodGroup if index.groups_served == Some(true) => {
-            match index.groups.store.get(namespace, name).filter(|record| &*record.uid == uid) {
+        ReferenceKind::PodGroup if index.groups_served == Some(true) => {
+            match index.groups.get(namespace, name).filter(|record| &*record.uid == uid) {
                 // A finished PodGroup still holds its claims; only its removal ends that.
                 Some(record) if record.readable().is_some() => Presence::Alive,
                 Some(_) => Presence::Unreadable,
                 None => absent(index, uid, index.groups.listed_after(read_at)),
             }
         }
-        ConsumerKind::PodGroup | ConsumerKind::Foreign => Presence::Foreign,
+        ReferenceKind::PodGroup | ReferenceKind::Foreign => Presence::Foreign,
     }
 }
 
 /// What a Pod that exists is to its claims.
-pub fn pod(facts: &PodFacts) -> Presence {
+pub(super) fn pod(facts: &PodFacts) -> Presence {
     if facts.done() { Presence::Done } else { Presence::Alive }
 }
 

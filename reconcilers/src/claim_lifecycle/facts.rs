@@ -6,11 +6,11 @@ use dragoman_crds::wire::{self, ConsumerReference, Name};
 use serde_json::value::RawValue;
 
 /// The finalizer that keeps an allocated claim (set by whoever allocates).
-pub const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
+pub(super) const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
 /// The API takes no more entries in `status.reservedFor` (since 1.33).
-pub const MAX_CONSUMERS: usize = 256;
+pub(super) const MAX_CONSUMERS: usize = 256;
 /// Group of PodGroups, in owner references and in `reservedFor`.
-pub const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
+pub(super) const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
 
 /// A Pod. Sixteen bytes for the many Pods without claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,12 +22,12 @@ pub struct PodFacts {
     /// `spec.nodeName` is set.
     pub scheduled: bool,
     /// What it says about claims, if anything.
-    pub claims: Option<Arc<HolderClaims>>,
+    pub claims: Option<Arc<ConsumerClaims>>,
 }
 
 impl PodFacts {
     /// Whether the Pod will never use a claim again: it has ended, or it is being
-    /// deleted and never reached a node (claim-lifecycle.md 4).
+    /// deleted and never reached a node (docs/claim-lifecycle.md 4.2).
     pub fn done(&self) -> bool {
         self.terminal || (self.deleting && !self.scheduled)
     }
@@ -38,13 +38,14 @@ impl PodFacts {
     }
 }
 
-impl From<wire::Pod> for PodFacts {
-    fn from(pod: wire::Pod) -> Self {
-        let extended = pod.status.extended_resource_claim_status.map(|s| s.resource_claim_name);
-        let claims = HolderClaims {
-            group: pod.spec.scheduling_group.pod_group_name,
-            entries: entries(pod.spec.resource_claims),
-            published: published(pod.status.resource_claim_statuses),
+impl From<&wire::Pod> for PodFacts {
+    fn from(pod: &wire::Pod) -> Self {
+        let extended = pod.status.extended_resource_claim_status.as_ref();
+        let extended = extended.map(|status| status.resource_claim_name.clone());
+        let claims = ConsumerClaims {
+            group: pod.spec.scheduling_group.pod_group_name.clone(),
+            entries: entries(&pod.spec.resource_claims),
+            published: published(&pod.status.resource_claim_statuses),
             extended: extended.filter(|name| !name.is_empty()),
         };
         let relevant = !claims.entries.is_empty() || claims.extended.is_some();
@@ -63,17 +64,17 @@ pub struct GroupFacts {
     /// `deletionTimestamp` is set.
     pub deleting: bool,
     /// Its entries.
-    pub claims: Arc<HolderClaims>,
+    pub claims: Arc<ConsumerClaims>,
 }
 
-impl From<wire::PodGroup> for GroupFacts {
-    fn from(group: wire::PodGroup) -> Self {
+impl From<&wire::PodGroup> for GroupFacts {
+    fn from(group: &wire::PodGroup) -> Self {
         Self {
             deleting: group.metadata.deleting,
-            claims: Arc::new(HolderClaims {
+            claims: Arc::new(ConsumerClaims {
                 group: None,
-                entries: entries(group.spec.resource_claims),
-                published: published(group.status.resource_claim_statuses),
+                entries: entries(&group.spec.resource_claims),
+                published: published(&group.status.resource_claim_statuses),
                 extended: None,
             }),
         }
@@ -82,7 +83,7 @@ impl From<wire::PodGroup> for GroupFacts {
 
 /// What a Pod or PodGroup says about its claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HolderClaims {
+pub struct ConsumerClaims {
     /// `spec.schedulingGroup.podGroupName` of a Pod.
     pub group: Option<Name>,
     /// `spec.resourceClaims`, in order.
@@ -93,7 +94,7 @@ pub struct HolderClaims {
     pub extended: Option<Name>,
 }
 
-impl HolderClaims {
+impl ConsumerClaims {
     /// The claim that `status` names for `entry`: absent, "none needed", or a name.
     pub fn published(&self, entry: &str) -> Option<Option<&str>> {
         self.published.iter().find(|p| &*p.entry == entry).map(|p| p.claim.as_deref())
@@ -151,21 +152,25 @@ pub struct Published {
     pub claim: Option<Name>,
 }
 
-fn entries(entries: Vec<wire::ClaimEntry>) -> Box<[Entry]> {
-    let convert = |entry: wire::ClaimEntry| Entry {
-        name: entry.name,
-        source: match (entry.resource_claim_name, entry.resource_claim_template_name) {
-            (Some(claim), None) => Source::Claim(claim),
-            (None, Some(template)) => Source::Template(template),
+fn entries(entries: &[wire::ClaimEntry]) -> Box<[Entry]> {
+    let convert = |entry: &wire::ClaimEntry| Entry {
+        name: entry.name.clone(),
+        source: match (&entry.resource_claim_name, &entry.resource_claim_template_name) {
+            (Some(claim), None) => Source::Claim(claim.clone()),
+            (None, Some(template)) => Source::Template(template.clone()),
             // Both is as unknown as neither: guessing could make a second claim.
             (None, None) | (Some(_), Some(_)) => Source::Unknown,
         },
     };
-    entries.into_iter().map(convert).collect()
+    entries.iter().map(convert).collect()
 }
 
-fn published(statuses: Vec<wire::ClaimEntryStatus>) -> Box<[Published]> {
-    statuses.into_iter().map(|s| Published { entry: s.name, claim: s.resource_claim_name }).collect()
+fn published(statuses: &[wire::ClaimEntryStatus]) -> Box<[Published]> {
+    let convert = |status: &wire::ClaimEntryStatus| Published {
+        entry: status.name.clone(),
+        claim: status.resource_claim_name.clone(),
+    };
+    statuses.iter().map(convert).collect()
 }
 
 /// A ResourceClaim.
@@ -227,31 +232,30 @@ impl ClaimFacts {
     }
 }
 
-impl From<wire::ResourceClaim> for ClaimFacts {
-    fn from(claim: wire::ResourceClaim) -> Self {
-        let admin_access = claim.admin_access();
-        let meta = claim.metadata;
-        let owner = meta.controller.map(|controller| Owner {
+impl From<&wire::ResourceClaim> for ClaimFacts {
+    fn from(claim: &wire::ResourceClaim) -> Self {
+        let meta = &claim.metadata;
+        let owner = meta.controller.as_ref().map(|controller| Owner {
             kind: match (controller.group(), &*controller.kind) {
                 ("", "Pod") => OwnerKind::Pod,
                 (SCHEDULING_GROUP, "PodGroup") => OwnerKind::PodGroup,
                 _ => OwnerKind::Other,
             },
-            name: controller.name,
-            uid: controller.uid,
+            name: controller.name.clone(),
+            uid: controller.uid.clone(),
         });
-        let created = meta.creation_timestamp.and_then(|t| t.parse::<jiff::Timestamp>().ok());
+        let created = meta.creation_timestamp.as_ref().and_then(|t| t.parse::<jiff::Timestamp>().ok());
         Self {
-            version: meta.resource_version,
+            version: meta.resource_version.clone(),
             created: created.map_or(0, jiff::Timestamp::as_second),
             deleting: meta.deleting,
-            finalizers: meta.finalizers.into(),
+            finalizers: meta.finalizers.as_slice().into(),
             owner,
-            entry: meta.annotations.pod_claim_name.filter(|name| !name.is_empty()),
+            entry: meta.annotations.pod_claim_name.clone().filter(|name| !name.is_empty()),
             extended: meta.annotations.extended_resource_claim.as_deref() == Some("true"),
-            admin_access,
+            admin_access: claim.admin_access(),
             allocated: claim.status.allocated,
-            reserved: claim.status.reserved_for.into(),
+            reserved: claim.status.reserved_for.as_slice().into(),
         }
     }
 }
@@ -265,8 +269,8 @@ pub struct TemplateFacts {
     pub spec: Option<Box<RawValue>>,
 }
 
-impl From<wire::ResourceClaimTemplate> for TemplateFacts {
-    fn from(template: wire::ResourceClaimTemplate) -> Self {
-        Self { metadata: template.spec.metadata, spec: template.spec.spec }
+impl From<&wire::ResourceClaimTemplate> for TemplateFacts {
+    fn from(template: &wire::ResourceClaimTemplate) -> Self {
+        Self { metadata: template.spec.metadata.clone(), spec: template.spec.spec.clone() }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dragoman_machinery::queue::{Keyed, Lane};
+use dragoman_machinery::queue::Keyed;
 
 /// The kinds that are reconciled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,9 +41,19 @@ impl Key {
     }
 }
 
+/// Which keys go first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    /// Gives something back to the cluster.
+    Release,
+    /// Takes something.
+    Create,
+}
+
 impl Keyed for Key {
+    type Rank = Lane;
     /// Claims first: what they give back is what new Pods wait for.
-    fn lane(&self) -> Lane {
+    fn rank(&self) -> Lane {
         match self.subject {
             Subject::Claim => Lane::Release,
             Subject::Pod | Subject::PodGroup => Lane::Create,

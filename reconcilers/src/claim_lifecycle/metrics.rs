@@ -1,7 +1,7 @@
 //! Metrics of the claim lifecycle.
 //!
 //! In mode own the two families of the built-in controller are served under its
-//! 1.37 names (claim-lifecycle.md 5.1), so that existing alerts survive. Every
+//! 1.37 names (docs/claim-lifecycle.md 5.1), so that existing alerts survive. Every
 //! label comes from a fixed set, and every combination of the gauge is always
 //! there: a count that falls to nothing says 0.
 
@@ -14,11 +14,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::evidence::ConsumerKind;
+use super::evidence::ReferenceKind;
 use super::facts::{ClaimFacts, SCHEDULING_GROUP};
 use super::index::Index;
 use super::plan_claim::ClaimStep;
-use super::snapshot::HolderKind;
+use super::snapshot::ConsumerKind;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CreateLabels {
@@ -45,30 +45,19 @@ struct ReasonLabel {
     reason: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ObjectLabels {
-    kind: &'static str,
-    state: &'static str,
-}
-
 /// The metrics.
 #[derive(Clone, Default)]
-pub struct LifecycleMetrics {
+pub(super) struct LifecycleMetrics {
     creates: Family<CreateLabels, Counter>,
     claims: Family<ClaimLabels, Gauge>,
     steps: Family<StepLabel, Counter>,
     troubles: Family<ReasonLabel, Counter>,
-    objects: Family<ObjectLabels, Gauge>,
     idle: Gauge,
     idle_oldest: FloatGauge,
     foreign: Gauge,
     second_writer: Gauge,
     /// Consumers dropped that vanished while they may have been running.
     pub abrupt: Counter,
-    /// Reconciliations put off because the index had not caught up with our write.
-    pub stale_skips: Counter,
-    /// Waits for the index that were given up.
-    pub overdue: Counter,
 }
 
 fn bool_label(value: bool) -> &'static str {
@@ -87,7 +76,7 @@ fn source(claim: &ClaimFacts) -> &'static str {
 
 impl LifecycleMetrics {
     /// Registers the metrics.
-    pub fn register(registry: &mut Registry) -> Self {
+    pub(super) fn register(registry: &mut Registry) -> Self {
         let m = Self::default();
         registry.register(
             "dynamic_resource_allocation_resourceclaim_creates",
@@ -105,7 +94,6 @@ impl LifecycleMetrics {
             "Things that stood in the way of a claim",
             m.troubles.clone(),
         );
-        registry.register("dragoman_objects", "Objects in the index by kind and state", m.objects.clone());
         registry.register(
             "dragoman_claims_allocated_unreserved",
             "Claims that are allocated and reserved for nobody",
@@ -131,24 +119,14 @@ impl LifecycleMetrics {
             "Consumers dropped that vanished while they may have been running",
             m.abrupt.clone(),
         );
-        registry.register(
-            "dragoman_stale_skips",
-            "Reconciliations put off until the index holds our own write",
-            m.stale_skips.clone(),
-        );
-        registry.register(
-            "dragoman_stale_overdue",
-            "Waits for the index given up after a minute",
-            m.overdue.clone(),
-        );
         m
     }
 
     /// Counts an attempt to create a claim.
-    pub fn created(&self, success: bool, admin_access: bool, holder: HolderKind) {
-        let (owner_api_group, owner_api_kind) = match holder {
-            HolderKind::Pod => ("", "Pod"),
-            HolderKind::PodGroup => (SCHEDULING_GROUP, "PodGroup"),
+    pub(super) fn created(&self, success: bool, admin_access: bool, consumer: ConsumerKind) {
+        let (owner_api_group, owner_api_kind) = match consumer {
+            ConsumerKind::Pod => ("", "Pod"),
+            ConsumerKind::PodGroup => (SCHEDULING_GROUP, "PodGroup"),
         };
         let labels = CreateLabels {
             status: if success { "success" } else { "failure" },
@@ -160,7 +138,7 @@ impl LifecycleMetrics {
     }
 
     /// Counts a step.
-    pub fn step(&self, step: ClaimStep) {
+    pub(super) fn step(&self, step: ClaimStep) {
         let step = match step {
             ClaimStep::Unreserve => "unreserve",
             ClaimStep::Release => "release",
@@ -172,12 +150,12 @@ impl LifecycleMetrics {
     }
 
     /// Counts something that stood in the way; `reason` is from a fixed set.
-    pub fn trouble(&self, reason: &'static str) {
+    pub(super) fn trouble(&self, reason: &'static str) {
         self.troubles.get_or_create(&ReasonLabel { reason }).inc();
     }
 
     /// Computes the gauges from the index; `now` in seconds since the epoch.
-    pub fn measure(&self, index: &Index, now: i64) {
+    pub(super) fn measure(&self, index: &Index, now: i64) {
         let mut counts = HashMap::new();
         let (mut idle, mut oldest, mut foreign) = (0, None::<i64>, 0);
         for record in index.claims.iter().filter_map(|(_, _, record)| record.readable()) {
@@ -187,7 +165,8 @@ impl LifecycleMetrics {
                 idle += 1;
                 oldest = Some(oldest.map_or(since, |o| o.min(since)));
             }
-            foreign += i64::from(facts.reserved.iter().any(|c| ConsumerKind::of(c) == ConsumerKind::Foreign));
+            foreign +=
+                i64::from(facts.reserved.iter().any(|c| ReferenceKind::of(c) == ReferenceKind::Foreign));
         }
         for allocated in [false, true] {
             for admin_access in [false, true] {
@@ -202,20 +181,6 @@ impl LifecycleMetrics {
         #[expect(clippy::cast_precision_loss, reason = "an age in seconds")]
         self.idle_oldest.set(oldest.map_or(0.0, |since| (now - since).max(0) as f64));
         self.foreign.set(foreign);
-        self.second_writer.set(i64::from(index.second_writer.is_some()));
-        let kinds = [
-            ("Pod", index.pods.store.len(), index.pods.store.unreadable()),
-            ("ResourceClaim", index.claims.len(), index.claims.unreadable()),
-            ("ResourceClaimTemplate", index.templates.len(), index.templates.unreadable()),
-            ("PodGroup", index.groups.store.len(), index.groups.store.unreadable()),
-        ];
-        for (kind, all, unreadable) in kinds {
-            let set = |state, count: usize| {
-                let count = i64::try_from(count).unwrap_or(i64::MAX);
-                self.objects.get_or_create(&ObjectLabels { kind, state }).set(count);
-            };
-            set("readable", all - unreadable);
-            set("unreadable", unreadable);
-        }
+        self.second_writer.set(i64::from(index.witness.found.is_some()));
     }
 }

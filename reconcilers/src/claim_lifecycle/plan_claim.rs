@@ -1,4 +1,4 @@
-//! What to do with a claim: the pure part (claim-lifecycle.md 4).
+//! What to do with a claim: the pure part (docs/claim-lifecycle.md 4).
 
 use std::collections::BTreeMap;
 
@@ -7,70 +7,13 @@ use dragoman_machinery::write::{Action, Guard, Write};
 use serde_json::{Value, json};
 
 use super::ended::HowEnded;
-use super::evidence::{Presence, presence};
-use super::facts::{ClaimFacts, OwnerKind};
-use super::index::Index;
-
-/// What a decision about a claim is made on.
-#[derive(Debug, Clone)]
-pub struct ClaimSnapshot {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// Uid.
-    pub uid: String,
-    /// Content.
-    pub facts: ClaimFacts,
-    /// What is known of each entry of `reservedFor`, in the same order.
-    pub consumers: Vec<Presence>,
-    /// What is known of the Pod that controls the claim, if one does.
-    pub owner: Option<Presence>,
-}
+use super::evidence::Presence;
+use super::snapshot::ClaimSnapshot;
 
 /// Live reads already made in this pass: uid of a consumer → what it is.
 pub type Confirmed = BTreeMap<String, Presence>;
 
 impl ClaimSnapshot {
-    /// Takes the snapshot; `None` where the claim is absent or unreadable.
-    pub fn take(index: &Index, namespace: &str, name: &str) -> Option<Self> {
-        let record = index.claims.get(namespace, name)?;
-        let claim = record.readable()?;
-        Some(Self::of(index, namespace, name, &record.uid, &claim.facts, claim.read_at))
-    }
-
-    /// The snapshot for claim content that is newer than the index.
-    pub fn of(
-        index: &Index,
-        namespace: &str,
-        name: &str,
-        uid: &str,
-        facts: &ClaimFacts,
-        read_at: u64,
-    ) -> Self {
-        let consumers = facts.reserved.iter().map(|c| presence(index, namespace, c, read_at)).collect();
-        let owner = facts.owner.as_ref().filter(|o| o.kind == OwnerKind::Pod).map(|owner| {
-            match index.pods.store.get(namespace, &owner.name) {
-                Some(record) if record.uid != owner.uid => match index.ended(&owner.uid) {
-                    Some(how) => Presence::Gone(how),
-                    // The index may be older than the claim: a namesake proves nothing.
-                    None => Presence::Unproven,
-                },
-                Some(record) => record.readable().map_or(Presence::Unreadable, super::evidence::pod),
-                // Deleting the claims of a removed owner is the garbage collector's job.
-                None => Presence::Unproven,
-            }
-        });
-        Self {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            uid: uid.to_owned(),
-            facts: facts.clone(),
-            consumers,
-            owner,
-        }
-    }
-
     fn consumers_with<'a>(&'a self, confirmed: &'a Confirmed) -> impl Iterator<Item = Presence> + 'a {
         self.consumers.iter().zip(&self.facts.reserved).map(|(presence, consumer)| match presence {
             Presence::Unproven => confirmed.get(&*consumer.uid).copied().unwrap_or(Presence::Unproven),
@@ -81,6 +24,7 @@ impl ClaimSnapshot {
 
 /// The next thing to do with a claim.
 #[derive(Debug, Clone, PartialEq)]
+#[must_use]
 pub enum ClaimPlan {
     /// Nothing.
     Rest,
@@ -177,7 +121,7 @@ impl ClaimSnapshot {
 
     fn write(&self, action: Action) -> Write {
         let (namespace, name) = (self.namespace.clone(), self.name.clone());
-        Write { kind: RESOURCE_CLAIM, namespace, name, action }
+        Write::new(RESOURCE_CLAIM, namespace, name, action)
     }
 
     /// Takes the entries at `positions` out of `reservedFor`. What stays is not

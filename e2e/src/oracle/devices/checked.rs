@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail, ensure};
 use dragoman_allocator::Snapshot;
 use dragoman_allocator::checker::{Broken, CannotCheck, Checker, Expressions, Tried};
 use dragoman_allocator::input::{Allocation, Name};
-use dragoman_crds::wire::DeviceScenario;
+use dragoman_allocator::scenario::Scenario;
 use serde_json::Value;
 
 use super::smaller::{self, Found, Open};
@@ -46,7 +46,7 @@ impl Checked {
         timeout: bool,
     ) -> anyhow::Result<()> {
         let verbatim = scenario;
-        let scenario: DeviceScenario = serde_json::from_value(scenario.clone())?;
+        let scenario: Scenario = serde_json::from_value(scenario.clone())?;
         let (cluster, wanted, gates) = (scenario.cluster(), scenario.wanted(), scenario.gates()?);
         if timeout {
             self.timeouts += 1;
@@ -124,7 +124,7 @@ impl Checked {
 }
 
 fn in_order(
-    scenario: &DeviceScenario,
+    scenario: &Scenario,
     wanted: &[Name],
     allocations: &Allocations,
 ) -> anyhow::Result<Vec<(Name, Allocation)>> {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail, ensure};
 use dragoman_allocator::checker::{CannotCheck, Checker, Choice, Expressions, Tried};
 use dragoman_allocator::input::{Claim, Node};
+use dragoman_allocator::scenario::Scenario;
 use dragoman_allocator::{
     Fit, FitSession, Misfit, Options, Outcome, Overlay, Snapshot, Solution, Taken, allocate,
 };
-use dragoman_crds::wire::DeviceScenario;
 use dragoman_quantity::Decimal;
 use serde_json::Value;
 
@@ -82,7 +82,7 @@ impl Fitting {
     /// # Errors
     /// The solution is not the first that passes, or there is one and it was not found.
     pub(super) fn check(&mut self, like: &Snapshot, scenario: &Value) -> anyhow::Result<()> {
-        let scenario: DeviceScenario = serde_json::from_value(scenario.clone())?;
+        let scenario: Scenario = serde_json::from_value(scenario.clone())?;
         let (cluster, gates) = (scenario.cluster(), scenario.gates()?);
         let snapshot = scenario.snapshot(like)?;
         let claims = scenario.claims(&snapshot)?;

@@ -9,8 +9,8 @@ mod smaller;
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail, ensure};
+use dragoman_allocator::scenario::Scenario;
 use dragoman_allocator::{Options, Outcome, Overlay, Snapshot, allocate};
-use dragoman_crds::wire::DeviceScenario;
 use fastrand::Rng;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -130,7 +130,7 @@ const BATCH: usize = 1000;
 const BUDGET: u64 = 5_000_000;
 
 fn ours(like: &Snapshot, scenario: &str, every_branch: bool) -> anyhow::Result<Said> {
-    let scenario: DeviceScenario = serde_json::from_str(scenario)?;
+    let scenario: Scenario = serde_json::from_str(scenario)?;
     let snapshot = scenario.snapshot(like)?;
     let claims = scenario.claims(&snapshot)?;
     let overlay = Overlay::default();

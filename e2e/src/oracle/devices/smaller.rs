@@ -5,7 +5,7 @@
 use anyhow::{Context as _, ensure};
 use dragoman_allocator::Snapshot;
 use dragoman_allocator::checker::{Checker, Expressions, Tried};
-use dragoman_crds::wire::DeviceScenario;
+use dragoman_allocator::scenario::Scenario;
 use serde_json::{Value, json};
 
 use super::{Judge, Said, declared, normalize, ours, same};
@@ -93,7 +93,7 @@ impl Question {
 
 /// Whether trying everything finds nothing.
 fn is_nothing(question: &Value) -> anyhow::Result<bool> {
-    let scenario: DeviceScenario = serde_json::from_value(question.clone())?;
+    let scenario: Scenario = serde_json::from_value(question.clone())?;
     let (cluster, wanted, gates) = (scenario.cluster(), scenario.wanted(), scenario.gates()?);
     let expressions = Expressions::default();
     let node = scenario.candidates.first().context("candidate")?;

@@ -2,66 +2,85 @@
 
 use std::sync::Arc;
 
-use dragoman_crds::wire::Meta;
-use dragoman_machinery::watch::{Body, Record, Removed};
+use dragoman_crds::wire;
+use dragoman_machinery::controller::{Keeps, Left, Place};
+use dragoman_machinery::kind::Kind;
+use dragoman_machinery::watch::{Record, Store};
 
 use super::super::ended::HowEnded;
-use super::super::evidence::ConsumerKind;
-use super::super::facts::{GroupFacts, HolderClaims};
+use super::super::evidence::ReferenceKind;
+use super::super::facts::{ConsumerClaims, GroupFacts};
 use super::super::key::{Key, Subject};
-use super::{Index, body};
+use super::{Index, WatchedKind};
 
-impl Index {
-    /// A PodGroup was added or changed.
-    pub fn group_applied(
-        &mut self,
-        meta: &Meta,
-        object: Result<dragoman_crds::wire::PodGroup, String>,
-    ) -> Vec<Key> {
-        let body = body(object, GroupFacts::from);
-        let new = match &body {
-            Body::Readable(facts) => Some(facts.clone()),
-            Body::Unreadable(_) => None,
-        };
-        let (namespace, name, old) = self.groups.store.insert(meta, body);
-        let mut dirty = Vec::new();
-        let old = match old {
-            Some(old) if old.uid != meta.uid => {
-                dirty.extend(self.group_ended(&namespace, &name, &old));
-                None
-            }
-            old => old.and_then(|record| record.readable().cloned()),
-        };
+impl Keeps<wire::PodGroup> for Index {
+    type Projection = GroupFacts;
+    const WATCHED: WatchedKind = WatchedKind::Groups;
+
+    fn store_mut(&mut self) -> &mut Store<GroupFacts> {
+        &mut self.groups
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.next_tick()
+    }
+
+    fn project(&mut self, group: &wire::PodGroup, _now: i64) -> GroupFacts {
+        group.into()
+    }
+
+    fn changed(&mut self, place: &Place, old: Option<&GroupFacts>, new: Option<&GroupFacts>) -> Vec<Key> {
+        let Place { namespace, name, .. } = place;
         if old.is_some() && old == new {
-            return dirty;
+            return Vec::new();
         }
-        let old_claims = old.map(|o| o.claims);
-        self.link_group(&namespace, &name, old_claims.as_deref(), new.as_ref().map(|n| &*n.claims));
-        dirty.push(Key::new(Subject::PodGroup, Arc::clone(&namespace), Arc::clone(&name)));
-        dirty.extend(self.members(&namespace, &name));
+        self.link_group(namespace, name, old.map(|old| &*old.claims), new.map(|new| &*new.claims));
+        let mut dirty = vec![Key::new(Subject::PodGroup, Arc::clone(namespace), Arc::clone(name))];
+        dirty.extend(self.members(namespace, name));
         dirty
     }
 
-    /// PodGroups are served. If they were not, whoever waits for one is told, and what is reserved
-    /// for one is held by somebody of whom we know again.
-    pub(super) fn groups_appeared(&mut self) -> Vec<Key> {
+    fn removed(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        last: &Record<GroupFacts>,
+        _how: Left,
+    ) -> Vec<Key> {
+        let claims = last.readable().map(|group| Arc::clone(&group.claims));
+        self.link_group(namespace, name, claims.as_deref(), None);
+        self.ended.insert(last.uid.clone(), HowEnded::Orderly);
+        let mut dirty = self.claims_of(namespace, claims.as_deref(), &last.uid);
+        dirty.extend(self.members(namespace, name));
+        dirty
+    }
+
+    fn serving(&mut self, kind: Kind) {
+        self.groups_kind = Some(kind);
+    }
+
+    /// Marks PodGroups as served. On a transition, wakes member Pods and all claims that are
+    /// reserved for a PodGroup.
+    fn listed(&mut self) -> Vec<Key> {
         if self.groups_served.replace(true) == Some(true) {
             return Vec::new();
         }
         let mut dirty = self.all_members();
-        dirty.extend(self.reserved_for(|consumer| ConsumerKind::of(consumer) == ConsumerKind::PodGroup));
+        dirty.extend(self.reserved_for(|consumer| ReferenceKind::of(consumer) == ReferenceKind::PodGroup));
         dirty
     }
 
-    /// PodGroups are not served (any more): what is reserved for one is held by an
-    /// unknown consumer, and Pods in one have to wait.
-    pub fn groups_vanished(&mut self) -> Vec<Key> {
+    /// Marks PodGroups as not served: a claim that is reserved for one is held by an unknown
+    /// consumer, and Pods in one have to wait.
+    fn unserved(&mut self) -> Vec<Key> {
         if self.groups_served.replace(false) == Some(false) {
             return Vec::new();
         }
         self.all_members()
     }
+}
 
+impl Index {
     /// Every Pod that is in a PodGroup.
     fn all_members(&self) -> Vec<Key> {
         let members = self.pods_of_group.all();
@@ -72,8 +91,8 @@ impl Index {
         &mut self,
         namespace: &Arc<str>,
         name: &Arc<str>,
-        old: Option<&HolderClaims>,
-        new: Option<&HolderClaims>,
+        old: Option<&ConsumerClaims>,
+        new: Option<&ConsumerClaims>,
     ) {
         if let Some(old) = old {
             old.named().for_each(|claim| self.groups_of_claim.unlink(namespace, claim, name));
@@ -88,31 +107,5 @@ impl Index {
     fn members(&self, namespace: &Arc<str>, group: &str) -> Vec<Key> {
         let members = self.pods_of_group.of(namespace, group);
         members.map(|pod| Key::new(Subject::Pod, Arc::clone(namespace), Arc::clone(pod))).collect()
-    }
-
-    /// The deletion of a PodGroup was seen.
-    pub fn group_deleted(&mut self, meta: &Meta) -> Vec<Key> {
-        match self.groups.store.remove(meta) {
-            Some(removed) => self.group_removed(&removed),
-            None => Vec::new(),
-        }
-    }
-
-    pub(super) fn group_removed(&mut self, removed: &Removed<GroupFacts>) -> Vec<Key> {
-        self.group_ended(&removed.namespace, &removed.name, &removed.record)
-    }
-
-    fn group_ended(
-        &mut self,
-        namespace: &Arc<str>,
-        name: &Arc<str>,
-        record: &Record<GroupFacts>,
-    ) -> Vec<Key> {
-        let claims = record.readable().map(|f| Arc::clone(&f.claims));
-        self.link_group(namespace, name, claims.as_deref(), None);
-        self.ended.insert(record.uid.clone(), HowEnded::Orderly);
-        let mut dirty = self.claims_of(namespace, claims.as_deref(), &record.uid);
-        dirty.extend(self.members(namespace, name));
-        dirty
     }
 }

@@ -1,6 +1,7 @@
 use super::super::ended::HowEnded;
 use super::super::evidence::Presence;
-use super::super::plan_claim::{ClaimPlan, ClaimSnapshot, ClaimStep, Confirmed, plan_claim};
+use super::super::plan_claim::{ClaimPlan, ClaimStep, Confirmed, plan_claim};
+use super::super::snapshot::ClaimSnapshot;
 use super::*;
 
 fn plan_after(cluster: &Cluster, name: &str, last: Option<ClaimStep>) -> ClaimPlan {
@@ -68,9 +69,9 @@ fn one_of_two_consumers_leaves_without_the_allocation() {
         "/spec/resourceClaims",
         json!([{"name": "gpu", "resourceClaimName": "c"}]),
     ));
-    cluster.delete(Kept::Pods, with(pod("gone"), "/metadata/name", json!("pod")));
+    cluster.delete(WatchedKind::Pods, with(pod("gone"), "/metadata/name", json!("pod")));
     cluster.claim(in_use(plain("c"), &["gone", "u"]));
-    cluster.relist(Kept::Pods, vec![running("u")]);
+    cluster.relist(WatchedKind::Pods, vec![running("u")]);
     assert_eq!(
         step(plan(&cluster, "c")),
         (ClaimStep::Unreserve, vec!["remove /status/reservedFor/0".into()])
@@ -81,7 +82,7 @@ fn one_of_two_consumers_leaves_without_the_allocation() {
 fn positions_are_removed_from_the_end() {
     let mut cluster = Cluster::synced();
     cluster.claim(in_use(plain("c"), &["a", "b"]));
-    cluster.relist(Kept::Pods, vec![]);
+    cluster.relist(WatchedKind::Pods, vec![]);
     let (_, patch) = step(plan(&cluster, "c"));
     assert_eq!(patch, ["remove /status/reservedFor/1", "remove /status/reservedFor/0", ALLOCATION]);
 }
@@ -95,7 +96,7 @@ fn a_foreign_consumer_holds_the_claim_but_not_the_others() {
         .expect("list")
         .push(json!({"apiGroup": "example.com", "resource": "jobs", "name": "j", "uid": "j"}));
     cluster.claim(claim.clone());
-    cluster.relist(Kept::Pods, vec![]);
+    cluster.relist(WatchedKind::Pods, vec![]);
     assert_eq!(step(plan(&cluster, "c")).0, ClaimStep::Unreserve);
     claim["status"]["reservedFor"].as_array_mut().expect("list").remove(0);
     cluster.claim(claim);
@@ -131,11 +132,11 @@ fn a_pod_that_the_index_lacks_is_asked_for() {
 #[test]
 fn a_list_begun_before_the_claim_was_read_proves_nothing() {
     let mut cluster = Cluster::synced();
-    cluster.index.began(Kept::Pods);
+    cluster.began(WatchedKind::Pods);
     cluster.claim(in_use(plain("c"), &["u"]));
-    cluster.index.completed(Kept::Pods, "900");
+    cluster.completed(WatchedKind::Pods, "900");
     assert_eq!(plan(&cluster, "c"), ClaimPlan::Confirm(vec![0]));
-    cluster.relist(Kept::Pods, vec![]);
+    cluster.relist(WatchedKind::Pods, vec![]);
     assert_eq!(step(plan(&cluster, "c")).0, ClaimStep::Release);
 }
 
@@ -143,7 +144,7 @@ fn a_list_begun_before_the_claim_was_read_proves_nothing() {
 fn a_new_reservation_makes_old_lists_worthless_and_other_changes_do_not() {
     let mut cluster = Cluster::synced();
     cluster.claim(in_use(plain("c"), &["u"]));
-    cluster.relist(Kept::Pods, vec![]);
+    cluster.relist(WatchedKind::Pods, vec![]);
     cluster.claim(with(in_use(plain("c"), &["u"]), "/metadata/labels", json!({"a": "b"})));
     assert_eq!(step(plan(&cluster, "c")).0, ClaimStep::Release);
     cluster.claim(in_use(plain("c"), &["v"]));
@@ -169,7 +170,7 @@ fn a_seen_deletion_is_proof_and_says_how() {
     let mut cluster = Cluster::synced();
     cluster.pod(publishes(running("u"), "c"));
     cluster.claim(in_use(generated("c", "u"), &["u"]));
-    let dirty = cluster.delete(Kept::Pods, running("u"));
+    let dirty = cluster.delete(WatchedKind::Pods, running("u"));
     assert_eq!(dirty.len(), 1);
     match plan(&cluster, "c") {
         ClaimPlan::Send { step: ClaimStep::Release, abrupt, .. } => assert_eq!(abrupt, [0]),
@@ -187,7 +188,7 @@ fn five_thousand_pods_that_go_while_the_watch_is_cut_need_no_question() {
         claim["status"]["reservedFor"][0]["name"] = json!(format!("p{i}"));
         cluster.claim(claim);
     }
-    cluster.relist(Kept::Pods, vec![named(7)]);
+    cluster.relist(WatchedKind::Pods, vec![named(7)]);
     let mut released = 0;
     for i in 0..5000 {
         match plan(&cluster, &format!("c{i}")) {
@@ -216,7 +217,7 @@ fn five_thousand_deletions_that_were_seen_need_no_question() {
         claim["status"]["reservedFor"][0]["name"] = json!(format!("p{i}"));
         cluster.claim(claim);
     }
-    (0..5000).for_each(|i| drop(cluster.delete(Kept::Pods, named(i))));
+    (0..5000).for_each(|i| drop(cluster.delete(WatchedKind::Pods, named(i))));
     for i in 0..5000 {
         assert_eq!(step(plan(&cluster, &format!("c{i}"))).0, ClaimStep::Release, "{i}");
     }
@@ -231,11 +232,11 @@ fn an_unreadable_pod_blocks_the_release_of_its_claims() {
     cluster.claim(in_use(generated("c", "u"), &["u"]));
     let broken = with(running("u"), "/spec/resourceClaims", json!("from the future"));
     cluster.pod(broken.clone());
-    assert_eq!(cluster.index.pods.store.unreadable(), 1);
+    assert_eq!(cluster.index.pods.count().1, 1);
     assert_eq!(plan(&cluster, "c"), ClaimPlan::Rest);
-    cluster.relist(Kept::Pods, vec![broken]);
+    cluster.relist(WatchedKind::Pods, vec![broken]);
     assert_eq!(plan(&cluster, "c"), ClaimPlan::Rest);
-    let dirty = cluster.relist(Kept::Pods, vec![]);
+    let dirty = cluster.relist(WatchedKind::Pods, vec![]);
     assert!(dirty.iter().any(|key| &*key.name == "c"), "{dirty:?}");
     match plan(&cluster, "c") {
         // Nobody saw how it ended, so nothing is said about it.
@@ -248,20 +249,20 @@ fn an_unreadable_pod_blocks_the_release_of_its_claims() {
 fn a_group_that_is_not_served_makes_its_consumers_unknown_not_gone() {
     let mut cluster = Cluster::synced();
     let group = json!({"metadata": {"name": "g", "uid": "g"}, "spec": {}});
-    cluster.apply(Kept::Groups, group.clone());
+    cluster.apply(WatchedKind::Groups, group.clone());
     let mut claim = in_use(plain("c"), &["g"]);
     claim["status"]["reservedFor"] =
         json!([{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}]);
     cluster.claim(claim);
     assert_eq!(plan(&cluster, "c"), ClaimPlan::Rest);
-    cluster.index.groups_vanished();
+    cluster.groups_unserved();
     assert_eq!(plan(&cluster, "c"), ClaimPlan::Rest);
     // Nor is one gone of which nothing was known before.
     let mut unknown = Cluster::default();
-    for kept in [Kept::Pods, Kept::Claims, Kept::Templates] {
+    for kept in [WatchedKind::Pods, WatchedKind::Claims, WatchedKind::Templates] {
         unknown.relist(kept, Vec::new());
     }
-    unknown.index.groups_vanished();
+    unknown.groups_unserved();
     unknown.claim(with(
         plain("c"),
         "/status",
@@ -269,9 +270,9 @@ fn a_group_that_is_not_served_makes_its_consumers_unknown_not_gone() {
         {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}]}),
     ));
     assert_eq!(plan(&unknown, "c"), ClaimPlan::Rest);
-    cluster.relist(Kept::Groups, vec![group.clone()]);
+    cluster.relist(WatchedKind::Groups, vec![group.clone()]);
     assert_eq!(plan(&cluster, "c"), ClaimPlan::Rest);
-    cluster.delete(Kept::Groups, group);
+    cluster.delete(WatchedKind::Groups, group);
     assert_eq!(step(plan(&cluster, "c")).0, ClaimStep::Release);
 }
 

@@ -1,24 +1,27 @@
-use super::super::drain::{Fate, fate};
+use super::super::drain::{DrainAction, action};
 use super::*;
 
-fn judged(claim: Value) -> Fate {
+fn judged(claim: Value) -> DrainAction {
     let claim: dragoman_crds::wire::ResourceClaim = decode(claim).expect("claim");
-    fate(&claim.into())
+    action(&claim.into())
 }
 
 #[test]
 fn what_is_allocated_or_reserved_is_held_and_the_rest_is_let_go() {
     let protected = in_use(plain("c"), &[]);
-    assert_eq!(judged(plain("c")), Fate::Unprotected);
-    assert_eq!(judged(protected.clone()), Fate::Held("allocated, reserved for nobody".to_owned()));
-    assert_eq!(judged(in_use(plain("c"), &["u"])), Fate::Held("allocated, reserved for pods pod".to_owned()));
+    assert_eq!(judged(plain("c")), DrainAction::Unprotected);
+    assert_eq!(judged(protected.clone()), DrainAction::Held("allocated, reserved for nobody".to_owned()));
+    assert_eq!(
+        judged(in_use(plain("c"), &["u"])),
+        DrainAction::Held("allocated, reserved for pods pod".to_owned())
+    );
     let reserved = with(in_use(plain("c"), &["u"]), "/status/allocation", Value::Null);
-    assert_eq!(judged(reserved), Fate::Held("not allocated, reserved for pods pod".to_owned()));
+    assert_eq!(judged(reserved), DrainAction::Held("not allocated, reserved for pods pod".to_owned()));
     let mut free = with(protected, "/status", json!({}));
     free["metadata"]["finalizers"] = json!(["other", "resource.kubernetes.io/delete-protection"]);
     free["metadata"]["resourceVersion"] = json!("7");
     match judged(free) {
-        Fate::Free(write) => assert_eq!(operations(&write), ["remove /metadata/finalizers/1"]),
+        DrainAction::Free(write) => assert_eq!(operations(&write), ["remove /metadata/finalizers/1"]),
         other => panic!("{other:?}"),
     }
 }

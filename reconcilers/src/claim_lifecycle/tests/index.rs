@@ -77,7 +77,7 @@ fn the_end_of_a_pod_that_nobody_can_read_frees_what_is_reserved_for_it() {
     cluster.claim(in_use(plain("other"), &["v"]));
     cluster.pod(shares);
     cluster.pod(unreadable.clone());
-    assert_eq!(names(&cluster.delete(Kept::Pods, unreadable), Subject::Claim), ["c"]);
+    assert_eq!(names(&cluster.delete(WatchedKind::Pods, unreadable), Subject::Claim), ["c"]);
 }
 
 #[test]
@@ -88,26 +88,26 @@ fn the_end_of_a_pod_frees_what_is_reserved_for_it_whatever_it_names() {
     assert_eq!(names(&cluster.pod(succeeded("u")), Subject::Claim), ["c"]);
     // Not what was: reservations come and go, and claims with them.
     cluster.claim(in_use(plain("c"), &["v"]));
-    assert!(names(&cluster.delete(Kept::Pods, succeeded("u")), Subject::Claim).is_empty());
+    assert!(names(&cluster.delete(WatchedKind::Pods, succeeded("u")), Subject::Claim).is_empty());
     cluster.pod(running("v"));
-    cluster.delete(Kept::Claims, in_use(plain("c"), &["v"]));
-    assert!(names(&cluster.delete(Kept::Pods, running("v")), Subject::Claim).is_empty());
+    cluster.delete(WatchedKind::Claims, in_use(plain("c"), &["v"]));
+    assert!(names(&cluster.delete(WatchedKind::Pods, running("v")), Subject::Claim).is_empty());
 }
 
 #[test]
 fn groups_that_come_back_wake_whoever_waits_for_one() {
     let mut cluster = Cluster::synced();
     let group = json!({"metadata": {"name": "g", "uid": "g"}, "spec": {}});
-    cluster.apply(Kept::Groups, group.clone());
+    cluster.apply(WatchedKind::Groups, group.clone());
     let held = json!([{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}]);
     cluster.claim(with(in_use(plain("c"), &[]), "/status/reservedFor", held));
-    cluster.index.groups_vanished();
+    cluster.groups_unserved();
     cluster.pod(with(running("u"), "/spec/schedulingGroup", json!({"podGroupName": "g"})));
     // It is the same as ever, and yet everything about it is new.
-    let dirty = cluster.relist(Kept::Groups, vec![group.clone()]);
+    let dirty = cluster.relist(WatchedKind::Groups, vec![group.clone()]);
     assert_eq!(names(&dirty, Subject::Pod), ["pod"]);
     assert_eq!(names(&dirty, Subject::Claim), ["c"]);
-    assert!(cluster.relist(Kept::Groups, vec![group]).is_empty(), "nothing is new");
+    assert!(cluster.relist(WatchedKind::Groups, vec![group]).is_empty(), "nothing is new");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn how_a_pod_ended_is_what_it_may_have_been_doing() {
     ] {
         let mut cluster = Cluster::synced();
         cluster.pod(last.clone());
-        cluster.delete(Kept::Pods, last);
+        cluster.delete(WatchedKind::Pods, last);
         assert_eq!(cluster.index.ended("u"), Some(how));
     }
 }
@@ -138,7 +138,7 @@ fn the_end_of_a_pod_wakes_the_claim_of_its_extended_resources() {
 fn the_level_timer_asks_about_everything_that_can_need_something() {
     let mut cluster = Cluster::synced();
     cluster.claim(plain("c"));
-    cluster.apply(Kept::Groups, json!({"metadata": {"name": "g", "uid": "g"}, "spec": {}}));
+    cluster.apply(WatchedKind::Groups, json!({"metadata": {"name": "g", "uid": "g"}, "spec": {}}));
     let named = |pod, name: &str| with(pod, "/metadata/name", json!(name));
     cluster.pod(named(running("u"), "runs"));
     cluster.pod(named(succeeded("v"), "done"));
@@ -154,13 +154,13 @@ fn what_is_not_complete_is_named() {
     let mut cluster = Cluster::default();
     let missing = ["pods", "resourceclaims", "resourceclaimtemplates", "podgroups"];
     assert_eq!(cluster.index.missing(), missing);
-    cluster.relist(Kept::Pods, Vec::new());
+    cluster.relist(WatchedKind::Pods, Vec::new());
     assert_eq!(cluster.index.missing(), missing[1..]);
     // Nothing is missing of what is not served.
-    cluster.index.groups_vanished();
+    cluster.groups_unserved();
     assert_eq!(cluster.index.missing(), missing[1..3]);
-    cluster.relist(Kept::Claims, Vec::new());
-    cluster.relist(Kept::Templates, Vec::new());
+    cluster.relist(WatchedKind::Claims, Vec::new());
+    cluster.relist(WatchedKind::Templates, Vec::new());
     assert!(cluster.index.missing().is_empty());
 }
 
@@ -168,9 +168,9 @@ fn what_is_not_complete_is_named() {
 fn links_do_not_outlive_their_pods() {
     let mut cluster = Cluster::synced();
     cluster.pod(publishes(running("u"), "c"));
-    cluster.delete(Kept::Pods, running("u"));
+    cluster.delete(WatchedKind::Pods, running("u"));
     assert!(names(&cluster.claim(plain("c")), Subject::Pod).is_empty());
-    assert!(cluster.apply(Kept::Templates, template()).is_empty());
+    assert!(cluster.apply(WatchedKind::Templates, template()).is_empty());
 }
 
 #[test]
@@ -180,13 +180,13 @@ fn nothing_wakes_a_pod_that_is_done() {
     let dirty = cluster.pod(publishes(succeeded("u"), "c"));
     assert!(names(&dirty, Subject::Claim).contains(&"c".to_owned()), "its end wakes its claim");
     assert!(names(&cluster.claim(plain("c")), Subject::Pod).is_empty());
-    assert!(cluster.apply(Kept::Templates, template()).is_empty());
+    assert!(cluster.apply(WatchedKind::Templates, template()).is_empty());
     // Deleted before it had a node it counts as done; a node that comes all the same is told.
     let deleting = |pod| with(pod, "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
     cluster.pod(deleting(publishes(pod("late"), "c")));
-    assert!(cluster.apply(Kept::Templates, template()).is_empty());
+    assert!(cluster.apply(WatchedKind::Templates, template()).is_empty());
     assert_eq!(names(&cluster.pod(deleting(publishes(running("late"), "c"))), Subject::Pod), ["pod"]);
-    assert_eq!(names(&cluster.apply(Kept::Templates, template()), Subject::Pod), ["pod"]);
+    assert_eq!(names(&cluster.apply(WatchedKind::Templates, template()), Subject::Pod), ["pod"]);
 }
 
 #[test]
@@ -195,19 +195,19 @@ fn links_of_one_template_are_told_apart() {
     for i in 0..100 {
         cluster.pod(with(pod(&format!("u{i}")), "/metadata/name", json!(format!("p{i}"))));
     }
-    cluster.delete(Kept::Pods, with(pod("u7"), "/metadata/name", json!("p7")));
-    let dirty = names(&cluster.apply(Kept::Templates, template()), Subject::Pod);
+    cluster.delete(WatchedKind::Pods, with(pod("u7"), "/metadata/name", json!("p7")));
+    let dirty = names(&cluster.apply(WatchedKind::Templates, template()), Subject::Pod);
     assert_eq!(dirty.len(), 99);
     assert!(!dirty.contains(&"p7".to_owned()));
     // A name that begins like another is another, and so is one that comes before it.
     let before = with(template(), "/metadata/name", json!("on"));
-    assert!(cluster.apply(Kept::Templates, before).is_empty());
+    assert!(cluster.apply(WatchedKind::Templates, before).is_empty());
     let other = with(
         template(),
         "/metadata/name",
         json!(format!("{}-b", template()["metadata"]["name"].as_str().expect("name"))),
     );
-    assert!(cluster.apply(Kept::Templates, other).is_empty());
+    assert!(cluster.apply(WatchedKind::Templates, other).is_empty());
 }
 
 #[test]
@@ -215,12 +215,12 @@ fn a_foreign_generated_claim_younger_than_our_lease_proves_a_second_writer() {
     let at = |seconds: i64| json!(jiff::Timestamp::from_second(seconds).expect("time").to_string());
     let claim = |name: &str, created| with(generated(name, "u"), "/metadata/creationTimestamp", created);
     let mut cluster = Cluster::synced();
-    cluster.index.leading_since = Some(1_000_000);
+    cluster.index.witness.leading_since = Some(1_000_000);
     let ours = claim_name("pod", "u", "gpu", Generation { predecessor: Some("x"), salt: 3 });
     cluster.claim(claim(&ours, at(1_000_100)));
     cluster.claim(claim("pod-gpu-old44", at(999_000)));
     cluster.claim(with(plain("users"), "/metadata/creationTimestamp", at(1_000_100)));
-    assert_eq!(cluster.index.second_writer, None);
+    assert_eq!(cluster.index.witness.found, None);
     // A random suffix passes for ours once in 27 times; these do not.
     // Clocks differ, and the scheduler makes claims for extended resources.
     cluster.claim(claim("pod-gpu-aaaab", at(1_000_010)));
@@ -230,11 +230,11 @@ fn a_foreign_generated_claim_younger_than_our_lease_proves_a_second_writer() {
         json!({"resource.kubernetes.io/pod-claim-name": "gpu", "resource.kubernetes.io/extended-resource-claim": "true"}),
     );
     cluster.claim(schedulers);
-    assert_eq!(cluster.index.second_writer, None);
+    assert_eq!(cluster.index.witness.found, None);
     for name in ["pod-gpu-aaaaa", "pod-gpu-11111"] {
         cluster.claim(claim(name, at(1_000_100)));
     }
-    assert!(cluster.index.second_writer.is_some());
+    assert!(cluster.index.witness.found.is_some());
 }
 
 #[test]
@@ -243,12 +243,12 @@ fn a_claim_that_goes_wakes_those_who_wait_for_a_quota() {
     let key = Key::new(Subject::Pod, "ns", "waiting");
     assert!(!cluster.index.quota.refused(&key));
     cluster.claim(plain("c"));
-    let dirty = cluster.delete(Kept::Claims, plain("c"));
+    let dirty = cluster.delete(WatchedKind::Claims, plain("c"));
     assert!(dirty.contains(&key));
     // The quota is counted anew within seconds: five quick attempts, then patience.
     let quick = (0..10).filter(|_| cluster.index.quota.refused(&key)).count();
     assert_eq!(quick, 5);
     cluster.index.quota.passed(&key);
     cluster.claim(plain("d"));
-    assert!(!cluster.delete(Kept::Claims, plain("d")).contains(&key));
+    assert!(!cluster.delete(WatchedKind::Claims, plain("d")).contains(&key));
 }

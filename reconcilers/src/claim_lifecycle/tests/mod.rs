@@ -1,16 +1,21 @@
 //! Behaviour of the pure part, on an index fed with ordinary API objects.
 
 mod claims;
+mod consumers;
 mod drain;
-mod holders;
 mod index;
+mod series;
 
-use dragoman_crds::wire::Meta;
+use dragoman_crds::wire::{Meta, Pod, PodGroup, ResourceClaim, ResourceClaimTemplate};
+use dragoman_machinery::controller::{Fed, Index as _, Keeps};
+use dragoman_machinery::kind::Watchable;
+use dragoman_machinery::watch::{StoreState as _, decode_item};
 use dragoman_machinery::write::{Action, Write};
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::index::{Index, Kept};
+use super::index::{Index, WatchedKind};
 use super::key::Key;
 
 /// An index and the objects to feed it with.
@@ -28,12 +33,23 @@ fn decode<T: DeserializeOwned>(object: Value) -> Result<T, String> {
     serde_json::from_value(object).map_err(|e| e.to_string())
 }
 
+/// When objects are read, in seconds since the epoch.
+const NOW: i64 = 1000;
+
+fn applied<T: Watchable>(index: &mut Index, object: &Value) -> Vec<Key>
+where
+    Index: Fed<T, Key = Key>,
+{
+    let raw = RawValue::from_string(object.to_string()).expect("json");
+    Fed::<T>::applied(index, &decode_item(&raw).expect("metadata"), NOW)
+}
+
 impl Cluster {
     /// Every index is complete and empty; PodGroups are served.
     fn synced() -> Self {
         let mut cluster = Self::default();
-        for kept in [Kept::Pods, Kept::Claims, Kept::Templates, Kept::Groups] {
-            cluster.relist(kept, Vec::new());
+        for watched in [WatchedKind::Pods, WatchedKind::Claims, WatchedKind::Templates, WatchedKind::Groups] {
+            cluster.relist(watched, Vec::new());
         }
         cluster
     }
@@ -45,44 +61,63 @@ impl Cluster {
         object
     }
 
-    fn apply(&mut self, kept: Kept, object: Value) -> Vec<Key> {
+    fn apply(&mut self, watched: WatchedKind, object: Value) -> Vec<Key> {
         let object = self.stamp(object);
-        let meta = meta(&object);
-        match kept {
-            Kept::Pods => self.index.pod_applied(&meta, decode(object)),
-            Kept::Claims => self.index.claim_applied(&meta, decode(object), 1000),
-            Kept::Templates => self.index.template_applied(&meta, decode(object)),
-            Kept::Groups => self.index.group_applied(&meta, decode(object)),
+        match watched {
+            WatchedKind::Pods => applied::<Pod>(&mut self.index, &object),
+            WatchedKind::Claims => applied::<ResourceClaim>(&mut self.index, &object),
+            WatchedKind::Templates => applied::<ResourceClaimTemplate>(&mut self.index, &object),
+            WatchedKind::Groups => applied::<PodGroup>(&mut self.index, &object),
         }
     }
 
     fn pod(&mut self, pod: Value) -> Vec<Key> {
-        self.apply(Kept::Pods, pod)
+        self.apply(WatchedKind::Pods, pod)
     }
 
     fn claim(&mut self, claim: Value) -> Vec<Key> {
-        self.apply(Kept::Claims, claim)
+        self.apply(WatchedKind::Claims, claim)
     }
 
-    fn delete(&mut self, kept: Kept, object: Value) -> Vec<Key> {
+    fn delete(&mut self, watched: WatchedKind, object: Value) -> Vec<Key> {
         let meta = meta(&self.stamp(object));
-        match kept {
-            Kept::Pods => self.index.pod_deleted(&meta),
-            Kept::Claims => self.index.claim_deleted(&meta),
-            Kept::Groups => self.index.group_deleted(&meta),
-            Kept::Templates => {
-                self.index.template_deleted(&meta);
-                Vec::new()
-            }
+        match watched {
+            WatchedKind::Pods => Fed::<Pod>::deleted(&mut self.index, &meta),
+            WatchedKind::Claims => Fed::<ResourceClaim>::deleted(&mut self.index, &meta),
+            WatchedKind::Templates => Fed::<ResourceClaimTemplate>::deleted(&mut self.index, &meta),
+            WatchedKind::Groups => Fed::<PodGroup>::deleted(&mut self.index, &meta),
         }
     }
 
+    fn began(&mut self, watched: WatchedKind) {
+        match watched {
+            WatchedKind::Pods => Fed::<Pod>::began(&mut self.index),
+            WatchedKind::Claims => Fed::<ResourceClaim>::began(&mut self.index),
+            WatchedKind::Templates => Fed::<ResourceClaimTemplate>::began(&mut self.index),
+            WatchedKind::Groups => Fed::<PodGroup>::began(&mut self.index),
+        }
+    }
+
+    fn completed(&mut self, watched: WatchedKind, version: &str) -> Vec<Key> {
+        match watched {
+            WatchedKind::Pods => Fed::<Pod>::completed(&mut self.index, version),
+            WatchedKind::Claims => Fed::<ResourceClaim>::completed(&mut self.index, version),
+            WatchedKind::Templates => Fed::<ResourceClaimTemplate>::completed(&mut self.index, version),
+            WatchedKind::Groups => Fed::<PodGroup>::completed(&mut self.index, version),
+        }
+    }
+
+    /// The API server does not serve PodGroups.
+    fn groups_unserved(&mut self) -> Vec<Key> {
+        Keeps::<PodGroup>::unserved(&mut self.index)
+    }
+
     /// A complete list that consists of `objects`.
-    fn relist(&mut self, kept: Kept, objects: Vec<Value>) -> Vec<Key> {
-        self.index.began(kept);
-        let mut dirty: Vec<_> = objects.into_iter().flat_map(|object| self.apply(kept, object)).collect();
+    fn relist(&mut self, watched: WatchedKind, objects: Vec<Value>) -> Vec<Key> {
+        self.began(watched);
+        let mut dirty: Vec<_> = objects.into_iter().flat_map(|object| self.apply(watched, object)).collect();
         self.version += 1;
-        dirty.extend(self.index.completed(kept, &self.version.to_string()));
+        dirty.extend(self.completed(watched, &self.version.to_string()));
         dirty
     }
 }

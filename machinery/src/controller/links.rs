@@ -1,18 +1,18 @@
-//! Who cares about what: from a name in a namespace to those who use it.
+//! Reverse references: from an object that is named to those that name it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dragoman_crds::wire::Name;
 
-/// The users of claims, templates or groups, by namespace and name.
+/// The users of objects of one kind, by namespace and name of the object.
 ///
 /// One flat set, because both ends occur: a claim has one user as a rule, a template may have
 /// as many as there are Pods, and a link must not cost more for those beside it.
 #[derive(Debug, Default)]
-pub struct Users(BTreeSet<(Arc<str>, Name, Arc<str>)>);
+pub struct Links(BTreeSet<(Arc<str>, Name, Arc<str>)>);
 
-impl Users {
+impl Links {
     /// `user` uses `name`.
     pub fn link(&mut self, namespace: &Arc<str>, name: &str, user: &Arc<str>) {
         self.0.insert((Arc::clone(namespace), name.into(), Arc::clone(user)));
@@ -23,7 +23,7 @@ impl Users {
         self.0.remove(&(Arc::clone(namespace), name.into(), Arc::clone(user)));
     }
 
-    /// Those who use `name`, in order.
+    /// The users of `name`, in order.
     pub fn of(&self, namespace: &Arc<str>, name: &str) -> impl Iterator<Item = &Arc<str>> {
         // No user comes before the empty name.
         let first = (Arc::clone(namespace), name.into(), Arc::default());

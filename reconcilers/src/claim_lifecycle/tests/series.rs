@@ -1,23 +1,20 @@
 //! The number of metric series does not grow with the cluster, and a combination
 //! that falls to nothing says 0.
 
-#![expect(clippy::expect_used, reason = "a test: clippy knows only functions marked as such")]
-
-use dragoman_crds::wire;
-use dragoman_reconcilers::claim_lifecycle::index::Kept;
-use dragoman_reconcilers::claim_lifecycle::snapshot::HolderKind;
-use dragoman_reconcilers::claim_lifecycle::{Index, LifecycleMetrics};
 use prometheus_client::registry::Registry;
 use serde_json::json;
 
-fn claim(i: usize) -> wire::ResourceClaim {
-    serde_json::from_value(json!({
+use super::super::metrics::LifecycleMetrics;
+use super::super::snapshot::ConsumerKind;
+use super::*;
+
+fn claim(i: usize) -> Value {
+    json!({
         "metadata": {"name": format!("claim-{i}"), "namespace": format!("ns-{}", i % 500), "uid": i.to_string(),
             "resourceVersion": "1", "annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"}},
         "spec": {"devices": {"requests": [{"exactly": {"adminAccess": i.is_multiple_of(7)}}]}},
         "status": {"allocation": {}, "reservedFor": [{"resource": format!("kind-{i}"), "name": "x", "uid": i.to_string()}]},
-    }))
-    .expect("claim")
+    })
 }
 
 fn text(registry: &Registry) -> String {
@@ -37,22 +34,21 @@ fn series_are_bounded_and_none_disappears() {
     let mut index = Index::default();
     metrics.measure(&index, 0);
     let empty = series(&registry);
-    index.began(Kept::Claims);
+    Fed::<ResourceClaim>::began(&mut index);
     for i in 0..5000 {
-        let claim = claim(i);
-        index.claim_applied(&claim.metadata.clone(), Ok(claim), 0);
-        for holder in [HolderKind::Pod, HolderKind::PodGroup] {
-            metrics.created(i.is_multiple_of(3), i.is_multiple_of(7), holder);
+        applied::<ResourceClaim>(&mut index, &claim(i));
+        for consumer in [ConsumerKind::Pod, ConsumerKind::PodGroup] {
+            metrics.created(i.is_multiple_of(3), i.is_multiple_of(7), consumer);
         }
     }
-    index.completed(Kept::Claims, "2");
+    Fed::<ResourceClaim>::completed(&mut index, "2");
     metrics.measure(&index, 0);
     let gauge = "dynamic_resource_allocation_resource_claims{allocated=\"true\",admin_access=\"false\",source=\"resource_claim_template\"}";
     assert!(text(&registry).contains(&format!("{gauge} 4285")), "{}", text(&registry));
     // Two by two by two creations of claims; everything else was there before.
     assert_eq!(series(&registry), empty + 8);
-    index.began(Kept::Claims);
-    index.completed(Kept::Claims, "3");
+    Fed::<ResourceClaim>::began(&mut index);
+    Fed::<ResourceClaim>::completed(&mut index, "3");
     metrics.measure(&index, 0);
     assert!(text(&registry).contains(&format!("{gauge} 0")), "{}", text(&registry));
     assert_eq!(series(&registry), empty + 8);

@@ -1,5 +1,5 @@
-//! What to do for a Pod or PodGroup that holds claims: the pure part
-//! (claim-lifecycle.md 2 and 3).
+//! What to do for a Pod or PodGroup that names claims: the pure part
+//! (docs/claim-lifecycle.md 2 and 3).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,15 +10,17 @@ use serde_json::{Value, json};
 
 use super::claim_name::is_ours;
 use super::facts::{ClaimFacts, MAX_CONSUMERS, OwnerKind, Published, SCHEDULING_GROUP, Source};
-use super::snapshot::{EntrySnapshot, GroupSnapshot, HolderKind, HolderSnapshot, NamedClaim, TemplateState};
+use super::snapshot::{
+    ConsumerKind, ConsumerSnapshot, EntrySnapshot, GroupSnapshot, NamedClaim, TemplateState,
+};
 
 /// Field manager of the claim names in status: the built-in controller's, so that
 /// taking over from it leaves no field behind that nobody owns.
 pub const STATUS_MANAGER: &str = "ResourceClaimController";
 
-/// What to do for one holder.
+/// What to do for one consumer.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct HolderPlan {
+pub struct ConsumerPlan {
     /// Claims named in status that the index lacks: ask the API server whether
     /// they are gone, then plan again.
     pub confirm: Vec<Name>,
@@ -41,7 +43,7 @@ pub struct Creation {
     pub predecessor: Option<Name>,
 }
 
-/// A claim to be reserved for the holder.
+/// A claim to be reserved for the consumer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reservation {
     /// Name of the entry.
@@ -49,7 +51,7 @@ pub struct Reservation {
     /// Name of the claim.
     pub claim: Name,
     /// The consumer to be added.
-    pub consumer: ConsumerReference,
+    pub reference: ConsumerReference,
 }
 
 /// Something that stands in the way of an entry. The text is for people.
@@ -92,26 +94,30 @@ pub enum Trouble {
     TooManyConsumers(Name),
 }
 
-/// Plans for one holder. `gone` are claims proven to be gone, `found` claims that
+/// Plans for one consumer. `gone` are claims proven to be gone, `found` claims that
 /// exist although the index lacks them.
-pub fn plan_holder(holder: &HolderSnapshot, gone: &BTreeSet<Name>, found: &BTreeSet<Name>) -> HolderPlan {
-    let mut plan = HolderPlan::default();
-    if holder.done {
+pub fn plan_consumer(
+    consumer: &ConsumerSnapshot,
+    gone: &BTreeSet<Name>,
+    found: &BTreeSet<Name>,
+) -> ConsumerPlan {
+    let mut plan = ConsumerPlan::default();
+    if consumer.done {
         return plan;
     }
-    if let Some(trouble) = group_trouble(&holder.group) {
+    if let Some(trouble) = group_trouble(&consumer.group) {
         // Whether an entry is the group's or the Pod's own cannot be known, so
         // nothing is created for any.
-        if let Some(first) = holder.entries.first() {
+        if let Some(first) = consumer.entries.first() {
             plan.notes.push(Note { entry: first.entry.name.clone(), trouble });
         }
         return plan;
     }
-    for (position, entry) in holder.entries.iter().enumerate() {
-        plan_entry(holder, position, entry, gone, found, &mut plan);
+    for (position, entry) in consumer.entries.iter().enumerate() {
+        plan_entry(consumer, position, entry, gone, found, &mut plan);
     }
-    if holder.scheduled && !holder.deleting && holder.kind == HolderKind::Pod {
-        plan_reservations(holder, &mut plan);
+    if consumer.scheduled && !consumer.deleting && consumer.kind == ConsumerKind::Pod {
+        plan_reservations(consumer, &mut plan);
     }
     plan
 }
@@ -126,12 +132,12 @@ fn group_trouble(group: &GroupSnapshot) -> Option<Trouble> {
 }
 
 fn plan_entry(
-    holder: &HolderSnapshot,
+    consumer: &ConsumerSnapshot,
     position: usize,
     entry: &EntrySnapshot,
     gone: &BTreeSet<Name>,
     found: &BTreeSet<Name>,
-    plan: &mut HolderPlan,
+    plan: &mut ConsumerPlan,
 ) {
     let name = &entry.entry.name;
     let mut note = |trouble| plan.notes.push(Note { entry: name.clone(), trouble });
@@ -141,7 +147,7 @@ fn plan_entry(
         Source::Template(template) => template,
     };
     if entry.published == Some(None) {
-        // Decided earlier, by whoever wrote it, that no claim is needed.
+        // The status says that no claim is needed.
         return;
     }
     if let Some(shared) = &entry.shared {
@@ -154,7 +160,7 @@ fn plan_entry(
     let named = entry.named.as_ref();
     match named {
         Some(NamedClaim::Present { name: claim, facts, .. })
-            if facts.owned_by(holder.owner_kind(), &holder.uid) =>
+            if facts.owned_by(consumer.owner_kind(), &consumer.uid) =>
         {
             // Also while it is terminating: its successor comes when it is gone.
             plan.settled.insert(name.clone(), claim.clone());
@@ -162,7 +168,7 @@ fn plan_entry(
         }
         Some(NamedClaim::Unreadable(claim)) => return note(Trouble::UnreadableClaim(claim.clone())),
         Some(NamedClaim::Absent(claim)) if found.contains(claim) => return,
-        Some(NamedClaim::Absent(claim)) if !gone.contains(claim) && !holder.deleting => {
+        Some(NamedClaim::Absent(claim)) if !gone.contains(claim) && !consumer.deleting => {
             plan.confirm.push(claim.clone());
             return;
         }
@@ -173,7 +179,7 @@ fn plan_entry(
         plan.settled.insert(name.clone(), claim.clone());
         return;
     }
-    if holder.deleting {
+    if consumer.deleting {
         return;
     }
     match &entry.template {
@@ -181,28 +187,31 @@ fn plan_entry(
         TemplateState::Unreadable => note(Trouble::UnreadableTemplate(template.clone())),
         TemplateState::Present(_) => {
             let terminating = entry.owned.iter().map(|claim| claim.name.clone()).max();
-            // Of what strangers wrote into the status nothing may depend: a claim that was made and
-            // is not seen yet would get a second one with another name.
-            let lost = named.map(NamedClaim::name).filter(|claim| is_ours(claim, &holder.uid, name));
+            // Only names that Dragoman generated may seed the next name. A foreign name in the status
+            // would produce a duplicate of a claim that the index has not seen yet.
+            let lost = named.map(NamedClaim::name).filter(|claim| is_ours(claim, &consumer.uid, name));
             let predecessor = lost.cloned().or(terminating);
             plan.create.push(Creation { entry: position, predecessor });
         }
     }
 }
 
-/// Reservations for a Pod that has a node: whoever put it there did not reserve.
-fn plan_reservations(holder: &HolderSnapshot, plan: &mut HolderPlan) {
-    for entry in &holder.entries {
+/// Reservations for a Pod that has a node: the scheduler that bound it did not reserve.
+fn plan_reservations(consumer: &ConsumerSnapshot, plan: &mut ConsumerPlan) {
+    for entry in &consumer.entries {
         let Some(NamedClaim::Present { name, facts, .. }) = &entry.named else { continue };
-        let consumer = holder.consumer_of(entry);
+        let reference = consumer.reference_for(entry);
         let generated = matches!(entry.entry.source, Source::Template(_));
-        // A name in the status may be a stranger's; what was made for somebody says so itself.
+        // The name in the status may be of a foreign claim; a generated claim names its owner itself.
         let ours = match (&entry.shared, generated) {
-            (Some(_), _) => facts.owned_by(OwnerKind::PodGroup, &consumer.uid),
-            (None, true) => facts.owned_by(holder.owner_kind(), &holder.uid),
+            (Some(_), _) => facts.owned_by(OwnerKind::PodGroup, &reference.uid),
+            (None, true) => facts.owned_by(consumer.owner_kind(), &consumer.uid),
             (None, false) => true,
         };
-        if !ours || facts.deleting || !facts.allocated || facts.reserved.iter().any(|c| c.uid == consumer.uid)
+        if !ours
+            || facts.deleting
+            || !facts.allocated
+            || facts.reserved.iter().any(|c| c.uid == reference.uid)
         {
             continue;
         }
@@ -211,12 +220,12 @@ fn plan_reservations(holder: &HolderSnapshot, plan: &mut HolderPlan) {
             plan.notes.push(Note { entry: entry.entry.name.clone(), trouble });
             continue;
         }
-        plan.reserve.push(Reservation { entry: entry.entry.name.clone(), claim: name.clone(), consumer });
+        plan.reserve.push(Reservation { entry: entry.entry.name.clone(), claim: name.clone(), reference });
     }
 }
 
-impl HolderSnapshot {
-    fn consumer_of(&self, entry: &EntrySnapshot) -> ConsumerReference {
+impl ConsumerSnapshot {
+    fn reference_for(&self, entry: &EntrySnapshot) -> ConsumerReference {
         match (&entry.shared, &self.group) {
             (Some(_), GroupSnapshot::Present { name, uid }) => ConsumerReference {
                 api_group: SCHEDULING_GROUP.into(),
@@ -236,15 +245,15 @@ impl HolderSnapshot {
 
 /// The status write that publishes `settled`, or `None` where the status says so
 /// already. The list is always complete: a partial one would delete the rest.
-pub fn publication(kind: Kind, holder: &HolderSnapshot, settled: &BTreeMap<Name, Name>) -> Option<Write> {
+pub fn publication(kind: Kind, consumer: &ConsumerSnapshot, settled: &BTreeMap<Name, Name>) -> Option<Write> {
     let news = settled.iter().any(|(entry, claim)| {
-        !holder.published.iter().any(|p| p.entry == *entry && p.claim.as_ref() == Some(claim))
+        !consumer.published.iter().any(|p| p.entry == *entry && p.claim.as_ref() == Some(claim))
     });
     if !news {
         return None;
     }
     let mut complete: BTreeMap<&Name, &Name> = BTreeMap::new();
-    for Published { entry, claim } in &holder.published {
+    for Published { entry, claim } in &consumer.published {
         complete.extend(claim.as_ref().map(|claim| (entry, claim)));
     }
     complete.extend(settled);
@@ -255,11 +264,11 @@ pub fn publication(kind: Kind, holder: &HolderSnapshot, settled: &BTreeMap<Name,
     let body = json!({
         "apiVersion": kind.api_version(),
         "kind": kind.kind,
-        "metadata": {"name": holder.name, "namespace": holder.namespace, "uid": holder.uid},
+        "metadata": {"name": consumer.name, "namespace": consumer.namespace, "uid": consumer.uid},
         "status": {"resourceClaimStatuses": statuses},
     });
-    let action = Action::Apply { subresource: "status", manager: STATUS_MANAGER, body };
-    Some(Write { kind, namespace: holder.namespace.to_string(), name: holder.name.to_string(), action })
+    let action = Action::Apply { subresource: Some("status"), manager: STATUS_MANAGER, body };
+    Some(Write::new(kind, &*consumer.namespace, &*consumer.name, action))
 }
 
 /// The write that adds `consumer` to a claim just read live, or `None` where there
@@ -285,5 +294,5 @@ pub fn reservation(
     };
     let guard = Guard { uid: uid.to_owned(), resource_version: facts.version.to_string() };
     let action = Action::Patch { subresource: Some("status"), guard, operations: vec![operation] };
-    Some(Write { kind: RESOURCE_CLAIM, namespace: namespace.to_owned(), name: name.to_owned(), action })
+    Some(Write::new(RESOURCE_CLAIM, namespace, name, action))
 }

@@ -1,27 +1,27 @@
-//! From the index to what a plan about a holder is made on.
+//! From the index to what a plan about a Pod or PodGroup is made on.
 
 use std::sync::Arc;
 
 use dragoman_crds::wire::Name;
 use dragoman_machinery::watch::Body;
 
-use super::facts::{ClaimFacts, Entry, HolderClaims, OwnerKind, Published, Source, TemplateFacts};
-use super::index::{ClaimRecord, Index};
+use super::super::facts::{ConsumerClaims, Entry, OwnerKind, Published, Source, TemplateFacts};
+use super::super::index::{ClaimRecord, Index};
 
-/// The kinds that hold claims.
+/// The kinds of consumers that name claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HolderKind {
+pub enum ConsumerKind {
     /// A Pod.
     Pod,
     /// A PodGroup.
     PodGroup,
 }
 
-/// A holder with everything its plan needs.
+/// A consumer with everything its plan needs.
 #[derive(Debug, Clone)]
-pub struct HolderSnapshot {
+pub struct ConsumerSnapshot {
     /// What it is.
-    pub kind: HolderKind,
+    pub kind: ConsumerKind,
     /// Namespace.
     pub namespace: Name,
     /// Name.
@@ -71,7 +71,7 @@ pub struct EntrySnapshot {
     pub published: Option<Option<Name>>,
     /// The claim it names, directly or through status.
     pub named: Option<NamedClaim>,
-    /// Claims that the holder controls and that were made for this entry.
+    /// Claims that the consumer controls and that were made for this entry.
     pub owned: Vec<OwnedClaim>,
     /// Present if the entry is its PodGroup's: the group's claim, once it exists.
     pub shared: Option<Option<Name>>,
@@ -87,7 +87,7 @@ pub enum NamedClaim {
         /// Its name.
         name: Name,
         /// Its content.
-        facts: ClaimFacts,
+        facts: Arc<ClaimRecord>,
     },
     /// It does not decode.
     Unreadable(Name),
@@ -104,20 +104,13 @@ impl NamedClaim {
     }
 }
 
-/// A claim that the holder controls.
+/// A claim that the consumer controls.
 #[derive(Debug, Clone)]
 pub struct OwnedClaim {
     /// Its name.
     pub name: Name,
     /// Its content.
     pub facts: Arc<ClaimRecord>,
-}
-
-impl std::ops::Deref for ClaimRecord {
-    type Target = ClaimFacts;
-    fn deref(&self) -> &ClaimFacts {
-        &self.facts
-    }
 }
 
 /// The template of an entry.
@@ -131,10 +124,10 @@ pub enum TemplateState {
     Present(Arc<TemplateFacts>),
 }
 
-impl HolderSnapshot {
+impl ConsumerSnapshot {
     /// A Pod; `None` where it is absent, unreadable or has no claims.
     pub fn of_pod(index: &Index, namespace: &str, name: &str) -> Option<Self> {
-        let record = index.pods.store.get(namespace, name)?;
+        let record = index.pods.get(namespace, name)?;
         let facts = record.readable()?;
         let claims = facts.claims.as_ref()?;
         let (group, group_claims) = group_of(index, namespace, claims);
@@ -143,7 +136,7 @@ impl HolderSnapshot {
             matches_group(entry, &claims.entries).then(|| shared_claim(index, namespace, entry, claims, uid))
         };
         Some(Self {
-            kind: HolderKind::Pod,
+            kind: ConsumerKind::Pod,
             namespace: namespace.into(),
             name: name.into(),
             uid: record.uid.clone(),
@@ -156,12 +149,12 @@ impl HolderSnapshot {
         })
     }
 
-    /// A PodGroup; `None` where it is absent, unreadable or being deleted.
+    /// A PodGroup; `None` where it is absent or unreadable.
     pub fn of_group(index: &Index, namespace: &str, name: &str) -> Option<Self> {
-        let record = index.groups.store.get(namespace, name)?;
+        let record = index.groups.get(namespace, name)?;
         let facts = record.readable()?;
         Some(Self {
-            kind: HolderKind::PodGroup,
+            kind: ConsumerKind::PodGroup,
             namespace: namespace.into(),
             name: name.into(),
             uid: record.uid.clone(),
@@ -177,8 +170,8 @@ impl HolderSnapshot {
     /// The kind by which its claims name it.
     pub fn owner_kind(&self) -> OwnerKind {
         match self.kind {
-            HolderKind::Pod => OwnerKind::Pod,
-            HolderKind::PodGroup => OwnerKind::PodGroup,
+            ConsumerKind::Pod => OwnerKind::Pod,
+            ConsumerKind::PodGroup => OwnerKind::PodGroup,
         }
     }
 }
@@ -186,13 +179,13 @@ impl HolderSnapshot {
 fn group_of(
     index: &Index,
     namespace: &str,
-    claims: &HolderClaims,
-) -> (GroupSnapshot, Option<(Arc<HolderClaims>, Name)>) {
+    claims: &ConsumerClaims,
+) -> (GroupSnapshot, Option<(Arc<ConsumerClaims>, Name)>) {
     let Some(name) = claims.group.clone() else { return (GroupSnapshot::None, None) };
     if index.groups_served != Some(true) {
         return (GroupSnapshot::Unserved(name), None);
     }
-    match index.groups.store.get(namespace, &name) {
+    match index.groups.get(namespace, &name) {
         None => (GroupSnapshot::Missing(name), None),
         Some(record) => match record.readable() {
             None => (GroupSnapshot::Unreadable(name), None),
@@ -211,7 +204,7 @@ fn shared_claim(
     index: &Index,
     namespace: &str,
     entry: &Entry,
-    group: &HolderClaims,
+    group: &ConsumerClaims,
     uid: &str,
 ) -> Option<Name> {
     if let Source::Claim(name) = &entry.source {
@@ -228,7 +221,7 @@ fn entries(
     index: &Index,
     namespace: &str,
     uid: &str,
-    claims: &HolderClaims,
+    claims: &ConsumerClaims,
     shared: impl Fn(&Entry) -> Option<Option<Name>>,
 ) -> Vec<EntrySnapshot> {
     let snapshot = |entry: &Entry| {
@@ -254,7 +247,7 @@ fn named(index: &Index, namespace: &str, claim: &str) -> NamedClaim {
         None => NamedClaim::Absent(name),
         Some(record) => match record.readable() {
             None => NamedClaim::Unreadable(name),
-            Some(claim) => NamedClaim::Present { name, facts: claim.facts.clone() },
+            Some(claim) => NamedClaim::Present { name, facts: Arc::clone(claim) },
         },
     }
 }

@@ -5,23 +5,23 @@ use dragoman_machinery::kind::POD;
 
 use super::super::claim_name::{Generation, claim_name};
 use super::super::facts::MAX_CONSUMERS;
-use super::super::plan_holder::{HolderPlan, Trouble, plan_holder, publication, reservation};
-use super::super::snapshot::HolderSnapshot;
+use super::super::plan_consumer::{ConsumerPlan, Trouble, plan_consumer, publication, reservation};
+use super::super::snapshot::ConsumerSnapshot;
 use super::*;
 
-fn snapshot(cluster: &Cluster) -> HolderSnapshot {
-    HolderSnapshot::of_pod(&cluster.index, "ns", "pod").expect("pod")
+fn snapshot(cluster: &Cluster) -> ConsumerSnapshot {
+    ConsumerSnapshot::of_pod(&cluster.index, "ns", "pod").expect("pod")
 }
 
-fn plan(cluster: &Cluster) -> HolderPlan {
-    plan_holder(&snapshot(cluster), &BTreeSet::new(), &BTreeSet::new())
+fn plan(cluster: &Cluster) -> ConsumerPlan {
+    plan_consumer(&snapshot(cluster), &BTreeSet::new(), &BTreeSet::new())
 }
 
-fn troubles(plan: &HolderPlan) -> Vec<Trouble> {
+fn troubles(plan: &ConsumerPlan) -> Vec<Trouble> {
     plan.notes.iter().map(|note| note.trouble.clone()).collect()
 }
 
-fn settled(plan: &HolderPlan) -> Vec<(&str, &str)> {
+fn settled(plan: &ConsumerPlan) -> Vec<(&str, &str)> {
     plan.settled.iter().map(|(entry, claim)| (&**entry, &**claim)).collect()
 }
 
@@ -31,7 +31,7 @@ fn a_claim_is_created_once_its_template_is_there() {
     let dirty = cluster.pod(pod("u"));
     assert_eq!(dirty.len(), 1);
     assert_eq!(troubles(&plan(&cluster)), [Trouble::NoTemplate("one".into())]);
-    let dirty = cluster.apply(Kept::Templates, template());
+    let dirty = cluster.apply(WatchedKind::Templates, template());
     assert!(dirty.iter().any(|key| &*key.name == "pod"), "the late template wakes nobody");
     let plan = plan(&cluster);
     assert_eq!(plan.create.len(), 1);
@@ -41,20 +41,20 @@ fn a_claim_is_created_once_its_template_is_there() {
 #[test]
 fn a_done_pod_gets_nothing() {
     let mut cluster = Cluster::synced();
-    cluster.apply(Kept::Templates, template());
+    cluster.apply(WatchedKind::Templates, template());
     cluster.pod(succeeded("u"));
-    assert_eq!(plan(&cluster), HolderPlan::default());
+    assert_eq!(plan(&cluster), ConsumerPlan::default());
     // Neither after its claim was deleted, whose deletion wakes it.
     cluster.pod(publishes(succeeded("u"), "c"));
     cluster.claim(generated("c", "u"));
-    cluster.delete(Kept::Claims, generated("c", "u"));
-    assert_eq!(plan(&cluster), HolderPlan::default());
+    cluster.delete(WatchedKind::Claims, generated("c", "u"));
+    assert_eq!(plan(&cluster), ConsumerPlan::default());
 }
 
 #[test]
 fn a_claim_that_was_created_but_not_published_is_found_again() {
     let mut cluster = Cluster::synced();
-    cluster.apply(Kept::Templates, template());
+    cluster.apply(WatchedKind::Templates, template());
     cluster.pod(pod("u"));
     let dirty = cluster.claim(generated("pod-gpu-x", "u"));
     assert!(dirty.iter().any(|key| &*key.name == "pod"));
@@ -66,7 +66,7 @@ fn a_claim_that_was_created_but_not_published_is_found_again() {
 #[test]
 fn a_terminating_claim_is_never_adopted() {
     let mut cluster = Cluster::synced();
-    cluster.apply(Kept::Templates, template());
+    cluster.apply(WatchedKind::Templates, template());
     cluster.pod(pod("u"));
     cluster.claim(with(generated("c", "u"), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")));
     let plan = plan(&cluster);
@@ -78,21 +78,21 @@ fn a_terminating_claim_is_never_adopted() {
 fn a_published_claim_that_the_index_lacks_is_asked_for_before_it_is_replaced() {
     let mut cluster = Cluster::synced();
     let first = claim_name("pod", "u", "gpu", Generation::default());
-    cluster.apply(Kept::Templates, template());
+    cluster.apply(WatchedKind::Templates, template());
     cluster.pod(publishes(pod("u"), &first));
     assert_eq!(plan(&cluster).confirm, [Name::from(&*first)]);
-    let holder = snapshot(&cluster);
+    let consumer = snapshot(&cluster);
     let lost = BTreeSet::from([Name::from(&*first)]);
-    let found = plan_holder(&holder, &BTreeSet::new(), &lost);
-    assert_eq!(found, HolderPlan::default());
-    let gone = plan_holder(&holder, &lost, &BTreeSet::new());
+    let found = plan_consumer(&consumer, &BTreeSet::new(), &lost);
+    assert_eq!(found, ConsumerPlan::default());
+    let gone = plan_consumer(&consumer, &lost, &BTreeSet::new());
     assert_eq!(gone.create[0].predecessor.as_deref(), Some(&*first));
 }
 
 #[test]
 fn a_claim_of_somebody_else_is_replaced_not_touched() {
     let mut cluster = Cluster::synced();
-    cluster.apply(Kept::Templates, template());
+    cluster.apply(WatchedKind::Templates, template());
     cluster.pod(publishes(pod("u"), "c"));
     cluster.claim(plain("c"));
     assert_eq!(plan(&cluster).create.len(), 1);
@@ -101,7 +101,7 @@ fn a_claim_of_somebody_else_is_replaced_not_touched() {
 #[test]
 fn a_published_claim_that_is_terminating_is_waited_for() {
     let mut cluster = Cluster::synced();
-    cluster.apply(Kept::Templates, template());
+    cluster.apply(WatchedKind::Templates, template());
     cluster.pod(publishes(pod("u"), "c"));
     cluster.claim(with(generated("c", "u"), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")));
     let plan = plan(&cluster);
@@ -121,30 +121,30 @@ fn another_claim_of_an_entry_is_news() {
 #[test]
 fn what_a_stranger_publishes_does_not_decide_the_name_of_the_claim() {
     let mut cluster = Cluster::synced();
-    cluster.apply(Kept::Templates, template());
+    cluster.apply(WatchedKind::Templates, template());
     // Ours may be there, and only the index may lack it.
     cluster.pod(publishes(pod("u"), "c"));
-    let plan = plan_holder(&snapshot(&cluster), &BTreeSet::from([Name::from("c")]), &BTreeSet::new());
+    let plan = plan_consumer(&snapshot(&cluster), &BTreeSet::from([Name::from("c")]), &BTreeSet::new());
     assert_eq!(plan.create[0].predecessor, None);
 }
 
 #[test]
 fn an_unreadable_claim_or_template_blocks_its_entry() {
     let mut cluster = Cluster::synced();
-    cluster.apply(Kept::Templates, template());
+    cluster.apply(WatchedKind::Templates, template());
     cluster.pod(publishes(pod("u"), "c"));
     cluster.claim(with(generated("c", "u"), "/status", json!("?")));
     assert_eq!(troubles(&plan(&cluster)), [Trouble::UnreadableClaim("c".into())]);
     let mut cluster = Cluster::synced();
     cluster.pod(pod("u"));
-    cluster.apply(Kept::Templates, with(template(), "/spec", json!(5)));
+    cluster.apply(WatchedKind::Templates, with(template(), "/spec", json!(5)));
     assert_eq!(troubles(&plan(&cluster)), [Trouble::UnreadableTemplate("one".into())]);
 }
 
 #[test]
 fn unknown_entries_are_said_and_do_not_hold_up_the_others() {
     let mut cluster = Cluster::synced();
-    cluster.apply(Kept::Templates, template());
+    cluster.apply(WatchedKind::Templates, template());
     let entries = json!([{"name": "new", "fromTheFuture": 1}, {"name": "gpu", "resourceClaimTemplateName": "one"},
         {"name": "both", "resourceClaimName": "a", "resourceClaimTemplateName": "b"}]);
     cluster.pod(with(pod("u"), "/spec/resourceClaims", entries));
@@ -156,15 +156,15 @@ fn unknown_entries_are_said_and_do_not_hold_up_the_others() {
 #[test]
 fn an_entry_decided_not_to_need_a_claim_gets_none() {
     let mut cluster = Cluster::synced();
-    cluster.apply(Kept::Templates, template());
+    cluster.apply(WatchedKind::Templates, template());
     cluster.pod(with(pod("u"), "/status/resourceClaimStatuses", json!([{"name": "gpu"}])));
-    assert_eq!(plan(&cluster), HolderPlan::default());
+    assert_eq!(plan(&cluster), ConsumerPlan::default());
 }
 
 #[test]
 fn names_are_published_even_for_a_terminating_pod() {
     let mut cluster = Cluster::synced();
-    cluster.apply(Kept::Templates, template());
+    cluster.apply(WatchedKind::Templates, template());
     cluster.pod(with(running("u"), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")));
     assert!(plan(&cluster).create.is_empty());
     cluster.claim(in_use(generated("c", "u"), &["u"]));
@@ -189,13 +189,13 @@ fn the_status_is_always_complete_and_sorted_and_not_sent_twice() {
         "/status/resourceClaimStatuses",
         json!([{"name": "z", "resourceClaimName": "cz"}, {"name": "none"}]),
     ));
-    let holder = snapshot(&cluster);
+    let consumer = snapshot(&cluster);
     let news = BTreeMap::from([(Name::from("a"), Name::from("ca"))]);
-    let write = publication(POD, &holder, &news).expect("write");
+    let write = publication(POD, &consumer, &news).expect("write");
     assert_eq!(statuses(&write), [("a".into(), "ca".into()), ("z".into(), "cz".into())]);
     let known = BTreeMap::from([(Name::from("z"), Name::from("cz"))]);
-    assert_eq!(publication(POD, &holder, &known), None);
-    assert_eq!(publication(POD, &holder, &BTreeMap::new()), None);
+    assert_eq!(publication(POD, &consumer, &known), None);
+    assert_eq!(publication(POD, &consumer, &BTreeMap::new()), None);
 }
 
 // Reservations.
@@ -205,7 +205,7 @@ fn by_name(uid: &str, claims: &[&str]) -> Value {
     with(running(uid), "/spec/resourceClaims", json!(entries))
 }
 
-fn wanted(plan: &HolderPlan) -> Vec<&str> {
+fn wanted(plan: &ConsumerPlan) -> Vec<&str> {
     plan.reserve.iter().map(|r| &*r.claim).collect()
 }
 
@@ -236,7 +236,7 @@ fn only_pods_with_a_node_that_go_on_are_reserved_for() {
 #[test]
 fn what_goes_or_is_somebody_elses_is_not_reserved() {
     let mut cluster = Cluster::synced();
-    cluster.apply(Kept::Templates, template());
+    cluster.apply(WatchedKind::Templates, template());
     cluster.pod(publishes(running("u"), "c"));
     cluster.claim(in_use(generated("c", "another"), &[]));
     assert!(wanted(&plan(&cluster)).is_empty());
@@ -263,10 +263,10 @@ fn a_reservation_is_added_to_what_was_read_live_or_not_at_all() {
     let mut cluster = Cluster::synced();
     cluster.pod(by_name("u", &["a"]));
     cluster.claim(in_use(plain("a"), &[]));
-    let consumer = plan(&cluster).reserve[0].consumer.clone();
+    let consumer = plan(&cluster).reserve[0].reference.clone();
     let mut live = |claim: Value| {
         let facts: dragoman_crds::wire::ResourceClaim = decode(cluster.stamp(claim)).expect("claim");
-        reservation("ns", "a", "a-uid", &facts.into(), &consumer).map(|write| operations(&write))
+        reservation("ns", "a", "a-uid", &(&facts).into(), &consumer).map(|write| operations(&write))
     };
     assert_eq!(live(in_use(plain("a"), &[])), Some(vec!["add /status/reservedFor".into()]));
     assert_eq!(live(in_use(plain("a"), &["x"])), Some(vec!["add /status/reservedFor/-".into()]));
@@ -288,12 +288,12 @@ fn member() -> Value {
 #[test]
 fn a_matching_entry_is_the_groups_and_another_the_pods_own() {
     let mut cluster = Cluster::synced();
-    cluster.apply(Kept::Templates, template());
+    cluster.apply(WatchedKind::Templates, template());
     let entries = json!([{"name": "gpu", "resourceClaimTemplateName": "one"},
         {"name": "gpu2", "resourceClaimTemplateName": "one"}]);
     cluster.pod(with(member(), "/spec/resourceClaims", entries));
     assert_eq!(troubles(&plan(&cluster)), [Trouble::NoGroup("g".into())]);
-    let dirty = cluster.apply(Kept::Groups, group());
+    let dirty = cluster.apply(WatchedKind::Groups, group());
     assert!(dirty.iter().any(|key| &*key.name == "pod"), "the late group wakes no member");
     let created: Vec<_> = plan(&cluster).create.iter().map(|c| c.entry).collect();
     assert_eq!(created, [1], "the group's claim is made for the group");
@@ -307,7 +307,7 @@ fn a_matching_entry_is_the_groups_and_another_the_pods_own() {
 fn the_claim_of_a_group_is_reserved_for_the_group() {
     let mut cluster = Cluster::synced();
     cluster.apply(
-        Kept::Groups,
+        WatchedKind::Groups,
         with(
             group(),
             "/status/resourceClaimStatuses",
@@ -321,7 +321,7 @@ fn the_claim_of_a_group_is_reserved_for_the_group() {
     cluster.claim(claim);
     let reserve = &plan(&cluster).reserve;
     assert_eq!(reserve.len(), 1);
-    assert_eq!((&*reserve[0].consumer.resource, &*reserve[0].consumer.uid), ("podgroups", "g"));
+    assert_eq!((&*reserve[0].reference.resource, &*reserve[0].reference.uid), ("podgroups", "g"));
     // A stranger has put another claim in its place: that is nobody's to give.
     cluster.pod(publishes(running, "theirs"));
     cluster.claim(in_use(plain("theirs"), &["x"]));
@@ -331,10 +331,10 @@ fn the_claim_of_a_group_is_reserved_for_the_group() {
 #[test]
 fn while_groups_are_unknown_nothing_is_created_for_their_members() {
     let mut cluster = Cluster::synced();
-    cluster.apply(Kept::Templates, template());
-    cluster.apply(Kept::Groups, group());
+    cluster.apply(WatchedKind::Templates, template());
+    cluster.apply(WatchedKind::Groups, group());
     cluster.pod(member());
-    let dirty = cluster.index.groups_vanished();
+    let dirty = cluster.groups_unserved();
     assert_eq!(dirty.len(), 1);
     assert_eq!(troubles(&plan(&cluster)), [Trouble::GroupsUnserved("g".into())]);
     assert!(plan(&cluster).create.is_empty());
@@ -343,16 +343,19 @@ fn while_groups_are_unknown_nothing_is_created_for_their_members() {
 #[test]
 fn a_group_makes_its_claims_and_none_while_it_goes() {
     let mut cluster = Cluster::synced();
-    cluster.apply(Kept::Templates, template());
-    cluster.apply(Kept::Groups, group());
+    cluster.apply(WatchedKind::Templates, template());
+    cluster.apply(WatchedKind::Groups, group());
     let of_group = |cluster: &Cluster| {
-        let holder = HolderSnapshot::of_group(&cluster.index, "ns", "g").expect("group");
-        plan_holder(&holder, &BTreeSet::new(), &BTreeSet::new())
+        let consumer = ConsumerSnapshot::of_group(&cluster.index, "ns", "g").expect("group");
+        plan_consumer(&consumer, &BTreeSet::new(), &BTreeSet::new())
     };
     assert_eq!(of_group(&cluster).create.len(), 1);
-    cluster.apply(Kept::Groups, with(group(), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")));
-    assert_eq!(of_group(&cluster), HolderPlan::default());
-    cluster.apply(Kept::Groups, group());
+    cluster.apply(
+        WatchedKind::Groups,
+        with(group(), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
+    );
+    assert_eq!(of_group(&cluster), ConsumerPlan::default());
+    cluster.apply(WatchedKind::Groups, group());
     cluster.index.proven_gone("g");
-    assert_eq!(of_group(&cluster), HolderPlan::default(), "it is gone, and only the index does not know");
+    assert_eq!(of_group(&cluster), ConsumerPlan::default(), "it is gone, and only the index does not know");
 }

@@ -1,16 +1,16 @@
-//! The objects that the allocator looks at, whole (`resource.k8s.io/v1`), and a cluster made
-//! of them.
+//! The input format of scenarios: the objects that the allocator reads, whole
+//! (`resource.k8s.io/v1`), and the cluster made of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dragoman_allocator::input::{
-    Allocation, Claim, ClaimDevices, Class, Cluster, DeviceSelector, Node, Slice, Taint, TaintRule,
-};
-use dragoman_allocator::{Gates, PodClaims, Snapshot};
 use serde::Deserialize;
 
-use super::or_default;
+use crate::input::{
+    Allocation, Claim, ClaimDevices, Class, Cluster, DeviceSelector, Node, Slice, Taint, TaintRule,
+    or_default,
+};
+use crate::{Gates, PodClaims, Snapshot};
 
 type Text = Arc<str>;
 
@@ -74,7 +74,7 @@ struct Ignored {}
 /// cluster can become one.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct DeviceScenario {
+pub struct Scenario {
     #[serde(deserialize_with = "or_default")]
     nodes: Vec<Object<Ignored, NodeStatus>>,
     #[serde(deserialize_with = "or_default")]
@@ -109,7 +109,7 @@ pub enum BadScenario {
     NoGate(Text),
 }
 
-impl DeviceScenario {
+impl Scenario {
     /// The cluster.
     pub fn cluster(&self) -> Cluster {
         let node = |node: &Object<Ignored, NodeStatus>| Node {

@@ -1,0 +1,170 @@
+//! What a controller knows of the cluster.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use dragoman_crds::wire::{Meta, Name};
+
+use crate::kind::{Kind, Watchable};
+use crate::queue::Keyed;
+use crate::watch::{Body, Item, Record, Removed, Store, StoreState};
+
+/// The kinds that an index keeps, an enum without data.
+pub trait Kinds: Copy + Ord + Debug + Send + Sync + 'static {
+    /// All of them.
+    const ALL: &'static [Self];
+    /// The kind; the newest version, where several may be served.
+    fn kind(self) -> Kind;
+}
+
+/// An index: a store for each kind, and whatever links between them tell what a change makes dirty.
+///
+/// Watches write it through [`Keeps`], snapshots read it. It decides nothing.
+pub trait Index: Default + Send + 'static {
+    /// What the queue holds.
+    type Key: Keyed + Debug + Sync;
+    /// The kinds it keeps.
+    type Watched: Kinds;
+    /// The state of the store of a kind.
+    fn store(&self, watched: Self::Watched) -> &dyn StoreState;
+    /// Whether a kind counts as complete without having been listed, because the API server does
+    /// not serve it.
+    fn is_unserved(&self, _watched: Self::Watched) -> bool {
+        false
+    }
+    /// The plurals of the kinds that have not been listed completely.
+    fn missing(&self) -> Vec<&'static str> {
+        let watched = Self::Watched::ALL.iter().copied();
+        let missing = watched.filter(|w| !self.is_unserved(*w) && !self.store(*w).synced());
+        missing.map(|watched| watched.kind().plural).collect()
+    }
+    /// Every key there is, in order: what the level timer enqueues.
+    fn all_keys(&self) -> Vec<Self::Key>;
+    /// More lines for the dump of the stores, for people.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// How an object left a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// Its deletion was seen.
+    Deleted,
+    /// A complete list lacked it, or another object took its name: its end was not seen.
+    Missed,
+}
+
+/// The object of a change.
+#[derive(Debug)]
+pub struct Place {
+    /// Its namespace, shared with the store.
+    pub namespace: Arc<str>,
+    /// Its name, shared with the store.
+    pub name: Arc<str>,
+    /// Its uid.
+    pub uid: Name,
+}
+
+/// An index that keeps objects of the wire type `T`.
+///
+/// Every change is: project the object, put the projection into the store, tell the index what was
+/// there before and what is there now. The index updates its links and says which keys are dirty.
+pub trait Keeps<T: Watchable>: Index {
+    /// What it keeps of an object.
+    type Projection: Clone + Send;
+    /// Its place among the kinds of the index.
+    const WATCHED: Self::Watched;
+    /// Where the projections are.
+    fn store_mut(&mut self) -> &mut Store<Self::Projection>;
+    /// Makes the projection of an object that was read at `now` (seconds since the epoch), before
+    /// the store has it.
+    fn project(&mut self, object: &T, now: i64) -> Self::Projection;
+    /// An object appeared or changed: `old` and `new` are its projections before and after, absent
+    /// where there was none or it does not decode. Returns the keys that this makes dirty.
+    fn changed(
+        &mut self,
+        place: &Place,
+        old: Option<&Self::Projection>,
+        new: Option<&Self::Projection>,
+    ) -> Vec<Self::Key>;
+    /// An object is gone; `last` is what was known of it. Returns the keys that this makes dirty.
+    fn removed(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        last: &Record<Self::Projection>,
+        how: Left,
+    ) -> Vec<Self::Key>;
+    /// The clock of the index, advanced: everything read from here on is read later.
+    fn tick(&mut self) -> u64 {
+        0
+    }
+    /// The kind is served, and watched in this version from now on.
+    fn serving(&mut self, _kind: Kind) {}
+    /// The API server does not serve the kind: nothing is known of its objects any more.
+    fn unserved(&mut self) -> Vec<Self::Key> {
+        Vec::new()
+    }
+    /// A complete list has been taken in, before what it lacked is removed.
+    fn listed(&mut self) -> Vec<Self::Key> {
+        Vec::new()
+    }
+}
+
+/// The changes of a store, the same for every kind.
+pub trait Fed<T: Watchable>: Keeps<T> {
+    /// A complete list begins.
+    fn began(&mut self) {
+        let tick = self.tick();
+        self.store_mut().begin(tick);
+    }
+
+    /// An object was added or changed.
+    fn applied(&mut self, item: &Item<T>, now: i64) -> Vec<Self::Key> {
+        let body = match item {
+            Item::Readable(object) => Body::Readable(self.project(object, now)),
+            Item::Unreadable { why, .. } => Body::Unreadable(why.as_str().into()),
+        };
+        let new = match &body {
+            Body::Readable(projection) => Some(projection.clone()),
+            Body::Unreadable(_) => None,
+        };
+        let meta = item.meta();
+        let (namespace, name, old) = self.store_mut().insert(meta, body);
+        let mut dirty = Vec::new();
+        let old = match old {
+            // Another object of the name: the end of the one before went unseen.
+            Some(old) if old.uid != meta.uid => {
+                dirty = self.removed(&namespace, &name, &old, Left::Missed);
+                None
+            }
+            old => old.and_then(|record| record.readable().cloned()),
+        };
+        let place = Place { namespace, name, uid: meta.uid.clone() };
+        dirty.extend(self.changed(&place, old.as_ref(), new.as_ref()));
+        dirty
+    }
+
+    /// The deletion of an object was seen.
+    fn deleted(&mut self, meta: &Meta) -> Vec<Self::Key> {
+        match self.store_mut().remove(meta) {
+            Some(Removed { namespace, name, record }) => {
+                self.removed(&namespace, &name, &record, Left::Deleted)
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// A complete list at `version` has ended: what it lacked is gone.
+    fn completed(&mut self, version: &str) -> Vec<Self::Key> {
+        let missing = self.store_mut().complete(version);
+        let mut dirty = self.listed();
+        for Removed { namespace, name, record } in &missing {
+            dirty.extend(self.removed(namespace, name, record, Left::Missed));
+        }
+        dirty
+    }
+}
+
+impl<T: Watchable, I: Keeps<T>> Fed<T> for I {}

@@ -1,0 +1,219 @@
+//! The controller kit: everything of a controller but its index, its plan and its rights.
+//!
+//! The way of a change: a watch puts it into the [`Index`] through [`Keeps`], the keys that it makes
+//! dirty go into the queue, a worker takes a key, waits until the index holds the key's own writes
+//! ([`Expectations`]) and calls [`Reconcile::reconcile`], which takes a snapshot, plans and sends.
+//! CONTRIBUTING.md ("Add a controller") leads through it; tests/toy.rs is the smallest one.
+
+mod embedded;
+mod feed;
+mod index;
+mod links;
+mod pass;
+mod running;
+mod work;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+
+use crate::api::Api;
+use crate::discovery::Discovery;
+use crate::events::{Event, Recorder, Regarding, Severity};
+use crate::expectations::{Expectations, Readiness};
+use crate::kind::Kind;
+use crate::lease::Leadership;
+use crate::metrics::{ControllerMetrics, MachineryMetrics};
+use crate::queue::SharedQueue;
+use crate::refusal::Refusal;
+use crate::rights::Rights;
+use crate::write::{Write, Written};
+
+pub use embedded::Embedded;
+pub use index::{Fed, Index, Keeps, Kinds, Left, Place};
+pub use links::Links;
+pub use pass::{Answer, LiveRead, Next, Pass};
+pub use running::{Assembly, ControllerSpec, LEVEL, Process, Running};
+pub use work::{Reconcile, Verdict};
+
+/// What every controller of the process stands on. Cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    /// For requests.
+    pub api: Api,
+    /// Tells which kinds are served.
+    pub discovery: Discovery,
+    /// For Events.
+    pub recorder: Recorder,
+    /// The rights of the process.
+    pub rights: Arc<Rights>,
+    /// Looked at before each write.
+    pub leadership: Leadership,
+    /// Counters of the machinery.
+    pub machinery: MachineryMetrics,
+}
+
+/// The state of one controller that its watches and workers share.
+pub struct Controller<I: Index> {
+    /// What it stands on.
+    pub context: Context,
+    metrics: ControllerMetrics,
+    queue: SharedQueue<I::Key>,
+    index: Mutex<I>,
+    expectations: Mutex<Expectations<I::Key, I::Watched>>,
+    /// Whether keys are worked on. A standby keeps its index only.
+    works: AtomicBool,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<I: Index> Controller<I> {
+    /// A controller with an empty index that does not work yet.
+    pub fn new(context: Context, metrics: ControllerMetrics) -> Arc<Self> {
+        Arc::new(Self {
+            context,
+            queue: SharedQueue::new(metrics.queue.clone()),
+            metrics,
+            index: Mutex::default(),
+            expectations: Mutex::default(),
+            works: AtomicBool::new(false),
+        })
+    }
+
+    /// Its name, as in metrics and the dump.
+    pub fn name(&self) -> &'static str {
+        self.metrics.controller()
+    }
+
+    /// Reads the index.
+    pub fn read<T>(&self, read: impl FnOnce(&I) -> T) -> T {
+        read(&locked(&self.index))
+    }
+
+    /// Changes what the index knows beside its objects.
+    pub fn note<T>(&self, note: impl FnOnce(&mut I) -> T) -> T {
+        note(&mut locked(&self.index))
+    }
+
+    /// Changes the store of a kind and enqueues what that made dirty.
+    pub fn change(&self, watched: I::Watched, change: impl FnOnce(&mut I) -> Vec<I::Key>) {
+        let (mut dirty, reached) = {
+            let mut index = locked(&self.index);
+            (change(&mut index), index.store(watched).reached())
+        };
+        dirty.extend(locked(&self.expectations).advanced(watched, reached));
+        self.enqueue(dirty);
+    }
+
+    /// Wants these keys worked on, if this process works on keys.
+    pub fn enqueue(&self, keys: Vec<I::Key>) {
+        if self.works() {
+            self.queue.add_all(keys);
+        }
+    }
+
+    /// Wants everything worked on.
+    pub fn enqueue_all(&self) {
+        if self.works() {
+            self.queue.add_all(self.read(I::all_keys));
+        }
+    }
+
+    /// Whether keys are worked on.
+    pub fn works(&self) -> bool {
+        self.works.load(Ordering::Relaxed)
+    }
+
+    /// Keys are worked on from now on, and first of all everything that is there.
+    fn begin(&self) {
+        self.works.store(true, Ordering::Relaxed);
+        self.enqueue_all();
+    }
+
+    /// No key is worked on any more.
+    pub fn cease(&self) {
+        self.works.store(false, Ordering::Relaxed);
+    }
+
+    /// The plurals of the kinds that have not been listed completely.
+    fn missing(&self) -> Vec<&'static str> {
+        self.read(I::missing)
+    }
+
+    /// Whether the index holds every write of `key`; if not, the key comes back when it does.
+    fn readiness(&self, key: &I::Key) -> Readiness {
+        let index = locked(&self.index);
+        let reached = |watched| index.store(watched).reached();
+        let readiness = locked(&self.expectations).check(key, reached, Instant::now());
+        match readiness {
+            Readiness::Ready => {}
+            Readiness::Parked => {
+                self.metrics.stale_skips.inc();
+            }
+            Readiness::Overdue => {
+                self.metrics.stale_overdue.inc();
+            }
+        }
+        readiness
+    }
+
+    /// Sends a write of the reconciliation of `key` about an object of a kind that the index
+    /// keeps, if the lease is held.
+    ///
+    /// # Errors
+    /// A [`Refusal`]; after one that is transient the write may have happened.
+    pub async fn send(&self, key: &I::Key, watched: I::Watched, write: &Write) -> Result<Written, Refusal> {
+        if !self.context.leadership.holds() {
+            return Err(Refusal::Transient("the lease is not held".to_owned()));
+        }
+        let outcome = write.send(&self.context.api, &self.context.machinery).await;
+        match &outcome {
+            Ok(written) if !write.dry_run => self.expect(key, watched, &written.meta.resource_version),
+            Err(Refusal::Rbac(rule)) => self.context.rights.doubt(rule),
+            Ok(_) | Err(_) => {}
+        }
+        outcome
+    }
+
+    /// `key` waits until the index has reached `version` of a kind.
+    pub fn expect(&self, key: &I::Key, watched: I::Watched, version: &str) {
+        locked(&self.expectations).expect(key, watched, version, Instant::now());
+    }
+
+    /// Records a warning about an object.
+    pub fn warn(&self, regarding: Regarding, reason: &'static str, action: &'static str, note: String) {
+        let severity = Severity::Warning;
+        self.context.recorder.record(Event { regarding, severity, reason, action, note });
+    }
+
+    /// The index in words.
+    fn dump(&self) -> String {
+        let expected = locked(&self.expectations).len();
+        let mut lines: Vec<String> = self.read(|index| {
+            let stores = I::Watched::ALL.iter().flat_map(|w| index.store(*w).describe(w.kind().plural));
+            stores.chain(index.remarks()).collect()
+        });
+        lines.push(format!("keys that wait for the index: {expected}"));
+        lines.push(String::new());
+        lines.join("\n")
+    }
+
+    /// Brings the gauges up to date that are computed when they are asked for.
+    fn measure(&self) {
+        self.queue.measure();
+        self.read(|index| {
+            for watched in I::Watched::ALL {
+                let (count, unreadable) = index.store(*watched).count();
+                self.metrics.objects(watched.kind().kind, count, unreadable);
+            }
+        });
+    }
+}
+
+/// An object for an Event.
+pub fn regarding(kind: Kind, namespace: &str, name: &str, uid: &str) -> Regarding {
+    Regarding { kind, namespace: namespace.into(), name: name.into(), uid: uid.into() }
+}

@@ -1,0 +1,100 @@
+//! One pass of a reconciliation: a pure step machine, and the one executor that carries it out.
+
+use crate::api::Live;
+use crate::kind::Kind;
+use crate::refusal::Refusal;
+use crate::write::{Write, Written};
+
+use super::{Controller, Index, Verdict};
+
+/// The next step of a pass.
+#[derive(Debug, PartialEq)]
+#[must_use]
+pub enum Next<W, P> {
+    /// There is nothing more to do in this pass.
+    Rest(Verdict),
+    /// Read these objects live, hand each answer to [`Pass::read`], then ask for the next step.
+    Read(Vec<LiveRead>),
+    /// Send this write, hand the answer to [`Pass::sent`], then ask for the next step.
+    Send {
+        /// The write.
+        write: Box<Write>,
+        /// The kind whose store the key waits for afterwards.
+        watched: W,
+        /// What the write is for.
+        purpose: P,
+    },
+}
+
+/// An object to be read from the API server.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LiveRead {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// What the API server answered to a [`LiveRead`]: the object as JSON text, or that there is none
+/// of that kind and name.
+pub type Answer = Result<Live<Vec<u8>>, Refusal>;
+
+/// One pass about one key. Every decision is in here, and no await: which names are given, in which
+/// order things happen, what an answer means.
+pub trait Pass<I: Index>: Send {
+    /// What writes are for.
+    type Purpose: Send;
+    /// The most steps that a pass of this size can have; more is a bug.
+    fn most_steps(&self) -> usize;
+    /// Looks at the index, before each step.
+    fn observe(&mut self, index: &I);
+    /// Decides the next step.
+    fn next(&mut self) -> Next<I::Watched, Self::Purpose>;
+    /// Takes in the answer to a read.
+    fn read(&mut self, read: &LiveRead, answer: Answer);
+    /// Takes in the answer to a write.
+    fn sent(&mut self, purpose: Self::Purpose, outcome: Result<Written, Refusal>);
+    /// A resourceVersion, learnt by a read, that the index has to reach before the key is decided
+    /// on again. Given out once.
+    fn expected(&mut self) -> Option<(I::Watched, String)> {
+        None
+    }
+}
+
+impl<I: Index> Controller<I> {
+    /// Carries a pass out.
+    pub async fn carry_out<P: Pass<I>>(&self, key: &I::Key, pass: &mut P) -> Verdict {
+        for _ in 0..pass.most_steps() {
+            self.read(|index| pass.observe(index));
+            match pass.next() {
+                Next::Rest(verdict) => return verdict,
+                Next::Read(reads) => {
+                    for read in reads {
+                        let answer = self.read_live(&read).await;
+                        pass.read(&read, answer);
+                    }
+                }
+                Next::Send { write, watched, purpose } => {
+                    let outcome = self.send(key, watched, &write).await;
+                    pass.sent(purpose, outcome);
+                }
+            }
+            if let Some((watched, version)) = pass.expected() {
+                self.expect(key, watched, &version);
+            }
+        }
+        Verdict::Failed("the plan does not come to an end".to_owned())
+    }
+
+    async fn read_live(&self, read: &LiveRead) -> Answer {
+        let LiveRead { kind, namespace, name } = read;
+        self.context.machinery.live_get(kind.kind);
+        let answer = self.context.api.read(*kind, namespace, name).await;
+        if matches!(answer, Err(Refusal::Unserved(_))) {
+            self.context.discovery.invalidate();
+        }
+        answer
+    }
+}

@@ -1,0 +1,179 @@
+//! The table of controllers, and the process that they make up.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::work::{self, Reconcile};
+use super::{Context, Controller, Index};
+use crate::metrics::{ControllerFamilies, ControllerMetrics};
+use crate::mode::Mode;
+use crate::rights::Rule;
+use crate::supervise::Task;
+use crate::watch::{Connection, Watches};
+
+/// How often everything is looked at without a reason. A lost event costs this
+/// much latency, never correctness; a look without a change costs no request.
+pub const LEVEL: Duration = Duration::from_mins(10);
+
+/// A row of the table of controllers.
+pub struct ControllerSpec {
+    /// Its name, as in metrics and the dump.
+    pub name: &'static str,
+    /// Whether it works on keys in a mode; in the others it keeps its index only.
+    pub works: fn(Mode) -> bool,
+    /// The rights that a mode adds to those of the mode before.
+    pub rights: fn(Mode) -> &'static [Rule],
+    /// Puts it together: its metrics, its watches, its reconciler.
+    pub start: Box<dyn Fn(&mut Assembly<'_>) -> Arc<dyn Running>>,
+}
+
+/// A controller that is put together, whatever its keys are.
+pub trait Running: Send + Sync {
+    /// Its name.
+    fn name(&self) -> &'static str;
+    /// Whether every index is complete.
+    fn synced(&self) -> bool;
+    /// Whether nothing is missing for readiness.
+    ///
+    /// # Errors
+    /// The kinds that are not listed yet.
+    fn ready(&self) -> Result<(), String>;
+    /// Its index in words, with the objects that stand in the way.
+    fn dump(&self) -> String;
+    /// Brings the gauges up to date that are computed when they are asked for.
+    fn measure(&self);
+    /// Wants everything worked on.
+    fn enqueue_all(&self);
+    /// Works on keys with up to `workers` at once until `stop` is true, then finishes what is in
+    /// work.
+    fn work(
+        self: Arc<Self>,
+        workers: usize,
+        stop: watch::Receiver<bool>,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+impl<R: Reconcile> Running for R {
+    fn name(&self) -> &'static str {
+        self.controller().name()
+    }
+
+    fn synced(&self) -> bool {
+        self.controller().missing().is_empty()
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        let missing = self.controller().missing();
+        if missing.is_empty() { Ok(()) } else { Err(format!("not yet listed: {}", missing.join(", "))) }
+    }
+
+    fn dump(&self) -> String {
+        self.controller().dump()
+    }
+
+    fn measure(&self) {
+        self.controller().measure();
+        Reconcile::measure(self, crate::clock::now().as_second());
+    }
+
+    fn enqueue_all(&self) {
+        self.controller().enqueue_all();
+    }
+
+    fn work(
+        self: Arc<Self>,
+        workers: usize,
+        stop: watch::Receiver<bool>,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.leads_since(crate::clock::now().as_second());
+        self.controller().begin();
+        Box::pin(work::run(self, workers, stop))
+    }
+}
+
+/// What a controller is put together with.
+pub struct Assembly<'a> {
+    /// What all controllers stand on.
+    pub context: Context,
+    /// For metrics of its own.
+    pub registry: &'a mut Registry,
+    /// The watches of the process.
+    pub watches: Watches,
+    families: ControllerFamilies,
+    workers: usize,
+}
+
+impl<'a> Assembly<'a> {
+    /// Nothing yet; `workers` is how many keys each controller has in work at once.
+    pub fn new(context: Context, registry: &'a mut Registry, workers: usize) -> Self {
+        let families = ControllerFamilies::register(registry);
+        Self { context, registry, watches: Watches::default(), families, workers }
+    }
+
+    /// The kit of a controller, whose queue dashboards know as `queue`.
+    pub fn controller<I: Index>(&self, name: &'static str, queue: &'static str) -> Arc<Controller<I>> {
+        let metrics: ControllerMetrics = self.families.of(name, queue, self.workers);
+        Controller::new(self.context.clone(), metrics)
+    }
+
+    /// Puts the controllers of the table together. Returns them with the tasks that keep their
+    /// indexes in step, and the level timer; none of these may end.
+    pub fn start(
+        mut self,
+        table: &[ControllerSpec],
+        mode: Mode,
+        connection: &Connection,
+    ) -> (Process, Vec<Task>) {
+        let start = |spec: &ControllerSpec| ((spec.start)(&mut self), (spec.works)(mode));
+        let controllers: Vec<(Arc<dyn Running>, bool)> = table.iter().map(start).collect();
+        let mut tasks = self.watches.open(connection);
+        let leveled: Vec<_> = controllers.iter().map(|(controller, _)| Arc::clone(controller)).collect();
+        tasks.push(Task::new("level timer", async move {
+            loop {
+                sleep(LEVEL).await;
+                leveled.iter().for_each(|controller| controller.enqueue_all());
+            }
+        }));
+        (Process { controllers, workers: self.workers }, tasks)
+    }
+}
+
+/// The controllers of a process, each with whether it works on keys.
+pub struct Process {
+    controllers: Vec<(Arc<dyn Running>, bool)>,
+    workers: usize,
+}
+
+impl Process {
+    /// Every controller.
+    pub fn controllers(&self) -> impl Iterator<Item = &Arc<dyn Running>> {
+        self.controllers.iter().map(|(controller, _)| controller)
+    }
+
+    /// Whether any controller works on keys, so that the lease is needed.
+    pub fn works(&self) -> bool {
+        self.controllers.iter().any(|(_, works)| *works)
+    }
+
+    /// Whether every index is complete.
+    pub fn synced(&self) -> bool {
+        self.controllers().all(|controller| controller.synced())
+    }
+
+    /// The workers of each controller that works on keys; call it once this process leads and every
+    /// index is complete. They end when `stop` is true and what is in work is done.
+    pub fn work(&self, stop: &watch::Receiver<bool>) -> Vec<Task> {
+        let working = self.controllers.iter().filter(|(_, works)| *works);
+        let task = |controller: &Arc<dyn Running>| {
+            let workers = Arc::clone(controller).work(self.workers, stop.clone());
+            Task::new(format!("workers of {}", controller.name()), workers)
+        };
+        working.map(|(controller, _)| task(controller)).collect()
+    }
+}

@@ -1,0 +1,149 @@
+//! One watch for each kind of the process, and all the indexes that it feeds.
+
+use std::any::Any;
+
+use dragoman_crds::wire::Meta;
+use tokio::time::{Duration, sleep};
+
+use super::{Failure, Item, Journal, Selectors, Sink, WatchClient, Watched, drive, drive_while_served};
+use crate::discovery::Discovery;
+use crate::kind::{Kind, Watchable};
+use crate::supervise::Task;
+
+/// Several sinks as one: an object is decoded once for all of them.
+struct Fanout<T> {
+    sinks: Vec<Box<dyn Sink<Object = T>>>,
+    names: &'static str,
+}
+
+impl<T: Watchable> Sink for Fanout<T> {
+    type Object = T;
+
+    fn name(&self) -> &'static str {
+        self.names
+    }
+
+    fn serving(&mut self, kind: Kind) {
+        self.sinks.iter_mut().for_each(|sink| sink.serving(kind));
+    }
+
+    fn began(&mut self) {
+        self.sinks.iter_mut().for_each(|sink| sink.began());
+    }
+
+    fn applied(&mut self, item: &Item<T>) {
+        self.sinks.iter_mut().for_each(|sink| sink.applied(item));
+    }
+
+    fn deleted(&mut self, meta: &Meta) {
+        self.sinks.iter_mut().for_each(|sink| sink.deleted(meta));
+    }
+
+    fn completed(&mut self, version: &str) {
+        self.sinks.iter_mut().for_each(|sink| sink.completed(version));
+    }
+
+    fn advanced(&mut self, version: &str) {
+        self.sinks.iter_mut().for_each(|sink| sink.advanced(version));
+    }
+
+    fn failed(&mut self, failure: &Failure) {
+        self.sinks.iter_mut().for_each(|sink| sink.failed(failure));
+    }
+}
+
+type Sinks<T> = Vec<Box<dyn Sink<Object = T>>>;
+
+/// The watches of a process: one for each kind and selection, however many indexes it feeds.
+#[derive(Default)]
+pub struct Watches(Vec<Planned>);
+
+/// A watch that is not open yet.
+struct Planned {
+    plural: &'static str,
+    selectors: Selectors,
+    /// [`Sinks`] of its wire type.
+    sinks: Box<dyn Any + Send>,
+    open: fn(Box<dyn Any + Send>, Selectors, Connection) -> Task,
+}
+
+/// What watches are opened with. Cheap to clone.
+#[derive(Clone)]
+pub struct Connection {
+    /// Without a read timeout: the watch driver has its own.
+    pub client: WatchClient,
+    /// Tells which versions are served.
+    pub discovery: Discovery,
+    /// Receives what becomes of the watches.
+    pub journal: Journal,
+}
+
+impl Watches {
+    /// Feeds `sink` from the watch of `T` for what `selectors` select.
+    pub fn feed<T: Watchable>(&mut self, selectors: Selectors, sink: impl Sink<Object = T>) {
+        let sink: Box<dyn Sink<Object = T>> = Box::new(sink);
+        let same = self.0.iter_mut().filter(|watch| watch.selectors == selectors);
+        let mut same = same.filter_map(|watch| watch.sinks.downcast_mut::<Sinks<T>>());
+        if let Some(sinks) = same.next() {
+            sinks.push(sink);
+            return;
+        }
+        let plural = T::KINDS.first().map_or("nothing", |kind| kind.plural);
+        self.0.push(Planned { plural, selectors, sinks: Box::new(vec![sink]), open: open::<T> });
+    }
+
+    /// The task of each watch; none may end.
+    pub fn open(self, connection: &Connection) -> Vec<Task> {
+        let open = |watch: Planned| (watch.open)(watch.sinks, watch.selectors, connection.clone());
+        self.0.into_iter().map(open).collect()
+    }
+
+    /// The plurals of what is watched, in the order in which it was asked for.
+    pub fn plurals(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(|watch| watch.plural)
+    }
+}
+
+fn open<T: Watchable>(sinks: Box<dyn Any + Send>, selectors: Selectors, connection: Connection) -> Task {
+    // The type is that of the entry: `feed` put both there.
+    let sinks = sinks.downcast::<Sinks<T>>().map_or_else(|_| Vec::new(), |sinks| *sinks);
+    let names: Vec<&str> = sinks.iter().map(|sink| sink.name()).collect();
+    let plural = T::KINDS.first().map_or("nothing", |kind| kind.plural);
+    // Once in the life of the process.
+    let names = names.join(", ").leak();
+    let task = follow_served(Fanout { sinks, names }, selectors, connection);
+    Task::new(format!("watch of {plural}"), task)
+}
+
+/// Watches a kind in whichever version is served, for as long as one is.
+async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors, connection: Connection) {
+    let Connection { client, discovery, journal } = connection;
+    let source = |kind| Watched::new(client.clone(), kind, discovery.clone()).selecting(selectors.clone());
+    if let [kind] = T::KINDS {
+        // There is nothing to choose from: the list itself finds out whether it is served.
+        sinks.serving(*kind);
+        return drive(kind.kind, source(*kind), sinks, journal).await;
+    }
+    let mut was_served = false;
+    loop {
+        match discovery.first_served(T::KINDS).await {
+            Ok(Some(kind)) => {
+                was_served = true;
+                sinks.serving(kind);
+                drive_while_served(kind.kind, &mut source(kind), &mut sinks, &journal).await;
+            }
+            Ok(None) => {
+                sinks.failed(&Failure::Unserved);
+                // A kind that was there a moment ago is likely to come back: an upgrade is under
+                // way. One that never was may come one day.
+                sleep(Duration::from_secs(if was_served { 15 } else { 180 })).await;
+                discovery.invalidate();
+            }
+            Err(refusal) => {
+                let kind = T::KINDS.first().map_or("nothing", |kind| kind.kind);
+                tracing::warn!(kind, error = %refusal, "cannot ask which versions are served");
+                sleep(Duration::from_secs(5)).await;
+            }
+        }
+    }
+}

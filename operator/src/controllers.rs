@@ -1,0 +1,70 @@
+//! The table of controllers, and what it needs as a whole.
+
+use dragoman_machinery::controller::ControllerSpec;
+use dragoman_machinery::mode::Mode;
+use dragoman_machinery::rights::{Rights, Rule, Scope};
+use dragoman_reconcilers::claim_lifecycle;
+
+/// The name of the Lease, and of every ClusterRole's stem.
+pub(crate) const LEASE_NAME: &str = "dragoman";
+
+/// What can be chosen about single controllers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Options {
+    pub(crate) claim_lifecycle: claim_lifecycle::Options,
+}
+
+/// Every controller, a row each.
+pub(crate) fn table(options: Options) -> Vec<ControllerSpec> {
+    vec![claim_lifecycle::spec(options.claim_lifecycle)]
+}
+
+/// To say something: every mode.
+const EVENTS: &[Rule] = &[Rule {
+    group: "events.k8s.io",
+    resource: "events",
+    verbs: &["create", "patch"],
+    why: "tell people what stands in the way",
+}];
+
+/// In our own namespace.
+pub(crate) const LEASE: &[Rule] = &[
+    Rule { group: "coordination.k8s.io", resource: "leases", verbs: &["create"], why: "leader election" },
+    Rule {
+        group: "coordination.k8s.io",
+        resource: "leases",
+        verbs: &["get", "patch"],
+        why: "leader election, this Lease only",
+    },
+];
+
+/// The rules that a mode adds to those of the mode before.
+pub(crate) fn added(table: &[ControllerSpec], mode: Mode) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = table.iter().flat_map(|spec| (spec.rights)(mode)).copied().collect();
+    if mode == Mode::Observe {
+        rules.extend(EVENTS);
+    }
+    rules
+}
+
+/// The rules of a mode, beside the Lease.
+pub(crate) fn rules(table: &[ControllerSpec], mode: Mode) -> Vec<Rule> {
+    let modes = Mode::ALL.into_iter().filter(|each| *each <= mode);
+    modes.flat_map(|each| added(table, each)).collect()
+}
+
+/// Everything that a process needs in a mode; `lease` is the namespace of the Lease, if it takes
+/// one.
+pub(crate) fn rights(table: &[ControllerSpec], mode: Mode, lease: Option<&str>) -> Rights {
+    let mut needed = vec![(Scope::default(), rules(table, mode))];
+    needed.extend(lease.map(|namespace| {
+        let scope = Scope { namespace: Some(namespace.to_owned()), name: Some(LEASE_NAME) };
+        (scope, LEASE.to_vec())
+    }));
+    Rights::new(needed)
+}
+
+/// Whether any controller writes in a mode, so that the Lease is needed.
+pub(crate) fn works(table: &[ControllerSpec], mode: Mode) -> bool {
+    table.iter().any(|spec| (spec.works)(mode))
+}

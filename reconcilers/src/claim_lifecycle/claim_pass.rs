@@ -1,0 +1,179 @@
+//! One pass about a claim. It takes the claim as far as it can go: each answer is the state that the
+//! next step is planned on, without a watch in between.
+
+use std::collections::VecDeque;
+
+use dragoman_crds::wire::{self, ConsumerReference};
+use dragoman_machinery::api::{Live, decode};
+use dragoman_machinery::controller::{Answer, LiveRead, Next, Pass, Verdict};
+use dragoman_machinery::kind::{Kind, POD};
+use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::write::Written;
+use serde::Deserialize;
+
+use super::ended::HowEnded;
+use super::evidence::{self, Presence, ReferenceKind};
+use super::facts::{ClaimFacts, PodFacts};
+use super::index::{Index, WatchedKind};
+use super::key::Key;
+use super::plan_claim::{ClaimPlan, ClaimStep, Confirmed, plan_claim};
+use super::report::{Report, Said, refused};
+use super::snapshot::ClaimSnapshot;
+
+/// A pass about one claim.
+#[derive(Debug)]
+pub struct ClaimPass {
+    key: Key,
+    begun: bool,
+    claim: Option<ClaimSnapshot>,
+    /// Content that is newer than the index: the answer to the last write.
+    newer: Option<ClaimFacts>,
+    groups_kind: Option<Kind>,
+    confirmed: Confirmed,
+    /// The uids of consumers whose answers are to come, in the order of the questions.
+    asked: VecDeque<String>,
+    last: Option<ClaimStep>,
+    /// Set once the pass is over.
+    over: bool,
+    verdict: Verdict,
+    /// What the pass has to tell.
+    pub report: Report,
+}
+
+impl ClaimPass {
+    /// A pass about the claim of `key`.
+    pub fn new(key: &Key) -> Self {
+        Self {
+            key: key.clone(),
+            begun: false,
+            claim: None,
+            newer: None,
+            groups_kind: None,
+            confirmed: Confirmed::new(),
+            asked: VecDeque::new(),
+            last: None,
+            over: false,
+            verdict: Verdict::Done,
+            report: Report::new(),
+        }
+    }
+
+    /// The uid of the claim, once the index was looked at.
+    pub fn uid(&self) -> &str {
+        self.claim.as_ref().map_or("", |claim| &claim.uid)
+    }
+
+    /// What to ask about these consumers; those that cannot be asked about are foreign.
+    fn questions(&mut self, positions: &[usize]) -> Vec<LiveRead> {
+        let Some(claim) = &self.claim else { return Vec::new() };
+        let mut reads = Vec::new();
+        for consumer in positions.iter().filter_map(|i| claim.facts.reserved.get(*i)) {
+            let kind = match ReferenceKind::of(consumer) {
+                ReferenceKind::Pod => Some(POD),
+                ReferenceKind::PodGroup => self.groups_kind,
+                ReferenceKind::Foreign => None,
+            };
+            let Some(kind) = kind else {
+                self.confirmed.insert(consumer.uid.to_string(), Presence::Foreign);
+                continue;
+            };
+            self.asked.push_back(consumer.uid.to_string());
+            let (namespace, name) = (self.key.namespace.to_string(), consumer.name.to_string());
+            reads.push(LiveRead { kind, namespace, name });
+        }
+        reads
+    }
+
+    fn sent_step(&mut self, step: ClaimStep, abrupt: Vec<ConsumerReference>, written: &Written) {
+        self.report.push(Said::Step(step));
+        self.report.extend(abrupt.into_iter().map(Said::Vanished));
+        self.last = Some(step);
+        match decode::<wire::ResourceClaim>(&written.body) {
+            Ok(newer) if step != ClaimStep::Delete => self.newer = Some(ClaimFacts::from(&newer)),
+            // Deleted; or the watch brings it, readable or not.
+            Ok(_) | Err(_) => self.over = true,
+        }
+    }
+}
+
+impl Pass<Index> for ClaimPass {
+    /// The step, and the consumers that it takes out although they may have been running.
+    type Purpose = (ClaimStep, Vec<ConsumerReference>);
+
+    /// The longest chain is: confirm, release, unprotect, delete, rest. Twice that is a bug.
+    fn most_steps(&self) -> usize {
+        10
+    }
+
+    fn observe(&mut self, index: &Index) {
+        let (namespace, name) = (&*self.key.namespace, &*self.key.name);
+        self.groups_kind = index.groups_kind;
+        if !self.begun {
+            self.begun = true;
+            self.claim = ClaimSnapshot::take(index, namespace, name);
+        } else if let (Some(claim), Some(facts)) = (&self.claim, self.newer.take()) {
+            self.claim = Some(ClaimSnapshot::of(index, namespace, name, &claim.uid, &facts, index.now()));
+        }
+    }
+
+    fn next(&mut self) -> Next<WatchedKind, Self::Purpose> {
+        loop {
+            let Some(claim) = self.claim.as_ref().filter(|_| !self.over) else {
+                return Next::Rest(self.verdict.clone());
+            };
+            match plan_claim(claim, &self.confirmed, self.last) {
+                ClaimPlan::Rest => return Next::Rest(self.verdict.clone()),
+                ClaimPlan::Confirm(positions) => {
+                    let reads = self.questions(&positions);
+                    if !reads.is_empty() {
+                        return Next::Read(reads);
+                    }
+                }
+                ClaimPlan::Send { step, write, abrupt } => {
+                    let abrupt = abrupt.iter().filter_map(|i| claim.facts.reserved.get(*i).cloned());
+                    let purpose = (step, abrupt.collect());
+                    return Next::Send { write, watched: WatchedKind::Claims, purpose };
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, read: &LiveRead, answer: Answer) {
+        let Some(uid) = self.asked.pop_front() else { return };
+        let presence = presence(read, &uid, answer).unwrap_or_else(|refusal| {
+            let why = format!("cannot confirm {}: {refusal}", read.name);
+            self.verdict = self.verdict.clone().most_urgent(Verdict::Failed(why));
+            // Whether it uses the claim is unknown; the other consumers need not wait for it.
+            Presence::Unreadable
+        });
+        self.confirmed.insert(uid, presence);
+    }
+
+    fn sent(&mut self, (step, abrupt): Self::Purpose, outcome: Result<Written, Refusal>) {
+        match outcome {
+            Ok(written) => self.sent_step(step, abrupt, &written),
+            Err(refusal) => {
+                let verdict = refused(&format!("{step:?}"), &refusal, &mut self.report);
+                self.verdict = self.verdict.clone().most_urgent(verdict);
+                self.over = true;
+            }
+        }
+    }
+}
+
+/// What the answer to a live read says about the consumer with `uid`.
+fn presence(read: &LiveRead, uid: &str, answer: Answer) -> Result<Presence, Refusal> {
+    #[derive(Deserialize)]
+    struct Existing {
+        metadata: wire::Meta,
+    }
+    // The end of what is missing now was not seen: nothing can be said about how it ended.
+    let gone = Presence::Gone(HowEnded::Orderly);
+    let Live::Found(body) = answer? else { return Ok(gone) };
+    if read.kind != POD {
+        let group: Existing = decode(&body)?;
+        return Ok(if *group.metadata.uid == *uid { Presence::Alive } else { gone });
+    }
+    let pod: wire::Pod = decode(&body)?;
+    Ok(if *pod.metadata.uid == *uid { evidence::pod(&PodFacts::from(&pod)) } else { gone })
+}

@@ -1,0 +1,195 @@
+//! ResourceClaims.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use dragoman_crds::wire::{self, ConsumerReference, Name};
+use dragoman_machinery::controller::{Keeps, Left, Place};
+use dragoman_machinery::watch::{Record, Store, StoreState as _};
+
+use super::super::facts::{ClaimFacts, MAX_CONSUMERS, OwnerKind};
+use super::super::key::{Key, Subject};
+use super::{Index, WatchedKind};
+
+/// A claim with what was learnt about it beside its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimRecord {
+    /// Its content.
+    pub facts: ClaimFacts,
+    /// When this process first read the present `reservedFor`, on the index's own
+    /// clock: a list of consumers begun later that lacks one proves it gone.
+    pub read_at: u64,
+    /// Since when (seconds since the epoch) it has been allocated and unreserved.
+    pub idle_since: Option<i64>,
+}
+
+impl std::ops::Deref for ClaimRecord {
+    type Target = ClaimFacts;
+    fn deref(&self) -> &ClaimFacts {
+        &self.facts
+    }
+}
+
+/// The uids of the consumers of a claim, its owner left out.
+fn others(facts: &ClaimFacts) -> impl Iterator<Item = &Name> {
+    let owner = facts.owner.as_ref().map(|owner| &owner.uid);
+    facts.reserved.iter().map(|consumer| &consumer.uid).filter(move |uid| Some(*uid) != owner)
+}
+
+impl Keeps<wire::ResourceClaim> for Index {
+    type Projection = Arc<ClaimRecord>;
+    const WATCHED: WatchedKind = WatchedKind::Claims;
+
+    fn store_mut(&mut self) -> &mut Store<Arc<ClaimRecord>> {
+        &mut self.claims
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.next_tick()
+    }
+
+    fn project(&mut self, claim: &wire::ResourceClaim, now: i64) -> Arc<ClaimRecord> {
+        let tick = self.next_tick();
+        let meta = &claim.metadata;
+        let before = self.claims.get(&meta.namespace, &meta.name);
+        let before = before.filter(|record| record.uid == meta.uid).and_then(|record| record.readable());
+        let facts = ClaimFacts::from(claim);
+        let known = before.filter(|before| before.facts.reserved == facts.reserved);
+        let idle = facts.allocated && facts.reserved.is_empty();
+        let idle_since = idle.then(|| before.and_then(|before| before.idle_since).unwrap_or(now));
+        let read_at = known.map_or(tick, |known| known.read_at);
+        Arc::new(ClaimRecord { facts, read_at, idle_since })
+    }
+
+    fn changed(
+        &mut self,
+        place: &Place,
+        old: Option<&Arc<ClaimRecord>>,
+        new: Option<&Arc<ClaimRecord>>,
+    ) -> Vec<Key> {
+        let Place { namespace, name, .. } = place;
+        if let Some(new) = new.filter(|_| old.is_none() && self.claims.synced()) {
+            self.witness.claim_appeared(namespace, name, &new.facts);
+        }
+        let (old, new) = (old.map(|old| &**old), new.map(|new| &**new));
+        self.link_owner(namespace, name, old, new);
+        self.link_consumers(namespace, name, old, new);
+        let mut dirty = vec![Key::new(Subject::Claim, Arc::clone(namespace), Arc::clone(name))];
+        let (old, new) = (old.map(|old| &old.facts), new.map(|new| &new.facts));
+        dirty.extend(self.consumers_concerned(namespace, name, old, new));
+        dirty
+    }
+
+    fn removed(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        last: &Record<Arc<ClaimRecord>>,
+        _how: Left,
+    ) -> Vec<Key> {
+        let last = last.readable().map(|last| &**last);
+        self.link_owner(namespace, name, last, None);
+        self.link_consumers(namespace, name, last, None);
+        let mut dirty = self.users_of(namespace, name, last.map(|last| &last.facts));
+        dirty.extend(self.quota.claim_went(namespace));
+        dirty
+    }
+}
+
+impl Index {
+    fn link_owner(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        old: Option<&ClaimRecord>,
+        new: Option<&ClaimRecord>,
+    ) {
+        let uid = |record: Option<&ClaimRecord>| {
+            let owner = record?.facts.owner.as_ref()?;
+            (owner.kind != OwnerKind::Other).then(|| owner.uid.clone())
+        };
+        let (old, new) = (uid(old), uid(new));
+        if old == new {
+            return;
+        }
+        if let Some(uid) = old
+            && let Some(claims) = self.claims_of_owner.get_mut(&uid)
+        {
+            claims.retain(|(_, claim)| claim != name);
+            if claims.is_empty() {
+                self.claims_of_owner.remove(&uid);
+            }
+        }
+        if let Some(uid) = new {
+            let claims = self.claims_of_owner.entry(uid).or_insert_with(|| Vec::with_capacity(1));
+            claims.push((Arc::clone(namespace), Arc::clone(name)));
+        }
+    }
+
+    fn link_consumers(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        old: Option<&ClaimRecord>,
+        new: Option<&ClaimRecord>,
+    ) {
+        let [old, new] = [old, new].map(|record| record.map(|record| &record.facts));
+        let is_same =
+            |old: &ClaimFacts, new: &ClaimFacts| old.reserved == new.reserved && old.owner == new.owner;
+        if old.zip(new).is_some_and(|(old, new)| is_same(old, new)) {
+            return;
+        }
+        let links = &mut self.claims_of_consumer;
+        old.into_iter().flat_map(others).for_each(|uid| links.unlink(namespace, uid, name));
+        new.into_iter().flat_map(others).for_each(|uid| links.link(namespace, uid, name));
+    }
+
+    /// The Pods and PodGroups whose plan a change of a claim can alter. A change of
+    /// `reservedFor` concerns only those that came or went, not all that share it.
+    fn consumers_concerned(
+        &self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        old: Option<&ClaimFacts>,
+        new: Option<&ClaimFacts>,
+    ) -> Vec<Key> {
+        let shape = |facts: Option<&ClaimFacts>| {
+            facts.map(|f| (f.deleting, f.allocated, f.owner.clone(), f.entry.clone()))
+        };
+        // A consumer that found it full may try again.
+        let is_full = |facts: Option<&ClaimFacts>| facts.is_some_and(|f| f.reserved.len() >= MAX_CONSUMERS);
+        let has_room_again = is_full(old) && !is_full(new);
+        if old.is_none() || shape(old) != shape(new) || has_room_again {
+            return self.users_of(namespace, name, new.or(old));
+        }
+        let consumers = |facts: Option<&ClaimFacts>| -> HashSet<ConsumerReference> {
+            facts.into_iter().flat_map(|f| f.reserved.iter().cloned()).collect()
+        };
+        let (old, new) = (consumers(old), consumers(new));
+        let subject = |consumer: &ConsumerReference| match &*consumer.resource {
+            "pods" => Some(Subject::Pod),
+            "podgroups" => Some(Subject::PodGroup),
+            _ => None,
+        };
+        let changed = old.symmetric_difference(&new);
+        let keys = changed.filter_map(|c| Some(Key::new(subject(c)?, Arc::clone(namespace), &*c.name)));
+        Key::in_order(keys)
+    }
+
+    fn users_of(&self, namespace: &Arc<str>, name: &Arc<str>, facts: Option<&ClaimFacts>) -> Vec<Key> {
+        let key = |subject| {
+            move |consumer: &Arc<str>| Key::new(subject, Arc::clone(namespace), Arc::clone(consumer))
+        };
+        let pods = self.pods_of_claim.of(namespace, name).map(key(Subject::Pod));
+        let groups = self.groups_of_claim.of(namespace, name).map(key(Subject::PodGroup));
+        let owner = facts.and_then(|f| f.owner.as_ref()).and_then(|owner| {
+            let subject = match owner.kind {
+                OwnerKind::Pod => Subject::Pod,
+                OwnerKind::PodGroup => Subject::PodGroup,
+                OwnerKind::Other => return None,
+            };
+            Some(Key::new(subject, Arc::clone(namespace), &*owner.name))
+        });
+        pods.chain(groups).chain(owner).collect()
+    }
+}

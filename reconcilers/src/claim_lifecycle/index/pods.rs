@@ -1,0 +1,94 @@
+//! Pods.
+
+use std::sync::Arc;
+
+use dragoman_crds::wire;
+use dragoman_machinery::controller::{Keeps, Left, Place};
+use dragoman_machinery::watch::{Record, Store};
+
+use super::super::ended::HowEnded;
+use super::super::facts::PodFacts;
+use super::super::key::{Key, Subject};
+use super::{Index, WatchedKind};
+
+impl Keeps<wire::Pod> for Index {
+    type Projection = PodFacts;
+    const WATCHED: WatchedKind = WatchedKind::Pods;
+
+    fn store_mut(&mut self) -> &mut Store<PodFacts> {
+        &mut self.pods
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.next_tick()
+    }
+
+    fn project(&mut self, pod: &wire::Pod, _now: i64) -> PodFacts {
+        pod.into()
+    }
+
+    fn changed(&mut self, place: &Place, old: Option<&PodFacts>, new: Option<&PodFacts>) -> Vec<Key> {
+        let Place { namespace, name, uid } = place;
+        if old.is_some() && old == new {
+            return Vec::new();
+        }
+        self.link_pod(namespace, name, old, new);
+        let Some(new) = new else { return Vec::new() };
+        if new.done() {
+            let now = self.claims_of(namespace, new.claims.as_deref(), uid);
+            let before = self.claims_of(namespace, old.and_then(|old| old.claims.as_deref()), uid);
+            return Key::in_order(now.into_iter().chain(before));
+        }
+        let key =
+            new.claims.as_ref().map(|_| Key::new(Subject::Pod, Arc::clone(namespace), Arc::clone(name)));
+        key.into_iter().collect()
+    }
+
+    fn removed(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        last: &Record<PodFacts>,
+        how: Left,
+    ) -> Vec<Key> {
+        let pod = last.readable();
+        // An unreadable Pod may have been running.
+        let was_running = how == Left::Deleted && pod.is_none_or(PodFacts::may_run);
+        let how = if was_running { HowEnded::Abruptly } else { HowEnded::Orderly };
+        self.link_pod(namespace, name, pod, None);
+        let claims = pod.and_then(|pod| pod.claims.clone());
+        // An unreadable Pod may have had claims.
+        if claims.is_some() || pod.is_none() {
+            self.ended.insert(last.uid.clone(), how);
+        }
+        self.claims_of(namespace, claims.as_deref(), &last.uid)
+    }
+}
+
+impl Index {
+    fn link_pod(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        old: Option<&PodFacts>,
+        new: Option<&PodFacts>,
+    ) {
+        // There is nothing left to do for a Pod that is done, so nothing needs to wake it; a
+        // cluster is full of those.
+        let wakes = |pod: Option<&PodFacts>| pod.filter(|p| !p.done()).and_then(|p| p.claims.clone());
+        let (old, new) = (wakes(old), wakes(new));
+        if old == new {
+            return;
+        }
+        if let Some(old) = old {
+            old.named().for_each(|claim| self.pods_of_claim.unlink(namespace, claim, name));
+            old.templates().for_each(|t| self.pods_of_template.unlink(namespace, t, name));
+            old.group.iter().for_each(|g| self.pods_of_group.unlink(namespace, g, name));
+        }
+        if let Some(new) = new {
+            new.named().for_each(|claim| self.pods_of_claim.link(namespace, claim, name));
+            new.templates().for_each(|t| self.pods_of_template.link(namespace, t, name));
+            new.group.iter().for_each(|g| self.pods_of_group.link(namespace, g, name));
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What a pass has to tell: plain data, for metrics, logs and Events.
+
+use dragoman_crds::wire::ConsumerReference;
+use dragoman_machinery::controller::Verdict;
+use dragoman_machinery::refusal::{Refusal, Retry};
+
+use super::plan_claim::ClaimStep;
+
+/// Everything that a pass has to tell, in order.
+pub(super) type Report = Vec<Said>;
+
+/// Something that a pass has to tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// Something stood in the way; a reason of a fixed set.
+    Trouble(&'static str),
+    /// A warning to the author of the object that the pass is about.
+    Warning {
+        /// Reason of the Event.
+        reason: &'static str,
+        /// What was being done.
+        action: &'static str,
+        /// Text for people.
+        note: String,
+    },
+    /// The creation of a claim was tried.
+    Created {
+        /// Its name.
+        claim: String,
+        /// Whether it exists now.
+        success: bool,
+        /// Whether it asks for admin access.
+        admin_access: bool,
+    },
+    /// A claim was reserved for the Pod.
+    Reserved {
+        /// Its name.
+        claim: String,
+    },
+    /// A step at the end of a claim was taken.
+    Step(ClaimStep),
+    /// A consumer was taken out that vanished while it may have been running.
+    Vanished(ConsumerReference),
+    /// The object with this uid is proven to be gone.
+    Gone(String),
+    /// A quota refused a creation.
+    QuotaRefused,
+    /// No creation waits for a quota any more.
+    QuotaPassed,
+}
+
+/// What a refusal means for the verdict about a key; `what` was refused.
+pub(super) fn refused(what: &str, refusal: &Refusal, report: &mut Report) -> Verdict {
+    report.push(Said::Trouble(refusal.reason()));
+    match refusal.retry() {
+        Retry::Never => Verdict::Done,
+        // The watch brings what changed; the backoff is for when it does not.
+        Retry::Conflict | Retry::Backoff | Retry::Change => Verdict::Failed(format!("{what}: {refusal}")),
+    }
+}
