@@ -1,6 +1,5 @@
-//! A device and a Pod, whatever they say: everything is counted or complained about,
-//! nothing is lost on the way through the shapes of the API, and a ledger forgets what is
-//! gone.
+//! A device and a Pod from arbitrary JSON. Every resource is counted or reported as unaccounted, the
+//! conversions between API versions report every loss, and a ledger forgets a removed Pod.
 #![no_main]
 
 use dragoman_accounting::claim::contribution::{Contribution, Generation};
@@ -42,7 +41,7 @@ fuzz_target!(|text: &str| {
         let same = |claim: &Contribution| {
             back.iter().any(|back| back.source.is(&claim.source) && back.total() == claim.total())
         };
-        // What could not be read says nothing any more.
+        // A claim without lines, for example an unreadable one, need not survive the conversion.
         assert!(claims.iter().filter(|claim| !claim.lines.is_empty()).all(same));
     }
     if let (Ok(budget), Ok(_)) = (defaulted(&pod.view), refused(&pod.view)) {

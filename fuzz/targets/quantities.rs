@@ -1,4 +1,4 @@
-//! Two quantities: what is read can be printed and read again, and sums are exact.
+//! Two quantities: a parsed quantity prints and parses to the same value, and sums are exact.
 #![no_main]
 
 use dragoman_quantity::{Decimal, Quantity};

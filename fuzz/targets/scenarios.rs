@@ -1,6 +1,5 @@
-//! A cluster with something of everything, in which one thing after the other is replaced by
-//! something else: the allocator ends soon, says something, and what it says stands up to
-//! the independent checker.
+//! A cluster with every kind of object, in which single JSON values are replaced by others. The allocator
+//! stays within its budget, and its outcome passes the independent checker.
 #![no_main]
 
 use std::cell::RefCell;
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 static CLUSTER: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(include_str!("../cluster.json")).unwrap());
 
-/// What something may become.
+/// The values that may replace another value.
 static THINGS: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let nested = "[1, 2, 3, 4, 5, 6, 7, 8].all(a, ".repeat(8) + "true" + &")".repeat(8);
     let texts = [
@@ -66,7 +65,7 @@ static THINGS: LazyLock<Vec<Value>> = LazyLock::new(|| {
     things
 });
 
-/// Devices that are looked at before the search is put aside, and that the checker tries.
+/// The devices that the search looks at before it is paused, and those that the checker tries.
 const BUDGET: u64 = 2_000;
 const TRIED: u64 = 500;
 
@@ -75,7 +74,7 @@ thread_local! {
     static EXPRESSIONS: RefCell<Expressions> = RefCell::default();
 }
 
-/// The place with this number, counted from the root on.
+/// Returns the value with this number, counted from the root in depth-first order.
 fn place<'a>(value: &'a mut Value, number: &mut usize) -> Option<&'a mut Value> {
     if *number == 0 {
         return Some(value);
@@ -115,9 +114,9 @@ fn change(cluster: &mut Value, place_number: u16, action: u8, what: u8) {
     }
 }
 
-/// The API server lets no two objects of a kind have one name, nor two requests of a claim,
-/// and results speak of them by name; nor may somebody want no device, which a result could
-/// not show.
+/// Whether the checker applies. The API server refuses two objects of a kind with one name and two requests
+/// of a claim with one name, and results refer to both by name. A request for zero devices is left out too: a
+/// result cannot show it.
 fn can_be_checked(cluster: &Cluster) -> bool {
     fn unique<'a, T: Ord + 'a>(names: impl Iterator<Item = T>) -> bool {
         let mut known = BTreeSet::new();
@@ -150,7 +149,7 @@ fuzz_target!(|bytes: &[u8]| {
     if places(&cluster) > 10_000 {
         return;
     }
-    // What a crash is about: `DUMP=1 scenarios crash-…` prints it.
+    // `DUMP=1 scenarios crash-…` prints the cluster of a crash.
     if std::env::var_os("DUMP").is_some() {
         eprintln!("{cluster}");
     }

@@ -1,32 +1,35 @@
-//! Quantities, exact to a billionth: what the server compares when it checks resources.
+//! Quantities, exact to a billionth, for the checks of resource requests and limits.
 
 /// Billionths of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Amount(i128);
 
 const BILLION: i128 = 1_000_000_000;
-/// From a billionth up, a thousand times each.
+/// The suffixes from a billionth up, each a thousand times the one before.
 const SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 const EXPONENTS: [&str; 10] = ["e-9", "e-6", "e-3", "", "e3", "e6", "e9", "e12", "e15", "e18"];
 
 impl Amount {
-    /// Whole units.
+    /// Returns an amount of whole units.
     pub(crate) fn units(units: i128) -> Self {
         Self(units.saturating_mul(BILLION))
     }
 
-    /// As the API writes an amount of `resource`: cpu in decimal units, bytes in binary ones.
+    /// Returns the amount as the API writes it for `resource`: cpu in decimal units, bytes in binary units.
     pub(crate) fn text(self, resource: &str) -> String {
         if resource == "cpu" { self.decimal(SUFFIXES) } else { self.binary() }
     }
 
-    /// The one spelling of a quantity that the API keeps: units of the family it is written in, and
-    /// no part of one.
+    /// Returns the canonical form that the API stores: a whole number of the largest possible unit, in the
+    /// format of `text` (binary suffix, exponent or decimal suffix).
+    ///
+    /// # Errors
+    /// `text` is not a quantity.
     pub(crate) fn canonical(text: &str) -> Result<String, String> {
         let amount: Self = text.parse()?;
         Ok(match text {
             text if text.ends_with('i') => amount.binary(),
-            // An E at the end is a suffix of its own.
+            // A trailing E is the suffix for exa, not an exponent.
             text if text.contains(['e', 'E']) && text.ends_with(|c: char| c.is_ascii_digit()) => {
                 amount.decimal(EXPONENTS)
             }
@@ -34,7 +37,7 @@ impl Amount {
         })
     }
 
-    /// With the largest of these suffixes, from a billionth up, of which there is a whole number.
+    /// Formats with the largest of `suffixes` that leaves a whole number. The first suffix is a billionth.
     fn decimal(self, suffixes: [&str; 10]) -> String {
         let (mut number, mut place) = (self.0, 0);
         while number != 0 && number % 1000 == 0 && place + 1 < suffixes.len() {
@@ -56,17 +59,17 @@ impl Amount {
         format!("{units}{}", SUFFIXES_OF_1024.get(place).copied().unwrap_or_default())
     }
 
-    /// Adds; what no number holds stays the largest.
+    /// Returns the sum, saturated at the limits of `i128`.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// Whether nothing is left over.
+    /// Whether the amount is a whole multiple of `unit`.
     pub(crate) fn is_multiple_of(self, unit: Self) -> bool {
         unit.0 != 0 && self.0 % unit.0 == 0
     }
 
-    /// The units, if there is no part of one.
+    /// Returns the units, if the amount is a whole number of them.
     pub(crate) fn whole(self) -> Option<u64> {
         u64::try_from(self.0 / BILLION).ok().filter(|_| self.0 % BILLION == 0)
     }
@@ -76,7 +79,7 @@ impl Amount {
     }
 }
 
-/// What a suffix multiplies by, as a fraction.
+/// The factor of a suffix, as a fraction.
 fn scale(suffix: &str) -> Option<(i128, i128)> {
     let binary = |power: u32| Some((1_i128 << (10 * power), 1));
     let decimal = |exponent: i32| {
@@ -107,7 +110,10 @@ fn scale(suffix: &str) -> Option<(i128, i128)> {
 impl std::str::FromStr for Amount {
     type Err = String;
 
-    /// As the API writes it; less than a billionth counts as one.
+    /// Parses the API's notation. A fraction of a billionth is rounded away from zero.
+    ///
+    /// # Errors
+    /// `text` is not a quantity, or too large for `i128` billionths.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             const FORM: &str = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$";

@@ -1,6 +1,6 @@
-//! Bytes in text.
+//! Base 64.
 
-/// Base 64 with padding (RFC 4648).
+/// Encodes in base 64 with padding (RFC 4648).
 pub(crate) fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let letter = |bits: u32| LETTERS.get((bits & 63) as usize).map_or('A', |letter| char::from(*letter));

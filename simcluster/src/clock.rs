@@ -3,29 +3,29 @@
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// Where the API server has the time from.
+/// The clock of the API server.
 #[derive(Debug, Clone, Copy)]
 pub enum Clock {
-    /// This machine.
+    /// The clock of this machine.
     Real,
-    /// The runtime's clock, which may stand still or be wound forward, counted from a moment.
+    /// The clock of the tokio runtime, which may be paused or advanced.
     Runtime {
-        /// The moment on the runtime's clock.
+        /// A moment on the clock of the runtime.
         began: Instant,
-        /// The same on the wall.
+        /// The time in the cluster at that moment.
         at: Timestamp,
     },
 }
 
 impl Clock {
-    /// The runtime's clock from now on, which is called the beginning of 2026.
+    /// Returns a clock that starts at the beginning of 2026 and follows the runtime.
     pub fn runtime() -> Self {
         // 2026-01-01T00:00:00Z.
         let at = Timestamp::from_second(1_767_225_600).unwrap_or(Timestamp::UNIX_EPOCH);
         Self::Runtime { began: Instant::now(), at }
     }
 
-    /// Now.
+    /// Returns the current time in the cluster.
     pub fn now(&self) -> Timestamp {
         match self {
             Self::Real => Timestamp::now(),
@@ -37,7 +37,7 @@ impl Clock {
     }
 }
 
-/// As `metadata` spells it: whole seconds.
+/// Formats a time as `metadata` does, in whole seconds.
 pub(crate) fn seconds(now: Timestamp) -> String {
     let whole = Timestamp::from_second(now.as_second()).unwrap_or(now);
     whole.to_string()

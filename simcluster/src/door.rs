@@ -1,4 +1,4 @@
-//! Ways in: a service in process, and a port on request.
+//! Access in process: a service for one user, and the conversion from and to HTTP.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -18,20 +18,20 @@ use crate::api::{Answer, ApiServer, Body, Query, Request, User};
 /// The body of a response.
 pub type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A way into the API server for one user, which a kube client can stand on. Cheap to clone.
+/// Access to the API server for one user, as the service of a kube client. Clones are cheap.
 #[derive(Clone)]
 pub struct Door {
     server: ApiServer,
     user: User,
 }
 
-/// A request that could not be read, or an answer that could not be given.
+/// A request cannot be read, or a response cannot be sent.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Broken(String);
 
 impl Broken {
-    /// The connection is gone, and the answer with it.
+    /// The connection is lost, and the answer with it.
     pub(crate) fn lost() -> Self {
         Self("connection reset by peer".to_owned())
     }
@@ -40,26 +40,29 @@ impl Broken {
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Door {
-    /// For `user`.
+    /// Creates a door that acts as `user`.
     pub fn new(server: ApiServer, user: User) -> Self {
         Self { server, user }
     }
 
-    /// The server behind it.
+    /// Returns the server.
     pub fn server(&self) -> &ApiServer {
         &self.server
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request as the user of this door.
     pub fn ask(&self, request: Request) -> Answer {
         self.server.answer(&Request { user: self.user.clone(), ..request })
     }
 }
 
-/// Bytes of a request at most, as upstream.
+/// The maximum size of a request body, as upstream.
 const MOST_BYTES: usize = 3 << 20;
 
-/// A request as the server takes it.
+/// Reads an HTTP request.
+///
+/// # Errors
+/// The body cannot be read or is too large.
 pub(crate) async fn read<B>(request: http::Request<B>) -> Result<Request, Broken>
 where
     B: http_body::Body + Send,
@@ -83,8 +86,8 @@ where
     })
 }
 
-/// Whom a request is to be taken for. Somebody without a name where that cannot be told: he is
-/// refused, and nobody acts as himself who meant to act as another.
+/// Returns the user to impersonate. Malformed or unsupported Impersonate-* headers yield an empty user, which
+/// is rejected. The request never falls back to the caller's identity.
 fn impersonated(headers: &HeaderMap) -> Option<User> {
     let mut said = headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).peekable();
     said.peek()?;
@@ -103,7 +106,7 @@ fn header(headers: &HeaderMap, name: &http::HeaderName) -> String {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
 }
 
-/// An answer as HTTP.
+/// Converts an answer to an HTTP response.
 pub(crate) fn response(answer: Answer) -> Result<Response<ResponseBody>, Broken> {
     let response = Response::builder().status(answer.code);
     let whole = |text: String| Full::new(Bytes::from(text)).boxed_unsync();
@@ -118,7 +121,7 @@ pub(crate) fn response(answer: Answer) -> Result<Response<ResponseBody>, Broken>
     response.header(CONTENT_TYPE, kind).body(body).map_err(|why| Broken(why.to_string()))
 }
 
-/// Events as HTTP, a line each.
+/// Converts events to an HTTP response with one line for each.
 pub(crate) fn watched(
     code: u16,
     events: impl Stream<Item = Value> + Send + 'static,

@@ -1,5 +1,5 @@
-//! Faults on demand: what can happen between a client and the API server, each at a request whose
-//! number is known beforehand, so that the same schedule does the same harm again.
+//! Fault injection between a client and the API server. A schedule fixes the number of the request from which
+//! a fault may strike, so that the same schedule repeats the same run.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -14,51 +14,51 @@ use tokio::time::Instant;
 use crate::api::{Answer, ApiServer, Body, Request, Watch};
 use crate::door::{Broken, Door, ResponseBody, read, response, watched};
 
-/// Harm to one request.
+/// A fault that strikes one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It takes so long to get there.
+    /// The request arrives after this delay.
     Late(Duration),
-    /// It gets there at once, and its answer takes so long.
+    /// The request arrives at once, and its answer after this delay.
     LateReply(Duration),
-    /// It is refused with 500.
+    /// The request is refused with 500.
     Error,
-    /// It is refused with 409, whatever it is.
+    /// The request is refused with 409.
     Conflict,
-    /// It is refused with 429 and this `Retry-After`, in seconds.
+    /// The request is refused with 429 and this `Retry-After`, in seconds.
     Throttled(u32),
-    /// It takes effect, and its answer is lost with the connection.
+    /// The request takes effect, and its answer is lost with the connection.
     LostReply,
-    /// It never gets there, and nobody says so.
+    /// The request never arrives and is never answered.
     Silence,
-    /// A watch ends after so many events.
+    /// A watch ends after this number of events.
     CutWatch(usize),
-    /// Every event of a watch comes twice.
+    /// A watch delivers every event twice.
     DoubleEvents,
-    /// The first event of a watch comes so late, and with it all that came after it.
+    /// A watch delivers its first event after this delay, and all later events after the first.
     LaggingWatch(Duration),
-    /// All history is forgotten before the request arrives.
+    /// The history is compacted before the request arrives.
     Compaction,
-    /// The API group of claims is not served for so long.
+    /// The API group of claims is not served for this time.
     Vanished(Duration),
-    /// The API group of PodGroups is not served for so long.
+    /// The API group of PodGroups is not served for this time.
     Ungrouped(Duration),
-    /// Somebody else does something to the object just before.
+    /// The rival changes the object just before the request arrives.
     Overtaken,
 }
 
-/// Somebody else, who is told the path of an object.
+/// A competing client, called with the path of an object.
 pub type Rival = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Requests that are answered: more come from a loop only.
+/// The number of requests that are answered. Only a loop sends more.
 pub const MOST_REQUESTS: u64 = 5_000;
 
-/// The API groups that vanish.
+/// The API groups that outages concern.
 const CLAIMS: &str = "resource.k8s.io";
 const GROUPS: &str = "scheduling.k8s.io";
 
 impl Fault {
-    /// Whether it does anything to such a request.
+    /// Whether the fault has an effect on such a request.
     fn harms(self, is_watch: bool, method: &Method) -> bool {
         match self {
             Self::Overtaken => matches!(*method, Method::PATCH | Method::DELETE),
@@ -68,7 +68,7 @@ impl Fault {
         }
     }
 
-    /// Any fault.
+    /// Draws a fault.
     pub fn any(rng: &mut Rng) -> Self {
         let mut millis = |most: u64| Duration::from_millis(rng.u64(1..=most));
         let (short, long) = (millis(2_000), millis(20_000));
@@ -91,57 +91,58 @@ impl Fault {
     }
 }
 
-/// From which request on a fault waits for one that it can do harm to.
+/// Faults by request number. Each waits, from that request on, for the first request that it can affect.
 pub type Schedule = BTreeMap<u64, Fault>;
 
-/// A way in on which things go wrong. Cheap to clone; clones count together.
+/// A door with faults. Clones are cheap and share the count of requests.
 #[derive(Clone)]
 pub struct FaultyDoor {
     door: Door,
     rival: Rival,
     state: Arc<Mutex<State>>,
-    /// From when until when its client was told to wait.
+    /// The interval in which the client was told to wait.
     pause: Arc<Mutex<Option<(Instant, Instant)>>>,
 }
 
 #[derive(Default)]
 struct State {
-    /// What is still to strike.
+    /// The faults that have not struck yet.
     schedule: Schedule,
     requests: u64,
     changes: usize,
-    /// How often the API group has vanished and is not back yet.
+    /// The number of outages that have not ended yet.
     away: usize,
     struck: Vec<(u64, Fault)>,
     history: Vec<String>,
-    /// The first request of a client that was told to wait.
+    /// The first request of the client while it was told to wait.
     hasty: Option<String>,
 }
 
 impl FaultyDoor {
-    /// Requests come in by `door`, and meet what the schedule says; who overtakes them is `rival`.
+    /// Creates a door that applies `schedule` to the requests to `door`. `rival` is called for
+    /// [`Fault::Overtaken`].
     pub fn new(door: Door, schedule: Schedule, rival: Rival) -> Self {
         let state = State { schedule, ..State::default() };
         Self { door, rival, state: Arc::new(Mutex::new(state)), pause: Arc::default() }
     }
 
-    /// The same door for another client, which nobody has told to wait yet.
+    /// Returns the same door for another client, which has not been told to wait.
     #[must_use]
     pub fn for_another(&self) -> Self {
         Self { pause: Arc::default(), ..self.clone() }
     }
 
-    /// The first request that came while its client was told to wait, lists and watches left out.
+    /// Returns the first request that a client sent while it was told to wait. Lists and watches are exempt.
     pub fn hasty(&self) -> Option<String> {
         self.state().hasty.clone()
     }
 
-    /// The faults that have struck.
+    /// Returns the faults that have struck, with the numbers of their requests.
     pub fn struck(&self) -> Vec<(u64, Fault)> {
         self.state().struck.clone()
     }
 
-    /// What has been asked and answered so far, a line each.
+    /// Returns the requests and their answers so far, one line each.
     pub fn history(&self) -> Vec<String> {
         self.state().history.clone()
     }
@@ -150,12 +151,12 @@ impl FaultyDoor {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of a request, and what happens to it.
+    /// Counts a request. Returns its number and the fault that strikes it.
     fn next(&self, request: &Request) -> (u64, Option<Fault>) {
         let (is_watch, method) = (request.query.is_on("watch"), &request.method);
         let mut state = self.state();
         state.requests += 1;
-        // What is refused while the group is away is part of that fault.
+        // A write during an outage is a retry and counts as part of that fault.
         let counts = *method != Method::GET && !request.path.contains("/events") && state.away == 0;
         state.changes += usize::from(counts);
         let number = state.requests;
@@ -178,17 +179,17 @@ impl FaultyDoor {
         self.door.server()
     }
 
-    /// How many requests there have been.
+    /// Returns the number of requests.
     pub fn requests(&self) -> u64 {
         self.state().requests
     }
 
-    /// How many requests asked for a change, those about events and into an outage left out.
+    /// Returns the number of write requests, without those for events and those during an outage.
     pub fn changes(&self) -> usize {
         self.state().changes
     }
 
-    /// Whether its client keeps to what it was told about waiting, and what it is told now.
+    /// Records a request that ignores an earlier `Retry-After`, and the pause that this request gets.
     fn heed(&self, request: &Request, fault: Option<Fault>) {
         if request.method == Method::GET && is_collection(&request.path) {
             return;
@@ -220,7 +221,7 @@ impl FaultyDoor {
         let (number, fault) = self.next(&request);
         self.heed(&request, fault);
         if number > MOST_REQUESTS {
-            // Whoever asks without end would keep virtual time from passing.
+            // A client in a loop would keep virtual time from advancing.
             std::future::pending::<()>().await;
         }
         let refused = |code: u16| {
@@ -261,7 +262,7 @@ impl FaultyDoor {
     }
 }
 
-/// The segments of a path from the resource on.
+/// Returns the segments of a path from the resource on, each with the offset of its end.
 fn from_resource(path: &str) -> impl Iterator<Item = (usize, &str)> {
     let prefix = if path.starts_with("/apis/") { 3 } else { 2 };
     let mut end = 0;
@@ -279,12 +280,12 @@ fn is_collection(path: &str) -> bool {
     from_resource(path).count() < 2
 }
 
-/// The path of the object that a request is about, without the subresource.
+/// Returns the path of the object of a request, without the subresource.
 fn object_of(path: &str) -> &str {
     from_resource(path).nth(1).and_then(|(end, _)| path.get(..end)).unwrap_or(path)
 }
 
-/// A watch that is cut, or late, or says everything twice.
+/// Returns a watch that is cut, delayed or doubled.
 fn harmed(code: u16, watch: Watch, fault: Fault) -> Result<Response<ResponseBody>, Broken> {
     let lines = futures::stream::unfold((watch, 0_usize, None), move |(mut watch, said, again)| async move {
         if let Some(event) = again {

@@ -1,9 +1,9 @@
-//! A Kubernetes API server in process, and stand-ins for scheduler, kubelet and driver: a whole
-//! cluster on a laptop, and a laboratory for faults.
+//! A Kubernetes API server in process, with stand-ins for scheduler, kubelet and driver: a whole cluster on a
+//! laptop, and a laboratory for faults.
 //!
-//! It has the semantics that controllers, stand-ins and kubectl touch, and those for real; whatever
-//! else is asked is refused with a word that says so. `e2e` asks it and a real kube-apiserver the
-//! same questions and compares the answers.
+//! It implements the real semantics of the API that controllers, the stand-ins and kubectl use. Any other
+//! request is refused with a message that names what is not simulated. The conformance lane of `e2e` sends
+//! the same requests to it and to a real kube-apiserver and compares the answers.
 
 #![expect(
     clippy::indexing_slicing,

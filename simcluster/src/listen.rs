@@ -1,5 +1,5 @@
-//! The API server on a port, for kubectl and for whoever else speaks its language. It is an
-//! instrument: it keeps nothing, and lets in only who holds a token that it made up itself.
+//! The API server on a port, for kubectl and other clients. It stores nothing on disk, and accepts only
+//! tokens that it issued itself.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,16 +22,16 @@ use crate::api::{Answer, ApiServer, Status, User};
 use crate::base64::base64;
 use crate::door::{Broken, Door, ResponseBody, response};
 
-/// Why nobody can come in.
+/// The reason why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Whoever reaches the port could try to come in.
+    /// The address is reachable from other machines.
     #[error("{0} is not on loopback; this instrument is not made for a network (--allow-remote insists)")]
     Remote(SocketAddr),
-    /// Somebody else has the port.
+    /// The address is in use or cannot be bound.
     #[error("cannot listen on {0}: {1}")]
     Taken(SocketAddr, std::io::Error),
-    /// No certificate could be made.
+    /// The certificate, its key or a token cannot be generated.
     #[error("cannot make a certificate: {0}")]
     Certificate(String),
 }
@@ -40,23 +40,24 @@ pub enum ListenError {
 pub struct Listening {
     address: SocketAddr,
     certificate: String,
-    /// Those that were made at the start, by the names of their holders.
+    /// The tokens issued at the start, by user name.
     tokens: BTreeMap<String, String>,
     listener: TcpListener,
     acceptor: TlsAcceptor,
     server: ApiServer,
 }
 
-/// How long to wait for what may be had again soon.
+/// The pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long somebody may take to say who he is.
+/// The time limit of a TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Listening {
-    /// Opens `address`; each of `users` gets a token of his own.
+    /// Listens on `address` and issues a token for each of `users`.
     ///
     /// # Errors
-    /// The address is taken, or not on loopback and nobody insists.
+    /// The address cannot be bound, or is not on loopback while `allow_remote` is off; or no certificate or
+    /// token can be generated.
     pub async fn open(
         server: ApiServer,
         address: SocketAddr,
@@ -91,17 +92,17 @@ impl Listening {
         Ok(Self { address, certificate: certificate.pem(), tokens, listener, acceptor, server })
     }
 
-    /// Where it is.
+    /// Returns the address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The certificate, PEM.
+    /// Returns the certificate in PEM.
     pub fn certificate(&self) -> &str {
         &self.certificate
     }
 
-    /// A kubeconfig for a user; nothing for one who has no token.
+    /// Returns a kubeconfig for a user, or `None` for a user without a token.
     pub fn kubeconfig(&self, user: &str) -> Option<Value> {
         let token = self.tokens.get(user)?;
         let certificate = base64(self.certificate.as_bytes());
@@ -116,17 +117,17 @@ impl Listening {
         }))
     }
 
-    /// Lets people in, for as long as it is polled.
+    /// Accepts connections for as long as it is polled.
     pub async fn serve(self) {
         loop {
             let Ok((stream, _)) = self.listener.accept().await else {
-                // There may be too many open files for the moment.
+                // The process may have too many open files for the moment.
                 tokio::time::sleep(PAUSE).await;
                 continue;
             };
             let (acceptor, server) = (self.acceptor.clone(), self.server.clone());
             tokio::spawn(async move {
-                // Whoever breaks off is not waited for.
+                // A failed connection concerns its client alone.
                 if let Err(why) = connection(stream, acceptor, server).await {
                     tracing::debug!(%why, "a connection ended");
                 }

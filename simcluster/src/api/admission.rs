@@ -1,5 +1,4 @@
-//! What stands between a request and the store besides validation: namespaces, quotas, admin
-//! access.
+//! Admission checks between a request and the store: namespaces, quotas, admin access.
 
 use serde_json::{Value, json};
 
@@ -9,11 +8,13 @@ use super::{State, Target, meta};
 use crate::amount::Amount;
 use crate::kinds::Resource;
 
-/// The label of namespaces in which admin access may be asked for.
+/// The label of namespaces that may use admin access.
 const ADMIN_ACCESS: &str = "resource.kubernetes.io/admin-access";
 
+/// Checks that the namespace of a new object accepts it.
+///
 /// # Errors
-/// The namespace is not there, or on its way out.
+/// The namespace does not exist or is terminating.
 pub(super) fn admit_namespace(state: &State, target: &Target<'_>, object: &Value) -> Result<(), Status> {
     let Some(namespace) = &target.namespace else { return Ok(()) };
     let Some(found) = state.store.get("namespaces", &(String::new(), namespace.clone())) else {
@@ -32,7 +33,7 @@ pub(super) fn admit_namespace(state: &State, target: &Target<'_>, object: &Value
     Err(status)
 }
 
-/// Admin access is for namespaces that have the label.
+/// Returns an error for every request with admin access in a namespace without the label.
 pub(super) fn admin_access(state: &State, resource: &Resource, object: &Value) -> Vec<FieldError> {
     let (spec, path) = match &*resource.kind {
         "ResourceClaim" => (&object["spec"], "spec"),
@@ -53,8 +54,8 @@ pub(super) fn admin_access(state: &State, resource: &Resource, object: &Value) -
     .collect()
 }
 
-/// Who allocates a claim or says who may use it needs a right of its own, beside the one on the
-/// status (since 1.36).
+/// Checks the `binding` permission, which a change of `status.allocation` or `status.reservedFor` needs
+/// besides the permission on the status (since 1.36).
 pub(super) fn claim_rights(
     state: &State,
     target: &Target<'_>,
@@ -70,7 +71,7 @@ pub(super) fn claim_rights(
     if same("allocation") && same("reservedFor") {
         return Vec::new();
     }
-    // Asked without namespace and name: a role in the namespace does not do.
+    // The check is cluster-wide, without namespace and name: a role in the namespace does not suffice.
     let deed = Deed {
         verb: verb.to_owned(),
         subresource: "binding".to_owned(),
@@ -87,10 +88,10 @@ pub(super) fn claim_rights(
     vec![FieldError::forbidden("status.allocation", &why)]
 }
 
-/// Counts against quotas of the form `count/plural.group`, and against those of Pods.
+/// Checks the quotas of the namespace for `count/plural.group` and for the bare plural.
 ///
 /// # Errors
-/// A quota is used up.
+/// A quota is exhausted.
 pub(super) fn admit_quota(state: &mut State, resource: &Resource, object: &Value) -> Result<(), Status> {
     let namespace = meta::text(object, "namespace").to_owned();
     let counted = [format!("count/{}", resource.qualified()), resource.plural.clone()];

@@ -1,4 +1,4 @@
-//! What a request carries besides its path: the object, whether it is meant, and who writes.
+//! The parts of a request besides its path: the object, the dry-run flag and the field manager.
 
 use serde_json::Value;
 
@@ -7,7 +7,10 @@ use super::status::Status;
 use crate::patch::Managed;
 use crate::protobuf::{self, Unreadable};
 
-/// The object of a creation or a replacement.
+/// Returns the object of a create or replace request.
+///
+/// # Errors
+/// The content type is neither JSON nor protobuf, or the body cannot be read.
 pub(super) fn body(target: &Target<'_>) -> Result<Value, Status> {
     let kind = &*target.request.content_type;
     if !matches!(kind, "" | "application/json" | PROTOBUF) {
@@ -18,10 +21,13 @@ pub(super) fn body(target: &Target<'_>) -> Result<Value, Status> {
     json_body(target)
 }
 
-/// What typed clients send.
+/// The content type that typed clients send.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// The body, however it is written.
+/// Returns the body as JSON, decoded from protobuf if necessary.
+///
+/// # Errors
+/// The body cannot be read, or its protobuf message type is not simulated.
 pub(super) fn json_body(target: &Target<'_>) -> Result<Value, Status> {
     if target.request.content_type == PROTOBUF {
         return protobuf::read(&target.request.body).map_err(|why| match why {
@@ -33,7 +39,10 @@ pub(super) fn json_body(target: &Target<'_>) -> Result<Value, Status> {
         .map_err(|why| Status::bad_request(format!("cannot read the body: {why}")))
 }
 
-/// Whether nothing is to be done really.
+/// Whether the request is a dry run.
+///
+/// # Errors
+/// `dryRun` has a value other than `All`.
 pub(super) fn dry_run(target: &Target<'_>) -> Result<bool, Status> {
     match target.request.query.get("dryRun") {
         "" => Ok(false),
@@ -44,7 +53,7 @@ pub(super) fn dry_run(target: &Target<'_>) -> Result<bool, Status> {
     }
 }
 
-/// In whose name fields are owned.
+/// Returns the field manager of the request: `fieldManager`, the first part of the user agent, or `unknown`.
 pub(super) fn manager(target: &Target<'_>, operation: &'static str) -> Managed {
     let said = target.request.query.get("fieldManager");
     let agent = target.request.user_agent.split('/').next().unwrap_or_default();

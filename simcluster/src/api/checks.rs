@@ -1,12 +1,14 @@
-//! What is checked of every object that is written.
+//! The checks of every object that is written.
 
 use serde_json::{Value, json};
 
 use super::status::{FieldError, Status};
 use super::{Target, meta};
 
+/// Checks that the body is of the kind of the path.
+///
 /// # Errors
-/// The body is about another kind than the path.
+/// The body names another kind or version.
 pub(super) fn check_kind(target: &Target<'_>, object: &Value) -> Result<(), Status> {
     let resource = &target.resource;
     let said = (object["apiVersion"].as_str(), object["kind"].as_str());
@@ -15,7 +17,7 @@ pub(super) fn check_kind(target: &Target<'_>, object: &Value) -> Result<(), Stat
     }
     let (version, kind) = (said.0.unwrap_or_default(), said.1.unwrap_or_default());
     if kind.is_empty() && version.is_empty() {
-        // Then it is what the path says.
+        // A body without a kind has the kind of the path.
         return Ok(());
     }
     Err(Status::bad_request(format!(
@@ -25,7 +27,10 @@ pub(super) fn check_kind(target: &Target<'_>, object: &Value) -> Result<(), Stat
     )))
 }
 
-/// Kind and namespace are those of the path.
+/// Sets kind and namespace to those of the path.
+///
+/// # Errors
+/// The object names another namespace.
 pub(super) fn place(target: &Target<'_>, object: &mut Value) -> Result<(), Status> {
     let resource = &target.resource;
     meta::put(object, &["apiVersion"], json!(resource.api_version()));
@@ -46,8 +51,10 @@ pub(super) fn place(target: &Target<'_>, object: &mut Value) -> Result<(), Statu
     Ok(())
 }
 
+/// Checks that an update refers to the stored object and its version.
+///
 /// # Errors
-/// The change is meant for another object or another version of it.
+/// The name, the uid or the resourceVersion of `object` is another.
 pub(super) fn check_version(target: &Target<'_>, before: &Value, object: &Value) -> Result<(), Status> {
     let (resource, name) = (&target.resource, meta::text(before, "name"));
     let said = meta::text(object, "name");
@@ -58,7 +65,7 @@ pub(super) fn check_version(target: &Target<'_>, before: &Value, object: &Value)
     let (uid, is) = (meta::text(object, "uid"), meta::text(before, "uid"));
     if !uid.is_empty() && uid != is {
         if target.request.method == http::Method::PATCH {
-            // Said twice upstream, and printed once.
+            // Upstream repeats the cause and prints it once in the message.
             let error = || FieldError::immutable("metadata.uid", &json!(uid));
             let mut status = Status::invalid(resource, name, &[error(), error()]);
             let once = Status::invalid(resource, name, &[error()]);
@@ -105,12 +112,12 @@ fn bad_name(name: &str, label: bool) -> Option<&'static str> {
     if label {
         return (!fits(name) || name.len() > 63).then_some(BAD_LABEL);
     }
-    // RBAC names, and a few more, may hold colons and capitals.
+    // RBAC names may contain colons and capitals. A name with a colon is not checked at all.
     let path_like = name.contains(':');
     (!path_like && (!name.split('.').all(fits) || name.len() > 253)).then_some(BAD_SUBDOMAIN)
 }
 
-/// Who is on the way out gets no new finalizers.
+/// Returns an error if a terminating object gets new finalizers.
 pub(super) fn validate_finalizers(before: &Value, object: &Value) -> Vec<FieldError> {
     let of = |object: &Value| meta::items(&object["metadata"]["finalizers"]).cloned().collect::<Vec<_>>();
     let (was, is) = (of(before), of(object));
@@ -124,11 +131,11 @@ pub(super) fn validate_finalizers(before: &Value, object: &Value) -> Vec<FieldEr
         names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
     );
     let error = || FieldError::forbidden("metadata.finalizers", &why);
-    // Said twice upstream.
+    // Upstream repeats the error.
     vec![error(), error()]
 }
 
-/// Whether a write changes nothing: versions and the times of owners apart.
+/// Whether a write changes nothing, apart from resourceVersion and the times in `managedFields`.
 pub(super) fn same(before: &Value, object: &Value) -> bool {
     let bare = |object: &Value| {
         let mut bare = object.clone();

@@ -1,5 +1,5 @@
-//! What happens by itself: garbage goes, namespaces empty, quotas are counted, custom kinds are
-//! learned.
+//! Background work of a control plane: garbage collection, namespace deletion, quota usage, and serving
+//! custom resources.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::clock::seconds;
 use crate::kinds::Resource;
 use crate::patch::lists_of_schema;
 
-/// How long garbage lies before somebody sees it.
+/// The pause between two passes of the collector.
 const SEES_AFTER: Duration = Duration::from_millis(100);
 
 impl ApiServer {
-    /// Collects garbage, empties namespaces that end and fills in quotas, for as long as it is
+    /// Collects garbage, empties terminating namespaces and updates quota status, for as long as it is
     /// polled.
     pub async fn collect(self) {
         loop {
@@ -42,7 +42,8 @@ impl ApiServer {
 }
 
 impl State {
-    /// Deletes everything in namespaces that are ending, and those that are empty.
+    /// Deletes the contents of terminating namespaces, and finalizes those that are empty. Returns whether
+    /// anything changed.
     fn empty_namespaces(&mut self, now: &str) -> bool {
         let ending =
             self.store.list("namespaces", None).filter(|(_, namespace)| meta::is_deleting(namespace));
@@ -72,7 +73,7 @@ impl State {
         did
     }
 
-    /// Writes into quotas what is used of them.
+    /// Writes the usage of every quota into its status. Returns whether anything changed.
     fn count_quotas(&mut self) -> bool {
         let quotas: Vec<Arc<Value>> =
             self.store.list("resourcequotas", None).map(|(_, quota)| quota.clone()).collect();
@@ -99,12 +100,13 @@ impl State {
         did
     }
 
-    /// The resource that is kept under a name.
+    /// Returns the resource whose objects are stored under `stored_as`.
     pub(super) fn kind_of(&self, stored_as: &str) -> Option<Arc<Resource>> {
         self.resources.iter().find(|resource| resource.stored_as() == stored_as).cloned()
     }
 
-    /// A definition of a custom kind is served from now on.
+    /// Serves the kind of a `CustomResourceDefinition` from now on and establishes the definition. Other
+    /// objects are ignored.
     pub(super) fn learn(&mut self, resource: &Resource, object: &Value, now: &str) {
         if resource.kind != "CustomResourceDefinition" || self.is_served_anyway(object) {
             return;
@@ -150,7 +152,7 @@ impl State {
         }
     }
 
-    /// Whether a definition is of a built-in kind, which it does not replace.
+    /// Whether the definition names a built-in resource. Such a definition replaces nothing.
     fn is_served_anyway(&self, definition: &Value) -> bool {
         let (group, plural) = (&definition["spec"]["group"], &definition["spec"]["names"]["plural"]);
         let mut known =
@@ -158,7 +160,7 @@ impl State {
         known.any(|known| !self.lists.contains_key(&known.stored_as()))
     }
 
-    /// It is served no longer.
+    /// Stops serving the kind of a `CustomResourceDefinition`.
     pub(super) fn unlearn(&mut self, resource: &Resource, object: &Value) {
         if resource.kind != "CustomResourceDefinition" || self.is_served_anyway(object) {
             return;

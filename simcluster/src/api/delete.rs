@@ -1,5 +1,5 @@
-//! Deleting: at once, gracefully, or when the last finalizer is gone; before, with or without what
-//! the object owns.
+//! Deletion: at once, gracefully, or with the last finalizer; in the background, in the foreground, or with
+//! orphaned dependents.
 
 use serde_json::{Value, json};
 
@@ -11,28 +11,28 @@ use crate::clock::seconds;
 use crate::kinds::Resource;
 use crate::kinds::namespaces;
 
-/// Finalizer of an owner that goes after what it owns.
+/// The finalizer of an owner that is deleted after its dependents.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
-/// Finalizer of an owner that leaves what it owns to nobody.
+/// The finalizer of an owner whose dependents stay without an owner.
 pub(super) const ORPHAN: &str = "orphan";
 
-/// How somebody wants an object to end.
+/// The options of a deletion.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Ending {
-    /// Seconds that it has; its own where nothing is said.
+    /// The grace period in seconds. `None` takes the object's own.
     pub(super) grace: Option<i64>,
-    /// What becomes of what it owns; as its finalizers say where nothing is said.
+    /// The fate of the dependents. `None` keeps the object's finalizers.
     pub(super) propagation: Option<Propagation>,
 }
 
-/// What becomes of what an object owns.
+/// The fate of the dependents of a deleted object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Propagation {
-    /// It goes afterwards.
+    /// They are deleted after the owner.
     Background,
-    /// It goes before.
+    /// They are deleted before the owner.
     Foreground,
-    /// It stays, and is nobody's.
+    /// They stay, without this owner.
     Orphan,
 }
 
@@ -60,7 +60,8 @@ impl State {
         self.wrote(target, "delete", &object);
         let gone = self.end(&resource, &object, ending_of(&options), &target.now);
         match gone {
-            // Pods, and whoever lingers, are shown as they are now; others are said to be gone.
+            // Pods and terminating objects are returned as they are now, the kinds below as they were before,
+            // and all others as a Status.
             Some(left) if resource.kind == "Pod" || meta::is_deleting(&left) => {
                 Ok(Answer::ok(events::shown(&resource, left)))
             }
@@ -99,7 +100,8 @@ impl State {
         })))
     }
 
-    /// Begins or completes the end of an object; as it is afterwards, if it is still there.
+    /// Starts or completes the deletion of an object. Returns the object afterwards while it is stored, and
+    /// the terminating state of a Pod that is removed at once.
     pub(super) fn end(
         &mut self,
         resource: &Resource,
@@ -116,7 +118,7 @@ impl State {
         }
         if grace == 0 && !meta::has_finalizers(&held) && resource.kind != "Namespace" {
             self.remove(resource, object);
-            // A Pod is shown as it would have been.
+            // The answer to the deletion of a Pod is the terminating Pod.
             return (resource.kind == "Pod").then(|| ends_after(resource, object, grace, now));
         }
         let shorter =
@@ -133,13 +135,13 @@ impl State {
         Some(Value::clone(&self.store.put(&resource.stored_as(), held)))
     }
 
-    /// Takes an object away for good.
+    /// Removes an object from the store and queues its dependents for the garbage collector.
     pub(super) fn remove(&mut self, resource: &Resource, object: &Value) {
         if self.store.remove(&resource.stored_as(), &meta::name_of(object)).is_some() {
             self.bereft.push_back(meta::text(object, "uid").to_owned());
             self.unlearn(resource, object);
             if resource.kind == "CustomResourceDefinition" {
-                // What was of the kind goes with it.
+                // Custom objects are removed together with their definition.
                 let stored_as = meta::text(object, "name").to_owned();
                 let of_kind = self.store.list(&stored_as, None).map(|(_, object)| object.clone());
                 for object in of_kind.collect::<Vec<_>>() {
@@ -150,7 +152,7 @@ impl State {
         }
     }
 
-    /// Lets a namespace go in which nothing is left.
+    /// Removes a namespace whose contents are gone, unless it has other finalizers.
     pub(super) fn finalize_namespace(&mut self, resource: &Resource, namespace: &Value) {
         let mut finalizers: Vec<Value> = meta::items(&namespace["spec"]["finalizers"]).cloned().collect();
         finalizers.retain(|finalizer| finalizer != namespaces::FINALIZER);
@@ -160,7 +162,7 @@ impl State {
     }
 }
 
-/// The finalizers of an object that ends so.
+/// The finalizers of an object after a deletion with this propagation policy.
 fn finalizers_of(object: &Value, propagation: Option<Propagation>) -> Vec<Value> {
     let known = meta::items(&object["metadata"]["finalizers"]).cloned();
     let Some(propagation) = propagation else { return known.collect() };
@@ -173,7 +175,7 @@ fn finalizers_of(object: &Value, propagation: Option<Propagation>) -> Vec<Value>
     others.chain(ours).collect()
 }
 
-/// An object that is to end after `grace` seconds.
+/// Returns the object as terminating, with `grace` seconds from `now`.
 fn ends_after(resource: &Resource, object: &Value, grace: i64, now: &str) -> Value {
     let mut ending = object.clone();
     if resource.kind == "Pod" || !meta::is_deleting(object) {
@@ -193,7 +195,7 @@ fn ends_after(resource: &Resource, object: &Value, grace: i64, now: &str) -> Val
     ending
 }
 
-/// Whether nothing is to be done really.
+/// Whether the query or the options ask for a dry run.
 fn is_dry(target: &Target<'_>, options: &Value) -> bool {
     !target.request.query.get("dryRun").is_empty() || meta::items(&options["dryRun"]).next().is_some()
 }
@@ -227,7 +229,7 @@ fn check(options: &Value) -> Result<(), Status> {
     Err(Status::invalid_options("DeleteOptions", &error))
 }
 
-/// What options say.
+/// Reads the ending from the `DeleteOptions`.
 fn ending_of(options: &Value) -> Ending {
     let propagation = match (options["propagationPolicy"].as_str(), options["orphanDependents"].as_bool()) {
         (Some("Foreground"), _) => Some(Propagation::Foreground),
@@ -238,8 +240,7 @@ fn ending_of(options: &Value) -> Ending {
     Ending { grace: options["gracePeriodSeconds"].as_i64(), propagation }
 }
 
-/// How long an object may take to end: only Pods on a node that have not come to their end take
-/// any time.
+/// The grace period in seconds. It is zero except for an unfinished Pod on a node.
 fn grace_of(resource: &Resource, object: &Value, asked: Option<i64>) -> i64 {
     if resource.kind != "Pod" {
         return 0;

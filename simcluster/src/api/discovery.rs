@@ -1,4 +1,4 @@
-//! What is served: groups, versions, resources, and the server's own version.
+//! Discovery: the served groups, versions and resources, and the version of the server.
 
 use serde_json::{Value, json};
 
@@ -77,10 +77,10 @@ fn group<'a>(name: &str, served: impl Iterator<Item = &'a std::sync::Arc<Resourc
     json!({"name": name, "versions": versions, "preferredVersion": versions.first()})
 }
 
-/// A resource and its subresources.
+/// Returns the discovery entries of a resource and its subresources.
 fn described(resource: &Resource) -> Vec<Value> {
     let verbs: Vec<&str> = if resource.verbs.is_empty() {
-        // A namespace is deleted one by one.
+        // Namespaces have no `deletecollection`.
         VERBS.into_iter().filter(|verb| resource.kind != "Namespace" || *verb != "deletecollection").collect()
     } else {
         resource.verbs.iter().map(String::as_str).collect()

@@ -1,11 +1,11 @@
-//! Events are one kind in two groups with other names for the same things.
+//! Events are one kind in two groups, with different field names for the same values.
 
 use serde_json::Value;
 
 use super::meta;
 use crate::kinds::Resource;
 
-/// The names in `events.k8s.io` and in the core group.
+/// The field names in `events.k8s.io` and in the core group.
 const NAMES: [(&str, &str); 7] = [
     ("regarding", "involvedObject"),
     ("note", "message"),
@@ -16,7 +16,7 @@ const NAMES: [(&str, &str); 7] = [
     ("deprecatedCount", "count"),
 ];
 
-/// An object as the group of `resource` spells it.
+/// Returns the object in the spelling of the group of `resource`.
 pub(super) fn shown(resource: &Resource, mut object: Value) -> Value {
     if resource.plural == "events" {
         meta::put(&mut object, &["apiVersion"], resource.api_version().into());
@@ -27,7 +27,7 @@ pub(super) fn shown(resource: &Resource, mut object: Value) -> Value {
     object
 }
 
-/// An object as it is kept.
+/// Returns the object in the spelling in which it is stored.
 pub(super) fn kept(resource: &Resource, mut object: Value) -> Value {
     if resource.plural == "events" && resource.group.is_empty() {
         rename(&mut object, |(new, old)| (old, new));

@@ -1,5 +1,5 @@
-//! Garbage: what nobody owns any more goes, and owners that end wait for what they own, or let
-//! go of it.
+//! Garbage collection: dependents without a living owner are deleted, and terminating owners wait for their
+//! dependents or orphan them.
 
 use std::sync::Arc;
 
@@ -12,11 +12,12 @@ use super::store::Key;
 use super::{State, Target, Write, meta};
 use crate::kinds::Resource;
 
-/// Who collects.
+/// The user name of the garbage collector.
 const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
 impl State {
-    /// Looks after what has lost an owner, and after owners that wait.
+    /// Visits the dependents of removed owners, and the owners that terminate in the foreground or orphan
+    /// their dependents. Returns whether anything changed.
     pub(super) fn collect_garbage(&mut self, now: &str) -> bool {
         let mut did = false;
         while let Some(uid) = self.bereft.pop_front() {
@@ -30,8 +31,8 @@ impl State {
         did
     }
 
-    /// Deletes an object if it has no owner left to live for, or takes out of it those that are
-    /// no such owners.
+    /// Deletes an object without a living owner, or removes references to owners that are gone or terminate
+    /// in the foreground. Returns whether anything changed.
     fn attend(&mut self, (stored_as, name): &Key, now: &str) -> bool {
         let Some(object) = self.store.get(stored_as, name).cloned() else { return false };
         let Some(resource) = self.kind_of(stored_as) else { return false };
@@ -52,7 +53,8 @@ impl State {
         if meta::is_deleting(&object) {
             return false;
         }
-        // Who waits for this waits for what this owns.
+        // Foreground deletion is transitive: an owner that waits for this object also waits for its
+        // dependents.
         let owns = !self.store.dependents(meta::text(&object, "uid")).is_empty();
         let propagation = (waits && owns).then_some(Propagation::Foreground);
         self.collected(&resource, &object);
@@ -60,7 +62,7 @@ impl State {
         true
     }
 
-    /// A deletion by the collector.
+    /// Records a deletion by the collector.
     fn collected(&mut self, resource: &Resource, object: &Value) {
         let (namespace, name) = meta::name_of(object);
         self.writes.push(Write {
@@ -73,7 +75,8 @@ impl State {
         });
     }
 
-    /// What an owner that ends has to wait for.
+    /// Advances a terminating owner: orphans its dependents, or deletes them and waits until none blocks it,
+    /// then removes the finalizer. Returns whether anything changed.
     fn linger(&mut self, key: &Key, now: &str) -> bool {
         let (stored_as, name) = key;
         let owner = self.store.get(stored_as, name).cloned().filter(|owner| meta::is_deleting(owner));
@@ -102,7 +105,7 @@ impl State {
         self.change_as_collector(&resource, &owner, &json!({"finalizers": finalizers}), now)
     }
 
-    /// Whether something that is there keeps its owner from going first.
+    /// Whether a dependent with `blockOwnerDeletion` still exists.
     fn blocks(&self, owner: &str) -> bool {
         self.store.dependents(owner).iter().any(|(stored_as, name)| {
             self.store.get(stored_as, name).is_some_and(|object| {
@@ -112,7 +115,7 @@ impl State {
         })
     }
 
-    /// Takes an owner out of an object.
+    /// Removes an owner from the references of an object.
     fn leave(&mut self, (stored_as, name): &Key, owner: &str, now: &str) {
         let object = self.store.get(stored_as, name).cloned();
         if let (Some(object), Some(resource)) = (object, self.kind_of(stored_as)) {
@@ -122,7 +125,7 @@ impl State {
         }
     }
 
-    /// Changes metadata of an object, as any client does; empty lists are taken out.
+    /// Patches metadata of an object through the same path as a client. Empty lists are removed.
     fn change_as_collector(
         &mut self,
         resource: &Arc<Resource>,
@@ -157,7 +160,7 @@ impl State {
     }
 }
 
-/// Whether an object is on its way out and has this finalizer.
+/// Whether the object is terminating and has this finalizer.
 fn is_ending(object: &Value, finalizer: &str) -> bool {
     meta::is_deleting(object) && meta::items(&object["metadata"]["finalizers"]).any(|one| one == finalizer)
 }

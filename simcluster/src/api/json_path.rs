@@ -1,10 +1,10 @@
-//! `JSONPath`, as far as printed columns use it: fields, elements by number, all of them, and those
-//! with a field of a certain value.
+//! The subset of `JSONPath` that printed columns use: fields, indices, all elements, and elements whose field
+//! has a given value.
 
 use serde_json::Value;
 
-/// The first value at a path such as `.status.conditions[?(@.type=='Ready')].status`; null where
-/// there is none, or the path is of another kind.
+/// Returns the first value at a path such as `.status.conditions[?(@.type=='Ready')].status`, or null if no
+/// value is there or the path is outside the subset.
 pub(super) fn first(object: &Value, path: &str) -> Value {
     let mut at = vec![object];
     let mut rest = path;
@@ -20,7 +20,7 @@ enum Step {
     Field(String),
     Number(usize),
     All,
-    /// Elements whose field is this text.
+    /// The elements whose value at a path equals a text.
     With(String, String),
 }
 
@@ -36,10 +36,10 @@ impl Step {
     }
 }
 
-/// The first step of a path, and what is behind it.
+/// Splits the first step off a path.
 fn step(path: &str) -> Option<(Step, &str)> {
     if let Some(rest) = path.strip_prefix('.') {
-        // A dot that belongs to the name has a backslash before it.
+        // A backslash escapes a dot that belongs to the name.
         let (mut name, mut chars) = (String::new(), rest.char_indices());
         while let Some((at, char)) = chars.next() {
             match char {

@@ -1,16 +1,16 @@
-//! Objects as they come from a dump: taken in as they are.
+//! Loading of dumped objects, unchanged and without validation.
 
 use serde_json::{Value, json};
 
 use super::{ApiServer, State, events, meta};
 
-/// What does not say when it was made has always been there.
+/// The creation time of objects that do not state one.
 const LONG_AGO: &str = "1970-01-01T00:00:00Z";
 
-/// Why an object cannot be taken in.
+/// The reason why an object cannot be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// No such kind is served.
+    /// The kind is not served.
     #[error("{kind} in {version} is no kind that is simulated")]
     UnknownKind {
         /// `kind`.
@@ -18,19 +18,19 @@ pub enum LoadError {
         /// `apiVersion`.
         version: String,
     },
-    /// It has no name, or no namespace although its kind needs one.
+    /// The object has no name, or no namespace although its kind needs one.
     #[error("it has no {0}")]
     Nameless(&'static str),
-    /// An object of this kind and name is there.
+    /// An object of this kind and name exists already.
     #[error("it comes twice")]
     Twice,
 }
 
 impl ApiServer {
-    /// Takes in an object as it is, status, uid and all. A namespace that is not there is made.
+    /// Stores an object unchanged, with its status and uid. A missing namespace is created.
     ///
     /// # Errors
-    /// It cannot be told what it is, or it comes twice.
+    /// The kind is not served, the name or namespace is missing, or the object exists already.
     pub fn load(&self, object: Value) -> Result<(), LoadError> {
         let outcome = self.state().load(object);
         self.shared.changed.notify_waiters();
@@ -54,7 +54,7 @@ impl State {
         object = events::kept(&resource, object);
         let key = (namespace.clone(), name);
         let there = self.store.get(&resource.stored_as(), &key).is_some();
-        // The namespaces that every cluster has are there already.
+        // The namespaces of every cluster exist already and are replaced.
         if there && resource.kind != "Namespace" {
             return Err(LoadError::Twice);
         }

@@ -1,16 +1,17 @@
-//! Reading and changing objects that are plain JSON, without ever stumbling over their shape.
+//! Access to fields of untyped JSON objects. A value of an unexpected shape counts as missing and is never an
+//! error.
 
 use serde_json::{Map, Value};
 
-/// Namespace (empty in the cluster) and name.
+/// Namespace (empty for cluster-scoped objects) and name.
 pub(crate) type Name = (String, String);
 
-/// A text of `metadata`; empty where there is none.
+/// Returns a string field of `metadata`, or the empty string.
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
-/// Namespace and name.
+/// Returns namespace and name of an object.
 pub(crate) fn name_of(object: &Value) -> Name {
     (text(object, "namespace").to_owned(), text(object, "name").to_owned())
 }
@@ -20,7 +21,8 @@ pub(crate) fn set(object: &mut Value, field: &str, value: Value) {
     put(object, &["metadata", field], value);
 }
 
-/// Sets a value at a path of fields, making the objects on the way; null removes it.
+/// Sets a value at a path of fields and creates the objects on the way. Null removes the field. A path
+/// through another value than an object changes nothing.
 pub(crate) fn put(object: &mut Value, path: &[&str], value: Value) {
     let Some((last, before)) = path.split_last() else { return };
     let mut at = object;
@@ -39,7 +41,7 @@ pub(crate) fn put(object: &mut Value, path: &[&str], value: Value) {
     }
 }
 
-/// The fields of an object; null becomes an empty one.
+/// Returns the fields of an object. Null becomes an empty object.
 fn fields(value: &mut Value) -> Option<&mut Map<String, Value>> {
     if value.is_null() {
         *value = Value::Object(Map::new());
@@ -47,7 +49,7 @@ fn fields(value: &mut Value) -> Option<&mut Map<String, Value>> {
     value.as_object_mut()
 }
 
-/// Sets a value unless there is one.
+/// Sets a value at a path that has none, or null.
 pub(crate) fn default(object: &mut Value, path: &[&str], value: Value) {
     let there = path.iter().try_fold(&*object, |at, field| at.get(field));
     if there.is_none_or(Value::is_null) {
@@ -55,12 +57,12 @@ pub(crate) fn default(object: &mut Value, path: &[&str], value: Value) {
     }
 }
 
-/// The elements of a list; none where there is no list.
+/// Returns the elements of a list, or none for any other value.
 pub(crate) fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// `metadata.ownerReferences`.
+/// Returns `metadata.ownerReferences`.
 pub(crate) fn owners(object: &Value) -> impl Iterator<Item = &Value> {
     items(&object["metadata"]["ownerReferences"])
 }
@@ -69,7 +71,7 @@ pub(crate) fn owner_uid(owner: &Value) -> &str {
     owner["uid"].as_str().unwrap_or_default()
 }
 
-/// Whether something holds the object back from going.
+/// Whether the object has finalizers in `metadata`.
 pub(crate) fn has_finalizers(object: &Value) -> bool {
     items(&object["metadata"]["finalizers"]).next().is_some()
 }

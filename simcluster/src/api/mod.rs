@@ -1,4 +1,4 @@
-//! The API server.
+//! The Kubernetes API server.
 
 mod admission;
 mod body;
@@ -45,7 +45,7 @@ use crate::kinds::{Profile, Resource, built_in, is_built_in, verbs_of};
 use crate::patch::{Lists, lists_of};
 use crate::schema::Schemas;
 
-/// A Kubernetes API server. Cheap to clone: clones are doors to the same one.
+/// A Kubernetes API server. Clones are cheap and share one server.
 #[derive(Clone)]
 pub struct ApiServer {
     shared: Arc<Shared>,
@@ -53,7 +53,7 @@ pub struct ApiServer {
 
 pub(crate) struct Shared {
     state: Mutex<State>,
-    /// Told after every change.
+    /// Notified after every change that open watches have to see.
     changed: Notify,
     clock: Clock,
 }
@@ -62,20 +62,20 @@ pub(crate) struct State {
     store: Store,
     profile: Profile,
     resources: Vec<Arc<Resource>>,
-    /// Lists of custom resources, by what they are stored as.
+    /// The merge behavior of the lists of custom resources, by storage name.
     lists: BTreeMap<String, Lists>,
-    /// Schemas of custom resources.
+    /// The schemas of custom resources.
     schemas: Schemas,
     rng: Rng,
     tokens: tokens::Tokens,
     pages: Pages,
-    /// Groups that are not served for the moment.
+    /// The API groups that are not served for the moment.
     vanished: Vec<String>,
-    /// How often it was started anew.
+    /// The number of restarts.
     life: u64,
-    /// Owners that are gone, whose dependents nobody has looked at yet.
+    /// The uids of removed owners whose dependents the garbage collector has not visited yet.
     bereft: VecDeque<String>,
-    /// Owners that end before or without what they own.
+    /// Owners that terminate after their dependents, or orphan them.
     lingering: BTreeSet<store::Key>,
     writes: Vec<Write>,
     refused: VecDeque<Refused>,
@@ -84,39 +84,39 @@ pub(crate) struct State {
 /// A write that took effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
-    /// Who wrote.
+    /// The user that wrote.
     pub user: String,
     /// `create`, `update`, `patch`, `delete`.
     pub verb: &'static str,
-    /// Plural, with the subresource behind a slash.
+    /// The plural, followed by a slash and the subresource if there is one.
     pub resource: String,
-    /// Namespace; empty in the cluster.
+    /// The namespace; empty for cluster-scoped objects.
     pub namespace: String,
-    /// Name.
+    /// The name of the object.
     pub name: String,
-    /// Which object of this name.
+    /// The uid of the object.
     pub uid: String,
 }
 
-/// Something that has happened to an object.
+/// A change of an object in the chronicle.
 #[derive(Debug, Clone)]
 pub struct Chronicled {
-    /// When.
+    /// The time of the change.
     pub at: jiff::Timestamp,
     /// `plural.group`, or `plural` in the core group.
     pub resource: String,
-    /// The object before.
+    /// The object before the change; `None` if it was created.
     pub before: Option<Arc<Value>>,
-    /// The object after.
+    /// The object after the change; `None` if it was removed.
     pub after: Option<Arc<Value>>,
 }
 
-/// What comes back.
+/// The answer to a request.
 #[derive(Debug)]
 pub struct Answer {
-    /// HTTP code.
+    /// The HTTP status code.
     pub code: u16,
-    /// Body.
+    /// The body.
     pub body: Body,
 }
 
@@ -127,7 +127,7 @@ pub enum Body {
     Json(Value),
     /// Plain text.
     Text(String),
-    /// Lines for as long as they are read.
+    /// The events of a watch, one line each.
     Watch(Box<Watch>),
 }
 
@@ -143,20 +143,20 @@ impl Answer {
     }
 }
 
-/// A request to a resource that is served.
+/// A request to a served resource.
 pub(crate) struct Target<'a> {
     pub(crate) resource: Arc<Resource>,
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
-    /// Empty for the object itself.
+    /// The subresource; empty for the object itself.
     pub(crate) subresource: String,
     pub(crate) request: &'a Request,
-    /// RFC 3339.
+    /// The time of the request, in RFC 3339.
     pub(crate) now: String,
 }
 
 impl ApiServer {
-    /// An empty cluster with the namespaces that every cluster has.
+    /// Creates a cluster with the namespaces that every cluster has, and no other objects.
     pub fn new(profile: Profile, clock: Clock, seed: u64) -> Self {
         let state = State {
             store: Store::default(),
@@ -219,7 +219,7 @@ impl ApiServer {
         if !known && !is_built_in(&resource) {
             return Err(Status::not_found(&resource, &name.unwrap_or_default()));
         }
-        // A name of something in a namespace needs the namespace.
+        // An object of a namespaced resource is addressed in its namespace.
         let placed = !resource.namespaced || namespace.is_some() || name.is_none();
         if !known || !placed || (!resource.namespaced && namespace.is_some()) {
             return Err(Status::unserved());
@@ -237,23 +237,23 @@ impl ApiServer {
         self.shared.state()
     }
 
-    /// Writes that took effect, from the one with this number on.
+    /// Returns the writes that took effect, from index `from` on.
     pub fn writes(&self, from: usize) -> Vec<Write> {
         self.state().writes.get(from..).unwrap_or_default().to_vec()
     }
 
-    /// The last requests that were refused for want of a right.
+    /// Returns the most recent requests that RBAC refused.
     pub fn refused(&self) -> Vec<Refused> {
         self.state().refused.iter().cloned().collect()
     }
 
-    /// Forgets what was refused.
+    /// Clears the refused requests.
     pub fn forget_refused(&self) {
         self.state().refused.clear();
     }
 
-    /// Starts anew under another profile: what it serves changes, what is kept stays, and open
-    /// watches end.
+    /// Restarts the server with another profile. Stored objects and custom resources stay; history is
+    /// compacted, and open watches end.
     pub fn restart(&self, profile: Profile) {
         let mut state = self.state();
         let custom = state.resources.iter().filter(|known| state.lists.contains_key(&known.stored_as()));
@@ -266,12 +266,12 @@ impl ApiServer {
         self.shared.changed.notify_waiters();
     }
 
-    /// Forgets all history, as etcd does now and then.
+    /// Compacts the history, as etcd does periodically.
     pub fn compact(&self) {
         self.state().store.compact();
     }
 
-    /// Lets an API group vanish, or come back; watches of what vanishes end.
+    /// Stops serving an API group, or serves it again. Watches of its resources end.
     pub fn vanish(&self, group: &str, vanished: bool) {
         let mut state = self.state();
         state.vanished.retain(|known| known != group);
@@ -282,17 +282,17 @@ impl ApiServer {
         self.shared.changed.notify_waiters();
     }
 
-    /// All objects of a resource as they are kept.
+    /// Returns all objects of a resource as they are stored.
     pub fn all(&self, qualified: &str) -> Vec<Arc<Value>> {
         self.state().store.list(qualified, None).map(|(_, object)| object.clone()).collect()
     }
 
-    /// How many objects of a resource there are.
+    /// Returns the number of objects of a resource.
     pub fn count(&self, qualified: &str) -> usize {
         self.state().store.count(qualified)
     }
 
-    /// From now on everything that happens is remembered.
+    /// Starts to record every change.
     pub fn chronicle(&self) {
         self.state().store.chronicle(self.shared.clock);
     }
@@ -310,7 +310,7 @@ impl ApiServer {
         state.store.chronicled().iter().skip(since).map(told).collect()
     }
 
-    /// The time in the cluster.
+    /// Returns the time in the cluster.
     pub fn now(&self) -> jiff::Timestamp {
         self.shared.clock.now()
     }
@@ -323,7 +323,7 @@ impl Shared {
 }
 
 impl State {
-    /// Whether anything of a group is served in a version.
+    /// Whether any resource of this group and version is served.
     fn serves(&self, group: &str, version: &str) -> bool {
         let mut served = self.resources.iter().filter(|_| !self.vanished.iter().any(|gone| gone == group));
         served.any(|resource| resource.group == group && resource.version == version)
@@ -368,12 +368,12 @@ impl State {
         }
     }
 
-    /// How the lists of a resource are merged.
+    /// The merge behavior of the lists of a resource.
     fn lists_of(&self, resource: &Resource) -> Lists {
         self.lists.get(&resource.stored_as()).cloned().unwrap_or_else(|| lists_of(&resource.kind))
     }
 
-    /// A new uid, of the form of a random one.
+    /// Draws a new uid in the format of a version 4 UUID.
     fn uid(&mut self) -> String {
         let text = format!("{:032x}", self.rng.u128(..));
         let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default().to_owned();

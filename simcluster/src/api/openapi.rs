@@ -1,4 +1,4 @@
-//! As much of `OpenAPI` as kubectl needs to see that the server checks fields by itself.
+//! The part of `OpenAPI` v3 by which kubectl sees that the server validates fields itself.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::kinds::Resource;
 
-/// The documents there are.
+/// Returns the index of the documents.
 pub(super) fn index<'a>(served: impl Iterator<Item = &'a Arc<Resource>>) -> Value {
     let paths: Map<String, Value> = served
         .map(|resource| {
@@ -17,7 +17,7 @@ pub(super) fn index<'a>(served: impl Iterator<Item = &'a Arc<Resource>>) -> Valu
     json!({"paths": paths})
 }
 
-/// The paths of a group version, without schemas.
+/// Returns the paths of a group version, without schemas.
 pub(super) fn paths<'a>(of: &str, served: impl Iterator<Item = &'a Arc<Resource>>) -> Option<Value> {
     let paths: Map<String, Value> =
         served.filter(|resource| version_path(resource) == of).map(|resource| path(resource)).collect();

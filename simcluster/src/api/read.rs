@@ -1,4 +1,4 @@
-//! Reading: one object, or lists of them, page by page.
+//! Reads: get, and list in pages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,19 +10,18 @@ use super::status::Status;
 use super::{Answer, Body, State, Target, events, meta, table};
 use crate::kinds::is_built_in;
 
-/// Lists that somebody may come back to for the next page: the objects as they were when the
-/// list began.
+/// Lists with further pages. Each entry keeps the objects as they were when the list began.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     next: u64,
     open: VecDeque<(u64, String, u64, Vec<Arc<Value>>)>,
 }
 
-/// Lists that can be open at once; the oldest goes first, and its reader is told to start anew.
+/// The number of lists that can be open at once. The oldest is dropped, and its token expires.
 const MOST_OPEN: usize = 64;
 
-/// What tokens begin with: of the next page of a list, and of the rest of one that is too old, as
-/// it is by then.
+/// The prefixes of continue tokens: `page-` continues a list from its snapshot, `rest-` continues an expired
+/// list with the current objects.
 const PAGE: &str = "page-";
 const REST: &str = "rest-";
 
@@ -36,8 +35,11 @@ impl Pages {
         format!("{PAGE}{}", self.next)
     }
 
-    /// The rest of a list, and of when it is; a page can be asked for again, after a reply that was
-    /// lost.
+    /// Returns the rest of a list and the revision of its snapshot. The entry stays open, so that a client
+    /// can repeat the request after a lost reply.
+    ///
+    /// # Errors
+    /// The token is malformed or expired, or belongs to another list.
     fn turn(&self, of: &str, token: &str) -> Result<(u64, Vec<Arc<Value>>), Status> {
         let invalid = || Status::bad_request("invalid continue token: continue key is not valid");
         let number = token.strip_prefix(PAGE).or_else(|| token.strip_prefix(REST)).ok_or_else(invalid)?;
@@ -50,7 +52,8 @@ impl Pages {
     }
 }
 
-/// That the state of which a list is has been forgotten, with a token for the rest as it is now.
+/// Returns the answer that the snapshot of a list has expired, with a token for the rest of the list in its
+/// current state.
 fn too_old(token: &str) -> Answer {
     let message = "The provided continue parameter is too old to display a consistent list result. You can \
                    start a new list without the continue parameter, or use the continue token in this \
@@ -70,10 +73,10 @@ impl State {
         Ok(Answer::ok(table::shown(self, target, vec![object], None)))
     }
 
-    /// The object that is asked for.
+    /// Returns the object that the target names.
     ///
     /// # Errors
-    /// It is not there.
+    /// The object does not exist.
     pub(super) fn current(&self, target: &Target<'_>) -> Result<Arc<Value>, Status> {
         let name = target.name.clone().unwrap_or_default();
         let key = (target.namespace.clone().unwrap_or_default(), name.clone());
@@ -81,7 +84,7 @@ impl State {
         object.cloned().ok_or_else(|| Status::not_found(&target.resource, &name))
     }
 
-    /// The objects that are selected now, from the place of one of them on.
+    /// Returns the selected objects in their current state, from the name of `first` on.
     fn from(&self, target: &Target<'_>, selector: &Selector, first: Option<&Arc<Value>>) -> Vec<Arc<Value>> {
         let resource = &target.resource;
         let all = self.store.list(&resource.stored_as(), target.namespace.as_deref());
@@ -97,7 +100,7 @@ impl State {
         let query = &target.request.query;
         let resource = &target.resource;
         let selector = Selector::parse(resource, query.get("labelSelector"), query.get("fieldSelector"))?;
-        // Whoever may read one list may not go on with another.
+        // A token is bound to the path of its list: read access to one list does not open another.
         let of = target.request.path.clone();
         let (revision, mut objects) = match query.get("continue") {
             "" => (self.store.revision(), self.from(target, &selector, None)),

@@ -1,31 +1,31 @@
-//! What is asked: method, path and query, taken apart.
+//! Requests: user, method, path and query.
 
 use http::Method;
 
-/// Who asks.
+/// The user of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
-    /// Its name.
+    /// The user name.
     pub name: String,
-    /// Its groups.
+    /// The groups of the user.
     pub groups: Vec<String>,
 }
 
 impl User {
-    /// Somebody who may do everything.
+    /// Returns a user with all permissions.
     pub fn admin() -> Self {
         Self { name: "admin".to_owned(), groups: vec!["system:masters".to_owned()] }
     }
 }
 
-/// A request.
+/// A request to the API server.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// HTTP method.
+    /// The HTTP method.
     pub method: Method,
-    /// Path without query.
+    /// The path without the query.
     pub path: String,
-    /// Query, decoded.
+    /// The decoded query.
     pub query: Query,
     /// `Content-Type`, without parameters.
     pub content_type: String,
@@ -33,11 +33,11 @@ pub struct Request {
     pub accept: String,
     /// `User-Agent`.
     pub user_agent: String,
-    /// Body.
+    /// The body.
     pub body: Vec<u8>,
-    /// Who asks.
+    /// The authenticated user.
     pub user: User,
-    /// Whom it is to be taken for: `Impersonate-User` and `Impersonate-Group`.
+    /// The user to impersonate: `Impersonate-User` and `Impersonate-Group`.
     pub impersonated: Option<User>,
 }
 
@@ -46,7 +46,7 @@ pub struct Request {
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Takes the text behind `?` apart.
+    /// Parses the text after `?`.
     pub fn parse(text: &str) -> Self {
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
         let pair = |pair: &str| {
@@ -56,7 +56,7 @@ impl Query {
         Self(pairs.map(pair).collect())
     }
 
-    /// The value of a parameter; empty where it is missing.
+    /// Returns the value of a parameter, or the empty string.
     pub fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
@@ -66,7 +66,7 @@ impl Query {
         matches!(self.get(name), "true" | "1")
     }
 
-    /// A parameter that is a number.
+    /// Returns the value of a numeric parameter.
     pub fn number(&self, name: &str) -> Option<u64> {
         self.get(name).parse().ok()
     }
@@ -89,17 +89,17 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Discovery of everything, of a group, or of a group version.
+    /// Discovery: all groups, one group, or one group version.
     Root(&'static str),
     Group(String),
     Version {
         group: String,
         version: String,
     },
-    /// A collection, an object, or a subresource of it.
+    /// A collection, an object, or a subresource.
     Resource {
         group: String,
         version: String,
@@ -108,7 +108,7 @@ pub(crate) enum Place {
         name: Option<String>,
         subresource: Option<String>,
     },
-    /// `/version`, `/healthz` and the like.
+    /// Any other path, such as `/version` or `/healthz`.
     Other(String),
 }
 
@@ -144,7 +144,7 @@ impl Place {
             }
         };
         Some(match rest {
-            // Subresources of a namespace, not resources in it.
+            // Subresources of a namespace, not resources inside it.
             ["namespaces", name, subresource @ ("status" | "finalize")] => {
                 of(None, "namespaces", Some(name), Some(subresource))
             }

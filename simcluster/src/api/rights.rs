@@ -1,6 +1,6 @@
-//! Who may do what: RBAC. Roles and bindings are objects like others, read when somebody asks.
-//! The roles that every cluster is born with are not objects here; what they let everybody do,
-//! discovery and questions about oneself, is allowed as such.
+//! Authorization by RBAC. Roles and bindings are ordinary objects, read at each request. The default roles of
+//! a cluster do not exist as objects; their grants to every authenticated user (discovery and reviews of
+//! one's own permissions) are built in.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -12,13 +12,13 @@ use super::status::Status;
 use super::{Answer, Body, Request, State, Target, User};
 use crate::patch::{Owners, lists_of};
 
-/// Members may do everything, whatever roles say.
+/// Members of this group may do everything, without a role.
 const MASTERS: &str = "system:masters";
-/// Everybody who has said who he is.
+/// Every authenticated user is a member of this group.
 const AUTHENTICATED: &str = "system:authenticated";
-/// How names of service accounts begin; namespace and name follow.
+/// The prefix of the user names of service accounts; namespace and name follow.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
-/// Paths that are open to all who have said who they are.
+/// The paths that every authenticated user may read.
 const OPEN: [&str; 14] = [
     "/api",
     "/api/*",
@@ -36,30 +36,30 @@ const OPEN: [&str; 14] = [
     "/version/",
 ];
 
-/// A request that was refused for want of a right.
+/// A request that RBAC refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// Who asked.
+    /// The user.
     pub user: String,
-    /// What for.
+    /// The verb.
     pub verb: String,
-    /// Plural, with the subresource behind a slash.
+    /// The plural, followed by a slash and the subresource if there is one.
     pub resource: String,
-    /// Namespace; empty in the cluster.
+    /// The namespace; empty for cluster-scoped requests.
     pub namespace: String,
-    /// Name, as far as the path says it.
+    /// The name of the object, if the path contains one.
     pub name: String,
 }
 
-/// So many refusals are remembered.
+/// The number of refused requests that are kept.
 const REFUSED: usize = 1000;
 
-/// What somebody wants to do with a resource.
+/// The attributes of a request to a resource, as RBAC sees them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Deed {
     pub(super) verb: String,
     pub(super) group: String,
-    /// Plural.
+    /// The plural.
     pub(super) resource: String,
     pub(super) subresource: String,
     pub(super) namespace: String,
@@ -67,11 +67,11 @@ pub(super) struct Deed {
 }
 
 impl Deed {
-    /// What a request wants to do; nothing where it is about no resource.
+    /// Returns the attributes of a request, or `None` for a path that is not a resource.
     fn of(place: &Place, request: &Request) -> Option<Self> {
         let Place::Resource { group, namespace, plural, name, subresource, .. } = place else { return None };
         let watches = request.query.is_on("watch");
-        // A list of the one object of a name is a request for that object.
+        // A list with a field selector for one name is authorized as a request for that object.
         let reads = request.method == Method::GET && name.is_none();
         let chosen = request.query.get("fieldSelector").strip_prefix("metadata.name=").filter(|_| reads);
         let chosen = chosen.map(|name| name.trim_start_matches('=')).filter(|name| !name.contains(','));
@@ -87,7 +87,7 @@ impl Deed {
             (&Method::DELETE, None) => "deletecollection",
             _ => "",
         };
-        // A namespace is in itself.
+        // The namespace of a Namespace object is the object itself.
         let itself = || name.clone().filter(|_| plural == "namespaces" && group.is_empty());
         Some(Self {
             verb: verb.to_owned(),
@@ -99,7 +99,7 @@ impl Deed {
         })
     }
 
-    /// What a question about rights is about.
+    /// Reads the `resourceAttributes` of an access review.
     pub(super) fn asked(attributes: &Value) -> Self {
         let text = |field: &str| attributes[field].as_str().unwrap_or_default().to_owned();
         Self {
@@ -112,7 +112,7 @@ impl Deed {
         }
     }
 
-    /// The resource as rules spell it.
+    /// Returns the resource in the spelling of RBAC rules.
     fn spelled(&self) -> String {
         if self.subresource.is_empty() {
             self.resource.clone()
@@ -135,7 +135,7 @@ impl Deed {
             && named
     }
 
-    /// That `user` may not.
+    /// Returns the 403 status for `user`; `why` is appended to the message.
     pub(super) fn refused(&self, user: &User, why: &str) -> Status {
         let place = if self.namespace.is_empty() {
             "at the cluster scope".to_owned()
@@ -158,7 +158,7 @@ fn has(list: &Value, fits: impl Fn(&str) -> bool) -> bool {
 }
 
 impl Target<'_> {
-    /// Something that is done with it, of no verb yet.
+    /// Returns the attributes of the target, without a verb.
     pub(super) fn deed(&self) -> Deed {
         Deed {
             group: self.resource.group.clone(),
@@ -176,7 +176,7 @@ impl User {
         self.groups.iter().any(|group| group == MASTERS)
     }
 
-    /// Namespace and name of the service account it is.
+    /// Returns namespace and name, if the user is a service account.
     fn account(&self) -> Option<(&str, &str)> {
         self.name.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')
     }
@@ -190,7 +190,8 @@ impl User {
         group == AUTHENTICATED || accounts || self.groups.iter().any(|own| own == group)
     }
 
-    /// Whether it is meant by the subject of a binding in `namespace`, and how that is said.
+    /// Returns the subject as an access review words it, if the subject of a binding in `namespace` includes
+    /// this user.
     fn is_subject(&self, subject: &Value, namespace: &str) -> Option<String> {
         let name = subject["name"].as_str()?;
         match subject["kind"].as_str()? {
@@ -206,15 +207,17 @@ impl User {
     }
 }
 
-/// A rule that holds for somebody, and by which binding.
+/// A rule that applies to a user, with the binding that grants it.
 struct Held<'a> {
     rule: &'a Value,
     by: String,
 }
 
 impl State {
+    /// Authorizes a request, and records a refusal.
+    ///
     /// # Errors
-    /// Whoever asks may not.
+    /// The user lacks the permission.
     pub(super) fn authorize(&mut self, place: &Place, request: &Request) -> Result<(), Status> {
         let user = &request.user;
         if user.is_master() {
@@ -237,16 +240,19 @@ impl State {
         self.refused.push_back(Refused { user: user.name.clone(), verb, resource, namespace, name });
     }
 
+    /// Checks one permission of `user`.
+    ///
     /// # Errors
-    /// `user` may not do that.
+    /// `user` lacks the permission.
     pub(super) fn require(&self, user: &User, deed: &Deed) -> Result<(), Status> {
         self.allows(user, deed).map(|_| ()).map_err(|why| deed.refused(user, &why))
     }
 
-    /// By what `user` may do that, in words.
+    /// Returns the reason why `user` has a permission, as an access review words it. It is empty for built-in
+    /// permissions.
     ///
     /// # Errors
-    /// He may not; what is wrong with the bindings, in words, if anything.
+    /// `user` lacks the permission. The text names missing roles of bindings, and is empty if there are none.
     pub(super) fn allows(&self, user: &User, deed: &Deed) -> Result<String, String> {
         if user.is_master() || is_about_oneself(deed) {
             return Ok(String::new());
@@ -267,7 +273,7 @@ impl State {
         Err(Status::forbidden_path(&format!("User {:?} cannot {verb} path {:?}", user.name, request.path)))
     }
 
-    /// Whether `user` may do that with a path that is no resource.
+    /// Whether `user` may use `verb` on a path that is not a resource.
     pub(super) fn allows_path(&self, user: &User, verb: &str, path: &str) -> bool {
         let covers = |pattern: &str| match pattern.strip_suffix('*') {
             Some(stem) => path.starts_with(stem),
@@ -281,8 +287,8 @@ impl State {
         user.is_master() || (verb == "get" && OPEN.into_iter().any(covers)) || held.iter().any(by_rule)
     }
 
-    /// The rules that hold for `user` in a namespace (the empty one is the cluster), and the roles
-    /// that are bound but missing.
+    /// Returns the rules that apply to `user` in a namespace (empty for cluster scope), and the missing roles
+    /// of its bindings.
     fn held(&self, user: &User, namespace: &str) -> (Vec<Held<'_>>, Vec<String>) {
         let (mut held, mut dangling) = (Vec::new(), Vec::new());
         let cluster = self.store.list("clusterrolebindings.rbac.authorization.k8s.io", None);
@@ -310,7 +316,7 @@ impl State {
         (held, dangling)
     }
 
-    /// All rules that hold for `user` in a namespace, as a `SelfSubjectRulesReview` says them.
+    /// Returns the rules that apply to `user` in a namespace, as the status of a `SelfSubjectRulesReview`.
     pub(super) fn rules(&self, user: &User, namespace: &str) -> Value {
         if user.is_master() {
             return json!({
@@ -333,10 +339,10 @@ impl State {
         json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false})
     }
 
-    /// The one whom `request` is to be taken for.
+    /// Returns the user that `request` impersonates.
     ///
     /// # Errors
-    /// Whoever asks may not speak for others.
+    /// The impersonation is malformed or not simulated, or the caller lacks the `impersonate` permission.
     pub(super) fn speaks_for(&self, request: &Request) -> Result<Option<User>, Status> {
         let Some(other) = &request.impersonated else { return Ok(None) };
         if other.name.is_empty() {
@@ -362,7 +368,7 @@ impl State {
     }
 }
 
-/// Everybody may ask what he may do.
+/// Whether the request is a review of the caller's own permissions, which is always allowed.
 fn is_about_oneself(deed: &Deed) -> bool {
     deed.verb == "create"
         && deed.group == "authorization.k8s.io"
@@ -376,7 +382,10 @@ fn wrong(dangling: &[String]) -> String {
     }
 }
 
-/// Answers questions about one's own rights.
+/// Answers a review of the caller's own permissions.
+///
+/// # Errors
+/// The method is not POST, or the body cannot be read.
 pub(super) fn review(state: &State, target: &Target<'_>) -> Result<Answer, Status> {
     if target.request.method != http::Method::POST {
         return Err(Status::method_not_allowed());

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::status::Status;
 use crate::kinds::Resource;
 
-/// Both selectors of a list or a watch.
+/// The label and field selectors of a list or a watch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selector {
     labels: Vec<Requirement>,
@@ -27,8 +27,10 @@ enum Test {
 }
 
 impl Selector {
+    /// Parses both selectors.
+    ///
     /// # Errors
-    /// A selector that cannot be read, or a field that cannot be selected by.
+    /// A selector cannot be parsed, or a field is not selectable.
     pub(crate) fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, Status> {
         let labels = split(labels).into_iter().map(requirement).collect::<Result<Vec<_>, _>>();
         let labels =
@@ -75,7 +77,7 @@ impl Requirement {
     }
 }
 
-/// Fields that objects can be selected by, besides name and namespace.
+/// Whether the objects of a resource can be selected by `field`.
 fn is_selectable(resource: &Resource, field: &str) -> bool {
     let others: &[&str] = match (&*resource.group, &*resource.plural) {
         ("", "pods") => &[
@@ -121,7 +123,7 @@ fn is_selectable(resource: &Resource, field: &str) -> bool {
     matches!(field, "metadata.name" | "metadata.namespace") || others.contains(&field)
 }
 
-/// At commas that are not in parentheses.
+/// Splits at commas outside parentheses.
 fn split(text: &str) -> Vec<&str> {
     let mut depth = 0_u32;
     text.split(|c| {

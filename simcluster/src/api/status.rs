@@ -1,24 +1,23 @@
-//! Refusals, worded as the API server of Kubernetes words them: reasons, codes and details are
-//! what clients decide by.
+//! Errors in the wording of the Kubernetes API server. Clients decide by reason, code and details.
 
 use serde_json::{Value, json};
 
 use crate::kinds::Resource;
 
-/// `v1` Status of a refusal.
+/// A `v1` Status of a failed request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
-    /// HTTP code.
+    /// The HTTP status code.
     pub code: u16,
-    /// Machine-readable reason.
+    /// The machine-readable reason.
     pub reason: &'static str,
-    /// Text for people.
+    /// The human-readable message.
     pub message: String,
-    /// What it is about.
+    /// The machine-readable details.
     pub details: Value,
 }
 
-/// What is wrong with a field.
+/// A validation error of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FieldError {
     pub(crate) reason: &'static str,
@@ -77,7 +76,7 @@ impl FieldError {
         Self { reason: "FieldValueNotSupported", field: field.into(), message }
     }
 
-    /// A rule of a schema in CEL, which may say what kind of mistake it is about.
+    /// Returns the error of a CEL rule, which may state its own reason.
     pub(crate) fn broken_rule(rule: &Value, field: String, value: &Value, why: &str) -> Self {
         match rule["reason"].as_str() {
             Some("FieldValueForbidden") => Self::forbidden(field, why),
@@ -87,14 +86,15 @@ impl FieldError {
         }
     }
 
-    /// Rules of a schema say nothing of an object of another shape.
+    /// Returns the notice that CEL rules were skipped because the object has other errors.
     pub(crate) fn unchecked_rules() -> Self {
         let why = "some validation rules were not checked because the object was invalid; \
                    correct the existing errors to complete validation";
         Self::invalid("<nil>", &Value::Null, why)
     }
 
-    /// Whether the shape is right and only the value is not.
+    /// Whether CEL rules still run after this error: the shape is right, and only the value is invalid or a
+    /// duplicate.
     pub(crate) fn is_about_a_value(&self) -> bool {
         matches!(self.reason, "FieldValueInvalid" | "FieldValueDuplicate")
     }
@@ -121,7 +121,7 @@ impl Status {
         details
     }
 
-    /// The object is not there.
+    /// The object does not exist.
     pub(crate) fn not_found(resource: &Resource, name: &str) -> Self {
         Self {
             code: 404,
@@ -131,7 +131,7 @@ impl Status {
         }
     }
 
-    /// Nothing is served under this path.
+    /// The path is not served.
     pub(crate) fn unserved() -> Self {
         Self {
             code: 404,
@@ -150,7 +150,7 @@ impl Status {
         }
     }
 
-    /// The write does not fit what is there now.
+    /// The write conflicts with the stored object.
     pub(crate) fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
         Self {
             code: 409,
@@ -160,7 +160,7 @@ impl Status {
         }
     }
 
-    /// A deletion is meant for another object or another version.
+    /// A deletion has a precondition on another uid or resourceVersion.
     pub(crate) fn precondition(resource: &Resource, name: &str, why: &str) -> Self {
         let mut status = Self::conflict(resource, name, why);
         status.details["kind"] = json!(resource.kind);
@@ -202,7 +202,7 @@ impl Status {
         Self { code: 422, reason: "Invalid", message, details }
     }
 
-    /// What is wrong with the options of a request.
+    /// The options of a request are invalid.
     pub(crate) fn invalid_options(kind: &str, error: &FieldError) -> Self {
         let FieldError { reason, field, message } = error;
         let causes = json!([{"reason": reason, "message": message, "field": field}]);
@@ -214,7 +214,7 @@ impl Status {
         }
     }
 
-    /// A `test` of a JSON patch failed, or the patch does not fit the object.
+    /// A `test` of a JSON patch fails, or the patch does not fit the object.
     pub(crate) fn unprocessable() -> Self {
         Self {
             code: 422,
@@ -228,7 +228,7 @@ impl Status {
         Self { code: 400, reason: "BadRequest", message: message.into(), details: Value::Null }
     }
 
-    /// What the server of Kubernetes did not think of as somebody's fault.
+    /// An error that kube-apiserver reports without a reason.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self { code: 500, reason: "", message: message.into(), details: Value::Null }
     }
@@ -238,7 +238,7 @@ impl Status {
         Self { code: 403, reason: "Forbidden", message, details: Self::about(resource, name) }
     }
 
-    /// RBAC: what nobody may know to be there or not.
+    /// RBAC refuses a request to a resource. The answer is the same whether or not the object exists.
     pub(crate) fn forbidden_to(group: &str, plural: &str, name: &str, why: &str) -> Self {
         let qualified = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
         let mut details = json!({"kind": plural});
@@ -254,12 +254,12 @@ impl Status {
         Self { code: 403, reason: "Forbidden", message: format!("{what} is forbidden: {why}"), details }
     }
 
-    /// RBAC, about a path that is no resource.
+    /// RBAC refuses a path that is not a resource.
     pub(crate) fn forbidden_path(why: &str) -> Self {
         Self { code: 403, reason: "Forbidden", message: format!("forbidden: {why}"), details: json!({}) }
     }
 
-    /// The version asked for is no longer known.
+    /// The requested resourceVersion or continue token has expired.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self { code: 410, reason: "Expired", message: message.into(), details: Value::Null }
     }
@@ -285,13 +285,13 @@ impl Status {
         Self { code: 415, reason: "UnsupportedMediaType", message, details: json!({}) }
     }
 
-    /// What this instrument does not do, said rather than guessed.
+    /// The request needs a feature that is not simulated.
     pub(crate) fn not_simulated(what: &str) -> Self {
         let message = format!("simcluster does not simulate {what}");
         Self { code: 501, reason: "NotImplemented", message, details: json!({}) }
     }
 
-    /// The body of the answer.
+    /// Returns the body of the answer.
     pub fn body(&self) -> Value {
         let mut body = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

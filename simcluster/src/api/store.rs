@@ -1,4 +1,4 @@
-//! What the API server keeps: objects, the history that watches read, and who owns whom.
+//! The storage of the API server: objects, their history for watches, and an index of owners.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use serde_json::Value;
 use super::meta::{self, Name};
 use crate::clock::Clock;
 
-/// An object's place: what it is stored as, and its name.
+/// The key of an object: the storage name of its resource, and its name.
 pub(crate) type Key = (String, Name);
 
-/// A change of something that is kept, and when it was.
+/// A change in the chronicle: its time, the storage name of the resource, and the change.
 pub(crate) type Told = (Timestamp, String, Change);
 
-/// What happened to an object.
+/// The type of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Happened {
     Added,
@@ -23,13 +23,13 @@ pub(crate) enum Happened {
     Deleted,
 }
 
-/// A step of the history of a resource.
+/// One change in the history of a resource.
 #[derive(Debug, Clone)]
 pub(crate) struct Change {
     pub(crate) revision: u64,
     pub(crate) happened: Happened,
     pub(crate) object: Arc<Value>,
-    /// As it was before, for watches whose selector it has left or come under.
+    /// The object before the change: a watch compares both states with its selector.
     pub(crate) before: Option<Arc<Value>>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Change {
 struct Table {
     objects: BTreeMap<Name, Arc<Value>>,
     history: VecDeque<Change>,
-    /// Watches can begin at this revision or later.
+    /// The oldest revision from which a watch can start.
     kept_from: u64,
 }
 
@@ -47,13 +47,13 @@ pub(crate) struct Store {
     revision: u64,
     tables: BTreeMap<String, Table>,
     by_uid: HashMap<String, Key>,
-    /// By uid of the owner, also of owners that are gone or never were.
+    /// The dependents by the uid of an owner, whether or not the owner exists.
     dependents: HashMap<String, Vec<Key>>,
-    /// Everything that ever happened, for whoever judges it afterwards.
+    /// Every change since recording was switched on, unaffected by compaction.
     chronicle: Option<(Clock, Vec<Told>)>,
 }
 
-/// Changes of one resource that are kept for watches that fall behind or come back.
+/// The changes of one resource that are kept for late or resumed watches.
 const HISTORY: usize = 20_000;
 
 impl Store {
@@ -65,7 +65,7 @@ impl Store {
         self.tables.get(stored_as)?.objects.get(name)
     }
 
-    /// All objects of a resource by name, of one namespace if it is given.
+    /// Returns the objects of a resource in the order of their names, optionally of one namespace.
     pub(crate) fn list<'a>(
         &'a self,
         stored_as: &str,
@@ -81,12 +81,12 @@ impl Store {
         self.tables.get(stored_as).map_or(0, |table| table.objects.len())
     }
 
-    /// What is stored at all.
+    /// Returns the storage names that are in use.
     pub(crate) fn resources(&self) -> impl Iterator<Item = &String> {
         self.tables.keys()
     }
 
-    /// Puts an object in its place, with the next resourceVersion.
+    /// Stores an object under the next resourceVersion.
     pub(crate) fn put(&mut self, stored_as: &str, mut object: Value) -> Arc<Value> {
         self.revision += 1;
         meta::set(&mut object, "resourceVersion", self.revision.to_string().into());
@@ -110,7 +110,7 @@ impl Store {
         object
     }
 
-    /// Takes an object away; its last state, with a resourceVersion of its own.
+    /// Removes an object. Returns its last state with a new resourceVersion.
     pub(crate) fn remove(&mut self, stored_as: &str, name: &Name) -> Option<Arc<Value>> {
         let table = self.tables.get_mut(stored_as)?;
         let before = table.objects.remove(name)?;
@@ -127,17 +127,20 @@ impl Store {
         Some(last)
     }
 
-    /// The place of the object with this uid.
+    /// Returns the key of the object with this uid.
     pub(crate) fn by_uid(&self, uid: &str) -> Option<&Key> {
         self.by_uid.get(uid)
     }
 
-    /// Objects that name this uid as an owner.
+    /// Returns the keys of the objects that name this uid as an owner.
     pub(crate) fn dependents(&self, uid: &str) -> &[Key] {
         self.dependents.get(uid).map_or(&[], Vec::as_slice)
     }
 
-    /// What has happened to a resource since `revision`; `Err` if that is forgotten.
+    /// Returns the changes of a resource after `revision`.
+    ///
+    /// # Errors
+    /// The history before the returned revision is compacted.
     pub(crate) fn since<'a>(
         &'a self,
         stored_as: &str,
@@ -154,17 +157,17 @@ impl Store {
         Ok(history.into_iter().flatten())
     }
 
-    /// From now on everything is remembered, whatever is compacted.
+    /// Records every change from now on, unaffected by compaction.
     pub(crate) fn chronicle(&mut self, clock: Clock) {
         self.chronicle.get_or_insert_with(|| (clock, Vec::new()));
     }
 
-    /// Everything since.
+    /// Returns the recorded changes.
     pub(crate) fn chronicled(&self) -> &[Told] {
         self.chronicle.as_ref().map_or(&[], |(_, told)| told)
     }
 
-    /// Forgets all history: what asks for an older state is told that it is gone.
+    /// Drops the history. A later read from an older revision expires.
     pub(crate) fn compact(&mut self) {
         for table in self.tables.values_mut() {
             table.history.clear();

@@ -1,19 +1,19 @@
-//! Lists, and the tables in which `kubectl get` shows them.
+//! Lists, and the tables that `kubectl get` prints.
 
 use serde_json::{Value, json};
 
 use super::{State, Target, json_path, meta};
 use crate::kinds::Resource;
 
-/// A column: its name, its type, whether it is shown only on request, and what stands in it.
+/// A column: name, type, whether it is shown only in wide output, and the value of a cell.
 type Column = (&'static str, &'static str, bool, fn(&Value) -> Value);
 
-/// Whether a table is asked for.
+/// Whether the client asks for a table.
 pub(super) fn wanted(accept: &str) -> bool {
     accept.split(',').next().is_some_and(|first| first.contains("as=Table"))
 }
 
-/// One object, or a list if there is metadata for one, in the form that is asked for.
+/// Returns a list if there is list metadata, or else the single object, in the requested format.
 pub(super) fn shown(
     state: &State,
     target: &Target<'_>,
@@ -28,7 +28,7 @@ pub(super) fn shown(
     let is_built_in =
         resource.group.is_empty() || resource.group.ends_with("k8s.io") || resource.group == "apps";
     if is_built_in {
-        // Of a list everything is of one kind, and says so once.
+        // Items of a built-in list omit kind and apiVersion, which the list implies.
         for object in objects.iter_mut().filter_map(Value::as_object_mut) {
             object.remove("kind");
             object.remove("apiVersion");
@@ -40,7 +40,7 @@ pub(super) fn shown(
     })
 }
 
-/// Objects as rows.
+/// Returns objects as the rows of a table.
 pub(super) fn rows(state: &State, resource: &Resource, objects: Vec<Value>, list: Option<Value>) -> Value {
     let name: Column = ("Name", "string", false, |object| json!(meta::text(object, "name")));
     let age: Column = ("Age", "date", false, |object| object["metadata"]["creationTimestamp"].clone());
@@ -86,7 +86,7 @@ pub(super) fn rows(state: &State, resource: &Resource, objects: Vec<Value>, list
     })
 }
 
-/// What stands between name and age, and what behind.
+/// Returns the built-in columns between Name and Age, and those after Age.
 fn columns(kind: &str) -> (&'static [Column], &'static [Column]) {
     match kind {
         "Pod" => (
@@ -167,7 +167,7 @@ fn columns(kind: &str) -> (&'static [Column], &'static [Column]) {
     }
 }
 
-/// `additionalPrinterColumns` of a custom resource.
+/// Returns the `additionalPrinterColumns` of a custom resource.
 fn printed(state: &State, resource: &Resource) -> Vec<Value> {
     let definition = state
         .store
@@ -216,7 +216,7 @@ fn claim_state(claim: &Value) -> String {
     states.join(",")
 }
 
-/// An age as kubectl writes it.
+/// Formats an age in the notation of kubectl.
 fn since(time: &Value, now: jiff::Timestamp) -> Value {
     let Some(then) = time.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok()) else {
         return json!("<unknown>");

@@ -1,4 +1,4 @@
-//! Who somebody is: tokens that were made up here and are known to nobody else.
+//! Authentication by bearer tokens that this server issues.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use super::body::{dry_run, json_body};
 use super::status::Status;
 use super::{Answer, ApiServer, Body, State, Target, User, meta};
 
-/// Tokens and their holders; with the uid of the account, if it is one.
+/// Users by token, with the uid of the service account if the token belongs to one.
 pub(super) type Tokens = BTreeMap<String, (User, Option<String>)>;
 
-/// Bytes of a token: 128 bits that nobody guesses.
+/// The bytes of a token: 128 random bits.
 const TOKEN: usize = 16;
-/// How long a token lasts if nobody says.
+/// The lifetime of a token without `expirationSeconds`.
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
-/// A new token. Not from the seeded numbers of the simulation: it is a secret.
+/// Draws a token. It is a secret and therefore not drawn from the seeded generator.
 fn secret() -> Option<String> {
     let mut secret = [0; TOKEN];
     ring::default_provider().secure_random.fill(&mut secret).ok()?;
@@ -26,14 +26,14 @@ fn secret() -> Option<String> {
 }
 
 impl ApiServer {
-    /// A new token for `user`; none where there are no random numbers.
+    /// Issues a token for `user`, or `None` if the system provides no random numbers.
     pub(crate) fn token(&self, user: User) -> Option<String> {
         let token = secret()?;
         self.state().tokens.insert(token.clone(), (user, None));
         Some(token)
     }
 
-    /// Whose token that is, if his account is still there.
+    /// Returns the user of a token. A token is invalid once its service account is removed.
     pub(crate) fn bearer(&self, token: &str) -> Option<User> {
         let state = self.state();
         let (user, account) = state.tokens.get(token)?;
@@ -43,7 +43,8 @@ impl ApiServer {
 }
 
 impl State {
-    /// A token for a service account. It does not end by itself: this cluster ends before it.
+    /// Issues a token for a service account. Expiry is not simulated: the token is valid until the account is
+    /// removed.
     pub(super) fn issue(&mut self, target: &Target<'_>) -> Result<Answer, Status> {
         let account = self.current(target)?;
         let mut request = json_body(target)?;

@@ -1,4 +1,4 @@
-//! Watches: what happens to a collection, from a revision on.
+//! Watches: the changes of a collection from a revision on.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use super::store::{Change, Happened};
 use super::{Shared, State, Target, events, meta, table};
 use crate::kinds::Resource;
 
-/// An open watch. Its lines end when its time is over or what it needs is forgotten.
+/// An open watch. It ends at its timeout, with an expired revision, when the server restarts, or when its
+/// resource is no longer served.
 pub struct Watch {
     shared: Arc<Shared>,
     resource: Arc<Resource>,
@@ -25,7 +26,7 @@ pub struct Watch {
     ends: Instant,
     next_bookmark: Instant,
     ready: VecDeque<Value>,
-    /// Of the server, which a restart ends.
+    /// The restart count of the server when the watch was opened.
     life: u64,
     over: bool,
 }
@@ -36,11 +37,11 @@ impl std::fmt::Debug for Watch {
     }
 }
 
-/// A quiet watch says now and then how far it is.
+/// The interval between bookmarks.
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
-/// How long a watch lasts at most.
+/// The maximum lifetime of a watch.
 const LONGEST: Duration = Duration::from_hours(24);
-/// How long a watch lasts that does not say it: between this and twice that upstream.
+/// The lifetime of a watch without `timeoutSeconds`. Upstream draws between this and twice this.
 const LASTS: Duration = Duration::from_mins(30);
 
 impl Watch {
@@ -70,7 +71,7 @@ impl Watch {
             over: false,
         };
         match asked {
-            // From any state: what is there comes first.
+            // A watch from any state starts with the existing objects.
             "" | "0" => {
                 let all = state.store.list(&resource.stored_as(), target.namespace.as_deref());
                 let there: Vec<Arc<Value>> = all.map(|(_, object)| object.clone()).collect();
@@ -94,11 +95,11 @@ impl Watch {
         Ok(watch)
     }
 
-    /// The next event; nothing when the watch is over.
+    /// Returns the next event, or `None` when the watch is over.
     pub async fn next(&mut self) -> Option<Value> {
         let shared = self.shared.clone();
         loop {
-            // Asked for before looking: what happens in between is not missed.
+            // The listener is registered before the history is read: a change in between is not missed.
             let changed = shared.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
@@ -125,7 +126,7 @@ impl Watch {
         }
     }
 
-    /// Takes in what has happened since.
+    /// Queues the events since the last read revision.
     fn look(&mut self) {
         let shared = self.shared.clone();
         let state = shared.state();
@@ -166,7 +167,8 @@ impl Watch {
             (false, true) => ("ADDED", object),
             (true, true) => ("MODIFIED", object),
             (true, false) if change.happened == Happened::Deleted => ("DELETED", object),
-            // What leaves the selector is shown as it was, with the new version.
+            // An object that leaves the selector is reported as deleted, in its previous state with the new
+            // version.
             (true, false) => {
                 let mut last = change.before.as_deref().map(shown).unwrap_or_default();
                 meta::set(&mut last, "resourceVersion", change.revision.to_string().into());

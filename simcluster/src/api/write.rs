@@ -13,7 +13,7 @@ use crate::kinds::{Occasion, resources, shapes, strategy};
 use crate::patch::{self, Managed, Owners};
 use crate::schema::Schema;
 
-/// How a body changes an object.
+/// A change of an object by a request body.
 enum Change {
     Replace(Value),
     JsonPatch(Value),
@@ -29,7 +29,7 @@ impl State {
         Ok(Answer { code: 201, body: super::Body::Json(events::shown(&target.resource, object)) })
     }
 
-    /// Takes a new object in.
+    /// Stores a new object.
     fn insert(&mut self, target: &Target<'_>, mut object: Value) -> Result<Value, Status> {
         let resource = &target.resource;
         check_kind(target, &object)?;
@@ -58,8 +58,8 @@ impl State {
         let profile = self.profile.clone();
         let of = Occasion { resource, profile: &profile, subresource: "", now: &target.now };
         strategy::default(&of, &mut object);
-        // Owned is what the client said and what stands for what it did not say; what admission
-        // adds is nobody's.
+        // The client owns the fields that it sent and their defaults. Fields that admission adds have no
+        // owner.
         let mut owners = Owners::default();
         let nothing = strategy::nothing(resource);
         owners.updated(
@@ -93,10 +93,11 @@ impl State {
         Ok(Value::clone(&latest))
     }
 
-    /// Gives an object the shape of its kind; returns the schema of a custom one.
+    /// Prunes the object to the shape of its kind, fills in defaults of a custom schema, and normalizes
+    /// quantities. Returns the schema of a custom resource.
     ///
     /// # Errors
-    /// It has a field that nobody knows, and who sends it wants to be told.
+    /// The object has an unknown field and `fieldValidation` is `Strict`, or a quantity cannot be parsed.
     fn shaped(&self, target: &Target<'_>, object: &mut Value) -> Result<Option<Arc<Schema>>, Status> {
         let resource = &target.resource;
         let schema = self.schemas.get(&resource.qualified(), &resource.version);
@@ -110,7 +111,7 @@ impl State {
             let why = format!("strict decoding error: {}", unknown.join(", "));
             if target.request.method == http::Method::PATCH && schema.is_none() {
                 let error = FieldError::invalid("patch", &json!(object.to_string()), &why);
-                // Of nobody in particular.
+                // Upstream's error names no object here.
                 let mut status = Status::invalid(resource, "", &[error]);
                 status.details = json!({"causes": status.details["causes"]});
                 return Err(status);
@@ -132,7 +133,7 @@ impl State {
     }
 
     fn generated_name(&mut self, stem: &str) -> String {
-        // No vowels, and nothing that is easily mistaken for something else: as upstream.
+        // Upstream's alphabet: no vowels and no characters that are easily confused.
         const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         let stem: String = stem.chars().take(58).collect();
         let random = (0..5).filter_map(|_| self.rng.choice(LETTERS).map(|letter| char::from(*letter)));
@@ -185,7 +186,7 @@ impl State {
         if there || !target.subresource.is_empty() {
             return self.change(target, "patch", Change::Apply(configuration.clone()));
         }
-        // What is not there is created, unless it is meant to be somebody in particular.
+        // Apply creates a missing object, unless the configuration names a uid.
         let mut object = configuration.clone();
         meta::set(&mut object, "name", json!(name));
         if !meta::text(configuration, "uid").is_empty() {
@@ -223,7 +224,7 @@ impl State {
         let now = json!(target.now);
         let applies = matches!(change, Change::Apply(_));
         let mut owners = Owners::of(&before);
-        // Nobody keeps track of what began as nobody's, until somebody applies.
+        // Objects without managedFields stay untracked until their first apply.
         let tracked = !owners.is_empty();
         let mut shown = events::shown(&resource, Value::clone(&before));
         if applies && !tracked {
@@ -299,7 +300,7 @@ impl State {
         let kept = self.store.put(&resource.stored_as(), object);
         self.wrote(target, verb, &kept);
         self.learn(&resource, &kept, &target.now);
-        // What was only held back by its finalizers goes with the last of them.
+        // A terminating object is removed with its last finalizer, unless its grace period is positive.
         let graceful = kept["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default() > 0;
         if meta::is_deleting(&kept) && !meta::has_finalizers(&kept) && !graceful && !is_held(&kept) {
             self.remove(&resource, &kept);
@@ -332,7 +333,7 @@ impl State {
         if meta::items(&pod["spec"]["schedulingGates"]).next().is_some() {
             return Err(conflict(&format!("pod {name} has non-empty .spec.schedulingGates")));
         }
-        // Nobody owns what a binding sets.
+        // Fields that a binding sets have no owner.
         let mut bound = Value::clone(&pod);
         meta::put(&mut bound, &["spec", "nodeName"], binding["target"]["name"].clone());
         let mut conditions: Vec<Value> = meta::items(&bound["status"]["conditions"]).cloned().collect();
@@ -357,7 +358,7 @@ impl State {
         let user = target.request.user.name.clone();
         let uid = meta::text(object, "uid").to_owned();
         self.writes.push(Write { user, verb, resource, namespace, name, uid });
-        // Owners that are not there, or not any more, are no owners.
+        // A reference to a missing owner is handled like one to a removed owner.
         for owner in meta::owners(object).map(meta::owner_uid) {
             if self.store.by_uid(owner).is_none() {
                 self.bereft.push_back(owner.to_owned());
@@ -375,7 +376,7 @@ impl patch::Failed {
     }
 }
 
-/// A namespace stays until what is in it is gone, whatever its finalizers.
+/// Whether the object is a namespace with finalizers in `spec`: it stays until its contents are gone.
 fn is_held(object: &Value) -> bool {
     object["kind"] == "Namespace" && meta::items(&object["spec"]["finalizers"]).next().is_some()
 }

@@ -2,8 +2,7 @@
 
 use super::{Profile, Resource};
 
-/// Group version, kind, plural, short names, and where: `n` in namespaces, `c` in the cluster;
-/// subresources.
+/// Group version, kind, plural, short names, scope (`n` for namespaced, `c` for cluster), subresources.
 type Row = (&'static str, &'static str, &'static str, &'static [&'static str], char, &'static [&'static str]);
 
 const ROWS: &[Row] = &[
@@ -50,13 +49,13 @@ const ROWS: &[Row] = &[
     ("resource.k8s.io/v1", "ResourceSlice", "resourceslices", &[], 'c', &[]),
 ];
 
-/// Questions rather than objects: they can only be created.
+/// Reviews are not stored: they can only be created.
 const REVIEWS: &[(&str, &str, char)] = &[
     ("SelfSubjectAccessReview", "selfsubjectaccessreviews", 'c'),
     ("SelfSubjectRulesReview", "selfsubjectrulesreviews", 'c'),
 ];
 
-/// Everything that a profile serves.
+/// Returns the built-in resources that a profile serves.
 pub(crate) fn built_in(profile: &Profile) -> Vec<Resource> {
     let mut all: Vec<Resource> = ROWS.iter().map(|row| resource(*row, &[])).collect();
     let group = "authorization.k8s.io/v1";

@@ -1,4 +1,4 @@
-//! `ResourceClaims` and their templates.
+//! ResourceClaims and their templates.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,12 @@ use super::Occasion;
 use crate::api::meta::{self, items};
 use crate::api::status::FieldError;
 
-/// Most consumers of a claim.
+/// The maximum number of consumers of a claim.
 const MOST_CONSUMERS: usize = 256;
-/// Most requests of a claim.
+/// The maximum number of requests of a claim.
 const MOST_REQUESTS: usize = 32;
 
-/// The requests of a claim or a template.
+/// Returns the requests of a claim or a template.
 fn requests_mut(object: &mut Value) -> impl Iterator<Item = &mut Value> {
     let path = if object["spec"].get("spec").is_some() {
         "/spec/spec/devices/requests"
@@ -21,7 +21,7 @@ fn requests_mut(object: &mut Value) -> impl Iterator<Item = &mut Value> {
     object.pointer_mut(path).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Every request and sub-request.
+/// Returns the `exactly` part and the sub-requests of a request.
 fn each_mut(request: &mut Value) -> Vec<&mut Value> {
     let Some(fields) = request.as_object_mut() else { return Vec::new() };
     let mut each = Vec::new();
@@ -57,7 +57,7 @@ pub(crate) fn default(of: &Occasion<'_>, object: &mut Value) {
     }
 }
 
-/// A claim that is no longer allocated has no devices to report on.
+/// Drops the device status of a claim that is deallocated.
 pub(crate) fn prepare_update(of: &Occasion<'_>, before: &Value, object: &mut Value) {
     if of.subresource == "status"
         && !before["status"]["allocation"].is_null()

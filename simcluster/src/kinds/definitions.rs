@@ -1,4 +1,4 @@
-//! Definitions of custom kinds.
+//! Definitions of custom resources.
 
 use serde_json::{Value, json};
 

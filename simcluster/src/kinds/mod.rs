@@ -1,4 +1,4 @@
-//! The kinds that are served, and what is particular about each.
+//! The served kinds, and the particulars of each.
 
 mod built_in;
 mod claims;
@@ -18,41 +18,41 @@ pub(crate) use strategy::is_built_in;
 /// A resource of one group version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
-    /// API group; empty for the core group.
+    /// The API group; empty for the core group.
     pub group: String,
-    /// Version.
+    /// The version.
     pub version: String,
-    /// `kind` of an object.
+    /// The `kind` of an object.
     pub kind: String,
-    /// As paths spell it.
+    /// The name in paths.
     pub plural: String,
-    /// As people type it.
+    /// The singular name, for people.
     pub singular: String,
     /// Abbreviations for people.
     pub short: Vec<String>,
-    /// Whether objects live in namespaces.
+    /// Whether objects are namespaced.
     pub namespaced: bool,
-    /// `status` and others.
+    /// The subresources, such as `status`.
     pub subresources: Vec<String>,
-    /// What can be done with it; everything if empty.
+    /// The supported verbs. An empty list means all verbs.
     pub verbs: Vec<String>,
 }
 
-/// What a write is about.
+/// The context of a write.
 pub(crate) struct Occasion<'a> {
     pub(crate) resource: &'a Resource,
     pub(crate) profile: &'a Profile,
-    /// Empty for the object itself.
+    /// The subresource; empty for the object itself.
     pub(crate) subresource: &'a str,
-    /// RFC 3339.
+    /// The time of the write, in RFC 3339.
     pub(crate) now: &'a str,
 }
 
-/// Verbs of an ordinary resource, as discovery lists them.
+/// The verbs of an ordinary resource, as discovery lists them.
 pub(crate) const VERBS: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-/// What can be done with a subresource.
+/// Returns the verbs of a subresource.
 pub(crate) fn verbs_of(subresource: &str) -> &'static [&'static str] {
     match subresource {
         "binding" | "token" => &["create"],
@@ -62,22 +62,22 @@ pub(crate) fn verbs_of(subresource: &str) -> &'static [&'static str] {
 }
 
 impl Resource {
-    /// `plural.group`, or `plural` in the core group.
+    /// Returns `plural.group`, or `plural` in the core group.
     pub(crate) fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// `apiVersion` of an object.
+    /// Returns the `apiVersion` of an object.
     pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// Where its objects are kept. Events are the same objects in two groups.
+    /// Returns the storage name. Events of both groups are the same objects.
     pub(crate) fn stored_as(&self) -> String {
         if self.plural == "events" { "events.events.k8s.io".to_owned() } else { self.qualified() }
     }
 
-    /// Whether writes and reads of `status` are apart.
+    /// Whether the resource has a `status` subresource.
     pub(crate) fn has_status(&self) -> bool {
         self.subresources.iter().any(|sub| sub == "status")
     }

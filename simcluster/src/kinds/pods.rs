@@ -37,7 +37,7 @@ pub(crate) fn default(pod: &mut Value) {
     resources::default(pod);
 }
 
-/// What admission and the server add.
+/// Adds the fields that admission and the API server set.
 pub(crate) fn prepare_create(of: &Occasion<'_>, pod: &mut Value) {
     meta::default(pod, &["spec", "preemptionPolicy"], json!("PreemptLowerPriority"));
     meta::default(pod, &["spec", "priority"], json!(0));
@@ -54,7 +54,7 @@ pub(crate) fn prepare_create(of: &Occasion<'_>, pod: &mut Value) {
     }
 }
 
-/// Every Pod bears a node's trouble for five minutes unless it says otherwise.
+/// Adds the default tolerations: five minutes for a node that is not ready or unreachable.
 fn tolerate(pod: &mut Value) {
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let said = items(&pod["spec"]["tolerations"]).any(|known| {
@@ -75,7 +75,7 @@ fn tolerate(pod: &mut Value) {
 
 pub(crate) fn prepare_update(of: &Occasion<'_>, before: &Value, pod: &mut Value) {
     if of.subresource == "status" {
-        // The class is decided once and for all.
+        // A status write without the QoS class keeps it.
         meta::default(pod, &["status", "qosClass"], before["status"]["qosClass"].clone());
         if !of.profile.has("DRANodeAllocatableResources") {
             meta::put(pod, &["status", "nodeAllocatableResourceClaimStatuses"], Value::Null);
@@ -132,7 +132,8 @@ pub(crate) fn validate_create(pod: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Of a Pod little can be changed: gates go, and while there is one, where it may run narrows.
+/// Checks an update of a Pod. Scheduling gates may be removed but not added. While there is one, the node
+/// selector and the affinity may change too; that they only narrow is not checked.
 pub(crate) fn validate_update(before: &Value, pod: &Value) -> Vec<FieldError> {
     let gates = |pod: &Value| items(&pod["spec"]["schedulingGates"]).cloned().collect::<Vec<_>>();
     let (was, is) = (gates(before), gates(pod));

@@ -1,20 +1,20 @@
-//! What a version of Kubernetes serves and keeps.
+//! Profiles: the API groups, fields and feature gates of a version of Kubernetes.
 
-/// A version of Kubernetes, with its default feature gates and those that are switched.
+/// A version of Kubernetes, with its default feature gates and overrides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     /// The minor version: 34 to 38.
     pub minor: u8,
-    /// Feature gates that are on although they are off by default.
+    /// Feature gates that are switched on.
     pub on: Vec<String>,
-    /// Feature gates that are off although they are on by default.
+    /// Feature gates that are switched off.
     pub off: Vec<String>,
 }
 
-/// Oldest and newest minor version there is a profile of.
+/// The supported minor versions.
 pub(crate) const MINORS: std::ops::RangeInclusive<u8> = 34..=38;
 
-/// A gate with the versions in which it came, and in which it came to be on by default.
+/// The feature gates: the minor version that introduced each, and the one that enabled it by default.
 const GATES: &[(&str, u8, u8)] = &[
     ("DRAAdminAccess", 32, 34),
     ("DRAPrioritizedList", 33, 34),
@@ -31,7 +31,7 @@ const GATES: &[(&str, u8, u8)] = &[
     ("GenericWorkload", 35, u8::MAX),
 ];
 
-/// Why there is no such profile.
+/// The version has no profile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no profile of Kubernetes {0:?}: 1.34 to 1.38")]
 pub struct UnknownVersion(String);
@@ -54,7 +54,7 @@ impl std::str::FromStr for Profile {
 }
 
 impl Profile {
-    /// Whether a feature gate is on.
+    /// Whether a feature gate is enabled.
     pub fn has(&self, gate: &str) -> bool {
         let listed = |gates: &[String]| gates.iter().any(|listed| listed == gate);
         let (since, default_since) = GATES
@@ -64,7 +64,7 @@ impl Profile {
         self.minor >= since && !listed(&self.off) && (listed(&self.on) || self.minor >= default_since)
     }
 
-    /// The version in which PodGroups are served, if they are.
+    /// Returns the version in which PodGroups are served, or `None` if they are not.
     pub(crate) fn pod_groups(&self) -> Option<&'static str> {
         match self.minor {
             _ if !self.has("GenericWorkload") => None,
@@ -86,7 +86,7 @@ mod tests {
             Profile { on: vec!["DRAConsumableCapacity".to_owned()], ..profile.clone() }
                 .has("DRAConsumableCapacity")
         );
-        // A gate that did not exist yet cannot be switched on.
+        // A gate of a later version cannot be switched on.
         assert!(
             !Profile { on: vec!["DRANodeAllocatableResources".to_owned()], ..profile }
                 .has("DRANodeAllocatableResources")

@@ -1,4 +1,4 @@
-//! What a Pod requests and is limited to: defaults, checks, its class, and resizing.
+//! Requests and limits of Pods: defaults, validation, QoS class, and resizing.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::api::meta::{self, items};
 use crate::api::status::FieldError;
 
 const PAGES: &str = "hugepages-";
-/// Lists of containers that have resources.
+/// The lists of containers with resources.
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 
 fn amount(list: &Value, resource: &str) -> Option<Amount> {
@@ -24,7 +24,7 @@ fn is_pages(resource: &str) -> bool {
     resource.starts_with(PAGES)
 }
 
-/// What may be promised more than once.
+/// Whether the limit of a resource may exceed its request.
 fn overcommits(resource: &str) -> bool {
     !is_pages(resource) && !resource.contains('/')
 }
@@ -37,8 +37,8 @@ fn all_containers(pod: &Value) -> impl Iterator<Item = &Value> {
     LISTS.into_iter().flat_map(|list| items(&pod["spec"][list]))
 }
 
-/// What all containers together come to, of `requests` or `limits`: those that run side by side
-/// with the sidecars, or an init container with the sidecars before it, whichever is more.
+/// Returns the aggregate of `requests` or `limits` over all containers: the sum of containers and sidecars,
+/// or of an init container and the sidecars before it, whichever is larger.
 fn together(pod: &Value, list: &str, resource: &str) -> Option<Amount> {
     let of = |container: &Value| amount(&container["resources"][list], resource);
     let named = all_containers(pod).any(|container| of(container).is_some());
@@ -56,7 +56,7 @@ fn together(pod: &Value, list: &str, resource: &str) -> Option<Amount> {
     named.then(|| most.max(running))
 }
 
-/// Every list of amounts of a Pod.
+/// Returns every list of quantities in a Pod.
 fn amounts_mut(pod: &mut Value) -> Vec<&mut Value> {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Vec::new() };
     let mut resources = Vec::new();
@@ -74,10 +74,10 @@ fn amounts_mut(pod: &mut Value) -> Vec<&mut Value> {
     lists.filter(|(list, _)| matches!(&***list, "requests" | "limits")).map(|(_, amounts)| amounts).collect()
 }
 
-/// Amounts are texts of one spelling, whatever they are sent as.
+/// Rewrites quantities to their canonical form.
 ///
 /// # Errors
-/// One is none.
+/// A value is not a quantity.
 pub(crate) fn decode(kind: &str, object: &mut Value) -> Result<(), String> {
     let lists = match kind {
         "Pod" => amounts_mut(object),
@@ -93,8 +93,9 @@ pub(crate) fn decode(kind: &str, object: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
-/// What is limited and not requested is requested as much; the same for the Pod as a whole, after
-/// what its containers request.
+/// Sets default requests and limits. In each container a missing request defaults to the limit. At the pod
+/// level, hugepages limits default to the aggregate of the containers, and, if there are limits, missing
+/// requests default to the aggregate of the containers or else (and always for hugepages) to the limit.
 pub(super) fn default(pod: &mut Value) {
     for list in LISTS {
         let list = pod.pointer_mut(&format!("/spec/{list}")).and_then(Value::as_array_mut);
@@ -148,7 +149,7 @@ pub(super) fn validate(pod: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Requests and limits of a container, or of the Pod.
+/// Validates the requests and limits of a container or of the pod level.
 fn validate_one(resources: &Value, field: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (requests, limits) = (&resources["requests"], &resources["limits"]);
@@ -192,7 +193,7 @@ fn validate_one(resources: &Value, field: &str) -> Vec<FieldError> {
     errors
 }
 
-/// The Pod as a whole holds what is inside.
+/// Validates the resources of the pod level against those of the containers.
 fn validate_level(pod: &Value, level: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (requests, limits) = (&level["requests"], &level["limits"]);
@@ -238,7 +239,7 @@ fn validate_level(pod: &Value, level: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// The class by which a node in need chooses whom to do without.
+/// Returns the QoS class of a Pod.
 pub(super) fn quality(pod: &Value) -> &'static str {
     let zero = Amount::default();
     let of = |resources: &Value, list: &str, resource: &str| {
@@ -255,7 +256,7 @@ pub(super) fn quality(pod: &Value) -> &'static str {
         })
     };
     let level = &pod["spec"]["resources"];
-    // What is said for the whole Pod decides alone.
+    // Resources at the pod level take precedence over those of the containers.
     if named(level) {
         return if guaranteed(level) { "Guaranteed" } else { "Burstable" };
     }
@@ -268,7 +269,7 @@ pub(super) fn quality(pod: &Value) -> &'static str {
     }
 }
 
-/// A spec without what a resize may change.
+/// Returns a spec without the fields that a resize may change.
 fn fixed(spec: &Value) -> Value {
     let mut fixed = spec.clone();
     let without = |resources: &mut Value| {
@@ -292,7 +293,7 @@ fn fixed(spec: &Value) -> Value {
     fixed
 }
 
-/// A resize takes resources over, and nothing else.
+/// Restores everything except the resources and resize policies.
 pub(super) fn keep_resources(before: &Value, pod: &mut Value) {
     let mut kept = before.clone();
     meta::put(&mut kept, &["spec", "resources"], pod["spec"]["resources"].clone());
@@ -306,18 +307,18 @@ pub(super) fn keep_resources(before: &Value, pod: &mut Value) {
             }
         }
     }
-    // By these a client says which state it means.
+    // The preconditions of the client are kept.
     for field in ["uid", "resourceVersion"] {
         meta::set(&mut kept, field, pod["metadata"][field].clone());
     }
     *pod = kept;
 }
 
-/// Of a Pod that is there, cpu and memory may be resized.
+/// Validates a resize: only cpu and memory may change, and not the QoS class.
 pub(super) fn validate_resize(before: &Value, pod: &Value) -> Vec<FieldError> {
     let mut errors = validate(pod);
     let claims = |container: &Value| items(&container["resources"]["claims"]).next().is_some();
-    // A Pod with claims is said to be stuck in the same words as a change that a resize is not for.
+    // Upstream refuses a resize of a Pod with claims with the same message as an immutable field.
     if all_containers(before).any(claims) || fixed(&before["spec"]) != fixed(&pod["spec"]) {
         errors.push(FieldError::forbidden("spec", "only cpu and memory resources are mutable"));
     }

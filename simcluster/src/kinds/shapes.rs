@@ -1,15 +1,15 @@
-//! The fields that the types of dynamic resource allocation have, and their parts of a Pod: what
-//! else is sent there is a typo. Other kinds are taken as they come.
+//! The known fields of the types of dynamic resource allocation, and of their parts in a Pod. Other fields of
+//! these types are unknown. Other kinds are accepted with any field.
 
 use serde_json::{Value, json};
 
 use super::Resource;
 
-/// Members besides those that are named: `OTHERS` may be anything, `EACH` all look alike.
+/// Members beyond the named ones: `OTHERS` allows any, `EACH` gives the shape of all.
 const OTHERS: &str = "...";
 const EACH: &str = "*";
 
-/// Drops the fields that nobody knows; returns where they were.
+/// Drops unknown fields and returns their paths.
 pub(crate) fn prune(resource: &Resource, object: &mut Value) -> Vec<String> {
     let mut dropped = Vec::new();
     if let Some(shape) = of(resource) {
@@ -42,7 +42,7 @@ fn drop_unknown(shape: &Value, value: &mut Value, path: &str, dropped: &mut Vec<
     }
 }
 
-/// A whole object: what every object has, and what is its own.
+/// Returns the shape of a whole object: the common fields and its own.
 fn whole(own: Value) -> Value {
     let mut shape = json!({"apiVersion": null, "kind": null, "metadata": null});
     if let (Value::Object(shape), Value::Object(own)) = (&mut shape, own) {
@@ -77,7 +77,7 @@ fn tolerations() -> Value {
     json!([{"key": null, "operator": null, "value": null, "effect": null, "tolerationSeconds": null}])
 }
 
-/// One of several ways to be content.
+/// The shape of a sub-request in `firstAvailable`.
 fn alternative() -> Value {
     json!({
         "name": null, "deviceClassName": null, "selectors": selectors(), "allocationMode": null, "count": null,
@@ -85,7 +85,7 @@ fn alternative() -> Value {
     })
 }
 
-/// Devices that are asked for.
+/// The shape of an `exactly` request.
 fn exactly() -> Value {
     json!({
         "deviceClassName": null, "selectors": selectors(), "allocationMode": null, "count": null,

@@ -1,4 +1,4 @@
-//! `ResourceSlices` and device classes.
+//! ResourceSlices and device classes.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::Occasion;
 use crate::api::meta::{self, items};
 use crate::api::status::FieldError;
 
-/// Fields of devices that are kept only while a gate is on, or while they are there already.
+/// Fields of devices that are dropped while their feature gate is off, unless the object used them before.
 const GATED: [(&str, &str); 7] = [
     ("DRAPartitionableDevices", "consumesCounters"),
     ("DRADeviceTaints", "taints"),
@@ -17,7 +17,7 @@ const GATED: [(&str, &str); 7] = [
     ("DRANodeAllocatableResources", "nodeAllocatableResourceMappings"),
 ];
 
-/// Drops what the profile does not know.
+/// Drops the fields whose feature gate is off.
 pub(crate) fn prepare(of: &Occasion<'_>, object: &mut Value, before: Option<&Value>) {
     for (gate, field) in GATED {
         let used =

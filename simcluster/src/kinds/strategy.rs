@@ -1,4 +1,4 @@
-//! What the server does to an object of a kind before it is kept, and what it refuses.
+//! The strategy of each kind: defaults, fields that the server sets or resets, and validation.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::api::meta;
 use crate::api::status::FieldError;
 use crate::schema;
 
-/// Kinds whose generation counts changes of `spec`.
+/// The kinds whose generation counts changes of `spec`.
 const COUNTED: [&str; 7] = [
     "CustomResourceDefinition",
     "Deployment",
@@ -18,7 +18,7 @@ const COUNTED: [&str; 7] = [
     "ResourceSlice",
 ];
 
-/// Members that are maps, and are left out when they are empty.
+/// Members that are maps. An empty map is left out.
 const MAPS: [&str; 12] = [
     "annotations",
     "attributes",
@@ -34,17 +34,18 @@ const MAPS: [&str; 12] = [
     "stringData",
 ];
 
-/// Times that are written also where there is none.
+/// Times that are kept as null.
 const TIMES: [&str; 4] = ["lastProbeTime", "lastHeartbeatTime", "lastTransitionTime", "creationTimestamp"];
 
-/// Whether no definition of a custom kind is needed for it.
+/// Whether the resource is built in, judged by its group.
 pub(crate) fn is_built_in(resource: &Resource) -> bool {
     resource.group.is_empty()
         || resource.group.ends_with("k8s.io")
         || matches!(&*resource.group, "apps" | "policy")
 }
 
-/// An object of a kind with nothing in it, as far as it is made of parts that are always there.
+/// Returns an empty object of a kind, with the parts that its serialized Go type always has. The first owner
+/// of a new object owns the difference to it.
 pub(crate) fn nothing(resource: &Resource) -> Value {
     match &*resource.kind {
         "ResourceClaim" => json!({"metadata": {}, "spec": {"devices": {}}, "status": {}}),
@@ -60,13 +61,12 @@ pub(crate) fn nothing(resource: &Resource) -> Value {
     }
 }
 
-/// Leaves out what the types of built-in kinds leave out: nulls, and lists and maps without
-/// anything in them.
+/// Drops what the Go types of built-in kinds omit: nulls, and empty lists and maps.
 pub(crate) fn tidy(resource: &Resource, object: &mut Value) {
     if is_built_in(resource) {
         tidy_value(object);
     }
-    // Written also where there is nothing.
+    // These fields are serialized even if they are null.
     let (list, always): (&str, &[&str]) = match &*resource.kind {
         "Pod" => ("/status/conditions", &["lastProbeTime", "lastTransitionTime"]),
         "Node" => ("/status/conditions", &["lastHeartbeatTime", "lastTransitionTime"]),
@@ -97,7 +97,7 @@ fn tidy_value(value: &mut Value) {
     }
 }
 
-/// What stands for what a client did not say; a status it cannot say is dropped.
+/// Sets defaults, and drops a status that a client cannot set on creation.
 pub(crate) fn default(of: &Occasion<'_>, object: &mut Value) {
     tidy(of.resource, object);
     let keeps_status = matches!(&*of.resource.kind, "Node" | "CustomResourceDefinition");
@@ -113,7 +113,7 @@ pub(crate) fn default(of: &Occasion<'_>, object: &mut Value) {
     }
 }
 
-/// What admission and the server itself add.
+/// Adds the fields that admission and the API server set on creation.
 pub(crate) fn prepare_create(of: &Occasion<'_>, object: &mut Value) {
     if COUNTED.contains(&&*of.resource.kind) || !is_built_in(of.resource) {
         meta::set(object, "generation", json!(1));
@@ -127,16 +127,16 @@ pub(crate) fn prepare_create(of: &Occasion<'_>, object: &mut Value) {
     }
 }
 
-/// What a change may not touch is as it was.
+/// Resets the fields that a write to this resource or subresource cannot change.
 pub(crate) fn reset(of: &Occasion<'_>, before: &Value, object: &mut Value) {
     if of.subresource == "status" {
-        // Only the status changes.
+        // A status write changes only the status.
         for field in before.as_object().into_iter().flat_map(|fields| fields.keys()) {
             if !matches!(&**field, "status" | "metadata") {
                 meta::put(object, &[field], before[field].clone());
             }
         }
-        // Labels and annotations go with the status only for a few kinds.
+        // Metadata changes together with the status only for Pods and Nodes, and never the owners.
         let free = matches!(&*of.resource.kind, "Pod" | "Node");
         for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
             if !free || field == "ownerReferences" {
@@ -150,7 +150,7 @@ pub(crate) fn reset(of: &Occasion<'_>, before: &Value, object: &mut Value) {
     }
 }
 
-/// What the server itself changes.
+/// Sets the fields that the API server changes on update.
 pub(crate) fn prepare_update(of: &Occasion<'_>, before: &Value, object: &mut Value) {
     match &*of.resource.kind {
         "Pod" => pods::prepare_update(of, before, object),

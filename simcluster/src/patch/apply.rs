@@ -5,29 +5,30 @@ use serde_json::{Map, Value};
 use super::fields::{Fields, Managed, Owners, Step, at, fields_of, says};
 use super::lists::{List, Lists, key_of};
 
-/// A field that somebody else owns and has another value of.
+/// A field that another manager owns with another value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Conflict {
     pub(crate) manager: String,
     pub(crate) operation: &'static str,
     pub(crate) subresource: String,
     pub(crate) api_version: String,
-    /// For people: `.spec.replicas`.
+    /// The path for people: `.spec.replicas`.
     pub(crate) field: String,
 }
 
-/// What comes of an apply.
+/// The result of an apply.
 #[derive(Debug)]
 pub(crate) struct Applied {
     pub(crate) object: Value,
     pub(crate) owners: Owners,
 }
 
-/// Merges `configuration` into `object`: what it names is set and owned by `by`; what `by` named
-/// before and no longer does is removed, unless somebody else owns it too.
+/// Merges `configuration` into `object`. `by` becomes an owner of every field in the configuration. A field
+/// that `by` applied before and that the configuration no longer has is removed, unless another manager owns
+/// it too.
 ///
 /// # Errors
-/// Fields of others, unless `force` takes them.
+/// Other managers own changed fields, and `force` is off.
 pub(crate) fn apply(
     object: &Value,
     configuration: &Value,
@@ -60,7 +61,7 @@ pub(crate) fn apply(
     let others: Fields = owners.others(by).flat_map(|(_, theirs)| theirs.iter().cloned()).collect();
     let given_up = owners.applied_by(by);
     for path in given_up.iter().filter(|path| !wanted.contains(*path)) {
-        // What others have a part of stays, and so does what somebody owns now.
+        // A field stays if another manager or the new configuration owns it or a part of it.
         let needed = |path: &[Step]| others.iter().chain(&wanted).any(|other| other.starts_with(path));
         if !needed(path) {
             remove(&mut merged, path, lists, &mut Vec::new());
@@ -71,8 +72,8 @@ pub(crate) fn apply(
     Ok(Applied { object: merged, owners })
 }
 
-/// Whether the configuration says something else than the object; an element that is there is
-/// itself whatever its fields are.
+/// Whether the configuration changes the value of an existing field. A list element itself never differs: its
+/// fields are compared one by one.
 fn differs(path: &[Step], object: &Value, configuration: &Value, lists: &Lists) -> bool {
     let there = at(object, path, lists);
     match path.last() {
@@ -120,8 +121,8 @@ fn merge(object: &mut Value, configuration: &Value, lists: &Lists, place: &mut V
     }
 }
 
-/// Elements that are applied come in the order in which they are applied, the others after
-/// those that they came after.
+/// Orders applied elements as in the configuration. Each other element stays behind the applied element that
+/// it followed.
 fn in_the_order_wanted(elements: &mut Vec<Value>, wanted: &[Value], list: &List) {
     let List::Map(keys) = list else { return };
     let rank = |element: &Value| {
@@ -147,7 +148,7 @@ fn remove(object: &mut Value, path: &[Step], lists: &Lists, place: &mut Vec<Stri
             } else if let Some(inner) = fields.get_mut(name) {
                 place.push(name.clone());
                 remove(inner, rest, lists, place);
-                // What held nothing else goes with it.
+                // A parent that becomes empty is removed too.
                 if inner.as_object().is_some_and(Map::is_empty) || inner.as_array().is_some_and(Vec::is_empty)
                 {
                     fields.remove(name);
@@ -171,7 +172,7 @@ fn remove(object: &mut Value, path: &[Step], lists: &Lists, place: &mut Vec<Stri
     }
 }
 
-/// `.spec.containers[name="a"].image`.
+/// Formats a path for people: `.spec.containers[name="a"].image`.
 fn for_people(path: &[Step]) -> String {
     path.iter()
         .map(|step| match step {
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!(conflicts[0].manager, "x");
         let forced = applied(&first, &statuses(&[("a", "2")]), "y", true).expect("forced");
         assert_eq!(forced["status"], statuses(&[("a", "2")])["status"]);
-        // And is not the first one's any more.
+        // The field no longer belongs to the first manager.
         let again = applied(&forced, &statuses(&[("a", "1")]), "x", false).expect_err("conflict");
         assert_eq!(again[0].manager, "y");
     }

@@ -1,4 +1,4 @@
-//! Who owns which field: `metadata.managedFields`.
+//! Field ownership: `metadata.managedFields`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,18 +11,18 @@ use crate::api::meta::{self, items};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
     Field(String),
-    /// An element of a map-like list, by its keys as JSON text.
+    /// An element of a map list, by its keys as JSON text.
     Key(String),
-    /// An element of a set, as JSON text.
+    /// An element of a set list, as JSON text.
     Value(String),
 }
 
 pub(crate) type Path = Vec<Step>;
 
-/// A set of fields; what is in an object or an element is named by itself.
+/// A set of fields. A part of an object or an element has a path of its own.
 pub(crate) type Fields = BTreeSet<Path>;
 
-/// Who writes, by what, and to which subresource.
+/// The identity of an entry: manager, operation, version and subresource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Managed {
     pub(crate) manager: String,
@@ -32,11 +32,11 @@ pub(crate) struct Managed {
     pub(crate) subresource: String,
 }
 
-/// The owners of an object's fields, with the time of their last change.
+/// The owners of an object's fields, with the time of each owner's last change.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Owners(BTreeMap<Managed, (Fields, Value)>);
 
-/// Fields that nobody owns: the server's own.
+/// Fields without an owner: the server sets them.
 const NOBODYS: [&str; 12] = [
     "apiVersion",
     "kind",
@@ -52,14 +52,14 @@ const NOBODYS: [&str; 12] = [
     "metadata.uid",
 ];
 
-/// Every leaf of `object`, and every element of a list that is merged: what an apply names.
+/// Returns every leaf of `object`, and every element of a merged list. An apply owns these.
 pub(crate) fn fields_of(object: &Value, lists: &Lists) -> Fields {
     let mut fields = Fields::new();
     walk(object, lists, &mut Vec::new(), &mut Vec::new(), &mut fields, false);
     fields
 }
 
-/// The same with everything that is made of others: what an update can add.
+/// Returns the leaves and also the objects and lists above them. An update owns those that it adds.
 fn nodes_of(object: &Value, lists: &Lists) -> Fields {
     let mut fields = Fields::new();
     walk(object, lists, &mut Vec::new(), &mut Vec::new(), &mut fields, true);
@@ -111,7 +111,7 @@ fn walk(
                 for element in elements {
                     path.push(Step::Key(key_of(element, keys).to_string()));
                     fields.insert(path.clone());
-                    // A reference to an owner is owned as a whole.
+                    // An owner reference is owned as a whole.
                     if !place.iter().eq(["metadata", "ownerReferences"]) {
                         walk(element, lists, place, path, fields, nodes);
                     }
@@ -125,12 +125,12 @@ fn walk(
     }
 }
 
-/// Whether a value is written like this.
+/// Whether `text` is the JSON of a value.
 pub(crate) fn says(value: &Value, text: &str) -> bool {
     serde_json::from_str::<Value>(text).is_ok_and(|said| said == *value)
 }
 
-/// The value at a path.
+/// Returns the value at a path.
 pub(crate) fn at<'a>(object: &'a Value, path: &[Step], lists: &Lists) -> Option<&'a Value> {
     let (mut at, mut place) = (object, Vec::new());
     for step in path {
@@ -150,7 +150,7 @@ pub(crate) fn at<'a>(object: &'a Value, path: &[Step], lists: &Lists) -> Option<
 }
 
 impl Owners {
-    /// As `metadata.managedFields` says.
+    /// Reads `metadata.managedFields`.
     pub(crate) fn of(object: &Value) -> Self {
         let entries = items(&object["metadata"]["managedFields"]);
         let owner = |entry: &Value| {
@@ -168,15 +168,15 @@ impl Owners {
         Self(entries.map(owner).collect())
     }
 
-    /// Whether nobody owns anything.
+    /// Whether no field has an owner.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Writes them into `metadata.managedFields`.
+    /// Writes `metadata.managedFields`.
     pub(crate) fn write(&self, object: &mut Value) {
         let mut entries: Vec<_> = self.0.iter().filter(|(_, (fields, _))| !fields.is_empty()).collect();
-        // As upstream sorts them: who applies first, then by time, then by name.
+        // Upstream's order: applies before updates, then by time, then by name.
         entries.sort_by_key(|(managed, (_, time))| {
             (managed.operation, time.to_string(), managed.manager.clone(), managed.subresource.clone())
         });
@@ -198,7 +198,7 @@ impl Owners {
         meta::set(object, "managedFields", entries);
     }
 
-    /// Who updates owns what that changed, and nobody else does.
+    /// Records an update: every changed field belongs to `by` alone.
     pub(crate) fn updated(&mut self, by: Managed, before: &Value, after: &Value, lists: &Lists, now: &Value) {
         let was = nodes_of(before, lists);
         let is = nodes_of(after, lists);
@@ -219,12 +219,12 @@ impl Owners {
         self.0.retain(|_, (fields, _)| !fields.is_empty());
     }
 
-    /// What somebody has applied before.
+    /// Returns the fields that a manager has applied.
     pub(crate) fn applied_by(&self, by: &Managed) -> Fields {
         self.0.get(by).map(|(fields, _)| fields.clone()).unwrap_or_default()
     }
 
-    /// What somebody applies is his; with `taken` it is no longer others'.
+    /// Records an apply: `by` owns `fields`, and the other managers lose those in `taken`.
     pub(crate) fn applied(&mut self, by: Managed, fields: Fields, taken: &Fields, now: &Value) {
         for (managed, (theirs, _)) in &mut self.0 {
             if *managed != by {
@@ -239,7 +239,7 @@ impl Owners {
         self.0.retain(|_, (fields, _)| !fields.is_empty());
     }
 
-    /// The others, with what they own.
+    /// Returns the other managers and their fields.
     pub(crate) fn others(&self, than: &Managed) -> impl Iterator<Item = (&Managed, &Fields)> {
         self.0
             .iter()
@@ -247,7 +247,7 @@ impl Owners {
             .map(|(managed, (fields, _))| (managed, fields))
     }
 
-    /// Forgets fields that are no longer there.
+    /// Drops fields that do not exist in `object`.
     pub(crate) fn keep_only(&mut self, object: &Value, lists: &Lists) {
         let there = nodes_of(object, lists);
         for (fields, _) in self.0.values_mut() {
@@ -260,7 +260,7 @@ impl Owners {
 fn is_leaf_changed(path: &Path, before: &Value, after: &Value, lists: &Lists) -> bool {
     match (at(before, path, lists), at(after, path, lists)) {
         (Some(before), Some(after)) => {
-            // An element stays who it is whatever becomes of its fields.
+            // An element keeps its identity when its fields change.
             let element = matches!(path.last(), Some(Step::Key(_)));
             !element && before != after
         }
@@ -277,8 +277,8 @@ fn plant(tree: &mut Map<String, Value>, path: &[Step]) {
     };
     let place = tree.entry(name).or_insert_with(|| Value::Object(Map::new()));
     let Value::Object(inner) = place else { return };
-    // What is owned itself, besides its parts, is named by a dot. Wholes come before their
-    // parts, so that the dot of one without parts can be told and goes.
+    // A dot names a node that is owned itself, besides its parts. `pruned` drops the dot of a node without
+    // parts.
     if rest.is_empty() {
         inner.insert(".".to_owned(), json!({}));
     } else {
@@ -286,7 +286,7 @@ fn plant(tree: &mut Map<String, Value>, path: &[Step]) {
     }
 }
 
-/// Without the dots of what has no parts.
+/// Drops the dots of nodes without parts.
 fn pruned(tree: Map<String, Value>) -> Map<String, Value> {
     if tree.len() == 1 && tree.contains_key(".") {
         return Map::new();

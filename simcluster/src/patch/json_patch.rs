@@ -2,24 +2,27 @@
 
 use serde_json::Value;
 
-/// Why a patch does not do.
+/// The reason why a patch fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failed {
-    /// It is no JSON patch.
+    /// The patch is malformed or exceeds a limit.
     Malformed(String),
-    /// It does not fit the object, or a `test` says no.
+    /// The patch does not fit the object, or a `test` fails.
     Unfit,
 }
 
-/// Most operations of one patch, as upstream.
+/// The maximum number of operations in a patch, as upstream.
 const MOST: usize = 10_000;
 
-/// Bytes that a patch may copy, as upstream: copies of copies grow without bound.
+/// The maximum number of bytes that a patch may copy, as upstream. Repeated copies grow exponentially.
 const MOST_COPIED: usize = 3 << 20;
-/// Levels of an object, as the reader of JSON has them.
+/// The maximum depth of an object, which is the recursion limit of the JSON parser.
 const DEEPEST: usize = 128;
 
-/// Changes `object` by the operations of `patch`, or not at all.
+/// Applies `patch` to a copy of `object`, all operations or none.
+///
+/// # Errors
+/// The patch is malformed, exceeds a limit, does not fit the object, or has a `test` that fails.
 pub(crate) fn json_patch(object: &Value, patch: &Value) -> Result<Value, Failed> {
     let Some(operations) = patch.as_array() else {
         return Err(Failed::Malformed("a JSON patch is a list of operations".to_owned()));
@@ -44,7 +47,7 @@ pub(crate) fn json_patch(object: &Value, patch: &Value) -> Result<Value, Failed>
     })
 }
 
-/// Whether a value has more levels than this.
+/// Whether a value is nested deeper than `levels`.
 fn is_deeper(value: &Value, levels: usize) -> bool {
     let below = |inner: &Value| levels == 0 || is_deeper(inner, levels - 1);
     match value {
@@ -88,7 +91,7 @@ fn operate(mut object: Value, operation: &Value) -> Result<Value, Failed> {
     Ok(object)
 }
 
-/// The parent of a place, and the last part of its path.
+/// Returns the parent of a location, and the last segment of its path.
 fn parent<'a>(object: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), Failed> {
     let (before, last) = path.rsplit_once('/').ok_or(Failed::Unfit)?;
     let parent = object.pointer_mut(before).ok_or(Failed::Unfit)?;

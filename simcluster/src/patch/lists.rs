@@ -1,28 +1,27 @@
-//! Which lists of which kinds are merged element by element, and by what the elements are told
-//! apart.
+//! The lists of each kind that are merged element by element, and the fields that identify their elements.
 
 use serde_json::Value;
 
 use crate::api::meta::items;
 
-/// How a list is merged.
+/// The merge behavior of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum List {
-    /// As a whole.
+    /// The list is replaced as a whole.
     Atomic,
-    /// Elements are what they are.
+    /// An element is identified by its value.
     Set,
-    /// Elements are told apart by these fields.
+    /// An element is identified by these fields.
     Map(Vec<String>),
 }
 
-/// The lists of a kind that are not atomic, by path; a path of fields without the elements. And
-/// the objects that are.
+/// The lists of a kind that are not atomic, and the objects that are. A path consists of the names of fields,
+/// without elements.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lists(Vec<(Vec<String>, List)>, Vec<Vec<String>>);
 
 impl Lists {
-    /// How the list at a path is merged.
+    /// Returns the merge behavior of the list at a path.
     pub(crate) fn at(&self, path: &[String]) -> &List {
         const ATOMIC: &List = &List::Atomic;
         self.0.iter().find(|(known, _)| known == path).map_or(ATOMIC, |(_, list)| list)
@@ -34,7 +33,7 @@ impl Lists {
     }
 }
 
-/// The objects of a kind that are owned and applied as a whole.
+/// Returns the objects of a kind that are owned and applied as a whole.
 fn whole_in(kind: &str) -> &'static [&'static str] {
     match kind {
         "Pod" | "ResourceSlice" => &["spec.nodeSelector"],
@@ -64,7 +63,7 @@ const POD_SPEC: &[(&str, &str)] = &[
     ("resourceClaims", "name"),
 ];
 
-/// The lists of a built-in kind.
+/// Returns the lists of a built-in kind.
 pub(crate) fn lists_of(kind: &str) -> Lists {
     let own: &[(&str, &str)] = match kind {
         "Pod" => &[
@@ -112,7 +111,7 @@ pub(crate) fn lists_of(kind: &str) -> Lists {
     Lists(flat.chain(of_pods).collect(), whole.collect())
 }
 
-/// The lists of a custom resource, from its schema.
+/// Returns the lists of a custom resource, from its schema.
 pub(crate) fn lists_of_schema(schema: &Value) -> Lists {
     let mut lists = lists_of("");
     collect(schema, &mut Vec::new(), &mut lists);
@@ -142,7 +141,7 @@ fn collect(schema: &Value, path: &mut Vec<String>, lists: &mut Lists) {
     }
 }
 
-/// What tells an element of a list apart, as `managedFields` writes it: the values of its keys.
+/// Returns the key of an element, as `managedFields` writes it: the values of the key fields.
 pub(crate) fn key_of(element: &Value, keys: &[String]) -> Value {
     let default = |key: &str| match key {
         "protocol" => Value::from("TCP"),

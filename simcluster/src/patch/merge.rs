@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// Changes `object` by `patch`: fields replace fields, null removes, everything but an object is
-/// taken as a whole.
+/// Applies `patch` to `object`: objects are merged, null removes a field, and any other value replaces the
+/// old one.
 pub(crate) fn merge_patch(object: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
         *object = patch.clone();

@@ -1,4 +1,4 @@
-//! The forms in which changes come.
+//! The patch formats.
 
 mod apply;
 mod fields;

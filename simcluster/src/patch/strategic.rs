@@ -1,14 +1,14 @@
-//! Strategic merge patch: a merge patch that knows which lists are maps.
+//! Strategic merge patch: a merge patch that merges certain lists by key.
 
 use serde_json::{Map, Value};
 
 use super::lists::{List, Lists, key_of};
 use crate::api::meta::items;
 
-/// Changes `object` by `patch`.
+/// Applies `patch` to `object`.
 ///
 /// # Errors
-/// A directive that is not known.
+/// The patch has an unknown `$patch` directive.
 pub(crate) fn strategic_merge_patch(object: &mut Value, patch: &Value, lists: &Lists) -> Result<(), String> {
     merge(object, patch, lists, &mut Vec::new())
 }
@@ -44,7 +44,7 @@ fn merge(object: &mut Value, patch: &Value, lists: &Lists, path: &mut Vec<String
             }
             continue;
         }
-        // The order of elements is that of the list they are merged into.
+        // Directives are not fields. `$setElementOrder` is ignored: the order of the patch decides.
         if name.starts_with('$') {
             continue;
         }
@@ -118,13 +118,13 @@ fn merge_list(
     Ok(())
 }
 
-/// A strategic merge tells elements apart by the first key alone.
+/// Returns the merge key: a strategic merge identifies elements by the first key alone.
 fn first(keys: &[String]) -> &[String] {
     keys.get(..1).unwrap_or_default()
 }
 
-/// What the patch names comes in its order, and what it does not name in the order there was;
-/// between the two the order there was decides, and what is new comes first.
+/// Orders the elements. Those in the patch keep the order of the patch, and the others their previous order.
+/// The previous order also decides between the two groups, and new elements come first.
 fn in_order(elements: &mut Vec<Value>, before: &[Value], named: &[Value], list: &List) {
     let key = |element: &Value| match list {
         List::Map(keys) => key_of(element, first(keys)),

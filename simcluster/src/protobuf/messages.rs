@@ -1,28 +1,28 @@
-//! Which number is which field, as the `.proto` files of `k8s.io/api` say: of the types that
-//! `kubectl create` makes by name, and of questions.
+//! The field numbers from the `.proto` files of `k8s.io/api`, for reviews, tokens, delete options, and the
+//! types that `kubectl create` builds by name.
 
-/// The fields of a message that are read.
+/// The fields of a message that are decoded.
 pub(super) struct Message(pub(super) &'static [Field]);
 
 /// A field.
 pub(super) struct Field {
     pub(super) number: u64,
-    /// As JSON spells it.
+    /// The name in JSON.
     pub(super) name: &'static str,
     pub(super) form: Form,
 }
 
-/// What is in a field.
+/// The type of a field.
 pub(super) enum Form {
     Text,
-    /// Base 64 in JSON.
+    /// Bytes, which are base 64 in JSON.
     Bytes,
     Bool,
     Int,
     Quantity,
     Message(&'static Message),
     Many(&'static Self),
-    /// From texts.
+    /// A map with string keys.
     Map(&'static Self),
 }
 
@@ -133,7 +133,7 @@ static DELETE_OPTIONS: Message = Message(&[
 ]);
 static PRECONDITIONS: Message = Message(&[f(1, "uid", Text), f(2, "resourceVersion", Text)]);
 
-/// The fields of a type.
+/// Returns the message of a type, or `None` for a type that is not simulated.
 pub(super) fn of(version: &str, kind: &str) -> Option<&'static Message> {
     let group = version.split_once('/').map_or("", |(group, _)| group);
     Some(match (group, kind) {

@@ -1,5 +1,5 @@
-//! Bodies in the protobuf form of Kubernetes, which typed clients send: `kubectl create namespace`
-//! and its like. What is known of a type is which number is which field.
+//! Bodies in the protobuf encoding of Kubernetes, which typed clients send, for example `kubectl create
+//! namespace`. The tables in `messages` give the field numbers of each type.
 
 mod messages;
 
@@ -8,18 +8,18 @@ use serde_json::{Map, Value, json};
 use self::messages::{Field, Form, Message};
 use crate::base64::base64;
 
-/// What every body begins with.
+/// The prefix of every body.
 const MAGIC: &[u8] = b"k8s\0";
-/// Messages in messages, at most.
+/// The maximum nesting of messages.
 const DEPTH: usize = 32;
 
-/// Why a body cannot be read.
+/// The reason why a body cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unreadable {
-    /// The bytes are no message.
+    /// The bytes are not a message.
     #[error("the body is no protobuf message of Kubernetes")]
     Broken,
-    /// Nobody wrote down the fields of this type.
+    /// The type is not simulated.
     #[error("bodies of {kind} in {version} in protobuf; send JSON (kubectl create -f does)")]
     Unknown {
         /// `apiVersion`.
@@ -29,10 +29,10 @@ pub(crate) enum Unreadable {
     },
 }
 
-/// The object in a body.
+/// Decodes the object in a body.
 ///
 /// # Errors
-/// The bytes are no message, or of a type that is not known here.
+/// The bytes are not a message, or its type is not simulated.
 pub(crate) fn read(body: &[u8]) -> Result<Value, Unreadable> {
     let mut envelope = body.strip_prefix(MAGIC).ok_or(Unreadable::Broken)?;
     let (mut types, mut raw) = (Value::Null, &[][..]);
@@ -56,7 +56,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Value, Unreadable> {
     Ok(object)
 }
 
-/// Takes a varint off the front.
+/// Splits a varint off the front.
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     for shift in (0..64).step_by(7) {
@@ -70,13 +70,13 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// A value as it stands in the bytes.
+/// An encoded value.
 enum Wire<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
-/// Takes a field off the front: its number and its value.
+/// Splits a field off the front, into its number and its value.
 fn field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, Wire<'a>)> {
     let tag = varint(bytes)?;
     let length = match tag & 7 {
@@ -124,7 +124,7 @@ fn decode(message: &Message, mut bytes: &[u8], depth: usize) -> Option<Value> {
             }
         }
     }
-    // What is empty was not said: the types write it all the same.
+    // The generated encoders also write empty strings, which stand for unset fields.
     object.retain(|_, value| match value {
         Value::String(text) => !text.is_empty(),
         Value::Null => false,
@@ -138,9 +138,9 @@ fn one(form: &Form, value: &Wire<'_>, depth: usize) -> Option<Value> {
         (Form::Text, Wire::Bytes(text)) => json!(std::str::from_utf8(text).ok()?),
         (Form::Bytes, Wire::Bytes(bytes)) => json!(base64(bytes)),
         (Form::Bool, Wire::Number(number)) => json!(*number != 0),
-        // Negative numbers are those of two's complement.
+        // Negative numbers are in two's complement.
         (Form::Int, Wire::Number(number)) => json!(number.cast_signed()),
-        // A message with nothing but a text in it, which stands for the whole.
+        // A quantity is a message with a single string, and a string in JSON.
         (Form::Quantity, Wire::Bytes(bytes)) => {
             decode(&messages::QUANTITY, bytes, depth + 1)?["string"].take()
         }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A field of bytes.
+/// Encodes a field of bytes.
 fn bytes(number: u8, content: &[u8]) -> Vec<u8> {
     let length = u8::try_from(content.len()).expect("short");
     [&[number << 3 | 2, length][..], content].concat()
@@ -26,7 +26,7 @@ fn objects_are_read() {
     );
     let secret = bytes(2, &[bytes(1, b"key"), bytes(2, &[0, 255])].concat());
     assert_eq!(read(&body("v1", "Secret", &secret)).expect("object")["data"]["key"], "AP8=");
-    // -1, as ten bytes.
+    // The encoding of -1 has ten bytes.
     let options = [&[1 << 3][..], &[255; 9], &[1]].concat();
     assert_eq!(read(&body("v1", "DeleteOptions", &options)).expect("object")["gracePeriodSeconds"], -1);
 }
@@ -37,6 +37,6 @@ fn what_is_no_message_is_said() {
     assert_eq!(read(&[MAGIC, &[0x0a, 0xff]].concat()), Err(Unreadable::Broken));
     let (version, kind) = ("apps/v1".to_owned(), "Deployment".to_owned());
     assert_eq!(read(&body("apps/v1", "Deployment", b"")), Err(Unreadable::Unknown { version, kind }));
-    // An envelope in which the raw message breaks off.
+    // The raw message is truncated.
     assert_eq!(read(&body("v1", "ConfigMap", &[0x0a, 5, 1])), Err(Unreadable::Broken));
 }

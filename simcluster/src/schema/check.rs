@@ -1,4 +1,4 @@
-//! Types, limits and patterns.
+//! Validation of types, limits and patterns.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::member;
 use crate::api::meta::items;
 use crate::api::status::FieldError;
 
-/// What is wrong with a value at `path`.
+/// Validates a value at `path`.
 pub(super) fn value(schema: &Value, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if value.is_null() && schema["nullable"] == true {
         return;
@@ -59,7 +59,7 @@ pub(super) fn value(schema: &Value, value: &Value, path: &str, errors: &mut Vec<
     }
 }
 
-/// Elements of a set, or with the keys of a map, that are there already.
+/// Reports elements of a set list, or keys of a map list, that occur more than once.
 fn duplicates(schema: &Value, elements: &[Value], path: &str, errors: &mut Vec<FieldError>) {
     let keys: Vec<&str> = items(&schema["x-kubernetes-list-map-keys"]).filter_map(Value::as_str).collect();
     let key = |element: &Value| match schema["x-kubernetes-list-type"].as_str() {
@@ -77,7 +77,7 @@ fn duplicates(schema: &Value, elements: &[Value], path: &str, errors: &mut Vec<F
     }
 }
 
-/// Members that have to be there.
+/// Returns an error for every required member that is missing.
 pub(super) fn missing(schema: &Value, value: &Value, path: &str) -> Vec<FieldError> {
     let required = items(&schema["required"]).filter_map(Value::as_str);
     let missing = required.filter(|name| value.get(name).is_none());
@@ -85,7 +85,7 @@ pub(super) fn missing(schema: &Value, value: &Value, path: &str) -> Vec<FieldErr
     missing.map(|name| FieldError::required(at(name), "")).collect()
 }
 
-/// The type that a value should have and does not.
+/// Returns the type that the schema requires, if the value is of another type.
 fn wrong_type<'a>(schema: &'a Value, value: &Value) -> Option<&'a str> {
     if schema["x-kubernetes-int-or-string"] == true {
         let fits = value.is_i64() || value.is_u64() || value.is_string();

@@ -1,5 +1,4 @@
-//! Schemas of custom objects: what they may say, what stands for what they do not say, and the
-//! rules that they keep.
+//! Schemas of custom resources: pruning, defaults, validation, and CEL rules.
 
 mod check;
 mod rules;
@@ -13,39 +12,39 @@ use crate::api::status::FieldError;
 
 use self::rules::Rules;
 
-/// The schema of a version of a custom kind.
+/// The schema of one version of a custom resource.
 #[derive(Debug)]
 pub(crate) struct Schema {
     root: Value,
     rules: Rules,
 }
 
-/// Fields of the root that are every object's.
+/// The fields at the root that every object has.
 const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 impl Schema {
-    /// From `openAPIV3Schema`.
+    /// Reads an `openAPIV3Schema`.
     ///
     /// # Errors
-    /// A rule is none that is simulated.
+    /// A rule does not compile or uses what is not simulated, or a pattern is not a regular expression.
     pub(crate) fn new(root: &Value) -> Result<Self, String> {
         Ok(Self { root: root.clone(), rules: Rules::of(root)? })
     }
 
-    /// Drops nulls that nobody allows, and the fields that the schema does not know; returns where
-    /// the latter were.
+    /// Drops unknown fields, and nulls where the schema does not allow them. Returns the paths of the unknown
+    /// fields.
     pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
         let mut dropped = Vec::new();
         prune(&self.root, object, &mut Vec::new(), &mut dropped);
         dropped
     }
 
-    /// Puts defaults where nothing is said.
+    /// Sets the defaults of missing fields.
     pub(crate) fn fill(&self, object: &mut Value) {
         fill(&self.root, object);
     }
 
-    /// What is wrong with an object; `before` is what it was, if it was there.
+    /// Validates an object; `before` is its previous state on update.
     pub(crate) fn check(&self, before: Option<&Value>, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         for (name, value) in object.as_object().into_iter().flatten() {
@@ -57,7 +56,7 @@ impl Schema {
             }
         }
         errors.extend(check::missing(&self.root, object, ""));
-        // Rules are written for objects of the right shape.
+        // Rules are evaluated only on objects of the right shape.
         if errors.iter().all(FieldError::is_about_a_value) {
             errors.extend(self.rules.check(&self.root, before, object));
         } else if !self.rules.is_empty() {
@@ -67,7 +66,7 @@ impl Schema {
     }
 }
 
-/// The schema of a member of an object, if it may be there.
+/// Returns the schema of a member of an object, if the member is allowed.
 fn member<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     schema["properties"].get(name).or_else(|| schema.get("additionalProperties").filter(|s| s.is_object()))
 }
@@ -134,31 +133,31 @@ fn fill(schema: &Value, value: &mut Value) {
 pub(crate) struct Schemas(BTreeMap<(String, String), std::sync::Arc<Schema>>);
 
 impl Schemas {
-    /// Learns the schemas of a definition.
+    /// Adds the schemas of a definition.
     pub(crate) fn learn(&mut self, definition: &Value) {
         let resource = meta::text(definition, "name");
         for version in items(&definition["spec"]["versions"]) {
             let schema = version["schema"].get("openAPIV3Schema").cloned().unwrap_or_else(|| json!({}));
             let name = version["name"].as_str().unwrap_or_default().to_owned();
-            // One that cannot be simulated was not taken in.
+            // A schema that is not simulated is refused on create and update, but may come from a dump.
             if let Ok(schema) = Schema::new(&schema) {
                 self.0.insert((resource.to_owned(), name), std::sync::Arc::new(schema));
             }
         }
     }
 
-    /// Forgets those of a definition.
+    /// Removes the schemas of a definition.
     pub(crate) fn forget(&mut self, definition: &str) {
         self.0.retain(|(resource, _), _| resource != definition);
     }
 
-    /// The schema of a resource in a version.
+    /// Returns the schema of a version of a resource.
     pub(crate) fn get(&self, resource: &str, version: &str) -> Option<std::sync::Arc<Schema>> {
         self.0.get(&(resource.to_owned(), version.to_owned())).cloned()
     }
 }
 
-/// What of a definition cannot be simulated.
+/// Returns an error for every schema of a definition that is not simulated.
 pub(crate) fn beyond(definition: &Value) -> Vec<FieldError> {
     let versions = items(&definition["spec"]["versions"]).enumerate();
     let wrong = versions.filter_map(|(number, version)| {

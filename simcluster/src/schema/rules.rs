@@ -1,4 +1,4 @@
-//! `x-kubernetes-validations`: rules in CEL.
+//! CEL rules: `x-kubernetes-validations`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::amount::Amount;
 use crate::api::meta::items;
 use crate::api::status::FieldError;
 
-/// The rules of a schema, by their text.
+/// The compiled rules of a schema, by their text.
 #[derive(Debug)]
 pub(super) struct Rules(BTreeMap<String, Program>);
 
-/// What a rule may call: what CEL itself has, and of Kubernetes' library quantities.
+/// The functions that a rule may call: those of CEL, and of the Kubernetes library only quantities.
 const FUNCTIONS: [&str; 20] = [
     "bool",
     "bytes",
@@ -42,20 +42,23 @@ const FUNCTIONS: [&str; 20] = [
 ];
 
 impl Rules {
+    /// Compiles the rules of a schema.
+    ///
     /// # Errors
-    /// A rule does not compile, or calls what is not simulated.
+    /// A rule does not compile or calls a function that is not simulated, a rule has a `messageExpression`,
+    /// or a pattern is not a regular expression.
     pub(super) fn of(schema: &Value) -> Result<Self, String> {
         let mut rules = BTreeMap::new();
         collect(schema, &mut rules)?;
         Ok(Self(rules))
     }
 
-    /// Whether there are none.
+    /// Whether the schema has no rules.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What rules an object breaks.
+    /// Returns the rules that an object breaks.
     pub(super) fn check(&self, schema: &Value, before: Option<&Value>, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         self.visit(schema, before, object, "", &mut errors);
@@ -104,7 +107,8 @@ impl Rules {
                 }
             }
             Value::Array(elements) => {
-                // Which element was which is not followed: rules about changes stay silent there.
+                // List elements are not matched with their previous state: transition rules are skipped in
+                // lists.
                 for (number, element) in elements.iter().enumerate() {
                     self.visit(&schema["items"], None, element, &format!("{path}[{number}]"), errors);
                 }
@@ -122,7 +126,7 @@ fn collect(schema: &Value, rules: &mut BTreeMap<String, Program>) -> Result<(), 
         }
         let program = Program::compile(text).map_err(|why| format!("{text}: {why}"))?;
         for function in program.references().functions() {
-            // Operators are called by names that nobody writes.
+            // Operators are functions whose names do not start with a letter.
             let written = function.starts_with(|c: char| c.is_ascii_alphabetic());
             if written && !FUNCTIONS.contains(&function) {
                 return Err(format!(
@@ -168,7 +172,7 @@ fn compared(one: &Cel, other: &Cel) -> Result<std::cmp::Ordering, ExecutionError
     Ok(one.cmp(&other))
 }
 
-/// A value as rules see it: whole numbers are those with a sign.
+/// Returns a value as rules see it. Whole numbers are signed integers.
 fn seen(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,

@@ -1,4 +1,4 @@
-//! What the scheduler knows of devices: where they are, who has them, and which class they are of.
+//! The scheduler's view of devices: their nodes, the claims that hold them, and the class selectors.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,7 +13,7 @@ pub(super) type DeviceId = (String, String, String);
 /// A device of a node.
 struct Device {
     id: DeviceId,
-    /// What class selectors see.
+    /// The variable `device` of selectors.
     seen: Value,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Devices {
 }
 
 impl Devices {
-    /// Takes in a slice of a node; slices of other kinds are not scheduled from.
+    /// Adds the devices of a slice with a node name. Other slices are ignored.
     pub(super) fn slice_applied(&mut self, slice: &Value) {
         self.slice_deleted(slice);
         let spec = &slice["spec"];
@@ -60,7 +60,7 @@ impl Devices {
         }
     }
 
-    /// A claim holds what its status says, and nothing else.
+    /// Records the devices that the status of a claim allocates, without those for admin access.
     pub(super) fn claim_applied(&mut self, claim: &Value) {
         let results = meta::items(&claim["status"]["allocation"]["devices"]["results"]);
         let held = results.filter(|result| result["adminAccess"] != true).map(|result| {
@@ -97,8 +97,8 @@ impl Devices {
         }
     }
 
-    /// The first free devices of a node that the requests of a claim can have, with the names
-    /// of the requests; `but` are spoken for.
+    /// Returns the first free devices of a node that satisfy the requests of a claim, with the names of the
+    /// requests. The devices in `but` are not free.
     pub(super) fn first_fit(
         &mut self,
         node: &str,
@@ -153,13 +153,13 @@ impl Devices {
         (devices.len() == wanted).then_some(devices)
     }
 
-    /// Nodes that have devices.
+    /// Returns the nodes with devices.
     pub(super) fn nodes(&self) -> impl Iterator<Item = &String> {
         self.by_node.keys()
     }
 }
 
-/// A device as the variable `device` shows it: attributes by domain and name.
+/// Returns the variable `device` of selectors: the driver, and the attributes by domain and name.
 fn seen(driver: &str, device: &Value) -> Value {
     let mut attributes = json!({driver: {}});
     for (name, value) in device["attributes"].as_object().into_iter().flatten() {

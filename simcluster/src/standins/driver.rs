@@ -1,5 +1,4 @@
-//! The driver of simulated devices: it publishes what every node has, and again whatever somebody
-//! takes away.
+//! The driver of simulated devices. It publishes a slice for every node, and publishes a deleted slice again.
 
 use serde_json::{Value, json};
 
@@ -17,13 +16,13 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A driver of this name.
+    /// Creates a driver with this name and number of devices per node.
     pub fn new(server: ApiServer, name: &str, devices: usize) -> Self {
         let hands = Hands::new(server, "driver", "simcluster-driver/1");
         Self { hands, name: name.to_owned(), devices }
     }
 
-    /// The slice of a node.
+    /// Returns the slice of a node.
     pub fn slice(&self, node: &str) -> Value {
         let devices: Vec<Value> = (0..self.devices)
             .map(|number| json!({"name": format!("dev-{number}"), "attributes": {"index": {"int": number}}}))
@@ -38,7 +37,7 @@ impl Driver {
         })
     }
 
-    /// Publishes for every node, for as long as it is polled.
+    /// Publishes the slices of all nodes for as long as it is polled.
     pub async fn run(self) {
         let mut nodes = Follow::new(self.hands.clone(), "/api/v1/nodes");
         let mut slices = Follow::new(self.hands.clone(), SLICES);
@@ -62,7 +61,7 @@ impl Driver {
     fn publish(&self, node: &str, slices: &Follow) {
         let slice = self.slice(node);
         if slices.get("", meta::text(&slice, "name")).is_none() {
-            // Whoever was faster published the same.
+            // An existing slice has the same content.
             self.hands.create(SLICES, &slice);
         }
     }

@@ -1,5 +1,4 @@
-//! Extended resources that device classes stand for: the claim that the scheduler makes of what
-//! containers request by such a name.
+//! Extended resources that are backed by device classes, and the claims that the scheduler creates for them.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +7,10 @@ use serde_json::{Value, json};
 use crate::amount::Amount;
 use crate::api::meta;
 
-/// Every class stands for this and its own name, beside the name that it gives itself.
+/// The prefix of the implicit resource name of every class, which it has besides its `extendedResourceName`.
 const IMPLICIT: &str = "deviceclass.resource.kubernetes.io/";
 
-/// What one container requests of one class.
+/// The request of one container for one class.
 struct Request<'a> {
     container: &'a str,
     resource: &'a str,
@@ -54,7 +53,7 @@ fn requests<'a>(pod: &'a Value, classes: &'a [&'a Value]) -> Vec<Request<'a>> {
     containers.enumerate().flat_map(of_container).collect()
 }
 
-/// The claim that a Pod needs for its extended resources, not made yet.
+/// Returns the claim to create for the extended resources of a Pod, or `None` if it requests none.
 pub(super) fn claim_for(pod: &Value, classes: &[&Value]) -> Option<Value> {
     let requests = requests(pod, classes);
     let request = |request: &Request<'_>| {
@@ -80,12 +79,12 @@ pub(super) fn claim_for(pod: &Value, classes: &[&Value]) -> Option<Value> {
     })
 }
 
-/// The name of the claim that was made for a Pod, as its status says.
+/// Returns the name of the claim for extended resources in the status of a Pod.
 pub(super) fn made(pod: &Value) -> Option<&str> {
     pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"].as_str()
 }
 
-/// The change of a Pod's status that names its claim.
+/// Returns the patch of a Pod's status that names the claim.
 pub(super) fn naming(pod: &Value, classes: &[&Value], claim: &str) -> Value {
     let mapping = |request: &Request<'_>| json!({"containerName": request.container, "resourceName": request.resource, "requestName": request.name});
     let mappings: Vec<Value> = requests(pod, classes).iter().map(mapping).collect();

@@ -1,4 +1,4 @@
-//! Follows a collection: what is there, then what happens to it.
+//! A local copy of a collection, fed by a list and a watch.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -10,23 +10,23 @@ use crate::api::Watch;
 use crate::api::meta;
 use crate::api::meta::Name;
 
-/// How long to wait for what is not served.
+/// The pause before the next attempt while the resource is not served.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Something happened to an object.
+/// A change of an object.
 pub(super) enum Event {
     Applied(Value),
     Deleted(Value),
 }
 
-/// A collection that is followed.
+/// A collection that is listed and watched.
 pub(super) struct Follow {
     hands: Hands,
     path: &'static str,
     known: BTreeMap<Name, Value>,
     ready: VecDeque<Event>,
     watch: Option<Watch>,
-    /// How far the last watch came.
+    /// The resourceVersion of the last event.
     reached: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl Follow {
         Self { hands, path, known: BTreeMap::new(), ready: VecDeque::new(), watch: None, reached: None }
     }
 
-    /// The next event. Nothing is lost when it is given up half way.
+    /// Returns the next event. Dropping the future loses no event.
     pub(super) async fn next(&mut self) -> Event {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -54,7 +54,7 @@ impl Follow {
         }
     }
 
-    /// What is there of an object.
+    /// Returns the latest known state of an object.
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&Value> {
         self.known.get(&(namespace.to_owned(), name.to_owned()))
     }
@@ -63,7 +63,7 @@ impl Follow {
         self.known.values()
     }
 
-    /// Opens the watch; what is not served for the moment is not gone.
+    /// Opens the watch and returns whether it is open. An outage does not remove the known objects.
     fn open(&mut self) -> bool {
         let Some(version) = self.reached.take().or_else(|| self.list()) else { return false };
         self.watch = self.hands.watch(self.path, &version).ok();
@@ -79,7 +79,7 @@ impl Follow {
         let mut gone = std::mem::take(&mut self.known);
         for object in meta::items(&list["items"]) {
             let name = meta::name_of(object);
-            // Another one of the name: the one that was there is gone.
+            // An object with the same name and another uid replaces the known one.
             let before =
                 gone.remove(&name).filter(|before| before["metadata"]["uid"] != object["metadata"]["uid"]);
             self.ready.extend(before.map(Event::Deleted));
@@ -104,7 +104,7 @@ impl Follow {
                 self.known.remove(&name);
                 self.ready.push_back(Event::Deleted(object));
             }
-            // Too far behind: what is there is listed anew.
+            // The watch is too far behind: the collection is listed again.
             _ => (self.watch, self.reached) = (None, None),
         }
     }

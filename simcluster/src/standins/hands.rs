@@ -1,4 +1,4 @@
-//! How the stand-ins touch the API server: as any client does.
+//! The client of the stand-ins.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ pub(super) struct Hands {
     agent: &'static str,
 }
 
-/// What the server says to it.
+/// A response of the server.
 pub(super) struct Said {
     pub(super) code: u16,
     pub(super) object: Value,
@@ -60,7 +60,7 @@ impl Hands {
         self.ask(Method::PUT, path, "", object)
     }
 
-    /// A strategic merge patch, as the stand-ins' originals send for status.
+    /// Sends a strategic merge patch, which the original components use for status.
     pub(super) fn patch(&self, path: &str, patch: &Value) -> Said {
         self.ask(Method::PATCH, path, "application/strategic-merge-patch+json", patch)
     }
@@ -70,7 +70,7 @@ impl Hands {
         self.ask(Method::DELETE, path, "", &options)
     }
 
-    /// A watch from just after a version.
+    /// Opens a watch of the changes after a version.
     pub(super) fn watch(&self, path: &str, version: &str) -> Result<Watch, Status> {
         let query = Query::parse(&format!("watch=1&resourceVersion={version}"));
         let request = Request { path: path.to_owned(), query, ..Request::default() };

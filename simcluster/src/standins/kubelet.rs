@@ -1,4 +1,4 @@
-//! The kubelet of every node: Pods run, come to their end and go.
+//! The kubelets of all nodes: Pods start, finish and are removed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use super::follow::{Event, Follow};
 use super::hands::Hands;
 use crate::api::{ApiServer, meta};
 
-/// On a Pod: it runs until the annotation goes, or until it is killed because its time to stop is
-/// over.
+/// A Pod with this annotation runs until the annotation is removed, or until its grace period ends after
+/// deletion.
 pub const HOLD: &str = "simcluster.dragoman.dev/hold";
 
-/// How long things take; the real time is between this and twice that.
+/// The minimum durations. The actual duration is drawn between this and twice this.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// Until a Pod with everything it needs runs.
+    /// From the assignment of a node until the Pod runs, if its claims are ready.
     pub start: Duration,
-    /// Until it has succeeded.
+    /// From the start until the Pod succeeds.
     pub run: Duration,
-    /// Until one that is being deleted has stopped.
+    /// From deletion until the Pod has stopped.
     pub stop: Duration,
-    /// Between two looks at claims that are not reserved yet.
+    /// Between two checks of claims that are not ready.
     pub look: Duration,
 }
 
@@ -41,14 +41,14 @@ pub struct Kubelet {
     hands: Hands,
     pace: Pace,
     rng: Rng,
-    /// What is due when, in order; the number tells those of one moment apart.
+    /// The planned acts by time; the number orders acts of the same moment.
     due: BTreeMap<(Instant, u64), (String, String, Act)>,
     next: u64,
-    /// The uids of Pods with something due, so that no act is planned twice.
+    /// The last planned act of each Pod, by uid, so that no act is planned twice.
     planned: BTreeMap<String, Act>,
 }
 
-/// What a kubelet does to a Pod next.
+/// The next act of a kubelet on a Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     Start,
@@ -57,7 +57,7 @@ enum Act {
 }
 
 impl Kubelet {
-    /// With a seed for how long things take.
+    /// Creates a kubelet. `seed` determines the durations.
     pub fn new(server: ApiServer, pace: Pace, seed: u64) -> Self {
         let hands = Hands::new(server, "kubelet", "kubelet/simcluster");
         Self {
@@ -70,7 +70,7 @@ impl Kubelet {
         }
     }
 
-    /// Runs Pods, for as long as it is polled.
+    /// Runs Pods for as long as it is polled.
     pub async fn run(mut self) {
         let mut pods = Follow::new(self.hands.clone(), "/api/v1/pods");
         loop {
@@ -88,7 +88,7 @@ impl Kubelet {
         }
     }
 
-    /// Plans the next act on a Pod, if there is one that is not planned yet.
+    /// Plans the next act on a Pod, unless it is planned already.
     fn plan(&mut self, pod: &Value) {
         let Some(act) = next_act(pod) else { return };
         let uid = meta::text(pod, "uid").to_owned();
@@ -111,12 +111,12 @@ impl Kubelet {
         self.due.insert((Instant::now() + wait, self.next), (namespace, name, act));
     }
 
-    /// Does what is due first.
+    /// Performs the act that is due first.
     fn act(&mut self, pods: &Follow) {
         let Some((_, (namespace, name, act))) = self.due.pop_first() else { return };
         let Some(pod) = pods.get(&namespace, &name) else { return };
         let uid = meta::text(pod, "uid");
-        // Another Pod of the name, or other plans by now.
+        // The name may belong to another Pod by now, and the Pod may need another act.
         if self.planned.get(uid) != Some(&act) || next_act(pod) != Some(act) {
             return;
         }
@@ -141,11 +141,11 @@ impl Kubelet {
         let mut patch = json!({"metadata": {"uid": uid}, "status": {"phase": phase}});
         let ready = if phase == "Running" { "True" } else { "False" };
         patch["status"]["conditions"] = json!([{"type": "Ready", "status": ready}]);
-        // A Pod that is gone by now needs no status.
+        // The Pod may be gone by now; then the status is not needed.
         self.hands.patch(&format!("{path}/status"), &patch);
     }
 
-    /// Whether every claim of the Pod is there, allocated, and reserved for it or its group.
+    /// Whether every claim of the Pod exists, is allocated, and is reserved for the Pod or its group.
     fn has_its_claims(&self, pod: &Value) -> bool {
         let (namespace, uid) = (meta::text(pod, "namespace"), meta::text(pod, "uid"));
         let group = pod["spec"]["schedulingGroup"]["podGroupName"].as_str();
@@ -163,7 +163,7 @@ impl Kubelet {
     }
 }
 
-/// The claim of an entry, by name or by what the status says.
+/// Returns the claim of an entry: the named one, or the one in the status of the Pod.
 pub(super) fn claim_name<'a>(pod: &'a Value, entry: &'a Value) -> Option<&'a str> {
     entry["resourceClaimName"].as_str().or_else(|| {
         let mut statuses = meta::items(&pod["status"]["resourceClaimStatuses"]);
@@ -185,14 +185,14 @@ fn next_act(pod: &Value) -> Option<Act> {
     }
 }
 
-/// How long a Pod goes on after it was told to stop.
+/// Returns how long a Pod keeps running after it is told to stop.
 fn unwilling(pod: &Value) -> Duration {
     let runs_on = pod["status"]["phase"] == "Running" && !pod["metadata"]["annotations"][HOLD].is_null();
     let grace = pod["metadata"]["deletionGracePeriodSeconds"].as_u64().filter(|_| runs_on);
     Duration::from_secs(grace.unwrap_or_default())
 }
 
-/// At a moment; never, if there is none.
+/// Waits until a moment, or for ever if there is none.
 async fn at(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,

@@ -1,5 +1,5 @@
-//! Stand-ins for those who make a cluster out of an API server: each a task of its own that writes
-//! what the real one writes, in the same number of requests.
+//! Stand-ins for the other components of a cluster. Each is a task that writes what the real component
+//! writes, in the same number of requests.
 
 mod devices;
 mod driver;

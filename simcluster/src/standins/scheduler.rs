@@ -1,4 +1,4 @@
-//! The scheduler: first fit of devices, and a node for every Pod.
+//! The scheduler: allocates devices first fit, and binds every Pod to a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,52 +15,52 @@ use crate::api::meta;
 use crate::api::meta::Name;
 
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-/// Consumers that a claim can have.
+/// The maximum number of consumers of a claim.
 const MOST_CONSUMERS: usize = 256;
-/// Pods that are tried in vain before the rest waits for the next change.
+/// The number of Pods that a round tries in vain before it stops.
 const MOST_IN_VAIN: usize = 16;
 
-/// Between two rounds when one did not come to everybody.
+/// The pause before the next round after one that was cut short.
 const ROUND: Duration = Duration::from_millis(200);
 
 /// A stand-in for kube-scheduler.
 pub struct Scheduler {
     hands: Hands,
     devices: Devices,
-    /// Pods that wait, in the order in which they came.
+    /// The waiting Pods in the order of their arrival.
     waiting: BTreeMap<u64, Name>,
-    /// Their places.
+    /// The position of each waiting Pod.
     places: BTreeMap<Name, u64>,
     arrivals: u64,
-    /// The place at which the next round begins.
+    /// The position at which the next round starts.
     resume: u64,
-    /// Whether the last round did not come to everybody.
+    /// Whether the last round stopped early or failed to write, so that another one follows.
     cut_short: bool,
-    /// Why a Pod waits, as its status says.
+    /// The reason in the status of each waiting Pod.
     said: BTreeMap<Name, String>,
-    /// The uids of Pods that have a node, which the watch has yet to say.
+    /// The uids of Pods that are bound although the watch does not show it yet.
     bound: BTreeSet<String>,
-    /// Nodes with devices.
+    /// The nodes with devices.
     candidates: Vec<String>,
-    /// Where the search for a node begins.
+    /// The position at which the search for a node starts.
     cursor: usize,
 }
 
-/// What became of an attempt to place a Pod.
+/// The outcome of an attempt to place a Pod.
 enum Placed {
-    /// It has a node, or needs none any more.
+    /// The Pod is bound.
     Done,
-    /// It has to wait, for this reason.
+    /// The Pod has to wait, for this reason.
     Waits(String),
-    /// It was decided on something that is not true any more.
+    /// A write failed: the decision was based on an outdated state.
     Again,
 }
 
-/// What a Pod gets on a node: the claims to be allocated, with the devices.
+/// The claims to allocate for a Pod on a node, each with its devices.
 type Plan = Vec<(Value, Vec<(String, DeviceId)>)>;
 
 impl Scheduler {
-    /// A scheduler without a past.
+    /// Creates a scheduler with an empty queue.
     pub fn new(server: ApiServer) -> Self {
         let hands = Hands::new(server, "system:kube-scheduler", "kube-scheduler/simcluster");
         Self {
@@ -78,7 +78,7 @@ impl Scheduler {
         }
     }
 
-    /// Places Pods, for as long as it is polled.
+    /// Places Pods for as long as it is polled.
     pub async fn run(mut self) {
         let follow = |path: &'static str| Follow::new(self.hands.clone(), path);
         let mut pods = follow("/api/v1/pods");
@@ -87,7 +87,7 @@ impl Scheduler {
         let mut classes = follow("/apis/resource.k8s.io/v1/deviceclasses");
         let mut nodes = follow("/api/v1/nodes");
         loop {
-            // Whether there is more than before to be had by those who wait.
+            // `more` is whether waiting Pods may have become schedulable.
             let cut_short = self.cut_short;
             let more = tokio::select! {
                 biased;
@@ -154,7 +154,8 @@ impl Scheduler {
 
     fn place_waiting(&mut self, pods: &Follow, claims: &Follow, classes: &Follow, nodes: &Follow) {
         let (mut in_vain, mut tried, mut again) = (0, 0, false);
-        // From where the last round ended, so that those in front do not hold up the rest.
+        // The round starts where the last one ended, so that unschedulable Pods at the front do not block the
+        // rest.
         while tried <= self.places.len() && in_vain < MOST_IN_VAIN {
             tried += 1;
             let next = self.waiting.range(self.resume..).next();
@@ -173,14 +174,14 @@ impl Scheduler {
                     in_vain += 1;
                     self.say(pod, &name, why);
                 }
-                // Somebody wrote in between, or nobody can write just now.
+                // Another client wrote in between, or writes fail for the moment.
                 Placed::Again => again = true,
             }
         }
         self.cut_short = again || (in_vain == MOST_IN_VAIN && self.places.len() > MOST_IN_VAIN);
     }
 
-    /// Says in the Pod's status why it waits, once.
+    /// Writes the reason why a Pod waits into its status, unless it wrote the same reason before.
     fn say(&mut self, pod: &Value, name: &Name, why: String) {
         if self.said.get(name) == Some(&why) {
             return;
@@ -239,7 +240,7 @@ impl Scheduler {
         Placed::Done
     }
 
-    /// The first node, from where the last search ended, on which everything fits.
+    /// Returns the first node on which all claims can be used, in a circular search from the previous result.
     fn find(
         &mut self,
         claims: &[Value],
@@ -284,7 +285,8 @@ impl Scheduler {
         None
     }
 
-    /// Allocates, reserves and binds, in the order and number of requests of the original.
+    /// Allocates, reserves and binds, in the order and number of requests of kube-scheduler. Returns whether
+    /// everything was written.
     fn write(&mut self, pod: &Value, node: &str, claims: &[Value], plan: Plan, classes: &[&Value]) -> bool {
         let consumer =
             json!({"resource": "pods", "name": meta::text(pod, "name"), "uid": meta::text(pod, "uid")});
@@ -309,7 +311,7 @@ impl Scheduler {
             let consumer = group_of(pod, &claim).unwrap_or_else(|| consumer.clone());
             if !self.reserve(&path, &claim, devices, &consumer, node) {
                 if is_new {
-                    // The next attempt makes another.
+                    // The next attempt creates another claim.
                     self.hands.delete_at_once(&path, meta::text(&claim, "uid"));
                 }
                 return false;
@@ -369,7 +371,7 @@ impl Scheduler {
         if !said.is_fine() {
             return false;
         }
-        // Until the watch says so.
+        // The devices count as held before the watch shows the allocation.
         if let Some(devices) = devices {
             let devices = devices.into_iter().map(|(_, device)| device).collect();
             self.devices.hold(&said.object, devices);
@@ -378,7 +380,7 @@ impl Scheduler {
     }
 }
 
-/// The group of a Pod as a consumer, if the claim is the group's.
+/// Returns the PodGroup of a Pod as a consumer, if it owns the claim.
 fn group_of(pod: &Value, claim: &Value) -> Option<Value> {
     let group = pod["spec"]["schedulingGroup"]["podGroupName"].as_str()?;
     let mut owners =
@@ -399,7 +401,8 @@ fn wants_a_node(pod: &Value) -> bool {
         && pod["spec"]["schedulerName"] == "default-scheduler"
 }
 
-/// Whether an allocated claim can be used on a node: as far as its node selector names nodes.
+/// Whether an allocated claim can be used on a node. Of its node selector only the names of nodes are
+/// considered.
 fn reaches(claim: &Value, node: &str) -> bool {
     let selector = &claim["status"]["allocation"]["nodeSelector"];
     if selector.is_null() {
@@ -411,7 +414,7 @@ fn reaches(claim: &Value, node: &str) -> bool {
     })
 }
 
-/// The nodes that the allocation of a claim names.
+/// Returns the nodes that the allocation of a claim names.
 fn named_nodes(claim: &Value) -> impl Iterator<Item = &str> {
     let terms = meta::items(&claim["status"]["allocation"]["nodeSelector"]["nodeSelectorTerms"]);
     let fields = terms.flat_map(|term| meta::items(&term["matchFields"]));
