@@ -1,6 +1,6 @@
-//! Fills a cluster with claims, one Pod after the other, as a scheduler would: every Pod is
-//! tried on so many nodes, and gets the first that can have it. Prints the time for a Pod, a
-//! hash of who got what, and what the cluster takes of memory, as JSON.
+//! Fills a cluster with claims, one Pod after the other, as a scheduler does: each Pod is tried on
+//! a number of nodes and gets the first one with a solution. Prints the time per Pod, a hash of the
+//! results and the memory of the cluster, as JSON.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,19 +15,19 @@ use dragoman_allocator::{Options, Outcome, Overlay, PodClaims, Snapshot, allocat
 
 #[derive(Parser)]
 struct Arguments {
-    /// The cluster, and the claims, each of which is a Pod of its own.
+    /// The cluster, and the claims. Each claim is a Pod of its own.
     #[arg(long)]
     scenario: Option<PathBuf>,
-    /// Nodes to try for each Pod.
+    /// The number of nodes to try for each Pod.
     #[arg(long, default_value_t = 100)]
     tried: usize,
-    /// Every Pod leaves before the next one comes.
+    /// Release each Pod before the next one.
     #[arg(long)]
     release: bool,
-    /// A slice is published anew before each Pod.
+    /// Publish a slice again before each Pod.
     #[arg(long)]
     change: bool,
-    /// What `cargo bench` says to every benchmark.
+    /// Set by `cargo bench` for every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -90,7 +90,7 @@ fn fill(
         .collect();
     let begun = Instant::now();
     for (pod, name) in scenario.allocate.iter().enumerate() {
-        // By now the API knows what the Pod before got, and where Pods leave, that it is gone.
+        // The API has observed the allocation of the previous Pod, and with `--release` its end.
         for claim in seen.drain(..) {
             overlay.forget(&claim.uid);
             let uid = claim.uid.clone();
@@ -135,7 +135,7 @@ fn fill(
     Ok(Figures { nanoseconds: begun.elapsed().as_nanos() / pods as u128, solved, hash })
 }
 
-/// Bytes of memory in use.
+/// Returns the resident memory in bytes.
 fn resident() -> anyhow::Result<usize> {
     let status = std::fs::read_to_string("/proc/self/status").context("status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
@@ -143,7 +143,7 @@ fn resident() -> anyhow::Result<usize> {
     Ok(kibibytes * 1024)
 }
 
-/// FNV-1a, which the other side has too.
+/// FNV-1a. The upstream benchmark computes the same hash.
 struct Hash(u64);
 
 impl Hash {

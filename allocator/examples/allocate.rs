@@ -1,5 +1,5 @@
-//! Reads scenarios, one a line or one in all, and prints for each what the allocator does
-//! with it, as JSON: `cargo run -p dragoman-allocator --example allocate -- scenario.json`.
+//! Reads scenarios (a stream of JSON objects) and prints the result of the allocator for each, as
+//! JSON: `cargo run -p dragoman-allocator --example allocate -- scenario.json`.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -13,18 +13,18 @@ use dragoman_allocator::{
 };
 use serde::Serialize;
 
-/// What the allocator does with devices and claims.
+/// Prints the result of the allocator for scenarios.
 #[derive(Parser)]
 struct Arguments {
-    /// The file with the scenario; `-` is standard input.
+    /// The file with the scenarios; `-` is standard input.
     #[arg(default_value = "-")]
     file: String,
-    /// Looks at all candidates and takes the best, instead of the first with a solution.
+    /// Tries all candidates and takes the best one, instead of the first with a solution.
     #[arg(long, value_enum)]
     rank: Option<By>,
 }
 
-/// What to look at after preference.
+/// The criterion after preference.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum By {
     First,
@@ -49,9 +49,9 @@ struct Answer {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Why {
-    /// An object has to be mended.
+    /// The error of an object that has to be corrected.
     Error(String),
-    /// Every node, and why not there.
+    /// The explanation of every node.
     Nodes(BTreeMap<Name, Explanation>),
 }
 
@@ -100,7 +100,7 @@ fn answered(scenario: &Scenario, by: Option<By>) -> anyhow::Result<Answer> {
             Outcome::None(unsolved) => {
                 why.insert(node.clone(), unsolved.explain(None));
             }
-            // Without a budget and without an interrupt neither comes.
+            // These do not occur without a budget and an interrupt.
             Outcome::BudgetSpent(_) | Outcome::Cancelled => {}
         }
     }
@@ -121,7 +121,7 @@ fn answered(scenario: &Scenario, by: Option<By>) -> anyhow::Result<Answer> {
     Ok(answer)
 }
 
-/// The solution on the best node. Nobody keeps a ledger here.
+/// Returns the solution on the best node. There is no ledger here.
 fn best(solutions: Vec<Solution>, by: Option<By>) -> Option<Solution> {
     let policy = match by {
         None | Some(By::First) => Policy::First,

@@ -17,41 +17,41 @@ use crate::result::{self, ShareIds};
 use crate::search::{Attempt, End, Question, Search, Stop};
 use crate::snapshot::{Held, Snapshot};
 
-/// How an attempt is made.
+/// The parameters of an attempt.
 #[derive(Default, Clone, Copy)]
 pub struct Options<'a> {
-    /// What devices take from the node besides themselves.
+    /// The resources of the node that devices take besides themselves.
     pub fit: Option<&'a dyn Fit>,
-    /// How many devices may be looked at; nothing: as many as it takes.
+    /// The number of devices that the search may examine. Without a budget it runs to its end.
     pub budget: Option<u64>,
-    /// Set by somebody else to end the attempt.
+    /// A flag that ends the attempt once it is set.
     pub interrupt: Option<&'a AtomicBool>,
-    /// Walks through every branch as Kubernetes does, also through those that are proved to
-    /// hold no solution. Only good for finding out what is wrong in such a branch.
+    /// Walks through every branch as Kubernetes does, including branches that are proved to hold no
+    /// solution. Its only use is to find the error that such a branch raises.
     pub every_branch: bool,
 }
 
-/// How an attempt ended.
+/// The result of an attempt.
 #[derive(Debug)]
 pub enum Outcome {
     /// All claims can be allocated.
     Solution(Solution),
-    /// They cannot, on this node.
+    /// No solution exists on this node.
     None(Unsolved),
-    /// They cannot on this node while a pool is as it is.
+    /// The node cannot be used until a pool changes.
     NodeError(NodeError),
-    /// They cannot anywhere until an object is mended.
+    /// The claims cannot be allocated on any node until an object is corrected.
     PodError(PodError),
-    /// The budget was not enough; the search can be gone on with.
+    /// The budget is spent. The search can be resumed.
     BudgetSpent(Paused),
-    /// It was interrupted.
+    /// The interrupt flag was set.
     Cancelled,
 }
 
-/// A search that was put aside.
+/// A search that can be resumed.
 pub struct Paused {
     search: Box<Search>,
-    /// The snapshot without what is assumed, and that.
+    /// The snapshot without the assumed allocations, and these allocations.
     before: (Snapshot, Assumed),
 }
 
@@ -70,8 +70,8 @@ impl fmt::Debug for Solution {
     }
 }
 
-/// Allocates the claims of a Pod on one node: the first solution in the order in which
-/// Kubernetes looks (KEP-4381), or why there is none.
+/// Allocates the claims of a Pod on one node. Returns the first solution in the order in which
+/// Kubernetes looks (KEP-4381), or the reason why there is none.
 pub fn allocate(
     snapshot: &Snapshot,
     overlay: &Overlay,
@@ -136,29 +136,31 @@ fn run(
 }
 
 impl Paused {
-    /// The snapshot that the search is about. With another one it means nothing any more.
+    /// Returns the revision of the snapshot that the search runs on, with the assumed allocations.
+    /// The result of the search is valid for that revision only.
     pub fn revision(&self) -> u64 {
         self.search.attempt.snapshot.revision()
     }
 
-    /// Goes on with the search.
+    /// Resumes the search.
     pub fn resume(self, options: Options<'_>) -> Outcome {
         run(self.search, || self.before, options)
     }
 }
 
 impl Solution {
-    /// The claims with what they get, by uid, in the order of the Pod's claims.
+    /// Returns the allocation of every claim, by uid, in the order of the Pod's claims.
     ///
     /// # Errors
-    /// None in a solution as it is given out; kept for whoever changes it.
+    /// A node selector does not have exactly one term. [`allocate`] checks that before it returns a
+    /// solution, so this does not occur.
     pub fn allocations(&self, ids: &mut dyn ShareIds) -> Result<Vec<(Name, Allocation)>, PodError> {
         let uids = self.0.attempt.prepared.wanted.iter().map(|claim| claim.claim.uid.clone());
         Ok(uids.zip(result::allocations(&self.0.attempt, ids)?).collect())
     }
 
-    /// The sum over all requests with alternatives of 8 less the place of the chosen one, as
-    /// kube-scheduler scores nodes.
+    /// Returns the sum of 8 − the index of the chosen sub-request, over all requests with
+    /// `firstAvailable`. kube-scheduler scores nodes the same way.
     pub fn preference(&self) -> u64 {
         let attempt = &self.0.attempt;
         let mut sum = 0;
@@ -175,8 +177,8 @@ impl Solution {
         sum
     }
 
-    /// The devices of the node that the Pod's requests select, and how many of them somebody
-    /// has, whole or in part, once the Pod has its own.
+    /// Returns how many devices of the node the Pod's requests select, and how many of them are in
+    /// use, entirely or in part, with this solution.
     pub fn devices(&self) -> Part {
         let attempt = &self.0.attempt;
         let (mut used, mut of) = (0_i64, 0_i64);
@@ -190,12 +192,12 @@ impl Solution {
         Part { used: Decimal::from(used), of: Decimal::from(of) }
     }
 
-    /// How often the search had to go back on its way here.
+    /// Returns how often the search went back.
     pub fn steps_back(&self) -> u64 {
         self.0.failures
     }
 
-    /// The node.
+    /// The node of the solution.
     pub fn node(&self) -> &Name {
         &self.0.attempt.node.name
     }

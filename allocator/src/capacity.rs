@@ -1,4 +1,4 @@
-//! Consumable capacity (allocator.md 1.11): what a request consumes of a device.
+//! Consumable capacity (docs/allocator.md 1.11): the amounts that a request consumes of a device.
 
 use dragoman_quantity::capacity::{Capacity, Range, Refused, RequestPolicy, Steps};
 use dragoman_quantity::{Decimal, Notation, Quantity};
@@ -6,12 +6,12 @@ use dragoman_quantity::{Decimal, Notation, Quantity};
 use crate::gates::Gates;
 use crate::input::{Device, DeviceCapacity, Name};
 
-/// Why a device cannot give what is asked.
+/// The reason why a device cannot provide the requested capacity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Short {
-    /// This device cannot, or not now.
+    /// The device lacks the capacity, or not enough of it is left.
     Device,
-    /// The request asks for what cannot be counted: no device can.
+    /// The requested amount is negative or cannot be counted. No device can provide it.
     Request(Refused),
 }
 
@@ -40,7 +40,8 @@ pub(crate) fn steps(gates: &Gates) -> Steps {
     if gates.fractional_capacity_range { Steps::Thousandths } else { Steps::Whole }
 }
 
-/// What a request consumes of a device of which `taken` is consumed already.
+/// Returns the amounts that a request consumes of a device. `taken` is the amount that is consumed
+/// already.
 pub(crate) fn consume(
     capacities: &[(Name, Capacity)],
     requests: &[(Name, Quantity)],
@@ -61,7 +62,7 @@ pub(crate) fn consume(
                 suffices &= sum.is_ok_and(|sum| sum <= capacity.value);
                 amounts.push(amount);
             }
-            // What cannot be counted is said, also where another capacity does not suffice.
+            // An invalid request is an error even where another capacity does not suffice.
             Err(why @ (Refused::Negative(..) | Refused::Uncountable(..))) => return Err(Short::Request(why)),
             Err(_) => suffices = false,
         }
@@ -69,7 +70,7 @@ pub(crate) fn consume(
     if suffices { Ok(amounts.into()) } else { Err(Short::Device) }
 }
 
-/// The capacity that does not suffice, or that the device does not have.
+/// Returns the first capacity that the device lacks or that does not suffice.
 pub(crate) fn short(
     capacities: &[(Name, Capacity)],
     requests: &[(Name, Quantity)],
@@ -89,7 +90,7 @@ pub(crate) fn short(
     unknown.map(|(name, _)| name.clone()).or_else(|| short().map(|(_, (name, _))| name.clone()))
 }
 
-/// How a consumed amount is written: as what it was made from.
+/// Returns the notation of a consumed amount: that of the quantity it derives from.
 pub(crate) fn notation(capacity: &DeviceCapacity, request: Option<&Quantity>) -> Notation {
     let Some(request) = request else {
         let default = capacity.request_policy.as_ref().and_then(|policy| policy.default);

@@ -1,4 +1,4 @@
-//! Why a device is not given to a request.
+//! Reasons why a device is not given to a request.
 
 use std::sync::Arc;
 
@@ -6,60 +6,62 @@ use serde::Serialize;
 
 use crate::error::PodError;
 
-/// Why a device is not given to a request. The order is the one in which they are looked
-/// at: a device counts under the first (allocator.md 1.4 and 1.5).
+/// The reason why a device is not given to a request. The order is that of the checks: a device
+/// counts under the first cause (docs/allocator.md 1.4 and 1.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Cause {
-    /// Its pool is being updated.
+    /// The pool of the device is incomplete.
     PoolIncomplete,
-    /// Its pool contradicts itself.
+    /// The pool of the device is invalid.
     PoolInvalid,
-    /// A claim holds it.
+    /// An allocated claim holds the device.
     Taken,
-    /// A claim that is being allocated just now holds it, by uid in the explanation.
+    /// A claim whose allocation is only assumed holds the device.
     InFlight,
-    /// Another request of the same attempt has it.
+    /// Another request of the same attempt has the device.
     TakenHere,
-    /// It waits for conditions, which are not supported here.
+    /// The device has binding conditions, and the feature gate is off.
     BindingConditions,
     /// A selector of the class does not hold.
     NotOfClass,
     /// A selector of the request does not hold.
     Selector,
-    /// Another node has access to it.
+    /// The node has no access to the device.
     OtherNode,
-    /// Its capacity does not suffice.
+    /// The capacity of the device does not suffice.
     Capacity,
-    /// It was shared, is for one alone now, and somebody still has a share.
+    /// The device is dedicated now, but a share from the time when it was shared is still
+    /// allocated.
     DedicatedOrShared,
-    /// The node does not support what it needs, or rather needs not.
+    /// The slice sets `skipNodeOperations`, which the node or the feature gate does not support.
     NodeOperation,
-    /// What draws from its counters is of another kind.
+    /// The compatibility groups of the device do not go with those of the devices that draw from
+    /// the same counter set.
     CompatibilityGroup,
-    /// The counters of its pool do not suffice, or are not supported here.
+    /// The counters of the pool do not suffice, or the feature gate is off.
     Counters,
-    /// It has a taint that the request does not tolerate.
+    /// The device has a taint that the request does not tolerate.
     Tainted,
-    /// A constraint of the claim does not allow it.
+    /// A constraint of the claim excludes the device.
     Constraint,
-    /// What it takes from the node does not fit.
+    /// The device needs more of a resource than the node has left.
     Fit,
-    /// A selector of it, or what it consumes, cannot be evaluated.
+    /// A selector or the consumed capacity cannot be evaluated for the device.
     Failed,
-    /// None: it would do, but there are too few such devices.
+    /// The device is suitable, but there are fewer suitable devices than the request wants.
     TooFew,
-    /// None: alone there would be enough such devices for this request. Constraints,
-    /// counters or other requests of the Pod are in the way, or nothing is.
+    /// The device is suitable, and there are enough suitable devices for this request alone. The
+    /// combination with constraints, counters or other requests of the Pod may have no solution.
     Combination,
 }
 
-/// Not this device, or nothing at all.
+/// The scope of a refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Not this device.
+    /// The device is refused.
     Device(Cause),
-    /// Nothing for this Pod.
+    /// The whole Pod is refused.
     Pod(Arc<PodError>),
 }
 

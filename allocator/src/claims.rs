@@ -1,5 +1,5 @@
-//! The claims of a Pod, prepared: classes looked up, selectors compiled, and what is wrong
-//! with them found once and not on every node (allocator.md 1.3).
+//! The prepared claims of a Pod. Classes are looked up, selectors compiled and errors found once
+//! for the Pod, not once for each node (docs/allocator.md 1.3).
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::input::{
 use crate::selectors::{Derivation, Selectors};
 use crate::snapshot::Snapshot;
 
-/// The claims of a Pod, in the Pod's order, with what is needed of their classes.
+/// The claims of a Pod, in the Pod's order, with the data that is needed of their classes.
 #[derive(Debug, Clone)]
 pub struct PodClaims(Arc<Prepared>);
 
@@ -22,14 +22,14 @@ pub struct PodClaims(Arc<Prepared>);
 pub(crate) struct Prepared {
     pub(crate) gates: Gates,
     pub(crate) classes_revision: u64,
-    /// Those without an allocation.
+    /// The claims without an allocation.
     pub(crate) wanted: Vec<PreparedClaim>,
-    /// Those with one.
+    /// The claims with an allocation.
     pub(crate) fixed: Vec<Arc<Claim>>,
-    /// What they want, where no node has a say in that.
+    /// The number of devices of every request, where it does not depend on the node.
     pub(crate) counts: Option<AllWanted>,
-    /// Whether there is no solution without a device that nobody else has for himself, and
-    /// nothing is looked at but such devices.
+    /// Whether every solution is known to need a device that is not held exclusively. False with
+    /// admin access, because such a request may take held devices.
     pub(crate) needs_a_device: bool,
     given: Vec<Arc<Claim>>,
 }
@@ -39,21 +39,21 @@ pub(crate) struct PreparedClaim {
     pub(crate) claim: Arc<Claim>,
     pub(crate) requests: Vec<PreparedRequest>,
     pub(crate) constraints: Vec<PreparedConstraint>,
-    /// What is wrong with a constraint.
+    /// The first error of a constraint.
     pub(crate) error: Option<PodError>,
 }
 
 #[derive(Debug)]
 pub(crate) struct PreparedRequest {
     pub(crate) name: Name,
-    /// Whether one of several is to be chosen.
+    /// Whether the request has `firstAvailable`.
     pub(crate) first_available: bool,
     pub(crate) asked: Vec<Asked>,
-    /// What is wrong with it.
+    /// The first error of the request.
     pub(crate) error: Option<PodError>,
 }
 
-/// What a request or a sub-request asks for.
+/// The specification of a request or a sub-request.
 #[derive(Debug)]
 pub(crate) struct Asked {
     /// `request` or `request/subrequest`.
@@ -61,7 +61,7 @@ pub(crate) struct Asked {
     pub(crate) class: Arc<Class>,
     pub(crate) selectors: Arc<Selectors>,
     pub(crate) all: bool,
-    /// Of `ExactCount`.
+    /// `count` of mode `ExactCount`.
     pub(crate) count: usize,
     pub(crate) admin: bool,
     pub(crate) tolerations: Vec<Toleration>,
@@ -73,33 +73,35 @@ pub(crate) struct Asked {
 pub(crate) struct PreparedConstraint {
     pub(crate) attribute: Name,
     pub(crate) distinct: bool,
-    /// The requests by number, and whether all their sub-requests or just one is meant;
-    /// empty: everything.
+    /// Names of requests (with all their sub-requests) or `request/subrequest`; empty: all
+    /// requests.
     requests: Vec<Name>,
 }
 
 impl PreparedConstraint {
-    /// Whether it is about what a request asks for.
+    /// Whether the constraint applies to a request or sub-request.
     pub(crate) fn covers(&self, request: &PreparedRequest, asked: &Asked) -> bool {
         self.requests.is_empty()
             || self.requests.iter().any(|name| *name == request.name || *name == asked.name)
     }
 }
 
-/// A claim is given at most so many devices (`AllocationResultsMaxSize`).
+/// The largest number of devices in one claim (`AllocationResultsMaxSize`).
 pub(crate) const MOST_RESULTS: usize = 32;
 
-/// How many devices a request or sub-request wants; of those that want all, which.
+/// The number of devices that a request or sub-request wants, and the devices themselves if it
+/// wants all.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wanted {
     pub(crate) count: usize,
     pub(crate) all: Option<Vec<usize>>,
 }
 
-/// By claim, request and sub-request.
+/// Indexed by claim, request and sub-request.
 pub(crate) type AllWanted = Arc<[Vec<Vec<Wanted>>]>;
 
-/// What is wanted, where that is the same on every node and nothing is wrong with it.
+/// Returns the number of devices of every request. `None` if that depends on the node, or if a
+/// claim has an error.
 fn counts(claims: &[PreparedClaim]) -> Option<AllWanted> {
     let mut all = Vec::with_capacity(claims.len());
     for claim in claims {
@@ -119,8 +121,8 @@ fn counts(claims: &[PreparedClaim]) -> Option<AllWanted> {
     Some(all.into())
 }
 
-/// Whether something wants a device, whichever alternatives are chosen, and nothing wants those
-/// of others.
+/// Whether some request wants a device in each of its alternatives, and no request has admin
+/// access.
 fn need_a_device(claims: &[PreparedClaim], counts: &AllWanted) -> bool {
     let asked = claims.iter().flat_map(|claim| &claim.requests).flat_map(|request| &request.asked);
     let mut wanted = counts.iter().flatten();
@@ -128,8 +130,8 @@ fn need_a_device(claims: &[PreparedClaim], counts: &AllWanted) -> bool {
 }
 
 impl PodClaims {
-    /// Prepares claims with the classes of a snapshot. Claims that are allocated already
-    /// bind the Pod to nodes and are not allocated again.
+    /// Prepares claims with the classes of a snapshot. A claim that has an allocation is not
+    /// allocated again; its node selector limits the nodes of the Pod.
     pub fn new(snapshot: &Snapshot, claims: Vec<Arc<Claim>>, gates: Gates) -> Self {
         let (fixed, wanted): (Vec<_>, Vec<_>) =
             claims.iter().cloned().partition(|claim| claim.allocation.is_some());
@@ -147,7 +149,7 @@ impl PodClaims {
         }))
     }
 
-    /// The same with the classes of another snapshot.
+    /// Returns the same claims with the classes of another snapshot.
     pub(crate) fn in_snapshot(&self, snapshot: &Snapshot) -> Arc<Prepared> {
         if self.0.classes_revision == snapshot.classes_revision() {
             self.0.clone()

@@ -1,22 +1,22 @@
-//! What keeps claims from being allocated for good, or on one node.
+//! Errors that keep claims from being allocated: on any node, or on one node.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::input::Name;
 
-/// The whole Pod cannot be scheduled: somebody has to mend an object.
+/// An error that makes the whole Pod unschedulable until an object is corrected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodError {
-    /// Whose fault it is.
+    /// The object with the error.
     pub object: Object,
-    /// Where in the object, as a path from its root.
+    /// The path of the field, from the root of the object.
     pub field: Arc<str>,
-    /// What is wrong.
+    /// The error.
     pub message: Arc<str>,
 }
 
-/// An object of the API.
+/// An API object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Object {
     /// A claim, by namespace and name.
@@ -51,27 +51,27 @@ impl fmt::Display for PodError {
 
 impl std::error::Error for PodError {}
 
-/// This node cannot be used while a pool is as it is; others may.
+/// An error that makes this node unusable until a pool changes. Other nodes may be usable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeError {
-    /// A request for all devices, and a pool whose slices are not all there.
+    /// A request for all devices, while a pool is incomplete.
     #[error("{claim}: request {request}: pool {pool} of driver {driver} is currently being updated")]
     Incomplete {
-        /// Whose request.
+        /// The claim of the request.
         claim: Object,
-        /// Its name.
+        /// The name of the request.
         request: Name,
         /// The driver of the pool.
         driver: Name,
         /// The pool.
         pool: Name,
     },
-    /// A request for all devices, and a pool that contradicts itself.
+    /// A request for all devices, while a pool is invalid.
     #[error("{claim}: request {request}: pool {pool} of driver {driver} is currently invalid: {why}")]
     InvalidForAll {
-        /// Whose request.
+        /// The claim of the request.
         claim: Object,
-        /// Its name.
+        /// The name of the request.
         request: Name,
         /// The driver of the pool.
         driver: Name,
@@ -80,7 +80,7 @@ pub enum NodeError {
         /// The contradiction.
         why: Arc<str>,
     },
-    /// There is no solution, and a pool contradicts itself: it might have one.
+    /// No solution exists, and a pool is invalid. Its devices might have been a solution.
     #[error("invalid resource pools were encountered: pool {pool} of driver {driver}: {why}")]
     Invalid {
         /// The driver of the pool.

@@ -1,4 +1,4 @@
-//! Why there is no solution on a node: computed when somebody asks.
+//! The explanation why a node has no solution. It is computed on demand.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -13,24 +13,24 @@ use crate::overlay::Assumed;
 use crate::search::{Ask, Attempt, Blocked, Question, Search, Watch};
 use crate::snapshot::{PoolStatus, Snapshot};
 
-/// How many devices are looked at to find out what blocked the deepest attempt.
+/// The number of devices that the search may examine to find the blocker at its deepest point.
 const BUDGET: u64 = 10_000;
 
 /// A node on which there is no solution.
 pub struct Unsolved {
     why: Why,
-    /// Without what is assumed.
+    /// The snapshot without the assumed allocations.
     base: Snapshot,
     assumed: Assumed,
 }
 
-/// How it was found out that there is none.
+/// The reason why there is no solution.
 pub(crate) enum Why {
-    /// There is no such node.
+    /// The node does not exist.
     NoNode,
-    /// Claims, by uid, are allocated already and cannot be used on the node.
+    /// Claims, by uid, that are allocated already and cannot be used on the node.
     Elsewhere(Vec<Name>),
-    /// Everything was tried, or there was nothing to try.
+    /// The search found no solution, or the node has no free device.
     Searched(Question),
 }
 
@@ -40,24 +40,24 @@ impl fmt::Debug for Unsolved {
     }
 }
 
-/// Why there is no solution on a node.
+/// The explanation why a node has no solution.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// Claims of the Pod, by uid, that are allocated already where the node is not. Nothing
-    /// else was looked at then.
+    /// Claims of the Pod, by uid, whose allocation excludes the node. If there are any, nothing
+    /// else is examined.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub elsewhere: Vec<Name>,
     /// Every request, and each of its sub-requests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<OfRequest>,
-    /// If every request alone could be satisfied: what stood in the way where most devices
-    /// were found together.
+    /// The blocker at the point where most devices were placed. Present if every request alone
+    /// could be satisfied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub combination: Option<Combination>,
 }
 
-/// What there is for one request, or sub-request, if it were the only one.
+/// The devices for one request or sub-request, as if it were the only one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OfRequest {
@@ -65,9 +65,9 @@ pub struct OfRequest {
     pub claim: Name,
     /// `request` or `request/subrequest`.
     pub request: Name,
-    /// How many devices it wants.
+    /// The number of devices that the request wants.
     pub wanted: usize,
-    /// How many would do.
+    /// The number of suitable devices.
     pub suit: usize,
     /// The pools of the node.
     pub pools: Vec<OfPool>,
@@ -81,16 +81,16 @@ pub struct OfPool {
     pub driver: Name,
     /// The pool.
     pub pool: Name,
-    /// How many devices it has for the node: the sum of all causes.
+    /// The number of devices that the pool has for the node: the sum of all causes.
     pub devices: usize,
-    /// How many devices each cause is against.
+    /// The number of devices under each cause.
     pub causes: BTreeMap<Cause, usize>,
-    /// Claims, by uid, that are being allocated just now, and how many devices each holds.
+    /// Claims, by uid, whose allocation is only assumed, and the number of devices that each holds.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub in_flight: BTreeMap<Name, usize>,
 }
 
-/// What stood in the way where most devices were found together.
+/// The blocker at the point where most devices were placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Combination {
@@ -98,7 +98,7 @@ pub struct Combination {
     pub claim: Name,
     /// The request that found no device there: `request` or `request/subrequest`.
     pub request: Name,
-    /// Why not.
+    /// The blocker.
     pub blocked: Blocked,
 }
 
@@ -113,7 +113,7 @@ impl Unsolved {
         Self { why, base, assumed }
     }
 
-    /// Explains. `fit` is what was given to [`crate::allocate`].
+    /// Computes the explanation. `fit` must be the one that [`crate::allocate`] was given.
     pub fn explain(&self, fit: Option<&dyn Fit>) -> Explanation {
         let searched = match &self.why {
             Why::NoNode => return Explanation::default(),
@@ -124,7 +124,7 @@ impl Unsolved {
         };
         let fit = fit.map(|fit| fit.open(&searched.node, &searched.prepared.fixed));
         let attempt = Attempt::new(searched.clone(), fit);
-        // What is wrong before the search is another outcome.
+        // Preflight errors are another outcome, so they do not occur here.
         let Ok(mut search) = Search::new(attempt, true) else { return Explanation::default() };
         let mut suits = HashSet::new();
         let mut requests = Vec::new();
@@ -146,7 +146,7 @@ impl Unsolved {
         Explanation { elsewhere: Vec::new(), requests, combination }
     }
 
-    /// What there would be for a request if it were the only one.
+    /// Counts the devices for a request as if it were the only one.
     fn alone(
         &self,
         attempt: &mut Attempt,
@@ -201,10 +201,10 @@ impl Unsolved {
         OfRequest { claim: claim.unwrap_or_default(), request: asked.name.clone(), wanted, suit, pools }
     }
 
-    /// The claim that is being allocated just now and has the device.
+    /// Returns the claim that holds the device by an assumed allocation.
     fn in_flight(&self, driver: &str, pool: &str, device: &str) -> Option<&Name> {
         let mut assumed = self.assumed.iter().filter(|(uid, _)| {
-            // What the API knows is not in flight any more.
+            // A claim that has its allocation in the snapshot is not in flight.
             self.base.claim(uid).is_none_or(|claim| claim.allocation.is_none())
         });
         let holder = assumed.find(|(_, allocation)| {
@@ -227,7 +227,7 @@ fn combination(mut search: Search) -> Option<Combination> {
 }
 
 impl Attempt {
-    /// What is against a device for a request, in the order in which it is looked at.
+    /// Returns the first cause against a device for a request, in the order of the checks.
     fn against(
         &mut self,
         ask: Ask,

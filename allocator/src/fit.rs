@@ -1,36 +1,36 @@
-//! What devices take from the node besides themselves: asked of the caller.
+//! The interface to resources of the node that devices take besides themselves.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::input::{Claim, Device, Name, Node};
 
-/// Checks whether what devices bring along fits a node (KEP-5517). Made for one Pod.
+/// Checks whether the resources that devices take fit a node (KEP-5517). One value serves one Pod.
 pub trait Fit: Send + Sync {
-    /// Begins with a node and the claims of the Pod that are allocated already.
+    /// Opens a session for a node. `fixed` are the claims of the Pod that are allocated already.
     fn open(&self, node: &Node, fixed: &[Arc<Claim>]) -> Box<dyn FitSession>;
 }
 
-/// A growing and shrinking list of devices on one node.
+/// A stack of devices on one node.
 pub trait FitSession: Send + Sync {
     /// Adds a device.
     ///
     /// # Errors
-    /// No list that begins like this can fit. It was not added.
+    /// No list that begins with these devices fits. The device is not added.
     fn push(&mut self, taken: &Taken<'_>) -> Result<(), Misfit>;
-    /// Takes the last device back.
+    /// Removes the last device.
     fn pop(&mut self);
-    /// Decides whether the list as it is fits.
+    /// Decides whether the complete list fits.
     ///
     /// # Errors
-    /// It does not.
+    /// The list does not fit.
     fn finish(&mut self) -> Result<(), Misfit>;
 }
 
 /// A device that a request takes.
 #[derive(Debug, Clone, Copy)]
 pub struct Taken<'a> {
-    /// Whose request.
+    /// The claim of the request.
     pub claim: &'a Claim,
     /// `request` or `request/subrequest`.
     pub request: &'a str,
@@ -40,16 +40,17 @@ pub struct Taken<'a> {
     pub pool: &'a str,
     /// The device.
     pub device: &'a Device,
-    /// What it consumes of the capacities of a shared device, in the order of their names.
+    /// The amounts that the request consumes of a shared device, in the order of the capacities'
+    /// names.
     pub consumed: Option<&'a [dragoman_quantity::Decimal]>,
 }
 
-/// What does not fit.
+/// A resource that does not suffice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misfit {
     /// The resource, for example `memory`.
     pub resource: Name,
-    /// How much too little there is, in the units of the resource.
+    /// The missing amount, in the units of the resource.
     pub missing: dragoman_quantity::Decimal,
 }
 

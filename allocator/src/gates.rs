@@ -1,6 +1,6 @@
-//! Feature gates that decide how devices are allocated.
+//! Feature gates that affect allocation.
 
-/// Which features are on. The default is what Kubernetes 1.37 has on by itself.
+/// The feature gates that are on. The default is that of Kubernetes 1.37.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Gates {
     /// `DRAAdminAccess`.
@@ -49,7 +49,7 @@ impl Default for Gates {
 }
 
 impl Gates {
-    /// Nothing on.
+    /// All gates off.
     pub const NONE: Self = Self {
         admin_access: false,
         compatibility_groups: false,
@@ -65,7 +65,7 @@ impl Gates {
         prioritized_list: false,
     };
 
-    /// Every gate with the name that Kubernetes has for it.
+    /// Returns every gate with its name in Kubernetes.
     pub fn by_name(&mut self) -> [(&'static str, &mut bool); 12] {
         [
             ("DRAAdminAccess", &mut self.admin_access),

@@ -1,9 +1,10 @@
-//! Which devices a claim gets: structured parameters (KEP-4381) with partitionable devices,
-//! consumable capacity (KEP-5075), prioritized lists, taints and constraints, first fit in
-//! the order of Kubernetes.
+//! The allocator for structured parameters (KEP-4381). It covers partitionable devices, consumable
+//! capacity (KEP-5075), prioritized lists, taints and constraints. The first solution wins, in the
+//! order in which Kubernetes looks.
 //!
-//! A [`Snapshot`] is the cluster, an [`Overlay`] what was decided since, [`PodClaims`] what a
-//! Pod asks for; [`allocate`] answers for one node. No clock, no runtime, no client.
+//! A [`Snapshot`] is the cluster, an [`Overlay`] holds the allocations that the snapshot does not
+//! have yet, and [`PodClaims`] are the claims of a Pod. [`allocate`] answers for one node. The
+//! crate has no clock, no runtime and no client.
 
 mod allocate;
 mod capacity;

@@ -1,4 +1,4 @@
-//! Allocations that the API does not know yet.
+//! Allocations that the snapshot does not have yet.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,13 +10,13 @@ use crate::snapshot::Snapshot;
 /// Allocations by the uid of their claim.
 pub(crate) type Assumed = RedBlackTreeMapSync<Name, Arc<Allocation>>;
 
-/// Allocations on top of a snapshot: made, but not yet seen in the API. One of a claim that
-/// the snapshot has with an allocation counts once, by uid, and as the snapshot has it.
+/// Allocations on top of a snapshot: decided, but not yet observed in the API. A claim counts once,
+/// by uid. If the snapshot has an allocation of the claim, that one counts.
 #[derive(Debug, Default)]
 pub struct Overlay {
     assumed: Assumed,
     savepoints: Vec<Assumed>,
-    /// The last snapshot that was asked for, and what it is with the assumed allocations.
+    /// The last snapshot that was passed to `over`, merged with the assumed allocations.
     merged: Mutex<Option<Merged>>,
 }
 
@@ -27,23 +27,24 @@ struct Merged {
 }
 
 impl Overlay {
-    /// Lets a claim have an allocation, in place of what was assumed before.
+    /// Assumes an allocation of a claim, in place of an earlier assumed one.
     pub fn assume(&mut self, uid: Name, allocation: Allocation) {
         let allocation = Arc::new(allocation);
-        // What is merged already is kept up, so that a Pod does not pay for those before it.
+        // The merged snapshot is updated in place, so that a Pod does not pay for the Pods before
+        // it.
         if let Some(merged) = self.merged.get_mut().unwrap_or_else(PoisonError::into_inner) {
             merged.snapshot = assumed(&merged.snapshot, &uid, &allocation);
         }
         self.assumed.insert_mut(uid, allocation);
     }
 
-    /// Gives an assumed allocation up.
+    /// Drops an assumed allocation.
     pub fn forget(&mut self, uid: &str) {
         self.assumed.remove_mut(uid);
         self.reset();
     }
 
-    /// Whether an allocation is assumed for this claim.
+    /// Returns the allocation that is assumed for a claim.
     pub fn assumes(&self, uid: &str) -> Option<&Allocation> {
         self.assumed.get(uid).map(AsRef::as_ref)
     }
@@ -52,13 +53,13 @@ impl Overlay {
         &self.assumed
     }
 
-    /// Remembers what is assumed now.
+    /// Saves the assumed allocations.
     pub fn savepoint(&mut self) {
         self.savepoints.push(self.assumed.clone());
     }
 
-    /// Assumes again what was assumed at the last savepoint, which is used up. Without one
-    /// nothing changes.
+    /// Restores the assumed allocations of the last savepoint and removes that savepoint. Without a
+    /// savepoint nothing changes.
     pub fn roll_back(&mut self) {
         if let Some(assumed) = self.savepoints.pop() {
             self.assumed = assumed;
@@ -66,7 +67,7 @@ impl Overlay {
         }
     }
 
-    /// Keeps what was assumed since the last savepoint, which is used up.
+    /// Removes the last savepoint and keeps the assumed allocations.
     pub fn keep(&mut self) {
         self.savepoints.pop();
     }
@@ -75,7 +76,7 @@ impl Overlay {
         *self.merged.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The snapshot with what is assumed.
+    /// Returns the snapshot with the assumed allocations.
     pub fn over(&self, snapshot: &Snapshot) -> Snapshot {
         if self.assumed.is_empty() {
             return snapshot.clone();
@@ -97,7 +98,7 @@ fn assumed(snapshot: &Snapshot, uid: &Name, allocation: &Arc<Allocation>) -> Sna
     let claim = match snapshot.claim(uid) {
         Some(claim) if claim.allocation.is_some() => return snapshot.clone(),
         Some(claim) => Claim::clone(claim),
-        // Not seen yet; what it holds counts nevertheless.
+        // The snapshot has not seen the claim, but its devices are held.
         None => Claim { uid: uid.clone(), ..Claim::default() },
     };
     snapshot.with_claim(Claim { allocation: Some(Allocation::clone(allocation)), ..claim })

@@ -1,4 +1,4 @@
-//! Which of several nodes to take.
+//! The order of nodes that have a solution.
 
 use std::cmp::Reverse;
 
@@ -6,38 +6,38 @@ use dragoman_quantity::Decimal;
 
 use crate::input::Name;
 
-/// What to look at after preference.
+/// The criterion after preference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// The first, in the order in which they were tried.
+    /// The order of the input.
     #[default]
     First,
-    /// The fullest.
+    /// The fullest node first.
     Pack,
-    /// The emptiest.
+    /// The emptiest node first.
     Spread,
 }
 
-/// So much of so much.
+/// A used amount and the total.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Part {
-    /// How much is used.
+    /// The used amount.
     pub used: Decimal,
-    /// How much there is.
+    /// The total.
     pub of: Decimal,
 }
 
 /// A node with a solution.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ranked {
-    /// The node.
+    /// The name of the node.
     pub node: Name,
     /// [`crate::Solution::preference`].
     pub preference: u64,
-    /// [`crate::Solution::devices`]: used devices, of those that the Pod could use.
+    /// [`crate::Solution::devices`]: the used devices among the eligible ones.
     pub devices: Part,
-    /// What Pods and claims request of each resource of the node with the Pod on it, of what
-    /// is allocatable; empty where nobody counts that.
+    /// For each resource of the node, the requests of Pods and claims with the Pod on it, and the
+    /// allocatable amount. Empty if no ledger exists.
     pub ledger: Vec<Part>,
 }
 
@@ -45,18 +45,19 @@ pub struct Ranked {
 const ONE: i128 = 1_000_000;
 
 impl Part {
-    /// The share in millionths, rounded down; of nothing none, and more than all is all.
+    /// Returns the share in millionths, rounded down. It is 0 if the total is not positive or the
+    /// used amount is negative, and at most [`ONE`].
     fn ratio(self) -> i128 {
         if self.of.is_zero() || self.of.is_negative() || self.used.is_negative() {
             return 0;
         }
-        // Both in the smaller of their units, so that the division is one of whole numbers.
+        // Both amounts in the smaller of their units, so that the division is exact on integers.
         let unit = self.used.exponent().min(self.of.exponent());
         match (self.used.rounded_up(unit), self.of.rounded_up(unit)) {
             (Ok(used), Ok(of)) if used < of => {
                 used.checked_mul(ONE).map_or_else(|| used / (of / ONE).max(1), |used| used / of)
             }
-            // So far apart that they have no unit in common: nothing of it.
+            // No common unit within 38 digits: the share rounds down to zero.
             (Err(_), _) | (_, Err(_)) if self.used < self.of => 0,
             _ => ONE,
         }
@@ -64,8 +65,9 @@ impl Part {
 }
 
 impl Ranked {
-    /// How full the node is with the Pod on it, in millionths: the mean of the share of
-    /// devices and, where it is known, the mean share of the ledger's resources.
+    /// Returns the fullness of the node with the Pod on it, in millionths. It is the mean of the
+    /// share of devices and the mean share of the ledger's resources; without a ledger, the share
+    /// of devices alone.
     pub fn fullness(&self) -> i128 {
         let devices = self.devices.ratio();
         let count = i128::try_from(self.ledger.len()).unwrap_or(i128::MAX);
@@ -77,9 +79,9 @@ impl Ranked {
     }
 }
 
-/// Sorts nodes, the best first: by the sum of 8 − the place of every chosen sub-request, as
-/// kube-scheduler scores; then by the policy; then by name. With [`Policy::First`] nodes of
-/// the same preference stay in the order in which they are given.
+/// Sorts nodes, the best first: by preference (the sum of 8 − the index of every chosen
+/// sub-request, as kube-scheduler scores), then by the policy, then by name. With
+/// [`Policy::First`], nodes of equal preference keep the order of the input.
 pub fn rank(nodes: &mut [Ranked], policy: Policy) {
     match policy {
         Policy::First => nodes.sort_by_key(|node| Reverse(node.preference)),

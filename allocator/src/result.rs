@@ -1,4 +1,4 @@
-//! From placed devices to what is written into a claim (allocator.md 1.12).
+//! The conversion from placed devices to `status.allocation` of claims (docs/allocator.md 1.12).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::input::{
 use crate::search::{Attempt, Placed};
 use crate::snapshot::{PreparedSlice, ViewDevice};
 
-/// Where ids of shares come from: each must be new. Asked only for a final result.
+/// A source of share ids. It is asked for final results only.
 pub trait ShareIds {
-    /// A new id, by custom a UUID.
+    /// Returns an id that was never used, by convention a UUID.
     fn next(&mut self) -> Name;
 }
 
@@ -28,16 +28,19 @@ impl<F: FnMut() -> Name> ShareIds for F {
     }
 }
 
-/// What every claim gets, in the order of claims.
+/// Returns the allocation of every claim, in the order of claims.
 ///
 /// # Errors
-/// A selector of nodes that cannot be merged with others.
+/// A node selector does not have exactly one term, so it cannot be merged with others.
 pub(crate) fn allocations(attempt: &Attempt, ids: &mut dyn ShareIds) -> Result<Vec<Allocation>, PodError> {
     let claims = attempt.prepared.wanted.iter().enumerate();
     claims.map(|(number, claim)| allocation(attempt, number, claim, ids)).collect()
 }
 
-/// Whether a result can be put together at all; what fails is nobody's choice of device.
+/// Checks whether the allocations can be assembled.
+///
+/// # Errors
+/// A node selector does not have exactly one term, so it cannot be merged with others.
 pub(crate) fn check(attempt: &Attempt) -> Result<(), PodError> {
     let claims = 0..attempt.prepared.wanted.len();
     claims.into_iter().try_for_each(|number| node_selector(attempt, &chosen(attempt, number)).map(|_| ()))
@@ -104,10 +107,11 @@ fn result(chosen: &Chosen<'_>, gates: &Gates, ids: &mut dyn ShareIds) -> DeviceR
     }
 }
 
-/// First what classes bring, each class once for all requests that use it; then what the
-/// claim says itself. An entry that is for all requests names none.
+/// Returns the configuration of an allocation: first that of the classes, each class once for all
+/// requests that use it, then that of the claim. An entry that applies to all requests has an empty
+/// `requests`.
 fn config(claim: &PreparedClaim, chosen: &[Chosen<'_>]) -> Vec<AllocationConfiguration> {
-    // What was chosen of each request, in the order of requests.
+    // The chosen sub-request of each request, in the order of requests.
     let selected: Vec<(&Name, &Asked)> = claim
         .requests
         .iter()
@@ -184,7 +188,7 @@ fn node_selector(attempt: &Attempt, chosen: &[Chosen<'_>]) -> Result<Option<Node
     Ok((!empty).then(|| NodeSelector { node_selector_terms: vec![merged] }))
 }
 
-/// This node.
+/// Returns a selector for this node only.
 fn only(node: &Name) -> NodeSelector {
     let requirement = NodeSelectorRequirement {
         key: "metadata.name".into(),
@@ -195,7 +199,7 @@ fn only(node: &Name) -> NodeSelector {
     NodeSelector { node_selector_terms: vec![term] }
 }
 
-/// Adds requirements that are not there yet. Their values are a set.
+/// Adds requirements that are missing. The values of a requirement compare as a set.
 fn merge(into: &mut Vec<NodeSelectorRequirement>, from: &[NodeSelectorRequirement]) {
     let same = |a: &NodeSelectorRequirement, b: &NodeSelectorRequirement| {
         let within = |a: &[Name], b: &[Name]| a.iter().all(|value| b.contains(value));

@@ -1,6 +1,6 @@
-//! The selectors of a class and a request together, and what they say of devices. What they
-//! say depends on the content of a device only, so it is found out once, however many
-//! requests, Pods and nodes ask.
+//! The combined selectors of a class and a request, and their verdicts on devices. A verdict
+//! depends on the content of a device only, so it is computed once and kept for all requests, Pods
+//! and nodes.
 
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -12,13 +12,13 @@ use crate::capacity;
 use crate::cel::{BoundDevice, CompileError, Compiler, Expression, Purpose};
 use crate::input::{Attribute, Device, Name};
 
-/// What selectors see of a device. Devices with the same content share one.
+/// The part of a device that selectors see. Devices with equal content share one value.
 #[derive(Debug)]
 pub(crate) struct Content {
     id: u64,
     driver: Name,
     device: Arc<Device>,
-    /// In the order of their names.
+    /// Sorted by name.
     pub(crate) capacities: Box<[(Name, Capacity)]>,
 }
 
@@ -31,22 +31,22 @@ impl Content {
     }
 }
 
-/// What the selectors say of a device.
+/// The result of the selectors for a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// All hold.
+    /// All selectors hold.
     Selected,
-    /// One of the class does not.
+    /// A selector of the class does not hold.
     NotOfClass,
-    /// One of the request does not.
+    /// A selector of the request does not hold.
     NotOfRequest,
-    /// One of the class cannot be compiled or evaluated.
+    /// A selector of the class cannot be compiled or evaluated.
     ClassFailed(usize, Arc<str>),
-    /// One of the request cannot be compiled or evaluated.
+    /// A selector of the request cannot be compiled or evaluated.
     RequestFailed(usize, Arc<str>),
 }
 
-/// Selectors of a class, then of a request.
+/// The selectors of a class, followed by those of a request.
 #[derive(Debug)]
 pub(crate) struct Selectors {
     of_class: usize,
@@ -55,7 +55,7 @@ pub(crate) struct Selectors {
 }
 
 impl Selectors {
-    /// What they say of a device: in order, until the first that does not hold.
+    /// Evaluates the selectors in order, until the first that does not hold.
     pub(crate) fn say(&self, content: &Content) -> Verdict {
         if self.expressions.is_empty() {
             return Verdict::Selected;
@@ -94,7 +94,7 @@ impl Selectors {
     }
 }
 
-/// The expression of a derived attribute, and what it gave for devices.
+/// The expression of a derived attribute, and its results by content.
 #[derive(Debug)]
 pub(crate) struct Derivation {
     expression: Result<Expression, CompileError>,
@@ -102,7 +102,7 @@ pub(crate) struct Derivation {
 }
 
 impl Derivation {
-    /// The attribute of a device, or why there is none.
+    /// Returns the attribute of a device, or the error of the expression.
     pub(crate) fn of(&self, content: &Content) -> Result<Attribute, Arc<str>> {
         let gave = self.gave.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(attribute) = gave.get(&content.id) {
@@ -125,12 +125,12 @@ impl Derivation {
     }
 }
 
-/// More is forgotten, all at once: a cache that is too small is slow, never wrong.
+/// The size at which a cache of results is cleared. A cleared cache costs time, never correctness.
 const MOST_REMEMBERED: usize = 1 << 20;
-/// Sets of selectors that are kept compiled.
+/// The number of compiled sets of selectors at which the cache is cleared.
 const MOST_COMPILED: usize = 4096;
 
-/// All contents and all selectors that are in use, each once.
+/// All contents, selectors and derivations in use, each once.
 #[derive(Debug, Default)]
 pub(crate) struct Interned {
     compiler: Compiler,
@@ -143,12 +143,12 @@ pub(crate) struct Interned {
 struct Contents {
     by_hash: FxHashMap<u64, Vec<Weak<Content>>>,
     next: u64,
-    /// Looked through for what is gone when there are so many.
+    /// The number of hashes at which dropped contents are removed.
     sweep_at: usize,
 }
 
 impl Interned {
-    /// The content of a device.
+    /// Returns the shared content of a device.
     pub(crate) fn content(&self, driver: &Name, device: &Arc<Device>) -> Arc<Content> {
         let mut hasher = FxHasher::default();
         driver.hash(&mut hasher);
@@ -179,7 +179,7 @@ impl Interned {
         content
     }
 
-    /// The selectors of a class and a request.
+    /// Returns the compiled selectors of a class and a request.
     pub(crate) fn selectors(&self, of_class: Vec<Name>, of_request: Vec<Name>) -> Arc<Selectors> {
         let mut known = self.selectors.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (of_class, of_request);
@@ -199,7 +199,7 @@ impl Interned {
         selectors
     }
 
-    /// The expression of a derived attribute.
+    /// Returns the compiled expression of a derived attribute.
     pub(crate) fn derivation(&self, text: &Name) -> Arc<Derivation> {
         let mut known = self.derivations.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(derivation) = known.get(text) {

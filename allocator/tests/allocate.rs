@@ -1,4 +1,4 @@
-//! What the allocator does with small clusters.
+//! Allocation on small clusters.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn slice(node: &str, devices: Vec<Device>) -> Slice {
     }
 }
 
-/// A node with devices of these models.
+/// Returns a cluster of one node, with devices of these models.
 fn cluster(models: &[&str]) -> Snapshot {
     let devices = models.iter().enumerate().map(|(number, model)| device(number, model)).collect();
     Snapshot::default()
@@ -74,7 +74,7 @@ fn same_model() -> Constraint {
     Constraint { match_attribute: Some("gpu.example.com/model".into()), ..Constraint::default() }
 }
 
-/// The devices of all claims, in order, or the outcome in words.
+/// Returns the allocations of all claims, in order, or the outcome as text.
 fn devices(outcome: Outcome) -> Result<Vec<(Name, Allocation)>, String> {
     match outcome {
         Outcome::Solution(solution) => {
@@ -114,7 +114,7 @@ fn on_a_full_node_nothing_is_left_but_for_admins() {
         allocate(&empty, &Overlay::default(), "node", &pod(&empty, vec![wanted.clone()]), Options::default());
     let allocation = devices(outcome).unwrap().pop().map(|(_, allocation)| allocation);
     let full = empty.with_claim(Claim { allocation, ..wanted });
-    // Nobody gets as far as the selector, which would fail.
+    // The failing selector is not reached.
     let fails = exactly("r", 1, Some("device.attributes['gpu.example.com'].nothing == 1"));
     let another = |request: Request| on_node(&full, vec![claim("another", vec![request], vec![])]);
     assert_eq!(another(fails.clone()), Err("none".to_owned()));
@@ -155,7 +155,7 @@ fn an_error_names_the_object_and_where() {
     assert!(wrong.contains("could not retrieve device class absent"), "{wrong}");
 }
 
-/// What upstream needs 10 factorial steps for, and more (kubernetes#131730).
+/// Upstream needs at least 10 factorial steps for these (kubernetes#131730).
 #[test]
 fn one_device_too_few_is_found_out_soon() {
     let work = |requests: usize, count: i64, models: &[&str], constraints: Vec<Constraint>| {
@@ -169,11 +169,11 @@ fn one_device_too_few_is_found_out_soon() {
     assert_eq!(work(12, 1, &["a"; 11], vec![]), none);
     assert_eq!(work(32, 1, &["a"; 31], vec![]), none);
     assert_eq!(work(1, 20, &["a"; 19], vec![]), none);
-    // Devices that differ, each of them enough for a while.
+    // Devices that differ, and each suits every request.
     let models: Vec<String> = (0..31).map(|number| format!("m{number}")).collect();
     let models: Vec<&str> = models.iter().map(String::as_str).collect();
     assert_eq!(work(32, 1, &models, vec![]), none);
-    // Eight models with seven each where eight are wanted, and then one with enough.
+    // Eight models with seven devices each where eight are wanted, then a model with enough.
     let groups: Vec<&str> = ["a", "b", "c", "d", "e", "f", "g", "h"].iter().flat_map(|m| [*m; 7]).collect();
     assert_eq!(work(8, 1, &groups, vec![same_model()]), none);
     let mut enough = groups.clone();
@@ -197,13 +197,13 @@ fn an_assumed_claim_counts_once_and_can_be_taken_back() {
     let second = allocated(&snapshot, &overlay, "second").unwrap().remove(0);
     assert_eq!(&*second.1.devices.results[0].device, "gpu-1");
 
-    // Seen in the API: still once.
+    // A claim that the API has observed counts once.
     let seen = snapshot.with_claim(Claim { allocation: Some(allocation), ..first });
     assert_eq!(allocated(&seen, &overlay, "second").unwrap().remove(0).1, second.1);
     overlay.assume(second.0.clone(), second.1.clone());
     assert_eq!(allocated(&seen, &overlay, "third").unwrap_err(), "none");
 
-    // Deallocated in the API, which the overlay does not know: it still holds.
+    // The overlay keeps an allocation that the API has dropped.
     overlay.roll_back();
     assert_eq!(&*allocated(&snapshot, &overlay, "third").unwrap()[0].1.devices.results[0].device, "gpu-0");
     let freed = seen.without_claim(&uid);
@@ -230,7 +230,7 @@ fn a_search_is_put_aside_and_gone_on_with() {
     assert!(matches!(outcome, Outcome::Cancelled), "{outcome:?}");
 }
 
-/// As many devices fit as there is room; those named in `heavy` take two rooms.
+/// Devices fit as long as rooms are left. A device of model `heavy` takes two rooms.
 struct Rooms(i64);
 
 struct Session {
@@ -293,8 +293,7 @@ fn an_interrupt_ends_the_search() {
     assert!(matches!(outcome, Outcome::Cancelled), "{outcome:?}");
 }
 
-/// A snapshot that grew object by object is the same as one made at once, and older ones
-/// are what they were.
+/// A derived snapshot equals one that was built at once, and older snapshots do not change.
 #[test]
 fn a_derived_snapshot_is_like_a_new_one() {
     let first = cluster(&["a", "b"]);

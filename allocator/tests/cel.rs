@@ -1,4 +1,4 @@
-//! Expressions that nobody means well with.
+//! Hostile expressions, and the limits that stop them.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use dragoman_allocator::cel::{BoundDevice, Compiler, LENGTH_LIMIT, Purpose};
 use dragoman_allocator::input::Device;
 
-/// The stack of a thread of an async runtime.
+/// The stack size of a thread of an async runtime.
 const STACK: usize = 2 << 20;
 
-/// Whether the device is selected, or why that cannot be said.
+/// Returns whether the device is selected, or the error.
 fn said(expression: &str) -> Result<bool, String> {
     let expression = expression.to_owned();
     let thread = std::thread::Builder::new().stack_size(STACK).spawn(move || {
@@ -21,7 +21,7 @@ fn said(expression: &str) -> Result<bool, String> {
     thread.unwrap().join().unwrap()
 }
 
-/// A text so often that the limit of length is reached.
+/// Repeats a text up to the limit of length.
 fn much(text: &str) -> String {
     text.repeat(LENGTH_LIMIT / text.len() - 4)
 }
@@ -44,7 +44,7 @@ fn deep_expressions_are_refused_and_long_ones_are_not() {
     assert!(said(&much("true && true && ").repeat(2)).unwrap_err().contains("longer than"));
 }
 
-/// `cel.bind` so often, each time of what was bound before.
+/// Nests `cel.bind` 40 times, each with the variable of the previous level.
 fn bound(first: &str, next: impl Fn(&str) -> String) -> String {
     let mut text = format!("cel.bind(x0, {first}, ");
     for level in 1..40 {
@@ -53,7 +53,7 @@ fn bound(first: &str, next: impl Fn(&str) -> String) -> String {
     text + "[x39].size() == 1" + &")".repeat(40)
 }
 
-/// Function calls within function calls.
+/// Nests 40 function calls.
 fn nested(open: &str, inner: &str, close: &str) -> String {
     open.repeat(40) + inner + &close.repeat(40) + " != ''"
 }
@@ -131,7 +131,7 @@ fn loops_over_two_variables() {
         "[1, 2].transformList(i, v, v > 1, i * 10 + v) == [12]",
         "{'a': 1}.transformMap(k, v, k + string(v)) == {'a': 'a1'}",
         "[5, 6].transformMapEntry(i, v, i > 0, {v: i}) == {6: 1}",
-        // What is inside has names of its own.
+        // Inner variables hide outer ones.
         "[1, 2].all(i, v, [5].exists(v, v == 5) && cel.bind(i, 7, i == 7) && v < 3)",
         "[1, 2].transformList(i, v, [v].transformList(i, w, w + v)) == [[2], [4]]",
         "[0, 1].exists(i, v, 1 / v == 1)",

@@ -1,4 +1,4 @@
-//! What the independent checker says of results that are wrong in one way each.
+//! Results that are wrong in one way each, and the rule that the independent checker names.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test")]
 
 use std::collections::BTreeSet;
@@ -9,8 +9,8 @@ use dragoman_allocator::scenario::Scenario;
 use dragoman_allocator::{Options, Outcome, Overlay, Snapshot, allocate};
 use serde_json::{Value, json};
 
-/// A node with two dedicated devices, two parts of one, and a shared one, and a claim for
-/// some of everything.
+/// Returns a scenario: a node with dedicated devices, two partitions that share a counter, and a
+/// shareable device, and a claim for all kinds of them.
 fn scenario() -> Value {
     let gates = [
         "DRAAdminAccess",
@@ -92,7 +92,7 @@ fn scenario() -> Value {
     })
 }
 
-/// What the allocator gives.
+/// Returns the allocations that the allocator finds.
 fn allocated(scenario: &Value) -> Value {
     let scenario: Scenario = serde_json::from_value(scenario.clone()).unwrap();
     let snapshot = scenario.snapshot(&Snapshot::default()).unwrap();
@@ -123,7 +123,7 @@ fn results(allocations: &mut Value) -> &mut Vec<Value> {
     allocations[0][1]["devices"]["results"].as_array_mut().unwrap()
 }
 
-/// The number of the first result of a request.
+/// The index of the first result of a request.
 fn of(allocations: &mut Value, request: &str) -> usize {
     results(allocations).iter().position(|result| result["request"] == request).unwrap()
 }
@@ -139,7 +139,7 @@ fn requests(scenario: &mut Value) -> &mut Value {
 
 type Change = fn(&mut Value, &mut Value);
 
-/// Every rule with a change of the cluster or of the result that breaks it, and nothing else.
+/// Rules, each with a change of the scenario or of the result that breaks this rule only.
 const CHANGES: [(Rule, Change); 33] = [
     (Rule::Claims, |_, result| result[0][0] = json!("another")),
     (Rule::Claims, |_, result| *result = json!([])),

@@ -1,4 +1,4 @@
-//! What people are told where there is no solution.
+//! Explanations of nodes without a solution.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test")]
 #![expect(clippy::needless_pass_by_value, reason = "so that json! can be written where it belongs")]
 
@@ -132,7 +132,7 @@ fn every_device_counts_once_under_its_first_cause() {
         ]
     );
     assert_eq!(explanation.requests[0].pools[3].in_flight, [("assumed".into(), 1)].into());
-    // Pools come in the order in which they are tried: by driver, and last those that wait.
+    // Pools are in the order of the search: by driver, and pools with binding conditions last.
     assert_eq!(causes(&explanation, 0, 0), [(Cause::PoolIncomplete, 1)]);
     assert_eq!(causes(&explanation, 0, 1), [(Cause::NotOfClass, 2)]);
     assert_eq!(causes(&explanation, 0, 2), [(Cause::NotOfClass, 1)]);
@@ -196,14 +196,15 @@ fn the_size_of_a_claim_is_named() {
     let devices: Vec<Value> = (0..40).map(|number| json!({"name": format!("d{number}")})).collect();
     let slices = json!([slice("gpu", json!({"devices": devices}))]);
     let sub = |name: &str, count: usize| asked(json!({"name": name, "count": count}));
-    // One of each fits, but two of each do not: the budget is that of the smallest.
+    // The smallest sub-request counts against the limit of the claim, so preflight passes, but 17 +
+    // 31 devices exceed the limit.
     let device = |name: &str| json!({"name": name, "firstAvailable": [sub("many", 17), sub("one", 1)]});
     let mut requests = json!([device("a"), exactly("b", json!({"count": 31}))]);
     requests[0]["firstAvailable"][1]["selectors"] = json!([{"cel": {"expression": "false"}}]);
     assert_eq!(blocked(explained(&scenario(slices, requests))), ("b".to_owned(), Blocked::ClaimSize));
 }
 
-/// Lets every device take one of three units of memory.
+/// Each device takes one of three units of memory.
 struct ThreeUnits;
 
 struct Session(i64);

@@ -1,8 +1,7 @@
-//! How much of a shared device's capacity a request consumes (KEP-5075).
+//! The amounts that a request consumes of a shared device's capacity (KEP-5075).
 //!
-//! What is recorded as `consumedCapacity` is what a node is charged for, and what the next
-//! request finds taken: the rounding is the same arithmetic for whoever allocates and for
-//! whoever accounts.
+//! `consumedCapacity` of an allocation is charged to the node and is no longer available to later
+//! requests. The allocator and the accounting therefore use the same rounding.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +10,18 @@ use crate::decimal::{Decimal, Overflow};
 /// A capacity of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// `value`: all of it.
+    /// `value`: the total.
     pub value: Decimal,
     /// `requestPolicy`.
     pub policy: Option<RequestPolicy>,
 }
 
-/// `requestPolicy` of a capacity: which amounts may be consumed.
+/// `requestPolicy` of a capacity: the amounts that may be consumed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestPolicy {
-    /// `default`: what is consumed where nothing is requested.
+    /// `default`: the amount consumed without a request.
     pub default: Option<Decimal>,
-    /// `validValues`; empty: not given.
+    /// `validValues`; empty if not set.
     pub values: Vec<Decimal>,
     /// `validRange`.
     pub range: Option<Range>,
@@ -39,32 +38,32 @@ pub struct Range {
     pub step: Option<Decimal>,
 }
 
-/// How fine steps are counted (feature gate `DRAFractionalCapacityRange`).
+/// The granularity of steps (feature gate `DRAFractionalCapacityRange`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Steps {
-    /// In whole numbers, fractions rounded up.
+    /// Steps count whole numbers. Fractions are rounded up.
     Whole,
-    /// In thousandths, and what is finer cannot be counted.
+    /// Steps count thousandths. Finer amounts cannot be counted.
     Thousandths,
 }
 
-/// Why an amount cannot be consumed.
+/// The reason why an amount cannot be consumed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The device does not have this capacity.
     #[error("the device has no capacity {0:?}")]
     NoSuchCapacity(Box<str>),
-    /// Less than nothing.
+    /// The amount is negative.
     #[error("capacity {0:?}: {1} is below zero")]
     Negative(Box<str>, Decimal),
-    /// The policy does not allow the amount, after rounding.
+    /// The policy does not allow the amount after rounding.
     #[error("capacity {0:?}: {1} is not allowed by its request policy")]
     NotAllowed(Box<str>, Decimal),
-    /// Others have too much of it.
+    /// Less than the amount is left.
     #[error("capacity {0:?}: {1} is more than is left")]
     NotLeft(Box<str>, Decimal),
-    /// It cannot be counted in steps. Kubernetes gives the whole allocation up then, not
-    /// only this device.
+    /// The amount cannot be counted in steps. Kubernetes then fails the whole allocation, not only
+    /// this device.
     #[error("capacity {0:?}: {1} cannot be counted in steps")]
     Uncountable(Box<str>, Decimal),
 }
@@ -72,11 +71,12 @@ pub enum Refused {
 /// Amounts by capacity.
 pub type ByCapacity<T> = BTreeMap<Box<str>, T>;
 
-/// What a request consumes of every capacity of a shared device, of which `taken` is
-/// consumed already.
+/// Returns the amounts that a request consumes of every capacity of a shared device. `taken` are
+/// the amounts that are consumed already.
 ///
 /// # Errors
-/// The device cannot be used for it, or no device can.
+/// A requested capacity does not exist, less than an amount is left, or an amount is negative, not
+/// allowed by the policy, or not countable in steps.
 pub fn consumption(
     capacities: &ByCapacity<Capacity>,
     requests: &ByCapacity<Decimal>,
@@ -100,11 +100,12 @@ pub fn consumption(
 }
 
 impl Capacity {
-    /// What a request, or none, consumes of this capacity, however much is left. `name` is
-    /// for the error.
+    /// Returns the amount of this capacity that a request consumes, whatever is left. Without a
+    /// request that is the default of the policy, or all of the capacity. `name` is used in the
+    /// error.
     ///
     /// # Errors
-    /// The amount is not allowed, or is no amount.
+    /// The amount is negative, not allowed by the policy, or not countable in steps.
     pub fn consumed(&self, name: &str, request: Option<Decimal>, steps: Steps) -> Result<Decimal, Refused> {
         let default = self.policy.as_ref().and_then(|policy| policy.default);
         let Some(request) = request else { return Ok(default.unwrap_or(self.value)) };
@@ -122,8 +123,8 @@ impl Capacity {
             let value = policy.values.iter().find(|value| **value >= request);
             (value.copied().unwrap_or(request), value.is_some())
         };
-        // What is less than the least amount is that amount; there is less than nothing only
-        // where no rule makes it more.
+        // A request below `min` or below the smallest valid value is raised to it. An amount is
+        // therefore negative only if no rule raises it.
         if amount.is_negative() {
             negative(amount)
         } else if allowed || Some(amount) == default {
@@ -135,13 +136,14 @@ impl Capacity {
 }
 
 impl Range {
-    /// The least allowed amount that is not less than the request, `max` apart.
+    /// Returns the least amount in steps from `min` that is not less than the request. Without a
+    /// step, that is the larger of the request and `min`. `max` is not considered.
     fn rounded(&self, request: Decimal, steps: Steps) -> Result<Decimal, Overflow> {
         let Some(step) = self.step else { return Ok(request.max(self.min)) };
         if request < self.min {
             return Ok(self.min);
         }
-        // What is too large for thousandths is counted whole.
+        // A range whose bounds exceed 64 bits in thousandths is counted in whole numbers.
         let bounds = [Some(self.min), self.max, Some(step)];
         let small = bounds.iter().flatten().all(|bound| bound.milli().is_some());
         let steps = if small { steps } else { Steps::Whole };
@@ -165,7 +167,7 @@ impl Steps {
         }
     }
 
-    /// A number counted in these units.
+    /// Counts a number in these units.
     fn count(self, number: Decimal) -> Result<i128, Overflow> {
         if self == Self::Thousandths && number.exponent() < self.unit() {
             return Err(Overflow);
@@ -176,25 +178,27 @@ impl Steps {
     }
 }
 
-/// Why a request policy is refused, as the API server says it.
+/// The reason why the API server refuses a request policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// The device is for one claim at a time.
+    /// The device does not allow multiple allocations.
     #[error("requestPolicy: only for devices that allow multiple allocations")]
     Exclusive,
-    /// Either, or.
+    /// `validValues` and `validRange` are both set.
     #[error("requestPolicy: validValues and validRange exclude each other")]
     Both,
-    /// Nothing to consume where nothing is requested.
+    /// `default` is missing although `validValues` or `validRange` is set.
     #[error("requestPolicy.default: required with validValues and validRange")]
     NoDefault,
-    /// There are too many, or they are not sorted, or too large, or without the default.
+    /// `validValues` has too many or unsorted values, a value above the capacity, or not the
+    /// default.
     #[error("requestPolicy.validValues: at most ten, ascending, none above the capacity, with the default")]
     Values,
-    /// Its ends do not go together.
+    /// `min`, `default`, `max` and the total are not in ascending order.
     #[error("requestPolicy.validRange: min <= default <= max <= the capacity")]
     Range,
-    /// The steps do not lead there.
+    /// `step` is not positive, does not lead from `min` to the default and to `max`, or exceeds the
+    /// total.
     #[error(
         "requestPolicy.validRange.step: above zero; from min to the default and to max, and within the capacity"
     )]
@@ -202,11 +206,11 @@ pub enum Invalid {
 }
 
 impl Capacity {
-    /// Whether the API server would take it, on a device that several claims `share` or
-    /// one has for itself.
+    /// Checks whether the API server accepts the capacity. `shared` says whether the device allows
+    /// multiple allocations.
     ///
     /// # Errors
-    /// The first rule that it breaks.
+    /// The first rule that the capacity breaks.
     pub fn check(&self, shared: bool, steps: Steps) -> Result<(), Invalid> {
         let Some(policy) = &self.policy else { return Ok(()) };
         let RequestPolicy { default, values, range } = policy;

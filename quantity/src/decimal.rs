@@ -2,41 +2,41 @@
 
 use std::cmp::Ordering;
 
-/// A result that 38 decimal digits cannot hold exactly.
+/// The error of a result that 38 decimal digits cannot hold exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the number is too large to be held exactly")]
 pub struct Overflow;
 
 /// `mantissa · 10^exponent`, exactly.
 ///
-/// Always in lowest terms (the mantissa does not end in a zero, zero is `0 · 10^0`), so
-/// that equal numbers are equal values and hash alike.
+/// The number is always in lowest terms (the mantissa does not end in a zero, and zero is `0 ·
+/// 10^0`). Equal numbers are therefore equal values with equal hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Decimal {
     mantissa: i128,
     exponent: i32,
 }
 
-/// Exponents beyond this are not numbers of anything on a computer, and adding two of
-/// them would have to be refused anyway.
+/// The largest exponent. Amounts of resources are far below it, and a sum across such a range would
+/// overflow.
 const MAX_EXPONENT: u32 = 1_000;
-/// 38 nines: what is held can be negated, printed, and read again.
+/// 38 nines. Every number within can be negated, printed and parsed again.
 const MAX_MANTISSA: u128 = 10_u128.pow(38) - 1;
 
 impl Decimal {
-    /// Nothing.
+    /// The number zero.
     pub const ZERO: Self = Self { mantissa: 0, exponent: 0 };
 
-    /// `mantissa · 10^exponent`.
+    /// Returns `mantissa · 10^exponent`.
     ///
     /// # Errors
-    /// More than 38 digits, or an exponent beyond ±1000, after trailing zeros have moved
-    /// into it.
+    /// The number has more than 38 digits, or an exponent beyond ±1000, once trailing zeros have
+    /// moved into the exponent.
     pub fn new(mut mantissa: i128, mut exponent: i32) -> Result<Self, Overflow> {
         if mantissa == 0 {
             return Ok(Self::ZERO);
         }
-        // Nearly every amount fits a machine word, which divides many times faster.
+        // Nearly every amount fits an `i64`, and its division is many times faster.
         if let Ok(mut word) = i64::try_from(mantissa) {
             while word % 10 == 0 {
                 word /= 10;
@@ -54,41 +54,41 @@ impl Decimal {
         Ok(Self { mantissa, exponent })
     }
 
-    /// The digits without trailing zeros, with the sign.
+    /// Returns the digits without trailing zeros, with the sign.
     pub fn mantissa(self) -> i128 {
         self.mantissa
     }
 
-    /// The power of ten that the mantissa counts.
+    /// Returns the power of ten that the mantissa counts.
     pub fn exponent(self) -> i32 {
         self.exponent
     }
 
-    /// Whether it is zero.
+    /// Whether the number is zero.
     pub fn is_zero(self) -> bool {
         self.mantissa == 0
     }
 
-    /// -1, 0 or 1.
+    /// Returns -1, 0 or 1.
     pub fn signum(self) -> i128 {
         self.mantissa.signum()
     }
 
-    /// Whether it is below zero.
+    /// Whether the number is below zero.
     pub fn is_negative(self) -> bool {
         self.mantissa < 0
     }
 
-    /// The number with the other sign.
+    /// Returns the number with the other sign.
     #[must_use]
     pub fn negated(self) -> Self {
         Self { mantissa: -self.mantissa, ..self }
     }
 
-    /// The sum.
+    /// Returns the sum.
     ///
     /// # Errors
-    /// [`Overflow`].
+    /// The result, or an operand in the smaller unit of both, needs more than 38 digits.
     pub fn checked_add(self, other: Self) -> Result<Self, Overflow> {
         if self.is_zero() {
             return Ok(other);
@@ -101,71 +101,70 @@ impl Decimal {
         Self::new(sum, exponent)
     }
 
-    /// The difference.
+    /// Returns the difference.
     ///
     /// # Errors
-    /// [`Overflow`].
+    /// The result, or an operand in the smaller unit of both, needs more than 38 digits.
     pub fn checked_sub(self, other: Self) -> Result<Self, Overflow> {
         self.checked_add(other.negated())
     }
 
-    /// The product.
+    /// Returns the product.
     ///
     /// # Errors
-    /// [`Overflow`].
+    /// The result needs more than 38 digits, or its exponent is beyond ±1000.
     pub fn checked_mul(self, other: Self) -> Result<Self, Overflow> {
         let mantissa = self.mantissa.checked_mul(other.mantissa).ok_or(Overflow)?;
         Self::new(mantissa, self.exponent + other.exponent)
     }
 
-    /// The sum of all.
+    /// Returns the sum of all numbers.
     ///
     /// # Errors
-    /// [`Overflow`].
+    /// A sum, or an operand in the smaller unit, needs more than 38 digits.
     pub fn checked_sum(numbers: impl IntoIterator<Item = Self>) -> Result<Self, Overflow> {
         numbers.into_iter().try_fold(Self::ZERO, Self::checked_add)
     }
 
-    /// How many `10^exponent` it takes to reach the number, rounded away from zero: the
-    /// API rounds amounts up, and what is negative down.
+    /// Returns the number in units of `10^exponent`, rounded away from zero as the API does.
     ///
     /// # Errors
-    /// [`Overflow`].
+    /// The result does not fit an `i128`.
     pub fn rounded_up(self, exponent: i32) -> Result<i128, Overflow> {
         if self.exponent >= exponent {
             return self.at(exponent);
         }
         let drop = exponent.abs_diff(self.exponent);
         let Some(divisor) = 10_i128.checked_pow(drop) else {
-            // Less than one of them, and not nothing.
+            // The number is not zero and less than one unit.
             return Ok(self.signum());
         };
         let quotient = self.mantissa / divisor;
-        // It never divides evenly beyond the last digit, which is not zero.
+        // In lowest terms the last digit is not zero, so the division always leaves a remainder.
         Ok(quotient + self.signum())
     }
 
-    /// How many `10^exponent` fit into the number, rounded towards zero.
+    /// Returns the number in units of `10^exponent`, rounded towards zero.
     ///
     /// # Errors
-    /// [`Overflow`].
+    /// The result does not fit an `i128`.
     pub fn rounded_down(self, exponent: i32) -> Result<i128, Overflow> {
         let up = self.rounded_up(exponent)?;
-        // In lowest terms, a smaller exponent means that something was rounded.
+        // In lowest terms, a smaller exponent means that `rounded_up` rounded.
         Ok(if self.exponent < exponent { up - self.signum() } else { up })
     }
 
-    /// As whole units, rounded up; `None` where an `i64` cannot hold them.
+    /// Returns whole units, rounded away from zero. `None` if they do not fit an `i64`.
     pub fn units(self) -> Option<i64> {
         self.rounded_up(0).ok()?.try_into().ok()
     }
 
-    /// As thousandths, rounded up; `None` where an `i64` cannot hold them.
+    /// Returns thousandths, rounded away from zero. `None` if they do not fit an `i64`.
     pub fn milli(self) -> Option<i64> {
         self.rounded_up(-3).ok()?.try_into().ok()
     }
 
-    /// The mantissa for a smaller or equal exponent.
+    /// Returns the mantissa for a smaller or equal exponent.
     fn at(self, exponent: i32) -> Result<i128, Overflow> {
         let shift = self.exponent.checked_sub(exponent).and_then(|shift| u32::try_from(shift).ok());
         let shift = shift.ok_or(Overflow)?;
@@ -173,16 +172,16 @@ impl Decimal {
             return Ok(self.mantissa);
         }
         if let (Ok(word), Some(factor)) = (i64::try_from(self.mantissa), power_of_ten(shift)) {
-            // The product of two words fits two words.
+            // The product of two `i64` fits an `i128`.
             return Ok(i128::from(word) * i128::from(factor));
         }
         let factor = 10_i128.checked_pow(shift).ok_or(Overflow)?;
         self.mantissa.checked_mul(factor).ok_or(Overflow)
     }
 
-    /// Position of the first digit: 1 for 1 … 9, 2 for 10 … 99, 0 for 0.1 … 0.9.
+    /// Returns the position of the first digit: 1 for 1 … 9, 2 for 10 … 99, 0 for 0.1 … 0.9.
     fn magnitude(self) -> i32 {
-        // At most 38 digits.
+        // The logarithm is at most 37.
         self.mantissa
             .unsigned_abs()
             .checked_ilog10()
@@ -190,7 +189,7 @@ impl Decimal {
     }
 }
 
-/// `10^exponent`, as far as a word holds it.
+/// Returns `10^exponent` if it fits an `i64`.
 fn power_of_ten(exponent: u32) -> Option<i64> {
     const POWERS: [i64; 19] = [
         1,
@@ -218,7 +217,7 @@ fn power_of_ten(exponent: u32) -> Option<i64> {
 
 impl From<i64> for Decimal {
     fn from(units: i64) -> Self {
-        // Nineteen digits and no exponent: nothing that could fail.
+        // Nineteen digits without an exponent always fit.
         Self::new(units.into(), 0).unwrap_or_default()
     }
 }
@@ -240,9 +239,8 @@ impl Ord for Decimal {
         if magnitudes != Ordering::Equal {
             return sized(magnitudes);
         }
-        // The same number of digits before the point, so at most 38 places to shift; if
-        // even that is too many, the one with more digits has a digit where the other
-        // has only zeros.
+        // The magnitudes are equal, so a shifted mantissa has as many digits as the other one and
+        // fits. Should it not fit, the digits are compared.
         let exponent = self.exponent.min(other.exponent);
         match (self.at(exponent), other.at(exponent)) {
             (Ok(a), Ok(b)) => a.cmp(&b),
@@ -252,7 +250,7 @@ impl Ord for Decimal {
 }
 
 impl Decimal {
-    /// Compares two numbers of usual size.
+    /// Compares two numbers whose common mantissas are products of two `i64`.
     fn words(self, other: Self) -> Option<Ordering> {
         let exponent = self.exponent.min(other.exponent);
         let word = |number: Self| {
@@ -332,7 +330,7 @@ mod tests {
         assert!(d(1, 1000) > d(10_i128.pow(38) - 1, 0));
         assert!(d(-1, 1000) < d(-9, 0));
         assert!(d(1, -1000) > Decimal::ZERO);
-        // 38 nines against one more digit in front: the shift does not fit.
+        // 38 nines: the magnitude decides.
         assert!(d(10_i128.pow(38) - 1, -38) < d(1, 0));
         assert!(d(12, 36) > d(11_999_999_999_999_999_999_999_999_999_999_999_999, 0));
         assert!(d(170, 36) > d(i128::MAX / 10, 0).negated());

@@ -1,9 +1,8 @@
 //! Exact Kubernetes quantities: `500m`, `1.5Gi`, `2e3`.
 //!
-//! [`Decimal`] is the number: exact, never a float, with arithmetic that says when a
-//! result cannot be held. [`Quantity`] is a number with the notation it was written in,
-//! parsed and printed as the API does (`k8s.io/apimachinery/pkg/api/resource`).
-//! [`capacity`] says how much of a shared device's capacity a request consumes.
+//! [`Decimal`] is an exact number, never a float. Its arithmetic fails if a result cannot be held.
+//! [`Quantity`] is a number with its notation, parsed and printed as the API does
+//! (`k8s.io/apimachinery/pkg/api/resource`). [`capacity`] has the rounding of consumable capacity.
 
 pub mod capacity;
 mod decimal;

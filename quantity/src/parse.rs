@@ -1,46 +1,46 @@
-//! From text to a quantity, as the API reads it.
+//! The parser of quantities, with the rules of the API.
 
 use crate::decimal::Decimal;
 use crate::quantity::{Notation, Quantity};
 
-/// Why a text is no quantity.
+/// The reason why a text is not a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Not a number with a suffix.
+    /// The text is not a number with a suffix.
     #[error("must be a number with an optional suffix, for example 500m, 2 or 1.5Gi")]
     Format,
-    /// A suffix that does not exist.
+    /// The suffix does not exist.
     #[error(
         "unknown suffix; n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei and exponents such as e3 are known"
     )]
     Suffix,
-    /// Beyond what can be held.
+    /// The number is too large to be held.
     #[error("the number is too large")]
     TooLarge,
-    /// Longer than any quantity.
+    /// The text has more than 256 bytes.
     #[error("longer than {MAX_LENGTH} characters")]
     TooLong,
 }
 
-/// Bounds the work for a text that a stranger wrote. The API server has no such limit,
-/// but nobody needs hundreds of digits.
+/// The largest length of a text. It bounds the work for untrusted input. The API server has no such
+/// limit, but no real quantity has hundreds of digits.
 const MAX_LENGTH: usize = 256;
-/// The API keeps nothing smaller than a billionth.
+/// The exponent of the finest amount that the API keeps: it rounds up to billionths.
 const NANO: i32 = -9;
-/// So many digits need no second thought.
+/// A number of at most this many digits needs no check for overflow.
 const SHORT: usize = 18;
 
-/// A text taken apart.
+/// The parts of a text.
 struct Parts<'a> {
     negative: bool,
     /// Digits before the point, without leading zeros.
     whole: &'a str,
-    /// Digits behind it.
+    /// Digits after the point.
     fraction: &'a str,
     suffix: &'a str,
 }
 
-/// Reads a quantity.
+/// Parses a quantity.
 pub(crate) fn parse(text: &str) -> Result<Quantity, ParseError> {
     if text.len() > MAX_LENGTH {
         return Err(ParseError::TooLong);
@@ -79,9 +79,9 @@ impl<'a> Parts<'a> {
         self.whole.bytes().chain(self.fraction.bytes()).map(|b| b - b'0')
     }
 
-    /// Places behind the point.
+    /// Returns the number of digits after the point.
     fn places(&self) -> i32 {
-        // At most MAX_LENGTH.
+        // The length is at most `MAX_LENGTH`.
         i32::try_from(self.fraction.len()).unwrap_or(i32::MAX)
     }
 
@@ -97,29 +97,29 @@ impl<'a> Parts<'a> {
         let factor = 1_u128 << power;
         let cap = Decimal::from(i64::MAX);
         let amount = if self.fraction.is_empty() && self.whole.len() <= SHORT {
-            // At most 18 + 19 digits.
+            // The product has at most 18 + 19 digits.
             Decimal::new(mantissa(self.digits()).saturating_mul(factor.cast_signed()), 0).unwrap_or(cap)
         } else {
             rounded(&times(self.digits().collect(), factor), -self.places()).unwrap_or(cap)
         };
-        // The API caps numbers with a binary suffix, and only those.
+        // The API caps numbers with a binary suffix, and no others.
         let amount = amount.min(cap);
-        // What is less than one has no binary suffix.
+        // A number below one has no binary suffix.
         let fraction = !amount.is_zero() && amount < Decimal::from(1);
         (amount, if fraction { Notation::DecimalSi } else { Notation::BinarySi })
     }
 }
 
-/// The number that at most 38 digits make.
+/// Returns the number of at most 38 digits.
 fn mantissa(digits: impl Iterator<Item = u8>) -> i128 {
     digits.fold(0, |number, digit| number * 10 + i128::from(digit))
 }
 
-/// `digits · factor`, which has at most 19 digits more.
+/// Returns `digits · factor`, which has at most 19 digits more.
 fn times(mut digits: Vec<u8>, factor: u128) -> Vec<u8> {
     let mut carry = 0_u128;
     for digit in digits.iter_mut().rev() {
-        // Below 10 · 2^60 + carry, and the carry stays below 2^61.
+        // The product is below 10 · 2^60 plus the carry, and the carry stays below 2^61.
         let product = u128::from(*digit) * factor + carry;
         *digit = u8::try_from(product % 10).unwrap_or_default();
         carry = product / 10;
@@ -128,18 +128,18 @@ fn times(mut digits: Vec<u8>, factor: u128) -> Vec<u8> {
     front.bytes().map(|b| b - b'0').chain(digits).collect()
 }
 
-/// `digits · 10^scale`, rounded up to a billionth; `None` where it has more digits than
-/// a number can hold.
+/// Returns `digits · 10^scale`, rounded up to a billionth. `None` if the result has more digits
+/// than a number can hold.
 fn rounded(digits: &[u8], scale: i32) -> Option<Decimal> {
     const MOST: usize = 38;
     let zeros = digits.iter().take_while(|d| **d == 0).count();
     let significant = digits.get(zeros..)?;
-    // How many of them count billionths or more.
+    // The number of digits below a billionth. They are dropped and round up.
     let below = usize::try_from(i64::from(NANO) - i64::from(scale)).unwrap_or(0);
     let (kept, rest) = significant.split_at_checked(significant.len().saturating_sub(below))?;
     let up = rest.iter().any(|d| *d != 0);
     let scale = if below > 0 { NANO } else { scale };
-    // Zeros at the end belong to the exponent.
+    // Trailing zeros move into the exponent.
     let end = kept.iter().rposition(|d| *d != 0).map_or(0, |last| last + 1);
     let (end, scale) = if up {
         (kept.len(), scale)
@@ -150,7 +150,7 @@ fn rounded(digits: &[u8], scale: i32) -> Option<Decimal> {
     Decimal::new(mantissa(kept.iter().copied()) + i128::from(up), scale).ok()
 }
 
-/// The leading digits of a text, and the rest.
+/// Returns the leading digits of a text, and the rest.
 fn digits(text: &str) -> (&str, &str) {
     let end = text.bytes().position(|b| !b.is_ascii_digit()).unwrap_or(text.len());
     text.split_at_checked(end).unwrap_or((text, ""))
@@ -188,7 +188,8 @@ fn suffix(text: &str) -> Result<(Notation, Scale), ParseError> {
 fn exponent(text: &str) -> Result<i32, ParseError> {
     let known = |b: u8| b"eEinumkKMGTP".contains(&b);
     let Some(number) = text.strip_prefix(['e', 'E']) else {
-        // A suffix of the right letters is unknown, anything else is no quantity.
+        // Known letters in an unknown combination are an unknown suffix. Anything else is a wrong
+        // format.
         let letters = text.bytes().take_while(|b| known(*b)).count();
         let rest = text.get(letters..).unwrap_or_default();
         let rest = rest.strip_prefix(['+', '-']).unwrap_or(rest);

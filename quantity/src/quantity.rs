@@ -1,4 +1,4 @@
-//! A number with its notation.
+//! Quantities: numbers with a notation.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::decimal::{Decimal, Overflow};
 use crate::parse::{ParseError, parse};
 use crate::print::canonical;
 
-/// How a quantity is written.
+/// The notation of a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Notation {
     /// `n u m k M G T P E`, powers of a thousand.
@@ -24,34 +24,34 @@ pub enum Notation {
     DecimalExponent,
 }
 
-/// A quantity of the Kubernetes API. Two are equal if their numbers are; the notation
-/// only decides how it is printed.
+/// A quantity of the Kubernetes API. Two quantities are equal if their numbers are. The notation
+/// affects printing only.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Quantity {
     /// The number.
     pub amount: Decimal,
-    /// How it is written.
+    /// The notation.
     pub notation: Notation,
 }
 
 impl Quantity {
-    /// A quantity in decimal notation.
+    /// Returns a quantity in decimal notation.
     pub fn new(amount: Decimal) -> Self {
         Self { amount, notation: Notation::DecimalSi }
     }
 
-    /// The sum, in the notation of the first that is not zero.
+    /// Returns the sum, in the notation of the first operand that is not zero.
     ///
     /// # Errors
-    /// [`Overflow`].
+    /// As for [`Decimal::checked_add`].
     pub fn checked_add(self, other: Self) -> Result<Self, Overflow> {
         self.combined(other, self.amount.checked_add(other.amount)?)
     }
 
-    /// The difference, in the notation of the first that is not zero.
+    /// Returns the difference, in the notation of the first operand that is not zero.
     ///
     /// # Errors
-    /// [`Overflow`].
+    /// As for [`Decimal::checked_sub`].
     pub fn checked_sub(self, other: Self) -> Result<Self, Overflow> {
         self.combined(other, self.amount.checked_sub(other.amount)?)
     }
@@ -97,7 +97,7 @@ impl FromStr for Quantity {
     }
 }
 
-/// In canonical form, as the API server stores it.
+/// Writes the canonical form, as the API server stores it.
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&canonical(*self))
@@ -111,7 +111,7 @@ impl Serialize for Quantity {
 }
 
 impl<'de> Deserialize<'de> for Quantity {
-    /// Text, or a number without quotes, as the API takes it.
+    /// Reads a string or a JSON number, as the API does.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Written;
         impl Visitor<'_> for Written {
@@ -129,8 +129,8 @@ impl<'de> Deserialize<'de> for Quantity {
                 self.visit_str(&units.to_string())
             }
             fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Quantity, E> {
-                // The shortest text that reads back as the same float is what was
-                // written, unless it had more digits than a float holds.
+                // The shortest text that parses to the same float is the original text, unless that
+                // had more digits than a float holds.
                 if number.is_finite() {
                     self.visit_str(&number.to_string())
                 } else {

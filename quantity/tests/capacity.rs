@@ -1,4 +1,4 @@
-//! The worked numbers of consumable capacity (C; docs/accounting.md 6).
+//! Worked examples of consumable capacity (C; docs/accounting.md 6).
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -25,7 +25,7 @@ fn values(value: &str, default: &str, values: &[&str]) -> Capacity {
     Capacity { value: q(value), policy: Some(RequestPolicy { default: some(default), values, range: None }) }
 }
 
-/// Empty texts: not given.
+/// Returns a capacity with a range. An empty text means that the field is not set.
 fn range(value: &str, default: &str, min: &str, max: &str, step: &str) -> Capacity {
     let range = Some(Range { min: q(min), max: some(max), step: some(step) });
     Capacity {
@@ -38,7 +38,7 @@ fn of<T: Clone>(list: &[(&str, T)]) -> ByCapacity<T> {
     list.iter().map(|(name, of)| (Box::from(*name), of.clone())).collect()
 }
 
-/// What one request consumes of one capacity.
+/// Returns the amount that one request consumes of one capacity.
 fn consumed(capacity: &Capacity, taken: &str, request: &str) -> Result<Decimal, Refused> {
     let request: Vec<_> = some(request).into_iter().map(|amount| ("c", amount)).collect();
     let taken = of(&[("c", q(taken))]);
@@ -202,7 +202,8 @@ fn policies_that_the_api_server_refuses() {
 }
 
 proptest! {
-    /// What is consumed of a valid policy is enough, allowed, and the least such amount.
+    /// The consumed amount under a valid policy is the least allowed amount that covers the
+    /// request.
     #[test]
     fn the_least_allowed_amount(min in 1..20_i64, step in 1..9_i64, count in 0..9_i64, request in 0..200_i64) {
         let (max, value) = (min + step * count, min + step * (count + 1));

@@ -1,5 +1,5 @@
-//! What fails whatever the device is refused when it is compiled: conversions of literals, and
-//! patterns.
+//! Constant errors. A conversion of a literal or a literal pattern that fails for every device is
+//! refused at compile time.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::library;
 const CONVERSIONS: [&str; 8] = ["bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint"];
 
 /// # Errors
-/// What fails, and why.
+/// A conversion of a literal fails, or a literal pattern is invalid.
 pub(super) fn check(tree: &IdedExpr, environment: &Arc<Env>) -> Result<(), String> {
     let mut left = vec![tree];
     while let Some(tree) = left.pop() {
@@ -34,7 +34,7 @@ fn is_conversion(call: &CallExpr) -> bool {
     is_literal && call.target.is_none() && CONVERSIONS.contains(&call.func_name.as_str())
 }
 
-/// The crate is less strict about times.
+/// Refuses literals that the `cel` crate accepts as a timestamp or a duration and cel-go does not.
 fn is_written_well(call: &CallExpr) -> Result<(), String> {
     let [IdedExpr { expr: Expr::Literal(LiteralValue::String(text)), .. }] = call.args.as_slice() else {
         return Ok(());
@@ -49,7 +49,7 @@ fn is_written_well(call: &CallExpr) -> Result<(), String> {
     }
 }
 
-/// The pattern that a call is given as a literal.
+/// Returns the literal pattern of a call.
 fn pattern(call: &CallExpr) -> Option<&str> {
     let of = match (call.func_name.as_str(), &call.target) {
         ("matches" | "find" | "findAll", Some(_)) => call.args.first(),

@@ -1,11 +1,11 @@
-//! What an evaluation costs. The evaluator does not count, so loops are made to: every round
-//! adds what it costs at most, and fails when that is too much. What is outside of loops is
-//! evaluated once and costs what it costs at most; an expression that cannot exceed the limit
-//! stays as it is.
+//! The cost of an evaluation. The evaluator does not count costs, so loops are rewritten to: every
+//! round adds its worst-case cost and fails once the limit is exceeded. Everything outside of loops
+//! is evaluated once and charged with its worst-case cost. An expression that cannot exceed the
+//! limit is not rewritten.
 //!
-//! Costs are those of cel-go where it matters: one for a name, a field and a call, ten for a
-//! list, thirty for a map. Calls cost more where what they are given may be large, and a
-//! pattern costs what it takes to compile it.
+//! The costs follow cel-go where it matters: one for a name, a field and a call, ten for a list,
+//! thirty for a map. A call costs more if its arguments may be large, and a pattern costs its
+//! compilation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,15 +19,15 @@ use super::size::Sizes;
 
 const CHARGE: &str = "@charge";
 
-/// Elements that a loop may go through where nothing is known of them.
+/// The assumed number of elements of a range that is no list literal.
 const MOST_ELEMENTS: u64 = super::LENGTH_LIMIT as u64;
 
-/// To compile a pattern takes up to some milliseconds, and more to find out that it is too
-/// large; one that stands in the expression is compiled once, unless there are many.
+/// Compiling a pattern takes up to some milliseconds, and finding out that it is too large takes
+/// more. A literal pattern is compiled once, unless there are many.
 const PATTERN: u64 = 2_000;
 const NEW_PATTERN: u64 = 20_000;
 
-/// How deep it is.
+/// Returns the nesting depth of an expression.
 pub(super) fn depth(tree: &IdedExpr) -> usize {
     let (mut deepest, mut left) = (0, vec![(1, tree)]);
     while let Some((depth, tree)) = left.pop() {
@@ -37,7 +37,7 @@ pub(super) fn depth(tree: &IdedExpr) -> usize {
     deepest
 }
 
-/// What an expression costs outside of its loops, and with them at most.
+/// Returns the cost of an expression without its loops, and its worst-case cost with them.
 pub(super) fn costs(tree: &IdedExpr, sizes: &Sizes) -> (u64, u64) {
     let mut sum = (own(tree, sizes), 0_u64);
     for (once, most) in parts(tree).into_iter().map(|part| costs(part, sizes)) {
@@ -56,7 +56,7 @@ pub(super) fn costs(tree: &IdedExpr, sizes: &Sizes) -> (u64, u64) {
     sum
 }
 
-/// What an expression costs apart from its parts.
+/// Returns the cost of an expression without its parts.
 fn own(tree: &IdedExpr, sizes: &Sizes) -> u64 {
     match &tree.expr {
         Expr::Ident(name) if name.starts_with('@') => 0,
@@ -71,7 +71,7 @@ fn own(tree: &IdedExpr, sizes: &Sizes) -> u64 {
 }
 
 fn of_call(call: &CallExpr, sizes: &Sizes) -> u64 {
-    // `sets` is part of a name, and no value.
+    // `sets` is part of a function name, not a value.
     let target =
         call.target.as_deref().filter(|target| !matches!(&target.expr, Expr::Ident(name) if name == "sets"));
     let given = || target.into_iter().chain(&call.args).map(|part| sizes.get(part));
@@ -84,7 +84,7 @@ fn of_call(call: &CallExpr, sizes: &Sizes) -> u64 {
             if is_literal { PATTERN } else { NEW_PATTERN }
         }
         "contains" | "equivalent" | "intersects" | "indexOf" | "lastIndexOf" => each_with_each / 10,
-        // Each element with each.
+        // Each element is compared with each other one.
         "distinct" => {
             given().map(|size| size.items.saturating_mul(size.items)).fold(0, u64::saturating_add) / 10
         }
@@ -104,7 +104,7 @@ fn is_branch(function: &str) -> bool {
     )
 }
 
-/// The parts, those of a loop apart.
+/// Returns the parts of an expression, without those that a loop repeats.
 fn parts(tree: &IdedExpr) -> Vec<&IdedExpr> {
     match &tree.expr {
         Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
@@ -126,7 +126,7 @@ fn parts(tree: &IdedExpr) -> Vec<&IdedExpr> {
     }
 }
 
-/// All parts.
+/// Returns all parts of an expression.
 pub(super) fn all_parts(tree: &IdedExpr) -> Vec<&IdedExpr> {
     let mut all = parts(tree);
     if let Expr::Comprehension(comprehension) = &tree.expr {
@@ -160,7 +160,8 @@ pub(super) fn parts_mut(tree: &mut IdedExpr) -> Vec<&mut IdedExpr> {
     }
 }
 
-/// Has done by functions of ours what those of the crate do without bounds, or without errors.
+/// Rewrites calls to functions of the `cel` crate that lack bounds or errors into calls to the
+/// bounded functions of [`library`].
 pub(super) fn replace(tree: &mut IdedExpr) {
     parts_mut(tree).into_iter().for_each(replace);
     if matches!(&tree.expr, Expr::Call(call) if call.func_name == "timestamp") {
@@ -191,13 +192,13 @@ fn replacement(call: &CallExpr) -> Option<&'static str> {
     }
 }
 
-/// Whether it is `lists.range(…)`.
+/// Whether a call is `lists.range(…)`.
 pub(super) fn is_range(call: &CallExpr) -> bool {
     let of_lists = |target: &IdedExpr| matches!(&target.expr, Expr::Ident(name) if name == "lists");
     call.func_name == "range" && call.target.as_deref().is_some_and(of_lists)
 }
 
-/// Makes every round of every loop count what it costs.
+/// Rewrites every loop so that each round is charged with its cost.
 pub(super) fn count(tree: &mut IdedExpr, sizes: &Sizes) {
     let round = match &tree.expr {
         Expr::Comprehension(comprehension) => {
@@ -213,9 +214,9 @@ pub(super) fn count(tree: &mut IdedExpr, sizes: &Sizes) {
     }
 }
 
-/// The evaluator appends in place where a step is `accu + [item]`, or that under a condition
-/// and the accumulator otherwise, and puts errors off where it is `accu && …` or `accu || …`;
-/// so it must stay.
+/// Adds a charge to a loop step. The evaluator recognizes some shapes of a step: `accu + [item]`,
+/// also as the first branch of a conditional whose other branch is the accumulator, is appended in
+/// place, and `accu && …` or `accu || …` defers errors. The charge keeps these shapes.
 fn charge(comprehension: &mut ComprehensionExpr, cost: u64) {
     let id = comprehension.loop_step.id;
     let ided = |expr: Expr| IdedExpr { id, expr };
@@ -239,8 +240,8 @@ fn charge(comprehension: &mut ComprehensionExpr, cost: u64) {
     *charged = call(operators::CONDITIONAL, vec![charge, inner, otherwise]);
 }
 
-/// Lets an evaluation in this context cost no more than `limit`, of which `once` is spent.
-/// What it gives is the cost so far: a logical operator may have swallowed the error.
+/// Limits the cost of an evaluation in this context to `limit`, of which `once` is spent. Returns
+/// the counter of the cost, because a logical operator may have swallowed the error.
 pub(super) fn limit(
     context: &mut Context<'_, '_>,
     limit: u64,

@@ -13,7 +13,8 @@ use dragoman_quantity::Quantity;
 use super::types::{QuantityVal, SemverVal};
 use crate::input::{Attribute, Device, Name};
 
-/// A device as expressions see it. Its values are made when the first expression looks.
+/// A device as an expression sees it. Its values are converted when the first expression reads
+/// them.
 #[derive(Debug)]
 pub struct BoundDevice {
     driver: Name,
@@ -22,7 +23,7 @@ pub struct BoundDevice {
 }
 
 impl BoundDevice {
-    /// The device of a driver.
+    /// Binds a device of a driver.
     pub fn new(driver: Name, device: Arc<Device>) -> Self {
         Self { driver, device, value: OnceLock::new() }
     }
@@ -50,7 +51,8 @@ struct Fields {
 impl DeviceVal {
     fn new(driver: &str, device: &Device) -> Result<Self, Arc<str>> {
         let mut attributes: BTreeMap<&str, HashMap<CelMapKey<'static>, Box<dyn Val>>> = BTreeMap::new();
-        // Of two spellings of one name the qualified one counts, as for constraints.
+        // If an attribute has a qualified and an unqualified name, the qualified one counts, as for
+        // constraints.
         let (with, without): (Vec<_>, Vec<_>) =
             device.attributes.iter().partition(|(name, _)| name.contains('/'));
         for (name, attribute) in with.into_iter().chain(without) {
@@ -83,7 +85,7 @@ impl DeviceVal {
     }
 }
 
-/// The domain of a name, which is the driver where the name has none, and the rest.
+/// Returns the domain and the id of a name. The domain of an unqualified name is the driver.
 pub(crate) fn qualified<'a>(name: &'a str, driver: &'a str) -> (&'a str, &'a str) {
     name.split_once('/').unwrap_or((driver, name))
 }
@@ -114,7 +116,7 @@ fn list(values: impl Iterator<Item = Box<dyn Val>>) -> Box<dyn Val> {
     Box::new(CelList::from(values.collect::<Vec<_>>()))
 }
 
-/// The attribute that a value stands for, if any.
+/// Returns the attribute that a value represents.
 pub(super) fn attribute_of(value: &CowVal<'_, '_>) -> Option<Attribute> {
     if let Some(scalar) = scalar_of(value.as_ref()) {
         return Some(scalar);
@@ -202,7 +204,7 @@ fn no_such_key(name: &str) -> ExecutionError {
     ExecutionError::NoSuchKey(Arc::new(name.to_owned()))
 }
 
-/// Values by domain and name. A domain that there is not is empty, and no error.
+/// Values by domain and id. An unknown domain is an empty map, not an error.
 #[derive(Debug, Clone)]
 struct Domains(Arc<ByDomain>);
 
@@ -320,7 +322,7 @@ impl Sizer for Domains {
     }
 }
 
-/// A capacity as an expression sees it.
+/// Converts a capacity into the value that an expression sees.
 impl From<Quantity> for QuantityVal {
     fn from(quantity: Quantity) -> Self {
         Self(quantity)

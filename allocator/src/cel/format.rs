@@ -1,5 +1,4 @@
-//! The formats that Kubernetes has names for, and what is wrong with a text that is to have
-//! one, in the words of the API server.
+//! The named formats of Kubernetes, and their validation with the messages of the API server.
 
 use super::url::Url;
 
@@ -21,7 +20,7 @@ pub(crate) enum Format {
     Datetime,
 }
 
-/// All of them, by name.
+/// All formats, by name.
 pub(crate) const FORMATS: [(&str, Format); 13] = [
     ("dns1123Label", Format::Dns1123Label),
     ("dns1123Subdomain", Format::Dns1123Subdomain),
@@ -58,7 +57,7 @@ const BAD_NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.'
      '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
 impl Format {
-    /// What is wrong with a text; nothing if it has the format.
+    /// Returns the violations of the format; empty if the text is valid.
     pub(crate) fn validate(self, text: &str) -> Vec<String> {
         let unless =
             |good: bool, why: &str| -> Vec<String> { if good { Vec::new() } else { vec![why.to_owned()] } };
@@ -83,7 +82,7 @@ impl Format {
     }
 }
 
-/// With a complaint in front where it is too long.
+/// Puts a violation of the length first.
 fn short(text: &str, most: usize, unit: &str, mut wrong: Vec<String>) -> Vec<String> {
     if text.len() > most {
         wrong.insert(0, format!("must be no more than {most} {unit}"));
@@ -91,7 +90,8 @@ fn short(text: &str, most: usize, unit: &str, mut wrong: Vec<String>) -> Vec<Str
     wrong
 }
 
-/// Whether a text is not empty and all its characters, and those at its ends, are right.
+/// Whether a text is not empty, all its bytes satisfy `inner`, and its first and last one satisfy
+/// `end`.
 fn is_of(text: &str, inner: fn(u8) -> bool, end: fn(u8) -> bool) -> bool {
     let text = text.as_bytes();
     let ends = text.first().zip(text.last());
@@ -130,8 +130,8 @@ fn subdomain(text: &str) -> Vec<String> {
     short(text, SUBDOMAIN, "characters", wrong)
 }
 
-/// A name that another one will be made of: the API server puts something in place of its last
-/// two characters where it ends with a hyphen.
+/// Returns the name that stands for a prefix in the validation. As in the API server, `a` replaces
+/// the last two characters of a prefix that ends with a hyphen.
 fn completed(text: &str) -> String {
     match text.strip_suffix('-').and_then(|text| text.char_indices().next_back().map(|(end, _)| (text, end)))
     {
@@ -169,7 +169,7 @@ fn qualified_name(text: &str) -> Vec<String> {
     wrong
 }
 
-/// With all four hyphens, or without any of them.
+/// Whether a text is a UUID. Each of the four hyphens is optional.
 fn is_uuid(text: &str) -> bool {
     let mut rest = text;
     for (place, digits) in [8, 4, 4, 4, 12].into_iter().enumerate() {
@@ -185,7 +185,7 @@ fn is_uuid(text: &str) -> bool {
     rest.is_empty()
 }
 
-/// Groups of four, the last one filled up.
+/// Whether a text is base64: groups of four digits, the last one padded.
 fn is_base64(text: &str) -> bool {
     let digits = text.trim_end_matches('=');
     let padding = text.len() - digits.len();
@@ -193,7 +193,7 @@ fn is_base64(text: &str) -> bool {
     !digits.is_empty() && text.len().is_multiple_of(4) && padding < 3 && digits.bytes().all(of_base64)
 }
 
-/// A number of exactly so many digits, and what follows.
+/// Reads a number of exactly `digits` digits. Returns it and the rest.
 fn number(text: &str, digits: usize) -> Option<(u32, &str)> {
     let (number, rest) = text.split_at_checked(digits)?;
     let plain = number.bytes().all(|byte| byte.is_ascii_digit());
@@ -204,7 +204,7 @@ fn is_date(text: &str) -> bool {
     day(text).is_some_and(str::is_empty)
 }
 
-/// What follows after a day that there is.
+/// Reads a valid date. Returns the rest.
 fn day(text: &str) -> Option<&str> {
     let (year, rest) = number(text, 4)?;
     let (month, rest) = number(rest.strip_prefix('-')?, 2)?;
@@ -220,7 +220,7 @@ fn day(text: &str) -> Option<&str> {
     (1..=days).contains(&day).then_some(rest)
 }
 
-/// Something if it is a day and a time with its offset, of which only the digits are looked at.
+/// Checks a date and a time with an offset. The hours and minutes of the offset may have any value.
 fn is_datetime(text: &str) -> Option<()> {
     let rest = day(text)?.strip_prefix(['T', 't'])?;
     let (hour, rest) = number(rest, 2)?;

@@ -1,11 +1,11 @@
-//! `a.or(b)` and `a.orValue(b)` look at `b` only where `a` has no value; the functions of the
-//! crate are given both.
+//! Lazy alternatives. `a.or(b)` and `a.orValue(b)` evaluate `b` only if `a` has no value, but the
+//! functions of the `cel` crate evaluate both.
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, Expr, IdedExpr, ListExpr, LiteralValue, operators};
 
 use super::cost::parts_mut;
 
-/// Changes all alternatives of an expression that could fail.
+/// Rewrites all alternatives that may fail into conditionals.
 pub(super) fn alternatives(tree: &mut IdedExpr) {
     parts_mut(tree).into_iter().for_each(alternatives);
     let id = tree.id;
@@ -27,7 +27,7 @@ pub(super) fn alternatives(tree: &mut IdedExpr) {
     let first = if has_value { of_named("value") } else { named() };
     let args = vec![of_named("hasValue"), first, other];
     let func_name = operators::CONDITIONAL.to_owned();
-    // As `cel.bind` is: a loop over nothing.
+    // The same construction as `cel.bind`: a loop over an empty list.
     tree.expr = Expr::Comprehension(Box::new(ComprehensionExpr {
         iter_range: ided(Expr::List(ListExpr::new(Vec::new()))),
         iter_var: "#unused".to_owned(),

@@ -1,8 +1,8 @@
-//! The Common Expression Language as Kubernetes has it for devices (allocator.md 2).
+//! The Common Expression Language in the environment that Kubernetes has for devices
+//! (docs/allocator.md 2).
 //!
-//! The `cel` crate parses and evaluates. Here is what it does not have: the variable
-//! `device`, the function libraries of Kubernetes, the check of types before anything is
-//! evaluated, and the limit of costs.
+//! The `cel` crate parses and evaluates. This module adds the variable `device`, the function
+//! libraries of Kubernetes, a static type check and a limit of costs.
 
 mod check;
 mod constants;
@@ -28,30 +28,30 @@ use cel::{Context, Env, ExecutionError, Value};
 use self::size::Sizes;
 use crate::input::Attribute;
 
-/// What an expression may cost when it is evaluated (`CELSelectorExpressionMaxCost`).
+/// The largest cost of an evaluation (`CELSelectorExpressionMaxCost`).
 pub const COST_LIMIT: u64 = 1_000_000;
 
-/// As cel-go says it.
+/// The message of cel-go.
 const EXCEEDED: &str = "actual cost limit exceeded";
 
-/// Longer expressions are refused (`CELSelectorExpressionMaxLength`), so that the work of
-/// parsing is bounded.
+/// The largest length of an expression in bytes (`CELSelectorExpressionMaxLength`). It bounds the
+/// work of parsing.
 pub const LENGTH_LIMIT: usize = 10 * 1024;
 
-/// Deeper expressions are refused: whoever evaluates one may have little stack. (Kubernetes
+/// The largest nesting depth, because the evaluating thread may have a small stack. (Kubernetes
 /// allows 250 levels of parentheses, and any number of operators in a row.)
 const DEEPEST: usize = 250;
 const DEEPEST_WRITTEN: u16 = 250;
 
-/// What it takes to parse the longest expression, however deep: some kilobytes a character.
+/// The stack that parses the longest expression at any depth: some kilobytes for each character.
 const STACK: usize = 64 << 20;
 
-/// What an expression is for.
+/// The purpose of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Purpose {
-    /// It selects devices: a boolean.
+    /// Selects devices. The expression must yield a boolean.
     Selector,
-    /// It computes an attribute.
+    /// Computes an attribute.
     DerivedAttribute,
 }
 
@@ -65,7 +65,7 @@ pub struct CompileError(pub Arc<str>);
 #[error("CEL runtime error: {0}")]
 pub struct EvaluationError(pub Arc<str>);
 
-/// Compiles expressions.
+/// A compiler of expressions.
 #[derive(Clone)]
 pub struct Compiler(Arc<Env>);
 
@@ -79,8 +79,8 @@ impl std::fmt::Debug for Compiler {
 #[derive(Debug)]
 pub struct Expression {
     tree: IdedExpr,
-    /// If its loops count what they cost, because that could be too much: what it costs
-    /// without them.
+    /// The cost outside of loops, if the loops are rewritten to count their cost. `None` if the
+    /// cost cannot exceed the limit.
     counted: Option<u64>,
     environment: Compiler,
 }
@@ -95,13 +95,15 @@ impl Compiler {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// It cannot be parsed, its types do not go together, or what it gives is of no use.
+    /// The expression is too long or nested too deeply, cannot be parsed, is ill-typed, does not
+    /// suit its purpose, has a constant error, or could exceed the limits of cost or size.
     pub fn compile(&self, text: &str, purpose: Purpose) -> Result<Expression, CompileError> {
         let refused = |why: String| CompileError(why.into());
         if text.len() > LENGTH_LIMIT {
             return Err(refused(format!("the expression is longer than {LENGTH_LIMIT} bytes")));
         }
-        // Every level of an expression takes at least one character.
+        // Every level of an expression takes at least one character, so a short expression needs no
+        // large stack.
         if text.len() <= DEEPEST {
             return self.compiled(text, purpose);
         }
@@ -140,10 +142,10 @@ impl Compiler {
 }
 
 impl Expression {
-    /// Whether the device is selected.
+    /// Whether the expression selects the device.
     ///
     /// # Errors
-    /// The evaluation failed, or gave no boolean.
+    /// The evaluation failed or did not yield a boolean.
     pub fn matches(&self, device: &BoundDevice) -> Result<bool, EvaluationError> {
         self.evaluate(device, |value| {
             let value = value.downcast_ref::<cel::common::types::CelBool>();
@@ -151,10 +153,10 @@ impl Expression {
         })
     }
 
-    /// The attribute that it computes.
+    /// Returns the attribute that the expression computes.
     ///
     /// # Errors
-    /// The evaluation failed, or gave something that is no attribute.
+    /// The evaluation failed or did not yield an attribute.
     pub fn derive(&self, device: &BoundDevice) -> Result<Attribute, EvaluationError> {
         self.evaluate(device, device::attribute_of)
     }
@@ -185,14 +187,14 @@ impl Expression {
     }
 }
 
-/// Messages repeat what they are about, and that may be long.
+/// The largest length of a message. Messages quote their subject, which may be long.
 const LONGEST_MESSAGE: usize = 1024;
 
 fn brief(message: &str) -> String {
     message.chars().take(LONGEST_MESSAGE).collect()
 }
 
-/// As people know it from Kubernetes, with what helps.
+/// Returns the message of an error as Kubernetes words it, with a hint.
 fn described(why: &ExecutionError) -> String {
     match why {
         ExecutionError::NoSuchKey(key) => format!(

@@ -1,18 +1,18 @@
-//! Makes loops over one variable of those over two: over pairs, whose halves stand wherever
-//! the two variables stood.
+//! The rewriting of loops over two variables into loops over one. The one variable is a pair, and
+//! its halves replace the two variables.
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use super::cost::parts_mut;
 use super::library::PAIRS;
 
-/// Changes all loops of an expression.
+/// Rewrites all loops of an expression.
 pub(super) fn instead_of_two_variables(tree: &mut IdedExpr) {
     let id = tree.id;
     if let Expr::Comprehension(comprehension) = &mut tree.expr
         && let Some(second) = comprehension.iter_var2.take()
     {
-        // The name is its own: a loop within it has another id.
+        // The id makes the name unique, also among nested loops.
         let pair = format!("@pair{id}");
         let first = std::mem::replace(&mut comprehension.iter_var, pair.clone());
         let range = std::mem::take(&mut comprehension.iter_range);
@@ -34,7 +34,7 @@ fn half_of(pair: &str, half: usize, id: u64) -> Expr {
     Expr::Call(CallExpr { func_name: operators::INDEX.to_owned(), target: None, args })
 }
 
-/// Puts something in place of a variable, wherever no other one of its name hides it.
+/// Replaces a variable, except where an inner variable of the same name hides it.
 fn replace(tree: &mut IdedExpr, name: &str, with: &Expr) {
     match &mut tree.expr {
         Expr::Ident(known) if known == name => tree.expr = with.clone(),

@@ -1,6 +1,6 @@
-//! How large the values of an expression can become, found out before anything is evaluated:
-//! what could grow without bounds is refused, as the API server refuses what it estimates to
-//! be too expensive. What is not known is taken for an attribute as the API allows it.
+//! Upper bounds of the sizes of values, computed before evaluation. An expression whose values may
+//! grow without bounds is refused, as the API server refuses an expression with a high estimated
+//! cost. A value of unknown size counts as the largest attribute that the API allows.
 
 use std::collections::HashMap;
 
@@ -9,22 +9,22 @@ use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, L
 use super::cost::is_range;
 use super::library::LONGEST_RANGE;
 
-/// More bytes no value may take.
+/// The largest size of a value, in bytes.
 pub(super) const MOST: u64 = 4 << 20;
-/// A text of an attribute, and the values of a list of them, are no more.
+/// The limits of the API: bytes of a string attribute, and values of a list attribute.
 const TEXT: u64 = 64;
 const VALUES: u64 = 48;
-/// What an element of a list takes besides itself.
+/// The overhead of a list element.
 const ELEMENT: u64 = 80;
 
-/// Upper bounds of a value.
+/// The upper bounds of a value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size {
-    /// Bytes, with all that is in it.
+    /// The size in bytes, including elements.
     pub(super) bytes: u64,
-    /// Elements, if it is a list or a map.
+    /// The number of elements of a list or a map.
     pub(super) items: u64,
-    /// Bytes of one element.
+    /// The size of one element in bytes.
     item: u64,
 }
 
@@ -35,7 +35,7 @@ impl Size {
         Self { bytes, items: 0, item: 0 }
     }
 
-    /// An element, of which nothing else is known.
+    /// Returns the bounds of an element about which nothing else is known.
     fn element(self) -> Self {
         let bytes = self.item.max(TEXT);
         Self { bytes, items: (bytes / ELEMENT).max(VALUES), item: bytes }
@@ -58,7 +58,7 @@ impl Size {
     }
 }
 
-/// The sizes of all parts of an expression, by their id.
+/// The sizes of all parts of an expression, by id.
 #[derive(Default)]
 pub(super) struct Sizes {
     known: HashMap<u64, Size>,
@@ -67,7 +67,7 @@ pub(super) struct Sizes {
 
 impl Sizes {
     /// # Errors
-    /// A value could become too large.
+    /// A value may exceed the largest size, or the template of `format` is not a literal.
     pub(super) fn of(tree: &IdedExpr) -> Result<Self, String> {
         let mut sizes = Self::default();
         sizes.size(tree)?;
@@ -102,7 +102,7 @@ impl Sizes {
         if size.bytes > MOST {
             return Err(format!("a value could take more than {MOST} bytes"));
         }
-        // Macros give some parts one id; the largest counts.
+        // Macros give several parts the same id. The largest size counts.
         let known = self.known.entry(tree.id).or_insert(size);
         *known = known.or(size);
         Ok(size)
@@ -129,7 +129,7 @@ impl Sizes {
             operators::CONDITIONAL => second.or(third),
             operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT => first.element(),
             "replace" => {
-                // Before, between and after all characters.
+                // The replacement may occur before, between and after all characters.
                 let more = first.bytes.saturating_add(1).saturating_mul(third.bytes);
                 Size::scalar(first.bytes.saturating_add(more))
             }
@@ -137,11 +137,11 @@ impl Sizes {
                 let between = first.items.saturating_mul(second.bytes);
                 Size::scalar(first.bytes.saturating_add(between))
             }
-            // Qualified calls have their first name as target.
+            // The target of a qualified call is the first part of its name.
             "quote" => Size::scalar(first.bytes.max(second.bytes).saturating_mul(2).saturating_add(2)),
             "format" => formatted(call, first, second)?,
             "split" | "findAll" => {
-                // All parts together are the text.
+                // The parts together have the size of the text.
                 let items = first.bytes.saturating_add(1);
                 let bytes = items.saturating_mul(ELEMENT).saturating_add(first.bytes);
                 Size { bytes, items, item: first.bytes }
@@ -167,7 +167,7 @@ impl Sizes {
         let depth = self.names.len();
         let mut all = before;
         if range.items > 0 {
-            // What each round adds to what there was.
+            // The growth in each round: the step with an empty accumulator.
             self.names.push((comprehension.accu_var.clone(), Size::scalar(0)));
             for name in std::iter::once(&comprehension.iter_var).chain(&comprehension.iter_var2) {
                 self.names.push((name.clone(), range.element()));
@@ -189,7 +189,7 @@ impl Sizes {
     }
 }
 
-/// Whether a step of a macro adds to what there was, perhaps under a condition.
+/// Whether a loop step adds to the accumulator, perhaps under a condition.
 fn gathers(step: &IdedExpr) -> bool {
     match &step.expr {
         Expr::Call(call) if call.func_name == operators::CONDITIONAL => call.args.iter().any(gathers),
@@ -198,7 +198,7 @@ fn gathers(step: &IdedExpr) -> bool {
     }
 }
 
-/// Operators that give true or false.
+/// Whether an operator yields a boolean.
 fn is_truth(operator: &str) -> bool {
     matches!(
         operator,
@@ -216,7 +216,7 @@ fn is_truth(operator: &str) -> bool {
     )
 }
 
-/// Texts may say with how many digits.
+/// Returns the bounds of a formatted text. A clause of the template may give a number of digits.
 fn formatted(call: &CallExpr, template: Size, arguments: Size) -> Result<Size, String> {
     let Some(Expr::Literal(LiteralValue::String(text))) = call.target.as_ref().map(|target| &target.expr)
     else {
@@ -225,7 +225,7 @@ fn formatted(call: &CallExpr, template: Size, arguments: Size) -> Result<Size, S
     let digits = text.inner().split(|character: char| !character.is_ascii_digit());
     let digits = digits.filter(|digits| !digits.is_empty());
     let wide: u64 = digits.map(|digits| digits.parse().unwrap_or(MOST)).fold(0, u64::saturating_add);
-    // Hexadecimal digits take twice the room, and a number at most a hundred characters.
+    // Hexadecimal digits double the size of a value, and a number has at most a hundred characters.
     let values = arguments.bytes.saturating_mul(2).saturating_add(arguments.items.saturating_mul(100));
     Ok(Size::scalar(template.bytes.saturating_add(values).saturating_add(wide)))
 }

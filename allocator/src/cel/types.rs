@@ -12,7 +12,7 @@ use dragoman_quantity::Quantity;
 use super::format::Format;
 use super::url::Url;
 
-/// A type of values that only functions of their own handle.
+/// Defines a type of values that only its own functions handle.
 macro_rules! opaque {
     ($(#[$doc:meta])* $name:ident($inner:ty), $cel:literal, |$a:ident, $b:ident| $equal:expr) => {
         $(#[$doc])*
@@ -60,7 +60,8 @@ opaque!(
     |a, b| a == b
 );
 opaque!(
-    /// A semantic version. Two are equal if neither comes before the other.
+    /// A semantic version. Two versions are equal if neither precedes the other, so build metadata
+    /// is ignored.
     SemverVal(semver::Version),
     "kubernetes.Semver",
     |a, b| a.cmp_precedence(b).is_eq()
@@ -85,30 +86,30 @@ opaque!(
     |a, b| a == b
 );
 opaque!(
-    /// A format that texts can be checked against.
+    /// A format that strings can be validated against.
     FormatVal(Format),
     "kubernetes.NamedFormat",
     |a, b| a == b
 );
 
-/// Whether it is a value of one of these types.
+/// Whether a value has one of these types.
 pub(crate) fn is_opaque(value: &dyn Val) -> bool {
     let types =
         [QuantityVal::TYPE, SemverVal::TYPE, IpVal::TYPE, CidrVal::TYPE, UrlVal::TYPE, FormatVal::TYPE];
     types.contains(value.get_type())
 }
 
-/// An address and how many of its bits count.
+/// An address and the length of its prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cidr {
     /// The address as written.
     pub(crate) address: IpAddr,
-    /// The leading bits that count.
+    /// The number of leading bits that count.
     pub(crate) bits: u8,
 }
 
 impl SemverVal {
-    /// A version with three numbers, as the API takes it.
+    /// Parses a version with three numbers, as the API requires.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         semver::Version::parse(text).map(Self).map_err(|why| why.to_string())
     }

@@ -1,26 +1,26 @@
-//! URLs as Kubernetes reads them: an absolute URI, or an absolute path (RFC 3986, and what
-//! Go's `net/url` makes of what the RFC does not allow).
+//! URLs as Kubernetes parses them: an absolute URI or an absolute path (RFC 3986, with the
+//! deviations of Go's `net/url`).
 
 use std::fmt::Write as _;
 use std::net::Ipv6Addr;
 
-/// A URL in its parts.
+/// The parts of a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Url {
-    /// In lower case; empty if there is none.
+    /// In lower case; empty if missing.
     pub(crate) scheme: String,
     user: String,
-    /// With the port.
+    /// The host with its port.
     pub(crate) host: String,
-    /// What stands in place of a host and a path: `a@b` of `mailto:a@b`.
+    /// The part after the scheme of a URI without a path, for example `a@b` in `mailto:a@b`.
     opaque: String,
-    /// With percent signs where they are needed.
+    /// The path with percent-encoding where it is required.
     pub(crate) path: String,
     query: Option<String>,
     fragment: String,
 }
 
-/// Which part a character stands in.
+/// The part of a URL that a character belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     User,
@@ -33,7 +33,7 @@ enum Part {
 
 impl Url {
     /// # Errors
-    /// Why it is none, with the text.
+    /// The text is not a URL. The message quotes it.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let failed = |why: String| format!("parse {text:?}: {why}");
         Self::check(text)?;
@@ -42,26 +42,27 @@ impl Url {
         Ok(Self { fragment, ..Self::read(whole).map_err(failed)? })
     }
 
-    /// Whether it can be asked for: where a fragment would begin is a matter of who shows it.
+    /// Checks a text as a request URI: a `#` does not begin a fragment.
     ///
     /// # Errors
-    /// Why not, with the text.
+    /// The text is not a URL. The message quotes it.
     pub(crate) fn check(text: &str) -> Result<(), String> {
         Self::read(text).map(drop).map_err(|why| format!("parse {text:?}: {why}"))
     }
 
-    /// Without the port and the brackets of an IPv6 address.
+    /// Returns the host without the port and without the brackets of an IPv6 address.
     pub(crate) fn hostname(&self) -> &str {
         let host = self.split_host().0;
         host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
     }
 
-    /// Empty if there is none.
+    /// Returns the port; empty if missing.
     pub(crate) fn port(&self) -> &str {
         self.split_host().1
     }
 
-    /// The parameters with all their values, in order; those that cannot be read are left out.
+    /// Returns the query parameters with all their values, in order. Invalid parameters are left
+    /// out.
     pub(crate) fn parameters(&self) -> Vec<(String, Vec<String>)> {
         let mut all: Vec<(String, Vec<String>)> = Vec::new();
         let pairs = self.query.as_deref().unwrap_or_default().split('&');
@@ -133,7 +134,7 @@ fn is_port(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The scheme, which may be missing, and the rest.
+/// Returns the scheme, which may be empty, and the rest.
 fn scheme(text: &str) -> Result<(&str, &str), String> {
     let end = text.find(|character: char| !character.is_ascii_alphanumeric() && !"+-.".contains(character));
     let (scheme, rest) = text.split_at_checked(end.unwrap_or(text.len())).unwrap_or((text, ""));
@@ -179,12 +180,13 @@ fn host(text: &str) -> Result<String, String> {
     }
 }
 
-/// Whether a character stands for itself in a host.
+/// Whether a byte needs no percent-encoding in a host.
 fn is_of_host(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte >= 0x80 || b"-_.~!$&'()*+,;=:[]<>\"".contains(&byte)
 }
 
-/// A path with percent signs where they are needed, or as it is if that is everywhere.
+/// Returns a path with percent-encoding where it is required. A path that is valid as it is stays
+/// unchanged.
 fn escaped(path: &str) -> Result<String, String> {
     let plain = unescaped_bytes(path, Part::Path)?;
     let stays = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte);
@@ -215,7 +217,8 @@ fn unescaped_bytes(text: &str, part: Part) -> Result<Vec<u8>, String> {
             b'%' => {
                 let (byte, after) = hexadecimal(after)
                     .filter(|(byte, _)| match part {
-                        // Of a host only what is no ASCII may be written so.
+                        // In a host, percent-encoding is allowed for bytes beyond ASCII and for `%`
+                        // only.
                         Part::Host => *byte >= 0x80 || *byte == b'%',
                         Part::Zone => is_of_host(*byte) || *byte == b'%' || *byte == b' ',
                         _ => true,
@@ -238,7 +241,7 @@ fn unescaped_bytes(text: &str, part: Part) -> Result<Vec<u8>, String> {
     Ok(plain)
 }
 
-/// The byte of two digits, and what follows.
+/// Returns the byte of two hexadecimal digits, and the rest.
 fn hexadecimal(text: &[u8]) -> Option<(u8, &[u8])> {
     let (digits, rest) = text.split_at_checked(2)?;
     let digits =

@@ -1,4 +1,4 @@
-//! What is asked for, and which device alone would do.
+//! Requests, and the rules for one device alone.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,17 +13,17 @@ use crate::cel::{BoundDevice, CompileError, Compiler, Expression, Purpose};
 use crate::gates::Gates;
 use crate::input::{AllocationMode, Attribute, Claim, Class, Cluster, Name, Node, Selector, SubRequest};
 
-/// A request, or one of its sub-requests.
+/// A request or a sub-request.
 #[derive(Debug, Clone)]
 pub(super) struct Ask<'a> {
     /// `request` or `request/subrequest`.
     pub(super) name: Name,
-    /// The claim, and the request, by number.
+    /// The index of the claim, and of the request in it.
     pub(super) claim: usize,
     pub(super) request: usize,
     pub(super) spec: &'a SubRequest,
     pub(super) admin: bool,
-    /// Without the class nothing can be allocated.
+    /// `None` if the class does not exist: nothing can be allocated then.
     pub(super) class: Option<&'a Class>,
 }
 
@@ -32,14 +32,14 @@ impl Ask<'_> {
         self.spec.allocation_mode == AllocationMode::All
     }
 
-    /// What is requested of a capacity.
+    /// Returns the requested amount of a capacity.
     pub(super) fn capacity(&self, name: &Name) -> Option<dragoman_quantity::Decimal> {
         let requests = &self.spec.capacity.as_ref()?.requests;
         requests.get(name).map(|amount| amount.amount)
     }
 }
 
-/// What a request may be satisfied with: each sub-request, or the request itself.
+/// Returns the alternatives of every request: its sub-requests, or the request itself.
 pub(super) fn asks<'a>(cluster: &'a Cluster, wanted: &[&'a Claim]) -> Vec<Vec<Ask<'a>>> {
     let class = |spec: &SubRequest| cluster.classes.iter().find(|class| class.name == spec.device_class_name);
     let mut asks = Vec::new();
@@ -57,7 +57,7 @@ pub(super) fn asks<'a>(cluster: &'a Cluster, wanted: &[&'a Claim]) -> Vec<Vec<As
                 .exactly
                 .iter()
                 .map(|exactly| ask(spec.name.clone(), &exactly.asked, exactly.admin_access == Some(true)));
-            // Where there is one request exactly, there are no sub-requests.
+            // `firstAvailable` is ignored where `exactly` is set.
             let subs = spec.first_available.iter().filter(|_| spec.exactly.is_none());
             let subs = subs.map(|sub| ask(format!("{}/{}", spec.name, sub.name).into(), sub, false));
             asks.push(exactly.chain(subs).collect());
@@ -66,10 +66,10 @@ pub(super) fn asks<'a>(cluster: &'a Cluster, wanted: &[&'a Claim]) -> Vec<Vec<As
     asks
 }
 
-/// Expressions that are kept by whoever asks for them to be forgotten now and then.
+/// The number of expressions above which `forget_many` drops all.
 const MOST_COMPILED: usize = 1024;
 
-/// Compiled expressions. Kept by whoever checks much.
+/// A cache of compiled expressions. It grows until [`Expressions::forget_many`] is called.
 #[derive(Debug, Default)]
 pub struct Expressions {
     compiler: Compiler,
@@ -77,7 +77,7 @@ pub struct Expressions {
 }
 
 impl Expressions {
-    /// Forgets everything if it is much: for whoever checks without end.
+    /// Clears the cache if it is large. For callers that check without end.
     pub fn forget_many(&mut self) {
         let known = self.known.get_mut();
         if known.len() > MOST_COMPILED {
@@ -93,7 +93,7 @@ impl Expressions {
         compiled.clone()
     }
 
-    /// Whether all selectors hold; what cannot be evaluated does not.
+    /// Whether all selectors hold. A selector that fails does not hold.
     fn hold(&self, selectors: &[Selector], device: &BoundDevice) -> bool {
         selectors.iter().all(|selector| {
             let compiled = self.get(selector.expression(), Purpose::Selector);
@@ -101,7 +101,7 @@ impl Expressions {
         })
     }
 
-    /// The attribute that an expression computes.
+    /// Returns the attribute that an expression computes.
     pub(super) fn derive(
         &self,
         text: &str,
@@ -114,7 +114,7 @@ impl Expressions {
     }
 }
 
-/// What decides about one device alone.
+/// The state that the rules for one device depend on.
 pub(super) struct Alone<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) node: &'a Node,
@@ -124,7 +124,8 @@ pub(super) struct Alone<'a> {
 }
 
 impl Alone<'_> {
-    /// Whether the request is about the device: what counts for requests that want all.
+    /// Returns the rule that keeps the request from selecting the device. A request for all devices
+    /// wants every device that it selects.
     pub(super) fn about(&self, ask: &Ask<'_>, usable: &Usable<'_>) -> Option<Rule> {
         let device = usable.device;
         let bound = BoundDevice::new(usable.slice.driver.clone(), Arc::new(device.clone()));
@@ -139,7 +140,7 @@ impl Alone<'_> {
         holds.iter().find(|(_, holds)| !holds).map(|(rule, _)| *rule)
     }
 
-    /// Whether the device has, if nobody else had anything of it, what is requested.
+    /// Whether the device has the requested capacity, with nothing of it consumed.
     fn has_capacity(&self, ask: &Ask<'_>, usable: &Usable<'_>) -> bool {
         let known = capacities(usable.device);
         let requested = ask.spec.capacity.iter().flat_map(|capacity| capacity.requests.keys());
@@ -151,7 +152,7 @@ impl Alone<'_> {
         !self.gates.consumable_capacity || (unknown.next().is_none() && amounts.all(|fine| fine))
     }
 
-    /// Every rule that the device breaks, whatever else is given away.
+    /// Returns every rule that the device breaks, apart from other devices of the result.
     pub(super) fn broken(&self, ask: &Ask<'_>, usable: &Usable<'_>) -> Vec<Rule> {
         let device = usable.device;
         let id = usable.id();

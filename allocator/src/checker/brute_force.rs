@@ -1,6 +1,6 @@
-//! The first solution, found by trying everything in order: no look ahead, nothing
-//! remembered. Good for small clusters only, and there beyond doubt. For larger ones, on
-//! request, it counts: requests that want more devices than there are have none.
+//! The first solution, found by trying everything in order, without look-ahead and without memory.
+//! It suits small clusters only, where its result is beyond doubt. For larger clusters it can count
+//! first: requests that want more devices than exist have no solution.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::rule::Rule;
 use super::together::{self, Given};
 use crate::input::Name;
 
-/// A device for a request, by names.
+/// A device for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     /// The claim, by uid.
@@ -22,39 +22,39 @@ pub struct Choice {
     pub driver: Name,
     /// The pool of the device.
     pub pool: Name,
-    /// The device.
+    /// The name of the device.
     pub device: Name,
 }
 
-/// What trying everything came to.
+/// The result of trying everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tried {
     /// The first solution.
     First(Vec<Choice>),
-    /// There is none.
+    /// No solution exists.
     None,
-    /// It was too much.
+    /// The limit was reached first.
     TooMuch,
 }
 
 struct Trying<'a, 'b> {
     checker: &'b Checker<'a>,
-    /// For every request, for each of its sub-requests: the places of the devices that
-    /// alone would do, or all that must be given if it wants all.
+    /// By request and sub-request: the indexes of the devices that break no rule alone. For a
+    /// request that wants all, the devices that it selects.
     places: Vec<Vec<Vec<usize>>>,
     left: u64,
     counting: Counting,
     accept: &'b dyn Fn(&[Choice]) -> bool,
 }
 
-/// Whether to look at how many devices there are before trying them.
+/// Whether to count the devices before they are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Counting {
     Off,
     On,
 }
 
-/// Stops at the first solution, or when it was too much.
+/// The reason to stop: a solution, or the limit.
 enum Stop {
     Found(Vec<Choice>),
     TooMuch,
@@ -88,8 +88,8 @@ pub(super) fn first(
 }
 
 impl<'a, 'b> Trying<'a, 'b> {
-    /// Decides a request and all after it. Every claim has at most 32 requests and as many
-    /// devices (the API's limits), so this goes as deep as a Pod has claims, times 64.
+    /// Decides a request and all requests after it. A claim has at most 32 requests and 32 devices
+    /// (limits of the API), so the recursion is at most 64 levels deep for each claim of the Pod.
     fn request(&mut self, number: usize, given: &mut Vec<Given<'a, 'b>>) -> Result<(), Stop> {
         let checker = self.checker;
         let Some(subs) = checker.asks.get(number) else {
@@ -110,8 +110,8 @@ impl<'a, 'b> Trying<'a, 'b> {
         Ok(())
     }
 
-    /// Whether the requests from `number` on want more devices, however they choose, than are
-    /// left of those that do for any of them. Of devices that can be shared there are always enough.
+    /// Whether the requests from `number` on want more devices, whichever alternatives they choose,
+    /// than are left for them. Always false if a shareable device is left.
     fn are_too_few(&self, number: usize, given: &[Given<'a, 'b>]) -> bool {
         let (mut wanted, mut left) = (0, BTreeSet::new());
         for (subs, places) in self.checker.asks.iter().zip(&self.places).skip(number) {
@@ -137,7 +137,7 @@ impl<'a, 'b> Trying<'a, 'b> {
         wanted > left.len() && !left.iter().any(shared)
     }
 
-    /// Gives `missing` more devices to a request, from `from` on in the list of those that do.
+    /// Gives `missing` more devices to a request, from index `from` of its list on.
     fn devices(
         &mut self,
         (number, sub): (usize, usize),
@@ -174,7 +174,8 @@ impl<'a, 'b> Trying<'a, 'b> {
     }
 }
 
-/// Whether the devices are those of the first solution.
+/// Returns [`Rule::First`] if the devices are not those of the first solution. Nothing if the limit
+/// is reached first.
 pub(super) fn is_first(checker: &Checker<'_>, given: &[Given<'_, '_>], limit: u64) -> Option<Rule> {
     let given: Vec<Choice> = given.iter().map(|one| checker.choice(one)).collect();
     match first(checker, limit, Counting::Off, &|_| true) {

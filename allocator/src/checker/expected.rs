@@ -1,4 +1,4 @@
-//! What a result says besides the devices: a function of the devices (allocator.md 1.12).
+//! The parts of an allocation that follow from its devices (docs/allocator.md 1.12).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::input::{
     NodeSelectorRequirement,
 };
 
-/// The rules that one result does not obey, whatever the others are.
+/// Returns the rules that one result breaks by itself.
 pub(super) fn of_result(checker: &Checker<'_>, given: &Given<'_, '_>, result: &DeviceResult) -> Vec<Rule> {
     let (device, ask) = (given.usable.device, given.ask);
     let shares = checker.shares(&given.usable);
@@ -34,7 +34,8 @@ pub(super) fn of_result(checker: &Checker<'_>, given: &Given<'_, '_>, result: &D
     rules.iter().filter(|(_, holds)| !holds).map(|(rule, _)| *rule).collect()
 }
 
-/// Whether a share consumes what the policy makes of the request, and never less than that.
+/// Whether a share consumes the amounts that the request policies yield, and at least the requested
+/// ones.
 fn is_consumed(checker: &Checker<'_>, given: &Given<'_, '_>, result: &DeviceResult, shares: bool) -> bool {
     let consumed: BTreeMap<&Name, Decimal> =
         result.consumed_capacity.iter().map(|(name, amount)| (name, amount.amount)).collect();
@@ -48,8 +49,9 @@ fn is_consumed(checker: &Checker<'_>, given: &Given<'_, '_>, result: &DeviceResu
     of_policy.collect::<Option<BTreeMap<_, _>>>() == Some(consumed)
 }
 
-/// The configuration: of every class in use once, naming who uses it, then of the claim as
-/// far as it is for what was chosen. What is for all requests names none.
+/// Returns the expected configuration: that of every class in use, once, with the requests that use
+/// the class, then the entries of the claim for the chosen requests. An entry for all requests has
+/// an empty `requests`.
 pub(super) fn configuration(claim: &Claim, chosen: &[&Ask<'_>]) -> Vec<AllocationConfiguration> {
     let mains: Vec<&Name> = chosen
         .iter()
@@ -90,7 +92,7 @@ pub(super) fn configuration(claim: &Claim, chosen: &[&Ask<'_>]) -> Vec<Allocatio
     config
 }
 
-/// Requirements as a set: where they stand and in which order says nothing.
+/// Requirements as a set: terms and order do not matter.
 type Requirements = BTreeSet<(&'static str, Name, Name, BTreeSet<Name>)>;
 
 fn requirements(part: &'static str, of: &[NodeSelectorRequirement]) -> Requirements {
@@ -108,7 +110,7 @@ fn of_selector(selector: &NodeSelector) -> Requirements {
         .collect()
 }
 
-/// Whether the allocation can be used where all of its devices can, and nowhere else.
+/// Whether the node selector of the allocation is the one that its devices imply.
 pub(super) fn is_where_devices_are(
     checker: &Checker<'_>,
     of_claim: &[Given<'_, '_>],

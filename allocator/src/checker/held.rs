@@ -1,4 +1,4 @@
-//! What claims hold.
+//! The devices that claims hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,12 +8,12 @@ use super::pools::DeviceId;
 use crate::gates::Gates;
 use crate::input::{Cluster, Name};
 
-/// The devices that claims hold. Admin access holds nothing.
+/// The devices that claims hold. Admin access is not counted.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    /// Somebody has the device for himself.
+    /// Devices that are held exclusively.
     pub(super) whole: BTreeSet<DeviceId>,
-    /// Somebody has a share.
+    /// Devices with an allocated share.
     pub(super) shared: BTreeSet<DeviceId>,
     consumed: BTreeMap<DeviceId, BTreeMap<Name, Decimal>>,
 }
@@ -39,12 +39,12 @@ impl Held {
         held
     }
 
-    /// Whether anybody has anything of it.
+    /// Whether a claim holds the device or a share of it.
     pub(super) fn at_all(&self, device: &DeviceId) -> bool {
         self.whole.contains(device) || self.shared.contains(device)
     }
 
-    /// What shares consume of a capacity.
+    /// Returns the amount of a capacity that the shares consume.
     pub(super) fn consumed(&self, device: &DeviceId, capacity: &Name) -> Decimal {
         self.consumed.get(device).and_then(|of| of.get(capacity)).copied().unwrap_or_default()
     }

@@ -1,7 +1,7 @@
-//! An independent judge of results: with the search it shares the inputs (with what they say
-//! of themselves), quantities with the arithmetic of capacities, and the evaluation of CEL,
-//! and nothing else. It looks through everything each time, and so is slow and simple
-//! (allocator.md 7).
+//! An independent judge of allocations. It shares with the search the input types (with their
+//! methods, for example `tolerates`), quantities, the arithmetic of capacities and the evaluation
+//! of CEL, and nothing else. It examines everything on each call, so it is slow and simple
+//! (docs/allocator.md 7).
 
 mod ask;
 mod brute_force;
@@ -23,16 +23,16 @@ use self::together::Given;
 use crate::gates::Gates;
 use crate::input::{Allocation, Claim, Cluster, DeviceResult, Name, Node, Slice};
 
-/// A node, and claims that were allocated together on it.
+/// A node, and the claims that were allocated together on it.
 pub struct Checker<'a> {
     cluster: &'a Cluster,
     node: &'a Node,
     gates: Gates,
     expressions: &'a Expressions,
     wanted: Vec<&'a Claim>,
-    /// Whether claims of the Pod that were allocated before can be used here.
+    /// Whether the claims that were allocated before can be used on the node.
     reachable: bool,
-    /// For every request of every claim, what it may be satisfied with.
+    /// By request: its alternatives.
     asks: Vec<Vec<Ask<'a>>>,
     pools: NodePools<'a>,
     /// All devices that the node can use, in order.
@@ -40,26 +40,26 @@ pub struct Checker<'a> {
     held: Held,
 }
 
-/// What cannot be checked.
+/// An input that cannot be checked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CannotCheck {
-    /// The node is not there.
+    /// The node does not exist.
     #[error("there is no node {0:?}")]
     NoNode(Name),
-    /// A claim is not there.
+    /// The claim does not exist.
     #[error("there is no claim with uid {0:?}")]
     NoClaim(Name),
-    /// With such a slice nothing is allocated at all.
+    /// A slice has an invalid node selector. Nothing can be allocated then.
     #[error("node selector of a slice: {0}")]
     BadSelector(#[from] crate::input::BadSelector),
 }
 
 impl<'a> Checker<'a> {
-    /// For a Pod's claims with these uids, in its order. The cluster is as it was before: of
-    /// the claims those that have no allocation there are the ones to check.
+    /// Prepares a check of the Pod's claims with these uids, in the Pod's order. The cluster is
+    /// that before the allocation. The claims that have no allocation in it are checked.
     ///
     /// # Errors
-    /// What is named is not there, or nothing can be allocated.
+    /// The node or a claim does not exist, or a node selector is invalid.
     pub fn new(
         cluster: &'a Cluster,
         node: &str,
@@ -93,8 +93,8 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// Every rule that the allocations break; none: they are right. Whether another solution
-    /// comes first is only looked at where that takes at most `limit` devices to try.
+    /// Returns every rule that the allocations break; empty if they are correct. Whether another
+    /// solution comes first is examined only as far as `limit` tried devices allow.
     pub fn check(&self, allocations: &[(Name, Allocation)], limit: u64) -> Vec<Broken> {
         let mut broken = Vec::new();
         if allocations.iter().map(|(uid, _)| uid).ne(self.wanted.iter().map(|claim| &claim.uid)) {
@@ -114,7 +114,7 @@ impl<'a> Checker<'a> {
         }
         let results: usize = allocations.iter().map(|(_, of)| of.devices.results.len()).sum();
         if given.len() < results {
-            // Something was not found at all; what the rest is together says nothing.
+            // A result without a device: the rules about combinations do not apply.
             return broken;
         }
         for (rule, number) in together::broken(self, &given) {
@@ -133,14 +133,15 @@ impl<'a> Checker<'a> {
         broken
     }
 
-    /// The first solution of all that `accept` takes, by trying everything in order, unless
-    /// that means to try more than `limit` devices.
+    /// Returns the first solution that `accept` takes, by trying everything in order. The result is
+    /// [`Tried::TooMuch`] if that takes more than `limit` devices.
     pub fn first(&self, limit: u64, accept: &dyn Fn(&[Choice]) -> bool) -> Tried {
         self.try_in_order(limit, Counting::Off, accept)
     }
 
-    /// The first solution of all, as [`Checker::first`] finds it, but what wants more devices
-    /// than there are is not tried: that decides many a cluster where trying is too much.
+    /// Returns the first solution as [`Checker::first`] does, but counts first: requests that want
+    /// more devices than exist are not tried. That decides many clusters that are too large to be
+    /// tried.
     pub fn first_by_counting(&self, limit: u64) -> Tried {
         self.try_in_order(limit, Counting::On, &|_| true)
     }
@@ -154,7 +155,7 @@ impl<'a> Checker<'a> {
         Broken { rule, claim, request: ask.name.clone(), why }
     }
 
-    /// Checks what can be said of a claim alone, and finds its devices.
+    /// Checks the rules for one claim, and returns its devices.
     fn of_claim(
         &self,
         number: usize,
@@ -205,7 +206,7 @@ impl<'a> Checker<'a> {
         given
     }
 
-    /// What was chosen for every request, and whether it has as much as it wants.
+    /// Returns the chosen alternative of every request, and checks the number of its devices.
     fn chosen(&self, number: usize, given: &[Given<'a, '_>], broken: &mut Vec<Broken>) -> Vec<&Ask<'a>> {
         let mut chosen = Vec::new();
         let of_claim = self.asks.iter().filter(|subs| subs.first().is_some_and(|ask| ask.claim == number));
@@ -239,7 +240,7 @@ impl<'a> Checker<'a> {
         self.pools.values().all(|pool| pool.trouble.is_none())
     }
 
-    /// The request and the device of a result.
+    /// Returns the request and the device of a result.
     fn given(&self, number: usize, result: &DeviceResult) -> Result<Given<'a, '_>, Broken> {
         let claim = self.wanted.get(number).map(|claim| claim.uid.clone()).unwrap_or_default();
         let not = |rule: Rule, why: String| Broken { rule, claim, request: result.request.clone(), why };
@@ -290,12 +291,12 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Whether devices of its kind are shared.
+    /// Whether the device is shareable.
     fn shares(&self, usable: &Usable<'_>) -> bool {
         self.gates.consumable_capacity && usable.device.allow_multiple_allocations
     }
 
-    /// All slices of a pool that the node knows of.
+    /// Returns all slices of a pool that the node knows.
     fn known(&self, id: &PoolId) -> Vec<&'a Slice> {
         self.pools.get(id).map(|pool| pool.known.clone()).unwrap_or_default()
     }

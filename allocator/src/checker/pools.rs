@@ -1,4 +1,4 @@
-//! Which devices a node can have, found by looking through everything (allocator.md 1.2).
+//! The devices that a node can use, found by examining all slices (docs/allocator.md 1.2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ pub(super) type PoolId = (Name, Name);
 /// A driver, a pool and a device.
 pub(super) type DeviceId = (Name, Name, Name);
 
-/// A device of a pool that the node can use.
+/// A device of a usable pool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Usable<'a> {
     pub(super) slice: &'a Slice,
@@ -30,20 +30,20 @@ impl Usable<'_> {
 /// A pool as the node sees it.
 #[derive(Debug)]
 pub(super) struct NodePool<'a> {
-    /// Why it cannot be used.
+    /// The reason why the pool is unusable.
     pub(super) trouble: Option<String>,
-    /// The slices that concern the node, by name.
+    /// The slices that the node has access to, by name.
     here: Vec<&'a Slice>,
-    /// All slices of the generation that the node knows of: those, then the others.
+    /// All known slices of the generation: those that the node has access to, then the others.
     pub(super) known: Vec<&'a Slice>,
 }
 
 pub(super) type NodePools<'a> = BTreeMap<PoolId, NodePool<'a>>;
 
-/// The pools of a node.
+/// Returns the pools of a node.
 ///
 /// # Errors
-/// A node selector that cannot be evaluated.
+/// A node selector is invalid.
 pub(super) fn pools<'a>(
     cluster: &'a Cluster,
     node: &Node,
@@ -93,7 +93,7 @@ fn pool<'a>(slices: &[&'a Slice], node: &Node, gates: Gates) -> Result<Option<No
     Ok(Some(NodePool { trouble, here, known }))
 }
 
-/// The devices of all usable pools, in the order in which they are given away.
+/// Returns the devices of all usable pools, in the order of the search.
 pub(super) fn usable<'a>(pools: &NodePools<'a>) -> Vec<Usable<'a>> {
     let waits = |pool: &NodePool<'_>| {
         pool.here.iter().flat_map(|slice| &slice.devices).any(|device| !device.binding_conditions.is_empty())
@@ -129,7 +129,7 @@ fn concerns(slice: &Slice, node: &Node) -> Result<bool, BadSelector> {
 /// Whether the node has access to the device.
 ///
 /// # Errors
-/// A node selector that cannot be evaluated.
+/// The node selector of the device is invalid.
 pub(super) fn reaches(slice: &Slice, device: &Device, node: &Node) -> Result<bool, BadSelector> {
     if !slice.per_device_node_selection {
         return Ok(true);

@@ -4,67 +4,68 @@ use std::fmt;
 
 use crate::input::Name;
 
-/// A rule that every result obeys (allocator.md 7).
+/// A rule that every result obeys (docs/allocator.md 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// Every claim gets one allocation, in the order of claims.
+    /// Every claim has one allocation, in the order of claims.
     Claims,
     /// A result names a request of its claim.
     Request,
-    /// Of several sub-requests one is chosen.
+    /// A request uses one of its sub-requests only.
     Alternative,
-    /// Results come in the order of requests, and of devices on the node.
+    /// Results are in the order of requests, and within a request in the order of devices.
     Order,
-    /// A request gets as many devices as it wants.
+    /// A request has as many devices as it wants.
     Count,
-    /// A claim gets at most 32 devices.
+    /// A claim has at most 32 devices.
     Size,
-    /// A device is in a pool that is all there, of its newest generation, and without
-    /// contradiction.
+    /// The pool of a device is complete, valid and of its newest generation.
     Pool,
     /// The node has access to a device.
     Node,
-    /// A device is of the class.
+    /// The selectors of the class hold for a device.
     Class,
-    /// A device is what the request selects.
+    /// The selectors of the request hold for a device.
     Selector,
-    /// A device that waits for conditions is only given away where that is supported.
+    /// A device with binding conditions requires the feature gate.
     BindingConditions,
-    /// A device without node operations is only given away on nodes that support it.
+    /// A device with `skipNodeOperations` requires the feature gate and a node that declares the
+    /// feature.
     NodeOperations,
-    /// A device has no taint that the request does not tolerate.
+    /// A request tolerates all taints of a device.
     Taint,
-    /// A device is nobody else's.
+    /// No claim holds the device already.
     Taken,
-    /// A device is given away once.
+    /// A dedicated device is given once; with admin access, once in each claim.
     Twice,
-    /// Devices draw no more from counters than there is.
+    /// Devices draw no more from a counter than its value.
     Counters,
-    /// Devices that draw from the same counters go together.
+    /// The compatibility groups of devices that draw from the same counter set go together.
     CompatibilityGroup,
-    /// Shares of a device consume no more than it has, and a request finds what it wants.
+    /// The shares of a device consume no more than its capacity, and the device has every requested
+    /// capacity.
     Capacity,
-    /// A share consumes what the policy of the capacity makes of the request.
+    /// A share consumes the amount that the request policy yields.
     ConsumedCapacity,
-    /// Every share has an id of its own, and only shares have one.
+    /// Every share has a unique id, and only shares have one.
     ShareId,
-    /// Devices have the attribute of a `matchAttribute` in common.
+    /// Devices have a common value of a `matchAttribute`.
     Match,
-    /// Devices differ in the attribute of a `distinctAttribute`.
+    /// Devices have different values of a `distinctAttribute`.
     Distinct,
-    /// Results say whether access is that of an administrator.
+    /// `adminAccess` of a result is that of the request.
     AdminAccess,
-    /// Results carry the tolerations of their request.
+    /// `tolerations` of a result are those of the request.
     Tolerations,
-    /// Results carry the binding conditions of their device.
+    /// `bindingConditions` and `bindingFailureConditions` of a result are those of the device.
     ResultConditions,
-    /// Results carry what their slice says of node operations.
+    /// `skipNodeOperations` of a result is that of the slice.
     ResultNodeOperations,
-    /// Configuration is that of the classes, then that of the claim.
+    /// The configuration is that of the classes, followed by that of the claim.
     Configuration,
-    /// The node selector is that of the devices.
+    /// The node selector is the one that the devices imply.
     NodeSelector,
-    /// No solution comes before it.
+    /// No other solution comes first.
     First,
 }
 
@@ -74,16 +75,16 @@ impl fmt::Display for Rule {
     }
 }
 
-/// A rule that a result does not obey.
+/// A broken rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
     /// The rule.
     pub rule: Rule,
     /// The claim, by uid.
     pub claim: Name,
-    /// `request` or `request/subrequest`; empty where it is not about one.
+    /// `request` or `request/subrequest`; empty if the rule is not about a request.
     pub request: Name,
-    /// What is wrong.
+    /// The details.
     pub why: String,
 }
 

@@ -1,5 +1,5 @@
-//! Whether devices can be given away together: they are given away once more, one after the
-//! other, and nothing is ever taken back.
+//! The rules for devices in combination. The devices are given away again, one after the other, and
+//! none is taken back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use crate::input::{Attribute, Constraint, Name};
 #[derive(Debug, Clone)]
 pub(super) struct Given<'a, 'b> {
     pub(super) ask: &'b Ask<'a>,
-    /// Its place among the devices of the node.
+    /// The index among the devices of the node.
     pub(super) place: usize,
     pub(super) usable: Usable<'a>,
 }
 
-/// A rule that does not hold from this one of the given devices on.
+/// A broken rule, and the index of the first given device that breaks it.
 pub(super) type Found = (Rule, usize);
 
 #[derive(Default)]
 struct Gone {
-    /// What is left of counters.
+    /// The remaining values of counters.
     counters: BTreeMap<PoolId, BTreeMap<(Name, Name), Decimal>>,
-    /// Those that draw from a set.
+    /// The compatibility groups of each counter set.
     groups: BTreeMap<(PoolId, Name), Company>,
     consumed: BTreeMap<(usize, Name), Decimal>,
 }
 
-/// Every rule that the devices do not obey together.
+/// Returns every rule that the devices break in combination.
 pub(super) fn broken(checker: &Checker<'_>, given: &[Given<'_, '_>]) -> Vec<Found> {
     let mut gone = Gone::default();
     let mut found = Vec::new();
@@ -64,8 +64,8 @@ pub(super) fn broken(checker: &Checker<'_>, given: &[Given<'_, '_>]) -> Vec<Foun
 }
 
 impl Gone {
-    /// Whether the pool still has what the device draws. A counter that is overdrawn keeps
-    /// back everything that draws from the pool.
+    /// Whether the counters of the pool suffice for the device. An overdrawn counter blocks every
+    /// device that draws from the pool.
     fn draws(&mut self, checker: &Checker<'_>, usable: &Usable<'_>) -> bool {
         if usable.device.consumes_counters.is_empty() {
             return true;
@@ -89,7 +89,8 @@ impl Gone {
         left.values().all(|left| !left.is_negative())
     }
 
-    /// Whether the device goes with those that draw from the same counters.
+    /// Whether the compatibility groups of the device go with those of the devices that draw from
+    /// the same counter sets.
     fn admits(&mut self, checker: &Checker<'_>, usable: &Usable<'_>) -> bool {
         if !checker.gates.compatibility_groups {
             return true;
@@ -132,7 +133,7 @@ impl Gone {
     }
 }
 
-/// The devices of a pool that claims hold anything of, each once.
+/// Returns the held devices of a pool, each once.
 fn held<'a>(checker: &Checker<'a>, id: &PoolId) -> Vec<Usable<'a>> {
     let slices = checker.known(id);
     let devices =
@@ -150,7 +151,8 @@ fn draw(left: &mut BTreeMap<(Name, Name), Decimal>, usable: &Usable<'_>) {
     }
 }
 
-/// Those that draw from a counter set. The first decides whether groups are spoken of at all.
+/// The compatibility groups of the devices that draw from a counter set. The first device decides
+/// whether groups are used.
 #[derive(Default)]
 struct Company {
     somebody: bool,
@@ -159,7 +161,7 @@ struct Company {
 }
 
 impl Company {
-    /// By somebody who was there before: only such with groups narrow what is common.
+    /// Adds a device without a check. Only a device with groups narrows the common ones.
     fn was_joined(&mut self, groups: &[Name]) {
         if !self.somebody {
             *self = Self { somebody: true, grouped: !groups.is_empty(), common: groups.to_vec() };
@@ -178,7 +180,7 @@ impl Company {
     }
 }
 
-/// The values of an attribute, all of one type.
+/// The values of an attribute. All have one type.
 #[derive(Clone, PartialEq, Eq)]
 struct Values {
     kind: &'static str,
@@ -220,7 +222,7 @@ fn constraints(checker: &Checker<'_>, given: &[Given<'_, '_>]) -> Vec<Found> {
     found
 }
 
-/// The device from which on a constraint does not hold.
+/// Returns the first device that breaks a constraint.
 fn unsatisfied(
     checker: &Checker<'_>,
     constraint: &Constraint,
@@ -241,7 +243,8 @@ fn unsatisfied(
                     | Attribute::Unknown
             )
         );
-        // Where lists are off, only the first device may have one: it is compared with none.
+        // While list attributes are off, only the first device may have a list: nothing is compared
+        // with it.
         let uncompared = list && !checker.gates.list_type_attributes;
         let Some(values) = attribute.as_ref().map(values) else { return Some((rule, *number)) };
         let empty = values.values.is_empty() && !uncompared;

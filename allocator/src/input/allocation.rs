@@ -1,4 +1,4 @@
-//! `AllocationResult`: what a claim was given.
+//! `AllocationResult`: the devices of a claim.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub struct Allocation {
     /// `devices`.
     #[serde(deserialize_with = "or_default")]
     pub devices: DeviceAllocation,
-    /// `nodeSelector`: where it can be used; nothing: everywhere.
+    /// `nodeSelector`: the nodes that can use the devices; without it, all nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<NodeSelector>,
 }
@@ -35,7 +35,7 @@ pub struct DeviceAllocation {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceResult {
-    /// `request`: `request`, or `request/subrequest`.
+    /// `request`: the name of the request, or `request/subrequest`.
     #[serde(deserialize_with = "or_default")]
     pub request: Name,
     /// `driver`.
@@ -76,7 +76,7 @@ pub struct DeviceResult {
 pub struct AllocationConfiguration {
     /// `source`.
     pub source: ConfigSource,
-    /// `requests`; empty: all of them.
+    /// `requests`; empty: all requests.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<Name>,
     /// `opaque`.
@@ -84,7 +84,7 @@ pub struct AllocationConfiguration {
     pub opaque: Option<OpaqueConfiguration>,
 }
 
-/// Where a configuration comes from.
+/// The source of a configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub enum ConfigSource {
     /// The device class.

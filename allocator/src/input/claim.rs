@@ -22,7 +22,7 @@ pub struct Claim {
     pub allocation: Option<Allocation>,
 }
 
-/// `spec.devices`: what is asked for.
+/// `spec.devices`: the requested devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ClaimDevices {
@@ -37,7 +37,7 @@ pub struct ClaimDevices {
     pub config: Vec<ClaimConfiguration>,
 }
 
-/// A request: exactly one thing, or the first of several that is available.
+/// A request: `exactly`, or the first available of several sub-requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Request {
@@ -55,18 +55,18 @@ pub struct Request {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExactRequest {
-    /// `adminAccess`: to devices that others may hold.
+    /// `adminAccess`: access to devices that other claims may hold.
     pub admin_access: Option<bool>,
-    /// What every request asks for.
+    /// The fields that requests and sub-requests have in common.
     #[serde(flatten)]
     pub asked: SubRequest,
 }
 
-/// What a request or a sub-request asks for.
+/// The fields that requests and sub-requests have in common.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubRequest {
-    /// `name`, of sub-requests.
+    /// `name`, of sub-requests only.
     #[serde(deserialize_with = "or_default")]
     pub name: Name,
     /// `deviceClassName`.
@@ -95,12 +95,12 @@ pub struct SubRequest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "Name")]
 pub enum AllocationMode {
-    /// As many as `count` says.
+    /// As many devices as `count`.
     #[default]
     ExactCount,
-    /// All that match.
+    /// All matching devices.
     All,
-    /// One that this version does not know; the empty text too.
+    /// A mode that this version does not know, or the empty string.
     Unknown(Name),
 }
 
@@ -118,7 +118,7 @@ impl From<Name> for AllocationMode {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub struct Selector {
-    /// `cel`; without it the selector is of a kind that this version does not know.
+    /// `cel`. A selector without it is of a kind that this version does not know.
     pub cel: Option<CelSelector>,
 }
 
@@ -132,7 +132,7 @@ pub struct CelSelector {
 }
 
 impl Selector {
-    /// The expression; empty where the selector is of an unknown kind.
+    /// Returns the expression; empty if the selector is of an unknown kind.
     pub fn expression(&self) -> &str {
         self.cel.as_ref().map_or("", |cel| &cel.expression)
     }
@@ -147,14 +147,14 @@ pub struct CapacityRequirements {
     pub requests: BTreeMap<Name, Quantity>,
 }
 
-/// An attribute that a request computes (KEP: derived attributes).
+/// An attribute that a request computes (feature gate `DRADerivedAttributes`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub struct DerivedAttribute {
     /// `name`, fully qualified.
     #[serde(deserialize_with = "or_default")]
     pub name: Name,
-    /// `expression`, CEL over `device`.
+    /// `expression`: CEL over `device`.
     #[serde(deserialize_with = "or_default")]
     pub expression: Name,
 }
@@ -163,7 +163,7 @@ pub struct DerivedAttribute {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Constraint {
-    /// `requests`: names of requests or `request/subrequest`; empty: all of them.
+    /// `requests`: names of requests or `request/subrequest`; empty: all requests.
     #[serde(deserialize_with = "or_default")]
     pub requests: Vec<Name>,
     /// `matchAttribute`: all devices have the same value.
@@ -176,7 +176,7 @@ pub struct Constraint {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ClaimConfiguration {
-    /// `requests`: names of requests or `request/subrequest`; empty: all of them.
+    /// `requests`: names of requests or `request/subrequest`; empty: all requests.
     #[serde(deserialize_with = "or_default")]
     pub requests: Vec<Name>,
     /// `opaque`.

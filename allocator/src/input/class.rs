@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Name, Selector, or_default};
 
-/// A `DeviceClass`, which is its `spec` and a name.
+/// A `DeviceClass`: its `spec` and its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Class {
@@ -19,7 +19,7 @@ pub struct Class {
     pub config: Vec<Configuration>,
 }
 
-/// Parameters for a driver, which only the driver understands.
+/// Parameters that only the driver interprets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Configuration {
@@ -35,13 +35,13 @@ pub struct OpaqueConfiguration {
     /// `driver`.
     #[serde(deserialize_with = "or_default")]
     pub driver: Name,
-    /// `parameters`, an object of any kind.
+    /// `parameters`: an arbitrary object.
     pub parameters: Parameters,
 }
 
 pub use parameters::Parameters;
 
-/// Parameters are kept as the text they came in: nobody but the driver reads them.
+/// Parameters as the original JSON text, because only the driver reads them.
 mod parameters {
     use serde::de::Deserializer;
     use serde::ser::Serializer;
@@ -50,7 +50,7 @@ mod parameters {
 
     use crate::input::Name;
 
-    /// JSON, verbatim.
+    /// JSON text, verbatim.
     #[derive(Debug, Clone, PartialEq, Eq, Hash)]
     pub struct Parameters(Name);
 

@@ -1,18 +1,18 @@
-//! Everything at once.
+//! The objects of a cluster.
 
 use super::{Claim, Class, Node, Slice, TaintRule};
 
-/// A cluster as far as devices go: what a dump of it holds.
+/// The objects of a cluster that concern devices.
 #[derive(Debug, Clone, Default)]
 pub struct Cluster {
-    /// Nodes, by name.
+    /// The nodes. Names are unique.
     pub nodes: Vec<Node>,
-    /// All slices.
+    /// The slices.
     pub slices: Vec<Slice>,
-    /// Device classes, by name.
+    /// The device classes. Names are unique.
     pub classes: Vec<Class>,
-    /// All claims, those that are allocated with what they have.
+    /// The claims, allocated or not.
     pub claims: Vec<Claim>,
-    /// Taint rules.
+    /// The taint rules.
     pub taint_rules: Vec<TaintRule>,
 }

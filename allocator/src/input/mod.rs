@@ -1,5 +1,5 @@
-//! What the allocator looks at: plain structs, named and spelled as the API has them
-//! (`resource.k8s.io/v1`). A field that may be absent may be `null`.
+//! The inputs of the allocator: plain structs, with the names and the spelling of the API
+//! (`resource.k8s.io/v1`). An optional field may be `null`.
 
 mod allocation;
 mod claim;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
 
-/// A name, or any other text that many objects share.
+/// A name, or another string that many objects share.
 pub type Name = Arc<str>;
 
 /// A field that may be missing or `null` and then has its default value.

@@ -1,4 +1,4 @@
-//! Nodes, and selectors of nodes.
+//! Nodes and node selectors.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct Node {
     pub declared_features: Vec<Name>,
 }
 
-/// A `v1` `NodeSelector`: one of its terms must match.
+/// A `v1` `NodeSelector`. It matches if one of its terms matches.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelector {
@@ -26,7 +26,7 @@ pub struct NodeSelector {
     pub node_selector_terms: Vec<NodeSelectorTerm>,
 }
 
-/// A term: all of its requirements must match; an empty one matches nothing.
+/// A term. It matches if all of its requirements match. An empty term matches nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorTerm {
@@ -38,7 +38,7 @@ pub struct NodeSelectorTerm {
     pub match_fields: Vec<NodeSelectorRequirement>,
 }
 
-/// A requirement.
+/// A requirement of a term.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(default)]
 pub struct NodeSelectorRequirement {
@@ -56,26 +56,26 @@ pub struct NodeSelectorRequirement {
 /// A node selector that cannot be evaluated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadSelector {
-    /// An operator that there is not, or not there.
+    /// An unknown operator, or one that fields do not allow.
     #[error("operator {operator:?} of {key:?} is not a valid node selector operator")]
     Operator {
-        /// Of the requirement.
+        /// The key of the requirement.
         key: Name,
-        /// As written.
+        /// The operator.
         operator: Name,
     },
-    /// Too few or too many values for the operator, or not a number.
+    /// The number of values does not suit the operator, or a value is not a number.
     #[error("values of {key:?} do not go with operator {operator:?}")]
     Values {
-        /// Of the requirement.
+        /// The key of the requirement.
         key: Name,
-        /// As written.
+        /// The operator.
         operator: Name,
     },
-    /// Not a label key or value.
+    /// An invalid label key or value.
     #[error("{text:?} is not a valid label {part}")]
     Label {
-        /// As written.
+        /// The invalid text.
         text: Name,
         /// `key` or `value`.
         part: &'static str,
@@ -86,11 +86,11 @@ pub enum BadSelector {
 }
 
 impl NodeSelector {
-    /// Whether the node matches, as for node affinity. Terms are looked at in order, and
-    /// what cannot be parsed is an error only if no term before it matches.
+    /// Whether the node matches, by the rules of node affinity. Terms are evaluated in order. An
+    /// invalid term is an error only if no term matches.
     ///
     /// # Errors
-    /// [`BadSelector`].
+    /// The first [`BadSelector`], if no term matches.
     pub fn matches(&self, node: &Node) -> Result<bool, BadSelector> {
         let mut bad = None;
         for term in &self.node_selector_terms {
@@ -189,8 +189,8 @@ impl NodeSelectorRequirement {
     }
 }
 
-/// `[prefix/]name`: a DNS subdomain, and at most 63 characters that begin and end with
-/// letters or digits.
+/// Whether a text is `[prefix/]name`: the prefix is a DNS subdomain, the name has at most 63
+/// characters and begins and ends with a letter or digit.
 fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {
         Some((prefix, name)) => is_subdomain(prefix) && !name.is_empty() && is_label_value(name),

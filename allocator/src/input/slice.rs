@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{Name, NodeSelector, Taint, or_default};
 
-/// A `ResourceSlice`, which is its `spec` and a name.
+/// A `ResourceSlice`: its `spec` and its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Slice {
@@ -27,7 +27,7 @@ pub struct Slice {
     /// `allNodes`.
     #[serde(deserialize_with = "or_default")]
     pub all_nodes: bool,
-    /// `perDeviceNodeSelection`: every device says it for itself.
+    /// `perDeviceNodeSelection`: every device has its own node selection.
     #[serde(deserialize_with = "or_default")]
     pub per_device_node_selection: bool,
     /// `devices`.
@@ -45,13 +45,13 @@ pub struct Slice {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pool {
-    /// `name`, unique for the driver.
+    /// `name`, unique within the driver.
     #[serde(deserialize_with = "or_default")]
     pub name: Name,
-    /// `generation`: only the highest counts.
+    /// `generation`. Only the highest one counts.
     #[serde(deserialize_with = "or_default")]
     pub generation: i64,
-    /// `resourceSliceCount`: how many slices of this generation there must be.
+    /// `resourceSliceCount`: the number of slices of this generation.
     #[serde(deserialize_with = "or_default")]
     pub resource_slice_count: i64,
 }
@@ -60,7 +60,7 @@ pub struct Pool {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Device {
-    /// `name`, unique in the pool.
+    /// `name`, unique within the pool.
     #[serde(deserialize_with = "or_default")]
     pub name: Name,
     /// `attributes`, by qualified name.
@@ -96,7 +96,7 @@ pub struct Device {
     pub allow_multiple_allocations: bool,
 }
 
-/// An attribute. The first field that is set counts.
+/// An attribute. If several fields are set, the first one counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(from = "AttributeFields")]
 pub enum Attribute {
@@ -116,7 +116,7 @@ pub enum Attribute {
     Strings(Vec<Name>),
     /// `versions`.
     Versions(Vec<Name>),
-    /// No field is set, or one that this version does not know.
+    /// No field is set, or a field that this version does not know.
     #[default]
     Unknown,
 }
@@ -158,11 +158,11 @@ pub struct DeviceCapacity {
     /// `value`.
     #[serde(deserialize_with = "or_default")]
     pub value: Quantity,
-    /// `requestPolicy`. Few have one, and it is large.
+    /// `requestPolicy`. It is boxed because few capacities have one and it is large.
     pub request_policy: Option<Box<CapacityRequestPolicy>>,
 }
 
-/// `requestPolicy`: which amounts may be consumed.
+/// `requestPolicy`: the amounts that may be consumed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CapacityRequestPolicy {
@@ -208,7 +208,7 @@ pub struct Counter {
     pub value: Quantity,
 }
 
-/// What a device draws from a set of counters.
+/// The amounts that a device draws from a counter set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CounterConsumption {
@@ -224,8 +224,8 @@ pub struct CounterConsumption {
 }
 
 impl Device {
-    /// An attribute by its qualified name: first as it is, then, where the domain is the
-    /// driver, without it.
+    /// Returns an attribute by its qualified name. If no attribute has that name and the domain is
+    /// the driver, the unqualified name is looked up.
     pub fn attribute(&self, driver: &str, name: &str) -> Option<&Attribute> {
         self.attributes.get(name).or_else(|| {
             let (domain, id) = name.split_once('/')?;

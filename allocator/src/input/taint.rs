@@ -1,4 +1,4 @@
-//! Taints of devices, tolerations of requests, and rules that taint.
+//! Taints of devices, tolerations of requests, and taint rules.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub struct Taint {
     /// `value`.
     #[serde(deserialize_with = "or_default")]
     pub value: Name,
-    /// `effect`: `NoSchedule`, `NoExecute`, and what else may come, which decides nothing.
+    /// `effect`: `NoSchedule` or `NoExecute`. Other effects are ignored.
     #[serde(deserialize_with = "or_default")]
     pub effect: Name,
 }
@@ -30,16 +30,16 @@ impl Taint {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Toleration {
-    /// `key`; empty: any.
+    /// `key`; empty: any key.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "str::is_empty")]
     pub key: Name,
-    /// `operator`: `Exists`, or `Equal`, which is also what empty means.
+    /// `operator`: `Exists` or `Equal`; empty: `Equal`.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "str::is_empty")]
     pub operator: Name,
-    /// `value`, of `Equal`.
+    /// `value`, for `Equal`.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "str::is_empty")]
     pub value: Name,
-    /// `effect`; empty: any.
+    /// `effect`; empty: any effect.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "str::is_empty")]
     pub effect: Name,
     /// `tolerationSeconds`, copied into the result.
@@ -48,7 +48,7 @@ pub struct Toleration {
 }
 
 impl Toleration {
-    /// Whether it tolerates the taint (allocator.md 1.7).
+    /// Whether the toleration tolerates the taint (docs/allocator.md 1.7).
     pub fn tolerates(&self, taint: &Taint) -> bool {
         let any_or = |wanted: &Name, given: &Name| wanted.is_empty() || wanted == given;
         any_or(&self.effect, &taint.effect)
@@ -72,8 +72,8 @@ pub struct TaintRule {
     pub taint: Taint,
 }
 
-/// `deviceSelector` of a taint rule: every field that is set must match; an empty one
-/// selects every device.
+/// `deviceSelector` of a taint rule. Every field that is set must match. An empty selector selects
+/// every device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct DeviceSelector {
@@ -86,7 +86,7 @@ pub struct DeviceSelector {
 }
 
 impl TaintRule {
-    /// Whether it taints the device. A rule without a selector taints none.
+    /// Whether the rule taints the device. A rule without a selector taints none.
     pub fn selects(&self, driver: &str, pool: &str, device: &str) -> bool {
         let same = |wanted: &Option<Name>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
         self.selector.as_ref().is_some_and(|selector| {

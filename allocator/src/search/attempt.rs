@@ -1,5 +1,5 @@
-//! What an attempt has placed so far, and whether one more device can be placed
-//! (allocator.md 1.5). Taking a device back is the exact inverse of placing it.
+//! The state of an attempt, and the checks for one more device (docs/allocator.md 1.5). `unplace`
+//! is the exact inverse of `place`.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::input::{Name, Node};
 use crate::selectors::Verdict;
 use crate::snapshot::{Held, NodeView, PoolKey, PreparedSlice, Snapshot, ViewDevice};
 
-/// Nodes that let drivers leave their operations out say so by this name.
+/// The feature that a node declares if its kubelet accepts `skipNodeOperations`.
 const OPTIONAL_NODE_OPERATIONS: &str = "DRAOptionalNodeOperations";
 
-/// A claim, one of its requests, and one of its sub-requests, by number.
+/// The indexes of a claim, of its request, and of the sub-request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Ask {
     pub(crate) claim: usize,
@@ -29,18 +29,18 @@ pub(crate) struct Ask {
     pub(crate) sub: usize,
 }
 
-/// A device that was placed.
+/// A placed device.
 #[derive(Debug, Clone)]
 pub(crate) struct Placed {
     pub(crate) ask: Ask,
-    /// In the view.
+    /// The index in the view.
     pub(crate) device: usize,
-    /// Consumed of a shared device.
+    /// The amounts consumed of a shared device.
     pub(crate) amounts: Option<Amounts>,
     done: Done,
 }
 
-/// What has to be taken back.
+/// The steps that `give_back` has to undo.
 #[derive(Debug, Clone, Copy, Default)]
 struct Done {
     marked: bool,
@@ -50,14 +50,14 @@ struct Done {
     fitted: bool,
 }
 
-/// Shares of one device that this attempt took.
+/// The shares of one device that this attempt took.
 #[derive(Debug, Clone, Default)]
 struct Shares {
     count: u32,
     consumed: Vec<Decimal>,
 }
 
-/// What is asked: the claims of a Pod, on one node, in one snapshot.
+/// The question of an attempt: the claims of a Pod, on one node, in one snapshot.
 #[derive(Clone)]
 pub(crate) struct Question {
     pub(crate) prepared: Arc<Prepared>,
@@ -67,9 +67,9 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Whether the answer is no without a search: the Pod needs a device, and others have them
-    /// all for themselves, so that no selector would be reached either. On a full cluster that
-    /// is what most nodes say.
+    /// Whether the answer is no without a search: the Pod needs a device, and claims hold every
+    /// device of the node exclusively. No selector would be evaluated either. On a full cluster
+    /// this holds for most nodes.
     pub(crate) fn is_about_nothing(&self) -> bool {
         self.prepared.needs_a_device
             && self.view.error.is_none()
@@ -87,7 +87,7 @@ pub(crate) struct Attempt {
     /// By slice of the view.
     held: Vec<Arc<[Held]>>,
     pub(crate) placed: Vec<Placed>,
-    /// How many requests of this attempt have a device for themselves.
+    /// The number of requests of this attempt that have the device as a whole, by device.
     marks: Vec<u16>,
     shares: FxHashMap<usize, Shares>,
     drawn: FxHashMap<usize, Drawn>,
@@ -130,7 +130,7 @@ impl Attempt {
         self.held.get(device.slice)?.get(device.place)
     }
 
-    /// How many devices the claim has so far.
+    /// Returns the number of devices that the claim has so far.
     pub(crate) fn results_of(&self, claim: usize) -> usize {
         self.placed.iter().rev().take_while(|placed| placed.ask.claim == claim).count()
     }
@@ -140,10 +140,11 @@ impl Attempt {
         of_claim.into_iter().any(|placed| placed.device == device)
     }
 
-    /// Whether somebody has the device for himself, so that it need not be looked at.
+    /// Returns the cause if a claim or this attempt has the device exclusively. A request with
+    /// admin access is refused only a dedicated device that its own claim has already.
     pub(crate) fn in_use(&self, ask: Ask, admin: bool, device: usize) -> Option<Cause> {
         if admin {
-            // Of a shared device another share may be had.
+            // A claim with admin access may take another share of a shared device.
             let shared = self.view.devices.get(device).is_some_and(|device| self.is_shared(device));
             return (!shared && self.has(ask.claim, device)).then_some(Cause::TakenHere);
         }
@@ -159,8 +160,8 @@ impl Attempt {
         self.marks.get(device).is_none_or(|marks| *marks == 0) && !self.shares.contains_key(&device)
     }
 
-    /// What this attempt has of a device: how often as a whole, how often a share, and what
-    /// the shares consume.
+    /// Returns how often this attempt has the device as a whole, how many shares it has, and the
+    /// amounts that the shares consume.
     pub(crate) fn taken_of(&self, device: usize) -> (u64, u64, Option<&[Decimal]>) {
         let shares = self.shares.get(&device);
         let marks = self.marks.get(device).copied().unwrap_or_default();
@@ -222,8 +223,8 @@ impl Attempt {
         )
     }
 
-    /// What the request consumes of the device; of none that is its alone, but that must
-    /// suffice too.
+    /// Returns the amounts that the request consumes of the device. For a dedicated device the
+    /// amounts must suffice too, but they are not recorded.
     pub(crate) fn consumed(
         &self,
         ask: Ask,
@@ -234,7 +235,8 @@ impl Attempt {
         self.consumption(ask, asked, device, self.held(device), self.shares.get(&number))
     }
 
-    /// Whether the device could have the capacity if this much of it were held.
+    /// Whether the capacity of the device suffices for the request, given its held state and no
+    /// share of this attempt.
     pub(crate) fn suffices(
         &self,
         ask: Ask,
@@ -245,7 +247,7 @@ impl Attempt {
         self.consumption(ask, asked, device, held, None).map(|_| ())
     }
 
-    /// What is consumed of a capacity of a device: by others, and by this attempt.
+    /// Returns the consumed amount of a capacity: by claims and by this attempt.
     pub(super) fn taken(&self, number: usize, name: &Name, place: usize) -> Decimal {
         let held = self.view.devices.get(number).and_then(|device| self.held(device));
         taken(held, self.shares.get(&number), name, place)
@@ -274,7 +276,7 @@ impl Attempt {
         })
     }
 
-    /// Places a device, or says why not and leaves everything as it was.
+    /// Places a device. A refusal leaves the attempt unchanged.
     pub(crate) fn place(
         &mut self,
         ask: Ask,
@@ -302,7 +304,7 @@ impl Attempt {
         }
     }
 
-    /// What can be said without changing anything.
+    /// Makes the checks that change nothing.
     fn may_have(
         &self,
         ask: Ask,
@@ -320,7 +322,8 @@ impl Attempt {
         self.node_has(device, slice)
     }
 
-    /// Whether the device may ever be given to the request, whatever this attempt has placed.
+    /// Whether the device could be given to the request at some point, whatever this attempt has
+    /// placed.
     pub(crate) fn may_ever(&self, ask: Ask, asked: &Asked, number: usize) -> Result<(), Refusal> {
         let Some(device) = self.view.devices.get(number) else { return Err(Cause::OtherNode.into()) };
         let held = self.held(device).filter(|_| !asked.admin);
@@ -460,7 +463,7 @@ impl Attempt {
         Ok(())
     }
 
-    /// Takes the last device back.
+    /// Removes the last device.
     pub(crate) fn unplace(&mut self) {
         let Some(placed) = self.placed.pop() else { return };
         let view = self.view.clone();

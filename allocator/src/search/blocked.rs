@@ -1,5 +1,5 @@
-//! What stood in the way of the deepest attempt: found by placing once more, and only where
-//! somebody asks.
+//! The blocker at the deepest point of a search. It is found by repeating the refused placement,
+//! and only for an explanation.
 
 use std::collections::HashSet;
 
@@ -14,48 +14,48 @@ use crate::claims::{Asked, PreparedRequest};
 use crate::fit::Misfit;
 use crate::input::Name;
 
-/// What stands in the way of a device for a request, when others have theirs.
+/// The blocker of a device, given the devices of the other requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Blocked {
     /// A constraint of the claim.
     #[serde(rename_all = "camelCase")]
     Constraint {
-        /// Its place in `spec.devices.constraints`.
+        /// The index in `spec.devices.constraints`.
         index: usize,
-        /// What is to match, or to differ.
+        /// The attribute that must match or differ.
         attribute: Name,
     },
-    /// Counters of a pool.
+    /// A counter of a pool.
     #[serde(rename_all = "camelCase")]
     Counters {
-        /// The set.
+        /// The counter set.
         counter_set: Name,
         /// The counter that does not suffice.
         counter: Name,
     },
-    /// Who draws from counters already.
+    /// The compatibility groups of devices that draw from the same counter set.
     #[serde(rename_all = "camelCase")]
     CompatibilityGroup {
-        /// The set.
+        /// The counter set.
         counter_set: Name,
     },
-    /// A capacity of a shared device.
+    /// A capacity of the device.
     Capacity {
-        /// Its name.
+        /// The name of the capacity.
         name: Name,
     },
     /// A resource of the node.
     Resource {
-        /// For example `memory`.
+        /// The resource, for example `memory`.
         resource: Name,
-        /// How much more would be needed.
+        /// The missing amount.
         #[serde(serialize_with = "as_text")]
         missing: Decimal,
     },
-    /// Other requests have all devices that would do.
+    /// Other requests have all suitable devices.
     Devices,
-    /// A claim gets at most 32 devices.
+    /// The limit of 32 devices for a claim.
     ClaimSize,
 }
 
@@ -69,10 +69,10 @@ impl From<Misfit> for Blocked {
     }
 }
 
-/// Watches a search for the point where most devices were placed.
+/// A recorder of the point where most devices were placed.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// The devices that alone would do.
+    /// The suitable devices of each request, if it were the only one.
     suits: HashSet<(Ask, usize)>,
     deepest: Option<(usize, Ask, Blocked)>,
 }
@@ -82,13 +82,13 @@ impl Watch {
         Self { suits, deepest: None }
     }
 
-    /// Which request was not satisfied at the deepest point, and why.
+    /// Returns the unsatisfied request at the deepest point, and its blocker.
     pub(crate) fn deepest(&self) -> Option<(Ask, &Blocked)> {
         self.deepest.as_ref().map(|(_, ask, blocked)| (*ask, blocked))
     }
 
-    /// Whether what is found with so many devices placed is news. That others have the
-    /// device says less than anything else.
+    /// Whether a refusal with `depth` placed devices replaces the recorded one.
+    /// [`Blocked::Devices`] is the weakest blocker.
     fn is_news(&self, depth: usize, cause: Option<Cause>) -> bool {
         self.deepest.as_ref().is_none_or(|(deepest, _, blocked)| {
             let says_more = *blocked == Blocked::Devices && cause != Some(Cause::TakenHere);
@@ -96,7 +96,7 @@ impl Watch {
         })
     }
 
-    /// A device was refused.
+    /// Records the refusal of a device.
     pub(crate) fn refused(
         &mut self,
         attempt: &mut Attempt,
@@ -110,7 +110,7 @@ impl Watch {
         }
     }
 
-    /// A request could not begin, or everything was placed in vain.
+    /// Records a claim that would exceed its limit, or a complete list that does not fit.
     pub(crate) fn ended(&mut self, depth: usize, ask: Ask, blocked: Blocked) {
         if self.is_news(depth, None) {
             self.deepest = Some((depth, ask, blocked));
@@ -119,7 +119,7 @@ impl Watch {
 }
 
 impl Attempt {
-    /// What is behind a refusal.
+    /// Returns the blocker behind a refusal.
     fn blocked(
         &mut self,
         ask: Ask,

@@ -1,4 +1,4 @@
-//! Constraints on the devices of a claim (allocator.md 1.8).
+//! Constraints on the devices of a claim (docs/allocator.md 1.8).
 
 use crate::claims::{Asked, PreparedConstraint};
 use crate::error::{Object, PodError};
@@ -6,24 +6,24 @@ use crate::gates::Gates;
 use crate::input::{Attribute, Name};
 use crate::snapshot::ViewDevice;
 
-/// The values of an attribute: one, or the elements of a list. All are of one type.
+/// The values of an attribute: a scalar, or the elements of a list. All have one type.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Values {
     Ints(Vec<i64>),
     Bools(Vec<bool>),
     Strings(Vec<Name>),
-    /// As they are written.
+    /// Versions, as strings.
     Versions(Vec<Name>),
-    /// Of a type that is not compared: a list where lists are off. Only the first device of
+    /// A list while `DRAListTypeAttributes` is off. It is not compared, so only the first device of
     /// a constraint may have it.
     Opaque,
 }
 
-/// What a constraint knows of the devices so far.
+/// The values that a constraint has seen.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Constrained {
-    /// Of a match: what all devices up to each one have in common. Of a distinction: what
-    /// each device has.
+    /// For a match: the values that all devices up to this one have in common. For a distinction:
+    /// the values of each device.
     pub(crate) values: Vec<Values>,
 }
 
@@ -43,7 +43,7 @@ impl Values {
         }
     }
 
-    /// What both have; nothing if they are of different types or have nothing in common.
+    /// Returns the common values. `None` if the types differ or no value is common.
     pub(crate) fn common(&self, other: &Self) -> Option<Self> {
         fn both<T: PartialEq + Clone>(a: &[T], b: &[T]) -> Option<Vec<T>> {
             let both: Vec<T> = a.iter().filter(|value| b.contains(value)).cloned().collect();
@@ -58,7 +58,7 @@ impl Values {
         }
     }
 
-    /// Whether it is one value.
+    /// Whether there is exactly one value.
     pub(crate) fn is_single(&self) -> bool {
         match self {
             Self::Ints(values) => values.len() == 1,
@@ -79,7 +79,7 @@ impl Values {
 }
 
 impl Constrained {
-    /// Adds a device with these values, or refuses it.
+    /// Adds a device with these values. Returns whether the constraint allows it.
     pub(crate) fn add(&mut self, distinct: bool, values: Option<Values>) -> bool {
         let Some(values) = values.filter(|values| !values.is_empty()) else { return false };
         if values == Values::Opaque && !self.values.is_empty() {
@@ -101,16 +101,16 @@ impl Constrained {
         allowed
     }
 
-    /// Takes the last device back.
+    /// Removes the last device.
     pub(crate) fn remove(&mut self) {
         self.values.pop();
     }
 }
 
-/// The values of the attribute that a constraint is about, for a device of a request.
+/// Returns the values of the constraint's attribute, for a device of a request.
 ///
 /// # Errors
-/// A derived attribute cannot be computed.
+/// The expression of a derived attribute cannot be compiled or evaluated.
 pub(crate) fn values_of(
     constraint: &PreparedConstraint,
     asked: &Asked,

@@ -1,4 +1,5 @@
-//! Shared counters of a pool (allocator.md 1.9), and who may draw from them together (1.10).
+//! Shared counters of a pool (docs/allocator.md 1.9), and the compatibility groups of the devices
+//! that draw from them (docs/allocator.md 1.10).
 
 use std::collections::BTreeMap;
 
@@ -7,17 +8,17 @@ use dragoman_quantity::Decimal;
 use crate::input::{CounterConsumption, Device, Name};
 use crate::snapshot::{PoolView, Snapshot, ViewDevice};
 
-/// What an attempt has drawn from the counters of one pool.
+/// The amounts that an attempt has drawn from the counters of one pool.
 #[derive(Debug, Clone)]
 pub(crate) struct Drawn {
-    /// What others left; less than nothing if counters were cut.
+    /// The amounts that held devices leave. They are negative if a counter was reduced.
     available: Vec<Decimal>,
     used: Vec<Decimal>,
 }
 
 impl Drawn {
-    /// Before the attempt. Devices that claims hold are charged once, however many claims
-    /// do, and only while the slices have them.
+    /// The state before the attempt. A held device is charged once, however many claims hold it,
+    /// and only while a slice has it.
     pub(crate) fn new(pool: &PoolView, snapshot: &Snapshot) -> Self {
         let mut available = pool.counters.declared.clone();
         for slice in pool.all_slices() {
@@ -30,8 +31,8 @@ impl Drawn {
         Self { used: vec![Decimal::ZERO; available.len()], available }
     }
 
-    /// Charges a device, or refuses it. Every counter of the pool must hold, also those
-    /// that it does not draw from.
+    /// Charges a device. Returns false and charges nothing if any counter of the pool is exceeded,
+    /// including counters that the device does not draw from.
     pub(crate) fn charge(&mut self, device: &ViewDevice) -> bool {
         draw(&mut self.used, &device.draws, false);
         let holds = self.used.iter().zip(&self.available).all(|(used, available)| used <= available);
@@ -41,7 +42,7 @@ impl Drawn {
         holds
     }
 
-    /// The counter that keeps a device from being charged.
+    /// Returns the counter that keeps a device from being charged.
     pub(crate) fn short(&self, device: &ViewDevice) -> Option<usize> {
         let mut used = self.used.clone();
         draw(&mut used, &device.draws, false);
@@ -57,23 +58,24 @@ fn draw(counters: &mut [Decimal], draws: &[(usize, Decimal)], less: bool) {
     for (number, amount) in draws {
         if let Some(counter) = counters.get_mut(*number) {
             let change = if less { counter.checked_sub(*amount) } else { counter.checked_add(*amount) };
-            // Sums beyond 38 digits: more than any counter, and so they stay.
+            // A sum beyond 38 digits exceeds every counter. It is left unchanged.
             *counter = change.unwrap_or(*counter);
         }
     }
 }
 
-/// Who draws from a counter set: by set of a pool, after each device.
+/// The state of each counter set of a pool after each device that draws from it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Groups(BTreeMap<Name, Vec<Company>>);
 
-/// What those that draw from a counter set have in common.
+/// The compatibility groups of the devices that draw from a counter set. The first device decides
+/// the variant.
 #[derive(Debug, Clone)]
 enum Company {
-    /// The first names no groups, so nobody may.
+    /// The first device names no groups, so no device may.
     Ungrouped,
-    /// The first names groups; these are left of them. Of those that were there before the
-    /// attempt some may have none: they change nothing.
+    /// The first device names groups; these are the groups that all devices have in common. Held
+    /// devices without groups change nothing.
     Grouped(Vec<Name>),
 }
 
@@ -98,7 +100,7 @@ impl Company {
 }
 
 impl Groups {
-    /// Before the attempt.
+    /// The state before the attempt.
     pub(crate) fn new(pool: &PoolView, snapshot: &Snapshot) -> Self {
         let mut groups = Self::default();
         for slice in pool.all_slices() {
@@ -116,7 +118,9 @@ impl Groups {
         }
     }
 
-    /// Adds a device, or refuses it: either nobody names groups, or all have one in common.
+    /// Adds a device. Returns false if a counter set does not admit it: the first device of the set
+    /// decides whether all devices must name groups or none may, and named groups must have one in
+    /// common.
     pub(crate) fn add(&mut self, device: &Device) -> bool {
         let admitted = self.refusing(device).is_none();
         if admitted {
@@ -125,7 +129,7 @@ impl Groups {
         admitted
     }
 
-    /// The counter set whose company does not admit a device.
+    /// Returns the counter set that does not admit a device.
     pub(crate) fn refusing<'a>(&self, device: &'a Device) -> Option<&'a Name> {
         let refuses = |consumption: &&CounterConsumption| {
             let company = self.0.get(&consumption.counter_set).and_then(|known| known.last());

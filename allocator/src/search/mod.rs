@@ -1,6 +1,6 @@
 //! The search: depth first, devices in the order of the view, the first solution wins
-//! (allocator.md 1.4). The stack is explicit, so that a search can be put aside and gone on
-//! with, and its depth is no matter of the thread's stack.
+//! (docs/allocator.md 1.4). The stack is explicit, so that a search can be paused and resumed, and
+//! its depth does not depend on the stack of the thread.
 
 mod attempt;
 mod blocked;
@@ -21,34 +21,34 @@ use crate::cause::{Cause, Refusal};
 use crate::claims::{AllWanted, Asked, MOST_RESULTS, PreparedRequest, Wanted};
 use crate::error::PodError;
 
-/// A point of decision.
+/// A decision of the search.
 #[derive(Debug)]
 enum Frame {
-    /// Which device is the next of a request.
+    /// The next device of a request.
     Device {
         ask: Ask,
-        /// How many the request has already.
+        /// The number of devices that the request has already.
         index: usize,
         /// The device to try next.
         cursor: usize,
-        /// Whether the one before is placed.
+        /// Whether this decision has placed a device.
         placed: bool,
-        /// The kinds of devices that were tried in vain.
+        /// The kinds of devices that failed here.
         ruled_out: Vec<usize>,
     },
-    /// Which sub-request.
+    /// The sub-request of a request.
     Sub {
         claim: usize,
         request: usize,
         next: usize,
-        /// Whether one failed for another reason than the size of the claim.
+        /// Whether a sub-request failed for another reason than the size of the claim.
         plain: bool,
     },
-    /// Between two claims.
+    /// The boundary between two claims.
     Claim,
 }
 
-/// How a part of the search failed.
+/// The reason why a part of the search failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failure {
     Plain,
@@ -56,19 +56,19 @@ enum Failure {
     Size,
 }
 
-/// What to do next.
+/// The next step of a search.
 enum Step {
-    /// Decide about this request of this claim.
+    /// Decide about a request of a claim.
     Request(usize, usize),
-    /// Find the device with this index for what is asked, from this place on.
+    /// Find the device with this index for a request, from this position on.
     Device(Ask, usize, usize),
     /// Go back.
     Back(Failure),
-    /// Go on with the frame on top.
+    /// Continue with the top frame.
     Again,
 }
 
-/// How a search ended, for now.
+/// The reason why `run` returned.
 pub(crate) enum End {
     Solved,
     Exhausted,
@@ -82,21 +82,21 @@ pub(crate) struct Search {
     pub(crate) attempt: Attempt,
     wanted: AllWanted,
     frames: Vec<Frame>,
-    /// What to do next.
+    /// The step that `run` continues with.
     next: Step,
-    /// How often it went back.
+    /// The number of times that the search went back.
     pub(crate) failures: u64,
     every_branch: bool,
     pruning: Option<Pruning>,
-    /// Devices looked at so far.
+    /// The number of devices examined.
     pub(crate) work: u64,
-    /// When the flag is looked at next.
+    /// The value of `work` at which the interrupt flag is read next.
     next_look: u64,
-    /// Only where somebody wants to know why there is no solution.
+    /// Present only if the search serves an explanation.
     pub(crate) watch: Option<Watch>,
 }
 
-/// How often the flag is looked at.
+/// The number of examined devices between two reads of the interrupt flag.
 const INTERRUPT_EVERY: u64 = 256;
 
 impl Search {
@@ -116,12 +116,12 @@ impl Search {
         })
     }
 
-    /// How many devices are wanted.
+    /// Returns the number of devices that a request wants.
     pub(crate) fn count(&self, ask: Ask) -> usize {
         self.asked(ask).map_or(0, |(_, _, wanted)| wanted.count)
     }
 
-    /// Forgets what is only of use while it goes on.
+    /// Drops the state that only a running search needs.
     pub(crate) fn ended(&mut self) {
         self.frames = Vec::new();
         self.pruning = None;
@@ -133,7 +133,7 @@ impl Search {
         Some((request, request.asked.get(ask.sub)?, wanted))
     }
 
-    /// Searches on, until the end or until as many devices were looked at as `budget` says.
+    /// Runs until the end, or until `budget` more devices were examined.
     pub(crate) fn run(&mut self, budget: u64, interrupt: Option<&AtomicBool>) -> End {
         let stop_at = self.work.saturating_add(budget);
         let mut step = std::mem::replace(&mut self.next, Step::Again);
@@ -177,7 +177,7 @@ impl Search {
         false
     }
 
-    /// Begins with a request; nothing after the last.
+    /// Starts a request. `None` after the last claim.
     fn request(&mut self, claim: usize, request: usize) -> Option<Step> {
         self.attempt.prepared.wanted.get(claim)?;
         if let Some(pruning) = &mut self.pruning {
@@ -222,8 +222,7 @@ impl Search {
         Step::Again
     }
 
-    /// Goes back to the last decision, and takes back what it placed; nothing if there is
-    /// none left.
+    /// Goes back to the last decision and undoes its placement. `None` if no decision is left.
     fn back(&mut self, failure: Failure) -> Option<Step> {
         self.failures += 1;
         if let Some(pruning) = &mut self.pruning {
@@ -249,7 +248,8 @@ impl Search {
                     let pruning = self.pruning.as_ref();
                     frame.rule_out(device.and_then(|device| pruning?.kind(&self.attempt, device)));
                 }
-                // Other devices do not make a claim smaller, and of all there are no others.
+                // Other devices do not make a claim smaller, and a request for all devices has no
+                // other devices.
                 if failure == Failure::Size || self.asked(ask).is_none_or(|(_, asked, _)| asked.all) {
                     self.frames.pop();
                     return Some(Step::Back(failure));
@@ -259,7 +259,7 @@ impl Search {
         }
     }
 
-    /// Tries what is next at the decision on top; nothing if there is none left.
+    /// Tries the next choice of the top frame. `None` if no frame is left.
     fn again(&mut self) -> Result<Option<Step>, PodError> {
         match self.frames.last_mut() {
             None => Ok(None),
@@ -291,8 +291,8 @@ impl Search {
         }
     }
 
-    /// Places the first device from `cursor` on that can be placed, and says how many were
-    /// looked at.
+    /// Places the first possible device from `cursor` on. Returns the number of examined devices as
+    /// well.
     fn next_device(
         &mut self,
         ask: Ask,
@@ -352,8 +352,8 @@ impl Search {
         Ok((tried, None))
     }
 
-    /// The first device from `cursor` on that is in nobody's use: on a full node there is none,
-    /// and that is found out soon. Who watches wants to see them all.
+    /// Returns the first device from `cursor` on that is not in use. On a full node there is none,
+    /// which is quick to find out. A watched search examines every device.
     fn first_free(&self, ask: Ask, cursor: usize) -> Option<usize> {
         if self.watch.is_some() {
             return Some(cursor);
@@ -369,7 +369,7 @@ impl Search {
         }
     }
 
-    /// A request for all devices, and a constraint that they do not satisfy.
+    /// The error of a request for all devices where a constraint refuses one of them.
     fn unsatisfied(&self, ask: Ask, number: usize) -> PodError {
         let device = self.attempt.view.devices.get(number).map(|device| device.device.name.clone());
         let device = device.unwrap_or_default();

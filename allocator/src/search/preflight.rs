@@ -1,5 +1,5 @@
-//! What is known before the search (allocator.md 1.3): how many devices each request wants,
-//! and which, where it wants all.
+//! The checks before the search (docs/allocator.md 1.3). They return the number of devices of each
+//! request, and the devices themselves for requests that want all.
 
 use super::attempt::{Ask, Attempt};
 use crate::cause::Refusal;
@@ -7,13 +7,13 @@ use crate::claims::{AllWanted, Asked, MOST_RESULTS, PreparedRequest, Wanted};
 use crate::error::{NodeError, PodError};
 use crate::snapshot::PoolStatus;
 
-/// Why a node is not even searched.
+/// The error that keeps a node from being searched.
 pub(crate) enum Stop {
     Pod(PodError),
     Node(NodeError),
 }
 
-/// Finds the first problem, in the order of claims and requests, or what is wanted.
+/// Returns the devices that are wanted, or the first error in the order of claims and requests.
 pub(crate) fn wanted(attempt: &Attempt) -> Result<AllWanted, Stop> {
     if let Some(error) = &attempt.view.error {
         return Err(Stop::Pod(error.clone()));
@@ -62,8 +62,8 @@ fn of_request(attempt: &Attempt, ask: Ask, request: &PreparedRequest) -> Result<
         .collect()
 }
 
-/// All devices that a request is about, whoever holds them. Pools that are not all there
-/// would make it too few.
+/// Returns all devices that a request selects, held or not. An incomplete or invalid pool is an
+/// error, because its devices would be missing.
 fn all(attempt: &Attempt, ask: Ask, asked: &Asked) -> Result<Vec<usize>, Stop> {
     let mut all = Vec::new();
     let mut devices = attempt.view.devices.iter().enumerate().peekable();

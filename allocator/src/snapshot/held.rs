@@ -1,4 +1,4 @@
-//! What claims hold of the devices of a pool.
+//! Devices of a pool that claims hold.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,24 +11,24 @@ use super::slice::PreparedSlice;
 use crate::gates::Gates;
 use crate::input::{DeviceResult, Name};
 
-/// What claims hold of one device. Admin access holds nothing.
+/// The allocations of one device. Admin access is not counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Held {
-    /// Allocations of the whole device.
+    /// The number of allocations of the whole device.
     whole: u32,
-    /// Allocations of a share.
+    /// The number of allocated shares.
     shares: u32,
-    /// The sum of what the shares consume.
+    /// The sum of the capacity that the shares consume.
     consumed: Option<Arc<BTreeMap<Name, Decimal>>>,
 }
 
 impl Held {
-    /// Whether somebody has the device for himself.
+    /// Whether a claim holds the device exclusively.
     pub(crate) fn exclusively(&self, gates: &Gates) -> bool {
         self.whole > 0 || (self.shares > 0 && !gates.consumable_capacity)
     }
 
-    /// Whether somebody has a share.
+    /// Whether a claim holds a share.
     pub(crate) fn shared(&self, gates: &Gates) -> bool {
         self.shares > 0 && gates.consumable_capacity
     }
@@ -37,7 +37,7 @@ impl Held {
         self.whole > 0 || self.shares > 0
     }
 
-    /// What shares consume of a capacity.
+    /// Returns the amount of a capacity that the shares consume.
     pub(crate) fn consumed(&self, capacity: &str) -> Decimal {
         self.consumed.as_ref().and_then(|consumed| consumed.get(capacity).copied()).unwrap_or_default()
     }
@@ -52,7 +52,7 @@ impl Held {
         for (name, amount) in &result.consumed_capacity {
             let sum = consumed.entry(name.clone()).or_default();
             let amount = if more { amount.amount } else { amount.amount.negated() };
-            // Sums beyond 38 digits are more than any device has: they stay what they were.
+            // A sum beyond 38 digits exceeds the capacity of any device. It is left unchanged.
             *sum = sum.checked_add(amount).unwrap_or(*sum);
         }
         consumed.retain(|_, sum| !sum.is_zero());
@@ -70,7 +70,7 @@ struct SliceHeld {
     all: bool,
 }
 
-/// What claims hold of a pool, and the same for each slice by place.
+/// The held devices of a pool, by name, and per slice by index.
 #[derive(Debug, Default)]
 pub(crate) struct PoolHeld {
     by_device: Map<Name, Held>,
@@ -82,7 +82,7 @@ impl PoolHeld {
         self.by_device.is_empty()
     }
 
-    /// After a claim got the device of a result, or gave it back.
+    /// Returns the state after a claim took the device of a result, or released it.
     pub(crate) fn changed(&self, result: &DeviceResult, more: bool) -> Self {
         let mut held = self.by_device.get(&result.device).cloned().unwrap_or_default();
         held.change(result, more);
@@ -91,13 +91,13 @@ impl PoolHeld {
         } else {
             self.by_device.remove(&result.device)
         };
-        // A slice without the device still has what it had.
+        // The entry of a slice that does not have the device stays valid.
         let mut by_slice = self.by_slice.lock().unwrap_or_else(PoisonError::into_inner).clone();
         by_slice.retain(|_, known| known.slice.place(&result.device).is_none());
         Self { by_device, by_slice: Mutex::new(by_slice) }
     }
 
-    /// What is held of the devices of a slice, in their order; empty: nothing.
+    /// Returns the held state of a slice's devices, in their order. Empty if none is held.
     pub(crate) fn of_slice(&self, slice: &Arc<PreparedSlice>) -> Arc<[Held]> {
         self.with_slice(slice, |known| known.devices.clone())
     }

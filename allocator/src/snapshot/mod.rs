@@ -1,4 +1,4 @@
-//! The cluster at one moment, as far as devices go.
+//! The part of the cluster that concerns devices, at one moment.
 
 mod held;
 mod pools;
@@ -22,13 +22,14 @@ use crate::input::{
 };
 use crate::selectors::Interned;
 
-/// The cluster at one moment: nodes, slices, classes, claims and taint rules. Immutable,
-/// cheap to clone, and cheap to derive from another by one object: only what the object
-/// touches is made anew.
+/// The nodes, slices, classes, claims and taint rules of a cluster at one moment. A snapshot is
+/// immutable, cheap to clone, and cheap to derive from another by one object: only the parts that
+/// the object touches are rebuilt.
 #[derive(Debug, Clone)]
 pub struct Snapshot(Arc<State>);
 
-/// Names are the API server's and the drivers', who have nothing to gain from collisions.
+/// A fast hash without protection from collisions: names come from the API server and from drivers,
+/// which gain nothing from a collision.
 type Map<K, V> = HashTrieMapSync<K, V, BuildHasherDefault<FxHasher>>;
 
 #[derive(Debug, Clone)]
@@ -42,25 +43,25 @@ struct State {
     claims: Map<Name, Arc<Claim>>,
     slices: Map<Name, Arc<PreparedSlice>>,
     pools: Map<PoolKey, PoolSlices>,
-    /// Slices of one node each, by node, with what was made of them.
+    /// Slices with a `nodeName`, by node, with the view that was built of them.
     local: Map<Name, Arc<NodeSlices>>,
-    /// Slices that say otherwise which nodes have access.
+    /// Slices without a `nodeName`.
     shared: Map<Name, Arc<PreparedSlice>>,
-    /// When last something changed that concerns more than one node.
+    /// The revision of the last change that concerns more than one node.
     shared_revision: u64,
     held: Map<PoolKey, Arc<PoolHeld>>,
 }
 
 type PoolSlices = Map<Name, Arc<PreparedSlice>>;
 
-/// What all snapshots have in common that come from the same first one.
+/// The state that all snapshots derived from the same first one share.
 #[derive(Debug, Default)]
 struct Family {
     interned: Interned,
     next_revision: AtomicU64,
 }
 
-/// The slices of one node.
+/// The slices with the `nodeName` of one node.
 #[derive(Debug, Default)]
 struct NodeSlices {
     slices: Vec<Arc<PreparedSlice>>,
@@ -88,19 +89,19 @@ impl Default for Snapshot {
 }
 
 impl Snapshot {
-    /// Nothing at all, but with what this one has compiled and found out about devices.
+    /// Returns an empty snapshot that keeps the compiled selectors and their verdicts.
     #[must_use]
     pub fn emptied(&self) -> Self {
         let state = State { family: self.0.family.clone(), ..State::clone(&Self::default().0) };
         Self(Arc::new(state)).derived(|_| ())
     }
 
-    /// Which one it is: no two snapshots of a family have the same.
+    /// The revision of the snapshot, unique among all snapshots derived from the same first one.
     pub fn revision(&self) -> u64 {
         self.0.revision
     }
 
-    /// With other content, made by `change`.
+    /// Returns a snapshot that `change` has modified.
     fn derived(&self, change: impl FnOnce(&mut State)) -> Self {
         let mut state = State::clone(&self.0);
         state.revision = state.family.next_revision.fetch_add(1, Ordering::Relaxed) + 1;
@@ -108,7 +109,7 @@ impl Snapshot {
         Self(Arc::new(state))
     }
 
-    /// With everything of a cluster.
+    /// Returns a snapshot with all objects of a cluster added.
     #[must_use]
     pub fn with(&self, cluster: Cluster) -> Self {
         let with = cluster.nodes.into_iter().fold(self.clone(), |with, node| with.with_node(node));
@@ -118,7 +119,7 @@ impl Snapshot {
         cluster.claims.into_iter().fold(with, |with, claim| with.with_claim(claim))
     }
 
-    /// With this node, in place of the one of its name.
+    /// Returns a snapshot with this node, replacing one of the same name.
     #[must_use]
     pub fn with_node(&self, node: Node) -> Self {
         self.derived(|state| {
@@ -127,7 +128,7 @@ impl Snapshot {
         })
     }
 
-    /// Without the node of this name.
+    /// Returns a snapshot without the node of this name.
     #[must_use]
     pub fn without_node(&self, name: &str) -> Self {
         self.derived(|state| {
@@ -136,7 +137,7 @@ impl Snapshot {
         })
     }
 
-    /// With this class, in place of the one of its name.
+    /// Returns a snapshot with this class, replacing one of the same name.
     #[must_use]
     pub fn with_class(&self, class: Class) -> Self {
         self.derived(|state| {
@@ -145,7 +146,7 @@ impl Snapshot {
         })
     }
 
-    /// Without the class of this name.
+    /// Returns a snapshot without the class of this name.
     #[must_use]
     pub fn without_class(&self, name: &str) -> Self {
         self.derived(|state| {
@@ -154,7 +155,7 @@ impl Snapshot {
         })
     }
 
-    /// With this taint rule, in place of the one of its name.
+    /// Returns a snapshot with this taint rule, replacing one of the same name.
     #[must_use]
     pub fn with_taint_rule(&self, rule: TaintRule) -> Self {
         self.derived(|state| {
@@ -163,7 +164,7 @@ impl Snapshot {
         })
     }
 
-    /// Without the taint rule of this name.
+    /// Returns a snapshot without the taint rule of this name.
     #[must_use]
     pub fn without_taint_rule(&self, name: &str) -> Self {
         self.derived(|state| {
@@ -172,7 +173,7 @@ impl Snapshot {
         })
     }
 
-    /// With this slice, in place of the one of its name.
+    /// Returns a snapshot with this slice, replacing one of the same name.
     #[must_use]
     pub fn with_slice(&self, slice: Slice) -> Self {
         self.derived(|state| {
@@ -182,13 +183,13 @@ impl Snapshot {
         })
     }
 
-    /// Without the slice of this name.
+    /// Returns a snapshot without the slice of this name.
     #[must_use]
     pub fn without_slice(&self, name: &str) -> Self {
         self.derived(|state| state.remove_slice(name))
     }
 
-    /// With this claim, in place of the one with its uid.
+    /// Returns a snapshot with this claim, replacing one of the same uid.
     #[must_use]
     pub fn with_claim(&self, claim: Claim) -> Self {
         self.derived(|state| {
@@ -198,7 +199,7 @@ impl Snapshot {
         })
     }
 
-    /// Without the claim of this uid.
+    /// Returns a snapshot without the claim of this uid.
     #[must_use]
     pub fn without_claim(&self, uid: &str) -> Self {
         self.derived(|state| {
@@ -222,17 +223,17 @@ impl Snapshot {
         self.0.claims.get(uid)
     }
 
-    /// All claims, in no order.
+    /// All claims, in no particular order.
     pub fn claims(&self) -> impl Iterator<Item = &Arc<Claim>> {
         self.0.claims.values()
     }
 
-    /// All nodes, in no order.
+    /// All nodes, in no particular order.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.0.nodes.values()
     }
 
-    /// An attribute of a device of the newest generation of its pool (KEP-5304).
+    /// Returns an attribute of a device in the newest generation of its pool (KEP-5304).
     pub fn attribute(&self, driver: &str, pool: &str, device: &str, name: &str) -> Option<&Attribute> {
         let key = PoolKey { driver: driver.into(), pool: pool.into() };
         let slices = self.0.pools.get(&key)?;
@@ -250,7 +251,7 @@ impl Snapshot {
         self.0.classes_revision
     }
 
-    /// The pools as one node sees them.
+    /// Returns the pools as one node sees them.
     pub(crate) fn view(&self, node: &Arc<Node>, gates: &Gates) -> Arc<NodeView> {
         let Some(local) = self.0.local.get(&node.name) else {
             return Arc::new(self.gathered(node, &[], gates));
@@ -276,12 +277,12 @@ impl Snapshot {
         .view(state.shared_revision)
     }
 
-    /// What claims hold of the devices of a slice; empty: nothing.
+    /// Returns the held state of a slice's devices. Empty if none is held.
     pub(crate) fn held(&self, slice: &Arc<PreparedSlice>) -> Arc<[Held]> {
         self.0.held.get(&slice.key).map_or_else(Arc::default, |held| held.of_slice(slice))
     }
 
-    /// Whether claims have every device of a slice for themselves.
+    /// Whether every device of a slice is held as a whole.
     pub(crate) fn holds_all(&self, slice: &Arc<PreparedSlice>) -> bool {
         slice.devices.is_empty() || self.0.held.get(&slice.key).is_some_and(|held| held.is_all_of(slice))
     }
@@ -290,7 +291,7 @@ impl Snapshot {
 impl State {
     fn forget_view(&mut self, node: &str) {
         let Some(local) = self.local.get(node) else {
-            // A node without slices of its own gets a place to remember what it sees.
+            // The entry of a node without local slices stores its view.
             self.local.insert_mut(node.into(), Arc::default());
             return;
         };
@@ -346,7 +347,8 @@ impl State {
         self.local.insert_mut(node.clone(), Arc::new(NodeSlices { slices, view: RwLock::default() }));
     }
 
-    /// Completeness of a pool depends on all of its slices, wherever they are.
+    /// Invalidates the views of all nodes that a pool has slices on, because the completeness of a
+    /// pool depends on all of its slices.
     fn touch_pool(&mut self, key: &PoolKey) {
         let Some(pool) = self.pools.get(key).filter(|pool| pool.size() > 1) else { return };
         let nodes: Vec<Name> = pool.values().filter_map(|slice| slice.node_name().cloned()).collect();

@@ -1,4 +1,4 @@
-//! The pools that a node has access to (allocator.md 1.2).
+//! The pools that a node has access to (docs/allocator.md 1.2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ pub(crate) struct NodeView {
     shared_revision: u64,
     gates: Gates,
     pub(crate) pools: Vec<PoolView>,
-    /// The slices of all pools that can be used, in order.
+    /// The slices of all usable pools, in order.
     pub(crate) slices: Vec<Arc<PreparedSlice>>,
-    /// The devices of all pools that can be used, in order.
+    /// The devices of all usable pools, in order.
     pub(crate) devices: Vec<ViewDevice>,
-    /// A selector of nodes that cannot be evaluated: no Pod can be scheduled here.
+    /// The error of a node selector in a slice. Every attempt on this node fails with it.
     pub(crate) error: Option<PodError>,
 }
 
@@ -30,19 +30,20 @@ pub(crate) struct NodeView {
 pub(crate) struct PoolView {
     pub(crate) key: PoolKey,
     pub(crate) status: PoolStatus,
-    /// The slices that concern the node, by name.
+    /// The slices that the node has access to, by name.
     pub(crate) slices: Vec<Arc<PreparedSlice>>,
-    /// Slices of the same generation that do not; known only where they had to be looked for.
+    /// The other slices of the same generation. They are known only if the completeness check had
+    /// to look for them.
     pub(crate) others: Vec<Arc<PreparedSlice>>,
-    /// The counters of all sets.
+    /// The counters of all counter sets.
     pub(crate) counters: Counters,
 }
 
-/// The counters of a pool, by set and name.
+/// The counters of a pool, by counter set and name.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     numbers: BTreeMap<(Name, Name), usize>,
-    /// What there is of each.
+    /// The declared value of each counter.
     pub(crate) declared: Vec<Decimal>,
 }
 
@@ -59,14 +60,14 @@ impl Counters {
         counters
     }
 
-    /// The set and the name of a counter.
+    /// Returns the counter set and the name of a counter.
     pub(crate) fn name(&self, number: usize) -> Option<(&Name, &Name)> {
         let mut numbers = self.numbers.iter();
         numbers.find(|(_, known)| **known == number).map(|((set, name), _)| (set, name))
     }
 
-    /// What a device draws. Counters that there are not are a contradiction of the pool,
-    /// which is not used then.
+    /// Returns the amounts that a device draws. Unknown counters are skipped: they make the pool
+    /// invalid, so none of its devices is used.
     pub(crate) fn drawn(&self, device: &Device) -> Box<[(usize, Decimal)]> {
         let consumed = device.consumes_counters.iter().flat_map(|consumption| {
             let set = &consumption.counter_set;
@@ -78,42 +79,42 @@ impl Counters {
     }
 }
 
-/// Whether a pool can be used.
+/// The usability of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PoolStatus {
     Usable,
     /// Slices are missing, or there are too many.
     Incomplete,
-    /// It contradicts itself.
+    /// The slices contradict each other.
     Invalid(Arc<str>),
 }
 
-/// A device of a pool that can be used.
+/// A device of a usable pool.
 #[derive(Debug)]
 pub(crate) struct ViewDevice {
-    /// In [`NodeView::pools`].
+    /// An index into [`NodeView::pools`].
     pub(crate) pool: usize,
-    /// In [`NodeView::slices`].
+    /// An index into [`NodeView::slices`].
     pub(crate) slice: usize,
-    /// In the slice.
+    /// The index in the slice.
     pub(crate) place: usize,
     pub(crate) device: Arc<Device>,
     pub(crate) content: Arc<Content>,
-    /// What it draws from the counters of its pool.
+    /// The amounts that the device draws from the counters of its pool.
     pub(crate) draws: Box<[(usize, Decimal)]>,
-    /// Whether the node has access to this very device.
+    /// Whether the node has access to this device.
     pub(crate) reach: Result<bool, PodError>,
-    /// Its own taints that repel, then those of rules.
+    /// The taints of the device that repel, followed by those of taint rules.
     pub(crate) taints: Vec<Taint>,
 }
 
 impl NodeView {
-    /// Whether it is still what a snapshot with this shared revision would show.
+    /// Whether the view is still valid for a snapshot with this shared revision and these gates.
     pub(super) fn serves(&self, shared_revision: u64, gates: &Gates) -> bool {
         self.shared_revision == shared_revision && self.gates == *gates
     }
 
-    /// The first pool that contradicts itself, and how.
+    /// Returns the first invalid pool, and the contradiction.
     pub(crate) fn invalid(&self) -> Option<(&PoolKey, &Arc<str>)> {
         self.pools.iter().find_map(|pool| match &pool.status {
             PoolStatus::Invalid(why) => Some((&pool.key, why)),
@@ -122,13 +123,13 @@ impl NodeView {
     }
 }
 
-/// What a view is made of.
+/// The inputs of a view.
 pub(super) struct Gathering<'a, C, A> {
     pub(super) node: &'a Node,
     pub(super) gates: &'a Gates,
-    /// Slices of this node, and slices of no node in particular.
+    /// The slices with the `nodeName` of this node, and those without a `nodeName`.
     pub(super) candidates: C,
-    /// All slices of a pool.
+    /// Returns all slices of a pool.
     pub(super) all: A,
     pub(super) rules: Vec<&'a Arc<TaintRule>>,
 }
@@ -176,7 +177,8 @@ where
         NodeView { pools, ..view }
     }
 
-    /// The slices that concern the node, of the newest generation among them.
+    /// Returns the slices that the node has access to. Of every pool only the newest generation
+    /// among them is kept.
     fn relevant(&mut self) -> Result<BTreeMap<PoolKey, Vec<Arc<PreparedSlice>>>, PodError> {
         let mut pools: BTreeMap<PoolKey, Vec<Arc<PreparedSlice>>> = BTreeMap::new();
         for slice in self.candidates.by_ref() {
@@ -199,7 +201,7 @@ where
         Ok(pools)
     }
 
-    /// Nothing for a pool that a newer generation replaced elsewhere.
+    /// Builds a pool. `None` if slices of a newer generation exist that the node has no access to.
     fn pool(&self, key: PoolKey, mut slices: Vec<Arc<PreparedSlice>>) -> Option<PoolView> {
         slices.sort_by(|a, b| a.slice.name.cmp(&b.slice.name));
         let first = slices.first()?.slice.pool.clone();
@@ -243,12 +245,12 @@ where
     }
 }
 
-/// Whether a slice is as if it were not there.
+/// Whether a slice is treated as absent.
 fn ignored(slice: &PreparedSlice, gates: &Gates) -> bool {
     slice.has_groups && !gates.compatibility_groups
 }
 
-/// Whether a slice concerns a node.
+/// Whether a node has access to a slice, or to one of its devices.
 fn concerns(slice: &PreparedSlice, node: &Node) -> Result<bool, PodError> {
     let spec = &slice.slice;
     if let Some(name) = slice.node_name() {
@@ -270,7 +272,7 @@ fn concerns(slice: &PreparedSlice, node: &Node) -> Result<bool, PodError> {
     Ok(false)
 }
 
-/// Whether a node has access to a device that says so for itself.
+/// Whether a node has access to a device of a slice with `perDeviceNodeSelection`.
 fn reached(slice: &PreparedSlice, device: &Device, node: &Node) -> Result<bool, PodError> {
     if let Some(name) = device.node_name.as_ref().filter(|name| !name.is_empty()) {
         return Ok(*name == node.name);
@@ -294,18 +296,18 @@ fn selected(
 }
 
 impl PoolView {
-    /// Whether a device of it waits for conditions.
+    /// Whether a device of the pool has binding conditions.
     fn binds(&self) -> bool {
         let mut devices = self.slices.iter().flat_map(|slice| &slice.devices);
         devices.any(|prepared| !prepared.device.binding_conditions.is_empty())
     }
 
-    /// All slices that are known.
+    /// All known slices: those that the node has access to, then the others.
     pub(crate) fn all_slices(&self) -> impl Iterator<Item = &Arc<PreparedSlice>> {
         self.slices.iter().chain(&self.others)
     }
 
-    /// How it contradicts itself, if it does.
+    /// Returns the contradiction of an invalid pool.
     fn contradiction(&self, gates: &Gates) -> Option<String> {
         let mut names = BTreeSet::new();
         let mut devices = self.slices.iter().flat_map(|slice| &slice.devices);

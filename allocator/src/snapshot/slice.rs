@@ -1,11 +1,11 @@
-//! A slice, prepared: what its devices share with others is shared.
+//! A slice whose devices share equal content.
 
 use std::sync::Arc;
 
 use crate::input::{Device, Name, Slice};
 use crate::selectors::{Content, Interned};
 
-/// A driver and the name of one of its pools. Two drivers may use the same name.
+/// A driver and the name of one of its pools. Pools of different drivers may have the same name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PoolKey {
     pub(crate) driver: Name,
@@ -14,9 +14,9 @@ pub(crate) struct PoolKey {
 
 #[derive(Debug)]
 pub(crate) struct PreparedSlice {
-    /// Of this version of the slice, and of no other.
+    /// The id of this version of the slice.
     pub(crate) id: u64,
-    /// As it came, but without its devices.
+    /// The slice as published, without its devices.
     pub(crate) slice: Slice,
     pub(crate) key: PoolKey,
     pub(crate) devices: Vec<PreparedDevice>,
@@ -45,12 +45,12 @@ impl PreparedSlice {
         Self { id, slice, key, devices, has_groups }
     }
 
-    /// The place of a device.
+    /// Returns the index of a device.
     pub(crate) fn place(&self, device: &str) -> Option<usize> {
         self.devices.iter().position(|prepared| *prepared.device.name == *device)
     }
 
-    /// The node that alone has access, if it is one.
+    /// Returns the `nodeName` of the slice, if it is set.
     pub(crate) fn node_name(&self) -> Option<&Name> {
         self.slice.node_name.as_ref().filter(|name| !name.is_empty())
     }

@@ -1,5 +1,6 @@
-//! What there is to call, in the notation of the CEL specification: `target.name(arguments)
-//! -> result`. A capital letter is any type, the same one throughout the line.
+//! The functions and operators, in the notation of the CEL specification: `target.name(arguments)
+//! -> result`. A capital letter is a type parameter: it stands for any type, the same one
+//! throughout the line.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -241,15 +242,15 @@ const ORDERED: [&str; 5] =
     ["bool", "string", "bytes", "google.protobuf.Timestamp", "google.protobuf.Duration"];
 const NUMBERS: [&str; 3] = ["int", "uint", "double"];
 
-/// A way to call a function.
+/// An overload of a function.
 pub(super) struct Overload {
-    /// The arguments; of a member, its target is the first.
+    /// The types of the arguments. The target of a member function is the first.
     pub(super) takes: Vec<Type>,
-    /// The result.
+    /// The type of the result.
     pub(super) gives: Type,
 }
 
-/// All that can be called, by name and whether it is a member of its first argument.
+/// All overloads, by function name and whether the function is a member of its first argument.
 pub(super) struct Declarations(HashMap<(String, bool), Vec<Overload>>);
 
 impl Declarations {
@@ -267,7 +268,7 @@ impl Declarations {
         let (name, arguments) = call.split_at_checked(open)?;
         let arguments = arguments.strip_prefix('(')?.strip_suffix(')')?;
         let mut takes: Vec<Type> = split(arguments).into_iter().map(read).collect::<Option<_>>()?;
-        // A target is a type; what else comes before a dot belongs to the name.
+        // A target is a type. Any other prefix before a dot is part of the name.
         let target = name.rsplit_once('.').and_then(|(target, name)| Some((read(target)?, name)));
         let member = target.is_some();
         let name = match target {
@@ -283,7 +284,7 @@ impl Declarations {
     }
 }
 
-/// All declarations.
+/// Returns all declarations.
 pub(super) fn declared() -> &'static Declarations {
     static ALL: LazyLock<Declarations> = LazyLock::new(|| {
         let mut all = Declarations(HashMap::new());
@@ -307,7 +308,7 @@ pub(super) fn declared() -> &'static Declarations {
     &ALL
 }
 
-/// Where the last parenthesis opens that is still open.
+/// Returns the position of the last parenthesis that is open at the end of the text.
 fn opening(text: &str) -> Option<usize> {
     let mut depth = 0;
     for (place, character) in text.char_indices().rev() {
@@ -321,7 +322,7 @@ fn opening(text: &str) -> Option<usize> {
     None
 }
 
-/// At commas outside of parentheses.
+/// Splits a text at commas outside of parentheses.
 fn split(text: &str) -> Vec<&str> {
     let mut depth = 0;
     let parts = text.split(|character| {

@@ -1,5 +1,5 @@
-//! The check of types: what does not go together is refused before any device is looked at,
-//! as it is when the API server validates the object and when kube-scheduler compiles it.
+//! The type check. Ill-typed expressions are refused before any device is examined, as the API
+//! server does when it validates an object and kube-scheduler when it compiles an expression.
 
 mod declarations;
 mod types;
@@ -15,20 +15,20 @@ use self::declarations::{Declarations, declared};
 use self::types::{Bindings, Type};
 use super::Purpose;
 
-/// The type of the expression.
+/// Returns the type of an expression.
 ///
 /// # Errors
-/// What does not go together.
+/// A name is undeclared, or the types do not match.
 pub(super) fn check(tree: &IdedExpr) -> Result<Type, String> {
     let mut checker = Checker { declarations: declared(), names: Vec::new() };
     checker.names.push(("device".to_owned(), Type::Device));
     checker.type_of(tree)
 }
 
-/// Whether what an expression gives serves its purpose.
+/// Checks whether the type of an expression suits its purpose.
 ///
 /// # Errors
-/// It does not.
+/// The type does not suit the purpose.
 pub(super) fn is_useful(given: &Type, purpose: Purpose) -> Result<(), String> {
     let scalar = |of: &Type| matches!(of, Type::Dyn | Type::Bool | Type::Int | Type::String | Type::Semver);
     match (purpose, given) {
@@ -114,7 +114,7 @@ impl Checker {
         let mut given = Vec::with_capacity(call.args.len() + 1);
         for argument in member.into_iter().chain(&call.args) {
             given.push(match &argument.expr {
-                // What is to be written may be of different types.
+                // The arguments of `format` may have different types.
                 Expr::List(list) if call.func_name == "format" => {
                     list.elements.iter().try_for_each(|item| self.type_of(item).map(drop))?;
                     Type::List(Box::new(Type::Dyn))
@@ -183,7 +183,8 @@ impl Checker {
             return Err(format!("expected type 'bool' but found '{condition}'"));
         }
         let mut step = self.type_of(&comprehension.loop_step)?;
-        // What began as an empty list is a list of what is added.
+        // The element type of an accumulator that starts as an empty list is the type of the added
+        // elements.
         let empty = matches!(&comprehension.accu_init.expr, Expr::List(list) if list.elements.is_empty());
         if let Some(more) = added(&comprehension.loop_step).filter(|_| empty) {
             step = self.type_of(more)?;
@@ -208,7 +209,7 @@ fn literal_type(literal: &LiteralValue) -> Type {
     }
 }
 
-/// What a step adds to what there was.
+/// Returns the operand that a loop step adds to the accumulator.
 fn added(step: &IdedExpr) -> Option<&IdedExpr> {
     let Expr::Call(call) = &step.expr else { return None };
     let second = call.args.get(1)?;
@@ -219,7 +220,7 @@ fn added(step: &IdedExpr) -> Option<&IdedExpr> {
     }
 }
 
-/// All elements of a literal are of one type.
+/// Merges the type of an element into that of a literal: all elements have one type.
 fn joined(element: &mut Option<Type>, given: Type) -> Result<(), String> {
     match element {
         None => *element = Some(given),
@@ -250,7 +251,7 @@ fn field_of(operand: Type, field: &str) -> Checked {
     }
 }
 
-/// `a.b.c` where an expression is only names.
+/// Returns `a.b.c` for an expression that consists of names only.
 fn path(expr: &Expr) -> Option<String> {
     match expr {
         Expr::Ident(name) => Some(name.clone()),
@@ -276,5 +277,5 @@ fn unmatched(name: &str, member: bool, given: &[Type]) -> String {
     text
 }
 
-/// A map from names of type parameters.
+/// Types by the names of type parameters.
 type ByParameter = BTreeMap<char, Type>;

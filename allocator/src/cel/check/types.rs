@@ -1,4 +1,4 @@
-//! The types that expressions have before they are evaluated.
+//! The static types of expressions.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use super::ByParameter;
 /// A type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cel) enum Type {
-    /// Known only when evaluated.
+    /// Known at evaluation only.
     Dyn,
     Bool,
     Int,
@@ -28,9 +28,9 @@ pub(in crate::cel) enum Type {
     List(Box<Self>),
     Map(Box<Self>, Box<Self>),
     Optional(Box<Self>),
-    /// The type itself as a value.
+    /// The type of a type, as a value.
     Itself(Box<Self>),
-    /// Any type, the same at every place of a declaration.
+    /// A type parameter of a declaration.
     Parameter(char),
 }
 
@@ -39,8 +39,8 @@ impl Type {
         Self::Map(Box::new(key), Box::new(value))
     }
 
-    /// Whether values of both may stand in one list: they are of one type, but that lists, maps
-    /// and options of nothing go with all others.
+    /// Whether values of both types may be elements of one list literal. The types must be equal,
+    /// but an unknown element type of a list, map or optional matches any other.
     pub(super) fn goes_with(&self, other: &Self) -> bool {
         let inner = |a: &Self, b: &Self| *a == Self::Dyn || *b == Self::Dyn || a.goes_with(b);
         match (self, other) {
@@ -73,7 +73,7 @@ const NAMES: [(&str, Type); 17] = [
     ("kubernetes.DRADevice", Type::Device),
 ];
 
-/// The type of a name in an expression.
+/// Returns the type with a name.
 pub(super) fn named(name: &str) -> Option<Type> {
     match name {
         "list" => Some(Type::List(Box::new(Type::Dyn))),
@@ -84,7 +84,7 @@ pub(super) fn named(name: &str) -> Option<Type> {
     }
 }
 
-/// The type of a field of `device`.
+/// Returns the type of a field of `device`.
 pub(super) fn device_field(name: &str) -> Option<Type> {
     let by_domain = |of: Type| Type::map(Type::String, Type::map(Type::String, of));
     match name {
@@ -112,12 +112,13 @@ impl fmt::Display for Type {
     }
 }
 
-/// What the type parameters of one call stand for.
+/// The types that the type parameters of a call are bound to.
 #[derive(Default)]
 pub(super) struct Bindings(ByParameter);
 
 impl Bindings {
-    /// Whether an argument may be given where a declaration wants `wanted`.
+    /// Whether a value of type `given` may be passed where a declaration has `wanted`. Binds type
+    /// parameters.
     pub(super) fn accept(&mut self, wanted: &Type, given: &Type) -> bool {
         match (wanted, given) {
             (Type::Parameter(name), given) => match self.0.get(name).cloned() {
@@ -147,7 +148,7 @@ impl Bindings {
         }
     }
 
-    /// A declared type with what was bound.
+    /// Returns a declared type with its parameters replaced by the bound types.
     pub(super) fn resolved(&self, declared: &Type) -> Type {
         let inner = |of: &Type| Box::new(self.resolved(of));
         match declared {

@@ -1,5 +1,5 @@
-//! What is equal. Values of the types that Kubernetes adds can be compared with their like only:
-//! whoever asks whether a version equals a text gets an error.
+//! Equality. A value of a Kubernetes type can only be compared with a value of the same type:
+//! comparing a version with a string is an error.
 
 use cel::common::types::{CelBool, DYN_TYPE, LIST_TYPE};
 use cel::common::value::Val;
@@ -8,9 +8,9 @@ use cel::{DeclarationError, Env, ExecutionError};
 use super::{Arguments, function};
 use crate::cel::types::is_opaque;
 
-/// `==`.
+/// The name of `==` in rewritten expressions.
 pub(in crate::cel) const EQUALS: &str = "@equals";
-/// `in`, with a list of literals.
+/// The name of `in` with a list of literals in rewritten expressions.
 pub(in crate::cel) const AMONG: &str = "@among";
 
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {

@@ -1,4 +1,4 @@
-//! `format.named(name)`, `format.uuid()` and so on, and `validate(text)`.
+//! `format.named(name)`, `format.uuid()` and the other formats, and `validate(text)`.
 
 use cel::common::types::{CelList, CelOptional, CelString, STRING_TYPE, Type};
 use cel::common::value::Val;

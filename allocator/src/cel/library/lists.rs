@@ -1,4 +1,4 @@
-//! Lists: sums, ends, places, ranges, and what an attribute includes.
+//! List functions: sums, extremes, indexes, ranges and `includes`.
 
 use std::cmp::Ordering;
 
@@ -9,10 +9,10 @@ use cel::{DeclarationError, Env, ExecutionError};
 use super::{Arguments, function};
 use crate::cel::types::{QuantityVal, SemverVal};
 
-/// An attribute has at most so many values; `includes` looks at no more.
+/// The largest number of values of an attribute. `includes` fails on a longer list.
 const MOST_VALUES: usize = 48;
 
-/// A list of numbers is no longer (a million upstream).
+/// The largest argument of `lists.range` (a million upstream).
 pub(in crate::cel) const LONGEST_RANGE: u32 = 10_000;
 
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
@@ -84,7 +84,7 @@ fn optional<'b, 'v>(item: Option<&(dyn Val + 'v)>) -> CowVal<'b, 'v> {
     CowVal::Owned(Box::new(item.map_or_else(CelOptional::none, CelOptional::of)))
 }
 
-/// Those of optional values that are there.
+/// Returns the values of those optionals that have one.
 fn unwrapped<'b, 'v>(given: &Arguments<'_, 'b, 'v>) -> Result<CowVal<'b, 'v>, ExecutionError> {
     let mut there: Vec<Box<dyn Val + 'v>> = Vec::new();
     for item in given.list(0)? {

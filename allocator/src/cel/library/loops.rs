@@ -1,5 +1,5 @@
-//! Loops over two variables: `all(i, v, …)`, `transformMap(k, v, …)` and so on. The evaluator
-//! knows loops over one only, and `cel::pairs` makes such of these.
+//! Loops over two variables: `all(i, v, …)`, `transformMap(k, v, …)` and others. The evaluator
+//! supports loops over one variable only; `cel::pairs` rewrites these loops.
 
 use std::collections::HashMap;
 
@@ -16,12 +16,13 @@ use cel::{DeclarationError, Env, ExecutionError};
 
 use super::Arguments;
 
-/// The places and elements of a list, or the keys and values of a map, as lists of two.
+/// The function that converts a list to pairs of index and element, or a map to pairs of key and
+/// value. A pair is a list of two.
 pub(in crate::cel) const PAIRS: &str = "@pairs";
-/// A list of maps as one map.
+/// The function that merges a list of maps into one map.
 const MERGED: &str = "@merged";
 
-/// What a loop gathers.
+/// The accumulator of a loop.
 const RESULT: &str = "@result";
 
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
@@ -92,7 +93,7 @@ fn key_of(key: &dyn Val) -> Option<CelMapKey<'static>> {
     }
 }
 
-/// What a loop is for.
+/// The macro of a loop.
 #[derive(Clone, Copy)]
 enum Kind {
     All,
@@ -128,7 +129,8 @@ impl Kind {
         }
     }
 
-    /// `parts` is what is said of each element, with a condition in front where there is one.
+    /// Expands a macro. `parts` are the arguments after the variables: an optional condition, then
+    /// the expression for each element.
     fn expanded(
         self,
         nodes: &mut Nodes<'_, '_>,
@@ -196,7 +198,7 @@ impl Kind {
     }
 }
 
-/// The two variables.
+/// Returns the names of the two variables.
 fn names(helper: &MacroExprHelper<'_>, arguments: &[IdedExpr]) -> Result<(String, String), ParseError> {
     let name = |argument: Option<&IdedExpr>| match argument {
         Some(IdedExpr { expr: Expr::Ident(name), .. }) => Ok(name.clone()),
@@ -213,7 +215,7 @@ fn names(helper: &MacroExprHelper<'_>, arguments: &[IdedExpr]) -> Result<(String
     Ok((first, second))
 }
 
-/// Makes expressions.
+/// A builder of expressions.
 struct Nodes<'h, 'p>(&'h mut MacroExprHelper<'p>);
 
 impl Nodes<'_, '_> {
@@ -225,7 +227,7 @@ impl Nodes<'_, '_> {
         self.node(Expr::Ident(name.to_owned()))
     }
 
-    /// What was gathered so far.
+    /// The accumulator.
     fn result(&mut self) -> IdedExpr {
         self.ident(RESULT)
     }
@@ -252,7 +254,7 @@ impl Nodes<'_, '_> {
         self.node(Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args }))
     }
 
-    /// What was gathered so far, and this.
+    /// The accumulator with an element added.
     fn gather(&mut self, element: IdedExpr) -> IdedExpr {
         let (so_far, element) = (self.result(), self.list(vec![element]));
         self.call(operators::ADD, vec![so_far, element])

@@ -8,7 +8,7 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_macro(Macro::receiver("bind", 3, bind))
 }
 
-/// A comprehension over nothing, whose accumulator is the bound name.
+/// Expands to a comprehension over an empty list, whose accumulator is the bound name.
 fn bind(
     helper: &mut MacroExprHelper<'_>,
     target: &mut Option<IdedExpr>,

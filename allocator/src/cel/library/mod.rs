@@ -23,12 +23,12 @@ use cel::common::types::CelString;
 use cel::common::value::{CowVal, FromVal, Val};
 use cel::{DeclarationError, Env, ExecutionError, extensions};
 
-/// `matches` under a name of ours: the one of the crate compiles patterns of any size.
+/// The bounded variant of `matches`. The one of the `cel` crate compiles patterns of any size.
 pub(super) const MATCHES: &str = "@matches";
-/// `lists.range` under a name of ours: the one of the crate makes a million numbers.
+/// The bounded variant of `lists.range`. The one of the `cel` crate allows a million numbers.
 pub(super) const RANGE: &str = "@range";
 
-/// The environment that selectors are parsed and evaluated in.
+/// Returns the environment in which expressions are parsed and evaluated.
 pub(super) fn environment() -> Env {
     let mut env = Env::stdlib();
     for extend in [
@@ -47,15 +47,14 @@ pub(super) fn environment() -> Env {
         macros::extension,
         loops::extension,
     ] {
-        // Only two functions of one name and signature could collide, and the tests of
-        // this module would see that.
+        // Only two functions of one name and signature can collide, and the tests would show that.
         let declared: Result<(), DeclarationError> = env.add_extension(extend);
         debug_assert!(declared.is_ok(), "{declared:?}");
     }
     env
 }
 
-/// The arguments of a call, by the types that it was declared with.
+/// The arguments of a call, read by their declared types.
 struct Arguments<'a, 'b, 'v>(&'static str, &'a [CowVal<'b, 'v>]);
 
 impl<'a, 'v> Arguments<'a, '_, 'v> {
@@ -76,12 +75,12 @@ impl<'a, 'v> Arguments<'a, '_, 'v> {
         self.typed::<CelString<'v>>(place).map(CelString::inner)
     }
 
-    /// An error of this function.
+    /// Returns an error of the called function.
     fn failed(&self, why: impl std::fmt::Display) -> ExecutionError {
         ExecutionError::FunctionError { function: self.0.to_owned(), message: why.to_string() }
     }
 
-    /// The elements of a list.
+    /// Returns the elements of a list argument.
     fn list(&self, place: usize) -> Result<Vec<&'a (dyn Val + 'v)>, ExecutionError> {
         let list = self.any(place)?.as_iterable().ok_or_else(|| self.failed("not a list"))?;
         let mut items = list.iter();
@@ -89,7 +88,7 @@ impl<'a, 'v> Arguments<'a, '_, 'v> {
     }
 }
 
-/// Declares a function: what it takes, and an expression over its arguments.
+/// Declares a function: the types of its arguments, and an expression over them.
 macro_rules! function {
     ($env:ident, $name:literal($($given:expr),*) |$arguments:ident| $body:expr) => {
         $env.add_overload($name, concat!($name, "(", $(stringify!($given), ",",)* ")"), vec![$($given),*], |given| {

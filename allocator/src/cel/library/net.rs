@@ -81,7 +81,7 @@ fn range(given: &Arguments<'_, '_, '_>, place: usize) -> Result<Cidr, ExecutionE
     given.typed::<CidrVal>(place).map(|range| range.0)
 }
 
-/// No zones, and no address of one kind within the other.
+/// Parses an address. Zones and IPv4-mapped IPv6 addresses are errors.
 fn address(given: &Arguments<'_, '_, '_>, place: usize) -> Result<IpAddr, ExecutionError> {
     let text = given.text(place)?;
     let address: IpAddr = text.parse().map_err(|why| given.failed(format!("{text:?}: {why}")))?;

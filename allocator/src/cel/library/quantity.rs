@@ -1,4 +1,4 @@
-//! `quantity(text)` and what can be done with one.
+//! `quantity(text)` and the functions of quantities.
 
 use cel::common::types::{CelBool, CelDouble, CelInt, INT_TYPE, STRING_TYPE, Type};
 use cel::{DeclarationError, Env, ExecutionError};
@@ -35,7 +35,7 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     });
     function!(env, QUANTITY => "asApproximateFloat"() |given| {
         let number = number(&given, 0)?;
-        // Through text, because that is rounded once.
+        // The conversion through text rounds only once.
         let text = format!("{}e{}", number.mantissa(), number.exponent());
         CelDouble::from(text.parse::<f64>().map_err(|why| given.failed(why))?)
     });
@@ -55,7 +55,7 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     Ok(())
 }
 
-/// A whole number of 64 bits, if it is one.
+/// Returns the number as an `i64`. `None` if it has a fraction or does not fit.
 fn whole(number: Decimal) -> Option<i64> {
     number.units().filter(|_| number.exponent() >= 0)
 }

@@ -11,7 +11,7 @@ use regex::{Regex, RegexBuilder};
 use super::{Arguments, function};
 
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
-    // As a method and as a function: `MATCHES`.
+    // Registered as a member and as a global function: `MATCHES`.
     function!(env, STRING_TYPE => "@matches"(STRING_TYPE) |given| {
         CelBool::from(pattern(&given)?.is_match(given.text(0)?))
     });
@@ -33,19 +33,19 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
 }
 
 thread_local! {
-    /// Compiled last: loops use the same again and again.
+    /// The patterns compiled last, because loops repeat the same patterns.
     static COMPILED: RefCell<HashMap<String, Result<Regex, String>>> = RefCell::default();
 }
 
-/// Patterns that are kept compiled.
+/// The number of patterns at which the cache is cleared.
 const KEPT: usize = 64;
 
-/// A small automaton: its memory is bounded, whoever wrote it.
+/// Compiles a pattern with bounded memory.
 fn small(pattern: &str) -> Result<Regex, regex::Error> {
     RegexBuilder::new(pattern).size_limit(1 << 20).build()
 }
 
-/// Whether a text is a pattern. One that is too large is refused where it is used.
+/// Checks whether a text is a pattern. A pattern that is too large is refused when it is used.
 pub(in crate::cel) fn is_pattern(text: &str) -> Result<(), String> {
     match small(text) {
         Ok(_) | Err(regex::Error::CompiledTooBig(_)) => Ok(()),

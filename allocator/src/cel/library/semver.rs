@@ -1,4 +1,4 @@
-//! `semver(text)` and what can be done with one.
+//! `semver(text)` and the functions of versions.
 
 use std::cmp::Ordering;
 
@@ -47,8 +47,8 @@ fn parsed(given: &Arguments<'_, '_, '_>, normalized: bool) -> Result<SemverVal, 
     read(given.text(0)?, normalized).map_err(|why| given.failed(why))
 }
 
-/// With normalization a leading `v` goes, missing numbers are zero, and leading zeros of
-/// the three numbers go.
+/// Parses a version. Normalization removes a leading `v` and leading zeros of the numbers, and adds
+/// missing numbers as zeros.
 fn read(text: &str, normalized: bool) -> Result<SemverVal, String> {
     if !normalized {
         return SemverVal::parse(text);

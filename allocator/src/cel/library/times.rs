@@ -1,11 +1,12 @@
-//! What the crate lacks of times.
+//! Functions of times that the `cel` crate lacks.
 
 use cel::common::types::{CelDuration, CelInt, CelTimestamp, DURATION_TYPE, TIMESTAMP_TYPE};
 use cel::{DeclarationError, Env};
 
 use super::function;
 
-/// A timestamp whose hours and days are those of UTC, as they are where no zone is named.
+/// Converts a timestamp to UTC, because its hours and days are those of UTC unless a time zone is
+/// given.
 pub(in crate::cel) const UTC: &str = "@utc";
 
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {

@@ -1,4 +1,4 @@
-//! `url(text)` and what can be done with one.
+//! `url(text)` and the functions of URLs.
 
 use std::collections::HashMap;
 

@@ -1,8 +1,8 @@
-//! Whether enough devices are left for everything that is still wanted.
+//! The check whether enough devices are left for all outstanding requests.
 //!
-//! Requests and kinds of devices make a network: each request wants a number, each kind has
-//! as many as nobody has taken, and a request may take what may ever be given to it. If not
-//! all that is wanted can flow, there is no solution, whatever else may be in its way.
+//! Requests and kinds of devices form a flow network. A request demands a number of devices. A kind
+//! supplies the devices that are not taken. An edge exists where the request may ever get a device
+//! of the kind. If the flow does not meet the demand, no solution exists.
 
 use super::super::attempt::{Ask, Attempt};
 use super::super::constraints::Values;
@@ -13,21 +13,21 @@ pub(super) struct Enough<'a> {
     pub(super) attempt: &'a Attempt,
     pub(super) wanted: &'a AllWanted,
     pub(super) kinds: &'a Kinds,
-    /// The request that is under way,
+    /// The current request.
     pub(super) ask: Ask,
-    /// how many it has,
+    /// The number of devices that it has.
     pub(super) index: usize,
-    /// and from where on it looks.
+    /// The position at which it continues.
     pub(super) cursor: usize,
 }
 
-/// What one request still wants.
+/// The number of devices that a request still wants.
 struct Demand {
     ask: Ask,
     count: usize,
 }
 
-/// Devices of one kind, before the cursor or from there on.
+/// Devices of one kind, either before the cursor or from the cursor on.
 #[derive(Clone)]
 struct Supply {
     kind: usize,
@@ -43,7 +43,7 @@ impl Enough<'_> {
         if !self.flows(&demands, &supplies, None) {
             return false;
         }
-        // A constraint without a value yet gets one in the end.
+        // A `matchAttribute` without a value yet has one in every solution.
         let claims = self.attempt.prepared.wanted.iter().enumerate().skip(self.ask.claim);
         for (claim, prepared) in claims {
             for (number, constraint) in prepared.constraints.iter().enumerate() {
@@ -60,8 +60,8 @@ impl Enough<'_> {
         self.attempt.constrained.get(claim)?.get(constraint)?.values.last()
     }
 
-    /// What is wanted from now on, and the devices that requests for all will take; nothing
-    /// if one of those is gone.
+    /// Returns the outstanding demands, and the devices that requests for all will take. `None` if
+    /// one of these devices is gone.
     fn demands(&self) -> Option<(Vec<Demand>, Vec<usize>)> {
         let (mut demands, mut reserved) = (Vec::new(), Vec::new());
         let claims = self.attempt.prepared.wanted.iter().enumerate().skip(self.ask.claim);
@@ -137,7 +137,7 @@ impl Enough<'_> {
                 Known::Values(value) if !tried.contains(&value) => value,
                 _ => continue,
             };
-            // Of lists something else than all they have may be what is common.
+            // The common value of lists may be a subset, so a list proves nothing.
             if !value.is_single() || self.flows(demands, supplies, Some((claim, number, value))) {
                 return true;
             }
@@ -153,8 +153,8 @@ impl Enough<'_> {
         ask.claim == claim && asked.is_some_and(|(request, asked)| constraint.covers(request, asked))
     }
 
-    /// Whether a request may take devices of a kind, with what constraints have fixed, and
-    /// with one more value supposed.
+    /// Whether a request may take devices of a kind, given the fixed values of constraints and, if
+    /// `supposed` is set, one more value.
     fn takes(&self, ask: Ask, supply: &Supply, supposed: Option<(usize, usize, &Values)>) -> bool {
         if (ask == self.ask && !supply.ahead) || !self.kinds.may(supply.kind, ask) {
             return false;
@@ -175,8 +175,7 @@ impl Enough<'_> {
         })
     }
 
-    /// Whether all demands can be met at once. Grows a flow along paths through what other
-    /// requests could give back.
+    /// Whether all demands can be met at once. The flow grows along augmenting paths.
     fn flows(
         &self,
         demands: &[Demand],
@@ -201,15 +200,16 @@ impl Enough<'_> {
 struct Flow<'a> {
     supplies: &'a [Supply],
     takes: Vec<Vec<bool>>,
-    /// By demand, by supply.
+    /// By demand, then by supply.
     taken: Vec<Vec<usize>>,
     left: Vec<usize>,
 }
 
 impl Flow<'_> {
-    /// Gives one more device to a demand, if need be by letting others take other ones.
+    /// Gives one more device to a demand, along an augmenting path if necessary.
     fn grow(&mut self, demand: usize) -> bool {
-        // Breadth first: the supply each demand was reached by, and the demand each supply was.
+        // Breadth first: `reached` has the supply through which a demand was reached, `through` the
+        // demand from which a supply was reached.
         let mut reached: Vec<Option<usize>> = vec![None; self.taken.len()];
         let mut through: Vec<Option<usize>> = vec![None; self.supplies.len()];
         let mut queue = std::collections::VecDeque::from([demand]);
@@ -241,7 +241,7 @@ impl Flow<'_> {
         false
     }
 
-    /// A request takes each device once, also of those that many may share.
+    /// A request takes a device at most once, even a shared one.
     fn may_take(&self, demand: usize, place: usize, supply: &Supply) -> bool {
         let may = self.takes.get(demand).and_then(|takes| takes.get(place)).copied();
         let has = self.taken.get(demand).and_then(|taken| taken.get(place)).copied();

@@ -1,4 +1,4 @@
-//! Devices that cannot be told apart by anything that is still to be decided.
+//! Kinds of devices: devices that no later decision can distinguish.
 
 use rustc_hash::FxHashMap;
 
@@ -8,26 +8,26 @@ use crate::claims::{AllWanted, Asked, PreparedRequest};
 use crate::input::{CounterConsumption, DeviceCapacity, Name, NodeSelector};
 use crate::snapshot::Held;
 
-/// Whether a device may be given to a request, as far as that is known beforehand.
+/// Whether a device may be given to a request, as far as that is known before the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum May {
     Never,
     Perhaps,
-    /// To find out is an error.
+    /// The check is an error.
     Error,
 }
 
-/// What is known of the values of a kind for a constraint.
+/// The values of a kind for a constraint.
 pub(super) enum Known<'a> {
-    /// They differ from request to request.
+    /// The values depend on the request.
     No,
-    /// It has none.
+    /// The attribute is missing.
     Missing,
-    /// These.
+    /// The values of the attribute.
     Values(&'a Values),
 }
 
-/// All that decides about a device.
+/// All properties of a device that decisions depend on.
 #[derive(PartialEq, Eq, Hash)]
 struct Traits<'a> {
     pool: usize,
@@ -35,7 +35,7 @@ struct Traits<'a> {
     held: Option<&'a Held>,
     may: Vec<May>,
     values: Vec<Option<Values>>,
-    /// For constraints on derived attributes: by request.
+    /// The values of derived attributes, by constraint and request.
     derived: Vec<Option<Values>>,
     draws: &'a [CounterConsumption],
     capacity: Vec<(&'a Name, &'a DeviceCapacity)>,
@@ -47,16 +47,16 @@ struct Traits<'a> {
 /// The kinds of all devices of a view.
 pub(in crate::search) struct Kinds {
     of: Vec<usize>,
-    /// A device of each kind.
+    /// One device of each kind.
     examples: Vec<usize>,
     asks: Vec<Ask>,
-    /// By device of `examples`, by ask.
+    /// By kind, then by ask.
     may: Vec<Vec<May>>,
-    /// By kind, by claim and constraint.
+    /// By kind, then by claim and constraint.
     values: Vec<Vec<Option<Values>>>,
-    /// By claim, where its constraints begin in `values`.
+    /// By claim: the index of its first constraint in `values`.
     constraints: Vec<usize>,
-    /// Whether the values of a constraint are the same for every request it covers.
+    /// By constraint: whether its values are the same for every request that it covers.
     plain: Vec<bool>,
 }
 
@@ -119,8 +119,8 @@ impl Kinds {
         kinds
     }
 
-    /// The values for all constraints of all claims, and, where an attribute is derived and so
-    /// may be another one for each request, the values for all requests.
+    /// Returns the values for all constraints of all claims. A derived attribute may differ between
+    /// requests, so its values are returned for every request, in the second list.
     fn values_of(&self, attempt: &Attempt, number: usize) -> (Vec<Option<Values>>, Vec<Option<Values>>) {
         let (mut values, mut derived) = (Vec::with_capacity(self.plain.len()), Vec::new());
         let Some(device) = attempt.view.devices.get(number) else { return (values, derived) };
@@ -159,7 +159,7 @@ impl Kinds {
         may.is_none_or(|may| *may != May::Never)
     }
 
-    /// The value of a kind for a constraint.
+    /// Returns the values of a kind for a constraint.
     pub(super) fn value(&self, kind: usize, claim: usize, constraint: usize) -> Known<'_> {
         let place = self.constraints.get(claim).map(|first| first + constraint);
         let plain = place.and_then(|place| self.plain.get(place)).is_some_and(|plain| *plain);

@@ -1,15 +1,15 @@
-//! Cutting branches that are proved to hold no solution. A search that finds one soon never
-//! comes here; one that fails again and again does, and then
+//! Pruning of branches that are proved to hold no solution. It begins after a number of failures,
+//! so most searches never use it:
 //!
-//! - devices that cannot be told apart are tried once (a solution with the later one would
-//!   be a solution with the earlier one, if the two changed places everywhere),
-//! - what failed with the same devices taken, up to those that cannot be told apart, is not
-//!   tried again,
-//! - before each device it is asked whether enough are left for everything that is still
-//!   wanted, and of one value where a constraint wants that.
+//! - Devices that cannot be distinguished are tried once. If the later one had a solution, the
+//!   earlier one would have it too, with the two exchanged everywhere.
+//! - A state that failed is not tried again. States are equal up to devices that cannot be
+//!   distinguished.
+//! - Before each device, a flow check decides whether enough devices are left for all outstanding
+//!   requests, under each value that a `matchAttribute` may take.
 //!
-//! None of it ever looks at a device whose selector fails: whether that is an error is for
-//! the search to find out when it comes there.
+//! Pruning raises no error for a device whose selector fails. The ordered search raises it when it
+//! reaches the device.
 
 mod enough;
 mod kinds;
@@ -23,16 +23,16 @@ use super::constraints::Values;
 use super::{Failure, Frame};
 use crate::claims::AllWanted;
 
-/// Failures before it begins: most searches end earlier.
+/// The number of failures after which pruning begins. Most searches end earlier.
 pub(super) const AFTER_FAILURES: u64 = 32;
-/// States that are remembered as failed, at most.
+/// The largest number of failed states that are remembered.
 const MOST_REMEMBERED: usize = 200_000;
 
-/// What is known once a search has become hard.
+/// The state of pruning.
 pub(super) struct Pruning {
     kinds: Kinds,
     failed: FxHashMap<Box<[u64]>, Failure>,
-    /// The states of parts of the search that are under way, and how deep each began.
+    /// The states of the search that are in progress, and the depth at which each began.
     under_way: Vec<(usize, Box<[u64]>)>,
     values: FxHashMap<Values, u64>,
     amounts: FxHashMap<Box<[dragoman_quantity::Decimal]>, u64>,
@@ -49,16 +49,16 @@ impl Pruning {
         }
     }
 
-    /// The kind of a device that nobody of this attempt has: another of the same kind would
-    /// do as well, or as badly.
+    /// Returns the kind of a device that this attempt has not taken. Devices of one kind are
+    /// interchangeable.
     pub(super) fn kind(&self, attempt: &Attempt, device: usize) -> Option<usize> {
-        // What devices take from a node is not known here.
+        // The resources that a device takes from the node are not part of its kind.
         let known = attempt.fit.is_none() && attempt.is_fresh(device);
         known.then(|| self.kinds.of(device)).flatten()
     }
 
-    /// Whether there may be enough devices for this request from `cursor` on, of which it
-    /// has `index`, and for all after it.
+    /// Whether enough devices may exist for the current request, which has `index` devices and
+    /// continues at `cursor`, and for all requests after it.
     pub(super) fn may_do(
         &self,
         attempt: &Attempt,
@@ -70,7 +70,7 @@ impl Pruning {
         Enough { attempt, wanted, kinds: &self.kinds, ask, index, cursor }.holds()
     }
 
-    /// Begins with a request; if the same failed before, how.
+    /// Starts a request. Returns the failure if the same state failed before.
     pub(super) fn begin(
         &mut self,
         attempt: &Attempt,
@@ -89,7 +89,7 @@ impl Pruning {
         failure
     }
 
-    /// What began at this depth or deeper has failed.
+    /// Marks the states that began at this depth or deeper as failed.
     pub(super) fn failed(&mut self, depth: usize, failure: Failure) {
         while let Some((_, state)) = self.under_way.pop_if(|(began, _)| *began >= depth) {
             if self.failed.len() < MOST_REMEMBERED {
@@ -98,14 +98,14 @@ impl Pruning {
         }
     }
 
-    /// Everything that what comes after may depend on.
+    /// Returns the state that the rest of the search depends on.
     fn state(&mut self, attempt: &Attempt, claim: usize, request: usize) -> Box<[u64]> {
         let mut state = vec![claim as u64, request as u64, attempt.results_of(claim) as u64];
         let prepared = attempt.prepared.clone();
         let constraints = prepared.wanted.get(claim).into_iter().flat_map(|claim| &claim.constraints);
         let constrained = attempt.constrained.get(claim).into_iter().flatten();
         for (constraint, known) in constraints.zip(constrained) {
-            // Of a match only what is still common counts.
+            // A match depends only on the values that are still common.
             let known: Vec<&Values> = if constraint.distinct {
                 known.values.iter().collect()
             } else {
@@ -136,7 +136,7 @@ impl Pruning {
     }
 }
 
-/// One number for each different value, from 1 on.
+/// Returns the number of a value. Numbers count from 1, one for each distinct value.
 fn number<K, Q>(known: &mut FxHashMap<K, u64>, value: &Q) -> u64
 where
     K: std::borrow::Borrow<Q> + std::hash::Hash + Eq,
@@ -156,7 +156,7 @@ impl Frame {
         matches!(self, Self::Device { ruled_out, .. } if ruled_out.contains(&kind))
     }
 
-    /// Remembers that a device of this kind was tried here in vain.
+    /// Records that a device of this kind failed here.
     pub(super) fn rule_out(&mut self, kind: Option<usize>) {
         if let (Self::Device { ruled_out, .. }, Some(kind)) = (self, kind)
             && !ruled_out.contains(&kind)
