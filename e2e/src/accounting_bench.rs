@@ -1,5 +1,5 @@
-//! `dragoman-accounting` side by side with `k8s.io/component-helpers` on the same Pods,
-//! and against its budget.
+//! `dragoman-accounting` side by side with `k8s.io/component-helpers` on the same Pods, and against its
+//! budget.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -22,7 +22,7 @@ struct Budget {
     times_faster_than_component_helpers: f64,
 }
 
-/// Measures three times in turn and prints medians.
+/// Measures both sides three times in turn, prints medians, and requires that they are within the budget.
 pub(crate) async fn run(repository: &Path, output: &Path) -> anyhow::Result<()> {
     const TURNS: usize = 3;
     let judge = Judge::build(repository, "pods").await?;
@@ -90,8 +90,8 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// A Pod as it runs on a node: two containers and a sidecar, each with a status, and a
-/// claim that brings cpus and costs memory.
+/// A running Pod: two containers and a sidecar, each with a status, and a claim that maps CPUs and has an
+/// overhead of memory.
 fn pod(rng: &mut Rng, number: usize) -> Value {
     let list = |rng: &mut Rng| json!({"cpu": format!("{}m", rng.u32(50..2_000)), "memory": format!("{}Mi", rng.u32(16..4_096))});
     let (mut containers, mut statuses) = (Vec::new(), Vec::new());

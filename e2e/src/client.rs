@@ -1,4 +1,4 @@
-//! A plain JSON client for scenarios, on kube's.
+//! A plain JSON client for scenarios, on top of the client of `kube`.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use http_body_util::BodyExt as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
-/// JSON in, JSON out.
+/// A client that sends and returns JSON.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub kube: kube::Client,
 }
 
-/// A collection in a namespace, or a cluster-wide one.
+/// The path of a collection, in which [`path`] replaces `{}`.
 pub(crate) const CLAIMS: &str = "/apis/resource.k8s.io/v1/{}/resourceclaims";
 pub(crate) const TEMPLATES: &str = "/apis/resource.k8s.io/v1/{}/resourceclaimtemplates";
 pub(crate) const PODS: &str = "/api/v1/{}/pods";
@@ -22,7 +22,7 @@ pub(crate) const EVENTS: &str = "/apis/events.k8s.io/v1/{}/events";
 pub(crate) const POD_GROUPS: &str = "/apis/scheduling.k8s.io/v1alpha2/{}/podgroups";
 pub(crate) const NAMESPACES: &str = "/api/v1/namespaces";
 
-/// The path of a collection in `namespace`; everywhere if that is empty.
+/// The path of a collection in `namespace`, or in all namespaces if `namespace` is empty.
 pub(crate) fn path(collection: &str, namespace: &str) -> String {
     if namespace.is_empty() {
         collection.replace("{}/", "")
@@ -40,7 +40,7 @@ impl Client {
         Ok(Self { kube: kube::Client::try_from(config)? })
     }
 
-    /// A GET that returns text.
+    /// Sends a GET and returns the body as text.
     pub(crate) async fn text(&self, path: &str) -> anyhow::Result<String> {
         Ok(self.kube.request_text(Request::get(path).body(Vec::new())?).await?)
     }
@@ -102,7 +102,7 @@ impl Client {
         self.send(Method::PATCH, &path, "application/merge-patch+json", body).await
     }
 
-    /// Deletes an object, with the grace period given; absent is fine.
+    /// Deletes an object with this grace period. An object that is missing or was replaced is no error.
     pub(crate) async fn delete(
         &self,
         collection: &str,
@@ -113,7 +113,7 @@ impl Client {
         self.delete_options(collection, namespace, name, &json!({"gracePeriodSeconds": grace})).await
     }
 
-    /// Deletes an object with these `DeleteOptions`; absent or replaced is fine.
+    /// Deletes an object with these `DeleteOptions`. An object that is missing or was replaced is no error.
     pub(crate) async fn delete_options(
         &self,
         collection: &str,
@@ -130,7 +130,7 @@ impl Client {
     }
 }
 
-/// A plain HTTP request on loopback: the code and the body of the answer.
+/// Sends a plain HTTP request on loopback and returns the code and the body of the answer.
 pub(crate) async fn plain_http(port: u16, mut request: Request<String>) -> anyhow::Result<(u16, String)> {
     let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
     let io = hyper_util::rt::TokioIo::new(stream);

@@ -1,4 +1,4 @@
-//! A collector of traces: OTLP over gRPC on loopback, as operators of a cluster run one.
+//! A collector of traces: OTLP over gRPC on loopback, like the collector of a cluster.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -36,13 +36,13 @@ impl Collector {
         let spans = Spans::default();
         let server = tonic::transport::Server::builder().add_service(TraceServiceServer::new(spans.clone()));
         let task = tokio::spawn(async move {
-            // It ends only with the test, or shows as missing spans.
+            // The server ends with the test. A server that fails shows as missing spans.
             server.serve_with_incoming(TcpListenerStream::new(listener)).await.ok();
         });
         Ok(Self { port, spans, task })
     }
 
-    /// Where to send traces.
+    /// The endpoint for traces.
     pub(crate) fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }

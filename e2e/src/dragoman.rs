@@ -17,13 +17,13 @@ pub(crate) struct Dragoman {
     dump: u16,
 }
 
-/// How to start it.
+/// The arguments of a start.
 pub(crate) struct Start<'a> {
     /// The binary.
     pub binary: &'a Path,
-    /// Where its log goes.
+    /// The directory of the log.
     pub directory: &'a Path,
-    /// Its credentials.
+    /// The kubeconfig with the credentials.
     pub kubeconfig: PathBuf,
     /// `--mode`.
     pub mode: &'a str,
@@ -34,7 +34,7 @@ pub(crate) struct Start<'a> {
 }
 
 impl Dragoman {
-    /// Starts it and returns at once.
+    /// Starts the operator without waiting for readiness.
     pub(crate) fn spawn(start: &Start<'_>) -> anyhow::Result<Self> {
         let (admin, dump) = (free_port()?, free_port()?);
         let mut arguments: Vec<String> = [
@@ -61,7 +61,7 @@ impl Dragoman {
         Ok(Self { process, admin, dump })
     }
 
-    /// Starts it and waits until it is ready.
+    /// Starts the operator and waits until it is ready.
     pub(crate) async fn start(start: &Start<'_>) -> anyhow::Result<Self> {
         let mut dragoman = Self::spawn(start)?;
         let patience = Duration::from_mins(1);
@@ -76,12 +76,12 @@ impl Dragoman {
         Ok(dragoman)
     }
 
-    /// What /readyz says.
+    /// Returns the code and the text of `/readyz`.
     pub(crate) async fn readiness(&self) -> anyhow::Result<(u16, String)> {
         get(self.admin, "/readyz").await
     }
 
-    /// Its metrics.
+    /// Returns the metrics as text.
     pub(crate) async fn metrics(&self) -> anyhow::Result<String> {
         Ok(get(self.admin, "/metrics").await?.1)
     }
@@ -96,33 +96,33 @@ impl Dragoman {
         Ok(text.lines().filter(mine).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
     }
 
-    /// The dump of its indexes.
+    /// Returns the dump of the indexes.
     pub(crate) async fn dump(&self) -> anyhow::Result<String> {
         Ok(get(self.dump, "/dump").await?.1)
     }
 
-    /// Its pid.
+    /// The process id, while the process runs.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.process.pid()
     }
 
-    /// Its log so far, that of earlier instances in the same directory included.
+    /// The log so far, including that of earlier instances in the same directory.
     pub(crate) fn log(&self) -> String {
         self.process.output()
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process ends by itself.
     pub(crate) async fn ended(&mut self, patience: Duration) -> anyhow::Result<ExitStatus> {
         let process = &mut self.process;
         wait::value("dragoman ends", patience, async || process.ended()).await
     }
 
-    /// SIGTERM and the end.
+    /// Sends SIGTERM and waits for the end of the process.
     pub(crate) async fn stop(self) -> anyhow::Result<ExitStatus> {
         self.process.stop().await
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL and waits for the end of the process.
     pub(crate) async fn kill(self) -> anyhow::Result<()> {
         self.process.kill().await
     }

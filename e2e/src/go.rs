@@ -1,5 +1,5 @@
-//! Programs built from the Go modules of this repository, once for each content of
-//! their sources, into a cache outside the checkout.
+//! Builds programs from the Go modules of this repository, once for each content of their sources, into a
+//! cache outside the checkout.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ pub(crate) fn cache() -> anyhow::Result<PathBuf> {
         .context("none of DRAGOMAN_CACHE, XDG_CACHE_HOME and HOME is set")
 }
 
-/// A name for the content of `files` in `directory`.
+/// Returns a digest of the content of `files` in `directory`.
 pub(crate) fn digest(directory: &Path, files: &[impl AsRef<str>]) -> anyhow::Result<String> {
     let mut hasher = Sha256::new();
     for file in files {
@@ -26,7 +26,7 @@ pub(crate) fn digest(directory: &Path, files: &[impl AsRef<str>]) -> anyhow::Res
     Ok(hasher.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// `go build` with these linker flags and arguments in `module`.
+/// Runs `go build` in `module` with these linker flags and arguments.
 pub(crate) async fn build(module: &Path, ldflags: &str, arguments: &[&str]) -> anyhow::Result<()> {
     let status = Command::new("go")
         .args(["build", "-trimpath", "-ldflags", ldflags])

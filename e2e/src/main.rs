@@ -1,4 +1,4 @@
-//! Scenarios against a real control plane.
+//! Dragoman's end-to-end tests: scenarios, comparisons with Kubernetes, runs with faults, and benchmarks.
 
 mod accounting_bench;
 mod allocator_bench;
@@ -37,7 +37,7 @@ struct Arguments {
     /// The `dragoman` binary.
     #[arg(long)]
     binary: PathBuf,
-    /// Where logs are left.
+    /// The directory for logs.
     #[arg(long)]
     output: PathBuf,
     #[command(subcommand)]
@@ -46,25 +46,25 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Build the control plane, if it is not there yet.
+    /// Build the programs of the control plane, unless they are in the cache.
     Provide,
     /// Run scenarios.
     Scenarios {
-        /// Only those whose lane or name contains one of these.
+        /// Only scenarios whose lane or name contains one of these.
         filters: Vec<String>,
         /// The control plane to run them on.
         #[arg(long, value_enum, default_value = "real")]
         on: Backend,
     },
-    /// Compare with published libraries of Kubernetes.
+    /// Compare Dragoman's crates with published libraries of Kubernetes.
     Oracle {
-        /// Only those whose name contains this.
+        /// Only comparisons whose name contains this.
         #[arg(default_value = "")]
         filter: String,
-        /// How many questions, for each of them.
+        /// Number of questions for each comparison.
         #[arg(long)]
         count: Option<usize>,
-        /// Of the random numbers.
+        /// Seed of the random numbers.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -76,54 +76,54 @@ enum Command {
         #[arg(default_value = "")]
         filter: String,
     },
-    /// Run scenarios with the built-in claim controller: its defects must show.
+    /// Run scenarios with the built-in claim controller and require that exactly its known defects show.
     BuiltIn {
-        /// Only those whose name contains this.
+        /// Only scenarios whose name contains this.
         #[arg(default_value = "")]
         filter: String,
     },
-    /// Run the controller on simcluster, with faults, in virtual time.
+    /// Run the controller on simcluster with seeded faults, in virtual time.
     Soak {
-        /// How many runs.
+        /// Number of runs.
         #[arg(long, default_value_t = 2000)]
         runs: u64,
-        /// The seed of the first.
+        /// Seed of the first run.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// How many of them are run twice and must be the same.
+        /// Number of seeds that run twice and must give the same history.
         #[arg(long, default_value_t = 100)]
         twice: u64,
     },
-    /// Ask simcluster and a real kube-apiserver the same questions.
+    /// Compare the answers of simcluster and of a real kube-apiserver to the same questions.
     Conformance {
         /// Only chapters whose name contains this.
         #[arg(default_value = "")]
         filter: String,
     },
-    /// Measure what a life costs Dragoman in clusters of several sizes, on simcluster.
+    /// Measure the cost of a Pod's life for Dragoman in clusters of several sizes, on simcluster.
     Scale {
-        /// Only clusters with at most so many Pods.
+        /// Only clusters with at most this many Pods.
         #[arg(long, default_value_t = 50_000)]
         pods: usize,
-        /// Only clusters with at least so many.
+        /// Only clusters with at least this many Pods.
         #[arg(long, default_value_t = 0)]
         least: usize,
     },
     /// Measure the built-in claim controller and Dragoman side by side.
     Versus {
-        /// Pods that live through their whole life.
+        /// Number of Pods that run from creation to deletion.
         #[arg(long, default_value_t = 2000)]
         pods: usize,
-        /// Gated Pods at once.
+        /// Number of gated Pods that are created in one burst.
         #[arg(long, default_value_t = 10_000)]
         gated: usize,
-        /// Completed Pods that stand around.
+        /// Number of completed Pods that are kept.
         #[arg(long, default_value_t = 2500)]
         completed: usize,
-        /// Seconds for which they are watched.
+        /// Seconds for which the completed Pods are watched.
         #[arg(long, default_value_t = 20)]
         idle: u64,
-        /// How often the lives are measured; medians are printed.
+        /// Number of measurements of the lives; medians are printed.
         #[arg(long, default_value_t = 1)]
         runs: usize,
         /// Only the sides whose name contains this.
@@ -140,7 +140,7 @@ async fn main() -> anyhow::Result<()> {
         return oracle::run(&repository, filter, *count, *seed).await;
     }
     if let Command::Soak { runs, seed, twice } = arguments.command {
-        // It brings runtimes of its own.
+        // Runs build runtimes of their own.
         return tokio::task::spawn_blocking(move || soak::run(seed, runs, twice)).await?;
     }
     if matches!(arguments.command, Command::BenchAccounting) {
@@ -151,7 +151,7 @@ async fn main() -> anyhow::Result<()> {
     }
     let programs = Programs::provide(&repository).await?;
     std::fs::create_dir_all(&arguments.output).context("output")?;
-    // Absolute: the paths go into kubeconfigs.
+    // The paths go into kubeconfigs and must be absolute.
     let output = arguments.output.canonicalize().context("output")?;
     let binary = arguments.binary.canonicalize().context("binary")?;
     let backend = if let Command::Scenarios { on, .. } = &arguments.command { *on } else { Backend::Real };
@@ -177,7 +177,7 @@ async fn main() -> anyhow::Result<()> {
             Command::Scenarios { filters, .. } => scenarios::run(&bench, &filters).await,
         }
     };
-    // Whatever was started ends with us, also when we are told to stop.
+    // A signal drops the work, and with it every process that the work started.
     let mut terminate = signal(SignalKind::terminate()).context("signals")?;
     tokio::select! {
         outcome = work => outcome,

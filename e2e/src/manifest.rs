@@ -1,4 +1,4 @@
-//! The shipped manifests, read as a user's kubectl would.
+//! Reads the shipped manifests as kubectl does.
 
 use anyhow::Context as _;
 use serde_json::Value;

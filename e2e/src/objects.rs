@@ -1,4 +1,4 @@
-//! The objects that scenarios are made of.
+//! The objects that scenarios create.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -61,12 +61,12 @@ pub(crate) fn claim(name: &str) -> Value {
     })
 }
 
-/// A Pod in the making.
+/// A builder of Pods.
 #[derive(Clone)]
 pub(crate) struct Pod(Value);
 
 impl Pod {
-    /// One container, no claims; it runs and ends at once.
+    /// A Pod with one container and no claims. It runs and succeeds at once.
     pub(crate) fn new(name: &str) -> Self {
         Self(json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": {}},
@@ -99,37 +99,37 @@ impl Pod {
         self
     }
 
-    /// An entry with a claim from a template.
+    /// Adds an entry with a claim from a template.
     pub(crate) fn with_template(self, entry: &str, template: &str) -> Self {
         self.entry(entry, "resourceClaimTemplateName", template)
     }
 
-    /// An entry with an existing claim.
+    /// Adds an entry with an existing claim.
     pub(crate) fn with_claim(self, entry: &str, claim: &str) -> Self {
         self.entry(entry, "resourceClaimName", claim)
     }
 
-    /// It runs until it is told to end.
+    /// Keeps the Pod running until it is told to end.
     pub(crate) fn held(self) -> Self {
         self.set("/metadata/annotations", HOLD, "true".into())
     }
 
-    /// It is deleted as soon as it is done.
+    /// Has the Pod deleted as soon as it is done.
     pub(crate) fn reaped(self) -> Self {
         self.set("/metadata/annotations", REAP, "true".into())
     }
 
-    /// It is gated: created, never scheduled.
+    /// Adds a scheduling gate, so that the Pod is never scheduled.
     pub(crate) fn gated(self) -> Self {
         self.set("/spec", "schedulingGates", json!([{"name": "e2e.dragoman.dev/gate"}]))
     }
 
-    /// It is on a node from the start, past the scheduler.
+    /// Puts the Pod on a node from the start, without the scheduler.
     pub(crate) fn on(self, node: &str) -> Self {
         self.set("/spec", "nodeName", node.into())
     }
 
-    /// It belongs to a PodGroup.
+    /// Makes the Pod a member of a PodGroup.
     pub(crate) fn in_group(self, group: &str) -> Self {
         self.set("/spec", "schedulingGroup", json!({"podGroupName": group}))
     }
@@ -176,7 +176,7 @@ pub(crate) fn pod_consumer(pod: &Value) -> Value {
     json!({"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]})
 }
 
-/// A consumer of a kind that nobody knows.
+/// A consumer of a kind that Dragoman does not know.
 pub(crate) fn unknown_consumer(number: usize) -> Value {
     json!({"apiGroup": "example.com", "resource": "jobs", "name": format!("job-{number}"), "uid": format!("uid-{number}")})
 }

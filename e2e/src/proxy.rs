@@ -1,7 +1,7 @@
-//! A proxy between Dragoman and the API server that does harm on demand.
+//! A proxy between Dragoman and the API server that injects faults.
 //!
-//! It speaks plain HTTP on loopback and passes everything on with the operator's
-//! own credentials, so rights stay what they are.
+//! The proxy serves plain HTTP on loopback and forwards requests with the operator's own credentials, so
+//! that the rights do not change.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,29 +17,29 @@ use tokio::sync::{Notify, watch};
 
 type Answer = Response<UnsyncBoxBody<Bytes, kube::Error>>;
 
-/// When in the life of a write the process is killed.
+/// The moment of a write at which the process is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// The API server never sees it.
+    /// Before the API server receives the write.
     Before,
-    /// The API server has done it, the reply is lost.
+    /// After the API server has committed the write; the reply is lost.
     Committed,
-    /// The reply has been read.
+    /// After the reply has been read.
     Replied,
 }
 
-/// What the proxy does to requests whose method and path match.
+/// A fault for requests whose method and path match.
 #[derive(Debug, Clone)]
 pub(crate) enum Harm {
-    /// The n-th write (from 1) in a namespace stops everything at this moment; the
-    /// test then kills the process.
+    /// The n-th write (from 1) in a namespace stops at this moment, and later writes are refused. Writes of
+    /// Events do not count. The test then kills the process.
     Kill { namespace: String, write: usize, moment: Moment },
-    /// Every n-th POST to a path that contains this is done, but its reply is lost.
+    /// Every n-th POST to a path that contains this takes effect, but its reply is lost.
     LoseReplies { path: String, every: usize },
     /// Requests whose path contains this are refused.
     Refuse { path: String },
-    /// The next POST is answered 429 with this Retry-After in seconds; what else
-    /// arrives in that time, a moment for what was under way apart, is counted.
+    /// The next POST gets a 429 with this Retry-After in seconds. Requests that arrive in that time are
+    /// counted, except in its first seconds, when requests in flight may still arrive.
     Throttle { seconds: u32 },
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Proxy {
     port: u16,
     state: Arc<Mutex<State>>,
     hit: Arc<Notify>,
-    /// A resource whose watches are held back.
+    /// The resource whose watches are held back.
     held: watch::Sender<Option<String>>,
     cut: watch::Sender<u64>,
     task: tokio::task::JoinHandle<()>,
@@ -74,7 +74,7 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl Proxy {
-    /// Starts one in front of `target`.
+    /// Starts a proxy in front of `target`.
     pub(crate) async fn start(target: kube::Client) -> anyhow::Result<Self> {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.context("proxy")?;
         let port = listener.local_addr().context("proxy")?.port();
@@ -91,7 +91,7 @@ impl Proxy {
         Ok(Self { port, state, hit, held, cut, task })
     }
 
-    /// The kubeconfig of a client behind the proxy.
+    /// Writes the kubeconfig of a client behind the proxy.
     pub(crate) fn kubeconfig(&self, directory: &std::path::Path) -> anyhow::Result<std::path::PathBuf> {
         let text = serde_json::json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "proxy",
@@ -104,12 +104,12 @@ impl Proxy {
         Ok(path)
     }
 
-    /// Starts doing harm, or stops.
+    /// Sets the fault, or clears it.
     pub(crate) fn harm(&self, harm: Option<Harm>) {
         *locked(&self.state) = State { harm, ..State::default() };
     }
 
-    /// How many requests did not wait out a [`Harm::Throttle`]; `None` before it struck.
+    /// The number of requests that did not wait out a [`Harm::Throttle`]; `None` before it struck.
     pub(crate) fn impatient(&self) -> Option<usize> {
         let state = locked(&self.state);
         state.throttled.map(|_| state.impatient)
@@ -120,12 +120,12 @@ impl Proxy {
         self.hit.notified().await;
     }
 
-    /// Holds back what watches of `resource` deliver; `None` lets it flow.
+    /// Holds back the events of watches of `resource`; with `None` all events are delivered.
     pub(crate) fn hold_watches(&self, resource: Option<&str>) {
         self.held.send_replace(resource.map(str::to_owned));
     }
 
-    /// Cuts every connection that streams.
+    /// Cuts every open watch.
     pub(crate) fn cut_watches(&self) {
         self.cut.send_modify(|n| *n += 1);
     }
@@ -150,7 +150,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Shared) {
                 let shared = shared.clone();
                 async move { Ok::<_, Infallible>(shared.pass(request).await) }
             });
-            // A connection that breaks is the point of the exercise.
+            // Broken connections are intended.
             hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
                 .await
@@ -166,7 +166,7 @@ fn refusal(code: StatusCode, text: &str) -> Answer {
     answer
 }
 
-/// What is to be done with one request.
+/// The treatment of a request.
 #[derive(PartialEq, Eq)]
 enum Act {
     Pass,
@@ -188,8 +188,7 @@ impl Shared {
                     return Act::Pass;
                 }
                 state.writes += 1;
-                // Once struck, nothing more gets through from a process that is as
-                // good as dead.
+                // After the strike no write of the dying process gets through.
                 match state.writes.cmp(&nth) {
                     std::cmp::Ordering::Less => Act::Pass,
                     std::cmp::Ordering::Equal => Act::Strike(moment),
@@ -208,8 +207,8 @@ impl Shared {
                     Act::Throttle(seconds)
                 }
                 Some(since) => {
-                    // Lists and watches are another client's; what was under way when the
-                    // answer was given arrives within the first seconds.
+                    // Lists and watches belong to another client. Requests in flight at the time of the 429
+                    // arrive within the first seconds.
                     let watches = query.contains("watch=1") || query.contains("limit=");
                     let pause = Duration::from_secs(3)..Duration::from_secs(seconds.into());
                     state.impatient += usize::from(!watches && pause.contains(&since.elapsed()));
@@ -250,7 +249,7 @@ impl Shared {
             Act::Strike(_) => {
                 let hit = self.hit.clone();
                 tokio::spawn(async move {
-                    // Enough for the reply to be read: it is a few kB on loopback.
+                    // Long enough for the client to read the reply: a few kB on loopback.
                     tokio::time::sleep(Duration::from_millis(5)).await;
                     hit.notify_one();
                 });
@@ -265,7 +264,7 @@ impl Shared {
     async fn forward(&self, request: Request<Incoming>) -> anyhow::Result<Answer> {
         let (mut parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
-        // The connection to us, not the one onward.
+        // These headers are about the connection to the proxy, not to the API server.
         parts.headers.remove(http::header::HOST);
         parts.headers.remove(http::header::CONTENT_LENGTH);
         let request = Request::from_parts(parts, kube::client::Body::from(body.to_vec()));
@@ -276,7 +275,7 @@ impl Shared {
         Ok(Response::from_parts(parts, body.boxed_unsync()))
     }
 
-    /// A watch that can be held back and cut.
+    /// Wraps a watch, so that it can be held back and cut.
     fn stream(&self, answer: Answer, path: &str) -> Answer {
         let (parts, body) = answer.into_parts();
         let (held, mut cut) = (self.held.clone(), self.cut.clone());

@@ -1,5 +1,5 @@
-//! Lives by the ten thousand on simcluster, with Dragoman as a process of its own: what a life
-//! costs must not depend on how large the cluster is.
+//! Tens of thousands of lives of Pods on simcluster, with Dragoman as a process of its own. The cost of a
+//! life must not depend on the size of the cluster.
 
 #![expect(clippy::cast_precision_loss, reason = "counts and sizes are far below 2^52")]
 
@@ -26,10 +26,9 @@ use crate::world::Bench;
 
 /// Nodes and Pods, the smallest cluster first.
 const SIZES: [(usize, usize); 3] = [(100, 1_000), (1_000, 10_000), (5_000, 50_000)];
-/// Of each node.
+/// The devices of each node.
 const DEVICES: usize = 8;
-/// Pods that are there at once and whose claims are still to come or to go: more only wait in
-/// line, behind each other and before everything else.
+/// The most Pods whose claims are not deleted yet. More Pods would only wait in queues.
 const AT_ONCE: usize = 2_000;
 /// Pods that are created at once.
 const BATCH: usize = 100;
@@ -40,29 +39,29 @@ const CLAIMS: &str = "resourceclaims.resource.k8s.io";
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Budget {
-    /// Of Dragoman, for a life, at every size.
+    /// The most writes and CPU time of Dragoman for a life, at every size.
     writes: f64,
     cpu_ms: f64,
-    /// What a life costs in the largest cluster, against the smallest.
+    /// The most CPU time for a life in the largest cluster, relative to the smallest.
     growth: f64,
-    /// Of Dragoman, for each completed Pod that stands around.
+    /// The most memory of Dragoman for each completed Pod.
     bytes_per_pod: f64,
 }
 
-/// What was seen at one size.
+/// The figures of one size.
 struct Figures {
     nodes: usize,
     pods: usize,
-    /// Writes by Dragoman for a life, events left out.
+    /// Writes by Dragoman for a life, without those of Events and Leases.
     writes: f64,
-    /// Milliseconds of a processor for a life.
+    /// CPU time for a life, in milliseconds.
     cpu: f64,
-    /// Memory of Dragoman when it was ready, when nothing was left to do, and at most, in KiB.
+    /// Resident memory of Dragoman when it was ready, at the end, and at its peak, in KiB.
     memory: [u64; 3],
     seconds: f64,
 }
 
-/// Measures every size whose Pods are `least` to `most`.
+/// Measures every size with `least` to `most` Pods.
 pub(crate) async fn run(bench: &Bench, least: usize, most: usize) -> anyhow::Result<()> {
     let budget = std::fs::read_to_string(bench.repository.join("e2e/scale.json")).context("scale.json")?;
     let budget: Budget = serde_json::from_str(&budget).context("scale.json")?;
@@ -80,7 +79,7 @@ pub(crate) async fn run(bench: &Bench, least: usize, most: usize) -> anyhow::Res
         let growth = last.cpu / first.cpu;
         let [_, small, _] = first.memory;
         let [_, large, _] = last.memory;
-        // What does not depend on the number of Pods is in both.
+        // The difference leaves out the memory that does not depend on the number of Pods.
         let bytes = large.saturating_sub(small) as f64 * 1024.0 / (many - few) as f64;
         println!(
             "ok      scale: with {many} Pods a life costs {growth:.2} times as much cpu as with {few}; a Pod takes {bytes:.0} bytes"
@@ -183,7 +182,7 @@ async fn listen(server: &ApiServer, kubeconfig: &Path) -> anyhow::Result<Listeni
 fn furnish(admin: &Door, nodes: usize) -> anyhow::Result<()> {
     for name in [NAMESPACE, "kube-system"] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        // The second may be there from the start.
+        // The namespace `kube-system` may exist from the start.
         create(admin, "/api/v1/namespaces", &namespace)
             .or_else(|why| if name == NAMESPACE { Err(why) } else { Ok(()) })?;
     }

@@ -1,27 +1,27 @@
-//! What the kernel says of a process.
+//! The resource usage of a process, from `/proc`.
 
 use std::time::Duration;
 
 use anyhow::Context as _;
 
-/// What a process has used.
+/// The resource usage of a process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
-    /// Of a processor, since it began.
+    /// CPU time since the start of the process.
     pub(crate) cpu: Duration,
-    /// Memory that it has now, in KiB.
+    /// Resident memory now, in KiB.
     pub(crate) resident: u64,
-    /// The most that it had, in KiB.
+    /// The peak of the resident memory, in KiB.
     pub(crate) peak: u64,
 }
 
 impl Usage {
-    /// Reads it from the kernel.
+    /// Reads the usage of a process.
     pub(crate) fn of(pid: u32) -> anyhow::Result<Self> {
         // Clock ticks are 1/100 s on every Linux that Rust supports.
         const TICK: Duration = Duration::from_millis(10);
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("/proc")?;
-        // The name may hold blanks; the fields behind it are counted from 3.
+        // The name may contain blanks. The fields after it are counted from 3.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let ticks =
             |field: usize| fields.get(field - 3).and_then(|f| f.parse::<u32>().ok()).context("/proc/stat");

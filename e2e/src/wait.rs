@@ -1,10 +1,10 @@
-//! Waiting for a condition, never for a time.
+//! Waits for conditions, never for a fixed time.
 
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
-/// How often a condition is looked at.
+/// The pause between two checks of a condition.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Waits until `condition` holds.
@@ -16,7 +16,7 @@ pub(crate) async fn until<F: AsyncFnMut() -> bool>(
     poll(what, patience, POLL, condition).await
 }
 
-/// As [`until`], for conditions that are expensive to look at.
+/// As [`until`], for conditions that are expensive to check.
 pub(crate) async fn slowly<F: AsyncFnMut() -> bool>(
     what: &str,
     patience: Duration,
@@ -41,7 +41,7 @@ async fn poll<F: AsyncFnMut() -> bool>(
     Ok(())
 }
 
-/// Waits until `look` returns something.
+/// Waits until `look` returns a value.
 pub(crate) async fn value<T, F: AsyncFnMut() -> anyhow::Result<Option<T>>>(
     what: &str,
     patience: Duration,

@@ -1,4 +1,4 @@
-//! What a scenario lives in: a cluster, the operator, and words for what it does.
+//! The cluster of a scenario, the operator in it, and the operations that scenarios share.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,21 +14,21 @@ use crate::kubelet::Kubelet;
 use crate::promises::Judge;
 use crate::{objects, wait};
 
-/// How long anything may take that is expected to happen.
+/// The longest wait for an expected change.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
-/// A scenario is over when nothing has been written for so long.
+/// The time without writes after which a namespace is at rest.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// Paths that every lane needs.
+/// The paths and programs that every lane needs.
 #[derive(Clone)]
 pub(crate) struct Bench {
     /// The repository.
     pub repository: PathBuf,
     /// The binary under test.
     pub binary: PathBuf,
-    /// Where runs leave their logs.
+    /// The directory for logs.
     pub output: PathBuf,
-    /// Which control plane.
+    /// The kind of control plane.
     pub backend: Backend,
     /// The control plane's programs.
     pub programs: Programs,
@@ -36,7 +36,7 @@ pub(crate) struct Bench {
 
 /// A cluster for scenarios.
 pub(crate) struct World {
-    /// The bench it stands on.
+    /// The paths and programs.
     pub bench: Bench,
     /// The control plane.
     pub plane: ControlPlane,
@@ -92,7 +92,7 @@ impl World {
         Dragoman::start(&self.start_of(kubeconfig, mode, flags)).await
     }
 
-    /// How the operator is started here.
+    /// The arguments of a start of the operator in this cluster.
     pub(crate) fn start_of<'a>(
         &'a self,
         kubeconfig: PathBuf,
@@ -103,7 +103,7 @@ impl World {
         Start { binary: &self.bench.binary, directory: &self.directory, kubeconfig, mode, log, flags }
     }
 
-    /// A namespace of its own for a scenario, with the template `one`.
+    /// Creates a namespace for a scenario, with the template `one`.
     pub(crate) async fn namespace(&self, scenario: &str) -> anyhow::Result<String> {
         let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}-{number}", scenario.replace('_', "-"));
@@ -128,7 +128,7 @@ impl World {
         wait::value(&what, PATIENCE, look).await
     }
 
-    /// Waits until status names the claim of `entry` and the claim is there.
+    /// Waits until the Pod's status names the claim of `entry` and the claim exists.
     pub(crate) async fn claim_of(&self, namespace: &str, pod: &str, entry: &str) -> anyhow::Result<Value> {
         let what = format!("the Pod {namespace}/{pod} has a claim for {entry}");
         wait::value(&what, PATIENCE, async || {
@@ -178,8 +178,8 @@ impl World {
         .await
     }
 
-    /// Waits until nothing has been written in the namespace for a while; "never at
-    /// rest" is a failure. Returns every write there was.
+    /// Waits until nothing has been written in the namespace for a while, and returns every write. A
+    /// namespace that does not come to rest is an error.
     pub(crate) async fn rest(&self, namespace: &str) -> anyhow::Result<Vec<Entry>> {
         let started = std::time::Instant::now();
         let (mut last, mut since) = (usize::MAX, started);
@@ -205,7 +205,7 @@ impl World {
         }
     }
 
-    /// Lets a held Pod end.
+    /// Ends a held Pod and waits until it has succeeded.
     pub(crate) async fn let_end(&self, namespace: &str, pod: &str) -> anyhow::Result<()> {
         let release = json!({"metadata": {"annotations": {crate::kubelet::HOLD: null}}});
         self.client.merge(PODS, namespace, pod, &release).await?;
@@ -232,7 +232,7 @@ pub(crate) fn claim_name(pod: &Value, entry: &str) -> Option<String> {
 /// Adds a ready node with devices.
 pub(crate) async fn add_node(client: &Client, name: &str, devices: usize) -> anyhow::Result<()> {
     client.create("/api/v1/nodes", "", &objects::node(name)).await?;
-    // Admission taints every new node; the controller that would remove it is off.
+    // Admission taints every new node. The controller that would remove the taint does not run.
     client.merge("/api/v1/nodes", "", name, &json!({"spec": {"taints": null}})).await?;
     let status = json!({"status": objects::node(name)["status"]});
     client.merge("/api/v1/nodes", "", &format!("{name}/status"), &status).await?;
@@ -240,8 +240,8 @@ pub(crate) async fn add_node(client: &Client, name: &str, devices: usize) -> any
     Ok(())
 }
 
-/// Installs what is shipped for mode own, the way a user does: the operator gets
-/// exactly these rights. (Its Deployment makes no Pod: nobody runs it here.)
+/// Installs the shipped manifests of mode `own` with kubectl, so that the operator has exactly the shipped
+/// rights. The Deployment makes no Pod, because its controller does not run here.
 async fn install(plane: &ControlPlane, repository: &Path) -> anyhow::Result<()> {
     let own = repository.join("config/own").display().to_string();
     plane.kubectl(&["apply", "-k", &own], "").await?.map_err(anyhow::Error::msg)?;

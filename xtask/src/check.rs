@@ -1,18 +1,18 @@
-//! `cargo xtask check`: everything that can be said without running the system.
+//! `cargo xtask check`: the checks that do not run Dragoman.
 
 use crate::{defects, edges, files, fuzz, output, run};
 
-/// The version CI checks with.
+/// The version of cargo-deny that is installed if there is none.
 const CARGO_DENY: &str = "0.20.2";
 
 /// Runs all checks.
 ///
 /// # Errors
-/// The first that fails.
+/// A check fails; the checks after it do not run.
 pub(crate) fn check() -> anyhow::Result<()> {
     run("cargo", &["fmt", "--all", "--check"])?;
     run("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
-    // The workspace of the fuzz targets has a lock of its own, which only its build would miss.
+    // The fuzz targets have a lock file of their own, and only their build would notice that it is stale.
     output("cargo", &["metadata", "--locked", "--format-version=1", "--manifest-path", fuzz::MANIFEST])?;
     edges::check()?;
     files::check()?;
@@ -20,6 +20,6 @@ pub(crate) fn check() -> anyhow::Result<()> {
     if run("cargo", &["deny", "--version"]).is_err() {
         run("cargo", &["install", "--locked", "--version", CARGO_DENY, "cargo-deny"])?;
     }
-    // Advisories need a database from the network and run elsewhere, daily.
+    // Advisories are left out, because they need a database from the network.
     run("cargo", &["deny", "--all-features", "check", "bans", "licenses", "sources"])
 }

@@ -1,11 +1,11 @@
-//! Planted defects: does every test bite?
+//! Planted defects: each test must fail when its defect is present.
 //!
-//! `e2e/defects/*/*.patch` each plant one defect into the production code and name the
-//! tests that must then fail:
+//! Each `e2e/defects/*/*.patch` plants one defect into the production code and names the tests that must
+//! then fail:
 //!
 //! ```text
 //! Row: D1                      the row of docs/upstream-defects.md, or the rule that it breaks
-//! Plants: what is wrong now
+//! Plants: the wrong behaviour
 //! Red: reconcilers holders::a_done_pod_gets_nothing      a unit test: its crate and path
 //! Red: accounting/naive what_is_charged_adds_up          one of tests/naive.rs
 //! Red: scenario 1.36/completed_pods_cost_nothing         a scenario: its lane and name
@@ -23,7 +23,7 @@ use crate::{root, run};
 struct Defect {
     name: String,
     patch: PathBuf,
-    /// Crate (or `scenario` or `oracle`) and test.
+    /// The crate, or `scenario`, `oracle` or `soak`, and the test that must fail.
     red: Vec<(String, String)>,
 }
 
@@ -50,7 +50,7 @@ fn all(filter: &str) -> anyhow::Result<Vec<Defect>> {
 /// Checks that every patch still applies.
 ///
 /// # Errors
-/// Names one that does not.
+/// A patch does not apply, or names no test.
 pub(crate) fn check() -> anyhow::Result<()> {
     for defect in all("")? {
         let patch = defect.patch.display().to_string();
@@ -60,11 +60,11 @@ pub(crate) fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Plants every defect whose name contains `filter`, one after the other, in a copy
-/// of the repository, and wants the tests it names to fail.
+/// Plants every defect whose name contains `filter`, one after the other, in a copy of the repository, and
+/// requires that the tests that it names fail.
 ///
 /// # Errors
-/// Names the tests that do not.
+/// No defect matches, or a named test does not fail; the error lists all of these tests.
 pub(crate) fn find(filter: &str) -> anyhow::Result<()> {
     run("cargo", &["build", "--package", "dragoman-e2e"])?;
     let mut missed = Vec::new();
@@ -133,7 +133,7 @@ fn scenario_fails(tree: &Planted, test: &str) -> anyhow::Result<bool> {
     Ok(!green && failed.is_some())
 }
 
-/// Runs seeds until an invariant is broken.
+/// Runs seeds until an invariant is broken. Returns whether it is `invariant`.
 fn soak_fails(tree: &Planted, invariant: &str) -> anyhow::Result<bool> {
     let why = tree.soak_fails()?;
     if let Some(line) = &why {
@@ -142,7 +142,7 @@ fn soak_fails(tree: &Planted, invariant: &str) -> anyhow::Result<bool> {
     Ok(why.is_some_and(|line| line.contains(&format!(": {invariant}:"))))
 }
 
-/// Asks both sides until they disagree: the oracle's own number of questions is enough.
+/// Returns whether both sides disagree within the oracle's default number of questions.
 fn judge_disagrees(tree: &Planted, test: &str) -> anyhow::Result<bool> {
     let (green, log) = tree.e2e_says("dev", &["oracle", test, "--seed", "1"])?;
     let failed = log.lines().find_map(|line| Some(line.strip_prefix("Error: ")?.split_once(" of seed ")?.0));

@@ -1,17 +1,17 @@
-//! Which crate may use which (architecture: allowed edges).
+//! The allowed dependencies between the crates.
 
 use anyhow::{Context as _, ensure};
 
 use crate::root;
 
-/// Every room with the rooms it may depend on; dev-dependencies apart.
+/// Each crate with the crates that it may depend on. Dev-dependencies are not checked.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("quantity", &[]),
     ("accounting", &["quantity"]),
     ("allocator", &["quantity"]),
     ("crds", &["quantity", "accounting"]),
     ("machinery", &["crds"]),
-    // Never the reconcilers: what judges them knows nothing of them.
+    // simcluster judges the reconcilers and must not depend on them.
     ("simcluster", &[]),
     ("reconcilers", &["accounting", "allocator", "crds", "machinery"]),
     ("operator", &["accounting", "allocator", "crds", "machinery", "simcluster", "reconcilers"]),
@@ -31,9 +31,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Crates that only the named room may depend on.
+/// External crates, each with the only crates that may depend on it.
 const CONFINED: &[(&str, &[&str])] = &[
-    // All requests go through machinery's client; e2e is a user, not a part.
+    // Dragoman sends all requests through the client of machinery. e2e is a client of its own.
     ("kube", &["machinery", "e2e"]),
     // The version of the API types is chosen in the binaries only.
     ("k8s-openapi", &["operator", "e2e"]),
@@ -42,7 +42,7 @@ const CONFINED: &[(&str, &[&str])] = &[
 /// Checks the dependencies of every crate.
 ///
 /// # Errors
-/// Names the first forbidden edge.
+/// A manifest cannot be read, or a crate has a dependency that is not allowed.
 pub(crate) fn check() -> anyhow::Result<()> {
     for (room, allowed) in ALLOWED {
         let path = root()?.join(room).join("Cargo.toml");

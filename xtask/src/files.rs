@@ -1,13 +1,13 @@
-//! Generated files, and the size of the written ones.
+//! Generated files, and the size limit of source files.
 
 use anyhow::{Context as _, ensure};
 
 use crate::{output, root};
 
-/// A file of more lines of code than this is hard to keep in the head.
+/// The most lines of code in a source file, without blank lines and comments.
 const MOST_LINES: usize = 500;
 
-/// What is generated: the file, and the command that prints it.
+/// The generated files, each with the arguments of the cargo command that prints it.
 const GENERATED: &[(&str, &[&str])] = &[
     ("config/base/roles.yaml", &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac"]),
     ("config/crds/crds.yaml", &["run", "--quiet", "--package", "dragoman-operator", "--", "crdgen"]),
@@ -16,7 +16,7 @@ const GENERATED: &[(&str, &[&str])] = &[
 /// Writes every generated file.
 ///
 /// # Errors
-/// A generator fails.
+/// A generator fails, or a file cannot be written.
 pub(crate) fn generate() -> anyhow::Result<()> {
     for (file, command) in GENERATED {
         std::fs::write(root()?.join(file), output("cargo", command)?).context(*file)?;
@@ -24,10 +24,10 @@ pub(crate) fn generate() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that generated files are up to date and written ones not too long.
+/// Checks that generated files are up to date and that source files are not too long.
 ///
 /// # Errors
-/// Names the file.
+/// A generated file is out of date, or a source file has too many lines of code.
 pub(crate) fn check() -> anyhow::Result<()> {
     for (file, command) in GENERATED {
         let stands = std::fs::read_to_string(root()?.join(file)).context(*file)?;

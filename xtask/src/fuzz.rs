@@ -1,4 +1,4 @@
-//! Bytes that nobody would write, thrown at what reads quantities, objects and clusters.
+//! Fuzzing: arbitrary bytes for the parsers of quantities, objects and device scenarios.
 
 use std::process::Command;
 
@@ -6,20 +6,21 @@ use anyhow::{Context as _, ensure};
 
 use crate::{root, run};
 
-/// Apart from the workspace: it is compiled with instrumentation.
+/// The fuzz targets are outside the workspace, because they are compiled with instrumentation.
 pub(crate) const MANIFEST: &str = "fuzz/Cargo.toml";
 
-/// Targets, and of how many runs each does one: a cluster takes longer than a number.
+/// The targets, each with the divisor of its number of runs: a scenario takes longer than a number.
 const TARGETS: [(&str, u64); 3] = [("quantities", 1), ("objects", 1), ("scenarios", 10)];
 
-/// Runs every target `runs` times from the same seed, so that two runs do the same.
+/// Runs every target from the same seed, so that two invocations do the same. A target does `runs` runs,
+/// divided by its number in `TARGETS`.
 ///
 /// # Errors
-/// A target panics; libFuzzer leaves the input in `target/fuzz`.
+/// The targets do not build, or a target fails; libFuzzer leaves the input in `target/fuzz`.
 pub(crate) fn fuzz(runs: u64) -> anyhow::Result<()> {
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let place = root()?.join("target/fuzz");
-    // What the compiler calls coverage; these flags are those of a stable one.
+    // Coverage instrumentation with flags of the stable compiler.
     let flags = [
         "--cfg=fuzzing",
         "-Cpasses=sancov-module",
@@ -40,7 +41,7 @@ pub(crate) fn fuzz(runs: u64) -> anyhow::Result<()> {
     ensure!(status.success(), "the fuzz targets do not build: {status}");
     for (target, one_of) in TARGETS {
         let corpus = place.join("corpus").join(target);
-        // Found anew every time: an old corpus would make another run.
+        // Each invocation starts without a corpus: an old one would change the run.
         if corpus.exists() {
             std::fs::remove_dir_all(&corpus).context("old corpus")?;
         }

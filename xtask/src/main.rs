@@ -1,4 +1,4 @@
-//! Everything a person or CI runs.
+//! The commands of the repository, for people and CI.
 
 mod check;
 mod defects;
@@ -18,59 +18,57 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Everything a person or CI runs")]
 enum Task {
-    /// Format, lints, edges, sizes, generated files, licences: what CI checks.
+    /// Check format, lints, crate dependencies, file sizes, generated files, defects and licences, like CI.
     Check,
-    /// Every test there is, those on a real control plane included, which this
-    /// command provides.
+    /// Run every test, also those that need a real control plane, which this command builds.
     Test,
-    /// The scenarios on the real control plane only.
+    /// Run only the scenarios on the real control plane.
     E2e {
-        /// Only those whose lane or name contains this.
+        /// Only scenarios whose lane or name contains this.
         filter: Option<String>,
     },
-    /// Run the controller on a simulated cluster with faults from seeds, in virtual time.
+    /// Run the controller on a simulated cluster with seeded faults, in virtual time.
     Soak {
-        /// How many runs.
+        /// Number of runs.
         #[arg(long, default_value_t = 100_000)]
         runs: u64,
-        /// The seed of the first.
+        /// Seed of the first run.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Build the binary as it is shipped: static, so that an image needs nothing else.
+    /// Build the binary as it is shipped: static, so that the image needs nothing else.
     Static,
-    /// Build the container image from it, with whichever of buildah, podman and docker
-    /// is there.
+    /// Build the container image with the shipped binary, with buildah, podman or docker.
     Image {
         /// Name and tag of the image.
         #[arg(default_value = "dragoman:0.1.0")]
         tag: String,
     },
-    /// Plant every defect of `e2e/defects` and want the tests to find it.
+    /// Plant every defect of `e2e/defects` and require that the tests find it.
     Defects {
-        /// Only those whose name contains this.
+        /// Only defects or scenarios whose name contains this.
         #[arg(default_value = "")]
         filter: String,
-        /// Instead of planting any, run the scenarios with the built-in controller, and
-        /// want those to fail whose defect it has.
+        /// Plant nothing, but run the scenarios with the built-in controller and require that exactly those
+        /// fail whose defect it has.
         #[arg(long)]
         built_in: bool,
     },
-    /// Change the claim controller in every small way there is, and want the tests to see it.
+    /// Make small changes of the claim controller and require that a test notices each of them.
     Mutants {
         /// Only files whose name contains this.
         #[arg(default_value = "")]
         filter: String,
     },
-    /// Throw bytes that nobody would write at what reads quantities and objects.
+    /// Feed arbitrary bytes to the parsers of quantities, objects and device scenarios.
     Fuzz {
-        /// How many inputs, for each target.
+        /// Number of inputs for each target; the slow target `scenarios` gets a tenth.
         #[arg(long, default_value_t = 1_000_000)]
         runs: u64,
     },
     /// Write the generated files.
     Gen,
-    /// Measure.
+    /// Run a benchmark.
     Bench {
         #[command(subcommand)]
         what: Bench,
@@ -79,7 +77,7 @@ enum Task {
 
 #[derive(clap::Subcommand)]
 enum Bench {
-    /// Counting and charging: `dragoman-accounting` beside `k8s.io/component-helpers`.
+    /// Requests of Pods and ledger updates: `dragoman-accounting` beside `k8s.io/component-helpers`.
     Accounting,
     /// Filling clusters: `dragoman-allocator` beside the published allocator of Kubernetes.
     Allocator {
@@ -87,21 +85,21 @@ enum Bench {
         #[arg(default_value = "")]
         filter: String,
     },
-    /// What a life costs Dragoman in clusters of 1 000 to 50 000 Pods, on simcluster.
+    /// The cost of a Pod's life for Dragoman in clusters of 1 000 to 50 000 Pods, on simcluster.
     Scale {
-        /// Only clusters with at most so many Pods.
+        /// Only clusters with at most this many Pods.
         #[arg(long, default_value_t = 50_000)]
         pods: usize,
     },
     /// Claim lifecycles: the built-in controller and Dragoman side by side.
     Lifecycle {
-        /// Pods that live through their whole life.
+        /// Number of Pods that run from creation to deletion.
         #[arg(long, default_value_t = 2000)]
         pods: usize,
-        /// Gated Pods at once.
+        /// Number of gated Pods that are created in one burst.
         #[arg(long, default_value_t = 10_000)]
         gated: usize,
-        /// How often the lives are measured; medians are printed.
+        /// Number of measurements of the lives; medians are printed.
         #[arg(long, default_value_t = 3)]
         runs: usize,
     },
@@ -142,7 +140,7 @@ fn root() -> anyhow::Result<PathBuf> {
     Ok(Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("repository")?.to_owned())
 }
 
-/// Runs a program in the repository and wants it to succeed.
+/// Runs a program in the root of the repository. A failure of the program is an error.
 fn run(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
     eprintln!("$ {program} {}", arguments.join(" "));
     let status = Command::new(program).args(arguments).current_dir(root()?).status();
@@ -151,7 +149,7 @@ fn run(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `program` prints.
+/// Runs a program in the root of the repository and returns its standard output.
 fn output(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(program).args(arguments).current_dir(root()?).output();
     let output = output.with_context(|| format!("cannot run {program}"))?;
@@ -166,24 +164,24 @@ fn test() -> anyhow::Result<()> {
     // Two thousand runs, the first hundred of them twice.
     e2e(&["soak"])?;
     e2e(&["conformance"])?;
-    // The lanes of the newest version: the others differ in what is served only.
+    // On simcluster only the lanes of the newest version: older versions differ only in the served APIs.
     e2e(&["scenarios", "--on", "sim", "1.36", "crash", "rights"])?;
     e2e(&["scenarios"])?;
-    // A small one without a verdict: it shows that the measurement still works.
+    // A small load without a verdict shows that the measurement still works.
     e2e(&["versus", "--pods", "100", "--gated", "200", "--completed", "100", "--idle", "5"])
 }
 
-/// Runs the controller in the tester's own process, built for speed.
+/// Runs the controller in the process of `dragoman-e2e`, built for speed.
 fn soak(arguments: &[&str]) -> anyhow::Result<()> {
     let build = ["--profile", "soak", "--package", "dragoman-e2e"];
     run("cargo", &[&["build"], &build[..]].concat())?;
-    // No operator runs; any program will do.
+    // Runs start no operator, so that any program will do for `--binary`.
     let program = "target/soak/dragoman-e2e";
     let bench = ["--binary", program, "--output", "target/e2e", "soak"];
     run(program, &[&bench, arguments].concat())
 }
 
-/// Builds the operator as it is shipped and runs `dragoman-e2e` on it.
+/// Builds the operator as it is shipped and runs `dragoman-e2e` with it.
 fn e2e(arguments: &[&str]) -> anyhow::Result<()> {
     shipped::build()?;
     let program = ["run", "--package", "dragoman-e2e", "--"];

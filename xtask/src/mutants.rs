@@ -1,7 +1,7 @@
-//! Mutants: can anything in the controller be changed without a test that fails?
+//! Mutants: small changes of the controller that a test must notice.
 //!
-//! `cargo-mutants` changes `claim_lifecycle` in every small way that it knows. What the unit tests
-//! let live meets runs with faults. What survives both has to be in `docs/mutants.md`, with the
+//! `cargo-mutants` makes every change of `claim_lifecycle` that it knows. Mutants that survive the unit
+//! tests are tried in runs with faults. Mutants that survive both must be in `docs/mutants.md`, with the
 //! reason.
 
 use std::path::{Path, PathBuf};
@@ -14,21 +14,20 @@ use crate::{root, run};
 
 const FOLDER: &str = "reconcilers/src/claim_lifecycle/";
 const LISTED: &str = "docs/mutants.md";
-/// Tests themselves, and what neither of both reads.
+/// Files without mutants: the tests, and code that neither unit tests nor runs with faults check.
 const UNSEEN: [&str; 4] = ["tests/**", "dump.rs", "metrics.rs", "embedded.rs"];
 
-/// A change that the unit tests do not see.
+/// A mutant that the unit tests do not find.
 struct Survivor {
-    /// The file in the folder, and what is changed: places in it move.
+    /// The file below `FOLDER`, and the change. The line number is left out, because it moves.
     name: String,
     diff: PathBuf,
 }
 
-/// Makes mutants of the files whose name contains `filter`, and wants every one to be found or
-/// listed.
+/// Makes mutants of the files whose name contains `filter`, and requires that each is found or listed.
 ///
 /// # Errors
-/// Names those that are neither.
+/// A mutant is neither found by a test nor in `docs/mutants.md`; the error lists all of these mutants.
 pub(crate) fn find(filter: &str) -> anyhow::Result<()> {
     if Command::new("cargo").args(["mutants", "--version"]).output().is_ok_and(|out| !out.status.success()) {
         run("cargo", &["install", "--locked", "cargo-mutants"])?;
@@ -43,7 +42,7 @@ pub(crate) fn find(filter: &str) -> anyhow::Result<()> {
     let directory = out.display().to_string();
     let options = ["mutants", "--in-place", "--no-shuffle", "--package", "dragoman-reconcilers"];
     let places = ["--file", &files, "--output", &directory];
-    // It fails where something survives, which is what is looked at here.
+    // cargo-mutants fails if a mutant survives. The survivors are read from its output instead.
     let (_, log) =
         tree.said(Path::new("cargo"), &[&options[..], &excluded, &places, &["--", "--lib"]].concat())?;
     println!("{}", log.lines().last().unwrap_or_default());
@@ -66,7 +65,7 @@ pub(crate) fn find(filter: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the unit tests let live.
+/// Reads the mutants that the unit tests do not find.
 fn survivors(out: &Path) -> anyhow::Result<Vec<Survivor>> {
     let missed = std::fs::read_to_string(out.join("missed.txt")).context("missed.txt")?;
     let mut diffs = Vec::new();

@@ -1,4 +1,4 @@
-//! A copy of the repository in which something is changed, and what its tests say to that.
+//! A copy of the repository with a planted change, and the runs of its tests.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,18 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::{output, root};
 
-/// The copy.
+/// A copy of the working tree under `target/defects`.
 pub(crate) struct Planted {
-    /// Where it stands.
+    /// The root directory of the copy.
     pub(crate) tree: PathBuf,
 }
 
 impl Planted {
-    /// A copy in which nothing is changed yet. What is the same as before is not touched, so that
-    /// cargo does not build it anew.
+    /// Returns an unchanged copy. Files that are already equal are not written, so that cargo rebuilds
+    /// only what differs.
     ///
     /// # Errors
-    /// The file system says no.
+    /// Git cannot list the files, or a file of the copy cannot be removed or written.
     pub(crate) fn fresh() -> anyhow::Result<Self> {
         let tree = root()?.join("target/defects/tree");
         let listed = output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?;
@@ -39,10 +39,10 @@ impl Planted {
         Ok(Self { tree })
     }
 
-    /// Changes it; `strip` is how much of the paths in the patch is not part of them, `-p0` or `-p1`.
+    /// Applies a patch. `strip` is the `-p0` or `-p1` that the paths in the patch need.
     ///
     /// # Errors
-    /// The patch does not fit.
+    /// The program `patch` cannot be run, or the patch does not apply.
     pub(crate) fn patch(&self, patch: &Path, strip: &str) -> anyhow::Result<()> {
         let status = Command::new("patch")
             .args(["--quiet", "--fuzz=0", strip, "-i"])
@@ -53,14 +53,14 @@ impl Planted {
         Ok(())
     }
 
-    /// Runs a program in it: whether that succeeded, and what it said.
+    /// Runs a program in the copy. Returns whether it succeeded, and its output.
     ///
     /// # Errors
-    /// It cannot be run.
+    /// The program cannot be started.
     pub(crate) fn said(&self, program: &Path, arguments: &[&str]) -> anyhow::Result<(bool, String)> {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(&self.tree).env("RUST_BACKTRACE", "0");
-        // The copy is a workspace of its own.
+        // The copy is a workspace of its own, with its own target directory.
         command
             .env_remove("CARGO_MANIFEST_DIR")
             .env("CARGO_TARGET_DIR", root()?.join("target/defects/build"));
@@ -70,11 +70,11 @@ impl Planted {
         Ok((out.status.success(), text))
     }
 
-    /// Builds its `dragoman-e2e` under a profile and runs it: whether that succeeded, and what it
-    /// said.
+    /// Builds `dragoman-e2e` of the copy under a profile and runs it. Returns whether it succeeded, and its
+    /// output.
     ///
     /// # Errors
-    /// It does not compile.
+    /// The copy does not compile, or its `dragoman-e2e` cannot be started.
     pub(crate) fn e2e_says(&self, profile: &str, arguments: &[&str]) -> anyhow::Result<(bool, String)> {
         let options = ["build", "--profile", profile, "--package", "dragoman-e2e"];
         let (built, log) = self.said(Path::new("cargo"), &options)?;
@@ -84,16 +84,15 @@ impl Planted {
         let target = root()?.join("target/defects");
         let directory = if profile == "dev" { "debug" } else { profile };
         let program = target.join("build").join(directory).join("dragoman-e2e");
-        // What is asked here needs no operator; any program will do.
+        // These commands start no operator, so that any program will do for `--binary`.
         let (itself, out) = (program.display().to_string(), target.join("e2e").display().to_string());
         self.said(&program, &[&["--binary", &itself, "--output", &out], arguments].concat())
     }
 
-    /// Runs seeds until an invariant is broken, as many as in CI: what the failure is, if there is
-    /// one.
+    /// Runs seeds until an invariant is broken, as many as CI does. Returns the failure, if there is one.
     ///
     /// # Errors
-    /// It does not compile.
+    /// The copy does not compile, or its `dragoman-e2e` cannot be started.
     pub(crate) fn soak_fails(&self) -> anyhow::Result<Option<String>> {
         let (green, log) = self.e2e_says("soak", &["soak", "--twice", "0"])?;
         let failed = log.lines().find_map(|line| line.strip_prefix("Error: ")).map(str::to_owned);
@@ -101,7 +100,7 @@ impl Planted {
     }
 }
 
-/// Every file below `directory`.
+/// Returns every file below `directory`.
 pub(crate) fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()

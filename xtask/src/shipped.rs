@@ -6,19 +6,19 @@ use anyhow::{Context as _, ensure};
 
 use crate::{root, run};
 
-/// Where the static binary is left.
+/// The path of the static binary.
 pub(crate) const BINARY: &str = "target/static/dragoman";
 
 /// Builds the static binary.
 ///
 /// # Errors
-/// It does not build, or this is not Linux.
+/// The host is not Linux, or the binary does not build or cannot be copied.
 pub(crate) fn build() -> anyhow::Result<()> {
-    // The GNU libc has its resolver inside since 2.34, so a static binary resolves names
-    // by itself, and it needs no toolchain but the ordinary one.
+    // Since 2.34 the GNU libc contains its resolver. A static binary can therefore resolve names, and the
+    // ordinary toolchain builds it.
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     ensure!(cfg!(target_os = "linux"), "the shipped binary is one for Linux");
-    // Named, because the binary is looked for there.
+    // The target directory is named, because the binary is copied from there.
     let place = ["--target-dir", "target", "--target", &target];
     let arguments =
         [&["build", "--release", "--locked", "--package", "dragoman-operator"][..], &place].concat();
@@ -36,10 +36,10 @@ pub(crate) fn build() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the image.
+/// Builds the container image.
 ///
 /// # Errors
-/// There is no builder, or it fails.
+/// The binary does not build, no builder is installed, or the builder fails.
 pub(crate) fn image(tag: &str) -> anyhow::Result<()> {
     build()?;
     let works =

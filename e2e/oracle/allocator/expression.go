@@ -12,14 +12,14 @@ type expression struct {
 	Expression string             `json:"expression"`
 	Driver     string             `json:"driver"`
 	Device     resourceapi.Device `json:"device"`
-	// A selector, or the expression of a derived attribute.
+	// Whether the expression is that of a derived attribute. Otherwise it is a selector.
 	Derived bool `json:"derived"`
 }
 
 type value struct {
 	Matches *bool                        `json:"matches,omitempty"`
 	Derived *resourceapi.DeviceAttribute `json:"derived,omitempty"`
-	// What went wrong, and whether that was before any device was looked at.
+	// The error, and whether it occurred before the expression was evaluated for the device.
 	Error   string  `json:"error,omitempty"`
 	Compile bool    `json:"compile,omitempty"`
 	Cost    *uint64 `json:"cost,omitempty"`

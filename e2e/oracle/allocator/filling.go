@@ -16,12 +16,13 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
-// What kube-scheduler gives a Pod on a node.
+// patience is the time that kube-scheduler allows a Pod on a node. Here it bounds the search for a Pod on
+// all nodes that are tried.
 const patience = 10 * time.Second
 
 type options struct {
 	tried int
-	// Every Pod leaves before the next one comes.
+	// Every Pod is removed before the next one comes.
 	release bool
 	// A slice is published anew before each Pod.
 	change bool
@@ -34,8 +35,8 @@ type figures struct {
 	Hash     string `json:"hash"`
 }
 
-// Fills a cluster with claims, one Pod after the other, as kube-scheduler does: a new
-// allocator for each Pod, the compiled expressions and the allocated state kept.
+// fill fills a cluster with claims, one Pod after the other, as kube-scheduler does: with a new allocator
+// for each Pod, while the compiled expressions and the allocated state are kept.
 func fill(from io.Reader, opts options) error {
 	var s scenario
 	if err := json.NewDecoder(from).Decode(&s); err != nil {

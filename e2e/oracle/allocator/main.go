@@ -1,8 +1,7 @@
-// Command allocator answers scenarios with the structured allocator of
-// k8s.io/dynamic-resource-allocation: one scenario a line, one answer a line, both JSON.
-// With the argument "cel" the lines are expressions with a device, and the answer is what
-// the CEL environment of that library makes of them. With "fill" the one scenario is a
-// cluster to fill.
+// Command allocator answers scenarios with the structured allocator of k8s.io/dynamic-resource-allocation:
+// one scenario a line, one answer a line, both JSON. With the argument "cel" each line is an expression
+// with a device, and the answer is the value or the error of the expression in the CEL environment of that
+// library. With "fill" the only scenario is a cluster to fill.
 package main
 
 import (

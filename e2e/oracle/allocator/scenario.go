@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// A search that takes longer is no answer.
+// deadline bounds the search for a scenario. A longer search is a timeout.
 const deadline = time.Second
 
 type scenario struct {
@@ -36,7 +36,7 @@ type answer struct {
 	Node        string                                  `json:"node,omitempty"`
 	Allocations map[string]resourceapi.AllocationResult `json:"allocations,omitempty"`
 	Explanation string                                  `json:"explanation,omitempty"`
-	// Candidates that were passed over because of an error of theirs.
+	// The errors of candidates that were skipped because of them.
 	NodeErrors map[string]string `json:"nodeErrors,omitempty"`
 }
 
@@ -102,7 +102,7 @@ func (s *scenario) allocate() (*answer, error) {
 
 var caches = map[cel.Features]*cel.Cache{}
 
-// Expressions are compiled once for all scenarios.
+// compiled returns the cache of expressions for these features, which all scenarios share.
 func compiled(features cel.Features) *cel.Cache {
 	if caches[features] == nil {
 		caches[features] = cel.NewCache(100, features)
@@ -127,7 +127,7 @@ func (s *scenario) features() structured.Features {
 	}
 }
 
-// What the claims hold, as kube-scheduler gathers it.
+// allocated gathers the devices that claims hold, as kube-scheduler does.
 func (s *scenario) allocated() structured.AllocatedState {
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
@@ -204,7 +204,7 @@ func selects(selector *resourceapi.DeviceTaintSelector, slice *resourceapi.Resou
 	return same(selector.Driver, slice.Spec.Driver) && same(selector.Pool, slice.Spec.Pool.Name) && same(selector.Device, device.Name)
 }
 
-// The claims to allocate, and among them those that are allocated already.
+// wanted returns the claims to allocate, and separately those that are allocated already.
 func (s *scenario) wanted() (unallocated, fixed []*resourceapi.ResourceClaim, err error) {
 	for _, name := range s.Allocate {
 		var found *resourceapi.ResourceClaim

@@ -1,7 +1,7 @@
-// Command pods answers what Pods request, with the arithmetic of
-// k8s.io/component-helpers/resource: one question a line, one answer a line, both JSON.
-// With the argument "time" the lines are Pods, and the answer is how many nanoseconds
-// PodRequests takes for one of them, the median of five runs.
+// Command pods answers questions about requests and limits of Pods with the arithmetic of
+// k8s.io/component-helpers/resource: one question a line, one answer a line, both JSON. With the argument
+// "time" the lines are Pods, and the only answer is how many nanoseconds PodRequests takes for one of them,
+// as the median of five runs.
 package main
 
 import (
@@ -56,7 +56,7 @@ func main() {
 	}
 }
 
-// As kube-scheduler asks.
+// timed measures PodRequests with the options of kube-scheduler.
 func timed(in *bufio.Scanner) float64 {
 	const runs, rounds = 5, 20
 	var pods []*v1.Pod
@@ -104,7 +104,7 @@ func answered(q *question) answer {
 		ExcludeOverhead:                                q.ExcludeOverhead,
 		UseDRANodeAllocatableResourceClaimStatus:       q.NodeAllocatableResourceClaims,
 	}
-	// Copies: the library may change lists that it was given.
+	// The library gets copies, because it may change its arguments.
 	a := answer{
 		Requests:   plain(resource.PodRequests(q.Pod.DeepCopy(), options)),
 		Limits:     plain(resource.PodLimits(q.Pod.DeepCopy(), options)),
@@ -118,7 +118,7 @@ func answered(q *question) answer {
 	return a
 }
 
-// plain leaves out what is zero: whether a zero is listed decides nothing.
+// plain leaves out amounts of zero, which mean the same as missing ones.
 func plain(list v1.ResourceList) map[v1.ResourceName]string {
 	out := map[v1.ResourceName]string{}
 	for name, amount := range list {

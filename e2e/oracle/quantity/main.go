@@ -51,8 +51,8 @@ func answer(question []string) string {
 	return "unknown question " + question[0]
 }
 
-// canonical is what the API stores; String may return what was parsed. Of a copy, because
-// CanonicalizeBytes may change the number behind a large quantity.
+// canonical returns the form that the API stores; String may return the text that was parsed. It works on
+// a copy, because CanonicalizeBytes may change the number behind a large quantity.
 func canonical(q resource.Quantity) string {
 	copied := q.DeepCopy()
 	number, suffix := copied.CanonicalizeBytes(nil)

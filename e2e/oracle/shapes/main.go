@@ -1,5 +1,5 @@
-// Command shapes decodes what Dragoman prints with the published types of Kubernetes,
-// strictly, and encodes it again: one question a line, one answer a line, both JSON.
+// Command shapes decodes Dragoman's output strictly into the published types of Kubernetes and encodes it
+// again: one question a line, one answer a line, both JSON.
 package main
 
 import (

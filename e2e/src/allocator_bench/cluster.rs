@@ -1,22 +1,22 @@
-//! The clusters that both sides fill, and what is asked of them.
+//! The clusters that both sides fill, and the claims that fill them.
 
 use serde_json::{Map, Value, json};
 
-/// A cluster and what is asked of it.
+/// A cluster and the claims that fill it.
 #[derive(Clone, Copy)]
 pub(super) struct Case {
     pub(super) name: &'static str,
     pub(super) nodes: usize,
-    /// Devices of a node.
+    /// Devices of each node.
     pub(super) devices: usize,
     pub(super) shape: Shape,
     pub(super) pods: usize,
     /// Nodes tried for each Pod.
     pub(super) tried: usize,
     pub(super) asked: Asked,
-    /// Devices, from the first node on, that are held from the beginning.
+    /// Devices that are allocated from the beginning, from the first node on.
     pub(super) held: usize,
-    /// Every Pod leaves before the next one comes.
+    /// Every Pod is removed before the next one comes.
     pub(super) release: bool,
     /// A slice is published anew before each Pod.
     pub(super) change: bool,
@@ -24,32 +24,32 @@ pub(super) struct Case {
     pub(super) channel: Option<&'static str>,
 }
 
-/// What devices are like.
+/// The devices of a node.
 #[derive(Clone, Copy)]
 pub(super) enum Shape {
-    /// So many devices in a row have different values of `numa`.
+    /// The values of `numa` cycle through this number.
     Whole { numa: usize },
-    /// One in so many consecutive ones has the same value of `numa`.
+    /// This number of consecutive devices has the same value of `numa`.
     Groups { of: usize },
-    /// Everybody may have a share of the capacity.
+    /// The capacity of a device can be shared.
     Shared,
-    /// The first is all of a card, two are its halves, the others its quarters.
+    /// The devices are partitions of a card: the whole, two halves, and quarters.
     Parts,
 }
 
-/// What a Pod asks for.
+/// The claim of a Pod.
 #[derive(Clone, Copy)]
 pub(super) enum Asked {
     Devices(usize),
-    /// One device that a selector is true of.
+    /// One device that matches a selector.
     Selected,
-    /// The same, with a selector of its own for every Pod.
+    /// One device that matches a selector, which differs for every Pod.
     SelectedAnew,
-    /// So many with the same `numa`.
+    /// This number of devices with the same `numa`.
     Alike(usize),
-    /// So many requests for one device each.
+    /// This number of requests for one device each.
     Requests(usize),
-    /// Something that there is not, or else any device.
+    /// A prioritized list: a device that does not exist, or else any device.
     FirstAvailable,
     /// A share of a device.
     Share,
@@ -132,7 +132,7 @@ pub(super) const CASES: [Case; 15] = [
 ];
 
 impl Case {
-    /// Both sides say it so.
+    /// The arguments of the command of both sides.
     pub(super) fn arguments(&self) -> Vec<String> {
         let mut arguments = vec!["--tried".to_owned(), self.tried.to_string()];
         let flags = [("--release", self.release), ("--change", self.change)];
@@ -148,7 +148,7 @@ impl Case {
             json!({"metadata": metadata, "spec": {"devices": self.asked.devices(pod)}})
         });
         let class = json!({"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]});
-        // What Kubernetes 1.37 has on by itself.
+        // The feature gates that are on by default in Kubernetes 1.37.
         let gates = [
             "DRAAdminAccess",
             "DRAConsumableCapacity",
@@ -172,7 +172,7 @@ impl Case {
         })
     }
 
-    /// A claim for every device that is held.
+    /// An allocated claim for each device that is allocated from the beginning.
     fn holders(&self) -> impl Iterator<Item = Value> {
         let taken: Vec<(usize, usize)> = match self.shape {
             // Half of each of the first eight groups.

@@ -19,7 +19,7 @@ use crate::oracle::Judge;
 struct Figures {
     ns_per_pod: f64,
     hash: String,
-    /// Pods for which the other side found nothing in ten seconds.
+    /// The number of Pods for which the published allocator had no answer within ten seconds.
     #[serde(default)]
     timed_out: usize,
     #[serde(default)]
@@ -34,13 +34,14 @@ struct Figures {
 struct Budget {
     bytes_per_device: f64,
     bytes_per_claim: f64,
-    /// By case.
+    /// The least ratio to the published allocator, by case.
     times_faster: BTreeMap<String, f64>,
 }
 
 const TURNS: usize = 7;
 
-/// Measures every case in turn, prints medians, and wants them within the budget.
+/// Measures the cases whose name contains `filter`, prints medians, and requires that they are within the
+/// budget.
 pub(crate) async fn run(repository: &Path, output: &Path, filter: &str) -> anyhow::Result<()> {
     let judge = Judge::build(repository, "allocator").await?;
     let budget = std::fs::read_to_string(repository.join("allocator/budget.json")).context("budget")?;
@@ -79,7 +80,7 @@ pub(crate) async fn run(repository: &Path, output: &Path, filter: &str) -> anyho
     Ok(())
 }
 
-/// Medians.
+/// The medians of a case.
 struct Measured {
     ours: f64,
     theirs: f64,

@@ -1,4 +1,4 @@
-//! Answers without what is different every time.
+//! Answers without the parts that differ every time.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Until;
 
-/// What earlier answers said.
+/// Earlier answers.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     answers: BTreeMap<String, Value>,
@@ -27,7 +27,7 @@ impl Known {
         self.answers.insert(label.to_owned(), body.clone());
     }
 
-    /// Puts texts of earlier answers in the place of `{{label.field}}`.
+    /// Replaces each `{{label.field}}` by the metadata field of an earlier answer.
     pub(super) fn fill(&self, text: &str) -> anyhow::Result<String> {
         let mut filled = String::new();
         let mut rest = text;
@@ -80,7 +80,7 @@ impl Known {
     fn normalize(&self, value: &mut Value, field: &str) {
         match value {
             Value::Object(fields) => {
-                // When somebody owned something is nobody's business.
+                // The times of managed fields are not compared.
                 fields.retain(|name, _| name != "time");
                 let renamed = std::mem::take(fields).into_iter();
                 *fields = renamed.map(|(name, value)| (self.without_names(&name), value)).collect();
@@ -109,7 +109,7 @@ impl Known {
     }
 }
 
-/// Numbers of versions in messages.
+/// Replaces the numbers of versions in messages.
 fn without_versions(text: &str) -> String {
     let words = text.split_inclusive([' ', ':', ',', '(', ')']);
     words
@@ -126,7 +126,7 @@ impl Normal {
         self.body.pointer(pointer).is_some_and(|value| !value.is_null())
     }
 
-    /// Whether it is the one that is waited for.
+    /// Whether this is the awaited answer.
     pub(super) fn is(&self, until: Until) -> bool {
         match until {
             Until::Code(code) => self.code == code,
@@ -135,7 +135,7 @@ impl Normal {
         }
     }
 
-    /// In what the two differ; `free` are JSON pointers to what may.
+    /// Describes the differences of two answers. `free` are JSON pointers to fields that may differ.
     pub(super) fn difference(&self, other: &Self, free: &[&str]) -> Option<String> {
         if self.code != other.code {
             return Some(format!("{} {}\n    for {} {}", self.code, self.body, other.code, other.body));

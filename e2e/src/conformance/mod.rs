@@ -1,4 +1,4 @@
-//! The same questions to simcluster and to a real kube-apiserver, and the answers compared.
+//! Compares the answers of simcluster and of a real kube-apiserver to the same questions.
 
 mod answer;
 mod questions;
@@ -16,43 +16,43 @@ use crate::control_plane::{Backend, ControlPlane, Scheduling, Shape};
 use crate::wait;
 use crate::world::Bench;
 
-/// A question. In paths and bodies `{{label.field}}` is a text of the metadata of an earlier
-/// answer, by the label of its question.
+/// A question. In paths and bodies, `{{label.field}}` stands for a metadata field of the answer to the
+/// earlier question with this label.
 #[derive(Debug, Clone)]
 pub(super) struct Question {
-    /// What it is about; also what later questions call it.
+    /// The subject; later questions refer to the answer by it.
     label: String,
     method: &'static str,
     path: String,
     content_type: &'static str,
     accept: &'static str,
     body: Value,
-    /// Who asks, if not an administrator.
+    /// The user of the request, if it is not an administrator.
     user: Option<&'static str>,
-    /// Fields whose value is a matter of taste, by JSON pointer.
+    /// JSON pointers to fields that may differ.
     free: Vec<&'static str>,
-    /// What happens by itself takes its time: asked until the answer is this.
+    /// The awaited answer: the question is repeated until controllers have brought it about.
     until: Option<Until>,
 }
 
-/// No question: both forget all history, as etcd and API servers do now and then.
+/// The method of a step that is no request: both sides forget all history, as a compaction of etcd does.
 const FORGET: &str = "FORGET";
 
-/// Which answer is waited for.
+/// The awaited answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Until {
-    /// With this code.
+    /// An answer with this code.
     Code(u16),
-    /// With something there, by JSON pointer.
+    /// An answer with a value at this JSON pointer.
     Has(&'static str),
-    /// With nothing there, by JSON pointer, and the object itself there.
+    /// An answer with the object, but without a value at this JSON pointer.
     Lacks(&'static str),
 }
 
-/// How long anything may take that happens by itself.
+/// The longest wait for an awaited answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks both, and wants the same answers.
+/// Asks both sides, and requires the same answers. Returns the number of questions.
 pub(crate) async fn run(bench: &Bench, filter: &str) -> anyhow::Result<usize> {
     let server = ApiServer::new(Profile::default(), Clock::Real, 1);
     let collector = tokio::spawn(server.clone().collect());
@@ -97,7 +97,7 @@ async fn compare(server: &ApiServer, plane: &mut ControlPlane, filter: &str) -> 
     Ok(asked)
 }
 
-/// The answer, or the one that is waited for.
+/// Asks a question, repeatedly if an answer is awaited.
 async fn settled(client: &kube::Client, question: &Question, known: &mut Known) -> anyhow::Result<Normal> {
     let Some(until) = question.until else { return ask(client, question, known).await };
     let answer = async || {
@@ -135,7 +135,7 @@ async fn ask(client: &kube::Client, question: &Question, known: &mut Known) -> a
     Ok(known.normal(code, body))
 }
 
-/// All events until the watch ends, as a list.
+/// Returns all events until the watch ends as a list, without bookmarks.
 async fn watch(
     client: &kube::Client,
     request: Request<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! What a watch saw of each object, in order, with everything accidental removed.
+//! The versions of each object that a watch saw, without what differs from run to run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 
-/// Object → its versions, as text, without repetitions in a row.
+/// The versions of each object as text, without consecutive repetitions.
 pub(super) type Histories = BTreeMap<String, Vec<String>>;
 
-/// Everything seen: (what happened, object), in the order of arrival.
+/// Everything seen, in the order of arrival: whether the object was deleted, and the object.
 type Seen = Arc<Mutex<Vec<(bool, Value)>>>;
 
 /// Records a namespace until dropped.
@@ -31,7 +31,7 @@ impl Drop for Recorder {
 }
 
 impl Recorder {
-    /// Starts, and returns when every watch is open.
+    /// Starts the watches and waits until they are open.
     pub(super) async fn start(client: &Client, namespace: &str, pod_groups: bool) -> Self {
         let seen = Seen::default();
         let mut kinds = vec![
@@ -55,11 +55,9 @@ impl Recorder {
 
     /// The histories so far. `collected`: claims that the garbage collector deleted.
     ///
-    /// It is a third party that acts at its own pace: whether it asks for the
-    /// deletion just before or just after the claim loses its finalizer is nobody's
-    /// doing. So its request is left out, and so is the version without finalizer,
-    /// which the first order never shows. What remains, that the claim was let go
-    /// and is gone, is compared.
+    /// The garbage collector acts at its own pace. It may delete a claim just before or just after the claim
+    /// loses its finalizer. Its request is therefore left out of the histories. So is the version without
+    /// the finalizer, which only one of the two orders shows. The deletion of the claim is compared.
     pub(super) fn histories(&self, collected: &BTreeSet<String>) -> Histories {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let names = Names::of(&seen);
@@ -112,12 +110,12 @@ async fn follow(api: Api<DynamicObject>, seen: Seen, open: tokio::sync::oneshot:
     }
 }
 
-/// Generated names → labels that are the same on both sides.
+/// Labels for generated names that are the same on both sides.
 struct Names(BTreeMap<String, String>);
 
 impl Names {
-    /// A generated claim is called after its owner and entry, and counted: the
-    /// second one for the same entry is `#2`.
+    /// Labels each generated claim with its owner, its entry and a number: the second claim for an entry
+    /// is `#2`.
     fn of(seen: &[(bool, Value)]) -> Self {
         let mut names = BTreeMap::new();
         let mut counts: BTreeMap<String, u32> = BTreeMap::new();
@@ -163,8 +161,8 @@ impl Names {
         }
     }
 
-    /// Events of a claim controller. Of the text only what it is about is compared,
-    /// `PodResourceClaim ENTRY`: the rest is prose.
+    /// The comparable part of an Event of a claim controller. Of the note it is only the subject,
+    /// `PodResourceClaim ENTRY`, because the rest is prose.
     fn event(&self, event: &Value) -> Option<(String, String)> {
         let reason = event["reason"].as_str()?;
         let source = event["deprecatedSource"]["component"].as_str().unwrap_or_default();
@@ -184,7 +182,7 @@ impl Names {
     }
 }
 
-/// What is compared of a version of a claim.
+/// The comparable part of a version of a claim.
 fn claim_version(claim: &Value) -> Value {
     let meta = &claim["metadata"];
     let consumers = claim["status"]["reservedFor"].as_array().cloned().unwrap_or_default();

@@ -1,10 +1,9 @@
-//! The differential lane: the same script once with the built-in claim controller
-//! and once with Dragoman, and the histories compared object by object.
+//! The differential lane: it runs the same script once with the built-in claim controller and once with
+//! Dragoman, and compares the histories object by object.
 //!
-//! Compared is every version of every claim, of the claim names in Pod status and
-//! every Event about claims, as a watch saw them, with names, uids and times made
-//! equal. Each deliberate difference is declared; one that no longer occurs fails
-//! the lane like one that was not declared.
+//! The histories hold every version of every claim, of the claim names in Pod status and of every Event
+//! about claims, as a watch saw them. Names, uids and times are made equal. Each deliberate difference is
+//! declared. An undeclared difference fails the lane, and so does a declared one that does not occur.
 
 mod history;
 mod script;
@@ -19,7 +18,7 @@ use crate::world::{Bench, World};
 use history::{Histories, Recorder};
 use script::{Chapter, DIFFERENCES, ROWS};
 
-/// Runs the lane; returns how many objects had equal histories.
+/// Runs the lane and returns the number of objects with equal histories.
 pub(crate) async fn run(bench: &Bench) -> anyhow::Result<usize> {
     let chapters = script::chapters();
     covered(&chapters)?;
@@ -28,7 +27,7 @@ pub(crate) async fn run(bench: &Bench) -> anyhow::Result<usize> {
     compare(&built_in?, &ours?)
 }
 
-/// Every row of the specification is visited by some chapter.
+/// Checks that the chapters visit every row of the specification.
 fn covered(chapters: &[Chapter]) -> anyhow::Result<()> {
     let visited: BTreeSet<&str> = chapters.iter().flat_map(|c| c.rows).copied().collect();
     let missing: Vec<_> = ROWS.iter().filter(|row| !visited.contains(**row)).collect();
@@ -39,7 +38,7 @@ fn covered(chapters: &[Chapter]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All chapters on one side: chapter → histories.
+/// Runs all chapters on one side and returns the histories by chapter.
 async fn side(
     bench: &Bench,
     name: &str,
@@ -57,7 +56,7 @@ async fn side(
     Ok(all)
 }
 
-/// Tells some chapters on a control plane of one shape.
+/// Runs chapters on a control plane of one shape.
 async fn tell(
     bench: &Bench,
     name: &str,

@@ -1,4 +1,4 @@
-//! What happens on both sides, and which rows of the specification that visits.
+//! The script of both sides, and the rows of the specification that its chapters visit.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use crate::client::{CLAIMS, POD_GROUPS, PODS, TEMPLATES};
 use crate::objects::{self, Pod, foreign_allocation, pod_consumer, unknown_consumer};
 use crate::world::World;
 
-/// The rows of claim-lifecycle.md 1.4, 2.7, 3 and 4.
+/// The rows of the specification of claim lifecycles, sections 1.4, 2.7, 3 and 4.
 pub(super) const ROWS: &[&str] = &[
     "1.4 claim add",
     "1.4 claim update",
@@ -54,17 +54,17 @@ pub(super) const ROWS: &[&str] = &[
 
 /// A deliberate difference.
 pub(super) struct Difference {
-    /// Chapter.
+    /// The chapter.
     pub chapter: &'static str,
-    /// Object whose history differs.
+    /// The object whose history differs.
     pub object: &'static str,
-    /// Section of claim-lifecycle.md.
+    /// The section of the specification.
     pub section: &'static str,
-    /// Why it is better.
+    /// Why Dragoman's behaviour is better.
     pub why: &'static str,
 }
 
-/// All of them.
+/// All deliberate differences.
 pub(super) const DIFFERENCES: &[Difference] = &[
     Difference {
         chapter: "claim_deleted",
@@ -105,8 +105,8 @@ type Told<'a> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + 'a>>;
 pub(super) struct Chapter {
     pub name: &'static str,
     pub rows: &'static [&'static str],
-    /// Whether it needs PodGroups. The others do without: with them, the built-in
-    /// controller of 1.36.3 panics in one of the chapters.
+    /// Whether the chapter needs PodGroups. They are off in the other chapters, because with them the
+    /// built-in controller of 1.36.3 panics in one chapter.
     pub pod_groups: bool,
     pub run: for<'a> fn(&'a World, &'a str) -> Told<'a>,
 }
@@ -172,8 +172,8 @@ async fn a_life(world: &World, ns: &str) -> anyhow::Result<()> {
     let mut template = objects::template("decorated");
     template["spec"]["metadata"] = json!({"labels": {"a": "b"}, "annotations": {"c": "d"}});
     world.client.create(TEMPLATES, ns, &template).await?;
-    // One entry: with two, the built-in controller makes the claims of the completed
-    // Pod again and again, and how often differs from run to run.
+    // The Pod has one entry. With two, the built-in controller makes the claims of the completed Pod again
+    // and again, a different number of times in each run.
     world.pod(ns, &Pod::new("pod").with_template("gpu", "decorated").held()).await?;
     world.phase(ns, "pod", "Running").await?;
     world.rest(ns).await?;
@@ -240,7 +240,7 @@ async fn terminating_scheduled(world: &World, ns: &str) -> anyhow::Result<()> {
     let hold = json!({"metadata": {"finalizers": ["e2e.dragoman.dev/hold"]}});
     world.client.merge(PODS, ns, "pod", &hold).await?;
     world.client.delete(PODS, ns, "pod", None).await?;
-    // The kubelet has ended it; the object stays until its finalizer goes.
+    // The kubelet has ended the Pod. The object stays until its finalizer is removed.
     world.claims(ns, 0).await?;
     world.client.merge(PODS, ns, "pod", &json!({"metadata": {"finalizers": null}})).await?;
     Ok(())

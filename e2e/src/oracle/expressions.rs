@@ -1,5 +1,4 @@
-//! The CEL of the allocator against that of Kubernetes: expressions and devices at random,
-//! and what comes of them.
+//! Compares the CEL of the allocator with that of Kubernetes, on random expressions and devices.
 
 use anyhow::{Context as _, ensure};
 use dragoman_allocator::cel::{BoundDevice, Compiler, Purpose};
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Declared, Judge};
 
-/// What either side makes of an expression.
+/// The answer of either side to an expression.
 #[derive(Debug, PartialEq, Deserialize, Default)]
 #[serde(default)]
 struct Said {
@@ -20,12 +19,12 @@ struct Said {
     compile: bool,
 }
 
-/// What could grow beyond bounds is refused before it is evaluated.
+/// Dragoman refuses an expression whose values could grow too large before it evaluates the expression.
 const TOO_LARGE: &str = "a value could take more than";
 
 const DRIVER: &str = "gpu.example.com";
 
-/// Asks about `count` expressions.
+/// Compares the answers to `count` expressions.
 pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<(usize, Declared)> {
     let mut rng = Rng::with_seed(seed);
     let questions: Vec<Value> = (0..count).map(|_| question(&mut rng)).collect();
@@ -97,7 +96,7 @@ fn written(attribute: &Attribute) -> Value {
     }
 }
 
-/// The same value, or an error at the same time.
+/// Checks that both sides give the same value, or fail at the same stage.
 fn same(ours: &Said, theirs: &Said) -> anyhow::Result<()> {
     ensure!(ours.compile == theirs.compile, "when it is refused");
     ensure!(ours.matches == theirs.matches, "what it says");
@@ -232,7 +231,7 @@ impl Made<'_> {
             6 => format!("{}.compareTo({})", self.quantity(depth - 1), self.quantity(depth - 1)),
             7 => format!("{}.major()", self.version()),
             8 => format!("[{a}, {b}].{}()", self.one(&["min", "max", "sum"])),
-            // A sum in thousandths is none upstream, also where it is whole.
+            // Upstream, a sum in thousandths is no integer, even if it is whole.
             9 => format!("{}.asInteger()", self.quantity(0)),
             10 => format!("int('{}')", self.one(&["7", "-1", "12"])),
             _ => "device.attributes['gpu.example.com'].numas[0]".to_owned(),
@@ -289,7 +288,7 @@ impl Made<'_> {
         }
     }
 
-    /// A loop over two variables.
+    /// A comprehension with two variables.
     fn pairs(&mut self, depth: u8) -> String {
         let (a, b) = (self.number(depth), self.text(depth));
         match self.0.u8(0..6) {
@@ -302,7 +301,7 @@ impl Made<'_> {
         }
     }
 
-    /// Whether a text has a format.
+    /// A test of the format of a text.
     fn format(&mut self, depth: u8) -> String {
         let text = match self.0.u8(0..3) {
             0 => self.text(depth),
@@ -355,7 +354,7 @@ impl Made<'_> {
         }
     }
 
-    /// Something that is true or false, or wrong.
+    /// An expression that is true, false or erroneous.
     fn truth(&mut self, depth: u8) -> String {
         if self.chance(6) {
             return self
@@ -420,7 +419,7 @@ impl Made<'_> {
                 format!("{a} {} {b}", self.one(&["<", "<=", ">", ">=", "==", "!="]))
             }
             11 => format!("{}.isGreaterThan({})", self.quantity(depth), self.quantity(depth)),
-            // A sum on the right of `==` is an error upstream, and on the left it is none.
+            // Upstream, a sum on the right of `==` is an error, but not one on the left.
             12 => format!("{} == {}", self.quantity(depth), self.quantity(0)),
             13 => format!("{}.isLessThan({})", self.version(), self.version()),
             14 => format!("{} == {}", self.version(), self.version()),
@@ -430,13 +429,13 @@ impl Made<'_> {
             18 => format!("{}.includes({})", self.attribute("numas"), self.number(depth)),
             19 => format!("{}.includes('a')", self.attribute("links")),
             20 => format!("sets.contains({}, ['a'])", self.attribute("links")),
-            // A sign or a suffix alone is a quantity upstream.
+            // Upstream, a sign or a suffix alone is a quantity.
             21 => format!("isQuantity('{}') || isSemver({})", self.one(&["1", "x", "1Gi"]), self.text(depth)),
             _ => format!("[3, {}].map(x, x * 2).filter(x, x > 2).size() == 1", self.number(depth)),
         }
     }
 
-    /// Loops in loops: far below the limit of costs, or far above it.
+    /// Nested comprehensions, far below the cost limit or far above it.
     fn expensive(&mut self) -> String {
         let ten = "[0,1,2,3,4,5,6,7,8,9]";
         let deep = if self.chance(20) { 6 } else { 2 };

@@ -1,5 +1,5 @@
-//! Published libraries of Kubernetes as judges of our pure crates: the same random
-//! questions to both, and the answers compared.
+//! Published libraries of Kubernetes as judges of Dragoman's pure crates: both sides answer the same
+//! random questions, and the answers are compared.
 
 mod devices;
 mod expressions;
@@ -16,7 +16,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::go;
 
-/// Differences that are meant: their reason, and how often each occurred.
+/// Intended differences: the reason of each, and how often it occurred.
 type Declared = BTreeMap<&'static str, usize>;
 
 /// Runs the comparisons whose name contains `filter`.
@@ -57,7 +57,7 @@ fn told(name: &str, seed: u64, (agreed, declared): (usize, Declared)) {
     }
 }
 
-/// A Go program that answers one line for each line.
+/// A Go program that answers each line with one line.
 pub(crate) struct Judge {
     program: PathBuf,
     argument: Option<&'static str>,
@@ -76,8 +76,8 @@ impl Judge {
         let target = directory.join(program);
         if !target.exists() {
             std::fs::create_dir_all(&directory).context("cache")?;
-            // Under its name only once it is whole: a build that is cut off leaves nothing
-            // that looks like a program.
+            // The program gets its name only once it is complete, so that an interrupted build leaves no
+            // broken program.
             let unfinished = directory.join(format!("{program}.{}", std::process::id()));
             let out = unfinished.display().to_string();
             go::build(&module, "-s -w", &["-o", &out, &format!("./{program}")]).await?;
@@ -91,7 +91,7 @@ impl Judge {
         Self { argument: Some(argument), ..self }
     }
 
-    /// Its figures of filling a cluster.
+    /// Fills a cluster with the judge, and returns its figures.
     pub(crate) fn fill(&self, scenario: &Path, arguments: &[String]) -> anyhow::Result<String> {
         let scenario = std::fs::File::open(scenario).context("scenario")?;
         let out = Command::new(&self.program).arg("fill").args(arguments).stdin(scenario).output();
@@ -100,7 +100,7 @@ impl Judge {
         String::from_utf8(out.stdout).context("answer")
     }
 
-    /// What it says of its own speed on the lines of a file.
+    /// Measures the speed of the judge on the lines of a file, and returns its figure.
     pub(crate) fn time(&self, lines: &Path) -> anyhow::Result<String> {
         let lines = std::fs::File::open(lines).context("lines")?;
         let out = Command::new(&self.program).arg("time").stdin(lines).output().context("judge")?;
@@ -124,7 +124,7 @@ impl Judge {
                 stdin.flush()
             });
             let answers = BufReader::new(stdout).lines().collect::<Result<Vec<_>, _>>().context("answers");
-            // A judge that ends early breaks the pipe; its status says more.
+            // A judge that ends early breaks the pipe. Its exit status says more.
             writer.join().ok();
             answers
         })?;

@@ -1,5 +1,5 @@
-//! `dragoman-accounting` against `k8s.io/component-helpers/resource`: what Pods request,
-//! their limits, and the share of each container in its claims.
+//! Compares `dragoman-accounting` with `k8s.io/component-helpers/resource`: requests and limits of Pods,
+//! and the share of each container in its claims.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ struct Answer {
     containers: BTreeMap<String, Lists>,
 }
 
-/// Asks about `count` Pods; how many answers agree. None may differ.
+/// Compares the answers about `count` Pods. No answer may differ.
 pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<(usize, Declared)> {
     const AT_ONCE: usize = 20_000;
     let mut rng = Rng::with_seed(seed);
@@ -47,7 +47,7 @@ pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<
                 wrong.push((question.to_string(), why));
             }
         }
-        // The smallest says most.
+        // The shortest question is the easiest to understand.
         wrong.sort_by_key(|(question, _)| question.len());
         if !wrong.is_empty() {
             let count = wrong.len();
@@ -68,7 +68,7 @@ fn judged(pod: &PodSpecView, options: Options, answer: &Answer) -> anyhow::Resul
     Ok(())
 }
 
-/// Compares the node-allocatable part; a zero is the same as nothing.
+/// Compares the node-allocatable resources. An amount of zero equals a missing one.
 fn same(what: &str, ours: &Amounts, theirs: &Lists) -> anyhow::Result<()> {
     let mut expected = Amounts::default();
     for (name, text) in theirs {
@@ -103,8 +103,8 @@ fn question(rng: &mut Rng) -> (Value, Options) {
     (question, options)
 }
 
-/// Some resources, never none, with amounts that collide often: the API stores no empty
-/// lists.
+/// A random list of resources with amounts that are often equal. The list is never empty, because the API
+/// stores no empty lists.
 fn list(rng: &mut Rng) -> Value {
     let mut list = Map::new();
     list.insert(RESOURCES[rng.usize(0..RESOURCES.len())].to_owned(), json!("4"));
@@ -114,7 +114,7 @@ fn list(rng: &mut Rng) -> Value {
             list.insert((*name).to_owned(), json!(amount));
         }
     }
-    // Others are not ours to count and must not disturb.
+    // Other resources are not counted, and must not change the result.
     if rng.u8(0..8) == 0 {
         list.insert("example.com/gpu".to_owned(), json!("1"));
     }

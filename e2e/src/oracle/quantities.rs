@@ -1,4 +1,4 @@
-//! `dragoman-quantity` against `k8s.io/apimachinery/pkg/api/resource`.
+//! Compares `dragoman-quantity` with `k8s.io/apimachinery/pkg/api/resource`.
 
 use anyhow::{bail, ensure};
 use dragoman_quantity::{Decimal, ParseError, Quantity};
@@ -14,7 +14,7 @@ const NO_SUFFIX: &str = "beyond E an exponent is printed; the judge drops the po
 const WIDE: &str = "sums of more than 38 digits are refused, or printed without a binary suffix";
 const BEYOND: &str = "what no i64 holds is said; the judge answers with its lowest 64 bits or 0";
 
-/// Asks `count` questions; how many answers agree, and which differ as intended.
+/// Compares the answers to `count` questions. Returns how many agree, and the intended differences.
 pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<(usize, Declared)> {
     const AT_ONCE: usize = 100_000;
     let mut rng = Rng::with_seed(seed);
@@ -36,7 +36,7 @@ pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<
 }
 
 fn question(rng: &mut Rng) -> String {
-    // Two texts that parse are rarer than one, so operations get well-formed ones.
+    // Two random texts seldom both parse, so that operations get well-formed ones.
     match rng.u8(0..10) {
         0..6 => format!("parse\t{}", text(rng, 25)),
         6 | 7 => format!("add\t{}\t{}", text(rng, 0), text(rng, 0)),
@@ -45,7 +45,7 @@ fn question(rng: &mut Rng) -> String {
     }
 }
 
-/// A quantity; in `nonsense` of 100 cases most likely not.
+/// A random quantity. In `nonsense` of 100 cases the text is most likely malformed.
 fn text(rng: &mut Rng, nonsense: u8) -> String {
     const SUFFIXES: &[&str] = &[
         "", "", "", "n", "u", "m", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei",
@@ -78,7 +78,7 @@ fn text(rng: &mut Rng, nonsense: u8) -> String {
             18 => rng.usize(17..23),
             _ => rng.usize(20..60),
         };
-        // Zeros and nines are where carries and cuts are.
+        // Zeros and nines provoke carries and truncation.
         let digit = |rng: &mut Rng| match rng.u8(0..10) {
             0..3 => '0',
             3 | 4 => '9',
@@ -95,7 +95,7 @@ fn text(rng: &mut Rng, nonsense: u8) -> String {
     if !wrong && !number.bytes().any(|b| b.is_ascii_digit()) {
         number.push(rng.digit(10));
     }
-    // Powers of two at their edges.
+    // Numbers next to powers of two.
     if rng.u8(0..50) == 0 {
         number = (i64::MAX >> rng.u8(0..40)).wrapping_add(rng.i64(-1..2)).unsigned_abs().to_string();
     }
@@ -103,7 +103,7 @@ fn text(rng: &mut Rng, nonsense: u8) -> String {
     format!("{sign}{number}{}", suffixes[rng.usize(0..suffixes.len())])
 }
 
-/// `None` where both agree, the reason where they differ as intended.
+/// Returns `None` if both sides agree, and the reason if they differ as intended.
 fn judged(question: &str, answer: &str) -> anyhow::Result<Option<&'static str>> {
     let fields: Vec<&str> = question.split('\t').collect();
     let wrong = |ours: &str| anyhow::anyhow!("{question:?}: the judge says {answer:?}, we say {ours:?}");
@@ -185,7 +185,7 @@ fn parsed(text: &str, answer: &str) -> Result<Option<&'static str>, String> {
     }
 }
 
-/// Digits from the first of the larger to the last of the smaller number.
+/// The number of digits from the first of the larger number to the last of the smaller one.
 fn width(a: Quantity, b: Quantity) -> i64 {
     let ends = |q: Quantity| {
         let last = i64::from(q.amount.exponent());
@@ -195,7 +195,7 @@ fn width(a: Quantity, b: Quantity) -> i64 {
     first_a.max(first_b) - last_a.min(last_b)
 }
 
-/// Whether the judge prints just the digits of a number that has no suffix.
+/// Whether the judge prints only the digits of a number beyond the largest suffix.
 fn drops_exponent(ours: &str, theirs: &str) -> bool {
     ours != theirs
         && ours
@@ -203,7 +203,7 @@ fn drops_exponent(ours: &str, theirs: &str) -> bool {
             .is_some_and(|(digits, power)| digits == theirs && power.parse::<i32>().is_ok_and(|p| p > 18))
 }
 
-/// Whether a text has more than 38 digits that count, or an exponent of four digits.
+/// Whether a text has more than 38 significant digits, or an exponent of more than three digits.
 fn too_large(text: &str) -> bool {
     let (number, exponent) = text.split_once(['e', 'E']).unwrap_or((text, ""));
     let digits: String = number.chars().filter(char::is_ascii_digit).collect();

@@ -1,5 +1,5 @@
-//! What `dragoman-accounting` prints against the published types of Kubernetes: they
-//! decode it strictly, encode it again, and what comes back means the same.
+//! Round trips of the output of `dragoman-accounting` through the published types of Kubernetes, which
+//! decode it strictly and encode it again. The result must mean the same.
 
 use anyhow::{Context as _, bail, ensure};
 use dragoman_accounting::claim::contribution::{Contribution, Generation, Line, Source};
@@ -23,11 +23,11 @@ struct Answer {
 enum Meant {
     Device(DeviceFootprint),
     Claims(Vec<Contribution>),
-    /// A field that these types do not have: without it strictness is only a word.
+    /// A field that these types do not have. Its refusal shows that the decoding is strict.
     Refused(&'static str),
 }
 
-/// Asks about `count` devices and Pod statuses.
+/// Checks the round trips of `count` devices and Pod statuses.
 pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<(usize, Declared)> {
     let mut rng = Rng::with_seed(seed);
     let questions: Vec<(Value, Meant)> = (0..count).map(|_| question(&mut rng)).collect::<Result<_, _>>()?;
@@ -66,7 +66,7 @@ const RESOURCES: [&str; 5] = ["cpu", "ephemeral-storage", "hugepages-1Gi", "huge
 
 fn amount(rng: &mut Rng) -> anyhow::Result<Decimal> {
     let number = match rng.u8(0..4) {
-        // Sizes as people write them.
+        // Binary sizes, as in manifests.
         0 => Decimal::new(i128::from(rng.u16(1..2000)) << rng.u8(0..41), 0),
         1 => Decimal::new(rng.i128(1..1_000_000), rng.i32(-9..10)),
         2 => Decimal::new(rng.i128(1..i128::from(i64::MAX)), 0),
@@ -113,7 +113,7 @@ fn question(rng: &mut Rng) -> anyhow::Result<(Value, Meant)> {
     Ok((json!({"Kind": kind, "Object": object}), meant))
 }
 
-/// A few resources, never none.
+/// One or more random resources.
 fn resources(rng: &mut Rng) -> Vec<Resource> {
     let first = rng.usize(0..RESOURCES.len());
     let chosen = RESOURCES.iter().enumerate().filter(|(i, _)| *i == first || rng.u8(0..3) == 0);

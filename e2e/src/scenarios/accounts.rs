@@ -1,5 +1,5 @@
-//! What `dragoman-accounting` says of a node, and what kube-scheduler counts there with
-//! KEP-5517 switched on.
+//! Compares the account of a node by `dragoman-accounting` with that of kube-scheduler, with KEP-5517
+//! switched on.
 
 use anyhow::{Context as _, ensure};
 use dragoman_accounting::claim::contribution::Contribution;
@@ -28,7 +28,7 @@ const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
 const TEMPLATES: &str = "/apis/resource.k8s.io/v1/{}/resourceclaimtemplates";
 const NODE: &str = "accounted";
 
-/// A node of eight cpus whose devices are four cpus each, or shares of a pool of cores.
+/// A node of eight CPUs with two devices: one maps four CPUs, the other has shares of a pool of cores.
 async fn a_dump_says_what_kube_scheduler_counts(bench: &Bench) -> anyhow::Result<()> {
     let shape =
         Shape { on: &["DRANodeAllocatableResources"], scheduler: Scheduling::Kube, ..Shape::default() };
@@ -61,7 +61,7 @@ async fn prepare(world: &World) -> anyhow::Result<()> {
     world.client.create(NODES, "", &node).await?;
     world.client.merge(NODES, "", NODE, &json!({"spec": {"taints": null}})).await?;
     world.client.merge(NODES, "", &format!("{NODE}/status"), &json!({"status": node["status"]})).await?;
-    // As we print it: the API server must take it, and kube-scheduler count it.
+    // Dragoman prints the mappings: the API server must accept them, and kube-scheduler must count them.
     let per_device = |units: i64| ResourceFootprint {
         mapping: Some(Mapping { basis: Basis::PerDevice, multiplier: Decimal::from(units) }),
         ..ResourceFootprint::default()
@@ -105,14 +105,14 @@ fn template(class: &str) -> Value {
     })
 }
 
-/// A Pod with this request of cpu.
+/// A Pod with this CPU request.
 fn requesting(pod: &Pod, cpu: &str) -> Value {
     let mut pod = pod.object().clone();
     pod["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": cpu});
     pod
 }
 
-/// Runs a Pod with a claim of `class`, named like it.
+/// Runs a Pod with a claim of `class`. The Pod has the name of the class.
 async fn run(world: &World, ns: &str, class: &str, cpu: &str) -> anyhow::Result<()> {
     let pod = requesting(&Pod::new(class).with_template("device", class).held(), cpu);
     world.client.create(PODS, ns, &pod).await?;
@@ -120,7 +120,7 @@ async fn run(world: &World, ns: &str, class: &str, cpu: &str) -> anyhow::Result<
     Ok(())
 }
 
-/// What the example prints of the cluster as kubectl dumps it.
+/// Returns the output of the example `dump` for the objects of the cluster.
 async fn dump(world: &World) -> anyhow::Result<Value> {
     let kinds = "nodes,pods,resourceclaims,resourceslices";
     let dumped = world.plane.kubectl(&["get", kinds, "-A", "-o", "yaml"], "").await?;
@@ -149,8 +149,8 @@ async fn dump(world: &World) -> anyhow::Result<Value> {
     Ok(dump)
 }
 
-/// The account of the node. What kube-scheduler has recorded and what follows from the
-/// slices must be the same, and everything must have been read.
+/// The account of the node. The records of kube-scheduler must agree with the slices, and every field must
+/// be readable.
 fn account(dump: &Value) -> anyhow::Result<&Value> {
     let nodes = dump["nodes"].as_array().context("nodes")?;
     let node = nodes.iter().find(|node| node["name"] == NODE).context("node")?;
@@ -160,7 +160,7 @@ fn account(dump: &Value) -> anyhow::Result<&Value> {
     Ok(node)
 }
 
-/// A share of one core is a quarter of a cpu.
+/// A share of one core is a quarter of a CPU.
 async fn shares(world: &World, ns: &str) -> anyhow::Result<()> {
     run(world, ns, "share", "500m").await?;
     let dump = dump(world).await?;
@@ -169,7 +169,7 @@ async fn shares(world: &World, ns: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What does not fit by the ledger does not fit, what does is bound.
+/// kube-scheduler refuses a Pod that does not fit by the ledger, and binds one that just fits.
 async fn boundary(world: &World, ns: &str) -> anyhow::Result<()> {
     world.client.create(PODS, ns, &requesting(&Pod::new("large").held(), "2751m")).await?;
     let refused = async || {
@@ -191,7 +191,7 @@ async fn boundary(world: &World, ns: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What we print for 1.36 is what kube-scheduler has printed, and the API server takes it.
+/// Dragoman prints for 1.36 what kube-scheduler has written, and the API server accepts it.
 async fn shape_of_1_36(world: &World, ns: &str) -> anyhow::Result<()> {
     const FIELD: &str = "nodeAllocatableResourceClaimStatuses";
     let read = |pod: &Value| -> anyhow::Result<Vec<Contribution>> {
@@ -206,11 +206,11 @@ async fn shape_of_1_36(world: &World, ns: &str) -> anyhow::Result<()> {
         ensure!(contributions.len() == 1, "{}", pod["status"]);
         let (printed, losses) = to_1_36(&contributions)?;
         ensure!(losses.is_empty(), "{losses:?}");
-        // The order of keys and the spelling of amounts apart, it is the same.
+        // Only the order of keys and the spelling of amounts may differ.
         let printed = json!({"status": {FIELD: printed}});
         ensure!(read(&json!({"spec": {}, "status": printed["status"]}))? == contributions, "{printed}");
         let status = format!("{name}/status?dryRun=All&fieldValidation=Strict");
-        // First away with it, so that nothing is merged.
+        // A JSON merge patch replaces the whole list.
         let answer = world.client.merge(PODS, ns, &status, &printed).await?;
         ensure!(read(&answer)? == contributions, "{}", answer["status"][FIELD]);
         let wrong = json!({"status": {FIELD: [{"resourceClaimName": "x", "resources": {"cpu": "1"}, "mappings": []}]}});

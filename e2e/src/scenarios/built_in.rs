@@ -1,5 +1,5 @@
-//! The same scenarios with the built-in claim controller: which of its defects are
-//! there in the release that we test with?
+//! The same scenarios with the built-in claim controller, to show which of its defects the tested release
+//! has.
 
 use std::time::Instant;
 
@@ -9,8 +9,7 @@ use super::{Scenario, lives, report, sharing, trouble};
 use crate::control_plane::Shape;
 use crate::world::{Bench, World};
 
-/// Scenarios that fail with the built-in controller of 1.36.3. Each stands in
-/// docs/upstream-defects.md.
+/// Scenarios that fail with the built-in controller of 1.36.3. Each is listed in docs/upstream-defects.md.
 const RED: &[&str] = &[
     "completed_pods_cost_nothing",
     "several_entries_and_a_late_template",
@@ -25,17 +24,17 @@ const RED: &[&str] = &[
     "a_long_pod_name_with_a_dot_at_the_cut",
 ];
 
-/// Speaks of names that only we give.
+/// A scenario about claim names that only Dragoman computes.
 const OURS: &str = "a_claim_name_taken_by_somebody_else_is_avoided";
 
-/// Runs those whose name contains `filter`, with the built-in controller, and wants
-/// exactly the ones of [`RED`] to fail.
+/// Runs the scenarios whose name contains `filter` with the built-in controller, and requires that exactly
+/// those of [`RED`] fail.
 pub(crate) async fn run(bench: &Bench, filter: &str) -> anyhow::Result<()> {
     let scenarios: Vec<Scenario> =
         [lives::all(), sharing::all(), trouble::all()].into_iter().flatten().collect();
     let (mut surprises, mut count) = (Vec::new(), 0);
     for scenario in scenarios.iter().filter(|s| s.name.contains(filter) && s.name != OURS) {
-        // A cluster each: a controller that never rests would spoil the next one.
+        // Each scenario has its own cluster: a controller that never rests would disturb the next scenario.
         let shape = Shape { built_in: true, built_in_qps: Some(5000), ..Shape::default() };
         let world = World::start(bench, &format!("built-in-{}", scenario.name), shape, 4, 32).await?;
         let bystander = world.dragoman("observe", &[]).await?;

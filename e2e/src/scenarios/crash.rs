@@ -1,4 +1,4 @@
-//! The crash lane: the process dies at every moment of every write of a life.
+//! The crash lane: the operator is killed before, during and after every write of a life.
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -33,7 +33,7 @@ impl Life {
     }
 }
 
-/// Runs the lane; returns how many lives were interrupted.
+/// Runs the lane and returns the number of interrupted lives.
 pub(super) async fn run(bench: &Bench) -> anyhow::Result<usize> {
     let shape = Shape { pod_groups: true, ..Shape::default() };
     let world = World::start(bench, "crash", shape, 2, 32).await?;
@@ -71,7 +71,7 @@ async fn one(
         proxy.harm(None);
         Dragoman::start(start).await
     };
-    // The life goes on whether or not somebody looks after its claims.
+    // The life goes on while no operator runs.
     let (second, lived) = tokio::join!(killed, live(world, &ns, life));
     let second = second?;
     lived?;
@@ -118,7 +118,7 @@ fn holds(claim: &Value, pod: &str, life: Life) -> bool {
     consumers.is_some_and(|list| list.iter().any(|c| c["name"] == name))
 }
 
-/// Exactly one claim was made for the entry, and no device is held.
+/// Checks that exactly one claim was made for the entry, and that no device is held.
 async fn ended(world: &World, ns: &str, life: Life) -> anyhow::Result<()> {
     if life == Life::Shared {
         let free = |c: Option<&Value>| c.is_some_and(|c| c["status"]["allocation"].is_null());

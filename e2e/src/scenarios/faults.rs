@@ -1,5 +1,5 @@
-//! Late watches, lost replies, two instances, a lost lease, cut watches: each on a
-//! cluster of its own, through the proxy.
+//! Late and cut watches, lost replies, two instances, a lost lease and throttling. Each scenario has a
+//! cluster of its own, behind the proxy.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -106,8 +106,8 @@ async fn pods_that_go_while_the_watch_is_cut(bench: &Bench) -> anyhow::Result<()
     world.stop().await
 }
 
-/// Only one leads; it hands over at once when told to stop; it ends when it cannot
-/// renew.
+/// Only one instance leads. It hands the lease over at once when it is stopped, and ends when it cannot
+/// renew the lease.
 async fn the_lease(bench: &Bench) -> anyhow::Result<()> {
     let (world, proxy, kubeconfig) = proxied(bench, "lease").await?;
     let leads = async |d: &crate::dragoman::Dragoman| d.metric("leader_election_master_status", &[]).await;
@@ -127,7 +127,7 @@ async fn the_lease(bench: &Bench) -> anyhow::Result<()> {
     ensure!(stopped.elapsed() < Duration::from_secs(8), "the lease was waited for, not handed over");
     proxy.harm(Some(Harm::Refuse { path: "/leases".to_owned() }));
     let ns = world.namespace("lease").await?;
-    // A stream of work to the end, so that the lease is lost in the middle of writes.
+    // Pods are created until the end, so that the lease is lost between writes.
     let made = AtomicUsize::new(0);
     let work = async {
         loop {
@@ -143,7 +143,7 @@ async fn the_lease(bench: &Bench) -> anyhow::Result<()> {
     ensure!(!status.success() && second.log().contains("the lease dragoman is lost"), "{}", second.log());
     let lease = world.client.get("/apis/coordination.k8s.io/v1/{}/leases", "kube-system", "dragoman").await?;
     ensure!(lease.is_some_and(|l| l["spec"]["holderIdentity"] != json!("")), "it was not held");
-    // The request under way when the work was dropped may have made one more.
+    // The request in flight when the work was dropped may have created one Pod more.
     ensure!(made.load(Ordering::Relaxed) > 50, "too little work to be lost in");
     world.rest(&ns).await?;
     let before = world.client.list(CLAIMS, &ns).await?.len();
@@ -163,8 +163,8 @@ async fn the_lease(bench: &Bench) -> anyhow::Result<()> {
     world.stop().await
 }
 
-/// 429 is about the client, not about one request: nothing but watches is sent until
-/// Retry-After is over, and nothing is lost by it.
+/// A 429 pauses the whole client, not one request: it sends only lists and watches until Retry-After is
+/// over, and no work is lost.
 async fn a_throttled_client_waits_with_everything(bench: &Bench) -> anyhow::Result<()> {
     const COUNT: usize = 40;
     let (world, proxy, kubeconfig) = proxied(bench, "throttled").await?;

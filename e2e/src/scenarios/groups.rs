@@ -1,4 +1,4 @@
-//! PodGroups (KEP-5729, alpha in 1.36) and what happens when they vanish.
+//! PodGroups (KEP-5729, alpha in 1.36): their shared claims, and Pods that come before them.
 
 use anyhow::{Context as _, ensure};
 
@@ -12,8 +12,7 @@ pub(super) fn all() -> Vec<Scenario> {
     vec![scenario!(the_pods_of_a_group_share_its_claim), scenario!(a_pod_comes_before_its_group)]
 }
 
-/// One claim for the group, reserved once for the group, beside a claim of each
-/// Pod's own.
+/// The Pods share one claim, which is reserved for the PodGroup, and each has a claim of its own.
 async fn the_pods_of_a_group_share_its_claim(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("group").await?;
     world.client.create(POD_GROUPS, &ns, &objects::pod_group("group", "shared", "one")).await?;
@@ -33,7 +32,7 @@ async fn the_pods_of_a_group_share_its_claim(world: &World, _: &Dragoman) -> any
     for name in ["a", "b"] {
         world.let_end(&ns, name).await?;
     }
-    // Finished Pods free their own claims; the group holds its claim until it goes.
+    // Completed Pods free their own claims. The PodGroup holds its claim until it is deleted.
     world.claims(&ns, 1).await?;
     world.rest(&ns).await?;
     for name in ["a", "b"] {
@@ -45,7 +44,7 @@ async fn the_pods_of_a_group_share_its_claim(world: &World, _: &Dragoman) -> any
     Ok(())
 }
 
-/// No wake-up is lost when the group arrives late.
+/// A PodGroup that comes after its Pod enqueues the Pod.
 async fn a_pod_comes_before_its_group(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("late_group").await?;
     let pod =

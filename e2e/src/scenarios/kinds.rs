@@ -1,4 +1,4 @@
-//! Our own kinds, as the API server and kubectl see them.
+//! Dragoman's own kinds, as the API server and kubectl see them.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ async fn footprints(world: &World) -> anyhow::Result<()> {
     let strict = ["create", "--validate=strict", "-f", "-"];
     let text = right.to_string();
     let known = async || match world.plane.kubectl(&strict, &text).await? {
-        // Established is not yet discovered.
+        // An established kind may not be in the discovery document yet.
         Err(complaint) if complaint.contains("no matches for kind") => Ok(None),
         answer => answer.map(Some).map_err(anyhow::Error::msg),
     };
@@ -106,7 +106,7 @@ async fn footprints(world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The state is published by nobody yet; its status is apart from what users write.
+/// No controller publishes the state yet. Its status is written only through the subresource.
 async fn states(world: &World) -> anyhow::Result<()> {
     let state = json!({
         "apiVersion": "dragoman.dev/v1alpha1", "kind": "NodeAllocatableDRAClaimState",
@@ -134,7 +134,7 @@ async fn states(world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a user types without a file at hand, which kubectl sends in its own form.
+/// Commands of kubectl without a manifest, for which kubectl builds the objects itself.
 async fn kubectl_creates_what_it_names(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("named").await?;
     let kubectl = async |words: &str| -> anyhow::Result<String> {
@@ -159,7 +159,7 @@ async fn kubectl_creates_what_it_names(world: &World, _: &Dragoman) -> anyhow::R
     let worker = format!("--as=system:serviceaccount:{ns}:worker");
     let may = async || match kubectl(&format!("auth can-i list pods {worker}")).await {
         Ok(answer) => Ok((answer.trim() == "yes").then_some(())),
-        // The authorizer learns of roles by a watch; kubectl says "no" as an error.
+        // The authorizer learns of roles from a watch. kubectl reports "no" as an error.
         Err(_) => Ok(None),
     };
     crate::wait::value("the account may list Pods", PATIENCE, may).await?;

@@ -22,7 +22,7 @@ pub(super) fn all() -> Vec<Scenario> {
     ]
 }
 
-/// The whole life, in exactly ten claim-related writes of all parties.
+/// A whole life costs Dragoman and kube-scheduler at most ten writes, none of them twice.
 async fn one_pod_one_template(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("one_pod_one_template").await?;
     world.pod(&ns, &Pod::new("pod").with_template("gpu", "one").held()).await?;
@@ -53,7 +53,7 @@ async fn one_pod_one_template(world: &World, _: &Dragoman) -> anyhow::Result<()>
         "kube-scheduler update resourceclaims",
         "kube-scheduler update resourceclaims/status",
     ];
-    // Schedulers before 1.36 may see the claim before they have said that it is missing.
+    // kube-scheduler before 1.36 may see the claim before it has reported that the claim is missing.
     ensure!(
         sorted.iter().all(|w| most.contains(w)) && sorted.len() <= most.len(),
         "a life costs other writes: {life:?}"
@@ -62,18 +62,18 @@ async fn one_pod_one_template(world: &World, _: &Dragoman) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Pods that have completed and stay are at rest (the built-in controller makes
-/// and deletes their claims for ever).
+/// Completed Pods that stay cause no writes. (The built-in controller makes and deletes their claims for
+/// ever.)
 async fn completed_pods_cost_nothing(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     const PODS_AT_ONCE: usize = 300;
     let ns = world.namespace("completed_pods").await?;
     for i in 0..PODS_AT_ONCE {
-        // More Pods than devices: nodes are chosen, so the scheduler is not asked.
+        // There are more Pods than devices. Gated Pods get claims, but are never scheduled.
         world.pod(&ns, &Pod::new(&format!("pod-{i}")).with_template("gpu", "one").gated()).await?;
     }
     world.claims(&ns, PODS_AT_ONCE).await?;
     for i in 0..PODS_AT_ONCE {
-        // A gated Pod can fail: whoever evicts or cancels it sets its phase.
+        // A gated Pod can fail: an eviction sets its phase.
         let failed = json!({"status": {"phase": "Failed"}});
         world.client.merge(PODS, &ns, &format!("pod-{i}/status"), &failed).await?;
     }
@@ -86,8 +86,7 @@ async fn completed_pods_cost_nothing(world: &World, _: &Dragoman) -> anyhow::Res
     Ok(())
 }
 
-/// One entry waits for its template without holding up the others; the status is
-/// complete and sorted at every step.
+/// An entry that waits for its template does not hold up the others. The status is complete and sorted.
 async fn several_entries_and_a_late_template(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("several_entries").await?;
     let pod = Pod::new("pod").with_template("z", "one").with_template("m", "late").with_template("a", "one");
@@ -108,8 +107,8 @@ async fn several_entries_and_a_late_template(world: &World, _: &Dragoman) -> any
     Ok(())
 }
 
-/// A generated claim that somebody deletes is made again at once, under another
-/// name; its neighbour is left alone.
+/// A generated claim that is deleted is made again at once, under another name. The other claim of the Pod
+/// is left alone.
 async fn a_deleted_claim_is_made_again(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("made_again").await?;
     world.pod(&ns, &Pod::new("pod").with_template("a", "one").with_template("b", "one").gated()).await?;
@@ -129,7 +128,7 @@ async fn a_deleted_claim_is_made_again(world: &World, _: &Dragoman) -> anyhow::R
     Ok(())
 }
 
-/// A client's careless PUT that drops the names is repaired, without new claims.
+/// Claim names that another client drops from the status are published again, without new claims.
 async fn a_wiped_status_is_published_again(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("wiped_status").await?;
     world.pod(&ns, &Pod::new("pod").with_template("gpu", "one").gated()).await?;
@@ -141,8 +140,8 @@ async fn a_wiped_status_is_published_again(world: &World, _: &Dragoman) -> anyho
     Ok(())
 }
 
-/// kube-scheduler wakes waiting Pods on claim updates only: the status is cleared
-/// before the claim goes.
+/// kube-scheduler wakes waiting Pods only on updates of claims, so that a claim's status must be cleared
+/// before the claim is deleted.
 async fn a_waiting_pod_gets_the_device_of_one_that_ends(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("waiting").await?;
     let driver = format!("{ns}.dragoman.dev");
@@ -176,7 +175,7 @@ async fn a_waiting_pod_gets_the_device_of_one_that_ends(world: &World, _: &Drago
     Ok(())
 }
 
-/// Same name, another uid: the claims of the predecessor are not taken over.
+/// A Pod with the name of a deleted one does not take over its claims.
 async fn a_replaced_pod_gets_a_claim_of_its_own(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("replaced").await?;
     let pod = Pod::new("pod").with_template("gpu", "one").held();
@@ -190,7 +189,7 @@ async fn a_replaced_pod_gets_a_claim_of_its_own(world: &World, _: &Dragoman) -> 
     ensure!(first["metadata"]["name"] != second["metadata"]["name"], "the old claim is used");
     let name = first["metadata"]["name"].as_str().context("name")?;
     world.claim_until(&ns, name, "is gone", |c| c.is_none()).await?;
-    // Deleted without grace while it was running: said, but not held back.
+    // The Pod was deleted without grace while it ran. An Event reports that; the release is not delayed.
     world.event(&ns, name, "ConsumerVanished").await?;
     world.let_end(&ns, "pod").await?;
     world.claims(&ns, 0).await?;
@@ -198,7 +197,7 @@ async fn a_replaced_pod_gets_a_claim_of_its_own(world: &World, _: &Dragoman) -> 
     Ok(())
 }
 
-/// Claims that kube-scheduler makes for extended resources are cleaned up too.
+/// Claims that kube-scheduler makes for extended resources are deleted with their Pod, too.
 async fn extended_resources(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("extended").await?;
     let resource = format!("{ns}.dragoman.dev/device");

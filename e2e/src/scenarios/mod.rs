@@ -1,4 +1,4 @@
-//! What must be true of a cluster with Dragoman in it, one function each.
+//! Scenarios of a cluster with Dragoman, one function each.
 
 mod accounts;
 pub(crate) mod built_in;
@@ -31,7 +31,7 @@ type Outcome<'a, T = ()> = Pin<Box<dyn Future<Output = anyhow::Result<T>> + 'a>>
 /// A scenario in a cluster in which `dragoman run --mode own` runs.
 struct Scenario {
     name: &'static str,
-    /// Needs an API that an emulated older version does not serve.
+    /// Whether the scenario needs an API that an emulated older version does not serve.
     newest_only: bool,
     run: for<'a> fn(&'a World, &'a Dragoman) -> Outcome<'a>,
 }
@@ -48,7 +48,7 @@ macro_rules! scenario {
 }
 use scenario;
 
-/// A lane that is one scenario many times: its name, what it counts, and the count.
+/// A lane that repeats one scenario: its name, the unit of its count, and the function that runs it.
 type Counted = (&'static str, &'static str, for<'a> fn(&'a Bench) -> Outcome<'a, usize>);
 
 /// A scenario that starts a cluster of its own.
@@ -57,7 +57,7 @@ struct Standalone {
     run: for<'a> fn(&'a Bench) -> Outcome<'a>,
 }
 
-/// A scenario cannot run on this machine, for this reason. Counted, never passed.
+/// The reason why a scenario cannot run on this machine. The scenario counts as skipped, never as passed.
 #[derive(Debug)]
 struct NotRun(String);
 
@@ -119,7 +119,7 @@ fn lanes() -> Vec<Lane> {
 /// Scenarios of one lane that run at once; each has a namespace of its own.
 const AT_ONCE: usize = 6;
 
-/// Runs everything whose name contains one of `filters`; everything, if there are none.
+/// Runs every scenario and lane whose name contains one of `filters`, or all of them without filters.
 pub(crate) async fn run(bench: &Bench, filters: &[String]) -> anyhow::Result<()> {
     let chosen = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter));
     let (mut passed, mut failed, mut not_run) = (0, Vec::new(), 0);
@@ -197,7 +197,7 @@ pub(crate) async fn run(bench: &Bench, filters: &[String]) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Says how a scenario went; `Err` is its name.
+/// Prints the outcome of a scenario. `Err` holds the name of a scenario that failed.
 fn report(name: &str, started: Instant, outcome: anyhow::Result<()>) -> Result<(), String> {
     match outcome {
         Ok(()) => {

@@ -1,5 +1,4 @@
-//! What the API server makes of Pods: budgets, defaults, QoS classes and resizes as
-//! `dragoman-accounting` says.
+//! Compares the API server with `dragoman-accounting`: budgets, defaults, QoS classes and resizes of Pods.
 
 use anyhow::{Context as _, ensure};
 use dragoman_accounting::pod::PodSpecView;
@@ -43,13 +42,13 @@ fn list(rng: &mut Rng, most: u8) -> Map<String, Value> {
     list
 }
 
-/// Requests and limits of which every request has a limit at least as large, or none.
+/// Random requests, of which some have an equal limit.
 fn requirements(rng: &mut Rng, most: u8) -> Value {
     let requests = list(rng, most);
     let limits = requests.iter().filter(|_| rng.bool()).map(|(name, amount)| (name.clone(), amount.clone()));
     let mut limits: Map<String, Value> = limits.collect();
     let mut requests = requests.clone();
-    // Huge pages are limited to what is requested, and go with cpu or memory only.
+    // The limit of huge pages must equal their request, and a request for CPU or memory must go with them.
     if rng.u8(0..4) == 0 && !requests.is_empty() {
         let size = json!(format!("{}Mi", 2 * rng.u8(1..4)));
         for list in [&mut requests, &mut limits] {
@@ -140,7 +139,7 @@ async fn pods_are_refused_defaulted_and_classed_as_we_say(world: &World, _: &Dra
     Ok(())
 }
 
-/// A resize: what it starts from, what is asked for, and whether it is granted.
+/// Resizes: the name, the spec before and after, and whether the API server grants the resize.
 fn resizes() -> Vec<(&'static str, Value, Value, bool)> {
     let one =
         |resources: Value| json!({"containers": [{"name": "c", "image": "none", "resources": resources}]});

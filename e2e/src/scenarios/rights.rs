@@ -1,5 +1,5 @@
-//! Least privilege, proven: each right is taken away in turn, and the operator must
-//! then be refused for want of exactly that one.
+//! Least privilege: each right of the operator is removed in turn, and the API server must then refuse a
+//! request for want of exactly this right.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ struct Right {
     resource: String,
 }
 
-/// Runs the lane; returns how many rights were shown to be needed.
+/// Runs the lane and returns the number of rights, each of which was shown to be needed.
 pub(super) async fn run(bench: &Bench) -> anyhow::Result<usize> {
     let shape = Shape { pod_groups: true, scheduler: Scheduling::Nobody, ..Shape::default() };
     let world = World::start(bench, "rights", shape, 1, 8).await?;
@@ -33,7 +33,7 @@ pub(super) async fn run(bench: &Bench) -> anyhow::Result<usize> {
     for right in &rights {
         let name = format!("{} {}", right.verb, right.resource);
         take_away(&world, right).await?;
-        // Otherwise an earlier Lease would not have to be created.
+        // With the Lease of an earlier start the right to create one would not be needed.
         world.client.delete(LEASES, "kube-system", "dragoman", None).await?;
         if let Err(error) = needed(&world, right).await {
             useless.push(format!("{name} ({error:#})"));
@@ -85,15 +85,15 @@ async fn give_back(world: &World, right: &Right) -> anyhow::Result<()> {
     write_rules(world, &right.role, &right.role["rules"]).await
 }
 
-/// Lets everything happen that the operator reacts to, and waits for the refusal.
+/// Provokes every kind of request of the operator, and waits for the refusal.
 async fn needed(world: &World, right: &Right) -> anyhow::Result<()> {
     let ns = world.namespace("right").await?;
     let log_before = std::fs::read_to_string(world.directory.join("dragoman.log")).unwrap_or_default().len();
     let dragoman = Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "own", &[]))?;
     provoke(world, &ns).await?;
     let refused = async || {
-        // The synthetic resource has no request of its own, only the text of a refusal.
-        // That the operator asked for its rights and missed one proves nothing.
+        // No request has the synthetic resource `resourceclaims/binding`; only the text of a refusal
+        // names it. A missing right in the operator's review of its own rights proves nothing.
         let log = dragoman.log();
         let in_text = log.get(log_before..).unwrap_or_default().lines().any(|line| {
             line.contains("refusal=") && line.contains(&right.resource) && right.resource.contains("binding")
@@ -110,20 +110,20 @@ async fn needed(world: &World, right: &Right) -> anyhow::Result<()> {
 
 async fn provoke(world: &World, ns: &str) -> anyhow::Result<()> {
     let client = &world.client;
-    // Creation, publication; its end without an allocation is a plain delete.
+    // Creation and publication. The end of the Pod deletes the claim, which is not allocated.
     world.pod(ns, &Pod::new("ends").with_template("gpu", "one").gated()).await?;
     client.create(POD_GROUPS, ns, &objects::pod_group("group", "gpu", "one")).await?;
-    // Release, and the finalizer.
+    // Release, and removal of the finalizer.
     let mut claim = objects::claim("released");
     claim["metadata"]["finalizers"] = json!(["resource.kubernetes.io/delete-protection"]);
     client.create(CLAIMS, ns, &claim).await?;
     let pod = world.pod(ns, &Pod::new("released").with_claim("gpu", "released").gated()).await?;
     client.merge(CLAIMS, ns, "released/status", &foreign_allocation("node-0", &[pod_consumer(&pod)])).await?;
-    // Reservation: both sides are read live.
+    // Reservation: Pod and claim are read live.
     client.create(CLAIMS, ns, &objects::claim("reserved")).await?;
     client.merge(CLAIMS, ns, "reserved/status", &foreign_allocation("node-0", &[])).await?;
     world.pod(ns, &Pod::new("reserved").with_claim("gpu", "reserved").held().on("node-0")).await?;
-    // Consumers that nobody has ever seen.
+    // Consumers that never existed, which are confirmed by live reads.
     let ghost = |group: &str, resource: &str| json!({"apiGroup": group, "resource": resource, "name": "ghost", "uid": "ghost"});
     for (name, consumer) in
         [("ghost-pod", ghost("", "pods")), ("ghost-group", ghost("scheduling.k8s.io", "podgroups"))]
@@ -133,7 +133,7 @@ async fn provoke(world: &World, ns: &str) -> anyhow::Result<()> {
             .merge(CLAIMS, ns, &format!("{name}/status"), &foreign_allocation("node-0", &[consumer]))
             .await?;
     }
-    // Something to complain about, twice.
+    // An Event that recurs, so that it is created and then patched.
     world.pod(ns, &Pod::new("complaint").with_template("gpu", "missing").gated()).await?;
     for i in 0..20 {
         tokio::time::sleep(Duration::from_millis(100)).await;

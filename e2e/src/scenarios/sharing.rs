@@ -53,7 +53,7 @@ async fn a_shared_claim_lives_as_long_as_its_last_pod(world: &World, _: &Dragoma
     ensure!(world.rest(&ns).await?.len() > writes, "nothing was written");
     let claim = world.client.get(CLAIMS, &ns, "shared").await?;
     ensure!(claim.is_some(), "a claim of its user's own was deleted");
-    // It can be used again.
+    // The claim can be used again.
     world.pod(&ns, &Pod::new("three").with_claim("gpu", "shared")).await?;
     world.phase(&ns, "three", "Succeeded").await?;
     world.claim_until(&ns, "shared", "is free again", |c| !allocated(c) && !protected(c)).await?;
@@ -79,7 +79,7 @@ async fn an_unknown_consumer_holds_only_itself(world: &World, dragoman: &Dragoma
     Ok(())
 }
 
-/// The built-in controller writes 250 times a second here.
+/// The built-in controller does not come to rest here (docs/upstream-defects.md).
 async fn a_generated_claim_held_by_an_unknown_consumer_is_at_rest(
     world: &World,
     _: &Dragoman,
@@ -100,7 +100,7 @@ async fn a_generated_claim_held_by_an_unknown_consumer_is_at_rest(
     world.rest(&ns).await?;
     let held = world.client.get(CLAIMS, &ns, &name).await?.context("the claim is gone")?;
     ensure!(allocated(Some(&held)) && held["metadata"]["deletionTimestamp"].is_null(), "{held}");
-    // When the holder lets go, the claim goes the usual way.
+    // Once the foreign consumer is gone, the claim is released and deleted as usual.
     world
         .client
         .merge(CLAIMS, &ns, &format!("{name}/status"), &json!({"status": {"reservedFor": null}}))
@@ -127,7 +127,7 @@ async fn an_allocation_without_finalizer_is_released_with_its_last_consumer(
     Ok(())
 }
 
-/// Allocated before reserved is a normal state of other allocators.
+/// Other allocators allocate a claim before they reserve it.
 async fn an_allocated_unreserved_claim_is_left_alone(
     world: &World,
     dragoman: &Dragoman,
@@ -178,7 +178,7 @@ async fn the_257th_consumer_is_told(world: &World, _: &Dragoman) -> anyhow::Resu
     Ok(())
 }
 
-/// Also while its Pod lives.
+/// The finalizer is removed even while a Pod that references the claim lives.
 async fn a_terminating_claim_loses_its_finalizer_at_once(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("terminating").await?;
     let mut claim = objects::claim("claim");
@@ -196,7 +196,7 @@ async fn a_terminating_claim_loses_its_finalizer_at_once(world: &World, _: &Drag
     Ok(())
 }
 
-/// What we do not know we do not touch.
+/// Dragoman does not change finalizers and fields that it does not know.
 async fn other_finalizers_and_fields_survive(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("survive").await?;
     let mut claim = objects::claim("claim");

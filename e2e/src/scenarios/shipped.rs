@@ -1,4 +1,4 @@
-//! What is shipped, as a cluster would run it.
+//! The shipped binary, as a cluster would run it.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,11 @@ pub(super) fn alone() -> Vec<Standalone> {
     vec![standalone!(the_binary_needs_nothing_around_it)]
 }
 
-/// Where a Pod finds the credentials of its service account.
+/// The directory with the credentials of the service account in a Pod.
 const ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
 
-/// An empty root with the binary and the service account's volume in it, the
-/// arguments of the shipped Deployment, the environment that a kubelet sets, an
-/// unprivileged user: a whole life.
+/// Runs a whole life with the binary in an empty root directory: with the volume of the service account,
+/// the arguments of the shipped Deployment, the environment that a kubelet sets, and an unprivileged user.
 async fn the_binary_needs_nothing_around_it(bench: &Bench) -> anyhow::Result<()> {
     let world = World::start(bench, "shipped", Shape::default(), 1, 1).await?;
     let root = root(&world).await?;
@@ -30,7 +29,7 @@ async fn the_binary_needs_nothing_around_it(bench: &Bench) -> anyhow::Result<()>
     let mut arguments = inside(&root, &world.plane.address())?;
     let probe = tokio::process::Command::new("env").args(&arguments).arg("--version").output().await?;
     if !probe.status.success() {
-        // What can be said without an empty root is checked all the same.
+        // Without a root directory of its own, the binary is at least checked to be static.
         let head = std::fs::read(&world.bench.binary).context("binary")?;
         let interpreter = head.iter().take(4096).copied().collect::<Vec<_>>();
         ensure!(!String::from_utf8_lossy(&interpreter).contains("/ld-linux"), "it is not static");
@@ -56,7 +55,7 @@ async fn the_binary_needs_nothing_around_it(bench: &Bench) -> anyhow::Result<()>
     world.stop().await
 }
 
-/// The root directory of the container.
+/// Creates the root directory of the container.
 async fn root(world: &World) -> anyhow::Result<PathBuf> {
     let root = world.directory.join("root");
     let account = root.join(ACCOUNT);
@@ -76,7 +75,7 @@ fn inside(root: &Path, server: &(String, u16)) -> anyhow::Result<Vec<String>> {
     let (host, port) = server;
     let root = root.display().to_string();
     let superuser = std::fs::metadata("/proc/self").context("/proc/self")?.uid() == 0;
-    // An ordinary user has to be root in a namespace of its own to change its root.
+    // An unprivileged user needs a user namespace to change the root directory.
     let enter: &[&str] = if superuser {
         &["chroot", "--userspec=65532:65532", &root, "/dragoman"]
     } else {

@@ -1,4 +1,4 @@
-//! Dragoman and the built-in controller: taking over, noticing each other, leaving.
+//! Dragoman and the built-in controller: takeover, detection of a second writer, and drain.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn claims_of_the_built_in_controller_are_taken_over(bench: &Bench) -> anyh
     world.pod(&ns, &Pod::new("waiting").with_template("gpu", "one").gated()).await?;
     let before = world.claim_of(&ns, "waiting", "gpu").await?;
     world.plane.restart_controllers(false).await?;
-    // It ends while nobody is there to see it.
+    // The Pod ends while no claim controller runs.
     world.let_end(&ns, "running").await?;
     let dragoman = world.dragoman("own", &[]).await?;
     let left = world.claims(&ns, 1).await?;
@@ -52,7 +52,7 @@ async fn a_second_writer_is_noticed_in_mid_run(bench: &Bench) -> anyhow::Result<
     world.pod(&ns, &Pod::new("ours").with_template("gpu", "one").gated()).await?;
     world.claim_of(&ns, "ours", "gpu").await?;
     world.plane.restart_controllers(true).await?;
-    // Younger than the lease beyond any doubt about clocks.
+    // Clocks may differ by some seconds, so that only a claim well after the start of the lease is proof.
     let noticed = async |i: usize| -> anyhow::Result<bool> {
         world.pod(&ns, &Pod::new(&format!("pod-{i}")).with_template("gpu", "one").gated()).await?;
         world.claim_of(&ns, &format!("pod-{i}"), "gpu").await?;
@@ -67,7 +67,7 @@ async fn a_second_writer_is_noticed_in_mid_run(bench: &Bench) -> anyhow::Result<
     }
     println!("        noticed with {} Pods", count + 1);
     world.rest(&ns).await?;
-    // From here on the built-in controller does everything, and we nothing.
+    // From here on the built-in controller makes all writes about claims, and Dragoman none.
     let ours =
         |w: &&crate::control_plane::Entry| w.party() == "dragoman" && w.object_ref.resource != "events";
     let before = world.plane.audit().entries(&ns).iter().filter(ours).count();
@@ -82,8 +82,8 @@ async fn a_second_writer_is_noticed_in_mid_run(bench: &Bench) -> anyhow::Result<
     world.stop().await
 }
 
-/// `auto` never owns, also where the built-in controller is down; it observes
-/// where it may not even watch.
+/// Mode `auto` never owns claims, even while the built-in controller is down. It observes if a right to
+/// watch is missing.
 async fn auto_assists_and_says_what_it_lacks(bench: &Bench) -> anyhow::Result<()> {
     let world = World::start(bench, "auto", Shape::default(), 1, 1).await?;
     let ns = world.namespace("auto").await?;
@@ -115,8 +115,8 @@ async fn auto_assists_and_says_what_it_lacks(bench: &Bench) -> anyhow::Result<()
     world.stop().await
 }
 
-/// A namespace deleted while the operator is down ends in each of three ways:
-/// operator back, built-in controller back, drain.
+/// A namespace that is deleted while the operator is down ends in each of three ways: the operator is
+/// back, the built-in controller is back, or `drain` runs.
 async fn drain_leaves_nothing_that_needs_us(bench: &Bench) -> anyhow::Result<()> {
     let mut world = World::start(bench, "drain", Shape::default(), 1, 8).await?;
     let flags = &["--born-protected", "--without-lease"];
@@ -155,7 +155,7 @@ async fn drain_leaves_nothing_that_needs_us(bench: &Bench) -> anyhow::Result<()>
             world.plane.restart_controllers(false).await?;
         }
     }
-    // What is in use is listed, not touched.
+    // A claim that is in use is listed, but not changed.
     let ns = world.namespace("in-use").await?;
     world.client.create(CLAIMS, &ns, &objects::claim("used")).await?;
     world
@@ -182,7 +182,7 @@ async fn drain(world: &World) -> anyhow::Result<String> {
     Ok(String::from_utf8(out.stdout)?)
 }
 
-/// Unknown is not gone: the claim keeps its consumer while its kind is not served.
+/// Unknown is not gone: a claim keeps its consumer while the consumer's kind is not served.
 async fn a_group_that_is_turned_off_while_claims_are_held(bench: &Bench) -> anyhow::Result<()> {
     let mut world =
         World::start(bench, "group-off", Shape { pod_groups: true, ..Shape::default() }, 1, 8).await?;
@@ -196,7 +196,7 @@ async fn a_group_that_is_turned_off_while_claims_are_held(bench: &Bench) -> anyh
     world.plane.restart_apiserver(|shape| shape.pod_groups = false).await?;
     let off = async || Ok(dragoman.dump().await?.contains("podgroups served: Some(false)").then_some(()));
     crate::wait::value("the vanished group is noticed", Duration::from_secs(120), off).await?;
-    // Something happens to the claim, so that it is looked at again.
+    // A change of the claim makes Dragoman reconcile it again.
     world.client.merge(CLAIMS, &ns, &name, &json!({"metadata": {"labels": {"touched": "yes"}}})).await?;
     world.rest(&ns).await?;
     let held = world.client.get(CLAIMS, &ns, &name).await?.context("claim")?;

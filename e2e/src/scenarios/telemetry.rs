@@ -1,4 +1,4 @@
-//! What people see of us from outside the cluster's API.
+//! Traces that reach a collector.
 
 use anyhow::{Context as _, ensure};
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -14,8 +14,8 @@ pub(super) fn alone() -> Vec<Standalone> {
     vec![standalone!(traces_reach_a_collector)]
 }
 
-/// Every reconciliation is a span, and the requests it makes are its children. The
-/// log level has no say in that. What is still in the buffer at the end is sent.
+/// Every reconciliation is a span, and its requests are the children of the span, whatever the log level.
+/// Spans that are in the buffer at the end are sent.
 async fn traces_reach_a_collector(bench: &Bench) -> anyhow::Result<()> {
     let world = World::start(bench, "traces", Shape::default(), 1, 1).await?;
     let collector = Collector::start().await?;
@@ -43,8 +43,8 @@ async fn traces_reach_a_collector(bench: &Bench) -> anyhow::Result<()> {
     let parent = spans.iter().map(|(_, span)| span).find(|span| span.span_id == created.parent_span_id);
     let parent = parent.context("the request has no parent")?;
     ensure!(parent.name == "reconcile" && attribute(parent, "result").is_some(), "{parent:?}");
-    // The budget of a life: what it may cost us in looks and in requests, whatever the
-    // machine. Five requests are its writes; what is left is the Lease and our rights.
+    // The budget of a life in reconciliations and requests, which does not depend on the machine. Requests
+    // about the Lease and about Dragoman's own rights are not counted.
     let count = |kind: Option<&str>, name: &str| {
         let mine =
             |s: &&Span| s.name == name && kind.is_none_or(|k| attribute(s, "kind").as_deref() == Some(k));
@@ -54,12 +54,12 @@ async fn traces_reach_a_collector(bench: &Bench) -> anyhow::Result<()> {
         (count(None, "reconcile"), count(Some("ResourceClaim"), "request"), count(Some("Pod"), "request"));
     println!("        {looks} looks, {claim} requests about the claim, {pod} about the Pod");
     ensure!(looks <= MOST_LOOKS, "{looks} looks at the objects of one life");
-    // Four writes of the claim and one of the Pod, discovery before each list and watch,
-    // and room for two that meet a conflict.
+    // Four writes of the claim and one of the Pod, discovery before each list and watch, and room for two
+    // conflicts.
     ensure!(claim <= 4 + 2 + 2 && pod <= 1 + 2 + 2, "{claim} requests about the claim, {pod} about the Pod");
     world.stop().await
 }
 
-/// Looks at Pod and claim in one life: ten to twelve were seen, about one for each change
-/// of the two that matters and a few that had to wait for our own writes to come back.
+/// The most reconciliations of Pod and claim in one life. Ten to twelve were seen: about one for each
+/// relevant change of the two, and a few that waited until the index saw Dragoman's own writes.
 const MOST_LOOKS: usize = 20;

@@ -1,4 +1,4 @@
-//! Bad input and refusals: said to whom it concerns, without loops.
+//! Bad input and refusals: Events report them, and requests are not repeated without end.
 
 use anyhow::{Context as _, ensure};
 use serde_json::json;
@@ -31,7 +31,7 @@ async fn a_quota_is_said_and_waited_for(world: &World, _: &Dragoman) -> anyhow::
         "spec": {"hard": {"count/resourceclaims.resource.k8s.io": "1"}},
     });
     world.client.create("/api/v1/{}/resourcequotas", &ns, &quota).await?;
-    // A quota without status lets nothing in; its controller fills it.
+    // A quota without status admits nothing. The quota controller fills the status.
     let filled = async || {
         let quota = world.client.get("/api/v1/{}/resourcequotas", &ns, "claims").await?.context("quota")?;
         Ok(quota["status"]["hard"].is_object().then_some(()))
@@ -81,11 +81,11 @@ async fn a_terminating_namespace_ends(world: &World, _: &Dragoman) -> anyhow::Re
     Ok(())
 }
 
-/// The hash is salted until the name is free.
+/// The hash in the claim name is salted until the name is free.
 async fn a_claim_name_taken_by_somebody_else_is_avoided(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     use dragoman_reconcilers::claim_lifecycle::{Generation, claim_name};
     let ns = world.namespace("taken").await?;
-    // Held back by a missing template until the name is taken.
+    // The missing template delays the claim until its name is taken.
     let pod = world.pod(&ns, &Pod::new("pod").with_template("gpu", "late").gated()).await?;
     let uid = pod["metadata"]["uid"].as_str().context("uid")?;
     let taken = claim_name("pod", uid, "gpu", Generation::default());
@@ -100,10 +100,10 @@ async fn a_claim_name_taken_by_somebody_else_is_avoided(world: &World, _: &Drago
     Ok(())
 }
 
-/// The built-in controller makes an invalid name of this, for ever.
+/// The built-in controller tries an invalid claim name here, for ever.
 async fn a_long_pod_name_with_a_dot_at_the_cut(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("dotted").await?;
-    // 57·60/68 = 50: the cut is right behind the dot.
+    // 57·60/68 = 50: the name is cut right after the dot.
     let name = format!("{}.{}", "a".repeat(49), "b".repeat(10));
     world.pod(&ns, &Pod::new(&name).with_template("device", "one").gated()).await?;
     world.claim_of(&ns, &name, "device").await?;
@@ -113,7 +113,7 @@ async fn a_long_pod_name_with_a_dot_at_the_cut(world: &World, _: &Dragoman) -> a
     Ok(())
 }
 
-/// After a downgrade templates still hold fields that new claims may no longer have.
+/// After a downgrade, templates still have fields that the API server drops from new claims.
 async fn a_field_that_the_api_server_drops_is_said(bench: &Bench) -> anyhow::Result<()> {
     let mut world = World::start(bench, "dropped", Shape::default(), 1, 1).await?;
     let ns = world.namespace("dropped").await?;
@@ -127,7 +127,7 @@ async fn a_field_that_the_api_server_drops_is_said(bench: &Bench) -> anyhow::Res
     world.pod(&ns, &Pod::new("pod").with_template("gpu", "shared").gated()).await?;
     let note = world.event(&ns, "pod", "ResourceClaimFieldsDropped").await?;
     ensure!(note.contains("spec.devices.requests[0].exactly.capacity"), "{note}");
-    // The Pod has its claim all the same.
+    // The Pod gets its claim all the same.
     let claim = world.claim_of(&ns, "pod", "gpu").await?;
     ensure!(claim["spec"]["devices"]["requests"][0]["exactly"]["capacity"].is_null(), "{claim}");
     world.rest(&ns).await?;

@@ -1,4 +1,4 @@
-//! Who does to a cluster what a script says.
+//! The client that takes the actions of a script.
 
 use dragoman_simcluster::{Answer, Body, Door, Request};
 use http::Method;
@@ -12,13 +12,13 @@ use crate::objects;
 /// The namespace in which everything happens.
 pub(super) const NAMESPACE: &str = "soak";
 
-/// Somebody with every right.
+/// A client with all rights.
 #[derive(Clone)]
 pub(super) struct Hand {
     pub(super) door: Door,
-    /// PodGroups are served: one that is not there is known not to be.
+    /// PodGroups are served, so that the absence of one is certain.
     pub(super) groups: bool,
-    /// Claims may be lent, and what is lent does not come back.
+    /// The client may reserve claims for foreign consumers, which never release them.
     pub(super) lends: bool,
 }
 
@@ -59,7 +59,7 @@ impl Hand {
         self.ask(Method::POST, &path(collection, NAMESPACE), "application/json", object);
     }
 
-    /// Does it; what has no object by now does nothing.
+    /// Takes an action. An action whose object does not exist has no effect.
     pub(super) fn act(&self, action: &Action) {
         let in_soak = |collection: &str, name: &str| format!("{}/{name}", path(collection, NAMESPACE));
         let pod = |name: &str| in_soak(PODS, name);
@@ -99,7 +99,7 @@ impl Hand {
         }
     }
 
-    /// Does something to the object at `path` just before somebody else changes it.
+    /// Changes the object at `path` just before the request of another client does.
     pub(super) fn overtake(&self, path: &str) {
         if self.lends && path.contains("/resourceclaims/") {
             self.lend(path, 1);
@@ -110,7 +110,7 @@ impl Hand {
         }
     }
 
-    /// Another Pod of the same name and kind takes the place of one.
+    /// Replaces a Pod by a new one with the same name and spec.
     fn replace(&self, path: &str) {
         let mut pod = self.get(path);
         if pod["kind"] != "Pod" {
@@ -136,7 +136,7 @@ impl Hand {
         first.as_str().map(str::to_owned)
     }
 
-    /// Whoever has it already keeps it; who comes to it has as many in all.
+    /// Appends up to `consumers` foreign consumers within the limit of the API. Existing entries are kept.
     fn lend(&self, claim: &str, consumers: usize) {
         let there = self.get(claim);
         let of_groups = |number: usize| {
@@ -146,12 +146,12 @@ impl Hand {
         let known = there["status"]["reservedFor"].as_array().cloned().unwrap_or_default();
         let mut all = known.clone();
         for number in known.len()..MOST_CONSUMERS.min(known.len() + consumers) {
-            // While PodGroups are served nobody holds anything for one that is not there.
+            // While PodGroups are served, the controller knows that these PodGroups do not exist.
             all.push(if self.groups { objects::unknown_consumer(number) } else { of_groups(number) });
         }
         let status = format!("{claim}/status");
         if !known.is_empty() {
-            // Whoever allocates it meanwhile is not undone.
+            // The test operation refuses the patch if the reservations have changed meanwhile.
             let test = json!({"op": "test", "path": "/status/reservedFor", "value": known});
             let patch = json!([test, {"op": "replace", "path": "/status/reservedFor", "value": all}]);
             self.ask(Method::PATCH, &status, "application/json-patch+json", &patch);
@@ -161,7 +161,7 @@ impl Hand {
         }
     }
 
-    /// Allocates the first claim of a Pod that is free, if the Pod can use it.
+    /// Allocates the first free claim of a Pod, if the Pod can use it.
     fn allot(&self, pod: &str) {
         let pod = self.get(pod);
         let can_use = matches!(pod["status"]["phase"].as_str(), Some("Pending" | "Running"))
@@ -184,7 +184,7 @@ impl Hand {
     }
 }
 
-/// A template with something to hand on.
+/// A template with labels and annotations for its claims.
 fn template(name: &str) -> Value {
     let mut template = objects::template(name);
     template["spec"]["metadata"] = json!({

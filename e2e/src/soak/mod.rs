@@ -1,5 +1,5 @@
-//! The laboratory for faults: thousands of seeded runs of the production controller on simcluster,
-//! hours of virtual time in seconds, every step judged.
+//! Seeded runs of the production controller on simcluster, with faults and in virtual time. Every step is
+//! judged.
 
 mod hand;
 mod instance;
@@ -16,7 +16,7 @@ use anyhow::{bail, ensure};
 
 use self::run::Case;
 
-/// What happened in runs.
+/// Totals over several runs.
 #[derive(Default)]
 struct Sum {
     struck: usize,
@@ -25,11 +25,11 @@ struct Sum {
     succeeded: usize,
 }
 
-/// A line is printed after so many runs.
+/// The number of runs between two lines of progress.
 const TELL_EVERY: u64 = 10_000;
 
-/// Runs `runs` seeds from `first` on, as many at once as there are cores; of the first `twice`
-/// each is run twice and has to be the same, to the byte.
+/// Runs `runs` seeds from `first` on, on all cores. Each of the first `twice` seeds runs twice and must
+/// give the same history, to the byte.
 pub(crate) fn run(first: u64, runs: u64, twice: u64) -> anyhow::Result<()> {
     let started = Instant::now();
     run::notice_panics();
@@ -42,7 +42,7 @@ pub(crate) fn run(first: u64, runs: u64, twice: u64) -> anyhow::Result<()> {
                 return Ok(sum);
             }
             if let Err(why) = one(seed, seed - first < twice, &mut sum) {
-                // The others need not go on; what they have found is no news.
+                // The first failure stops the other workers. Further failures are dropped.
                 return if stop.swap(true, Ordering::Relaxed) { Ok(sum) } else { Err(why) };
             }
             let done = seed - first + 1;
@@ -69,7 +69,7 @@ pub(crate) fn run(first: u64, runs: u64, twice: u64) -> anyhow::Result<()> {
         all.succeeded += succeeded;
     }
     let Sum { struck, lasted, requests, succeeded } = all;
-    // Runs in which nothing happens prove nothing; many Pods are not allowed to succeed.
+    // Runs in which no Pod succeeds prove nothing. The limit is low, because many scripts stop their Pods.
     ensure!(succeeded as u64 >= runs / 2, "only {succeeded} Pods with claims have succeeded in {runs} runs");
     println!(
         "ok      soak: {runs} runs from seed {first} in {:.0} s: {succeeded} Pods with claims succeeded, {struck} faults, {requests} requests, {} hours; {} the same twice",
@@ -103,7 +103,7 @@ fn one(seed: u64, twice: bool, sum: &mut Sum) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The shortest history that still fails.
+/// Shrinks a failed case and describes it.
 fn failure(case: &Case, why: &str) -> anyhow::Result<anyhow::Error> {
     let kind = why.split(':').next().unwrap_or_default();
     println!("seed {} fails: {why}; it is made smaller", case.seed);

@@ -20,7 +20,7 @@ use super::invariants::{self, Judged};
 use super::workload::{Action, EXTENDED, Kind, SPAN, Script, script};
 use crate::objects;
 
-/// What is done and what goes wrong.
+/// The script and the faults of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Case {
     pub(super) seed: u64,
@@ -28,48 +28,50 @@ pub(super) struct Case {
     pub(super) schedule: Schedule,
 }
 
-/// What came of it.
+/// The result of a run.
 pub(super) struct Outcome {
     pub(super) broken: Option<String>,
-    /// Requests of the controller, a line each.
+    /// The requests of the controller, one line each.
     pub(super) history: Vec<String>,
     pub(super) struck: usize,
-    /// Pods with claims that came to a good end.
+    /// The number of Pods with claims that have succeeded.
     pub(super) succeeded: usize,
-    /// Virtual seconds.
+    /// The virtual time of the run, in seconds.
     pub(super) lasted: u64,
 }
 
-/// Requests from which on faults strike: half of them early, where watches are opened.
+/// A fault strikes from a random request on, at most this one. Half of the faults are drawn up to `EARLY`
+/// only, while watches are opened.
 const REQUESTS: u64 = 150;
 const EARLY: u64 = 25;
-/// Faults of a run at most.
+/// The most faults of a run.
 const MOST_FAULTS: usize = 16;
-/// When everything must be as it should be: after the last action the longest back-off and the
-/// patience with what was done and is not seen, before the level timer mends anything.
+/// The time from the end of the script until the cluster must be correct. It is longer than the longest
+/// back-off plus the wait for the index to see a write, and shorter than the period of the level timer.
 const SOON: Duration = Duration::from_mins(6);
-/// When everything must have come to rest: two rounds of the level timer more.
+/// The time from the end of the script until the cluster must be at rest. The level timer fires several
+/// times in it.
 const REST: Duration = Duration::from_mins(40);
 
-/// Claims that can be there at once: with as many devices on each node nobody waits for those
-/// of others.
+/// The most claims that exist at once. With this many devices on each node no Pod waits for a device of
+/// another Pod.
 const MOST_CLAIMS: usize = 26;
-/// Claims that one Pod can have: fewer devices on a node would keep it waiting for ever.
+/// The most claims of one Pod. With fewer devices on a node such a Pod would wait for ever.
 const MOST_OF_A_POD: usize = 4;
 
-/// What kind of run a seed is: with devices for everybody some may keep theirs.
+/// The properties of the run of a seed. Pods may keep devices only in runs with enough devices for all.
 fn kind(seed: u64) -> Kind {
     Kind { holds: !seed.is_multiple_of(2), groups: seed % 4 == 1, calm: matches!(seed % 16, 3 | 5 | 6) }
 }
 
-/// Requests that may be spent on making a case smaller: hundreds of runs, or some that do not end.
+/// The most requests of all runs that shrink a case: hundreds of short runs, or a few that do not end.
 const MOST_SPENT: usize = 30_000;
 
 thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// In a release a panic is the end of the process; here it would only be the end of a task.
+/// Records panics. In a release a panic ends the process; here it would end only a task.
 pub(super) fn notice_panics() {
     std::panic::set_hook(Box::new(|panic| {
         PANIC.with_borrow_mut(|first| first.get_or_insert_with(|| panic.to_string()).truncate(500));
@@ -90,7 +92,7 @@ impl Case {
         let kind = kind(seed);
         let script = script(&mut rng, kind);
         let faults = if kind.calm { 0 } else { rng.usize(..=MOST_FAULTS) };
-        // Half of the runs have mostly one or two kinds of faults: some harm takes several of them.
+        // Half of the runs prefer one or two kinds of faults, because some failures need several of a kind.
         let preferred = rng.bool().then(|| [Fault::any(&mut rng), Fault::any(&mut rng)]);
         let mut fault = || match preferred {
             Some([one, other]) if rng.u32(..4) > 0 => {
@@ -111,11 +113,11 @@ impl Case {
         Self { seed, script, schedule }
     }
 
-    /// Runs it.
+    /// Runs the case in a runtime of its own, with paused time.
     pub(super) fn run(&self) -> anyhow::Result<Outcome> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.context("runtime")?;
-        // Jitter and back-off are drawn from this thread's numbers.
+        // Jitter and back-off draw from the random numbers of this thread.
         fastrand::seed(self.seed);
         PANIC.set(None);
         Ok(runtime.block_on(self.play()))
@@ -173,7 +175,7 @@ impl Case {
         }
     }
 
-    /// What is done in the order of time: who goes for a while comes back by himself.
+    /// The steps in order of time, with the restart after each crash and the end of each takeover.
     fn timeline(&self) -> Vec<(Duration, Step<'_>)> {
         let mut steps: Vec<(Duration, Step<'_>)> = Vec::new();
         for (when, action) in &self.script {
@@ -188,7 +190,7 @@ impl Case {
         steps
     }
 
-    /// The smallest case with the same kind of failure that is found by leaving things out.
+    /// Removes faults and actions one by one, as long as the case fails with the same kind of failure.
     pub(super) fn shrunk(&self, kind: &str) -> anyhow::Result<Self> {
         let mut spent = 0;
         let mut fails = |case: &Self| -> anyhow::Result<bool> {
@@ -223,21 +225,21 @@ impl Case {
     }
 }
 
-/// A moment of a run.
+/// A step of a run.
 enum Step<'a> {
     Act(&'a Action),
-    /// Every instance of the controller is killed.
+    /// Kills every instance of the controller.
     Crash,
-    /// One begins, if there is none.
+    /// Starts an instance, if none runs.
     Begin,
-    /// One more begins.
+    /// Starts one more instance.
     Join,
-    /// The oldest goes, if there is another.
+    /// Stops the oldest instance, if there is another.
     Leave,
 }
 
 impl<'a> Step<'a> {
-    /// What becomes of the controller by an action, if it is about that.
+    /// The step of an action that concerns the controller.
     fn of(action: &'a Action) -> Option<Self> {
         match action {
             Action::Crash(_) => Some(Self::Crash),
@@ -258,7 +260,7 @@ impl<'a> Step<'a> {
     }
 }
 
-/// What every run begins with.
+/// Creates the objects that every run starts with.
 fn furnish(hand: &Hand) {
     let namespace =
         serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});

@@ -1,4 +1,4 @@
-//! What people do to a cluster, from a seed.
+//! The script of a run, drawn from a seed: the actions of people and third parties, and restarts.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::objects::Pod;
 
-/// Something that somebody does.
+/// An action on the cluster or on the controller.
 #[derive(Debug, Clone)]
 pub(super) enum Action {
     Template(String),
@@ -17,79 +17,79 @@ pub(super) enum Action {
     Group(String),
     DeleteGroup(String),
     DeletePod(String),
-    /// Removes a Pod from the API without waiting for its node.
+    /// Deletes a Pod without a grace period.
     Vanish(String),
-    /// Opens the gate.
+    /// Removes the scheduling gates of a Pod.
     Release(String),
-    /// Deletes the claim that a Pod's status names first.
+    /// Deletes the first claim that a Pod's status names.
     DeleteClaimOf(String),
-    /// Drops the names of claims from a Pod's status.
+    /// Removes the claim names from a Pod's status.
     WipeStatus(String),
-    /// Names a claim in a Pod's status that is not the Pod's.
+    /// Writes the name of a claim that is not the Pod's into its status.
     Misname(String),
-    /// Writes into a Pod's status what nobody can read.
+    /// Replaces the claim names in a Pod's status by a value that does not decode.
     Garble(String),
-    /// Reserves a claim for somebody of whom the controller cannot know anything.
+    /// Reserves a claim for a foreign consumer, whose state the controller cannot know.
     Lend(String),
-    /// The same for the claim that a Pod's status names first.
+    /// Reserves the first claim that a Pod's status names for a foreign consumer.
     LendClaimOf(String),
-    /// Reserves a claim for as many of those as it takes.
+    /// Reserves a claim for as many foreign consumers as the API allows.
     Fill(String),
-    /// Allocates a claim of a Pod, as an allocator does that knows no finalizers.
+    /// Allocates a claim of a Pod like an allocator that sets no finalizer.
     Allot(String),
-    /// Sets a Pod's phase, as whoever evicts it does.
+    /// Sets a Pod's phase to `Failed`, as an eviction does.
     Fail(String),
-    /// The controller is killed, and is back after so long.
+    /// Kills every instance of the controller, and starts one after this time.
     Crash(Duration),
-    /// Another instance of the controller begins, and the first goes on for so long.
+    /// Starts another instance of the controller. The oldest one stops after this time.
     Takeover(Duration),
 }
 
-/// An action, and when.
+/// The actions, each with its time.
 pub(super) type Script = Vec<(Duration, Action)>;
 
-/// What classes stand for beside their name.
+/// The extended resource of the device class.
 pub(super) const EXTENDED: &str = "soak.dragoman.dev/device";
 
-/// Within this everything happens.
+/// The time span of a script.
 pub(super) const SPAN: Duration = Duration::from_secs(60);
 
-/// A Pod that does not want to stop has so long: more than any run takes.
+/// The grace period, in seconds, of a Pod that does not stop: more than any run takes.
 const RUNS_ON: u32 = 7200;
 
-/// What is on its way out for so long is known to be by everybody, whatever is late.
+/// After this time every watch has delivered a deletion timestamp, whatever faults delay it.
 pub(super) const LINGERS: Duration = Duration::from_secs(40);
 
-/// The template that never comes.
+/// The name of a template that is never created.
 const NEVER: &str = "never";
 
-/// What kind of run it is.
+/// The properties of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
-    /// Pods may run until somebody ends them, and keep their devices.
+    /// Pods may run until they are deleted, and foreign consumers may keep their reservations.
     pub(super) holds: bool,
-    /// There are PodGroups.
+    /// PodGroups are served, and the script creates one.
     pub(super) groups: bool,
-    /// Nothing goes wrong, and the controller lives as long as the cluster.
+    /// There are no faults, and the controller is never restarted.
     pub(super) calm: bool,
 }
 
-/// What happens to a Pod after it was made.
+/// An incident in the life of a Pod.
 #[derive(Debug, Clone, Copy)]
 enum Deed {
     Delete,
     DeleteClaim,
     WipeStatus,
     Fail,
-    /// The name is used again, soon.
+    /// The Pod is removed, and a new Pod soon takes its name.
     Again,
     Misname,
     Release,
     Lend,
     Vanish,
-    /// It is told to stop, and its status is wiped while it stops.
+    /// The Pod is deleted, and its status is wiped while it stops.
     WipeAtTheEnd,
-    /// Its claim is told to go, and its status is wiped when everybody has seen that.
+    /// The claim of the Pod is deleted, and the Pod's status is wiped once every watch has delivered that.
     Linger,
     Garble,
     Allot,
@@ -111,15 +111,15 @@ const DEEDS: [Deed; 13] = [
     Deed::Allot,
 ];
 
-/// What the Pods of a run are like.
+/// The common property of the Pods of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Taste {
     Mixed,
-    /// They share claims.
+    /// The Pods share claims.
     Sharing,
-    /// They are put on nodes past the scheduler, and share claims.
+    /// The Pods are bound without the scheduler, and share claims.
     ByHand,
-    /// They ask for extended resources.
+    /// The Pods request extended resources.
     Extended,
 }
 
@@ -134,8 +134,8 @@ const TASTES: [Taste; 8] = [
     Taste::Extended,
 ];
 
-/// What is drawn for a whole run: half of them repeat one or two deeds, since some harm takes
-/// several of a kind.
+/// The draws of a whole run. Half of the runs repeat one or two deeds, because some failures need several
+/// of a kind.
 struct Draw<'a> {
     rng: &'a mut Rng,
     kind: Kind,
@@ -143,13 +143,13 @@ struct Draw<'a> {
     taste: Taste,
 }
 
-/// Everything that is done in a run.
+/// Draws the script of a run.
 pub(super) fn script(rng: &mut Rng, kind: Kind) -> Script {
     let deeds = rng.bool().then(|| [any(rng, &DEEDS, Deed::Delete), any(rng, &DEEDS, Deed::Delete)]);
     let taste = any(rng, &TASTES, Taste::Mixed);
     let mut draw = Draw { rng, kind, deeds, taste };
     let mut script: Script = Vec::new();
-    // One template is there from the start, the other comes whenever it comes.
+    // One template exists from the start, the other is created at a random time.
     script.push((Duration::ZERO, Action::Template("one".to_owned())));
     script.push((draw.at(Duration::ZERO), Action::Template("late".to_owned())));
     draw.shared(&mut script);
@@ -171,12 +171,12 @@ fn any<T: Copy>(rng: &mut Rng, of: &[T], otherwise: T) -> T {
 }
 
 impl Draw<'_> {
-    /// Some time from `from` on.
+    /// Draws a time from `from` to the end of the span.
     fn at(&mut self, from: Duration) -> Duration {
         from + SPAN.saturating_sub(from).mul_f64(self.rng.f64())
     }
 
-    /// Some time soon after `from`.
+    /// Draws a time within five seconds after `from`.
     fn soon(&mut self, from: Duration) -> Duration {
         from + Duration::from_millis(self.rng.u64(..5_000))
     }
@@ -202,7 +202,7 @@ impl Draw<'_> {
     }
 
     fn group(&mut self, script: &mut Script) {
-        // It may be there before its Pods or after them.
+        // The PodGroup may be created before its Pods or after them.
         let made = if self.rng.bool() { Duration::ZERO } else { self.at(Duration::ZERO) };
         script.push((made, Action::Group("group".to_owned())));
         if self.rng.u32(..3) == 0 {
@@ -210,11 +210,11 @@ impl Draw<'_> {
         }
     }
 
-    /// What becomes of one Pod.
+    /// Draws the life of one Pod.
     fn life(&mut self, number: usize, script: &mut Script) {
         let mut name = format!("pod-{number}");
         if self.rng.u32(..10) == 0 {
-            // Its claims have names that are cut, at a dot or beside it.
+            // The names of its claims are truncated, at a dot or beside one.
             name.push_str(&".x".repeat(self.rng.usize(60..=120)));
         }
         let begins = self.at(Duration::ZERO);
@@ -248,7 +248,7 @@ impl Draw<'_> {
                 }
                 Deed::Garble => {
                     script.push((when, Action::Garble(name.clone())));
-                    // Who stays so keeps devices for ever.
+                    // A Pod that keeps such a status keeps its devices, too.
                     if !self.kind.holds || self.rng.bool() {
                         script.push((self.at(when), Action::WipeStatus(name)));
                     }
@@ -261,7 +261,7 @@ impl Draw<'_> {
         }
     }
 
-    /// What becomes of the controller.
+    /// Draws crashes and takeovers of the controller.
     fn ends(&mut self, script: &mut Script) {
         for _ in 0..self.rng.usize(..3) {
             let when = self.at(Duration::ZERO);
@@ -299,7 +299,7 @@ impl Draw<'_> {
         let mut pod = pod.object().clone();
         pod["spec"]["terminationGracePeriodSeconds"] = json!(rng.u32(..4));
         if self.kind.holds && rng.u32(..3) == 0 {
-            // It runs until somebody ends it, who may have to insist.
+            // The Pod runs until it is deleted. With the long grace period a plain deletion does not stop it.
             pod["metadata"]["annotations"] = json!({HOLD: ""});
             if rng.bool() {
                 pod["spec"]["terminationGracePeriodSeconds"] = json!(RUNS_ON);

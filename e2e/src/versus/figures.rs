@@ -1,4 +1,4 @@
-//! Figures side by side.
+//! The figures of all sides.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub(super) struct Column {
     rows: Vec<Figure>,
 }
 
-/// A figure, once for every run in which it was measured.
+/// A figure with its values, one for each run.
 struct Figure {
     row: String,
     decimals: usize,
@@ -19,7 +19,7 @@ struct Figure {
 }
 
 impl Figure {
-    /// The median, and the range where there is one.
+    /// The median, with the range if the values differ.
     fn text(&self) -> String {
         let decimals = self.decimals;
         let mut values = self.values.clone();
@@ -40,13 +40,13 @@ impl Column {
         Self { name, rows: Vec::new() }
     }
 
-    /// A figure with so many decimals.
+    /// Adds and prints a figure with this number of decimals.
     pub(super) fn figure(&mut self, row: &str, value: f64, decimals: usize) {
         println!("{}: {row} = {value:.decimals$}", self.name);
         self.rows.push(Figure { row: row.to_owned(), decimals, values: vec![value] });
     }
 
-    /// Takes in the figures of a further run.
+    /// Adds the figures of another run.
     pub(super) fn merge(&mut self, further: Self) {
         for figure in further.rows {
             match self.rows.iter_mut().find(|known| known.row == figure.row) {
@@ -56,7 +56,7 @@ impl Column {
         }
     }
 
-    /// Cpu per life of every process.
+    /// Adds the CPU time of each process per life.
     pub(super) fn cpu(&mut self, before: &[(&str, Usage)], after: &[(&str, Usage)], lives: f64) {
         for ((name, before), (_, after)) in before.iter().zip(after) {
             let spent = after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e3 / lives;
@@ -64,7 +64,7 @@ impl Column {
         }
     }
 
-    /// What the claim controller spent on a burst and holds after it.
+    /// Adds the CPU time of the claim controller for a burst, and its memory after it.
     pub(super) fn controller(
         &mut self,
         name: &str,
@@ -81,7 +81,7 @@ impl Column {
         }
     }
 
-    /// API writes per life by party.
+    /// Adds the API writes per life, by party.
     pub(super) fn writes(&mut self, entries: &[Entry], lives: f64) {
         let mut parties: BTreeMap<&str, u32> = BTreeMap::new();
         let mut refused = 0;

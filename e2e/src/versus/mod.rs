@@ -1,5 +1,5 @@
-//! The same load on the same control plane: the built-in claim controller with
-//! raised and with default client limits, and Dragoman. Figures, no verdicts.
+//! The same load on the same control plane with the built-in claim controller, with raised and with
+//! default client limits, and with Dragoman. The benchmark prints figures and gives no verdict.
 
 mod figures;
 mod watch;
@@ -18,25 +18,25 @@ use crate::world::{Bench, World};
 use figures::Column;
 use watch::Clock;
 
-/// How large the load is.
+/// The size of the load.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
-    /// Pods that live through their whole life.
+    /// The number of Pods that run from creation to deletion.
     pub pods: usize,
-    /// Gated Pods at once.
+    /// The number of gated Pods that are created in one burst.
     pub gated: usize,
-    /// Completed Pods that stand around.
+    /// The number of completed Pods that are kept.
     pub completed: usize,
-    /// How long they are watched.
+    /// How long the completed Pods are watched.
     pub idle: Duration,
-    /// How often the lives are measured; the rest is measured once.
+    /// The number of measurements of the lives; everything else is measured once.
     pub runs: usize,
 }
 
 const SIDES: [Side; 4] =
     [Side::BuiltInRaised, Side::BuiltInDefault, Side::Dragoman, Side::DragomanBornProtected];
 
-/// Who owns the life of claims.
+/// The controller that owns the lifecycle of claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     BuiltInRaised,
@@ -67,12 +67,10 @@ const DEVICES: usize = 32;
 /// Requests of the load generator in flight.
 const AT_ONCE: usize = 32;
 
-/// Runs every side and prints the table.
-///
-/// `only`: the sides whose name contains this.
+/// Runs the sides whose name contains `only`, and prints the table.
 pub(crate) async fn run(bench: &Bench, load: Load, only: &str) -> anyhow::Result<()> {
     let mut columns: Vec<Column> = Vec::new();
-    // In turn, so that what the machine does besides strikes all sides alike.
+    // The sides take turns, so that other load on the machine affects all of them alike.
     for round in 0..load.runs {
         let sides = SIDES.into_iter().filter(|side| side.name().contains(only));
         for (position, side) in sides.enumerate() {
@@ -96,7 +94,7 @@ async fn measure(bench: &Bench, side: Side, load: Load, all: bool) -> anyhow::Re
         Side::BuiltInRaised | Side::BuiltInDefault => None,
     };
     let dragoman = match flags {
-        // The default log, as users have it.
+        // The default log level, as in production.
         Some(flags) => {
             let start =
                 Start { log: "info", ..world.start_of(world.plane.kubeconfig("operator"), "own", flags) };
@@ -105,7 +103,7 @@ async fn measure(bench: &Bench, side: Side, load: Load, all: bool) -> anyhow::Re
         None => None,
     };
     let mut column = Column::new(side.name());
-    // With default limits two thousand lives take six minutes and say no more.
+    // Default client limits make lives slow, so that fewer of them are measured.
     let slow = side == Side::BuiltInDefault;
     lives(&world, dragoman.as_ref(), if slow { load.pods.min(400) } else { load.pods }, &mut column).await?;
     if all && !slow && side != Side::DragomanBornProtected {
@@ -202,7 +200,7 @@ async fn gated(
     Ok(())
 }
 
-/// Completed Pods that nobody deletes: writes about their claims while nothing happens.
+/// Measures the writes about the claims of completed Pods while nothing else happens.
 async fn completed(world: &World, count: usize, idle: Duration, column: &mut Column) -> anyhow::Result<()> {
     let ns = world.namespace("completed").await?;
     create(world, &ns, (0..count).map(|i| Pod::new(&format!("pod-{i}")).with_template("gpu", "one"))).await?;
@@ -215,8 +213,8 @@ async fn completed(world: &World, count: usize, idle: Duration, column: &mut Col
     let writes = || {
         world.plane.audit().entries(&ns).iter().filter(|e| e.object_ref.resource == "resourceclaims").count()
     };
-    // The tail of the last lives: until nothing has been written for a while, but not for
-    // ever, because one side never rests.
+    // Waits for the last writes of the lives: until five seconds pass without one, but at most a minute,
+    // because the built-in controller never comes to rest.
     let (mut before, mut quiet) = (writes(), 0);
     for _ in 0..60 {
         tokio::time::sleep(Duration::from_secs(1)).await;

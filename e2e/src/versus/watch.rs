@@ -1,4 +1,4 @@
-//! When claims come and go, as a watch sees it.
+//! The times at which a watch sees claims appear and disappear.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use kube::api::{Api, ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 
-/// The stations of one life, by Pod uid.
+/// The times of one life.
 #[derive(Default, Clone, Copy)]
 struct Life {
     created: Option<Instant>,
@@ -74,7 +74,7 @@ impl Clock {
             let life = lives.entry(uid).or_default();
             life.claimed.get_or_insert_with(Instant::now);
             if deleted {
-                // The last one counts: a claim made in vain is part of the life.
+                // The last deletion counts: a claim that is made after completion is part of the life.
                 life.gone = Some(Instant::now());
             } else {
                 life.gone = None;
@@ -83,12 +83,12 @@ impl Clock {
         Self { lives, tasks: [pods, claims] }
     }
 
-    /// Lives that are over: the Pod is done and its claim is gone.
+    /// The number of lives that are over: the Pod is done and its claim is gone.
     pub(super) fn lives(&self) -> usize {
         locked(&self.lives).values().filter(|l| l.done.is_some() && l.gone.is_some()).count()
     }
 
-    /// Creation to claim, and done to claim gone.
+    /// The latencies from the Pod's creation to its claim, and from its completion to the claim's end.
     pub(super) fn latencies(&self) -> [Vec<Duration>; 2] {
         let lives = locked(&self.lives);
         let between = |from: fn(&Life) -> Option<Instant>, to: fn(&Life) -> Option<Instant>| {

@@ -1,4 +1,4 @@
-//! What is true of objects of every kind.
+//! Questions about objects of every kind.
 
 use serde_json::{Value, json};
 
@@ -121,7 +121,7 @@ pub(super) fn watches() -> Chapter {
     w.done("watches")
 }
 
-/// What was begun before all history is forgotten, and asked for afterwards.
+/// Lists and watches that begin before all history is forgotten, and continue after it.
 pub(super) fn compaction() -> Chapter {
     let mut w = Writer::default();
     w.namespace();

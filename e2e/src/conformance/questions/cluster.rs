@@ -1,4 +1,4 @@
-//! What happens by itself: garbage goes, namespaces end, custom kinds are served, quotas count.
+//! Questions about the work of controllers: garbage collection, namespaces, custom resources and quotas.
 
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ pub(super) fn garbage() -> Chapter {
     w.done("garbage")
 }
 
-/// Owners that go before, after or without what they own.
+/// Owners that are deleted before, after or without their dependents.
 pub(super) fn propagation() -> Chapter {
     let mut w = Writer::default();
     w.namespace();
@@ -112,7 +112,7 @@ pub(super) fn namespaces() -> Chapter {
     w.get("what is held is on its way out", &format!("{CONFIG_MAPS}/held")).until =
         Some(Until::Has("/metadata/deletionTimestamp"));
     w.post("nothing new comes in", CONFIG_MAPS, config_map("new", json!({})));
-    // Why it is not empty is said in conditions that nobody needs here.
+    // Conditions say why the namespace is not empty; they are not compared.
     w.get("is ending", namespace).free = vec!["/status/conditions", "/metadata/managedFields"];
     w.delete("ends again", namespace, Value::Null).free =
         vec!["/status/conditions", "/metadata/managedFields"];
@@ -150,7 +150,7 @@ fn toaster(name: &str, size: i64) -> Value {
     })
 }
 
-/// Custom kinds, in namespaces or in the cluster.
+/// Custom resources, namespaced or cluster-scoped.
 pub(super) fn custom(name: &'static str, plural: &str, scope: &str) -> Chapter {
     let mut w = Writer::default();
     w.namespace();
@@ -177,7 +177,7 @@ pub(super) fn custom(name: &'static str, plural: &str, scope: &str) -> Chapter {
     w.get("gone", &one);
     w.post("left behind", &collection, toaster("left", 1));
     let definition_of = format!("{DEFINITIONS}/{plural}.conformance.example.com");
-    // What is said of its end is a matter of moments.
+    // The status of a terminating definition depends on the moment.
     w.delete("definition goes", &definition_of, Value::Null).free = vec!["/metadata", "/status"];
     w.get("definition has gone", &definition_of).until = Some(Until::Code(404));
     w.get("not served", &collection).until = Some(Until::Code(404));
@@ -200,7 +200,7 @@ pub(super) fn quotas() -> Chapter {
     );
     let counted = w.get("counted", &format!("{quota}/few"));
     counted.until = Some(Until::Has("/status/used/count~1resourceclaims.resource.k8s.io"));
-    // Who counts is another matter.
+    // The field manager of the quota controller is not compared.
     counted.free = vec!["/metadata/managedFields"];
     let claim = |name: &str| {
         json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name},

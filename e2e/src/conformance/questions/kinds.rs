@@ -1,4 +1,4 @@
-//! What is particular about Pods and claims, and about how objects end.
+//! Questions about Pods and claims, and about the deletion of objects.
 
 use serde_json::{Value, json};
 
@@ -258,7 +258,7 @@ pub(super) fn refusals() -> Chapter {
     w.done("refusals")
 }
 
-/// Fields that nobody knows.
+/// Unknown fields.
 pub(super) fn typos() -> Chapter {
     let mut w = Writer::default();
     w.namespace();
@@ -278,7 +278,7 @@ pub(super) fn typos() -> Chapter {
     slice["spec"]["devices"][0]["basic"] = json!({"attributes": {}});
     w.post("slice, told", &strict(SLICES), slice);
     let change = json!({"spec": {"devices": {"request": []}}});
-    // The whole object is repeated there.
+    // The message of kube-apiserver repeats the whole object.
     w.patch("claim, patched and told", &strict(&format!("{CLAIMS}/a")), MERGE, change.clone()).free =
         vec!["/message", "/details/causes/0/message"];
     w.patch("claim, patched and dropped", &format!("{CLAIMS}/a"), MERGE, change);

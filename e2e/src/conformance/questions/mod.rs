@@ -1,4 +1,4 @@
-//! What is asked, in chapters that know nothing of each other.
+//! The questions, in independent chapters.
 
 mod api;
 mod cluster;
@@ -30,7 +30,7 @@ const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/c/resourceclaims";
 const TEMPLATES: &str = "/apis/resource.k8s.io/v1/namespaces/c/resourceclaimtemplates";
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
-/// Everything.
+/// All chapters.
 pub(super) fn chapters() -> Vec<Chapter> {
     vec![
         api::discovery(),
@@ -124,7 +124,7 @@ impl Writer {
     }
 
     fn done(self, name: &'static str) -> Chapter {
-        // Every chapter has its own namespace, and its own objects in the cluster.
+        // Every chapter has a namespace of its own.
         let own = |text: String| {
             text.replace("/namespaces/c/", &format!("/namespaces/c-{name}/"))
                 .replace("\"name\":\"c\"", &format!("\"name\":\"c-{name}\""))

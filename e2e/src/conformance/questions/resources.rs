@@ -1,4 +1,4 @@
-//! What Pods request and are limited to.
+//! Questions about requests and limits of Pods, and about resizes.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Who may do what: roles, bindings, and the rights that single fields need.
+//! Questions about rights: roles, bindings, and the rights that single fields need.
 
 use serde_json::{Value, json};
 
@@ -43,14 +43,14 @@ fn review(attributes: Value) -> Value {
 }
 
 impl Question {
-    /// Asked by somebody else.
+    /// Asks as this user.
     fn by(&mut self, user: &'static str) -> &mut Self {
         self.user = Some(user);
         self
     }
 }
 
-/// What `conformance:reader` may read there, and nothing else.
+/// Creates the objects, roles and bindings of the chapter, and waits until they are in force.
 fn furnish(w: &mut Writer) {
     w.namespace();
     w.post("settings", CONFIG_MAPS, config_map("settings", json!({"a": "b"})));
@@ -80,7 +80,7 @@ fn furnish(w: &mut Writer) {
         BINDINGS,
         binding("RoleBinding", "nowhere", nowhere, user("conformance:lost")),
     );
-    // Roles are taken in by a watch.
+    // The authorizer learns of roles from a watch.
     w.get("until the role is known", PODS).by("conformance:reader").until = Some(Until::Code(200));
     w.get("until the cluster role is known", "/api/v1/nodes/none")
         .by("system:serviceaccount:worker:worker")
@@ -133,7 +133,7 @@ pub(super) fn roles() -> Chapter {
     let wrong = binding("ClusterRoleBinding", "wrong", ("ClusterRole", "conformance-nodes"), homeless);
     w.post("an account of no namespace", CLUSTER_BINDINGS, wrong);
     let other = json!({"roleRef": {"name": "other"}});
-    // Its fields are printed as the server's own language names them.
+    // The message prints the fields as Go names them.
     w.patch("another role", &format!("{BINDINGS}/reader"), MERGE, other).free =
         vec!["/message", "/details/causes/0/message"];
     w.delete("the status, deleted", &format!("{PODS}/none/status"), Value::Null);
@@ -149,7 +149,7 @@ fn claim(name: &str) -> Value {
     })
 }
 
-/// What may be written in the status of a claim.
+/// The rights that writes of a claim's status need.
 pub(super) fn claim_status() -> Chapter {
     let mut w = Writer::default();
     let writer = "conformance:status";

@@ -1,4 +1,4 @@
-//! What a schema makes of custom objects.
+//! Questions about custom objects with a schema: validation, defaults and pruning.
 
 use serde_json::{Value, json};
 
@@ -104,7 +104,7 @@ pub(super) fn schemas() -> Chapter {
         ("a rule without a message", json!({"unit": "mm", "bounds": {"most": 100}})),
         ("a rule that fails", json!({"unit": "mm", "bounds": {}})),
     ];
-    // Said several times there, in words that depend on where the check is made.
+    // kube-apiserver reports these several times, in words that depend on the place of the check.
     let verbose = ["not whole", "neither number nor text", "a negative amount"];
     for (label, spec) in wrong {
         let question = w.post(label, GAUGES, gauge("wrong", spec));

@@ -1,5 +1,5 @@
-//! What both sides say, looked at by the independent checker, which tries everything where
-//! that is not too much.
+//! Checks the answers of both sides with the independent checker, which tries every choice of devices, up
+//! to a limit.
 
 use std::collections::BTreeMap;
 
@@ -13,31 +13,31 @@ use serde_json::Value;
 use super::smaller::{self, Found, Open};
 use super::{Allocations, Judge, Said};
 
-/// Devices tried until it is too much.
+/// The most devices that the checker tries.
 const LIMIT: u64 = 2_000;
-/// The same where the judge has no answer: somebody has to decide.
+/// The most devices that the checker tries if the judge has no answer, so that the checker must decide.
 const LIMIT_WITHOUT_JUDGE: u64 = 10_000;
 
 #[derive(Default)]
 pub(super) struct Checked {
     expressions: Expressions,
     accepted: usize,
-    /// Nodes without a solution, and those of them where everything was tried.
+    /// Nodes without a solution, and how many of them the checker has confirmed.
     none: usize,
     confirmed: usize,
-    /// What the judge did not say anything about in time, and we know nothing of for certain.
+    /// Questions that the judge did not answer in time, and that are not decided yet.
     open: Vec<Open>,
     timeouts: usize,
-    /// What nobody can decide.
+    /// The number of questions that remain undecided.
     undecided: usize,
 }
 
 impl Checked {
-    /// Checks a solution, of the judge if it has the same, and that there is none on all
-    /// nodes before.
+    /// Checks a solution, and that the nodes before it have none. The checked allocations are those of the
+    /// judge, if it has the same solution.
     ///
     /// # Errors
-    /// The rules that are broken.
+    /// The solution breaks a rule, or a node before it has a solution.
     pub(super) fn check(
         &mut self,
         scenario: &Value,
@@ -65,7 +65,7 @@ impl Checked {
             let here = || node.to_string();
             let solved = ours.outcome == "solution" && **node == *ours.node;
             if let Some(error) = ours.node_errors.get(&**node) {
-                // Whether there would be a solution is not said.
+                // A node error does not say whether there is a solution.
                 let node_errors = [(here(), error.clone())].into();
                 let said = Said { outcome: "none".to_owned(), node_errors, ..Said::default() };
                 open(Found::Something(here(), said));
@@ -79,7 +79,7 @@ impl Checked {
             }
             let checker = match Checker::new(&cluster, node, &wanted, gates, &self.expressions) {
                 Ok(checker) => checker,
-                // With a selector that cannot be evaluated both sides say so.
+                // Both sides report a selector that cannot be evaluated.
                 Err(CannotCheck::BadSelector(_)) => break,
                 Err(why) => bail!(why),
             };
@@ -104,10 +104,10 @@ impl Checked {
         Ok(())
     }
 
-    /// Decides what is open.
+    /// Decides the open questions.
     ///
     /// # Errors
-    /// The judge, asked less, disagrees.
+    /// The judge disagrees about an open question, or about a smaller one.
     pub(super) fn decide(&mut self, judge: &Judge, like: &Snapshot) -> anyhow::Result<()> {
         self.undecided += smaller::undecided(judge, like, std::mem::take(&mut self.open))?;
         Ok(())
@@ -131,7 +131,7 @@ fn in_order(
     let mut in_order = Vec::new();
     for uid in wanted {
         let name = scenario.claim_name(uid).context("claim")?;
-        // What was allocated before is not said again.
+        // Claims that were allocated before are not in the answer.
         if let Some(allocation) = allocations.get(&name) {
             in_order.push((uid.clone(), serde_json::from_value(allocation.clone())?));
         }

@@ -1,5 +1,5 @@
-//! What the scenarios are about: how often each outcome comes, and how often each rule
-//! decides. A rule decides where the answer is another one without what it is about.
+//! The coverage of the random scenarios: how often each outcome occurs, and how often each rule decides. A
+//! rule decides if the answer changes once the subject of the rule is removed from the scenario.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::{Said, ours, results_of, same};
 
-/// Scenarios of which one is looked at more closely: every rule costs one more answer.
+/// One in this many scenarios is examined for the rules that decide. Every rule costs one more answer.
 const SAMPLE: usize = 8;
-/// Looked at so often, the rare shows.
+/// The number of examined scenarios from which on even rare rules must have decided.
 const ENOUGH: usize = 1_000;
 
 #[derive(Default)]
@@ -23,10 +23,10 @@ pub(super) struct Coverage {
     decisive: BTreeMap<&'static str, usize>,
 }
 
-/// Makes a scenario one without what a rule is about.
+/// Removes the subject of a rule from a scenario.
 type Without = fn(&mut Value);
 
-/// The rules by their number in the description of the allocator.
+/// The rules, by their number in the specification of the allocator.
 const RULES: [(&str, Without); 8] = [
     ("1.2 pools", without_disorder),
     ("1.5 devices in use", |scenario| {
@@ -58,7 +58,7 @@ const RULES: [(&str, Without); 8] = [
     }),
 ];
 
-/// What an answer of before the search says (1.3).
+/// Parts of the messages of errors that are found before the search (1.3).
 const BEFORE_THE_SEARCH: [&str; 8] = [
     "is disabled",
     "CEL expression empty",
@@ -126,8 +126,10 @@ impl Coverage {
         }
     }
 
+    /// Checks that every outcome and every rule is frequent enough.
+    ///
     /// # Errors
-    /// The scenarios are about too little.
+    /// An outcome or a rule is too rare, or too many scenarios have no answer in time.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let share = |outcome: &str| self.outcomes.get(outcome).copied().unwrap_or_default() * 100;
         let solved = share("solution");
@@ -137,7 +139,7 @@ impl Coverage {
         ensure!(share("timeout") <= self.scenarios, "more than 1 % have no answer in time");
         ensure!(self.backtracked * 100 >= solved / 100 * 20, "less than 20 % of the solved go back");
         for (rule, count) in &self.decisive {
-            // 500 of 200 000; a short run says little of what is rare.
+            // At least one in 400. A short run says little about rare rules.
             ensure!(
                 count * 400 >= self.looked_at || self.looked_at < ENOUGH,
                 "{rule} decides in {count} of {}",
@@ -185,7 +187,7 @@ fn each_asked(scenario: &mut Value, change: impl Fn(&mut Value)) {
     }
 }
 
-/// Every pool of one generation, all there, and without names that come twice.
+/// Gives every pool one generation and all of its slices.
 fn without_disorder(scenario: &mut Value) {
     let Some(slices) = scenario["resourceSlices"].as_array_mut() else { return };
     slices.retain(|slice| !slice["metadata"]["name"].as_str().is_some_and(|name| name.ends_with("-old")));

@@ -1,5 +1,5 @@
-//! With a say of the node in what fits there is no judge but brute force: the solution must
-//! be the first of all that pass.
+//! Checks the allocator with a `Fit`, which the published allocator does not have. Brute force is the
+//! judge: the solution must be the first that passes.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use dragoman_allocator::{
 use dragoman_quantity::Decimal;
 use serde_json::Value;
 
-/// Devices tried until it is too much.
+/// The most devices that the checker tries.
 const LIMIT: u64 = 2_000;
-/// Devices that we look at on one node before we give up: with weights less can be cut.
+/// The most devices that the search looks at on one node. With weights it can prune less.
 const BUDGET: u64 = 100_000;
-/// What all devices may weigh together.
+/// The most that all devices of a solution may weigh together.
 const MOST: i64 = 7;
 
-/// What a device weighs: something between nothing and three that everybody agrees on.
+/// The weight of a device, from zero to three, computed from its name.
 fn weight(device: &str) -> i64 {
     device.bytes().map(i64::from).sum::<i64>() % 4
 }
 
-/// Refuses what is too heavy as soon as it is, and some lighter ones only at the end.
+/// Refuses a sum that is too heavy at once, and some lighter sums only at the end.
 struct Weights;
 
 struct Weighed(Vec<i64>);
@@ -73,14 +73,16 @@ impl FitSession for Weighed {
 pub(super) struct Fitting {
     expressions: Expressions,
     first: usize,
-    /// Solutions that would be others if everything fitted.
+    /// Solutions that would differ if everything fitted.
     other: usize,
     none: usize,
 }
 
 impl Fitting {
+    /// Checks the answer for every candidate node.
+    ///
     /// # Errors
-    /// The solution is not the first that passes, or there is one and it was not found.
+    /// The solution is not the first that passes, or a solution exists and was not found.
     pub(super) fn check(&mut self, like: &Snapshot, scenario: &Value) -> anyhow::Result<()> {
         let scenario: Scenario = serde_json::from_value(scenario.clone())?;
         let (cluster, gates) = (scenario.cluster(), scenario.gates()?);

@@ -1,4 +1,4 @@
-//! The allocator against the published one of Kubernetes, on random scenarios.
+//! Compares the allocator with the published one of Kubernetes, on random scenarios.
 
 mod checked;
 mod coverage;
@@ -20,10 +20,10 @@ use self::coverage::Coverage;
 use self::fitting::Fitting;
 use super::{Declared, Judge};
 
-/// What claims get, by `namespace/name`.
+/// The allocations of claims, by `namespace/name`.
 type Allocations = BTreeMap<String, Value>;
 
-/// What either side says.
+/// The answer of either side.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Said {
@@ -32,12 +32,12 @@ struct Said {
     allocations: Allocations,
     explanation: String,
     node_errors: BTreeMap<String, String>,
-    /// How often ours went back on the way to the solution.
+    /// How often Dragoman's search went back on the way to the solution.
     #[serde(skip)]
     steps_back: u64,
 }
 
-/// Asks about `count` scenarios.
+/// Compares the answers to `count` scenarios.
 pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<(usize, Declared)> {
     let mut rng = Rng::with_seed(seed);
     let like = Snapshot::default();
@@ -45,7 +45,7 @@ pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<
     for _ in (0..count).step_by(BATCH) {
         let scenarios: Vec<Value> = (0..BATCH).map(|_| scenario::scenario(&mut rng)).collect();
         let lines: Vec<String> = scenarios.iter().map(Value::to_string).collect();
-        // Both sides at once: each has a core.
+        // Both sides work at once, on a core each.
         let (ours, theirs) = std::thread::scope(|scope| {
             let theirs = scope.spawn(|| judge.answer(&lines));
             let ours: anyhow::Result<Vec<Said>> = lines.iter().map(|line| ours(&like, line, false)).collect();
@@ -64,13 +64,13 @@ pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<
         judged.checked.decide(judge, &like)?;
     }
     judged.print()?;
-    // What has no answer is counted among the outcomes.
+    // Scenarios without an answer are counted among the outcomes.
     let different: usize =
         differences.iter().filter(|(class, _)| **class != NO_ANSWER).map(|(_, count)| count).sum();
     for (class, count) in &differences {
         println!("        {count} × {class}");
     }
-    // A short run says little of what is rare.
+    // A short run says little about rare differences.
     ensure!(
         different * 100 <= count.max(10_000),
         "{different} differences that are meant are more than 1 % of {count}"
@@ -78,7 +78,7 @@ pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<
     Ok((count, differences))
 }
 
-/// Everything that looks at a scenario and its answers.
+/// The checks of scenarios and their answers.
 #[derive(Default)]
 struct Judged {
     checked: Checked,
@@ -87,7 +87,7 @@ struct Judged {
 }
 
 impl Judged {
-    /// The class of the difference, if there is one that is meant.
+    /// Judges the answers to a scenario. Returns the class of an intended difference.
     fn judge(
         &mut self,
         like: &Snapshot,
@@ -113,8 +113,10 @@ impl Judged {
         Ok(class)
     }
 
+    /// Prints the totals of all checks.
+    ///
     /// # Errors
-    /// The scenarios are about too little.
+    /// The coverage of the scenarios is too low.
     fn print(&self) -> anyhow::Result<()> {
         self.checked.print();
         self.fitting.print();
@@ -124,9 +126,9 @@ impl Judged {
 }
 
 const NO_ANSWER: &str = "no answer from the judge in time";
-/// Scenarios that are asked about at once.
+/// The number of scenarios that the judge is asked about at once.
 const BATCH: usize = 1000;
-/// Devices that we look at on one node before we give up.
+/// The most devices that the search looks at on one node.
 const BUDGET: u64 = 5_000_000;
 
 fn ours(like: &Snapshot, scenario: &str, every_branch: bool) -> anyhow::Result<Said> {
@@ -174,7 +176,7 @@ fn ours(like: &Snapshot, scenario: &str, every_branch: bool) -> anyhow::Result<S
     Ok(said)
 }
 
-/// Ids of shares by their order, quantities by their number, requirements as a set.
+/// Numbers the ids of shares by their order, spells quantities as numbers, and sorts requirements.
 fn normalize(said: &mut Said) {
     let mut shares = 0;
     for allocation in said.allocations.values_mut() {
@@ -211,7 +213,7 @@ fn normalize(said: &mut Said) {
     }
 }
 
-/// The class of a difference that is meant.
+/// Returns the class of an intended difference.
 fn declared(scenario: &Value, ours: &Said, theirs: &Said) -> anyhow::Result<Option<&'static str>> {
     let updated = ["is currently being updated", "is currently invalid"];
     let all = updated.iter().any(|needle| theirs.explanation.contains(needle));
@@ -219,15 +221,15 @@ fn declared(scenario: &Value, ours: &Said, theirs: &Said) -> anyhow::Result<Opti
         let class = "a pool in disorder and a request for all devices: this node only, not the whole Pod";
         return Ok(Some(class));
     }
-    // Two that do not answer do not agree.
+    // Two timeouts are no agreement.
     if theirs.outcome == "timeout" {
         return Ok(Some(NO_ANSWER));
     }
     if same(ours, theirs).is_ok() {
         return Ok(None);
     }
-    // Upstream finds an error in a branch without a solution, which we cut. Walking through
-    // it we find the same.
+    // Upstream finds an error in a branch without a solution, which Dragoman prunes. Without pruning,
+    // Dragoman must find the same error.
     if theirs.outcome == "error"
         && same(&self::ours(&Snapshot::default(), &scenario.to_string(), true)?, theirs).is_ok()
     {
@@ -239,7 +241,7 @@ fn declared(scenario: &Value, ours: &Said, theirs: &Said) -> anyhow::Result<Opti
     Ok(None)
 }
 
-/// Whether a claim has a share of a device that nobody may share any more.
+/// Whether a claim has a share of a device that does not allow multiple allocations any more.
 fn has_stale_share(scenario: &Value) -> bool {
     let dedicated = |result: &Value| {
         let slices = scenario["resourceSlices"].as_array().into_iter().flatten();

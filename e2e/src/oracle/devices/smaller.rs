@@ -1,6 +1,6 @@
-//! Where the judge has no answer in time and trying everything is too much, a smaller
-//! question decides: one node instead of all, and fewer requests and constraints. If the
-//! judge finds nothing for those, there is nothing for more.
+//! Smaller questions for scenarios that the judge does not answer in time and that are too large for the
+//! checker: one node instead of all, and fewer requests and constraints. If the smaller question has no
+//! solution, the scenario has none.
 
 use anyhow::{Context as _, ensure};
 use dragoman_allocator::Snapshot;
@@ -10,33 +10,33 @@ use serde_json::{Value, json};
 
 use super::{Judge, Said, declared, normalize, ours, same};
 
-/// Devices tried until it is too much.
+/// The most devices that the checker tries.
 const LIMIT: u64 = 1_000_000;
 
-/// Something about which nothing is certain yet.
+/// A question that is not decided yet.
 pub(super) struct Open {
     pub(super) scenario: Value,
     pub(super) found: Found,
 }
 
-/// What we found there.
+/// The answer of Dragoman to an open question.
 pub(super) enum Found {
-    /// On this node there is no solution.
+    /// No solution on this node.
     Nothing(String),
-    /// Something else on this node.
+    /// This answer for this node.
     Something(String, Said),
-    /// We had no answer either.
+    /// No answer within the budget.
     Unknown,
 }
 
-/// A question for the judge, and our own answer.
+/// A question for the judge, and Dragoman's own answer.
 struct Question {
     scenario: Value,
     ours: Said,
 }
 
-/// How many are too much for everybody as they are, or with less that still decides. Where
-/// the judge disagrees with us, that is an error.
+/// Returns how many questions remain undecided, even in the smaller form that would decide them. A
+/// disagreement of the judge is an error.
 pub(super) fn undecided(judge: &Judge, like: &Snapshot, open: Vec<Open>) -> anyhow::Result<usize> {
     let (mut questions, mut undecided) = (Vec::new(), 0);
     for open in open {
@@ -46,8 +46,8 @@ pub(super) fn undecided(judge: &Judge, like: &Snapshot, open: Vec<Open>) -> anyh
             questions.push(question);
         }
     }
-    // What is still too much is made smaller until both have an answer: then it is at least
-    // the same of something like it.
+    // Questions that are still too large shrink until both sides have an answer. Both sides then at least
+    // agree on a similar question.
     while !questions.is_empty() {
         let lines: Vec<String> = questions.iter().map(|question| question.scenario.to_string()).collect();
         let mut left = Vec::new();
@@ -72,8 +72,8 @@ pub(super) fn undecided(judge: &Judge, like: &Snapshot, open: Vec<Open>) -> anyh
 }
 
 impl Question {
-    /// The same with a claim less, or of the only claim with a request less; nothing, if
-    /// there is no more to take away.
+    /// The question without one of its claims, or without one request of its only claim. `None` if nothing
+    /// more can be removed.
     fn smaller(&self, like: &Snapshot) -> anyhow::Result<Option<Self>> {
         let mut scenario = self.scenario.clone();
         if scenario["allocate"].as_array().map_or(0, Vec::len) > 1 {
@@ -91,7 +91,7 @@ impl Question {
     }
 }
 
-/// Whether trying everything finds nothing.
+/// Whether the checker has tried everything and found no solution.
 fn is_nothing(question: &Value) -> anyhow::Result<bool> {
     let scenario: Scenario = serde_json::from_value(question.clone())?;
     let (cluster, wanted, gates) = (scenario.cluster(), scenario.wanted(), scenario.gates()?);
@@ -127,7 +127,7 @@ impl Open {
     }
 }
 
-/// As little of the scenario as there still is nothing for.
+/// Removes claims, constraints and requests, as long as the question has no solution.
 fn least(like: &Snapshot, mut question: Value) -> anyhow::Result<Value> {
     let still_nothing = |question: &Value| -> anyhow::Result<bool> {
         let said = ours(like, &question.to_string(), false)?;
@@ -165,7 +165,7 @@ fn without_claim(scenario: &Value, claim: usize) -> Value {
     without
 }
 
-/// What a claim that is to be allocated asks for.
+/// `spec.devices` of a claim that is to be allocated.
 fn devices(scenario: &mut Value, claim: usize) -> Option<&mut Value> {
     let name = scenario["allocate"][claim].as_str()?.to_owned();
     let is_it = |claim: &&mut Value| {
@@ -190,7 +190,7 @@ fn remove(devices: &mut Value, part: &str, number: usize) {
         parts.retain_mut(|part| match part["requests"].as_array_mut() {
             Some(mentions) if !mentions.is_empty() => {
                 mentions.retain(|mention| !about_it(mention));
-                // Without any it would be about all.
+                // An empty list would apply to all requests.
                 !mentions.is_empty()
             }
             _ => true,

@@ -1,16 +1,16 @@
-//! What a run costs, and whether it came to anything.
+//! The writes of a run, and the Pods that succeeded in it.
 
 use dragoman_simcluster::{ApiServer, Chronicled, Write};
 use serde_json::Value;
 
 use super::{GROUPS, PODS, items};
 
-/// What the run costs at most: the writes of a life, and of a fault.
+/// The most writes for the life of a claim, and for a fault.
 const WRITES_OF_A_LIFE: usize = 10;
 const WRITES_OF_A_FAULT: usize = 2;
 
-/// Writes about claims, of all parties, against what lives and faults may cost. What the
-/// controller asks for counts also where it is refused or changes nothing.
+/// Checks that the writes of the controller and of kube-scheduler stay within the limit for the lives and
+/// faults of a run. Requests of the controller count even if they are refused or change nothing.
 pub(super) fn broken(
     chronicle: &[Chronicled],
     writes: &[Write],
@@ -22,7 +22,7 @@ pub(super) fn broken(
     let extended = |pod: &Value| usize::from(pod["spec"]["containers"][0]["resources"]["limits"].is_object());
     let entries = |pod: &Value| items(&pod["spec"]["resourceClaims"]).count() + extended(pod);
     let pods: Vec<usize> = created.filter_map(|step| step.after.as_ref()).map(|pod| entries(pod)).collect();
-    // A Pod without claims costs nothing but being bound.
+    // A Pod without claims costs only its binding.
     let (lives, without) = (pods.iter().sum::<usize>(), pods.iter().filter(|entries| **entries == 0).count());
     let theirs = writes.iter().filter(|write| {
         write.user == "system:kube-scheduler"
@@ -34,7 +34,7 @@ pub(super) fn broken(
         .then(|| format!("costs: {ours} + {theirs} writes for {lives} lives and {faults} faults"))
 }
 
-/// Pods that have come to a good end: without any a run says nothing.
+/// The number of Pods with claims that have succeeded. A run without any proves nothing.
 pub(in crate::soak) fn succeeded(server: &ApiServer) -> usize {
     let done = |pod: &Value| pod["status"]["phase"] == "Succeeded";
     let ends = |step: &&Chronicled| {

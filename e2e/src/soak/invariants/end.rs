@@ -1,4 +1,4 @@
-//! What must be true once nothing happens any more.
+//! The invariants of a cluster at rest.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::soak::workload::Kind;
 
-/// Everything that there is.
+/// The objects of the cluster.
 struct End {
     kind: Kind,
     pods: Vec<Arc<Value>>,
@@ -21,7 +21,7 @@ struct End {
     templates: Vec<Arc<Value>>,
 }
 
-/// What is not as it should be.
+/// The first broken invariant.
 pub(super) fn broken(server: &ApiServer, kind: Kind) -> Option<String> {
     let [pods, groups, claims, templates] = [PODS, GROUPS, CLAIMS, TEMPLATES].map(|kind| server.all(kind));
     let end = End { kind, pods, groups, claims, templates };
@@ -33,16 +33,16 @@ pub(super) fn broken(server: &ApiServer, kind: Kind) -> Option<String> {
 }
 
 impl End {
-    /// A Pod that may use its claims, for all that anybody can know.
+    /// Whether the Pod with this uid may still use its claims. A Pod whose status does not decode may.
     fn may_use(&self, uid: &str) -> bool {
         by_uid(&self.pods, uid).is_some_and(|pod| may_run(pod) || is_garbled(pod))
     }
 
-    /// A claim that is held by nobody, or for somebody who has ended.
+    /// Checks that the claim is needed, that its consumers live, and that it is at rest without consumers.
     fn leaked(&self, claim: &Value) -> Option<String> {
         let name = text(claim, "name");
         let lent = consumers(claim).any(|consumer| is_foreign(consumer, self.kind));
-        // What people make themselves has no owner.
+        // Claims that the script creates have no owner.
         let needed = match owner_of(claim) {
             None => name.starts_with("shared-"),
             Some(owner) => self.may_use(owner) || by_uid(&self.groups, owner).is_some(),
@@ -64,13 +64,13 @@ impl End {
         (!held && is_deleting(claim)).then(|| format!("stuck: {name} is on its way out and held by nobody"))
     }
 
-    /// The PodGroup of a Pod; an error if it is not there.
+    /// The PodGroup of a Pod; an error if it does not exist.
     fn group_of(&self, pod: &Value) -> Result<Option<&Value>, ()> {
         let Some(name) = pod["spec"]["schedulingGroup"]["podGroupName"].as_str() else { return Ok(None) };
         by_name(&self.groups, name).map(|group| Some(&**group)).ok_or(())
     }
 
-    /// Who holds the claim of an entry from a template: the Pod, or its group.
+    /// The consumer of the claim of an entry with a template: the Pod, or its PodGroup.
     fn holder<'a>(pod: &'a Value, group: Option<&'a Value>, entry: &Value) -> &'a Value {
         let shared = group.filter(|group| {
             items(&group["spec"]["resourceClaims"]).any(|one| {
@@ -81,8 +81,8 @@ impl End {
         shared.unwrap_or(pod)
     }
 
-    /// The entry of a Pod whose claim its status should name and does not. A Pod that is told to
-    /// stop gets no new claims, and still needs the names of those it has.
+    /// Checks that the Pod's status names the claim of every entry with a template. A terminating Pod gets no
+    /// new claims, but its status must name those that it has.
     fn incomplete(&self, pod: &Value) -> Option<String> {
         let group = self.group_of(pod).ok()?;
         let mut templated =
@@ -111,7 +111,7 @@ impl End {
         })
     }
 
-    /// The claim of an entry that is the Pod's to use, with whom it should be reserved for.
+    /// The claim of an entry that the Pod may use, with the object that the claim must be reserved for.
     fn usable<'a>(
         &'a self,
         pod: &'a Value,
@@ -126,7 +126,7 @@ impl End {
         (owner_of(claim) == Some(text(holder, "uid"))).then_some((claim, holder))
     }
 
-    /// The claim of a Pod with a node that is allocated and not reserved, although there is room.
+    /// Checks that the allocated claims of a Pod with a node are reserved, if there is room.
     fn unreserved(&self, pod: &Value) -> Option<String> {
         let group = self.group_of(pod).ok()?;
         if !has_node(pod) || is_deleting(pod) {
@@ -141,19 +141,19 @@ impl End {
         Some(format!("unreserved: {} for {}, which has a node", text(claim, "name"), text(pod, "name")))
     }
 
-    /// A Pod that could run and does not.
+    /// Checks that a Pod that can run does.
     fn waits(&self, pod: &Value) -> Option<String> {
         let group = self.group_of(pod).ok()?;
         let possible = pod["spec"]["schedulingGates"].is_null() && !is_deleting(pod);
         if pod["status"]["phase"] == "Running" || !possible {
             return None;
         }
-        // What others hold on two nodes cannot be had on one.
+        // Claims that are allocated on two nodes cannot be used together.
         let mut nodes = BTreeSet::new();
         for entry in items(&pod["spec"]["resourceClaims"]) {
             let (claim, consumer) = self.usable(pod, group, entry)?;
             let shut = is_full(claim) && !is_reserved_for(claim, &consumer["metadata"]["uid"]);
-            // Who was put on a node by hand gets reservations, but nobody allocates for him.
+            // A Pod that was bound without the scheduler gets reservations, but no allocations.
             if shut || is_deleting(claim) || (has_node(pod) && !is_allocated(claim)) {
                 return None;
             }

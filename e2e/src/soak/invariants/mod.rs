@@ -1,4 +1,4 @@
-//! What must be true of every step of a run, and of its end.
+//! The invariants of every step of a run, and of its end.
 
 mod costs;
 mod end;
@@ -22,17 +22,18 @@ const EVENTS: &str = "events.events.k8s.io";
 const ENTRY: &str = "resource.kubernetes.io/pod-claim-name";
 const EXTENDED_CLAIM: &str = "resource.kubernetes.io/extended-resource-claim";
 
-/// Consumers that a claim can have.
+/// The most consumers of a claim: the limit of the API.
 pub(super) const MOST_CONSUMERS: usize = 256;
 
-/// A run that is judged.
+/// A run whose invariants are checked.
 pub(super) struct Judged<'a> {
     pub(super) server: &'a ApiServer,
     pub(super) kind: Kind,
 }
 
 impl Judged<'_> {
-    /// The first broken invariant of a run, in which the controller asked for so many changes.
+    /// The first broken invariant of a run with `changes` write requests of the controller and `faults`
+    /// faults.
     pub(super) fn broken(&self, changes: usize, faults: usize) -> Option<String> {
         let (chronicle, writes) = (self.server.chronicled(0), self.server.writes(0));
         let by_us = writes.iter().filter(|write| write.user == "dragoman" && write.verb == "delete");
@@ -43,7 +44,7 @@ impl Judged<'_> {
             .or_else(|| costs::broken(&chronicle, &writes, changes, faults))
     }
 
-    /// What is not as it should be once nothing happens any more.
+    /// The first broken invariant of the cluster at rest.
     pub(super) fn at_the_end(&self) -> Option<String> {
         end::broken(self.server, self.kind)
     }
@@ -70,14 +71,14 @@ fn has_node(pod: &Value) -> bool {
     !pod["spec"]["nodeName"].is_null()
 }
 
-/// A Pod that may still use its claims: not at its end, and not on its way out without ever
-/// having had a node.
+/// Whether a Pod may still use its claims: its phase is not terminal, and it was not deleted before it
+/// had a node.
 fn may_run(pod: &Value) -> bool {
     let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     !ended && (has_node(pod) || !is_deleting(pod))
 }
 
-/// Nobody can read what it says about its claims.
+/// Whether the claim names in a Pod's status do not decode.
 fn is_garbled(pod: &Value) -> bool {
     pod["status"]["resourceClaimStatuses"].is_string()
 }
@@ -94,7 +95,7 @@ fn is_reserved_for(claim: &Value, uid: &Value) -> bool {
     consumers(claim).any(|consumer| consumer["uid"] == *uid)
 }
 
-/// The claim of an entry, by name or by what the Pod's status says.
+/// The claim name of an entry, from the spec or from the Pod's status.
 pub(super) fn claim_name<'a>(pod: &'a Value, entry: &'a Value) -> Option<&'a str> {
     entry["resourceClaimName"].as_str().or_else(|| {
         let mut statuses = items(&pod["status"]["resourceClaimStatuses"]);
@@ -108,7 +109,7 @@ fn template_of<'a>(holder: &'a Value, entry: &Value) -> Option<&'a str> {
     entries.find(|one| one["name"] == *entry)?["resourceClaimTemplateName"].as_str()
 }
 
-/// A consumer of which the controller cannot know anything.
+/// Whether the controller cannot know the state of a consumer.
 fn is_foreign(consumer: &Value, kind: Kind) -> bool {
     match consumer["resource"].as_str() {
         Some("pods") => false,

@@ -1,5 +1,4 @@
-//! What people must be told. Events may be lost with everything else, so this is asked where
-//! nothing goes wrong.
+//! The Events that must exist. Faults may lose Events, so that only runs without faults are judged.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use super::{
     is_reserved_for, items, may_run, text,
 };
 
-/// What nobody was told.
+/// The first Event that is missing.
 pub(super) fn broken(server: &ApiServer, chronicle: &[Chronicled]) -> Option<String> {
     let events = server.all(EVENTS);
     let [pods, claims, templates] = [PODS, CLAIMS, TEMPLATES].map(|kind| server.all(kind));
@@ -30,14 +29,14 @@ fn is_said(events: &[Arc<Value>], reason: &str, regarding: &Value, word: &str) -
     })
 }
 
-/// A template that is missing, or a claim that takes no more consumers.
+/// Checks the Event about a missing template, or about a claim that takes no more consumers.
 fn in_the_way(
     pod: &Value,
     claims: &[Arc<Value>],
     templates: &[Arc<Value>],
     events: &[Arc<Value>],
 ) -> Option<String> {
-    // Whose claims they are is not known without the group, and that is said instead.
+    // While the PodGroup is missing the owner of the claims is unknown, and the Event is about that instead.
     if !pod["spec"]["schedulingGroup"].is_null() {
         return None;
     }
@@ -55,7 +54,8 @@ fn in_the_way(
     })
 }
 
-/// A Pod that was removed while it may have been running, and whose reservation was dropped.
+/// Checks the Event about a Pod that was removed while it may have been running and then lost its
+/// reservation.
 fn vanished(chronicle: &[Chronicled], events: &[Arc<Value>]) -> Option<String> {
     let gone = chronicle.iter().filter(|step| step.resource == PODS && step.after.is_none());
     let abruptly: Vec<&Value> = gone

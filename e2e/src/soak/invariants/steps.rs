@@ -1,4 +1,4 @@
-//! What no step of a run may do.
+//! The invariants of single steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,20 +16,20 @@ const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 
 type Objects = BTreeMap<String, Arc<Value>>;
 
-/// What is there after a step, by uid.
+/// The objects after a step, by uid.
 #[derive(Default)]
 struct There<'a> {
     pods: Objects,
     groups: Objects,
     claims: Objects,
     templates: Objects,
-    /// Since when claims are on their way out.
+    /// The times at which objects were first seen terminating.
     ending: BTreeMap<String, jiff::Timestamp>,
     /// Uids of claims that the controller deleted.
     deleted_by_us: BTreeSet<&'a str>,
 }
 
-/// The first step that broke something.
+/// The first invariant that a step broke.
 pub(super) fn broken(chronicle: &[Chronicled], kind: Kind, deleted_by_us: &BTreeSet<&str>) -> Option<String> {
     let mut there = There { deleted_by_us: deleted_by_us.clone(), ..There::default() };
     let mut promises = Promises::default();
@@ -73,7 +73,7 @@ pub(super) fn broken(chronicle: &[Chronicled], kind: Kind, deleted_by_us: &BTree
 }
 
 impl There<'_> {
-    /// A claim of the same Pod for the same entry is there already, and not on its way out.
+    /// Checks that a new claim is the only one of its owner for its entry, except for terminating ones.
     fn doubled(&self, step: &Chronicled) -> Option<String> {
         let (None, Some(claim)) = (&step.before, &step.after) else { return None };
         let owner = owner_of(claim)?;
@@ -88,7 +88,7 @@ impl There<'_> {
         Some(format!("doubled: {one} and {other} are both for {entry} of {owner}"))
     }
 
-    /// A claim is not what its template says.
+    /// Checks that a new claim has the spec, the labels and the annotations of its template.
     fn unlike(&self, step: &Chronicled) -> Option<String> {
         let (None, Some(claim)) = (&step.before, &step.after) else { return None };
         let owner = owner_of(claim)?;
@@ -103,7 +103,7 @@ impl There<'_> {
         (!same).then(|| format!("unlike: {} is not what its template says", text(claim, "name")))
     }
 
-    /// A Pod's status names a claim of another Pod of its name.
+    /// Checks that a Pod's status names no claim of another Pod with the same name.
     fn mistaken(&self, step: &Chronicled) -> Option<String> {
         let pod = step.after.as_ref()?;
         let named = |claim: &&Arc<Value>| {
@@ -120,7 +120,7 @@ impl There<'_> {
         Some(format!("mistaken: {} names {} of its predecessor", text(pod, "name"), text(claim, "name")))
     }
 
-    /// A Pod's status comes to name a claim of the Pod that has been on its way out for long.
+    /// Checks that a Pod's status adopts no claim that has been terminating for long.
     fn adopted(&self, step: &Chronicled) -> Option<String> {
         let (before, after) = (step.before.as_ref()?, step.after.as_ref()?);
         let named = |pod: &Value, claim: &Value| {
@@ -137,7 +137,7 @@ impl There<'_> {
         Some(format!("adopted: {} for {}, on its way out for long", text(claim, "name"), text(after, "name")))
     }
 
-    /// A consumer lost its reservation while it may still run, or while nobody can know.
+    /// Checks that no consumer loses its reservation while it may run, or while its state is unknown.
     fn released(&self, before: &Value, step: &Chronicled, kind: Kind) -> Option<String> {
         let after = step.after.as_ref()?;
         let lost = consumers(before).filter(|one| consumers(after).all(|kept| kept["uid"] != one["uid"]));
@@ -150,7 +150,8 @@ impl There<'_> {
         Some(format!("released: {} from under {}", text(before, "name"), wrongly.next()?))
     }
 
-    /// The controller deleted a claim that is reserved, or that a Pod's status names that may run.
+    /// Checks that the controller deletes no claim that is reserved, or that the status of a running owner
+    /// names.
     fn taken_away(&self, before: &Value, step: &Chronicled) -> Option<String> {
         let ends = !is_deleting(before) && step.after.as_ref().is_none_or(|after| is_deleting(after));
         let name = text(before, "name");
@@ -163,13 +164,14 @@ impl There<'_> {
         let pod = self.pods.get(owner_of(before)?).filter(|pod| may_run(pod))?;
         let named = items(&pod["status"]["resourceClaimStatuses"])
             .any(|status| status["resourceClaimName"] == before["metadata"]["name"]);
-        // The scheduler names its own only when it has reserved it.
+        // kube-scheduler publishes a claim for extended resources only after it has reserved the claim.
         let schedulers = before["metadata"]["annotations"][EXTENDED_CLAIM] == "true";
         (named || schedulers).then(|| format!("taken away: {name} from the Pod {}", text(pod, "name")))
     }
 }
 
-/// What is allocated is not protected any more: it can go, and its devices with it.
+/// Checks that an allocated claim keeps its finalizer. Without it the claim can be deleted, and its
+/// devices can be allocated again.
 fn unprotected(before: &Value, step: &Chronicled) -> Option<String> {
     let protected = |claim: &Value| items(&claim["metadata"]["finalizers"]).any(|one| one == FINALIZER);
     let still = step.after.as_ref().is_some_and(|after| protected(after));

@@ -1,4 +1,4 @@
-//! What claims ask for, and what others hold.
+//! The claims to allocate, and claims that hold devices.
 
 use serde_json::{Value, json};
 
@@ -151,7 +151,7 @@ impl Made<'_> {
             requests["cores"] = self.one(&["1", "500m", "750m", "2", "600m"]).into();
         }
         if self.themes.mistakes && self.chance(10) {
-            // One alone: which of several is looked at first is not said upstream.
+            // Only one amount is wrong: the order in which upstream looks at several is undefined.
             return json!({"memory": self.one(&["-1Gi", "20E", "1m"])});
         }
         if self.chance(5) {
@@ -203,7 +203,7 @@ impl Made<'_> {
         ])
     }
 
-    /// Claims that hold something already.
+    /// Claims that hold devices already.
     pub(super) fn holders(&mut self) -> Vec<Value> {
         if !self.themes.held || self.devices.is_empty() {
             return Vec::new();

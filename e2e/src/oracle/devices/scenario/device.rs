@@ -72,7 +72,7 @@ impl Made<'_> {
             attributes.insert("example.com/root".to_owned(), json!({"string": self.one(&["r0", "r1"])}));
         }
         if self.chance(10) {
-            // Both spellings at once would be one name to CEL, with one value or the other.
+            // CEL sees both spellings as one name, so that a device with both would have either value.
             attributes.remove("model");
             attributes.insert("gpu.example.com/model".to_owned(), json!({"string": "b"}));
         }
@@ -93,7 +93,7 @@ impl Made<'_> {
             attributes.insert("list".to_owned(), lists[self.rng.usize(0..lists.len())].clone());
         }
         if self.themes.derived && self.chance(40) {
-            // What a request derives under this name goes before it.
+            // An attribute that a request derives under this name takes precedence.
             attributes.insert("example.com/derived".to_owned(), json!({"int": self.rng.i64(0..=1)}));
         }
         if self.themes.mistakes && self.chance(3) {

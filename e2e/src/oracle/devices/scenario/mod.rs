@@ -1,4 +1,4 @@
-//! Small clusters made at random, biased to where rules meet.
+//! Small random clusters, biased towards interactions of rules.
 
 mod claim;
 mod device;
@@ -22,7 +22,7 @@ const GATES: [&str; 12] = [
     "DRAPrioritizedList",
 ];
 
-/// What a scenario is about; the rest is plain.
+/// The features that a scenario exercises.
 #[expect(clippy::struct_excessive_bools, reason = "each is there or not, whatever the others are")]
 struct Themes {
     taints: bool,
@@ -36,9 +36,9 @@ struct Themes {
     admin: bool,
     constraints: bool,
     skips: bool,
-    /// Pools that are not as they should be.
+    /// Pools are inconsistent.
     disorder: bool,
-    /// Objects that are not as they should be.
+    /// Objects are invalid.
     mistakes: bool,
     held: bool,
 }
@@ -52,7 +52,7 @@ struct Made<'a> {
     slices: Vec<Value>,
 }
 
-/// A scenario.
+/// Draws a scenario.
 pub(super) fn scenario(rng: &mut Rng) -> Value {
     let mut theme = |percent: u8| rng.u8(0..100) < percent;
     let themes = Themes {
@@ -145,7 +145,7 @@ impl Made<'_> {
             let pool = self.one(&["net", "a-net", "node-0x"]);
             self.pool(driver, pool, &access);
         }
-        // As a list from the API is sorted, so that it does not matter which slice is first.
+        // Slices are sorted by name, like a list from the API, so that their order makes no difference.
         self.slices.sort_by_key(|slice| slice["metadata"]["name"].as_str().unwrap_or_default().to_owned());
     }
 
@@ -175,7 +175,7 @@ impl Made<'_> {
         json!({"nodeSelectorTerms": terms})
     }
 
-    /// One pool, which may be in disorder.
+    /// Adds a pool, which may be inconsistent.
     fn pool(&mut self, driver: &str, pool: &str, access: &Value) {
         let generation = self.rng.i64(1..=2);
         let counters = self.themes.counters && self.chance(70);
@@ -202,7 +202,7 @@ impl Made<'_> {
                 spec["devices"] = (0..amount)
                     .map(|_| {
                         let name = format!("dev-{next_device}");
-                        // A name twice makes the pool invalid.
+                        // A duplicate name makes the pool invalid.
                         let again = self.themes.disorder && self.chance(6);
                         next_device += usize::from(!again);
                         let device = self.device(&name, counters, per_device);
@@ -224,7 +224,7 @@ impl Made<'_> {
         }
     }
 
-    /// A slice of another generation, perhaps of another node.
+    /// Adds a slice of another generation, perhaps of another node.
     fn leftover(&mut self, name: &str, driver: &str, pool: &str, generation: i64, access: &Value) {
         let generation = if self.chance(60) { generation - 1 } else { generation + 1 };
         let mut spec = access.clone();
