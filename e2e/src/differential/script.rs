@@ -10,7 +10,7 @@ use crate::client::{CLAIMS, POD_GROUPS, PODS, TEMPLATES};
 use crate::objects::{self, Pod, foreign_allocation, pod_consumer, unknown_consumer};
 use crate::world::World;
 
-/// The rows of claim-lifecycle.md 1.4, 2.7, 3 and 4.
+/// The rows of docs/claim-lifecycle.md 1.4, 2.7, 3 and 4.
 pub(super) const ROWS: &[&str] = &[
     "1.4 claim add",
     "1.4 claim update",
@@ -58,7 +58,7 @@ pub(super) struct Difference {
     pub chapter: &'static str,
     /// Object whose history differs.
     pub object: &'static str,
-    /// Section of claim-lifecycle.md.
+    /// Section of docs/claim-lifecycle.md.
     pub section: &'static str,
     /// Why it is better.
     pub why: &'static str,
