@@ -1,7 +1,8 @@
-//! How fast Pods are counted and charged; `cargo xtask bench accounting` runs it beside
-//! `k8s.io/component-helpers` on the same Pods and holds it against `budget.json`.
+//! Measures how fast Pods are counted and charged. `cargo xtask bench accounting` runs it beside
+//! `k8s.io/component-helpers` on the same Pods and compares the figures with
+//! `accounting/budget.json`.
 //!
-//! One line of JSON: medians of five runs, on one core.
+//! The output is one line of JSON: medians of five runs, on one core.
 
 #![expect(clippy::print_stdout, reason = "a program that prints")]
 
@@ -21,7 +22,7 @@ use dragoman_crds::wire::PodResources;
 use dragoman_quantity::Decimal;
 use serde_json::json;
 
-/// As in the binary that is shipped.
+/// The allocator of the operator binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -35,7 +36,7 @@ fn amounts(milli: i64, mebibytes: i64) -> Amounts {
     [(Resource::Cpu, cpu), (Resource::Memory, memory)].into_iter().collect()
 }
 
-/// A Pod with two containers, a sidecar, and a claim that is cpus and costs memory.
+/// A Pod with two containers, a sidecar, and a claim that maps cpus and has an overhead of memory.
 fn pod(node: usize, number: usize) -> PodSpecView {
     let step = i64::try_from(number).unwrap_or_default();
     let container = |name: &str, sidecar| Container {
@@ -50,7 +51,7 @@ fn pod(node: usize, number: usize) -> PodSpecView {
         per_pod,
         ..Line::empty(resource)
     };
-    // As random in front as uids are.
+    // A random prefix, as in the uids of the API server.
     let uid = |kind: usize| -> Uid {
         let random = (node * 1_000_003 + number * 7_919 + kind).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         format!("{:08x}-0000-4000-{node:04}-{number:012}", random >> 32).into()
@@ -75,7 +76,7 @@ fn pod(node: usize, number: usize) -> PodSpecView {
     }
 }
 
-/// The median time of one of `count` things, in nanoseconds.
+/// Returns the median time of one of `count` operations, in nanoseconds.
 fn each(count: usize, mut work: impl FnMut()) -> f64 {
     let mut times: Vec<f64> = (0..RUNS)
         .map(|_| {
@@ -94,7 +95,7 @@ fn charged(pods: &[PodSpecView]) -> Vec<PodCharge> {
 
 fn main() {
     let mut figures: BTreeMap<&str, f64> = BTreeMap::new();
-    // Pods as the API sends them, one a line.
+    // The file has one Pod a line, as the API sends it.
     if let Some(path) = std::env::args().skip_while(|argument| argument != "--pods").nth(1) {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let read =

@@ -9,15 +9,15 @@ use crate::per_resource::PerResource;
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 
-/// A quantity as it stands in an API object, unread. Numbers without quotes are taken as
-/// the API takes them.
+/// A quantity as an API object has it, not parsed yet. Numbers without quotes are accepted, as the
+/// API server does.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Text(pub Box<str>);
 
 impl Text {
-    /// An amount of a resource as the API writes it: rounded up to a billionth, and bytes
-    /// with binary suffixes.
+    /// Returns `amount` as the API writes it: rounded up to a billionth, and bytes with binary
+    /// suffixes.
     pub fn of(resource: Resource, amount: Decimal) -> Self {
         const BILLIONTH: i32 = -9;
         let notation = if resource == Resource::Cpu { Notation::DecimalSi } else { Notation::BinarySi };
@@ -44,18 +44,18 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// A list of quantities as it stands in an API object, unread: resource name → text.
+/// A list of quantities as an API object has it, not parsed yet: resource name → text.
 pub type ResourceList = BTreeMap<Box<str>, Text>;
 
-/// Amounts by resource, exact. What is absent is nothing; a zero is kept, because some
-/// rules ask whether a resource is named.
+/// Exact amounts by resource. An absent resource counts as zero. A zero is kept, because some rules
+/// ask whether a resource is named.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Amounts(PerResource<Option<Decimal>>);
 
 impl Amounts {
-    /// Reads the node-allocatable part of a list that is a fact: `object` and `field`
-    /// say where it stands. What does not parse, or is negative, goes to `unaccounted`
-    /// and counts for nothing here.
+    /// Reads the node-allocatable part of a list that states a fact. `object` and `field` name its
+    /// place in messages. A quantity that does not parse or is negative goes to `unaccounted` and
+    /// is left out of the result. A quantity above the largest int64 is lowered to it.
     pub fn of_fact(
         list: &ResourceList,
         object: &str,
@@ -93,7 +93,7 @@ impl Amounts {
         self.0.is_empty()
     }
 
-    /// Names `resource` with `amount`, whatever it was before.
+    /// Sets the amount of `resource`, in place of an earlier one.
     pub fn set(&mut self, resource: Resource, amount: Decimal) {
         self.0.set(resource, Some(amount));
     }
@@ -101,23 +101,23 @@ impl Amounts {
     /// Adds `amount` of `resource`.
     ///
     /// # Errors
-    /// The sum cannot be held.
+    /// The sum does not fit into a `Decimal`.
     pub fn add(&mut self, resource: Resource, amount: Decimal) -> Result<(), Overflow> {
         self.set(resource, self.get(resource).checked_add(amount)?);
         Ok(())
     }
 
-    /// Marks each resource that is named.
+    /// Marks each named resource in `named`.
     pub fn mark(&self, named: &mut PerResource<bool>) {
         named.combine(&self.0, |known, _| *known = true);
     }
 
-    /// Each resource that is named, with its amount, sorted by name.
+    /// The named resources with their amounts, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (Resource, Decimal)> {
         self.0.iter().filter_map(|(resource, amount)| Some((resource, amount?)))
     }
 
-    /// Without what is zero.
+    /// Returns the amounts without the resources whose amount is zero.
     #[must_use]
     pub fn without_zeros(self) -> Self {
         self.iter().filter(|(_, amount)| !amount.is_zero()).collect()
@@ -130,8 +130,8 @@ impl FromIterator<(Resource, Decimal)> for Amounts {
     }
 }
 
-/// Nothing on a computer is larger, whatever somebody wrote into an object: amounts that
-/// are facts are capped here, so that no sum of them can fail.
+/// The cap of amounts that are facts: the largest int64. No computer has more of a resource, and a
+/// cap on each amount keeps every sum of facts within a `Decimal`.
 pub(crate) fn largest() -> Decimal {
     Decimal::from(i64::MAX)
 }
@@ -139,7 +139,7 @@ pub(crate) fn largest() -> Decimal {
 /// Reads a quantity that may not be below zero.
 ///
 /// # Errors
-/// Why it is none, for people.
+/// The text is not a quantity, or the quantity is negative. The error is a message for people.
 pub fn non_negative(text: &str) -> Result<Decimal, String> {
     let quantity: Quantity = text.parse().map_err(|why| format!("quantity {text:?}: {why}"))?;
     if quantity.amount.is_negative() {

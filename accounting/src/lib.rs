@@ -1,9 +1,10 @@
-//! What Pods and claims take from a node: pure, exact, in every wire shape.
+//! Exact amounts of node resources that Pods and claims take, in every wire shape.
 //!
-//! The way of a number: text in an API object → [`amounts`] (what does not parse becomes
-//! an [`unaccounted`] entry, never nothing) → what a [`pod`] asks for and what each
-//! [`claim`] brings along → what is charged to the [`ledger`] of its node, and what is
-//! left. [`wire`] holds the shapes in which Kubernetes has said it over the years.
+//! The crate has no I/O. [`amounts`] parses the text in an API object; text that does not parse
+//! becomes an [`unaccounted`] entry and is never counted as zero. [`pod`] and [`claim`] compute the
+//! requests of a Pod and the contribution of each claim. [`ledger`] charges both to a node and
+//! answers what is left. [`cluster`] builds the ledgers of all nodes from listed objects. [`wire`]
+//! has the shapes of every generation of the API.
 
 pub mod amounts;
 pub mod claim;
@@ -15,5 +16,5 @@ pub mod resource;
 pub mod unaccounted;
 pub mod wire;
 
-/// Any uid, or what stands for one.
+/// A uid, or a key that stands for one.
 pub type Uid = std::sync::Arc<str>;

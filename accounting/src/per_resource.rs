@@ -2,23 +2,23 @@
 
 use crate::resource::{PageSize, Resource};
 
-/// A value for each node-allocatable resource; what nobody has set has its default.
+/// A value for each node-allocatable resource; a resource that was never set has the default.
 ///
-/// Nearly every Pod names cpu and memory and nothing else, and a ledger holds a few of
-/// these for each Pod: the resources that every node has are fields, not keys.
+/// Nearly every Pod names cpu and memory and nothing else, and a ledger holds a few of these values
+/// for each Pod. Resources that every node has are therefore fields, not keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PerResource<T> {
     cpu: T,
     ephemeral_storage: T,
     memory: T,
-    /// Sorted; without defaults, so that equal contents are equal values.
+    /// Sorted by the text of the size. Defaults are removed, so that equal contents are equal values.
     huge_pages: Vec<(PageSize, T)>,
 }
 
-/// Whole units of each resource: thousandths of cpu; bytes of the rest, pages too.
+/// Whole units of each resource: thousandths of cpu, bytes of all others, huge pages included.
 pub type Units = PerResource<i64>;
 
-/// Sums of units: as many `i64` as there can be objects in a cluster fit.
+/// Sums of units. An `i128` holds the sum of as many `i64` as a cluster can have objects.
 pub type Sums = PerResource<i128>;
 
 impl<T: Copy + Default + PartialEq> PerResource<T> {
@@ -35,7 +35,7 @@ impl<T: Copy + Default + PartialEq> PerResource<T> {
         }
     }
 
-    /// Gives `resource` a value.
+    /// Sets the value of `resource`.
     pub fn set(&mut self, resource: Resource, value: T) {
         match resource {
             Resource::Cpu => self.cpu = value,
@@ -65,8 +65,8 @@ impl<T: Copy + Default + PartialEq> PerResource<T> {
             && self.huge_pages.is_empty()
     }
 
-    /// Combines each value with what `other` has of its resource, if that is not the
-    /// default.
+    /// Combines each value with the value of `other` for the same resource. Defaults of `other` are
+    /// skipped.
     pub fn combine<U: Copy + Default + PartialEq>(
         &mut self,
         other: &PerResource<U>,
@@ -110,12 +110,12 @@ impl PerResource<bool> {
 }
 
 impl Sums {
-    /// Adds what is charged.
+    /// Adds a charge.
     pub fn add(&mut self, units: &Units) {
         self.combine(units, |sum, count| *sum += i128::from(count));
     }
 
-    /// Takes away what was charged.
+    /// Subtracts a charge.
     pub fn take(&mut self, units: &Units) {
         self.combine(units, |sum, count| *sum -= i128::from(count));
     }

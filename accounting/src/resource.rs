@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A node-allocatable resource (KEP-5517): what the node itself has, not its devices.
+/// A node-allocatable resource (KEP-5517): a resource of the node itself, not of its devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Resource {
@@ -19,7 +19,7 @@ pub enum Resource {
     Memory,
 }
 
-/// The size of huge pages as it is written: `2Mi` and `2048Ki` are two resources.
+/// The size of huge pages, as written: `2Mi` and `2048Ki` are two resources.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PageSize {
     length: u8,
@@ -27,20 +27,20 @@ pub struct PageSize {
 }
 
 impl PageSize {
-    /// A million gigabytes still fit, digit by digit: no machine has larger pages.
+    /// `1099511627776Ki`, one pebibyte, has 15 characters; no machine has larger pages.
     const LONGEST: usize = 15;
 
-    /// `None` for what is empty or longer than the size of any page.
+    /// Returns `None` for an empty size and for one of more than 15 bytes.
     pub fn of(written: &str) -> Option<Self> {
         let mut text = [0; Self::LONGEST];
         text.get_mut(..written.len()).filter(|part| !part.is_empty())?.copy_from_slice(written.as_bytes());
         Some(Self { length: u8::try_from(written.len()).ok()?, text })
     }
 
-    /// As it is written.
+    /// The size, as written.
     pub fn as_str(&self) -> &str {
         let text = self.text.get(..usize::from(self.length)).unwrap_or_default();
-        // It was a text when it came in.
+        // The bytes came from a `str`.
         str::from_utf8(text).unwrap_or_default()
     }
 }
@@ -63,7 +63,7 @@ impl fmt::Debug for PageSize {
     }
 }
 
-/// A name that is no node-allocatable resource.
+/// The error for a name that is not a node-allocatable resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not node-allocatable: only cpu, memory, ephemeral-storage and hugepages-SIZE are")]
 pub struct NotNodeAllocatable(pub String);
@@ -71,8 +71,7 @@ pub struct NotNodeAllocatable(pub String);
 const HUGE_PAGES: &str = "hugepages-";
 
 impl Resource {
-    /// The resource of this name; `None` for extended resources, `pods`, and whatever
-    /// else a node counts.
+    /// Returns the resource of this name; `None` for extended resources, `pods` and other names.
     pub fn of(name: &str) -> Option<Self> {
         match name {
             "cpu" => Some(Self::Cpu),
@@ -82,17 +81,18 @@ impl Resource {
         }
     }
 
-    /// Whether a Pod may ask for it at Pod level (KEP-2837): `ephemeral-storage` not.
+    /// Whether a Pod may request the resource at Pod level (KEP-2837): every one but
+    /// `ephemeral-storage`.
     pub fn at_pod_level(self) -> bool {
         self != Self::EphemeralStorage
     }
 
-    /// Whether it can change while a Pod runs (KEP-1287): cpu and memory only.
+    /// Whether the resource can change while a Pod runs (KEP-1287): cpu and memory only.
     pub fn resizable(self) -> bool {
         matches!(self, Self::Cpu | Self::Memory)
     }
 
-    /// The power of ten in which a node counts it: thousandths of cpu, units of the rest.
+    /// The power of ten that a node counts in: thousandths of cpu, whole units of the others.
     pub fn unit(self) -> i32 {
         if self == Self::Cpu { -3 } else { 0 }
     }

@@ -4,18 +4,18 @@ use std::fmt;
 
 use crate::resource::Resource;
 
-/// Something that is bound or allocated, and that does not parse: it counts for
-/// something, and nobody knows for how much. Whether more of the resource fits on its
-/// node has no answer until it is mended.
+/// A field of a bound Pod or an allocated claim that cannot be read. Its amount is unknown and is
+/// not counted as zero: headroom of the resource on the node is unknown until the field is
+/// corrected.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unaccounted {
     /// The object, for example `Pod ns/name`.
     pub object: Box<str>,
     /// The field, as a path in the object.
     pub field: Box<str>,
-    /// The resource; `None` where even that is not known.
+    /// The resource; `None` if the resource is not known either.
     pub resource: Option<Resource>,
-    /// What is wrong with it.
+    /// The reason, for people.
     pub why: Box<str>,
 }
 

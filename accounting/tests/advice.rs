@@ -1,5 +1,4 @@
-//! What the kubelet makes of a Pod (docs/accounting.md 4), what its author should
-//! know, and whether it may be resized.
+//! QoS classes and cgroups (docs/accounting.md 4), advice to authors of Pods, and resizes.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -34,7 +33,7 @@ fn five(containers: &[&str]) -> Contribution {
     claim("five", containers, vec![line("cpu", "5", "", ""), line("memory", "5Gi", "", "")])
 }
 
-/// Weight, cpu.max and memory.max; empty: none.
+/// Checks weight, cpu.max and memory.max; an empty text means none.
 fn is(cgroup: &Cgroup, weight: &str, cpu: &str, memory: &str) {
     let some = |text: &str| (!text.is_empty()).then(|| q(text));
     assert_eq!(

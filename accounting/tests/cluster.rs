@@ -1,4 +1,4 @@
-//! Ledgers of a whole cluster, from objects as kubectl prints them.
+//! Ledgers of a whole cluster, from objects in the JSON of the API.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -22,7 +22,7 @@ fn node(name: &str) -> Value {
     json!({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "16", "memory": "64Gi"}}})
 }
 
-/// A Pod with a container that requests one cpu and names its claims.
+/// A Pod with one container, which requests one cpu and names all claims of the Pod.
 fn pod(name: &str, node: Option<&str>, claims: &[&str]) -> Value {
     let entries: Vec<Value> =
         claims.iter().map(|claim| json!({"name": claim, "resourceClaimName": claim})).collect();
@@ -46,7 +46,7 @@ fn claim(name: &str, device: Option<&str>) -> Value {
     })
 }
 
-/// A slice of node `one`: a device is `cpus` cpus.
+/// A slice of node `one`: each device is `cpus` cpus.
 fn slice(generation: i64, cpus: &str) -> Value {
     let device = |name| json!({"name": name, "nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": cpus}}}});
     json!({
@@ -131,7 +131,7 @@ fn what_the_status_records_counts_and_drift_is_said() {
     let drifted = cluster(vec![claim("c", Some("a"))]);
     let account = &accounts(&drifted)["one"];
     assert_eq!((mapped(account), account.notices.len()), (2000, 1));
-    // Gone by now, but it is written down what it was.
+    // The claim no longer exists, but the status records the amount.
     let gone = cluster(vec![]);
     let account = &accounts(&gone)["one"];
     assert_eq!((mapped(account), account.ledger.headroom(Resource::Cpu)), (2000, Headroom::Left(13_000)));
@@ -166,13 +166,13 @@ fn footprints_say_what_slices_do_not() {
     let ledger = &accounts["one"].ledger;
     assert_eq!(mapped(&accounts["one"]), 4000, "the slice says it");
     assert_eq!(ledger.charged(Bucket::Overhead, Resource::Memory), 1 << 30);
-    // Both devices are allocated, so both are active.
+    // Both devices are allocated, so both reservations are held.
     assert_eq!(ledger.charged(Bucket::Reservation, Resource::Memory), 4 << 30);
     let waiting = cluster.pods.iter().find(|pod| pod.node.is_none()).unwrap();
     assert_eq!(ledger.fits(&index.candidate(waiting, "one")), Fit::Yes);
-    // On the other node its claim is of no use.
+    // The device of its claim is not on the other node.
     assert!(matches!(accounts["two"].ledger.fits(&index.candidate(waiting, "two")), Fit::Refused(_)));
-    // Nothing here evaluates CEL, so the device may cost anything.
+    // CEL is not evaluated here, so the device may cost any amount.
     cluster.footprints = vec![footprint(Some("device.attributes['d'].big"))];
     let accounts = self::accounts(&cluster);
     assert_eq!(accounts["one"].ledger.headroom(Resource::Cpu), Headroom::Unknown);
@@ -242,7 +242,7 @@ fn what_contradicts_itself_is_unknown_in_any_order() {
     if let Some(costs) = several.footprints[1].footprint.resources.get_mut(&Resource::Memory) {
         costs.reservation = None;
     }
-    // Nobody uses the claim, but its driver may hold something.
+    // No Pod uses the claim, but the driver may hold something for its device.
     assert!(unknown(&several));
 }
 

@@ -1,4 +1,4 @@
-//! Conversions between the generations: round trips, and what each loses.
+//! Conversions between the generations: round trips, and the losses of each.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -18,7 +18,7 @@ use dragoman_quantity::Decimal;
 use proptest::prelude::*;
 
 fn decimal() -> impl Strategy<Value = Decimal> {
-    // What a quantity can hold: nothing below a billionth.
+    // Quantities have nothing below a billionth.
     (1..1_000_000_i128, -9..12).prop_map(|(mantissa, exponent)| Decimal::new(mantissa, exponent).unwrap())
 }
 
@@ -69,7 +69,8 @@ fn device() -> impl Strategy<Value = DeviceFootprint> {
         .prop_map(|resources: BTreeMap<_, _>| DeviceFootprint { resources })
 }
 
-/// Without what the generations from 1.36 on have in common not to say.
+/// The device as the generations can state it: without policies, and without the fields that `keep`
+/// removes.
 fn said(device: &DeviceFootprint, keep: impl Fn(&mut ResourceFootprint)) -> DeviceFootprint {
     let mut device = device.clone();
     device.resources.values_mut().for_each(|footprint| {
@@ -157,7 +158,7 @@ fn contributions() -> impl Strategy<Value = Vec<Contribution>> {
     })
 }
 
-/// One line for each resource, nothing of drivers and policies.
+/// The contribution with one line for each resource, without drivers and policies.
 fn collapsed(contribution: &Contribution) -> Contribution {
     let mut lines: BTreeMap<Resource, Line> = BTreeMap::new();
     for line in &contribution.lines {
@@ -201,12 +202,12 @@ proptest! {
         let (entries, losses) = pod_status::to_1_38(&all).unwrap();
         prop_assert_eq!(reading(&serde_json::json!({"additional": entries})), every);
         prop_assert_eq!(losses.is_empty(), !lines);
-        // 1.37 only for claims.
+        // 1.37 has a place for claims only.
         let (entries, losses) = pod_status::to_1_37(&all).unwrap();
         prop_assert_eq!(&reading(&serde_json::json!({"statuses": entries})), &claims);
         let others = losses.iter().filter(|loss| matches!(loss, pod_status::Loss::Source(..))).count();
         prop_assert_eq!(others, all.len() - claims.len());
-        // Before, one total for each resource.
+        // Earlier generations have one total for each resource.
         let totals: Vec<_> = claims.iter().map(|c| c.total().unwrap()).collect();
         let split = claims.iter().flat_map(|c| &c.lines).any(|l| l.per_pod.or(l.per_container).is_some());
         let (old, losses) = pod_status::to_1_36(&all).unwrap();

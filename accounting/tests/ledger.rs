@@ -1,4 +1,4 @@
-//! The ledger of a node: what is charged, what fits, and what a holder holds.
+//! The ledger of a node: charges, answers about candidates, and the amounts of holders.
 
 mod words;
 
@@ -126,7 +126,7 @@ fn a_claim_within_the_pods_budget_is_charged_once_only() {
     view.pod_level = Some(Resources { requests: amounts(&[("cpu", "11")]), limits: Amounts::default() });
     ledger.put_pod(charged(&view, Stage::Bound));
     assert_eq!(cpus(&ledger), 11000);
-    // Still one Pod's: its devices are node resources.
+    // The claim is still for one Pod: its devices are node resources.
     assert!(matches!(ledger.fits(&candidate(&[], vec![mapped("m", "10")])), Fit::Refused(_)));
     assert_eq!(ledger.holder(Scheduler::Unaware).request, Units::default());
 }
@@ -140,12 +140,12 @@ fn a_reservation_is_held_once_for_a_device_in_use() {
         ledger.use_device(device(), claim.into(), &amounts(&[("memory", "1Gi")]));
     }
     assert_eq!(held(&ledger), 1 << 30);
-    // The slice says another amount now; as long as one says more, more is held.
+    // The slice has another amount now. The larger amount is held while a claim states it.
     ledger.use_device(device(), "a".into(), &amounts(&[("memory", "2Gi")]));
     assert_eq!(held(&ledger), 2 << 30);
     ledger.leave_device(&device(), "a");
     assert_eq!(held(&ledger), 1 << 30);
-    // A candidate that uses it too costs nothing more, one that wakes another device does.
+    // A candidate with the same device costs nothing more. One with another device does.
     let other = DeviceId { device: "other".into(), ..device() };
     let of = |device, memory| Candidate {
         devices: vec![(device, units(&[("memory", memory)]))],
@@ -174,7 +174,7 @@ fn what_cannot_be_read_makes_the_answer_unknown_never_yes() {
     assert_eq!(ledger.fits(&candidate(&[("memory", "1Gi")], vec![])), Fit::Yes);
     ledger.remove_pod("p");
     assert_eq!(ledger.fits(&candidate(&[("cpu", "1")], vec![])), Fit::Yes);
-    // The same of what is no Pod.
+    // The same for an object other than a Pod.
     ledger.doubt("ResourceClaim ns/c", vec![broken(None)]);
     assert_eq!(
         ledger.fits(&candidate(&[("memory", "1Gi")], vec![])),
@@ -182,7 +182,7 @@ fn what_cannot_be_read_makes_the_answer_unknown_never_yes() {
     );
     ledger.doubt("ResourceClaim ns/c", vec![]);
     assert_eq!(ledger.fits(&candidate(&[("memory", "1Gi")], vec![])), Fit::Yes);
-    // A question that cannot be read is refused whole.
+    // A candidate that cannot be read is refused as a whole.
     let question = charge(&pod, Stage::Assumed, Variant::WholeLife, vec![broken(Some(Resource::Cpu))]);
     let refused = ledger.fits(&Candidate { pod: question, devices: Vec::new() });
     assert_eq!(refused, Fit::Refused(vec![Refusal::Unaccounted(broken(Some(Resource::Cpu)))]));
@@ -192,14 +192,14 @@ fn what_cannot_be_read_makes_the_answer_unknown_never_yes() {
 fn what_a_scheduler_does_not_see() {
     let mut ledger = node("64");
     let hidden = |ledger: &NodeLedger, scheduler| ledger.holder(scheduler).request;
-    // Bound: its spec is seen, its claim is not.
+    // A bound Pod: the scheduler sees its spec and not its claim.
     ledger.put_pod(bound("bound", &[("cpu", "1")], vec![mapped("a", "4")]));
     assert_eq!(hidden(&ledger, Scheduler::Unaware), units(&[("cpu", 4000)]));
-    // On its way: nothing of it is seen.
+    // An assumed Pod: the scheduler sees nothing of it.
     let assumed = view("assumed", &[("cpu", "2")], vec![mapped("b", "8")]);
     ledger.put_pod(charged(&assumed, Stage::Assumed));
     assert_eq!(hidden(&ledger, Scheduler::Unaware), units(&[("cpu", 14000)]));
-    // Recorded in its status: an aware scheduler sees it, and it is not carried twice.
+    // The claim is recorded in the status: an aware scheduler sees it, and it is not held twice.
     ledger.put_pod(bound("bound", &[("cpu", "1")], vec![published(mapped("a", "4"))]));
     assert_eq!(hidden(&ledger, Scheduler::Unaware), units(&[("cpu", 14000)]));
     assert_eq!(hidden(&ledger, Scheduler::Aware(Generation::V1_37)), units(&[("cpu", 10000)]));
@@ -207,7 +207,7 @@ fn what_a_scheduler_does_not_see() {
     assert_eq!(ledger.holder(Scheduler::Unaware).published, [said]);
     // A scheduler of another version does not read it.
     assert_eq!(hidden(&ledger, Scheduler::Aware(Generation::V1_38)), units(&[("cpu", 14000)]));
-    // It is bound now.
+    // The assumed Pod is bound now.
     ledger.put_pod(charged(&assumed, Stage::Bound));
     assert_eq!(hidden(&ledger, Scheduler::Unaware), units(&[("cpu", 12000)]));
     ledger.remove_pod("assumed");
@@ -233,7 +233,7 @@ fn holders_hold_cpu_and_memory_and_say_what_they_cannot() {
     let holder = ledger.holder(Scheduler::Unaware);
     assert_eq!(holder.request, units(&[("cpu", 4000), ("memory", 1 << 30)]));
     assert_eq!(holder.uncovered, units(&[("hugepages-2Mi", 4 << 20)]));
-    // The holder itself takes nothing, and does not make itself superfluous.
+    // A holder takes nothing itself, and does not reduce the amounts of holders.
     let of = view("holder", &[("cpu", "4"), ("memory", "1Gi")], vec![]);
     ledger.put_pod(charged(&of, Stage::Holder));
     assert_eq!(ledger.holder(Scheduler::Unaware), holder);
@@ -271,7 +271,7 @@ fn a_pod_that_is_there_is_asked_about_as_if_it_were_not() {
     );
 }
 
-/// The API server takes such Pods, and kube-scheduler binds them.
+/// The API server accepts such Pods, and kube-scheduler binds them.
 #[test]
 fn absurd_amounts_are_charged_without_harm() {
     let mut ledger = node("64");
@@ -284,7 +284,7 @@ fn absurd_amounts_are_charged_without_harm() {
     assert_eq!(absurd, Fit::Never([Resource::Memory].into()));
     ["a", "b", "c"].into_iter().for_each(|uid| ledger.remove_pod(uid));
     assert_eq!(ledger.fits(&candidate(&[("memory", "1Gi")], vec![])), Fit::Yes);
-    // Digits that no sum can hold: nobody knows.
+    // No sum holds these digits, so the amount is unknown.
     ledger.put_pod(bound(
         "d",
         &[("memory", "1e37")],
@@ -333,7 +333,7 @@ fn a_line_without_a_claim_uid_is_kept_apart_by_namespace() {
 
 #[test]
 fn a_scheduler_sees_what_is_written_not_what_is_charged() {
-    // Two for each of three references are six here; the status says two.
+    // Two for each of three references are six; the status records two.
     let policy = Some(AccountingPolicy::AddPerReference);
     let lines = vec![Line { policy, ..line("cpu", "2", "", "") }];
     let six = claim("r", &["c", "d", "e"], lines);

@@ -1,6 +1,6 @@
 //! The memory budget of ledgers: bytes of live heap per node and per Pod.
 //!
-//! A process of its own, because it counts every allocation there is.
+//! The test is a process of its own, because it counts every allocation.
 
 mod words;
 
@@ -24,7 +24,7 @@ fn uid(kind: &str, node: usize, number: usize) -> Uid {
     format!("{kind:0>8}-0000-4000-{node:04}-{number:012}").into()
 }
 
-/// A Pod with a claim that is cpus and costs memory.
+/// A Pod with a claim that maps cpus and has an overhead of memory.
 fn charged(node: usize, number: usize) -> PodSpecView {
     let device = claim("claim", &["c"], vec![line("cpu", "4", "", ""), line("memory", "", "1Gi", "64Mi")]);
     let uids = |mut claim: Contribution| {
@@ -58,7 +58,7 @@ fn bytes_per_node_and_per_pod() {
     let per_pod = (pods - nodes) / (NODES * PODS);
     println!("{per_node} bytes per node, {per_pod} per Pod with a claim");
     assert!(per_node <= most("bytesPerNode") && per_pod <= most("bytesPerPod"), "{per_node}, {per_pod}");
-    // What is gone leaves room for the next, and nothing that grows.
+    // A ledger from which all Pods were removed is within the budget of an empty one.
     for (node, ledger) in ledgers.iter_mut().enumerate() {
         (0..PODS).for_each(|number| ledger.remove_pod(&uid("pod", node, number)));
     }

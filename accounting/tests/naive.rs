@@ -1,6 +1,6 @@
-//! A second, slow implementation that follows the rules to the letter, over random Pods and
-//! random histories: for what no published library judges (the peak, the policies, the
-//! ledger), and for what it does, too.
+//! A second, slow implementation that follows the rules to the letter, over random Pods and random
+//! histories. It judges the peak, the policies and the ledger, for which there is no published
+//! library, and the rest besides.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -26,7 +26,7 @@ use fastrand::Rng;
 
 const RESOURCES: [Resource; 2] = [Resource::Cpu, Resource::Memory];
 
-/// Billionths.
+/// The amount in billionths.
 fn nanos(amount: Decimal) -> i128 {
     amount.mantissa() * 10_i128.pow(u32::try_from(amount.exponent() + 9).unwrap())
 }
@@ -35,7 +35,7 @@ fn of(amounts: &Amounts, resource: Resource) -> i128 {
     nanos(amounts.get(resource))
 }
 
-/// By long division, not by the number's own rounding.
+/// Rounds up by long division, not by the rounding of `Decimal`.
 fn ceil(resource: Resource, nanos: i128) -> i128 {
     let unit = if resource == Resource::Cpu { 1_000_000 } else { 1_000_000_000 };
     nanos.div_euclid(unit) + i128::from(nanos.rem_euclid(unit) != 0)
@@ -43,18 +43,18 @@ fn ceil(resource: Resource, nanos: i128) -> i128 {
 
 // The rules, moment by moment.
 
-/// How a Pod is counted.
+/// The way in which a Pod is counted.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
-    /// Nothing of claims.
+    /// Claims are not counted.
     Seen,
-    /// Nothing of claims, and nothing that is drawn from them.
+    /// Claims are not counted, nor is what is drawn from them.
     Own,
-    /// Everything.
+    /// Everything is counted.
     All(Claims),
 }
 
-/// Which containers run together, moment by moment.
+/// The containers that run together, for each moment in the life of a Pod.
 fn moments(pod: &PodSpecView) -> Vec<Vec<&Container>> {
     let mut moments = Vec::new();
     for (i, container) in pod.init_containers.iter().enumerate() {
@@ -79,7 +79,7 @@ fn count(number: usize) -> i128 {
     i128::try_from(number).unwrap()
 }
 
-/// What one sum over the containers comes to, with what claims add.
+/// Returns one sum over the containers, with the additions of claims.
 fn total(pod: &PodSpecView, resource: Resource, way: Way, own: &dyn Fn(&Container) -> i128) -> i128 {
     let all: Vec<&Container> = pod.init_containers.iter().chain(&pod.containers).collect();
     let mine = |lines: Vec<&Line>| -> i128 {
@@ -103,7 +103,7 @@ fn total(pod: &PodSpecView, resource: Resource, way: Way, own: &dyn Fn(&Containe
             }
             moment += takes;
         }
-        // Devices stay allocated while none of their containers runs.
+        // Devices stay allocated while none of the containers that name them runs.
         if let Way::All(claims) = way {
             for claim in &pod.contributions {
                 let idle = !running.iter().any(|container| claim.containers.contains(&container.name));
@@ -143,7 +143,8 @@ fn total(pod: &PodSpecView, resource: Resource, way: Way, own: &dyn Fn(&Containe
     peak
 }
 
-/// What a Pod requests, as kube-scheduler asks: with resizes and Pod-level resources.
+/// Returns the request of a Pod as kube-scheduler computes it, with resizes and Pod-level
+/// resources.
 fn naive(pod: &PodSpecView, resource: Resource, way: Way) -> i128 {
     let overhead = of(&pod.overhead, resource);
     let desired = |c: &Container| of(&c.resources.requests, resource);
@@ -225,7 +226,7 @@ fn random_pod(rng: &mut Rng, uid: &str) -> PodSpecView {
     let level = (rng.u8(0..8) == 0).then(|| Resources { requests: list(rng), limits: Amounts::default() });
     let claims: Vec<Contribution> =
         claims.into_iter().map(|number| random_claim(rng, number, &names)).collect();
-    // What is written down knows nothing of policies.
+    // The record in the status has no policies.
     let plain = |claim: &Contribution| {
         let lines = claim.lines.iter().map(|line| Line { policy: None, ..line.clone() });
         Contribution { lines: lines.collect(), ..claim.clone() }
@@ -264,7 +265,7 @@ fn pods_are_counted_like_this() {
     }
 }
 
-/// What is charged for a Pod adds up to the Pod, rounded up once.
+/// Checks that the charges of a Pod add up to its request, rounded up once.
 fn adds_up(pod: &PodSpecView, charge: &PodCharge, claims: Claims) {
     for resource in RESOURCES {
         let of = |units: &Units| i128::from(units.get(resource));
@@ -292,7 +293,7 @@ fn what_is_charged_adds_up() {
     }
 }
 
-/// More of anything never takes less.
+/// A Pod with more of any amount never takes less.
 #[test]
 fn more_never_takes_less() {
     let mut rng = Rng::with_seed(7);
@@ -312,7 +313,7 @@ fn more_never_takes_less() {
                 }
             }
         }
-        // A pool takes over what its containers request.
+        // A pool replaces the requests of its containers.
         let pool = |pod: &PodSpecView| {
             pod.contributions
                 .iter()
@@ -333,7 +334,7 @@ fn more_never_takes_less() {
 
 // The ledger.
 
-/// Facts, kept as they came.
+/// The facts, as they came.
 #[derive(Default)]
 struct Facts {
     pods: BTreeMap<String, PodCharge>,
@@ -341,7 +342,7 @@ struct Facts {
 }
 
 impl Facts {
-    /// What the ledger must say, bucket by bucket.
+    /// Returns the sum that the ledger must have in a bucket.
     fn charged(&self, bucket: Bucket, resource: Resource, charging: Charging) -> i128 {
         let pods = self.pods.values();
         let of = |units: &Units| i128::from(units.get(resource));
@@ -404,7 +405,7 @@ fn device(number: u8) -> DeviceId {
     DeviceId { driver: "d".into(), pool: "p".into(), device: format!("dev-{number}").into() }
 }
 
-/// One event, told to both.
+/// Applies one random event to both.
 fn event(rng: &mut Rng, ledger: &mut NodeLedger, facts: &mut Facts) {
     let uid = format!("pod-{}", rng.u8(0..4));
     match rng.u8(0..8) {
@@ -412,7 +413,7 @@ fn event(rng: &mut Rng, ledger: &mut NodeLedger, facts: &mut Facts) {
             let stage = [Stage::Assumed, Stage::Bound, Stage::Bound, Stage::Holder][rng.usize(0..4)];
             let variant = if rng.bool() { Variant::WholeLife } else { Variant::Peak };
             let pod = charge(&random_pod(rng, &uid), stage, variant, Vec::new());
-            // A fact that comes twice counts once.
+            // A repeated fact counts once.
             (0..rng.u8(1..3)).for_each(|_| ledger.put_pod(pod.clone()));
             facts.pods.insert(uid, pod);
         }
@@ -446,7 +447,7 @@ fn histories_end_where_the_facts_do() {
         }
         facts.same(&ledger, charging, history);
         assert!(ledger.is_consistent(), "history {history}");
-        // The order in which the facts came makes no difference.
+        // The order of the facts makes no difference.
         let mut again = NodeLedger::new(charging);
         let mut pods: Vec<_> = facts.pods.values().cloned().collect();
         rng.shuffle(&mut pods);
@@ -456,14 +457,15 @@ fn histories_end_where_the_facts_do() {
         rng.shuffle(&mut uses);
         uses.iter().for_each(|(d, user, r)| again.use_device((*d).clone(), user.as_str().into(), r));
         facts.same(&again, charging, history);
-        // Taking everything away leaves nothing.
+        // A ledger without its facts is empty.
         facts.pods.keys().for_each(|uid| ledger.remove_pod(uid));
         uses.iter().for_each(|(device, user, _)| ledger.leave_device(device, user));
         Facts::default().same(&ledger, charging, history);
     }
 }
 
-/// What fits leaves the node as it was promised, and what does not would overcommit it.
+/// A Pod that fits leaves the node within its allocatable resources, and one that does not would
+/// overcommit it.
 #[test]
 fn what_fits_fits() {
     let mut rng = Rng::with_seed(12);

@@ -1,5 +1,5 @@
-//! The worked numbers of accounting policies (P; docs/accounting.md 3) and the
-//! decisions that the gaps of the draft needed.
+//! The worked numbers of accounting policies (P; docs/accounting.md 3), and the decisions where the
+//! draft has a gap.
 
 mod words;
 
@@ -85,10 +85,10 @@ fn p15_what_an_init_container_used_stays_allocated() {
         pod(vec![container("c", &[("cpu", "3")])], vec![claim("a", &["i"], vec![policed("d", Max, "8")])]);
     pod.init_containers = vec![container("i", &[("cpu", "1")])];
     assert_eq!(cpu(&pod), q("11"));
-    // While it runs it may itself need more than that.
+    // While the init container runs it may need more than that itself.
     pod.init_containers = vec![container("i", &[("cpu", "12")])];
     assert_eq!(cpu(&pod), q("12"));
-    // A container that starts later finds the devices taken, too.
+    // Init containers that start later find the devices taken, too.
     pod.init_containers.push(container("j", &[("cpu", "5")]));
     assert_eq!(cpu(&pod), q("13"));
 }
@@ -138,7 +138,7 @@ fn what_cannot_be_combined() {
     for adding in [AddPerClaim, AddPerReference] {
         assert_eq!((of(Max, adding), of(adding, ConsumeFrom)), (vec![], vec![]), "{adding:?}");
     }
-    // The policy belongs to the resource: Max for cpu does not meet a pool of memory.
+    // A policy belongs to a resource: `Max` of cpu does not clash with a pool of memory.
     let memory = dragoman_accounting::claim::contribution::Line {
         policy: Some(ConsumeFrom),
         driver: "y".into(),
@@ -214,11 +214,11 @@ fn p11_two_pools_of_one_driver() {
 #[test]
 fn who_may_draw_from_one_pool_only_leaves_the_others_theirs() {
     let (a, both, b) = ([("a", "30")], [("a", "30"), ("b", "20")], [("b", "20")]);
-    // 30 for the first, so the second has to make do with b.
+    // Pod `one` draws all 30 of `a`, so `both` has only `b`.
     let apart = node("64", &[drawing("both", "20", &both), drawing("one", "30", &a)]);
     assert_eq!(apart.violations(), []);
     assert_eq!(apart.pools().len(), 1);
-    // Enough in all, but not where it may be drawn from.
+    // The pools are large enough together, but `two` may draw from `b` only.
     let wrong =
         node("64", &[drawing("one", "10", &a), drawing("two", "25", &b), drawing("both", "5", &both)]);
     let pool = &wrong.pools()[0];

@@ -1,5 +1,5 @@
-//! Every worked number of the rules that concern single Pods and claims, by its name (S
-//! for its use cases, E for its edges; docs/accounting.md 2).
+//! The worked numbers of single Pods and claims, by name (S: use cases, E: edges;
+//! docs/accounting.md 2).
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -298,7 +298,7 @@ fn what_does_not_parse_is_unaccounted_and_the_rest_counts() {
         );
         let amount = cost.contribution.total().unwrap_or_default();
         if nonsense == "9e999" {
-            // Nothing has more than that.
+            // A quantity above the largest int64 is lowered to it.
             assert_eq!(unaccounted, [], "{nonsense}");
             assert!(amount.get(Resource::Cpu) >= Decimal::from(i64::MAX), "{nonsense}");
         } else {
@@ -395,7 +395,7 @@ fn e17_a_default_leaves_no_room() {
     assert_eq!(cpu(&pod), q("2"));
     let over = OverBudget::Requests { resource: Resource::Cpu, inner: q("12"), budget: q("2") };
     assert_eq!(unschedulable(&pod, Checks::V1_37).unwrap(), [over]);
-    // Without a request of the container the limit is the default.
+    // Without a request of the container the default is the limit.
     pod.containers = vec![container("c1", &[])];
     pod.pod_level = Some(Resources { requests: Amounts::default(), limits: amounts(&[("cpu", "12")]) });
     pod.pod_level = defaulted(&pod).unwrap();
@@ -409,7 +409,7 @@ fn limits_of_containers_and_huge_pages_have_budgets_too() {
         vec![limited("c1", &[], &[("cpu", "4")]), container("c2", &[])],
         vec![shared(vec![line("cpu", "5", "", ""), line("hugepages-2Mi", "2Mi", "1Mi", "")])],
     );
-    // Init containers are not looked at.
+    // kube-scheduler does not check init containers.
     pod.init_containers = vec![limited("i", &[], &[("cpu", "8")])];
     let level = amounts(&[("cpu", "8"), ("hugepages-2Mi", "2Mi")]);
     pod.pod_level = Some(Resources { requests: amounts(&[("cpu", "8")]), limits: level });
@@ -458,10 +458,10 @@ fn e25_a_slice_is_edited_after_binding() {
     assert_eq!((edited.len(), edited[0].source.uid.as_deref()), (1, Some("uid")));
     // A new Pod gets the new amount.
     assert_eq!(reconciled(&[], vec![of("3")]).0[0].total().unwrap(), amounts(&[("cpu", "12")]));
-    // Nothing was edited: who knows more is kept.
+    // If nothing was edited, the computed lines are kept, because they name the driver.
     let (same, drifts) = reconciled(&[bound(of("2"))], vec![of("2")]);
     assert_eq!((&*same[0].lines[0].driver, drifts), ("d", vec![]));
-    // What the record does not mention is counted as it is computed.
+    // Resources that the record does not mention are counted as computed.
     let mut more = of("3");
     more.lines.push(line("memory", "", "1Gi", ""));
     let (partly, _) = reconciled(&[bound(of("2"))], vec![more]);
@@ -487,7 +487,7 @@ fn records_add_up_and_what_only_we_know_stays() {
     assert_eq!((cpu_of(&both), drifts.len()), (q("6"), 1));
     let (both, drifts) = reconciled(&[record("1"), record("3")], computed(vec![four()]));
     assert_eq!((cpu_of(&both), drifts), (q("4"), vec![]));
-    // kube-scheduler records what slices say; a DeviceFootprint comes on top.
+    // kube-scheduler records the amounts of slices. Those of a DeviceFootprint are added.
     let local = Line { local: true, ..line("cpu", "2", "", "") };
     let (more, drifts) = reconciled(&[record("4")], computed(vec![four(), local.clone()]));
     assert_eq!((cpu_of(&more), drifts), (q("6"), vec![]));

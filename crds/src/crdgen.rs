@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions of our own kinds, from the types themselves.
+//! The CustomResourceDefinitions of Dragoman's kinds, generated from the Rust types.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
@@ -8,25 +8,25 @@ use serde_json::{Map, Value, json};
 use crate::device_footprint::DeviceFootprintSpec;
 use crate::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimStateStatus;
 
-/// API group of our own kinds.
+/// The API group of Dragoman's kinds.
 pub const GROUP: &str = "dragoman.dev";
-/// Their only version.
+/// The only version of the group.
 pub const VERSION: &str = "v1alpha1";
 
-/// A kind of our own, for the definition.
+/// A kind of Dragoman, as input to its definition.
 struct Own {
     kind: &'static str,
     plural: &'static str,
     short: &'static str,
     about: &'static str,
-    /// Its only property besides `metadata`.
+    /// The only property besides `apiVersion`, `kind` and `metadata`.
     part: &'static str,
     schema: Value,
-    /// Name, type and JSON path of each column that kubectl prints.
+    /// The name, type and JSON path of each column that kubectl prints.
     columns: &'static [(&'static str, &'static str, &'static str)],
 }
 
-/// All definitions, sorted by name, as `apiextensions.k8s.io/v1` objects.
+/// Returns all definitions, sorted by name, as `apiextensions.k8s.io/v1` objects.
 pub fn definitions() -> Vec<Value> {
     let kinds = [
         Own {
@@ -62,8 +62,8 @@ fn definition(own: Own) -> Value {
     let columns = columns.iter().chain(&age);
     let columns: Vec<_> =
         columns.map(|(name, kind, path)| json!({"name": name, "type": kind, "jsonPath": path})).collect();
-    // A status is a resource of its own: nobody who may change the object may
-    // thereby change what was observed.
+    // The status is a subresource, so write access to the object does not include what was
+    // observed.
     let (required, subresources) =
         if part == "status" { (json!([]), json!({"status": {}})) } else { (json!([part]), json!({})) };
     let version = json!({
@@ -90,8 +90,8 @@ fn definition(own: Own) -> Value {
     })
 }
 
-/// The structural schema of a type, as the API server wants it: nothing referred to,
-/// no annotations it does not know, every enumeration a plain list of words.
+/// Returns the structural schema of a type, as the API server requires: references inlined, no
+/// unknown annotations, and every enumeration as one list of strings.
 fn structural<T: JsonSchema>() -> Value {
     let mut schema = SchemaSettings::openapi3()
         .with(|settings| {
@@ -107,8 +107,8 @@ fn structural<T: JsonSchema>() -> Value {
 fn strict(schema: &mut Schema) {
     let Some(object) = schema.as_object_mut() else { return };
     object.remove("title");
-    // The only way to leave a field out is to leave it out. Unknown ones are pruned,
-    // or refused where the client asks for that.
+    // An optional field is absent, never `null`. Unknown fields are pruned, or rejected under
+    // strict field validation.
     optional_without_null(object);
     if object.get("additionalProperties") == Some(&Value::Bool(false)) {
         object.remove("additionalProperties");
@@ -130,8 +130,8 @@ fn optional_without_null(object: &mut Map<String, Value>) {
     }
 }
 
-/// `oneOf: [{const: A}, {const: B}]` → `enum: [A, B]`: a structural schema has no
-/// types inside `oneOf`.
+/// `oneOf: [{const: A}, {const: B}]` → `enum: [A, B]`: a structural schema has no types inside
+/// `oneOf`.
 fn flatten_enumeration(object: &mut Map<String, Value>) {
     let Some(Value::Array(choices)) = object.get("oneOf") else { return };
     let word = |choice: &Value| choice.get("const").or_else(|| choice.get("enum")?.get(0)).cloned();
@@ -146,7 +146,7 @@ fn flatten_enumeration(object: &mut Map<String, Value>) {
 mod tests {
     use super::*;
 
-    /// What the API server refuses in a structural schema, wherever it stands.
+    /// Returns the keywords in a schema that the generator must have removed.
     fn forbidden(schema: &Value) -> Vec<String> {
         match schema {
             Value::Object(object) => {

@@ -1,6 +1,6 @@
-//! DeviceFootprint: what the devices of a driver cost the node they are on, for
-//! clusters whose ResourceSlices cannot say it themselves (KEP-5517 switched off,
-//! or a driver that does not publish it).
+//! DeviceFootprint: the costs of a driver's devices for their node, in clusters whose
+//! ResourceSlices do not state them (KEP-5517 switched off, or a driver that does not publish
+//! them).
 
 use std::collections::BTreeMap;
 
@@ -36,10 +36,11 @@ pub struct DeviceFootprintSpec {
 }
 
 impl DeviceFootprintSpec {
-    /// In the canonical model.
+    /// Returns the footprint in the canonical model.
     ///
     /// # Errors
-    /// What the API server would have refused: names the field.
+    /// [`Refused`] with the field: a definition is invalid. The schema rejects most such objects in
+    /// the API server.
     pub fn footprint(&self) -> Result<DeviceFootprint, Refused> {
         let text = |quantity: &Quantity| Text(quantity.0.clone());
         let shape = |costs: &ResourceFootprint| NodeAllocatableResource {

@@ -1,8 +1,7 @@
 //! API types of Dragoman.
 //!
-//! [`wire`] holds small tolerant structs for the kinds of Kubernetes that some
-//! controller reads. Kinds of our own have a file each beside it; [`crdgen`] makes
-//! their definitions.
+//! [`wire`] has small, tolerant structs for the Kubernetes kinds that controllers read. Each kind
+//! of Dragoman has a module of its own, and [`crdgen`] generates their CustomResourceDefinitions.
 
 pub mod crdgen;
 pub mod device_footprint;

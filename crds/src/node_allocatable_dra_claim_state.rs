@@ -1,5 +1,5 @@
-//! NodeAllocatableDRAClaimState: what Pods and claims take from one node, published
-//! for allocators, which read headroom from it, and for people.
+//! NodeAllocatableDRAClaimState: what Pods and claims take from one node. It is published for
+//! people and for allocators, which read headroom from it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::device_footprint::AccountingPolicy;
 use crate::quantity::Quantity;
 
-/// Resource → amount.
+/// Amounts by resource.
 pub type Amounts = BTreeMap<String, Quantity>;
 
 /// `status` of a NodeAllocatableDRAClaimState, which is cluster-scoped, called like

@@ -1,16 +1,16 @@
-//! A quantity as it stands in our own kinds.
+//! The quantity type of Dragoman's kinds.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// An amount of a resource as people write it: `4`, `500m`, `"1.5Gi"`. Never negative
-/// where the API server has checked the schema; kept as text, not yet read.
+/// An amount of a resource as people write it: `4`, `500m`, `"1.5Gi"`. It is kept as text and not
+/// parsed. The schema in the API server rejects negative amounts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Quantity(pub Box<str>);
 
 impl<'de> Deserialize<'de> for Quantity {
-    /// Whole numbers may stand without quotes, as everywhere in Kubernetes.
+    /// Accepts whole numbers without quotes, as everywhere in Kubernetes.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
@@ -34,8 +34,8 @@ impl JsonSchema for Quantity {
         "Quantity".into()
     }
 
-    /// The longest exact quantity that Kubernetes itself prints has some twenty
-    /// characters; 40 leaves room for zeros and bounds what CEL has to read.
+    /// `maxLength`: the longest exact quantity that Kubernetes prints has about twenty characters.
+    /// 40 leaves room for zeros and bounds the input of CEL.
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "x-kubernetes-int-or-string": true,

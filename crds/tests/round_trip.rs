@@ -1,5 +1,5 @@
-//! The slim types against the full ones: whatever a full object says that we read,
-//! we read the same, however much else is in it.
+//! Compares the slim types with the types of `k8s-openapi`: the fields that Dragoman reads are
+//! equal, whatever other fields an object has.
 
 #![expect(clippy::expect_used, reason = "a test: clippy knows only functions marked as such")]
 
@@ -34,7 +34,7 @@ prop_compose! {
         let annotations = entry.map(|e| [("resource.kubernetes.io/pod-claim-name".to_owned(), e)].into());
         let mut controlled = false;
         let owner_references = owners.map(|owners| owners.into_iter().map(|(kind, name, controller)| {
-            // The API server takes at most one controller.
+            // The API server accepts at most one controller.
             let controller = controller.filter(|c| !c || !std::mem::replace(&mut controlled, true));
             OwnerReference { api_version: "v1".into(), kind, uid: format!("{name}-uid"), name, controller, block_owner_deletion: None }
         }).collect());
@@ -111,7 +111,7 @@ prop_compose! {
     }
 }
 
-/// What a later version or another writer may add anywhere.
+/// Adds fields that a later version or another writer may add.
 fn noise(mut object: Value) -> Value {
     for pointer in ["", "/metadata", "/spec", "/status"] {
         if let Some(Value::Object(map)) = object.pointer_mut(pointer) {

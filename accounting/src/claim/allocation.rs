@@ -1,4 +1,4 @@
-//! From the allocation of a claim to what it brings along (docs/accounting.md 2.1).
+//! From the allocation of a claim to its contribution (docs/accounting.md 2.1).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,18 +21,18 @@ pub struct DeviceResult {
     pub device: Box<str>,
     /// `consumedCapacity`; only shared devices have one.
     pub consumed: Option<BTreeMap<Box<str>, Text>>,
-    /// `adminAccess`: the device is looked at, not used.
+    /// `adminAccess`: the device is monitored or administered, not used.
     pub admin_access: bool,
-    /// What the class says that it was requested through (draft of KEP-5517).
+    /// The fields of the DeviceClass of the request (draft of KEP-5517).
     pub class: Class,
 }
 
-/// What a DeviceClass says in the draft of KEP-5517.
+/// The accounting fields of a DeviceClass in the draft of KEP-5517.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Class {
-    /// `managesNativeResources`: it changes no amount.
+    /// `managesNativeResources`: the class promises amounts. The field changes none.
     pub manages: bool,
-    /// `nativeResourceAccountingPolicies`, for devices that have none.
+    /// `nativeResourceAccountingPolicies`, for devices that have no policy.
     pub policies: BTreeMap<Resource, AccountingPolicy>,
 }
 
@@ -43,30 +43,31 @@ impl DeviceResult {
     }
 }
 
-/// A device, as far as its costs are concerned.
+/// The costs of a device, and the capacities that they refer to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Device {
-    /// What it costs.
+    /// The costs of the device.
     pub footprint: DeviceFootprint,
-    /// `capacity[KEY].value`, spelled as in the slice.
+    /// `capacity[KEY].value`, spelled as in the ResourceSlice.
     pub capacity: BTreeMap<Box<str>, Text>,
 }
 
-/// Where Kubernetes itself counts otherwise than is recommended here.
+/// Which judgement counts where the recommendation here differs from Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Judgement {
-    /// Admin access costs nothing, and an exclusive device whose mapping names a capacity
-    /// costs that capacity whole.
+    /// The recommendation: admin access costs nothing, and an exclusive device whose mapping names
+    /// a capacity costs that capacity whole.
     #[default]
     Ours,
-    /// Admin access costs as much as use, and the exclusive device cannot be counted.
+    /// Kubernetes up to 1.37: admin access costs as much as use, and such an exclusive device
+    /// cannot be counted.
     Upstream,
 }
 
-/// Something that was counted, but that somebody should look at.
+/// A finding about a device that was counted, or counted as nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Remark {
-    /// A decision of docs/accounting.md 2.1.
+    /// An exclusive device has no consumed capacity (docs/accounting.md 2.1).
     #[error("device {device} is exclusive, so its capacity {key:?} counts whole")]
     WholeCapacity {
         /// `driver/pool/device`.
@@ -74,7 +75,7 @@ pub enum Remark {
         /// The capacity.
         key: Box<str>,
     },
-    /// The allocation consumes other capacities of the device.
+    /// The allocation consumes nothing of this capacity.
     #[error("device {device}: the allocation consumes none of the capacity {key:?}, which counts as nothing")]
     NotConsumed {
         /// `driver/pool/device`.
@@ -82,7 +83,7 @@ pub enum Remark {
         /// The capacity.
         key: Box<str>,
     },
-    /// The class promises amounts, and the device has none. It changes no amount.
+    /// The class promises amounts, and the device maps none. The remark changes no amount.
     #[error("device {device}: its class manages node resources, but the device maps none")]
     NothingMapped {
         /// `driver/pool/device`.
@@ -90,20 +91,21 @@ pub enum Remark {
     },
 }
 
-/// What a claim costs each Pod that uses it.
+/// The costs of a claim for each Pod that uses it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// The amounts; the containers are those of no Pod yet.
+    /// The amounts, with the containers that name the claim.
     pub contribution: Contribution,
-    /// What somebody should look at.
+    /// The findings, for people.
     pub remarks: Vec<Remark>,
 }
 
-/// Computes what the claim `source` brings along for a Pod whose `containers` name it;
-/// messages call it `object`.
-/// `device` finds the device of a result among the slices that apply to the node.
+/// Computes the contribution of the claim `source` to a Pod whose `containers` name it. Messages
+/// call the claim `object`. `device` finds the device of a result among the slices that apply to
+/// the node.
 ///
-/// Facts are never dropped: what cannot be counted goes to `unaccounted`, the rest counts.
+/// Facts are never dropped: a result or resource that cannot be counted goes to `unaccounted`, and
+/// the rest counts.
 pub fn cost<'a>(
     object: &str,
     source: Source,
@@ -155,7 +157,7 @@ impl Counter<'_> {
                 Ok(mapped) => mapped,
                 Err(why) => {
                     self.doubt(field, Some(resource), why);
-                    // The overhead is known all the same.
+                    // The overhead counts without the mapping.
                     None
                 }
             };
@@ -180,7 +182,7 @@ impl Counter<'_> {
         }
     }
 
-    /// The mapped amount of one result, or why it is not known.
+    /// Returns the mapped amount of one result, or the reason why it is unknown.
     fn mapped(
         &mut self,
         result: &DeviceResult,
@@ -188,7 +190,7 @@ impl Counter<'_> {
         mapping: &Mapping,
     ) -> Result<Decimal, String> {
         let key = match &mapping.basis {
-            // Once for each result: a request for n devices has n of them.
+            // Once for each result: a request for n devices has n results.
             Basis::PerDevice => return Ok(mapping.multiplier),
             Basis::Capacity(key) => key,
         };

@@ -1,4 +1,4 @@
-//! What a claim brings along for one Pod.
+//! The contribution of a claim to one Pod.
 
 use std::collections::BTreeSet;
 
@@ -9,29 +9,29 @@ use crate::amounts::Amounts;
 use crate::claim::footprint::AccountingPolicy;
 use crate::resource::Resource;
 
-/// What a Pod gets through one object, nearly always a claim.
+/// The amounts that a Pod gets through one object, nearly always a claim.
 ///
-/// One line for each resource, driver and policy: which containers take the larger of
-/// two amounts, and which draw from a pool, cannot be computed from sums.
+/// There is one line for each resource, driver and policy. Sums by resource would not be enough:
+/// `Max` and `ConsumeFrom` depend on which containers name the claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contribution {
-    /// Where it comes from.
+    /// The object that the amounts come from.
     pub source: Source,
-    /// The Pod's containers, init containers among them, that name the claim.
+    /// The containers of the Pod that name the claim, init containers included.
     pub containers: BTreeSet<Box<str>>,
     /// The amounts.
     pub lines: Vec<Line>,
-    /// It was recorded as one total (Kubernetes 1.36): what of it is mapping and what
-    /// overhead is not known, and limits of containers cannot be derived.
+    /// Whether the status records one total (Kubernetes 1.36). Mapping and overhead cannot be told
+    /// apart in a total, so limits of containers cannot be derived from it.
     pub legacy_total: bool,
-    /// The generation of Pod status that it was read from; `None`: it was computed.
+    /// The generation of Pod status that the contribution was read from; `None` if it was computed.
     pub recorded: Option<Generation>,
 }
 
-/// A generation of what Pod status says of claims.
+/// A generation of the fields about claims in Pod status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Generation {
-    /// The draft of KEP-5517, which nobody reads.
+    /// The draft of KEP-5517, which no kube-scheduler reads.
     Draft,
     /// Kubernetes 1.36.
     V1_36,
@@ -44,13 +44,13 @@ pub enum Generation {
 /// The object behind a contribution, in the namespace of its Pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Source {
-    /// Its API group.
+    /// The API group.
     pub api_group: Box<str>,
-    /// Its kind.
+    /// The kind.
     pub kind: Box<str>,
-    /// Its name.
+    /// The name.
     pub name: Box<str>,
-    /// Its uid, where it is known.
+    /// The uid, if it is known.
     pub uid: Option<Uid>,
 }
 
@@ -65,7 +65,7 @@ impl Source {
         }
     }
 
-    /// Whether both name the same object, as far as both say.
+    /// Whether both can be the same object. A missing uid matches any uid.
     pub fn is(&self, other: &Self) -> bool {
         let same_uid = self.uid.is_none() || other.uid.is_none() || self.uid == other.uid;
         let named = (&self.name, &self.kind, &self.api_group);
@@ -78,22 +78,22 @@ impl Source {
 pub struct Line {
     /// The resource.
     pub resource: Resource,
-    /// The driver; empty where the record does not say.
+    /// The driver; empty if the record does not name it.
     pub driver: Box<str>,
-    /// How it adds up with others; `None`: as Kubernetes does.
+    /// The rule by which the line adds up with others; `None`: as Kubernetes does.
     pub policy: Option<AccountingPolicy>,
-    /// What the devices are.
+    /// The amount that the devices are.
     pub mapping: Option<Decimal>,
-    /// What using them costs each Pod.
+    /// The cost of use for each Pod.
     pub per_pod: Option<Decimal>,
-    /// What using them costs each container that names the claim.
+    /// The cost of use for each container that names the claim.
     pub per_container: Option<Decimal>,
-    /// It follows from a DeviceFootprint, which Kubernetes knows nothing of.
+    /// Whether a DeviceFootprint defines the line. Kubernetes knows nothing of such amounts.
     pub local: bool,
 }
 
 impl Line {
-    /// A line that says nothing yet.
+    /// A line without amounts.
     pub fn empty(resource: Resource) -> Self {
         let driver = Box::default();
         Self {
@@ -112,7 +112,7 @@ impl Line {
         Self { mapping: Some(amount), ..Self::empty(resource) }
     }
 
-    /// Mapping, overhead per Pod, and overhead per container for so many of them.
+    /// Mapping, overhead per Pod, and overhead per container times `containers`.
     fn counted(&self, containers: usize) -> Result<Decimal, Overflow> {
         let once = self.mapping.unwrap_or_default().checked_add(self.per_pod.unwrap_or_default())?;
         match self.per_container {
@@ -128,28 +128,28 @@ impl Contribution {
         self.lines.iter().filter(move |line| line.resource == resource)
     }
 
-    /// What counts of `resource` for the Pod as a whole, all its containers together.
+    /// The amount of `resource` for the Pod as a whole, all its containers together.
     ///
     /// # Errors
-    /// The sum cannot be held.
+    /// The sum does not fit into a `Decimal`.
     pub fn counted(&self, resource: Resource) -> Result<Decimal, Overflow> {
         let containers = self.containers.len();
         self.of(resource).try_fold(Decimal::ZERO, |sum, line| sum.checked_add(line.counted(containers)?))
     }
 
-    /// What counts for the Pod as a whole, all its containers together.
+    /// The amounts for the Pod as a whole, all its containers together.
     ///
     /// # Errors
-    /// A sum cannot be held.
+    /// A sum does not fit into a `Decimal`.
     pub fn total(&self) -> Result<Amounts, Overflow> {
         self.sum(self.containers.len())
     }
 
-    /// What counts for one container that names the claim: all but the overhead of the
-    /// other containers.
+    /// The amounts for one container that names the claim: all but the overhead of the other
+    /// containers.
     ///
     /// # Errors
-    /// A sum cannot be held.
+    /// A sum does not fit into a `Decimal`.
     pub fn share(&self) -> Result<Amounts, Overflow> {
         self.sum(1)
     }
@@ -163,13 +163,13 @@ impl Contribution {
     }
 }
 
-/// A count as a number.
+/// Converts a count into a number.
 pub(crate) fn number(count: usize) -> Result<Decimal, Overflow> {
     i64::try_from(count).map(Decimal::from).map_err(|_| Overflow)
 }
 
-/// What is known of a claim from two sides: recorded in the Pod's status, and computed
-/// from its allocation and today's slices.
+/// A difference between the two sources for a claim: the record in the Pod's status, and the
+/// computation from its allocation and today's slices.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{resource} of {} {}: {recorded} was recorded when it was allocated, {} follows from today's slices",
     of.kind, of.name, said(*computed))]
@@ -178,9 +178,10 @@ pub struct Drift {
     pub of: Source,
     /// The resource.
     pub resource: Resource,
-    /// What the Pod's status says. It counts.
+    /// The amount in the Pod's status. It counts.
     pub recorded: Decimal,
-    /// What a new Pod would get; `None`: more than can be held.
+    /// The amount that follows from today's slices, without DeviceFootprints; `None` if it does not
+    /// fit into a `Decimal`.
     pub computed: Option<Decimal>,
 }
 
@@ -188,17 +189,18 @@ fn said(amount: Option<Decimal>) -> String {
     amount.map_or_else(|| "more than can be held".to_owned(), |amount| amount.to_string())
 }
 
-/// Brings both sides together, resource by resource. What is recorded counts, because an
-/// allocation does not change when its slice is edited later; where both agree the
-/// computed lines are kept, which also know drivers and policies. So are those of which the
-/// record says nothing: other resources, and what follows from a DeviceFootprint.
+/// Merges the recorded and the computed contributions, resource by resource. A recorded amount
+/// counts, because an allocation does not change when its slice is edited later. If both amounts
+/// are equal, the computed lines are kept, which also name drivers and policies. Computed lines
+/// without a record are kept too: resources that the record does not mention, and amounts from a
+/// DeviceFootprint.
 pub fn reconciled(
     recorded: &[Contribution],
     mut computed: Vec<Contribution>,
 ) -> (Vec<Contribution>, Vec<Drift>) {
     let (mut drifts, mut kept) = (Vec::new(), Vec::new());
     for known in &mut computed {
-        // Several entries for one claim add up.
+        // Several records of one claim add up.
         let records: Vec<&Contribution> =
             recorded.iter().filter(|record| known.source.is(&record.source)).collect();
         let lines = records.iter().flat_map(|record| &record.lines);
@@ -206,7 +208,7 @@ pub fn reconciled(
         for resource in resources {
             let said = records.iter().map(|record| record.counted(resource));
             let said = said.into_iter().try_fold(Decimal::ZERO, |sum, more| sum.checked_add(more?));
-            // What cannot be summed is said when it is charged.
+            // Recorded amounts are capped, so that their sum does not overflow.
             let Ok(said) = said else { continue };
             let by_slices = Contribution {
                 lines: known.lines.iter().filter(|line| !line.local).cloned().collect(),
@@ -233,7 +235,7 @@ pub fn reconciled(
     (computed, drifts)
 }
 
-/// Driver and policy, which are not recorded, as far as all lines of a resource agree.
+/// The driver and the policy of a resource, which are not recorded; defaults if its lines disagree.
 fn names(claim: &Contribution, resource: Resource) -> (Box<str>, Option<AccountingPolicy>) {
     let all: BTreeSet<_> = claim.of(resource).map(|line| (&line.driver, line.policy)).collect();
     match all.first() {

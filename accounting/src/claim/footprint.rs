@@ -1,5 +1,5 @@
-//! What a device costs its node: the canonical model, whatever generation of the API
-//! said it (docs/accounting.md 1).
+//! The canonical model of the costs of a device, for every generation of the API
+//! (docs/accounting.md 1).
 
 use std::collections::BTreeMap;
 
@@ -8,38 +8,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::resource::Resource;
 
-/// What a device costs, by resource.
+/// The costs of a device, by resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceFootprint {
-    /// By resource. What is absent is not said, which is not zero.
+    /// An absent resource is not defined, which is not the same as zero.
     pub resources: BTreeMap<Resource, ResourceFootprint>,
 }
 
-/// What a device costs of one resource.
+/// The costs of a device for one resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourceFootprint {
     /// The device is this much of the resource.
     pub mapping: Option<Mapping>,
-    /// What using it costs besides.
+    /// The cost of use besides.
     pub overhead: Option<Overhead>,
-    /// What its driver holds while it is in use, whoever uses it (KEP-6352).
+    /// The amount that the driver holds while the device is in use, once for all users (KEP-6352).
     pub reservation: Option<Decimal>,
-    /// How several claims and containers add up; `None`: as Kubernetes does.
+    /// The rule by which several claims and containers add up; `None`: as Kubernetes does.
     pub policy: Option<AccountingPolicy>,
-    /// A DeviceFootprint says so, and not the slice: Kubernetes knows nothing of it.
+    /// Whether a DeviceFootprint defines this, and not the ResourceSlice. Kubernetes then knows
+    /// nothing of it.
     pub local: bool,
 }
 
-/// How an allocation becomes an amount.
+/// The conversion of an allocation into an amount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
-    /// What is counted.
+    /// The unit that is counted.
     pub basis: Basis,
-    /// Units of the resource for each of them.
+    /// Units of the resource for each counted unit.
     pub multiplier: Decimal,
 }
 
-/// What a mapping counts.
+/// The unit that a mapping counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Basis {
     /// Allocated devices.
@@ -48,7 +49,7 @@ pub enum Basis {
     Capacity(Box<str>),
 }
 
-/// What using a device costs besides. At least one of the two is there.
+/// The cost of use besides the mapping. At least one field is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overhead {
     /// Once for each Pod.
@@ -57,7 +58,7 @@ pub struct Overhead {
     pub per_container: Option<Decimal>,
 }
 
-/// How the amounts of several claims and containers add up (docs/accounting.md 3).
+/// The rule by which amounts of several claims and containers add up (docs/accounting.md 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum AccountingPolicy {
     /// Once for each claim, however many containers name it.
@@ -71,9 +72,9 @@ pub enum AccountingPolicy {
 }
 
 impl AccountingPolicy {
-    /// The policy of a resource of a device: what the device says, else what its class
-    /// says. `None`: neither does, and the device cannot be allocated for a claim that needs
-    /// one (a rule of the draft; where Kubernetes itself counts, it adds once per claim).
+    /// Returns the policy for a resource of a device: that of the device, else that of its class.
+    /// In the draft a device without either cannot be allocated to a claim that needs a policy.
+    /// Kubernetes has no policies and counts once for each claim.
     pub fn resolved(device: Option<Self>, class: Option<Self>) -> Option<Self> {
         device.or(class)
     }

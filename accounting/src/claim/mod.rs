@@ -1,4 +1,4 @@
-//! A claim, as far as its devices take something from their node.
+//! Claims and their devices, as far as they take resources of their node.
 
 pub mod allocation;
 pub mod contribution;

@@ -1,4 +1,4 @@
-//! Whether one more Pod fits.
+//! The check whether one more Pod fits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,62 +13,62 @@ use crate::pod::policy::Incompatible;
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 
-/// A Pod that might come.
+/// A Pod in question, with its claims.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// What it would be charged.
+    /// The charge that the Pod would get.
     pub pod: PodCharge,
-    /// The devices that its claims would use, and what their drivers hold for them.
+    /// The devices that its claims would use, with the reservations of their drivers.
     pub devices: Vec<(DeviceId, Units)>,
 }
 
-/// What is left of a resource.
+/// The remaining amount of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Headroom {
-    /// So much; below zero where the node is overcommitted.
+    /// The amount; negative if the node is overcommitted.
     Left(i128),
-    /// Something that takes of it could not be read.
+    /// A fact about the resource cannot be read.
     Unknown,
 }
 
-/// Whether a Pod fits.
+/// The answer whether a Pod fits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fit {
-    /// It does.
+    /// The Pod fits.
     Yes,
-    /// Not now: so much of each resource is missing. [`NodeLedger::who_has`] says where it
-    /// is.
+    /// The Pod does not fit now; these amounts are missing. [`NodeLedger::who_has`] lists the
+    /// holders of a resource.
     Missing(Sums),
-    /// The node has too little of these resources, whoever leaves.
+    /// The node has less of these resources in all than the Pod would take.
     Never(BTreeSet<Resource>),
-    /// Facts about these resources could not be read: nobody knows.
+    /// Facts about these resources cannot be read.
     Unknown(BTreeSet<Resource>),
-    /// The question makes no sense, or Kubernetes would refuse the Pod.
+    /// The candidate cannot be judged, or Kubernetes would refuse the Pod.
     Refused(Vec<Refusal>),
 }
 
-/// Why a candidate is refused.
+/// The reason why a candidate is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It cannot be read.
+    /// A field of the candidate cannot be read.
     #[error("{0}")]
     Unaccounted(Unaccounted),
-    /// Its policies cannot be combined.
+    /// The accounting policies of the candidate cannot be combined.
     #[error("{0}")]
     Incompatible(Incompatible),
-    /// Its claim is another Pod's.
+    /// Another Pod uses a claim of the candidate that is for one Pod.
     #[error("claim {claim}: its devices are node resources, and another Pod uses it")]
     OnePod {
         /// Uid of the claim.
         claim: Uid,
     },
-    /// It would draw more than is there.
+    /// The candidate would draw more from its pools than they have.
     #[error("{0}")]
     Overdrawn(Pool),
 }
 
 impl NodeLedger {
-    /// What is left.
+    /// The remaining amount of `resource`.
     pub fn headroom(&self, resource: Resource) -> Headroom {
         if self.is_unknown(resource) {
             return Headroom::Unknown;
@@ -76,22 +76,21 @@ impl NodeLedger {
         Headroom::Left(i128::from(self.allocatable(resource)) - self.requested(resource))
     }
 
-    /// Whether something could not be read that has to do with a resource, or nobody has
-    /// said what the node has.
+    /// Whether a fact about `resource` cannot be read, or the node is not listed.
     pub fn is_unknown(&self, resource: Resource) -> bool {
         self.allocatable.is_none() || self.unaccounted().any(|u| u.resource.is_none_or(|r| r == resource))
     }
 
-    /// Whether it is certain that the node has less in all.
+    /// Whether the node certainly has less than `need` in all.
     fn is_known_to_have_less(&self, resource: Resource, need: i128) -> bool {
         let unread = self.unread_allocatable.iter().any(|u| u.resource.is_none_or(|r| r == resource));
         self.allocatable.is_some() && !unread && need > i128::from(self.allocatable(resource))
     }
 
-    /// Whether a Pod fits besides everything that is there. What it does not need is not
-    /// looked at: an overcommitted resource keeps nobody out who needs none of it.
+    /// Returns whether a Pod fits beside all charges. Only resources that the Pod needs are
+    /// checked: an overcommitted resource does not exclude a Pod that needs none of it.
     ///
-    /// A Pod that is charged already is asked about as if it were not.
+    /// For a Pod that is charged already, the answer is that of the ledger without it.
     pub fn fits(&self, candidate: &Candidate) -> Fit {
         if self.pods.contains_key(&candidate.pod.uid) {
             let mut without = self.clone();
@@ -126,7 +125,7 @@ impl NodeLedger {
         }
     }
 
-    /// What the ledger would rise by.
+    /// The amounts by which the charges would rise.
     fn needs(&self, candidate: &Candidate) -> Sums {
         let mut needs = Sums::default();
         if Bucket::TAKING.contains(&bucket(candidate.pod.stage)) {
@@ -144,7 +143,7 @@ impl NodeLedger {
             let known = || self.devices.get(device).cloned().unwrap_or_default();
             let shared = woken.entry(device).or_insert_with(known);
             needs.take(&shared.charged(Charging::PerClaim));
-            // A user of its own: which claim it is makes no difference.
+            // A unique user: which claim uses the device makes no difference to the charge.
             shared.put(Uid::from(format!("candidate {i}")), reservation.clone());
             needs.add(&shared.charged(Charging::PerClaim));
         }

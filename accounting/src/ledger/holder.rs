@@ -1,5 +1,5 @@
-//! What a holder has to hold: a Pod on the node that requests what claims take there, so
-//! that a kube-scheduler that knows nothing of claims leaves it alone.
+//! The amounts of a holder: a Pod that requests on its node what claims take there, so that a
+//! kube-scheduler without KEP-5517 leaves that room free (docs/accounting.md 5).
 
 use std::collections::BTreeSet;
 
@@ -9,34 +9,35 @@ use crate::claim::contribution::Generation;
 use crate::per_resource::{Sums, Units};
 use crate::resource::Resource;
 
-/// What kube-scheduler knows.
+/// The amounts that kube-scheduler counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheduler {
-    /// Nothing of claims: it counts the specs of Pods.
+    /// The specs of Pods; nothing of claims.
     Unaware,
-    /// It also counts what the status of a Pod says of its claims in the generation that it
-    /// knows (KEP-5517 switched on).
+    /// The specs of Pods, and the status about claims in the generation that the scheduler reads
+    /// (KEP-5517 switched on).
     Aware(Generation),
 }
 
-/// What a holder has to hold.
+/// The amounts that a holder has to hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holder {
-    /// What it has to request: what can be resized in place, so cpu and memory.
+    /// The request of the holder: cpu and memory, which can be resized in place.
     pub request: Units,
-    /// What no holder can hold: huge pages and ephemeral storage cannot be resized.
+    /// Hidden amounts that a holder cannot hold: huge pages and ephemeral storage cannot be
+    /// resized.
     pub uncovered: Units,
-    /// What the status of Pods tells a scheduler that reads it, by Pod. It is in `request`
-    /// for one that does not, and not for one that does.
+    /// The claims in the status of bound Pods, by Pod and generation. `request` leaves out those of
+    /// the generation that the scheduler reads.
     pub published: Vec<(Uid, Generation, Units)>,
-    /// Of these nobody knows how much there is: what could not be read is not in here.
+    /// The resources with facts that cannot be read. Their amounts above may be too small.
     pub unknown: BTreeSet<Resource>,
 }
 
 impl NodeLedger {
-    /// The truth less what the scheduler sees, never below zero. The truth is everything
-    /// that takes something, Pods on their way and reservations too; it sees the Pods that
-    /// are bound. Holders themselves are left out on both sides.
+    /// Returns all charges less what the scheduler sees, never below zero. All charges include
+    /// assumed Pods and reservations; the scheduler sees bound Pods only. Holders are left out on
+    /// both sides.
     pub fn holder(&self, scheduler: Scheduler) -> Holder {
         let mut seen = Sums::default();
         let mut holder = Holder::default();

@@ -1,9 +1,9 @@
-//! What a node has, who has it, and what is left.
+//! The ledger of a node: allocatable resources, charges, and what is left.
 //!
-//! A ledger is a function of facts: every charge stands under its cause, so adding and
-//! removing are exact inverses in any order, and the same fact twice counts once. Charges
-//! are whole units; sums of integers cannot drift. Adding a fact never fails because it
-//! does not fit: it happened. Only questions are refused.
+//! A ledger is a function of facts. Every charge is stored under its cause, so adding and removing
+//! are exact inverses in any order, and a repeated fact counts once. Charges are whole units, so
+//! sums cannot drift. A fact is never refused, even if it overcommits the node, because it has
+//! happened; only candidates are refused.
 
 pub mod charge;
 pub mod fit;
@@ -25,75 +25,75 @@ use charge::{ClaimCharge, PodCharge};
 use pools::Pool;
 use shared::Shared;
 
-/// How far a Pod is.
+/// The progress of a Pod towards its node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Stage {
-    /// It is meant for the node and on its way; kube-scheduler does not know yet.
+    /// The Pod is planned for the node; kube-scheduler does not know it yet.
     #[default]
     Assumed,
-    /// It has the node.
+    /// The Pod is bound to the node.
     Bound,
-    /// It is bound and only keeps room for what claims take, so that a scheduler that
-    /// knows nothing of them leaves it alone: it takes nothing itself.
+    /// The Pod is bound and only holds room for claims, so that a kube-scheduler without KEP-5517
+    /// leaves the room free. It takes nothing itself.
     Holder,
 }
 
-/// What is charged for a claim that several Pods use.
+/// The charge for a claim that several Pods use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Charging {
-    /// Its devices once, until the last Pod leaves: the truth.
+    /// The devices once, until the last Pod leaves: the actual use.
     #[default]
     PerClaim,
-    /// Its devices for every Pod, as kube-scheduler adds up Pod by Pod.
+    /// The devices once for every Pod, as kube-scheduler adds up Pod by Pod.
     InTree,
 }
 
 /// A device of the node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeviceId {
-    /// Its driver.
+    /// The driver.
     pub driver: Box<str>,
-    /// Its pool.
+    /// The pool.
     pub pool: Box<str>,
-    /// Its name.
+    /// The name of the device.
     pub device: Box<str>,
 }
 
-/// What charges are summed up by.
+/// The kinds of charges, each with a sum of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bucket {
     /// Specs of Pods.
     Pods,
-    /// Devices that are node resources.
+    /// Devices that are node resources: mappings of claims.
     Mapping,
     /// The cost of using devices.
     Overhead,
-    /// What drivers hold.
+    /// Amounts that drivers hold: reservations.
     Reservation,
-    /// Specs of holders, which take nothing themselves.
+    /// Specs of holders, which take nothing from the node themselves.
     Holders,
 }
 
 impl Bucket {
-    /// Those that take something from the node.
+    /// The buckets that take something from the node.
     pub const TAKING: [Self; 4] = [Self::Pods, Self::Mapping, Self::Overhead, Self::Reservation];
 }
 
 /// The cause of a charge.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// What the spec of a Pod requests.
+    /// The requests in the spec of a Pod.
     Pod(Uid),
-    /// What the devices of a claim are: once, whoever uses it.
+    /// The devices of a claim: one charge for all its users.
     Mapping(Uid),
-    /// What using a claim costs a Pod.
+    /// The overhead of a claim for a Pod that uses it.
     Overhead {
         /// The Pod.
         pod: Uid,
         /// The claim.
         claim: Uid,
     },
-    /// What a driver holds for a device in use.
+    /// The amount that a driver holds for a device in use.
     Reservation(DeviceId),
 }
 
@@ -113,33 +113,33 @@ impl fmt::Display for Cause {
 /// A charge of one resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
-    /// Who has it.
+    /// The cause.
     pub cause: Cause,
-    /// How much.
+    /// The amount, in units of the resource.
     pub amount: i64,
 }
 
-/// Something that is so, and should not be.
+/// A fact that breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// A claim whose devices are node resources has several consumers; it is charged
-    /// once, but Kubernetes would refuse the second.
+    /// Several Pods use a claim whose devices are node resources. The claim is charged once;
+    /// Kubernetes would refuse the second Pod.
     #[error("claim {claim}: its devices are node resources, and {consumers} Pods use it")]
     SharedMapping {
         /// Uid of the claim.
         claim: Uid,
-        /// How many.
+        /// The number of Pods.
         consumers: usize,
     },
-    /// More is drawn from claims than they have.
+    /// Containers draw more from claims than the claims have.
     #[error("{0}")]
     Overdrawn(Pool),
-    /// Accounting policies of a Pod that cannot be combined.
+    /// Accounting policies of a Pod cannot be combined.
     #[error("Pod {pod}: {clash}")]
     Incompatible {
         /// Uid of the Pod.
         pod: Uid,
-        /// What is wrong.
+        /// The policies.
         clash: Incompatible,
     },
 }
@@ -148,43 +148,43 @@ pub enum Violation {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeLedger {
     charging: Charging,
-    /// `None`: nobody has said.
+    /// `None` until the node is listed.
     allocatable: Option<Units>,
-    /// What of it could not be read.
+    /// The unreadable fields of `status.allocatable`.
     unread_allocatable: Vec<Unaccounted>,
     sums: BTreeMap<Bucket, Sums>,
     pods: BTreeMap<Uid, PodCharge>,
-    /// Claims with mappings and the Pods that use them.
+    /// The Pods that use each claim with a mapping.
     claims: BTreeMap<Uid, Shared>,
-    /// Devices with reservations and the claims that use them.
+    /// The claims that use each device with a reservation.
     devices: BTreeMap<DeviceId, Shared>,
-    /// What could not be read of anything but Pods, by the object's name.
+    /// The unreadable fields of objects other than Pods, by object.
     doubts: BTreeMap<Box<str>, Vec<Unaccounted>>,
     revision: u64,
 }
 
 impl NodeLedger {
-    /// A ledger of nothing.
+    /// An empty ledger.
     pub fn new(charging: Charging) -> Self {
         Self { charging, ..Self::default() }
     }
 
-    /// `status.allocatable` of the node.
+    /// Sets `status.allocatable` of the node.
     pub fn set_allocatable(&mut self, allocatable: &Amounts) {
-        // Rounded down: what a node has must not be more than it has.
+        // Rounded down, so that a node never has more than it says.
         let has = |resource: Resource, amount: dragoman_quantity::Decimal| {
             let down = amount.rounded_down(resource.unit()).unwrap_or(0);
             i64::try_from(down.max(0)).unwrap_or(i64::MAX)
         };
         let allocatable: Units = allocatable.iter().map(|(r, amount)| (r, has(r, amount))).collect();
-        // A node says this every few minutes; only news make a new revision.
+        // Kubelets report every few minutes; only a different value is a new revision.
         if self.allocatable.as_ref() != Some(&allocatable) {
             self.allocatable = Some(allocatable);
             self.changed();
         }
     }
 
-    /// What could not be read of `status.allocatable`.
+    /// Replaces the unreadable fields of `status.allocatable`.
     pub fn doubt_allocatable(&mut self, unaccounted: Vec<Unaccounted>) {
         if self.unread_allocatable != unaccounted {
             self.unread_allocatable = unaccounted;
@@ -192,14 +192,14 @@ impl NodeLedger {
         }
     }
 
-    /// Charges a Pod, in place of what was charged for it before: also when it is bound
-    /// after it was assumed.
+    /// Charges a Pod, in place of an earlier charge for it: for example when an assumed Pod is
+    /// bound.
     pub fn put_pod(&mut self, pod: PodCharge) {
         let uid = pod.uid.clone();
         match self.pods.get_mut(&uid) {
             Some(known) if *known == pod => return,
             Some(known) => {
-                // Emptied, not removed: it is filled again at once.
+                // Emptied in place: the entry is filled again below.
                 let before = std::mem::take(known);
                 self.discharge(&before, &pod.claims);
             }
@@ -214,15 +214,15 @@ impl NodeLedger {
         self.changed();
     }
 
-    /// A Pod is gone or done. Unknown ones are fine.
+    /// Removes a Pod that is deleted or has finished. An unknown uid is ignored.
     pub fn remove_pod(&mut self, uid: &str) {
         let Some(pod) = self.pods.remove(uid) else { return };
         self.discharge(&pod, &[]);
         self.changed();
     }
 
-    /// Takes back what was charged for a Pod; what it shares through the claims in `kept`
-    /// is about to be charged anew.
+    /// Takes back the charge for a Pod. Shared charges of the claims in `kept` stay, because
+    /// `put_pod` replaces them.
     fn discharge(&mut self, pod: &PodCharge, kept: &[ClaimCharge]) {
         self.sum(bucket(pod.stage)).take(&pod.spec);
         for claim in &pod.claims {
@@ -255,22 +255,22 @@ impl NodeLedger {
         self.recharge(Bucket::Mapping, &before, &after);
     }
 
-    /// A claim uses a device for which its driver holds `reservation`: once, whatever the
-    /// number of claims (KEP-6352).
+    /// Charges `reservation` for a device that a claim uses. Several claims of one device are
+    /// charged once (KEP-6352).
     pub fn use_device(&mut self, device: DeviceId, claim: Uid, reservation: &Amounts) {
         let units = reservation.iter().map(|(r, amount)| (r, charge::units(r, amount))).collect();
         let known = self.devices.entry(device).or_default();
         let before = known.clone();
         known.put(claim, units);
         if *known != before {
-            // Once for the device in every way of counting.
+            // A reservation is charged once for the device under either charging.
             let after = known.charged(Charging::PerClaim);
             self.recharge(Bucket::Reservation, &before.charged(Charging::PerClaim), &after);
             self.changed();
         }
     }
 
-    /// A claim no longer uses a device. Unknown ones are fine.
+    /// Ends the use of a device by a claim. An unknown device or claim is ignored.
     pub fn leave_device(&mut self, device: &DeviceId, claim: &str) {
         let Some(known) = self.devices.get_mut(device) else { return };
         let before = known.clone();
@@ -285,7 +285,8 @@ impl NodeLedger {
         }
     }
 
-    /// What could not be read of an object that is no Pod: a claim whose Pod is not known, a slice. Nothing: it can be read now.
+    /// Replaces the unreadable fields of `object` (a slice or an unreferenced claim). An empty list
+    /// clears them.
     pub fn doubt(&mut self, object: &str, unaccounted: Vec<Unaccounted>) {
         let before = self.doubts.remove(object);
         if before.unwrap_or_default() != unaccounted {
@@ -307,28 +308,28 @@ impl NodeLedger {
 
     fn changed(&mut self) {
         self.revision += 1;
-        // Often while there is little, seldom later.
+        // At powers of two only: often while the ledger is small, seldom later.
         debug_assert!(!self.revision.is_power_of_two() || self.is_consistent(), "sums have drifted");
     }
 
-    // What is so.
+    // Queries.
 
-    /// Rises with every change.
+    /// The revision, which increases with every change.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// What the charges of one kind sum up to.
+    /// The sum of the charges in one bucket.
     pub fn charged(&self, bucket: Bucket, resource: Resource) -> i128 {
         self.sums.get(&bucket).map_or(0, |sums| sums.get(resource))
     }
 
-    /// What is taken in all.
+    /// The sum of all charges that take something from the node.
     pub fn requested(&self, resource: Resource) -> i128 {
         Bucket::TAKING.into_iter().map(|bucket| self.charged(bucket, resource)).sum()
     }
 
-    /// What the node has; nothing where nobody has said.
+    /// The allocatable amount; zero until the node is listed.
     pub fn allocatable(&self, resource: Resource) -> i64 {
         self.allocatable.as_ref().map_or(0, |has| has.get(resource))
     }
@@ -344,18 +345,18 @@ impl NodeLedger {
         all
     }
 
-    /// The Pods, with what each of them takes.
+    /// The Pods, with their charges.
     pub fn pods(&self) -> impl Iterator<Item = &PodCharge> {
         self.pods.values()
     }
 
-    /// Everything that could not be read.
+    /// All unreadable fields.
     pub fn unaccounted(&self) -> impl Iterator<Item = &Unaccounted> {
         let others = self.doubts.values().flatten().chain(&self.unread_allocatable);
         self.pods.values().flat_map(PodCharge::unaccounted).chain(others)
     }
 
-    /// Who has how much of a resource, the largest first.
+    /// The holdings of a resource, the largest first.
     pub fn who_has(&self, resource: Resource) -> Vec<Holding> {
         let mut holdings = Vec::new();
         let mut hold = |cause: Cause, units: &Units| {
@@ -383,7 +384,7 @@ impl NodeLedger {
         holdings
     }
 
-    /// Everything that should not be.
+    /// All violations on the node.
     pub fn violations(&self) -> Vec<Violation> {
         let mut violations: Vec<_> =
             self.claims.keys().filter_map(|claim| self.shared_mapping(claim)).collect();
@@ -392,7 +393,7 @@ impl NodeLedger {
         violations
     }
 
-    /// What is wrong with a Pod, and with what it shares with others.
+    /// The violations of a Pod, and of the claims that it shares with others.
     pub fn violations_of(&self, pod: &str) -> Vec<Violation> {
         let Some(pod) = self.pods.get(pod) else { return Vec::new() };
         let shared = pod.claims.iter().filter_map(|claim| self.shared_mapping(&claim.uid));
@@ -410,14 +411,14 @@ impl NodeLedger {
         shared.then(|| Violation::SharedMapping { claim: claim.clone(), consumers })
     }
 
-    /// Whether a Pod that uses the claim says that no other may.
+    /// Whether a Pod that uses the claim has it marked as [`Sharing::OnePod`].
     fn is_one_pods(&self, claim: &Uid) -> bool {
         let users = self.claims.get(claim).into_iter().flat_map(Shared::users);
         let mut charges = users.filter_map(|pod| self.pods.get(pod)?.claims.iter().find(|c| c.uid == *claim));
         charges.any(|charge| charge.sharing == Sharing::OnePod)
     }
 
-    /// Whether the sums are those of the facts, computed from scratch.
+    /// Whether the sums equal those computed from the facts.
     pub fn is_consistent(&self) -> bool {
         let mut sums: BTreeMap<Bucket, Sums> = BTreeMap::new();
         let mut claims: BTreeMap<&Uid, Shared> = BTreeMap::new();
@@ -448,8 +449,8 @@ fn bucket(stage: Stage) -> Bucket {
     }
 }
 
-/// Whether others may have something to do with the charge of a claim: it maps something,
-/// be it within the budget of this Pod.
+/// Whether the charge of a claim is shared between its Pods: it maps something, even if within the
+/// Pod-level budget of this Pod.
 fn maps(claim: &ClaimCharge) -> bool {
     claim.sharing == Sharing::OnePod || !claim.mapping.is_empty()
 }

@@ -1,4 +1,4 @@
-//! Claims from which containers draw their requests (policy `ConsumeFrom`).
+//! Pools: claims from which containers draw their requests (policy `ConsumeFrom`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -8,22 +8,22 @@ use super::charge::{Draw, PodCharge};
 use crate::Uid;
 use crate::resource::Resource;
 
-/// Claims that containers draw from together: one claim, or several that some container
-/// names together.
+/// Claims that containers draw from together: one claim, or several that are connected by
+/// containers that name more than one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pool {
     /// The resource.
     pub resource: Resource,
     /// The claims.
     pub claims: BTreeSet<Uid>,
-    /// What they have. All of it is held on the node as long as one of them is used.
+    /// The sum of the claims. The node holds all of it while the claims are in use.
     pub allocated: i128,
-    /// What is drawn.
+    /// The sum of the draws.
     pub drawn: i128,
     /// The Pods that draw.
     pub consumers: BTreeSet<Uid>,
-    /// What is drawn and cannot be had, because not every container may draw from every
-    /// claim.
+    /// The part of `drawn` that the claims cannot serve. It can be positive while `drawn` is below
+    /// `allocated`, because not every container may draw from every claim.
     pub short: i128,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn pools<'a>(pods: impl Iterator<Item = &'a PodCharge>) -> Vec<Pool> 
     for (pod, draw) in pods.flat_map(|pod| pod.draws().iter().map(move |draw| (&pod.uid, draw))) {
         let mut group = Group { resource: draw.resource, capacity: BTreeMap::new(), draws: Vec::new() };
         group.add(pod, draw);
-        // Whatever shares a claim with it belongs together.
+        // A draw joins all groups that share a claim with it.
         let (joined, apart) = groups.into_iter().partition(|other| other.shares(&group));
         groups = apart;
         let joined: Vec<Group<'_>> = joined;
@@ -73,7 +73,7 @@ struct Group<'a> {
 impl<'a> Group<'a> {
     fn add(&mut self, pod: &'a Uid, draw: &'a Draw) {
         for (claim, amount) in &draw.pools {
-            // Where records differ the larger counts, as everywhere.
+            // If two draws disagree about a claim, the larger amount counts.
             let known = self.capacity.entry(claim).or_default();
             *known = (*known).max(*amount);
         }
@@ -97,7 +97,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The most that can be drawn: the largest flow from draws to claims.
+    /// The most that the claims can serve: the maximum flow from draws to claims.
     fn served(&self) -> i128 {
         let mut spare = self.capacity.clone();
         let mut flow: BTreeMap<(usize, &Uid), i64> = BTreeMap::new();
@@ -106,7 +106,7 @@ impl<'a> Group<'a> {
             let mut left = draw.amount;
             while left > 0 {
                 let Some(path) = self.path(at, &spare, &flow) else { break };
-                // What is moved from one claim to another is at most what flows there.
+                // An amount that moves from one claim to another is at most the flow there.
                 let moved =
                     path.iter().skip(1).filter_map(|(draw, _, from)| flow.get(&(*draw, (*from)?)).copied());
                 let end = path.last().and_then(|(_, to, _)| spare.get(to).copied());
@@ -127,8 +127,8 @@ impl<'a> Group<'a> {
         served
     }
 
-    /// The shortest way to a claim with something to spare: (draw, the claim it shall have
-    /// more of, the claim it shall have less of), the first being the draw `start`.
+    /// The shortest augmenting path from the draw `start` to a claim with capacity to spare. A step
+    /// is a draw, the claim that it gets more of, and the claim that it gets less of.
     fn path(
         &self,
         start: usize,

@@ -1,11 +1,12 @@
-//! A charge that several have in common.
+//! A charge that several users share.
 
 use super::Charging;
 use crate::Uid;
 use crate::per_resource::Units;
 
-/// What several users say that something costs. It costs the same for all of them; where
-/// they differ the larger counts, so that no order of events makes a difference.
+/// The charge of one claim or device, as each of its users states it. Users normally agree. If they
+/// differ, the larger amount counts ([`Charging::PerClaim`]), so that the order of events makes no
+/// difference.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Shared {
     /// Sorted by user.
@@ -16,7 +17,7 @@ impl Shared {
     pub(super) fn put(&mut self, user: Uid, units: Units) {
         match self.users.binary_search_by(|(known, _)| known.cmp(&user)) {
             Ok(at) => self.users.iter_mut().skip(at).take(1).for_each(|(_, known)| known.clone_from(&units)),
-            // Nearly everything has one user: room for one.
+            // Room for one: nearly every claim and device has one user.
             Err(at) => {
                 self.users.reserve_exact(1);
                 self.users.insert(at, (user, units));
@@ -32,7 +33,7 @@ impl Shared {
         self.users.iter().map(|(user, _)| user)
     }
 
-    /// What it costs.
+    /// The charge for all users: the largest of their amounts, or the sum ([`Charging::InTree`]).
     pub(super) fn charged(&self, charging: Charging) -> Units {
         let mut all = Units::default();
         for (resource, units) in self.users.iter().flat_map(|(_, units)| units.iter()) {

@@ -1,4 +1,4 @@
-//! What the author of a Pod should know of how its claims and its resources go together.
+//! Advice to the author of a Pod about its claims and resources.
 
 use dragoman_quantity::{Decimal, Overflow};
 
@@ -13,43 +13,44 @@ use crate::resource::Resource;
 /// A piece of advice: a fact about the Pod, or a warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Advice {
-    /// Its QoS class.
+    /// The QoS class.
     Qos(Qos),
-    /// Its cgroup.
+    /// The cgroup of the Pod.
     Pod(Cgroup),
     /// The cgroup of a container.
     Container {
         /// The container.
         container: Box<str>,
-        /// Its cgroup.
+        /// The cgroup.
         cgroup: Cgroup,
     },
-    /// A container is limited to less than it requests together with its claims: it is
-    /// throttled, or killed, while it uses what it was given.
+    /// The limit of a container is below its request plus its claims. The container is throttled or
+    /// killed while it uses what it was given.
     LimitBelowClaim {
         /// The container.
         container: Box<str>,
         /// The resource.
         resource: Resource,
-        /// What it may use.
+        /// The limit.
         limit: Decimal,
-        /// Its request with its share of its claims.
+        /// The request of the container plus its share of its claims.
         needs: Decimal,
     },
-    /// The Pod has Pod-level resources, but requests none of what its claims bring. If it
-    /// has a limit of it, the API server makes a request of what the containers request,
-    /// without room for the claims.
+    /// The Pod has Pod-level resources, but no Pod-level request for a resource that its claims
+    /// bring. If the Pod has any Pod-level limit, the API server sets the request to the sum of the
+    /// containers' requests, which leaves no room for the claims.
     BudgetMissing {
         /// The resource.
         resource: Resource,
     },
-    /// Pod-level resources do not hold what is inside: the Pod is never scheduled.
+    /// The Pod-level resources are smaller than containers and claims need. The Pod is never
+    /// scheduled.
     OverBudget(OverBudget),
-    /// Claims bring cpu or memory, and the spec asks for none: the Pod is BestEffort, with
-    /// the least weight, and evicted first.
+    /// Claims bring cpu or memory, and the spec requests none. The Pod is BestEffort: it has the
+    /// least cpu weight and is evicted first.
     ClaimOnlyBestEffort,
-    /// A container draws from a pool without saying how much: nothing keeps it from more
-    /// than is left.
+    /// A container draws from a pool without a request. Nothing keeps it from using more than is
+    /// left.
     UnboundedDraw {
         /// The container.
         container: Box<str>,
@@ -60,10 +61,10 @@ pub enum Advice {
     Incompatible(Incompatible),
 }
 
-/// Everything there is to say about a Pod with its claims, facts first.
+/// Returns all advice for a Pod with its claims, facts first.
 ///
 /// # Errors
-/// A sum cannot be held.
+/// A sum does not fit into a `Decimal`.
 pub fn advice(pod: &PodSpecView, kubelet: Kubelet) -> Result<Vec<Advice>, Overflow> {
     let class = qos(pod);
     let mut advice = vec![Advice::Qos(class), Advice::Pod(pod_cgroup(pod, kubelet)?)];
@@ -86,7 +87,7 @@ pub fn advice(pod: &PodSpecView, kubelet: Kubelet) -> Result<Vec<Advice>, Overfl
     Ok(advice)
 }
 
-/// The resources of which claims bring some, sorted.
+/// The resources of which the claims bring a non-zero amount, sorted.
 fn brought(pod: &PodSpecView) -> impl Iterator<Item = Resource> {
     let brings = |resource: &Resource| {
         let lines = pod.contributions.iter().flat_map(|claim| claim.of(*resource));

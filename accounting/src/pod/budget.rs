@@ -1,7 +1,7 @@
 //! Pod-level resources as a budget for containers and claims (docs/accounting.md 2.5).
 //!
-//! The API server checks it when a Pod is created and cannot see claims; kube-scheduler
-//! checks it again once they are allocated, and gives the node up if it does not hold.
+//! The API server checks the budget when a Pod is created and cannot see claims. kube-scheduler
+//! checks it again after allocating the claims, and rejects the node if the budget is exceeded.
 
 use dragoman_quantity::{Decimal, Overflow};
 
@@ -11,7 +11,7 @@ use super::{Container, PodSpecView, Resources};
 use crate::amounts::Amounts;
 use crate::resource::Resource;
 
-/// A Pod-level amount that does not hold what it should.
+/// A Pod-level amount that is exceeded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OverBudget {
     /// Containers and claims request more than the Pod.
@@ -19,9 +19,9 @@ pub enum OverBudget {
     Requests {
         /// The resource.
         resource: Resource,
-        /// What is inside.
+        /// The sum of the requests of containers and claims.
         inner: Decimal,
-        /// What the Pod requests.
+        /// The Pod-level request.
         budget: Decimal,
     },
     /// The Pod requests more than its limit.
@@ -29,9 +29,9 @@ pub enum OverBudget {
     Limit {
         /// The resource.
         resource: Resource,
-        /// What the Pod requests.
+        /// The Pod-level request.
         inner: Decimal,
-        /// Its limit.
+        /// The Pod-level limit.
         budget: Decimal,
     },
     /// Containers and claims together may use more huge pages than the Pod.
@@ -39,11 +39,11 @@ pub enum OverBudget {
         "spec.resources.limits[{resource}] is {budget}, but the limits of containers and claims are {inner}"
     )]
     HugePages {
-        /// Their size.
+        /// The huge pages.
         resource: Resource,
-        /// What is inside.
+        /// The sum of the limits of containers and claims.
         inner: Decimal,
-        /// The Pod's limit.
+        /// The Pod-level limit.
         budget: Decimal,
     },
     /// A container may use more than the Pod.
@@ -55,14 +55,14 @@ pub enum OverBudget {
         container: Box<str>,
         /// The resource.
         resource: Resource,
-        /// Its limit and its share of its claims.
+        /// The limit of the container plus its share of its claims.
         inner: Decimal,
-        /// The Pod's limit.
+        /// The Pod-level limit.
         budget: Decimal,
     },
 }
 
-/// Whose checks.
+/// The version of kube-scheduler whose checks apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checks {
     /// kube-scheduler 1.36: requests only.
@@ -71,11 +71,11 @@ pub enum Checks {
     V1_37,
 }
 
-/// What keeps the API server from taking the Pod, as far as budgets go. Requests at Pod
-/// level are those after [`defaulted`].
+/// Returns the budget errors for which the API server refuses the Pod. The Pod-level requests have
+/// to be those after [`defaulted`].
 ///
 /// # Errors
-/// A sum cannot be held.
+/// A sum does not fit into a `Decimal`.
 pub fn refused(pod: &PodSpecView) -> Result<Vec<OverBudget>, Overflow> {
     let Some(level) = &pod.pod_level else { return Ok(Vec::new()) };
     let mut over = over_requests(pod, level, Claims::Ignored)?;
@@ -92,11 +92,11 @@ pub fn refused(pod: &PodSpecView) -> Result<Vec<OverBudget>, Overflow> {
     Ok(over)
 }
 
-/// What keeps kube-scheduler from giving the Pod any node with these claims: `Unschedulable
-/// AndUnresolvable`, until the Pod or the claims are others.
+/// Returns the budget errors for which kube-scheduler rejects a node with these claims as
+/// `UnschedulableAndUnresolvable`. They last until the Pod or the claims change.
 ///
 /// # Errors
-/// A sum cannot be held.
+/// A sum does not fit into a `Decimal`.
 pub fn unschedulable(pod: &PodSpecView, checks: Checks) -> Result<Vec<OverBudget>, Overflow> {
     let Some(level) = pod.pod_level.as_ref().filter(|_| !pod.contributions.is_empty()) else {
         return Ok(Vec::new());
@@ -106,7 +106,7 @@ pub fn unschedulable(pod: &PodSpecView, checks: Checks) -> Result<Vec<OverBudget
         return Ok(over);
     }
     over.extend(over_huge_pages(pod, level, Claims::WholeLife)?);
-    // Init containers and sidecars are not looked at.
+    // kube-scheduler does not check init containers and sidecars.
     for container in &pod.containers {
         let share = container_share(&pod.contributions, &container.name)?;
         over.extend(over_limits(level, container, &share, |_| true)?);
@@ -114,7 +114,7 @@ pub fn unschedulable(pod: &PodSpecView, checks: Checks) -> Result<Vec<OverBudget
     Ok(over)
 }
 
-/// The limits of a container, raised by its share of its claims, above those of the Pod.
+/// Limits of a container, raised by its share of its claims, that exceed those of the Pod.
 fn over_limits(
     level: &Resources,
     container: &Container,
@@ -132,7 +132,7 @@ fn over_limits(
     Ok(over)
 }
 
-/// Containers and claims alone.
+/// The options for the sum of containers and claims, without Pod-level resources and overhead.
 fn inner(claims: Claims) -> Options {
     Options { skip_pod_level: true, exclude_overhead: true, claims, ..Options::default() }
 }
@@ -161,17 +161,18 @@ fn over_huge_pages(
     Ok(over)
 }
 
-/// The Pod-level resources that the API server stores for a Pod that has any. Huge pages
-/// are limited to what containers may use together. Where there is a limit of anything,
-/// what is not requested for the Pod as a whole, but by its containers, is requested as
-/// much as they do together; what has a limit and is requested by nobody, as much as the
-/// limit.
+/// Returns the Pod-level resources that the API server stores; `None` for a Pod without any.
 ///
-/// A request that was made of what containers request leaves no room for claims, which
-/// the API server does not see: such a Pod is never scheduled.
+/// A missing Pod-level limit of huge pages becomes the sum of the containers' limits. If the Pod
+/// then has any Pod-level limit, missing Pod-level requests are set: those of huge pages to the
+/// Pod-level limit, others to the sum of the containers' requests, or to the Pod-level limit if no
+/// container requests the resource.
+///
+/// The API server does not see claims, so a request that is the sum of the containers' requests
+/// leaves no room for them. Such a Pod is never scheduled.
 ///
 /// # Errors
-/// A sum cannot be held.
+/// A sum does not fit into a `Decimal`.
 pub fn defaulted(pod: &PodSpecView) -> Result<Option<Resources>, Overflow> {
     let Some(level) = &pod.pod_level else { return Ok(None) };
     let mut stored = level.clone();
@@ -187,7 +188,7 @@ pub fn defaulted(pod: &PodSpecView) -> Result<Option<Resources>, Overflow> {
     for resource in pod.resources().filter(|resource| resource.at_pod_level()) {
         if level.requests.named(resource).is_none() {
             let limit = stored.limits.named(resource);
-            // Of huge pages a Pod requests what it is limited to, no less.
+            // The request of huge pages always equals their limit.
             let inside = match resource {
                 Resource::HugePages(_) => None,
                 _ => request(pod, resource, inner(Claims::Ignored))?,

@@ -1,4 +1,4 @@
-//! What the kubelet makes of a Pod: its QoS class and its cgroups (docs/accounting.md 4).
+//! The QoS class and the cgroups that the kubelet gives a Pod (docs/accounting.md 4).
 
 use dragoman_quantity::{Decimal, Overflow};
 
@@ -8,18 +8,18 @@ use super::{Container, PodSpecView, Resources};
 use crate::amounts::Amounts;
 use crate::resource::Resource;
 
-/// The QoS class: by the spec in every version, whatever claims bring along.
+/// The QoS class. Every version derives it from the spec alone, without claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Qos {
-    /// Every container has limits of cpu and memory, and requests as much.
+    /// Every container has limits of cpu and memory, and requests equal to them.
     Guaranteed,
-    /// Something is requested or limited.
+    /// Some cpu or memory is requested or limited.
     Burstable,
-    /// Nothing is: evicted first.
+    /// No cpu or memory is requested or limited. Such Pods are evicted first.
     BestEffort,
 }
 
-/// The QoS class of the Pod. Requests must have been defaulted from limits, as the API
+/// Returns the QoS class of the Pod. Requests must have been defaulted from limits, as the API
 /// server does.
 pub fn qos(pod: &PodSpecView) -> Qos {
     let named = |resources: &Resources| {
@@ -34,7 +34,7 @@ pub fn qos(pod: &PodSpecView) -> Qos {
             !limit.is_zero() && resources.requests.get(resource) == limit
         })
     };
-    // Pod-level resources alone decide, where there are any.
+    // Pod-level resources of cpu or memory decide alone.
     if let Some(level) = pod.pod_level.as_ref().filter(|level| named(level)) {
         return if guaranteed(level) { Qos::Guaranteed } else { Qos::Burstable };
     }
@@ -47,7 +47,7 @@ pub fn qos(pod: &PodSpecView) -> Qos {
     }
 }
 
-/// Which kubelet.
+/// The version of the kubelet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kubelet {
     /// Up to 1.36, or without KEP-5517: claims do not touch cgroups.
@@ -65,25 +65,25 @@ impl Kubelet {
     }
 }
 
-/// A cgroup, in amounts of the API: how `cpu.weight` and `cpu.max` are spelled in the file
-/// system is the container runtime's.
+/// A cgroup, in amounts of the API. The container runtime converts them into values of `cpu.weight`
+/// and `cpu.max`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cgroup {
-    /// What `cpu.weight` is made of, in cpus; none: the least there is.
+    /// The request behind `cpu.weight`, in cpus; `None`: the least weight.
     pub cpu_weight: Option<Decimal>,
-    /// What `cpu.max` is made of, in cpus; none: unlimited.
+    /// The limit behind `cpu.max`, in cpus; `None`: unlimited.
     pub cpu_max: Option<Decimal>,
-    /// `memory.max` in bytes; none: unlimited.
+    /// `memory.max` in bytes; `None`: unlimited.
     pub memory_max: Option<Decimal>,
-    /// `hugetlb.SIZE.max` in bytes; what is absent is zero.
+    /// `hugetlb.SIZE.max` in bytes; an absent size is zero.
     pub huge_pages: Amounts,
 }
 
-/// The cgroup of the Pod: weight from requests, maxima from limits, claims and overhead
-/// included. It is limited only if every container is, or the Pod as a whole.
+/// Returns the cgroup of the Pod: weight from requests, maxima from limits, claims and overhead
+/// included. A resource is limited only if the Pod or every container has a limit of it.
 ///
 /// # Errors
-/// A sum cannot be held.
+/// A sum does not fit into a `Decimal`.
 pub fn pod_cgroup(pod: &PodSpecView, kubelet: Kubelet) -> Result<Cgroup, Overflow> {
     let options = Options { claims: kubelet.claims(), ..Options::default() };
     let (requests, limits) = (requests(pod, options)?, limits(pod, options)?);
@@ -101,12 +101,12 @@ pub fn pod_cgroup(pod: &PodSpecView, kubelet: Kubelet) -> Result<Cgroup, Overflo
     })
 }
 
-/// The cgroup of a container: weight from its own request, maxima from its own limits
-/// with its share of its claims. Without a limit of its own it has the Pod's, if there
-/// is one, and of huge pages what its claims bring.
+/// Returns the cgroup of a container: weight from its own request, maxima from its own limits plus
+/// its share of its claims. A container without a limit of cpu or memory has the Pod-level limit,
+/// if there is one. Without a limit of huge pages it has those of its claims.
 ///
 /// # Errors
-/// A sum cannot be held.
+/// A sum does not fit into a `Decimal`.
 pub fn container_cgroup(
     pod: &PodSpecView,
     container: &Container,

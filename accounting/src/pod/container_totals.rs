@@ -1,5 +1,5 @@
-//! The formula of sidecars (KEP-753) over one amount of each container, with what claims
-//! add to it (docs/accounting.md 2.2, 2.3 and 3).
+//! The sidecar formula (KEP-753) over one amount of each container, with the additions of claims
+//! (docs/accounting.md 2.2, docs/accounting.md 2.3, docs/accounting.md 3).
 
 use dragoman_quantity::{Decimal, Overflow};
 
@@ -8,16 +8,16 @@ use crate::claim::contribution::{Contribution, Line, number};
 use crate::claim::footprint::AccountingPolicy;
 use crate::resource::Resource;
 
-/// How the part of the claims is counted.
+/// The way in which claims are counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Claims {
-    /// Not at all.
+    /// Claims are not counted.
     #[default]
     Ignored,
-    /// For the whole life of the Pod, as Kubernetes 1.37 does.
+    /// Claims count for the whole life of the Pod, as in Kubernetes 1.37.
     WholeLife,
-    /// What is counted per container only while that container runs
-    /// (kubernetes/kubernetes#141375): differs where init containers use claims.
+    /// Amounts per container count only while the container runs (kubernetes/kubernetes#141375).
+    /// The result differs if init containers use claims.
     Peak,
 }
 
@@ -27,13 +27,13 @@ pub(super) struct Total<'a> {
     pub pod: &'a PodSpecView,
     pub resource: Resource,
     pub claims: Claims,
-    /// Leave out what containers draw from pools.
+    /// Whether to leave out what containers draw from pools.
     pub without_draws: bool,
 }
 
 impl<'a> Total<'a> {
-    /// The total, if any container or claim names the resource. `own` is the amount of a
-    /// container.
+    /// Returns the total; `None` if no container or claim names the resource. `own` is the amount
+    /// of a container.
     pub(super) fn of(self, own: impl Fn(&Container) -> Option<Decimal>) -> Result<Option<Decimal>, Overflow> {
         let Self { pod, .. } = self;
         let plain = self.plain();
@@ -61,7 +61,7 @@ impl<'a> Total<'a> {
         sum(larger(most, total), self.fixed()?)
     }
 
-    /// Whether each container takes just its own amount: nearly always.
+    /// Whether each container takes just its own amount, which is the case for nearly every Pod.
     fn plain(self) -> bool {
         let policed = || {
             let mut lines = self.pod.contributions.iter().flat_map(|claim| claim.of(self.resource));
@@ -74,7 +74,7 @@ impl<'a> Total<'a> {
         }
     }
 
-    /// What a container takes while it runs.
+    /// The amount that a container takes while it runs.
     fn effective(
         self,
         container: &Container,
@@ -102,7 +102,7 @@ impl<'a> Total<'a> {
         Ok(own)
     }
 
-    /// The lines whose mapping counts with the containers that run, with their claims.
+    /// The lines whose mapping counts with the running containers that name their claim.
     fn taken_up(self) -> impl Iterator<Item = (&'a Contribution, &'a Line)> {
         let Self { pod, resource, claims, .. } = self;
         let counts = move |line: &Line| match line.policy {
@@ -115,7 +115,7 @@ impl<'a> Total<'a> {
         lines.filter(move |(_, line)| counts(line))
     }
 
-    /// What counts whatever runs.
+    /// The amounts of claims that count independently of which containers run.
     fn fixed(self) -> Result<Option<Decimal>, Overflow> {
         let mut fixed = None;
         if self.claims == Claims::Ignored {
@@ -147,16 +147,16 @@ impl<'a> Total<'a> {
         Ok(fixed)
     }
 
-    /// How many containers a claim names that the Pod does not have. They count all the
-    /// same, whenever they may run.
+    /// The number of containers that a claim names and the Pod does not have. Each of them counts
+    /// for the whole life of the Pod, because it is not known when it would run.
     fn strangers(&self, claim: &Contribution) -> usize {
         let known = self.pod.all_containers().filter(|container| claim.containers.contains(&container.name));
         claim.containers.len().saturating_sub(known.count())
     }
 }
 
-/// Lines that a running container takes up, each with how many do: while none does, the
-/// line counts by itself.
+/// Lines that running containers take up, each with the number of these containers. A line counts
+/// by itself while the number is zero.
 #[derive(Default)]
 struct Idle<'a>(Vec<(&'a Contribution, &'a Line, usize)>);
 
@@ -185,7 +185,7 @@ impl<'a> Idle<'a> {
     }
 }
 
-/// The sum of what is named.
+/// The sum of the amounts that are set.
 pub(super) fn sum(a: Option<Decimal>, b: Option<Decimal>) -> Result<Option<Decimal>, Overflow> {
     match (a, b) {
         (Some(a), Some(b)) => Ok(Some(a.checked_add(b)?)),
@@ -193,7 +193,7 @@ pub(super) fn sum(a: Option<Decimal>, b: Option<Decimal>) -> Result<Option<Decim
     }
 }
 
-/// The larger of what is named.
+/// The larger of the amounts that are set.
 pub(super) fn larger(a: Option<Decimal>, b: Option<Decimal>) -> Option<Decimal> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.max(b)),

@@ -1,5 +1,5 @@
-//! What limits a Pod (docs/accounting.md 2.2), with the answers of
-//! `k8s.io/component-helpers/resource` v0.37.
+//! The limits of a Pod (docs/accounting.md 2.2), as computed by `k8s.io/component-helpers/resource`
+//! v0.37.
 
 use dragoman_quantity::{Decimal, Overflow};
 
@@ -10,10 +10,10 @@ use crate::amounts::Amounts;
 use crate::claim::contribution::Contribution;
 use crate::resource::Resource;
 
-/// The Pod's limits, exactly. A resource without any limit is absent: unlimited.
+/// Returns the exact limits of the Pod. An absent resource is unlimited.
 ///
 /// # Errors
-/// A sum cannot be held.
+/// A sum does not fit into a `Decimal`.
 pub fn limits(pod: &PodSpecView, options: Options) -> Result<Amounts, Overflow> {
     let mut total = Amounts::default();
     for resource in pod.resources() {
@@ -24,17 +24,17 @@ pub fn limits(pod: &PodSpecView, options: Options) -> Result<Amounts, Overflow> 
     Ok(total)
 }
 
-/// The Pod's limit of one resource; `None`: unlimited.
+/// Returns the Pod's limit of one resource; `None`: unlimited.
 ///
 /// # Errors
-/// The sum cannot be held.
+/// The sum does not fit into a `Decimal`.
 pub fn limit(pod: &PodSpecView, resource: Resource, options: Options) -> Result<Option<Decimal>, Overflow> {
     let level = if options.skip_pod_level { None } else { pod_level(pod, resource, options) };
     let total = match level {
         Some(level) => Some(level),
         None => aggregated(pod, resource, options)?,
     };
-    // Overhead on top of no limit would make one.
+    // Overhead is added to an existing limit only: it would limit an unlimited resource.
     let limited = total.is_some_and(|total| !total.is_zero());
     if options.exclude_overhead || !limited { Ok(total) } else { sum(total, pod.overhead.named(resource)) }
 }
@@ -53,7 +53,7 @@ fn aggregated(pod: &PodSpecView, resource: Resource, options: Options) -> Result
     let desired = |c: &Container| if infeasible { None } else { c.resources.limits.named(resource) };
     let total = Total { pod, resource, claims: Claims::Ignored, without_draws: false };
     let mut most = total.of(desired)?;
-    // A claim does not limit what was unlimited, but hugepages are always limited.
+    // A claim does not limit an unlimited resource. Huge pages are always limited.
     let limited = most.is_some() || matches!(resource, Resource::HugePages(_));
     if !infeasible && limited && options.claims != Claims::Ignored {
         for contribution in &pod.contributions {
@@ -78,12 +78,12 @@ fn aggregated(pod: &PodSpecView, resource: Resource, options: Options) -> Result
     Ok(larger(most, total.of(actual)?))
 }
 
-/// What the claims that a container names bring along for it: mapping, and overhead per
-/// Pod and per container (`GetContainerDRAAllocations`). Claims shared with other
-/// containers count whole for each.
+/// Returns the amounts of the claims that a container names: mapping, and overhead per Pod and per
+/// container (`GetContainerDRAAllocations`). A claim that several containers name counts whole for
+/// each.
 ///
 /// # Errors
-/// A sum cannot be held.
+/// A sum does not fit into a `Decimal`.
 pub fn container_share(contributions: &[Contribution], container: &str) -> Result<Amounts, Overflow> {
     let mut share = Amounts::default();
     for contribution in contributions.iter().filter(|c| c.containers.contains(container)) {

@@ -1,4 +1,4 @@
-//! A Pod, as far as it takes something from its node.
+//! Pods, as far as they take resources of their node.
 
 pub mod advice;
 pub mod budget;
@@ -16,7 +16,7 @@ use crate::per_resource::PerResource;
 use crate::resource::Resource;
 use crate::wire::pod_status::Conflict;
 
-/// What a Pod's spec and status say about resources.
+/// The resource fields of a Pod's spec and status.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodSpecView {
     /// `metadata.namespace`.
@@ -29,17 +29,17 @@ pub struct PodSpecView {
     pub containers: Vec<Container>,
     /// `spec.initContainers`, in order.
     pub init_containers: Vec<Container>,
-    /// `spec.resources`, Pod level (KEP-2837).
+    /// `spec.resources`, the Pod-level resources (KEP-2837).
     pub pod_level: Option<Resources>,
     /// `spec.overhead`.
     pub overhead: Amounts,
-    /// What the kubelet says of the Pod as a whole.
+    /// The status of the Pod as a whole.
     pub status: PodStatusView,
-    /// What its claims bring along: as its status records it, or as it would.
+    /// The contributions of its claims: as recorded in the status, as computed, or both merged.
     pub contributions: Vec<Contribution>,
-    /// What its status says of them to kube-scheduler, as it was read.
+    /// The contributions in the status, as kube-scheduler reads them.
     pub recorded: Vec<Contribution>,
-    /// Where its status contradicts itself about them.
+    /// The contradictions between generations in the status.
     pub conflicts: Vec<Conflict>,
 }
 
@@ -59,24 +59,24 @@ pub struct Container {
     pub name: Box<str>,
     /// `resources`.
     pub resources: Resources,
-    /// Whether it is an init container that keeps running (`restartPolicy: Always`).
+    /// Whether the container is an init container that keeps running (`restartPolicy: Always`).
     pub sidecar: bool,
-    /// Whether `resources.claims` names any.
+    /// Whether `resources.claims` names any claim.
     pub names_claims: bool,
-    /// Its entry in `status.containerStatuses` or `status.initContainerStatuses`.
+    /// The entry of the container in `status.containerStatuses` or `status.initContainerStatuses`.
     pub status: Option<ContainerStatus>,
 }
 
-/// What the kubelet says of a container, for resizes in place (KEP-1287).
+/// The status of a container, for resizes in place (KEP-1287).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContainerStatus {
-    /// `allocatedResources`: what the kubelet has agreed to.
+    /// `allocatedResources`: the requests that the kubelet has agreed to.
     pub allocated: Option<Amounts>,
-    /// `resources`: what is in force.
+    /// `resources`: the requests and limits in force.
     pub actual: Option<Resources>,
 }
 
-/// What the kubelet says of the Pod, for resizes in place at Pod level (KEP-5419).
+/// The status of the Pod, for resizes in place at Pod level (KEP-5419).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodStatusView {
     /// `status.allocatedResources`.
@@ -88,12 +88,12 @@ pub struct PodStatusView {
 }
 
 impl PodSpecView {
-    /// How messages name it: `Pod NAMESPACE/NAME`.
+    /// The name of the Pod in messages: `Pod NAMESPACE/NAME`.
     pub fn object(&self) -> String {
         format!("Pod {}/{}", self.namespace, self.name)
     }
 
-    /// Init containers and containers.
+    /// The init containers, then the containers.
     pub fn all_containers(&self) -> impl Iterator<Item = &Container> {
         self.init_containers.iter().chain(&self.containers)
     }

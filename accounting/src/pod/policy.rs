@@ -1,13 +1,13 @@
-//! How the amounts of several claims and containers add up (docs/accounting.md 3).
+//! Accounting policies of claims, and the combinations that are not allowed (docs/accounting.md 3).
 //!
-//! Kubernetes knows none of this; the rules are those of the draft of KEP-5517, and its
-//! gaps are closed here:
-//! - A device that is in use stays in use: a `Max` or `AddPerReference` amount that no
-//!   running container takes up counts by itself, once. That is so for a claim that no
-//!   container names, and after the init container that named it has ended.
+//! Kubernetes has no accounting policies. The rules are those of the draft of KEP-5517, with
+//! decisions where the draft has a gap:
+//! - A device in use stays in use. A `Max` or `AddPerReference` amount that no running container
+//!   takes up counts by itself, once: for a claim that no container names, and after the init
+//!   container that named the claim has ended.
 //! - A `Max` claim of two containers counts for each of them.
-//! - Containers that name the same pools draw together, by the formula for Pods: the
-//!   larger of what runs at the end and what runs while it starts.
+//! - Containers that name the same pools draw together, by the formula for Pods: the larger of the
+//!   sum at run time and the peak of the init containers.
 //! - A pool and a Pod-level request of the same resource exclude each other.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,20 +26,20 @@ pub struct Incompatible {
     pub container: Box<str>,
     /// The resource.
     pub resource: Resource,
-    /// What is wrong with it.
+    /// The rule that is broken.
     pub why: Clash,
 }
 
-/// Why policies exclude each other.
+/// The rule that forbids a combination of policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Clash {
-    /// Several claims with `Max` must come from one driver.
+    /// Several `Max` claims of one container must come from one driver.
     MaxOfSeveralDrivers,
-    /// Several pools must come from one driver.
+    /// Several pools of one container must come from one driver.
     PoolsOfSeveralDrivers,
-    /// A container cannot take the larger amount and draw from a pool.
+    /// A container cannot both take the larger amount and draw from a pool.
     MaxAndPool,
-    /// What is drawn cannot be told apart from a request of the whole Pod.
+    /// Drawn requests cannot be told apart within a Pod-level request.
     PoolAndPodLevel,
 }
 
@@ -54,8 +54,8 @@ impl fmt::Display for Clash {
     }
 }
 
-/// Everything that cannot be combined in a Pod. Facts count all the same: every amount is
-/// held, and each container takes the larger of its request and all its `Max` claims.
+/// Returns the combinations in a Pod that are not allowed. They are counted all the same: every
+/// amount is held, and a container takes the larger of its request and the sum of its `Max` claims.
 pub fn incompatible(pod: &PodSpecView) -> Vec<Incompatible> {
     let mut found = Vec::new();
     if pod.contributions.iter().flat_map(|c| &c.lines).all(|line| line.policy.is_none()) {

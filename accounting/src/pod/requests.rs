@@ -1,4 +1,4 @@
-//! What a Pod requests (docs/accounting.md 2.2 to 2.4), with the answers of
+//! The requests of a Pod (docs/accounting.md 2.2, docs/accounting.md 2.4), as computed by
 //! `k8s.io/component-helpers/resource` v0.37.
 
 use dragoman_quantity::{Decimal, Overflow};
@@ -9,29 +9,30 @@ use super::{Container, PodSpecView};
 use crate::amounts::Amounts;
 use crate::resource::Resource;
 
-/// What is taken into account.
+/// The options of the computation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// What the kubelet has agreed to and what is in force, for resizes in place.
+    /// Whether to count the status of containers: the requests that the kubelet has agreed to and those in
+    /// force, for resizes in place.
     pub status: bool,
-    /// The same at Pod level.
+    /// Whether to count the status at Pod level too.
     pub pod_level_status: bool,
-    /// Leave Pod-level requests and limits out.
+    /// Whether to leave out Pod-level requests and limits.
     pub skip_pod_level: bool,
-    /// Leave the Pod's overhead out.
+    /// Whether to leave out the overhead of the Pod.
     pub exclude_overhead: bool,
-    /// What claims bring along, and how it is counted.
+    /// The way in which claims are counted.
     pub claims: Claims,
 }
 
 impl Options {
-    /// As kube-scheduler asks for what a Pod takes from its node.
+    /// Returns the options with which kube-scheduler computes what a Pod takes from its node.
     pub fn scheduler(claims: Claims) -> Self {
         Self { status: true, pod_level_status: true, claims, ..Self::default() }
     }
 }
 
-/// Which of the two ways, where claims are counted in any case.
+/// The ways in which claims are counted, without the option to ignore them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Variant {
     /// [`Claims::WholeLife`].
@@ -50,10 +51,10 @@ impl From<Variant> for Claims {
     }
 }
 
-/// What the Pod requests of its node, exactly; not yet rounded.
+/// Returns the exact requests of the Pod, not rounded.
 ///
 /// # Errors
-/// A sum cannot be held.
+/// A sum does not fit into a `Decimal`.
 pub fn requests(pod: &PodSpecView, options: Options) -> Result<Amounts, Overflow> {
     let mut total = Amounts::default();
     for resource in pod.resources() {
@@ -64,28 +65,28 @@ pub fn requests(pod: &PodSpecView, options: Options) -> Result<Amounts, Overflow
     Ok(total)
 }
 
-/// What the Pod requests of one resource, if it or its claims name it.
+/// Returns the Pod's request of one resource; `None` if neither the Pod nor its claims name it.
 ///
 /// # Errors
-/// The sum cannot be held.
+/// The sum does not fit into a `Decimal`.
 pub fn request(pod: &PodSpecView, resource: Resource, options: Options) -> Result<Option<Decimal>, Overflow> {
     let draws = if options.claims == Claims::Ignored { Draws::Count } else { Draws::LeftOut };
     counted(pod, resource, options, draws)
 }
 
-/// What a Pod requests of one resource, seen in three ways.
+/// The request of a Pod for one resource, computed in three ways.
 pub(crate) struct Parts {
-    /// As a scheduler sees it that knows nothing of claims.
+    /// The request as a scheduler without KEP-5517 counts it.
     pub seen: Decimal,
-    /// Without claims, and without what is drawn from them ([policy] `ConsumeFrom`).
+    /// The request without claims, and without what is drawn from them ([policy] `ConsumeFrom`).
     ///
     /// [policy]: crate::pod::policy
     pub own: Decimal,
-    /// With everything.
+    /// The request with everything.
     pub all: Decimal,
 }
 
-/// What a Pod requests of one resource and what its claims add.
+/// Returns the request of a Pod for one resource, without and with its claims.
 pub(crate) fn parts(pod: &PodSpecView, resource: Resource, variant: Variant) -> Result<Parts, Overflow> {
     let claims = Claims::from(variant);
     let options = Options::scheduler(claims);
@@ -93,7 +94,7 @@ pub(crate) fn parts(pod: &PodSpecView, resource: Resource, variant: Variant) -> 
     let policed = lines().any(|line| line.policy.is_some());
     let simple = variant == Variant::WholeLife && !policed && settled(pod, resource);
     if simple && pod_level(pod, resource, options).is_none() {
-        // Nearly always: the claims come on top, and nothing else has to be looked at.
+        // Nearly always: the claims are added to the containers and the overhead.
         let own = Total { pod, resource, claims: Claims::Ignored, without_draws: false }
             .of(|container| container.resources.requests.named(resource))?;
         let own = sum(own, pod.overhead.named(resource))?.unwrap_or_default();
@@ -108,8 +109,7 @@ pub(crate) fn parts(pod: &PodSpecView, resource: Resource, variant: Variant) -> 
     Ok(Parts { seen, own, all: of(claims, Draws::LeftOut)? })
 }
 
-/// Whether what the spec asks for, what the kubelet has agreed to and what is in force are
-/// the same.
+/// Whether the spec, the requests that the kubelet has agreed to, and those in force are the same.
 fn settled(pod: &PodSpecView, resource: Resource) -> bool {
     let whole = |amounts: &Option<Amounts>| amounts.as_ref().is_none_or(Amounts::is_empty);
     let nothing_reported = whole(&pod.status.allocated) && pod.status.actual.is_none();
@@ -123,29 +123,29 @@ fn settled(pod: &PodSpecView, resource: Resource) -> bool {
         })
 }
 
-/// What the kubelet has agreed to for a container; what is `desired` if it does not say.
+/// The request of a container that the kubelet has agreed to; `desired` if the status has none.
 fn allocated(container: &Container, resource: Resource, desired: Option<Decimal>) -> Option<Decimal> {
     let agreed = container.status.as_ref().and_then(|status| status.allocated.as_ref());
     agreed.map_or(desired, |list| list.named(resource))
 }
 
-/// What is in force for a container.
+/// The request of a container that is in force.
 fn actual(container: &Container, resource: Resource, desired: Option<Decimal>) -> Option<Decimal> {
     let reported = container.status.as_ref().and_then(|status| status.actual.as_ref());
     let reported = reported.map(|actual| &actual.requests).filter(|list| !list.is_empty());
     reported.map_or_else(|| allocated(container, resource, desired), |list| list.named(resource))
 }
 
-/// What happens to requests that are drawn from a claim.
+/// The treatment of requests that are drawn from a claim.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Draws {
-    /// They count like others.
+    /// Drawn requests count like others.
     Count,
-    /// The pool has them.
+    /// Drawn requests are left out: the mapping of the pool covers them.
     LeftOut,
 }
 
-/// As [`request`]; claims and draws apart.
+/// Like [`request`], with the treatment of draws as a separate argument.
 fn counted(
     pod: &PodSpecView,
     resource: Resource,
@@ -160,11 +160,11 @@ fn counted(
     if options.exclude_overhead { Ok(total) } else { sum(total, pod.overhead.named(resource)) }
 }
 
-/// What all containers request together, claims included.
+/// The request of all containers together, claims included.
 ///
-/// With the status it is the most of three sums: what the spec asks for, what the kubelet
-/// has agreed to, what is in force. A resize that is infeasible will not happen: then the
-/// spec says nothing.
+/// With the status it is the largest of three sums: the spec, the requests that the kubelet has
+/// agreed to, and those in force. An infeasible resize will not happen, so the spec is left out
+/// then. The sum in force is computed without claims.
 fn aggregated(
     pod: &PodSpecView,
     resource: Resource,
@@ -182,14 +182,14 @@ fn aggregated(
         (options.pod_level_status, &pod.status.allocated, &pod.status.actual)
         && !actual.requests.is_empty()
     {
-        // The kubelet's own totals: claims are in them.
+        // The totals of the kubelet include claims.
         return Ok(larger(larger(most, allocated.named(resource)), actual.requests.named(resource)));
     }
     let most = larger(most, total(options.claims).of(|c| allocated(c, resource, desired(c)))?);
     Ok(larger(most, total(Claims::Ignored).of(|c| actual(c, resource, desired(c)))?))
 }
 
-/// What is requested for the Pod as a whole: in place of what its containers do.
+/// The Pod-level request, which replaces the requests of the containers.
 fn pod_level(pod: &PodSpecView, resource: Resource, options: Options) -> Option<Decimal> {
     let level = pod.pod_level.as_ref().filter(|_| resource.at_pod_level())?;
     let desired = level.requests.named(resource);
@@ -201,8 +201,9 @@ fn pod_level(pod: &PodSpecView, resource: Resource, options: Options) -> Option<
     larger(larger(desired, actual.requests.named(resource)), allocated)
 }
 
-/// What the containers for which `who` is true request together while they run, claims
-/// apart: each the most of what it asks for, was agreed to and has.
+/// The request of the containers for which `who` is true, while they run together and without
+/// claims. A container counts with the largest of its spec, the request agreed to, and that in
+/// force.
 pub(crate) fn drawn(
     pod: &PodSpecView,
     resource: Resource,

@@ -1,4 +1,4 @@
-//! Whether a Pod may be resized in place (docs/accounting.md 4).
+//! The check whether a Pod may be resized in place (docs/accounting.md 4).
 
 use std::collections::BTreeSet;
 
@@ -10,50 +10,50 @@ use super::cgroups::{Qos, qos};
 use crate::amounts::Amounts;
 use crate::resource::Resource;
 
-/// Whose rules.
+/// The version of Kubernetes whose rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rules {
-    /// 1.36: not with claims, whatever they bring.
+    /// Kubernetes 1.36: a Pod with claims cannot be resized, even if they bring nothing.
     V1_36,
-    /// 1.37 with KEP-5517: what the spec asks for may change, what claims bring stays.
+    /// Kubernetes 1.37 with KEP-5517: the spec may change, the amounts of claims stay.
     V1_37,
 }
 
-/// Why a resize is refused.
+/// The reason why a resize is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// 1.36: the Pod's status has amounts of claims.
+    /// Kubernetes 1.36: the Pod's status has amounts of claims.
     #[error("status.nodeAllocatableResourceClaimStatuses: a Pod with entries cannot be resized")]
     ClaimStatuses,
-    /// 1.36: the container names claims, and the whole Pod is stuck with it.
+    /// Kubernetes 1.36: a container names claims, which excludes the whole Pod.
     #[error("spec.containers[{0}].resources.claims: a Pod whose containers name claims cannot be resized")]
     NamesClaims(Box<str>),
     /// Only cpu and memory can change.
     #[error("{field}[{resource}]: only cpu and memory can be resized")]
     NotResizable {
-        /// Where.
+        /// The path of the list.
         field: String,
         /// The resource.
         resource: Resource,
     },
-    /// The class is given once.
+    /// The QoS class of a Pod never changes.
     #[error("the QoS class would change from {from:?} to {to:?}")]
     Qos {
-        /// What it is.
+        /// The class of the current Pod.
         from: Qos,
-        /// What it would be.
+        /// The class of the wanted Pod.
         to: Qos,
     },
-    /// Pod-level resources would not hold what is inside.
+    /// The Pod-level resources would be exceeded.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
 }
 
-/// What keeps `wanted` from taking the place of `current`: the same Pod with other
-/// resources, its claims unchanged. Nothing: it may.
+/// Returns the reasons why `wanted` may not replace `current`. Both are the same Pod, with the same
+/// claims and other resources. An empty list allows the resize.
 ///
 /// # Errors
-/// A sum cannot be held.
+/// A sum does not fit into a `Decimal`.
 pub fn resize(current: &PodSpecView, wanted: &PodSpecView, rules: Rules) -> Result<Vec<Refused>, Overflow> {
     let mut refusals = Vec::new();
     if rules == Rules::V1_36 {

@@ -1,15 +1,15 @@
-//! The shapes in which the API has said all this, generation by generation
-//! (docs/accounting.md 1), and the way from and to the canonical model.
+//! The wire shapes of every generation of the API (docs/accounting.md 1), and conversions from and
+//! to the canonical model.
 
 pub mod device;
 pub mod pod_status;
 
 use serde::{Deserialize, Deserializer};
 
-/// A field that may be missing or `null` and then has its default value.
+/// Deserializes a field that may be missing or `null`; both give the default.
 ///
 /// # Errors
-/// It is there, and something else.
+/// The field is present and is neither `null` nor a `T`.
 pub fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,4 +1,4 @@
-//! Short words for Pods, claims and amounts.
+//! Short constructors for Pods, claims and amounts.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 #![allow(dead_code, reason = "not every test needs every word")]
@@ -26,7 +26,7 @@ pub(crate) fn amounts(list: &[(&str, &str)]) -> Amounts {
     list.iter().map(|(name, text)| (resource(name), q(text))).collect()
 }
 
-/// In the units of a node.
+/// Amounts in the units of a node.
 pub(crate) fn units(list: &[(&str, i64)]) -> Units {
     list.iter().map(|(name, count)| (resource(name), *count)).collect()
 }
@@ -42,7 +42,7 @@ pub(crate) fn limited(name: &str, requests: &[(&str, &str)], limits: &[(&str, &s
     Container { name: name.into(), resources, ..Container::default() }
 }
 
-/// Mapping, overhead per Pod, overhead per container.
+/// A line with mapping, overhead per Pod and overhead per container. An empty text sets none.
 pub(crate) fn line(name: &str, mapping: &str, per_pod: &str, per_container: &str) -> Line {
     let amount = |text: &str| (!text.is_empty()).then(|| q(text));
     Line {
@@ -53,12 +53,12 @@ pub(crate) fn line(name: &str, mapping: &str, per_pod: &str, per_container: &str
     }
 }
 
-/// So many cpus of `driver` under a policy.
+/// A line of `cpu` cpus of `driver` under a policy.
 pub(crate) fn policed(driver: &str, policy: AccountingPolicy, cpu: &str) -> Line {
     Line { driver: driver.into(), policy: Some(policy), ..Line::mapping(Resource::Cpu, q(cpu)) }
 }
 
-/// A claim that containers name.
+/// A claim with the containers that name it.
 pub(crate) fn claim(name: &str, containers: &[&str], lines: Vec<Line>) -> Contribution {
     let containers: BTreeSet<Box<str>> = containers.iter().map(|c| Box::from(*c)).collect();
     let source = Source { uid: Some(name.into()), ..Source::claim(name) };
@@ -76,12 +76,12 @@ pub(crate) fn pod(containers: Vec<Container>, contributions: Vec<Contribution>) 
     }
 }
 
-/// What the Pod requests.
+/// Returns the requests of the Pod.
 pub(crate) fn total(pod: &PodSpecView, claims: Claims) -> Amounts {
     requests(pod, Options { claims, ..Options::default() }).unwrap()
 }
 
-/// What the Pod requests in 1.37.
+/// Returns the requests of the Pod in Kubernetes 1.37.
 pub(crate) fn now(pod: &PodSpecView) -> Amounts {
     total(pod, Claims::WholeLife)
 }

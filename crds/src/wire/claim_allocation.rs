@@ -1,4 +1,4 @@
-//! What a claim was given, read from the whole ResourceClaim (`v1` and `v1beta1`).
+//! The allocation of a ResourceClaim (`v1` and `v1beta1`).
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{Meta, or_default};
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct ClaimAllocation {
-    /// Its metadata.
+    /// `metadata`.
     #[serde(deserialize_with = "or_default")]
     pub metadata: Meta,
     #[serde(deserialize_with = "or_default")]
@@ -52,7 +52,7 @@ struct AllocationResult {
 }
 
 impl ClaimAllocation {
-    /// What accounting looks at.
+    /// Returns the claim as accounting reads it.
     pub fn claim(&self) -> Claim {
         let result = |result: &AllocationResult| DeviceResult {
             driver: result.driver.clone(),

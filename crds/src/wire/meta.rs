@@ -8,7 +8,7 @@ use super::{is_present, or_default};
 /// Any name, namespace or uid: immutable and as small as its text.
 pub type Name = Box<str>;
 
-/// Annotation keys of Kubernetes that decide what a claim was made for.
+/// Annotation keys of Kubernetes that record the purpose of a claim.
 pub mod annotation {
     /// On a generated claim: the entry of `spec.resourceClaims` it was made for.
     pub const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
@@ -16,9 +16,9 @@ pub mod annotation {
     pub const EXTENDED_RESOURCE_CLAIM: &str = "resource.kubernetes.io/extended-resource-claim";
 }
 
-/// A whole object of the API.
+/// An API object with metadata.
 pub trait Object: DeserializeOwned {
-    /// Its `metadata`.
+    /// Returns the `metadata`.
     fn meta(&self) -> &Meta;
 }
 
@@ -54,7 +54,7 @@ pub struct Meta {
     pub controller: Option<ControllerRef>,
 }
 
-/// The annotations that somebody reads.
+/// The annotations that Dragoman reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Annotations {
     /// [`annotation::POD_CLAIM_NAME`].

@@ -1,14 +1,12 @@
 //! Slim views of Kubernetes objects, as they come over the wire.
 //!
-//! A type here names only the fields that somebody in Dragoman reads; every
-//! field is optional or has a default, unknown fields are skipped without being
-//! allocated (`managedFields` above all), and `null` is the same as absent where a
-//! field may be absent, as
-//! it is for the API server. What is decoded here is therefore the same on every
+//! A type here has only the fields that Dragoman reads. Every field is optional or has a default.
+//! Unknown fields are skipped; `managedFields` is never allocated. `null` equals absent for each
+//! field that may be absent, as in the API server. Decoding is therefore the same on every
 //! supported version of Kubernetes.
 //!
-//! Objects that Dragoman copies on (claim templates) keep their payload as raw
-//! JSON, so that fields this version has never heard of survive.
+//! Objects that Dragoman copies (claim templates) keep their payload as raw JSON, so that fields
+//! that this version does not know survive.
 
 mod claim;
 mod claim_allocation;
@@ -44,7 +42,7 @@ macro_rules! objects {
 }
 objects!(Node, Pod, PodGroup, ResourceClaim, ResourceClaimTemplate, ResourceSlice);
 
-/// Whether an object-valued field is there at all; its content is skipped.
+/// Returns whether an object-valued field is present; its content is skipped.
 fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::<serde::de::IgnoredAny>::deserialize(deserializer)?.is_some())
 }

@@ -10,7 +10,7 @@ use super::{Meta, or_default};
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Node {
-    /// Its metadata.
+    /// `metadata`.
     #[serde(deserialize_with = "or_default")]
     pub metadata: Meta,
     #[serde(deserialize_with = "or_default")]
@@ -25,7 +25,7 @@ struct Status {
 }
 
 impl Node {
-    /// What it has.
+    /// Returns the Node as accounting reads it. An unreadable amount is in `unaccounted`.
     pub fn node(&self) -> cluster::Node {
         let mut unaccounted = Vec::new();
         let name: Box<str> = self.metadata.name.as_ref().into();

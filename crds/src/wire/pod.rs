@@ -43,8 +43,8 @@ pub struct SchedulingGroup {
 
 /// An entry of `spec.resourceClaims`, of a Pod or of a PodGroup.
 ///
-/// Exactly one of the two references is set on every version known today; an
-/// entry with neither is an API shape from the future.
+/// Every version known today sets exactly one of the two references. An entry with neither comes
+/// from a later API.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimEntry {
@@ -53,7 +53,7 @@ pub struct ClaimEntry {
     pub name: Name,
     /// `resourceClaimName`: an existing claim.
     pub resource_claim_name: Option<Name>,
-    /// `resourceClaimTemplateName`: the template a claim is made from.
+    /// `resourceClaimTemplateName`: the claim template from which a claim is generated.
     pub resource_claim_template_name: Option<Name>,
 }
 

@@ -1,4 +1,4 @@
-//! What a Pod takes from its node, read from the whole object.
+//! A Pod with all fields that accounting reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +15,11 @@ use serde::Deserialize;
 use super::pod::ExtendedResourceClaimStatus;
 use super::{ClaimEntry, ClaimEntryStatus, Meta, or_default};
 
-/// A Pod with everything that says what it takes.
+/// A Pod, as far as its resources are concerned.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct PodResources {
-    /// Its metadata.
+    /// `metadata`.
     #[serde(deserialize_with = "or_default")]
     pub metadata: Meta,
     #[serde(deserialize_with = "or_default")]
@@ -110,7 +110,7 @@ struct Condition {
 }
 
 impl PodResources {
-    /// The Pod with its node and its claims.
+    /// Returns the Pod with its node and its claims, as accounting reads it.
     pub fn pod(&self) -> Pod {
         let (spec, status) = (&self.spec, &self.status);
         let mut unaccounted = Vec::new();
@@ -146,7 +146,7 @@ impl PodResources {
         naming.map(|container| container.name.clone()).collect()
     }
 
-    /// What accounting looks at. What does not parse goes to `unaccounted`.
+    /// Returns the resource fields. An amount that does not parse goes to `unaccounted`.
     pub fn view(&self, unaccounted: &mut Vec<Unaccounted>) -> PodSpecView {
         let object = format!("Pod {}/{}", self.metadata.namespace, self.metadata.name);
         let mut reader = Reader { object: &object, unaccounted };

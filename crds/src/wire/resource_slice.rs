@@ -1,5 +1,5 @@
-//! `resource.k8s.io` ResourceSlice, as far as its devices cost their node something: `v1`,
-//! and `v1beta1`, which has the same under `basic`.
+//! `resource.k8s.io` ResourceSlice, as far as it defines the costs of devices: `v1`, and `v1beta1`,
+//! which has the same fields under `basic`.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::{Meta, or_default};
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct ResourceSlice {
-    /// Its metadata.
+    /// `metadata`.
     #[serde(deserialize_with = "or_default")]
     pub metadata: Meta,
     #[serde(deserialize_with = "or_default")]
@@ -66,7 +66,7 @@ struct Capacity {
 }
 
 impl ResourceSlice {
-    /// What accounting looks at.
+    /// Returns the slice as accounting reads it.
     pub fn slice(&self) -> Slice {
         Slice {
             name: self.metadata.name.as_ref().into(),

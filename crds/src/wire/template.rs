@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::{Meta, or_default};
 
-/// A ResourceClaimTemplate; what the claim is made of is kept verbatim.
+/// A ResourceClaimTemplate. The metadata and the spec of its claims are kept verbatim.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct ResourceClaimTemplate {

@@ -1,8 +1,8 @@
-//! What a device in a ResourceSlice says of its costs, from the draft of KEP-5517 to
-//! Kubernetes 1.38, to the canonical model and back.
+//! The costs of a device in a ResourceSlice, from the draft of KEP-5517 to Kubernetes 1.38:
+//! conversions to the canonical model and back.
 //!
-//! These are definitions: one that does not make sense is refused whole, with the field,
-//! because half a definition would count half.
+//! The fields are definitions. An invalid definition is refused as a whole, with the field, because
+//! a partial definition would count only a part of the costs.
 
 mod print;
 mod read;
@@ -36,7 +36,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Definitions<T> {
     }
 }
 
-/// Which of two definitions is meant nobody knows: a name that comes twice is refused.
+/// Refuses a name that comes twice, because either definition could be the intended one.
 struct Once<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for Once<T> {
@@ -58,17 +58,17 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Once<T> {
     }
 }
 
-/// Everything that a device says, whatever generation.
+/// The fields of a device, of all generations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceFields {
-    /// The draft.
+    /// `nativeResourceMappings`, the draft.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub native_resource_mappings: Option<NativeResourceMappings>,
-    /// 1.36.
+    /// `nodeAllocatableResourceMappings`, Kubernetes 1.36.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_allocatable_resource_mappings: Option<NodeAllocatableResourceMappings>,
-    /// 1.37 and later.
+    /// `nodeAllocatableResources`, Kubernetes 1.37 and later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_allocatable_resources: Option<NodeAllocatableResources>,
 }
@@ -84,57 +84,57 @@ pub type NodeAllocatableResources = Definitions<NodeAllocatableResource>;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NativeResourceMapping {
-    /// Exactly one of its fields.
+    /// The source of the amount; exactly one field is set.
     pub quantity_from: QuantityFrom,
 }
 
-/// Where the draft takes an amount from.
+/// The source of an amount in the draft.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QuantityFrom {
-    /// For each allocated device.
+    /// The amount for each allocated device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_instance_quantity: Option<Text>,
-    /// The consumption of this capacity.
+    /// The capacity whose consumption is the amount.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Box<str>>,
 }
 
-/// A resource in 1.36.
+/// A resource in Kubernetes 1.36.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAllocatableResourceMapping {
-    /// The consumption of this capacity is counted; devices where it is absent.
+    /// The capacity whose consumption is counted. If it is absent, devices are counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity_key: Option<Box<str>>,
-    /// Units of the resource for each of them.
+    /// Units of the resource for each counted unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation_multiplier: Option<Text>,
 }
 
-/// A resource in 1.37 and later.
+/// A resource in Kubernetes 1.37 and later.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAllocatableResource {
-    /// What the device is.
+    /// The amount that the device is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mapping: Option<ResourceMapping>,
-    /// What using it costs besides.
+    /// The cost of use besides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overhead: Option<ResourceOverhead>,
-    /// KEP-6352: what its driver holds.
+    /// The amount that the driver holds (KEP-6352).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ResourceReservation>,
 }
 
-/// `mapping` in 1.37 and later.
+/// `mapping` in Kubernetes 1.37 and later.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceMapping {
-    /// The consumption of this capacity is counted.
+    /// The capacity whose consumption is counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity_key: Option<Box<str>>,
-    /// Units of the resource for each unit of it.
+    /// Units of the resource for each unit of that capacity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity_multiplier: Option<Text>,
     /// Units of the resource for each allocated device.
@@ -142,7 +142,7 @@ pub struct ResourceMapping {
     pub device_multiplier: Option<Text>,
 }
 
-/// `overhead` in 1.37 and later.
+/// `overhead` in Kubernetes 1.37 and later.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceOverhead {

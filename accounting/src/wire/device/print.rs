@@ -1,4 +1,4 @@
-//! Writing it: each generation, and what it cannot say.
+//! Conversion of the canonical model into each generation, with the losses.
 
 use dragoman_quantity::Decimal;
 
@@ -11,33 +11,33 @@ use crate::amounts::Text;
 use crate::claim::footprint::{Basis, DeviceFootprint, ResourceFootprint};
 use crate::resource::Resource;
 
-/// What a generation cannot say.
+/// A part of the canonical model that a generation has no field for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Loss {
     /// The draft counts a capacity one to one.
     #[error("{0}: the multiplier of the capacity")]
     Multiplier(Resource),
-    /// 1.36 has one amount for each device.
+    /// Kubernetes 1.36 has one amount for each device.
     #[error("{0}: the overhead of each Pod became part of the device, and counts once for each claim")]
     OverheadPerPodMapped(Resource),
-    /// No place for it.
+    /// The generation has no field for overhead per Pod.
     #[error("{0}: the overhead of each Pod")]
     OverheadPerPod(Resource),
-    /// No place for it.
+    /// The generation has no field for overhead per container.
     #[error("{0}: the overhead of each container")]
     OverheadPerContainer(Resource),
-    /// No place for it.
+    /// The generation has no field for reservations.
     #[error("{0}: the reservation of the driver")]
     Reservation(Resource),
-    /// From 1.37 on a mapping is more than nothing.
+    /// From 1.37 on, a multiplier is greater than zero.
     #[error("{0}: that the device is mapped, to nothing")]
     MappingOfNothing(Resource),
-    /// No generation of the API has one.
+    /// No generation of the API has accounting policies.
     #[error("{0}: the accounting policy")]
     Policy(Resource),
 }
 
-/// Whatever no generation but the newest can say.
+/// The losses that the draft and 1.36 have in common.
 fn lost(resource: Resource, footprint: &ResourceFootprint) -> Vec<Loss> {
     let per_container = footprint.overhead.and_then(|o| o.per_container);
     let lost = [
@@ -48,7 +48,7 @@ fn lost(resource: Resource, footprint: &ResourceFootprint) -> Vec<Loss> {
     lost.into_iter().flatten().collect()
 }
 
-/// Writes the draft, and what it cannot say.
+/// Returns the shape of the draft, and the losses.
 pub fn to_draft(footprint: &DeviceFootprint) -> (NativeResourceMappings, Vec<Loss>) {
     let (mut mappings, mut losses) = (NativeResourceMappings::default(), Vec::new());
     for (&resource, footprint) in &footprint.resources {
@@ -62,7 +62,7 @@ pub fn to_draft(footprint: &DeviceFootprint) -> (NativeResourceMappings, Vec<Los
             },
             Basis::Capacity(key) => {
                 if mapping.multiplier != Decimal::from(1) {
-                    // Counting it one to one would be wrong, not less exact.
+                    // Leaving it out is a loss; a count one to one would be wrong.
                     losses.push(Loss::Multiplier(resource));
                     continue;
                 }
@@ -74,7 +74,7 @@ pub fn to_draft(footprint: &DeviceFootprint) -> (NativeResourceMappings, Vec<Los
     (mappings, losses)
 }
 
-/// Writes 1.36, and what it cannot say.
+/// Returns the shape of Kubernetes 1.36, and the losses.
 pub fn to_1_36(footprint: &DeviceFootprint) -> (NodeAllocatableResourceMappings, Vec<Loss>) {
     let (mut mappings, mut losses) = (NodeAllocatableResourceMappings::default(), Vec::new());
     for (&resource, footprint) in &footprint.resources {
@@ -106,8 +106,8 @@ pub fn to_1_36(footprint: &DeviceFootprint) -> (NodeAllocatableResourceMappings,
     (mappings, losses)
 }
 
-/// Writes 1.37 and later, and what it cannot say. `reservations`: whether the API server
-/// knows KEP-6352.
+/// Returns the shape of Kubernetes 1.37 and later, and the losses. `reservations` is whether the
+/// API server knows KEP-6352.
 pub fn to_1_37(footprint: &DeviceFootprint, reservations: bool) -> (NodeAllocatableResources, Vec<Loss>) {
     let (mut resources, mut losses) = (NodeAllocatableResources::default(), Vec::new());
     for (&resource, footprint) in &footprint.resources {

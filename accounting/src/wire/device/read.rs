@@ -1,4 +1,4 @@
-//! Reading it.
+//! Conversion of each generation into the canonical model.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ use crate::amounts::{Text, non_negative};
 use crate::claim::footprint::{Basis, DeviceFootprint, Mapping, Overhead, ResourceFootprint};
 use crate::resource::{NotNodeAllocatable, Resource};
 
-/// Why a definition is refused.
+/// The error for a definition that is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {why}")]
 pub struct Refused {
-    /// The field, as a path below the device.
+    /// The path of the field below the device.
     pub field: String,
-    /// What is wrong.
+    /// The reason.
     pub why: String,
 }
 
-/// Something that was read, but that its author should look at.
+/// A finding about a definition that was read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
-    /// kube-scheduler 1.36 counts nothing then, against its own documentation.
+    /// kube-scheduler 1.36 counts nothing in this case, against its own documentation.
     #[error("{0}: neither capacityKey nor allocationMultiplier is set: one unit for each device is counted")]
     MultiplierMissing(Resource),
-    /// Two generations in one object disagree. The newer counts.
+    /// Two generations of one device disagree. The newer counts.
     #[error("{0}: {newer} and {older} say different things, and {newer} counts", newer = .1, older = .2)]
     Superseded(Resource, &'static str, &'static str),
 }
@@ -50,11 +50,10 @@ fn multiplier(name: &str, part: &str, text: &Text) -> Result<Decimal, Refused> {
         .ok_or_else(|| refused("must be greater than zero"))
 }
 
-/// Reads whatever generations a device has; the newest counts for a resource that several
-/// name.
+/// Reads all generations that a device has. If several name a resource, the newest counts.
 ///
 /// # Errors
-/// [`Refused`], whichever generation it is in.
+/// [`Refused`]: a definition of any generation is invalid.
 pub fn read(fields: &DeviceFields) -> Result<(DeviceFootprint, Vec<Warning>), Refused> {
     let below = |field: &'static str| {
         move |refused: Refused| Refused { field: format!("{field}{}", refused.field), ..refused }
@@ -96,7 +95,8 @@ pub fn read(fields: &DeviceFields) -> Result<(DeviceFootprint, Vec<Warning>), Re
 /// Reads the draft.
 ///
 /// # Errors
-/// [`Refused`].
+/// [`Refused`]: a name is not node-allocatable, a quantity is unreadable or negative, or not
+/// exactly one field of `quantityFrom` is set.
 pub fn from_draft(mappings: &NativeResourceMappings) -> Result<DeviceFootprint, Refused> {
     let mut footprint = DeviceFootprint::default();
     for (name, NativeResourceMapping { quantity_from }) in &mappings.0 {
@@ -122,10 +122,10 @@ fn mapped(mapping: Mapping) -> ResourceFootprint {
     ResourceFootprint { mapping: Some(mapping), ..ResourceFootprint::default() }
 }
 
-/// Reads 1.36.
+/// Reads the shape of Kubernetes 1.36.
 ///
 /// # Errors
-/// [`Refused`].
+/// [`Refused`]: a name is not node-allocatable, or a quantity is unreadable or negative.
 pub fn from_1_36(
     mappings: &NodeAllocatableResourceMappings,
 ) -> Result<(DeviceFootprint, Vec<Warning>), Refused> {
@@ -148,10 +148,11 @@ pub fn from_1_36(
     Ok((footprint, warnings))
 }
 
-/// Reads 1.37 and later.
+/// Reads the shape of Kubernetes 1.37 and later.
 ///
 /// # Errors
-/// [`Refused`].
+/// [`Refused`]: a name is not node-allocatable, a quantity is unreadable or negative, a multiplier
+/// is zero or missing, or a required field is missing.
 pub fn from_1_37(resources: &NodeAllocatableResources) -> Result<DeviceFootprint, Refused> {
     let mut footprint = DeviceFootprint::default();
     for (name, entry) in &resources.0 {

@@ -1,5 +1,5 @@
-//! What Pod status records of claims: the draft of KEP-5517, Kubernetes 1.36 (one total for
-//! each resource), 1.37 (mapping and overhead) and 1.38 (under a new name, with a source).
+//! The records about claims in Pod status: the draft of KEP-5517, Kubernetes 1.36 (one total for
+//! each resource), 1.37 (mapping and overhead) and 1.38 (another list, with a source).
 
 mod print;
 mod read;
@@ -12,21 +12,21 @@ use crate::amounts::{ResourceList, Text};
 pub use print::{Loss, to_1_36, to_1_37, to_1_38, to_draft};
 pub use read::{Conflict, Reading, Recorded, read};
 
-/// An entry of `status.nativeResourceClaimStatus`, the draft, never shipped.
+/// An entry of `status.nativeResourceClaimStatus`, the draft, which was never released.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NativeResourceClaimStatus {
     /// The claim.
     pub claim_info: ObjectReference,
-    /// The containers that name it.
+    /// The containers that name the claim.
     #[serde(deserialize_with = "or_default")]
     pub containers: Vec<Box<str>>,
-    /// By resource; the same one twice counts twice.
+    /// The amounts. A resource that comes twice counts twice.
     #[serde(deserialize_with = "or_default")]
     pub resources: Vec<NativeResource>,
 }
 
-/// What of an `ObjectReference` counts.
+/// The fields of an `ObjectReference` that are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectReference {
@@ -43,43 +43,43 @@ pub struct ObjectReference {
 pub struct NativeResource {
     /// The resource.
     pub resource_name: Box<str>,
-    /// How much.
+    /// The amount.
     pub quantity: Text,
 }
 
-/// An entry of `status.nodeAllocatableResourceClaimStatuses`, 1.36 or 1.37.
+/// An entry of `status.nodeAllocatableResourceClaimStatuses`, Kubernetes 1.36 or 1.37.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAllocatableResourceClaimStatus {
-    /// Name of the claim object.
+    /// The name of the claim.
     pub resource_claim_name: Box<str>,
-    /// The containers that name it.
+    /// The containers that name the claim.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<Box<str>>,
-    /// 1.36: mapping and overhead in one.
+    /// Kubernetes 1.36: mapping and overhead in one amount.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "ResourceList::is_empty")]
     pub resources: ResourceList,
-    /// 1.37: by resource.
+    /// Kubernetes 1.37: mappings by resource.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub mapping: Vec<MappingStatus>,
-    /// 1.37: by resource.
+    /// Kubernetes 1.37: overhead by resource.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub overhead: Vec<OverheadStatus>,
 }
 
-/// An entry of `status.additionalNodeAllocatableResources`, 1.38.
+/// An entry of `status.additionalNodeAllocatableResources`, Kubernetes 1.38.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdditionalNodeAllocatableResources {
-    /// Where they come from.
+    /// The object that the resources come from.
     pub source: SourceReference,
-    /// The containers that name it.
+    /// The containers that name the source.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<Box<str>>,
-    /// By resource.
+    /// Mappings by resource.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub mapping: Vec<MappingStatus>,
-    /// By resource.
+    /// Overhead by resource.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub overhead: Vec<OverheadStatus>,
 }
@@ -102,7 +102,7 @@ pub struct SourceReference {
 pub struct MappingStatus {
     /// The resource.
     pub name: Box<str>,
-    /// How much.
+    /// The amount.
     pub quantity: Text,
 }
 
@@ -112,10 +112,10 @@ pub struct MappingStatus {
 pub struct OverheadStatus {
     /// The resource.
     pub name: Box<str>,
-    /// Once.
+    /// The amount for the Pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_pod: Option<Text>,
-    /// For each container.
+    /// The amount for each container that names the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_container: Option<Text>,
 }

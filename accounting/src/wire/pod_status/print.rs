@@ -1,4 +1,4 @@
-//! Writing it: each generation, and what it cannot say.
+//! Conversion of contributions into each generation, with the losses.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,22 @@ use crate::amounts::Text;
 use crate::claim::contribution::{Contribution, Source};
 use crate::resource::Resource;
 
-/// What a generation of Pod status cannot say.
+/// A part of a contribution that a generation has no field for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Loss {
-    /// One amount for each resource: limits of containers cannot be derived from it.
+    /// The generation has one amount for each resource, from which limits of containers cannot be
+    /// derived.
     #[error("{0}: what of it is mapping and what overhead")]
     Split(Resource),
-    /// No generation names drivers, or has policies.
+    /// No generation names drivers or policies.
     #[error("{0}: which driver it comes from and how it adds up")]
     Lines(Resource),
-    /// Only claims have a place. The amounts count all the same.
+    /// Up to 1.37 only claims have a place in the status. The amounts count all the same.
     #[error("{0} {1}: everything, because it is no claim")]
     Source(Box<str>, Box<str>),
 }
 
-/// The lines of one source, one for each resource.
+/// The lines of one resource, added up.
 #[derive(Debug, Clone, Copy, Default)]
 struct Collapsed {
     mapping: Option<Decimal>,
@@ -83,7 +84,7 @@ fn is_claim(source: &Source) -> bool {
     source.is(&Source::claim(source.name.clone()))
 }
 
-/// The claims among `contributions`; the rest is lost.
+/// The contributions of claims; the others are losses.
 fn claims<'a>(contributions: &'a [Contribution], losses: &mut Vec<Loss>) -> Vec<&'a Contribution> {
     let (claims, others): (Vec<_>, Vec<_>) = contributions.iter().partition(|c| is_claim(&c.source));
     losses.extend(others.iter().map(|c| Loss::Source(c.source.kind.clone(), c.source.name.clone())));
@@ -94,10 +95,10 @@ fn containers(contribution: &Contribution) -> Vec<Box<str>> {
     contribution.containers.iter().cloned().collect()
 }
 
-/// `status.additionalNodeAllocatableResources`, 1.38.
+/// Returns `status.additionalNodeAllocatableResources` of Kubernetes 1.38, and the losses.
 ///
 /// # Errors
-/// A sum cannot be held.
+/// A sum does not fit into a `Decimal`.
 pub fn to_1_38(
     contributions: &[Contribution],
 ) -> Result<(Vec<AdditionalNodeAllocatableResources>, Vec<Loss>), Overflow> {
@@ -115,10 +116,10 @@ pub fn to_1_38(
     Ok((entries, losses))
 }
 
-/// `status.nodeAllocatableResourceClaimStatuses` of 1.37.
+/// Returns `status.nodeAllocatableResourceClaimStatuses` of Kubernetes 1.37, and the losses.
 ///
 /// # Errors
-/// A sum cannot be held.
+/// A sum does not fit into a `Decimal`.
 pub fn to_1_37(
     contributions: &[Contribution],
 ) -> Result<(Vec<NodeAllocatableResourceClaimStatus>, Vec<Loss>), Overflow> {
@@ -136,7 +137,7 @@ pub fn to_1_37(
     Ok((entries, losses))
 }
 
-/// Mapping and overhead in one amount for each resource.
+/// Returns mapping and overhead of each resource in one amount.
 fn totals(
     contribution: &Contribution,
     losses: &mut Vec<Loss>,
@@ -150,10 +151,10 @@ fn totals(
     by_resource.into_keys().map(|resource| Ok((resource, contribution.counted(resource)?))).collect()
 }
 
-/// `status.nodeAllocatableResourceClaimStatuses` of 1.36.
+/// Returns `status.nodeAllocatableResourceClaimStatuses` of Kubernetes 1.36, and the losses.
 ///
 /// # Errors
-/// A sum cannot be held.
+/// A sum does not fit into a `Decimal`.
 pub fn to_1_36(
     contributions: &[Contribution],
 ) -> Result<(Vec<NodeAllocatableResourceClaimStatus>, Vec<Loss>), Overflow> {
@@ -173,10 +174,10 @@ pub fn to_1_36(
     Ok((entries, losses))
 }
 
-/// `status.nativeResourceClaimStatus` of the draft.
+/// Returns `status.nativeResourceClaimStatus` of the draft, and the losses.
 ///
 /// # Errors
-/// A sum cannot be held.
+/// A sum does not fit into a `Decimal`.
 pub fn to_draft(
     contributions: &[Contribution],
 ) -> Result<(Vec<NativeResourceClaimStatus>, Vec<Loss>), Overflow> {

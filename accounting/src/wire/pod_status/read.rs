@@ -1,4 +1,4 @@
-//! Reading it.
+//! Conversion of each generation into contributions.
 
 use std::collections::BTreeSet;
 
@@ -14,48 +14,49 @@ use crate::claim::contribution::{Contribution, Generation, Line, Source};
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 
-/// Everything that a Pod's status says about claims.
+/// The records about claims in a Pod's status, of all generations.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Recorded<'a> {
-    /// The draft.
+    /// `status.nativeResourceClaimStatus`, the draft.
     pub native: &'a [NativeResourceClaimStatus],
-    /// 1.36 and 1.37.
+    /// `status.nodeAllocatableResourceClaimStatuses`, Kubernetes 1.36 and 1.37.
     pub statuses: &'a [NodeAllocatableResourceClaimStatus],
-    /// 1.38.
+    /// `status.additionalNodeAllocatableResources`, Kubernetes 1.38.
     pub additional: &'a [AdditionalNodeAllocatableResources],
 }
 
-/// Two generations in one status say different things of one source. The newer counts.
+/// A contradiction of two generations about one source. The newer generation counts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("status of {kind} {name}: {resource} is {newer} in the newer fields and {older} in the older ones")]
 pub struct Conflict {
-    /// Kind of the source.
+    /// The kind of the source.
     pub kind: Box<str>,
-    /// Name of the source.
+    /// The name of the source.
     pub name: Box<str>,
     /// The resource.
     pub resource: Resource,
-    /// What counts.
+    /// The amount of the newer generation, which counts.
     pub newer: Decimal,
-    /// What does not.
+    /// The amount of the older generation, which does not count.
     pub older: Decimal,
 }
 
-/// What a status says, in the canonical model.
+/// The records in a Pod's status, in the canonical model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// What counts: entries, those of the newest generation for each source.
+    /// The contributions that count: for each source the entries of the newest generation.
     pub contributions: Vec<Contribution>,
-    /// All entries: a kube-scheduler reads those of its own generation.
+    /// All entries. A kube-scheduler reads those of its own generation.
     pub recorded: Vec<Contribution>,
-    /// Where generations contradict each other.
+    /// The contradictions between generations.
     pub conflicts: Vec<Conflict>,
 }
 
-/// Reads a status. What does not parse goes to `unaccounted`, which names `object`.
+/// Reads the records in a status. An amount that does not parse goes to `unaccounted`, with
+/// `object`.
 ///
-/// Several entries of one generation for one source are as many facts, and all count: the
-/// list of 1.36 is atomic, nothing keeps its entries apart.
+/// Several entries of one generation for one source all count. The list of 1.36 is atomic, so the
+/// API server accepts duplicates.
 pub fn read(recorded: Recorded<'_>, object: &str, unaccounted: &mut Vec<Unaccounted>) -> Reading {
     let mut reader = Reader { object, unaccounted };
     let generations = [
@@ -90,7 +91,7 @@ fn conflicts(newer: &[Contribution], older: &[Contribution]) -> Vec<Conflict> {
     let resources: BTreeSet<Resource> = lines.map(|line| line.resource).collect();
     let sum = |all: &[Contribution], resource| {
         let counted = all.iter().map(|contribution| contribution.counted(resource));
-        // What cannot be summed is said when it is charged.
+        // Amounts are capped, so that their sums do not overflow.
         counted.into_iter().try_fold(Decimal::ZERO, |sum, more| sum.checked_add(more?)).ok()
     };
     let both = resources.into_iter().filter_map(|resource| {
@@ -128,8 +129,8 @@ impl Reader<'_> {
     }
 
     fn mapped(&mut self, entries: &[NodeAllocatableResourceClaimStatus]) -> Vec<Contribution> {
-        // An entry without either says nothing, and may be what an API server of 1.37 has
-        // left of one of 1.36.
+        // An entry without both fields states nothing. It may be an entry of 1.36 from which an API
+        // server of 1.37 has dropped `resources`.
         let says = |entry: &NodeAllocatableResourceClaimStatus| {
             !(entry.mapping.is_empty() && entry.overhead.is_empty())
         };
@@ -172,12 +173,12 @@ impl Reader<'_> {
     }
 
     fn total(&mut self, name: &str, text: &Text, field: &str) -> Option<Line> {
-        // What is not ours to count, an extended resource, is counted by the scheduler.
+        // An extended resource is not node-allocatable: kube-scheduler counts it by itself.
         let resource = Resource::of(name)?;
         Some(Line::mapping(resource, self.amount(resource, text, field)?))
     }
 
-    /// A resource that comes twice counts twice.
+    /// Reads mapping and overhead as lines. A resource that comes twice counts twice.
     fn lines(&mut self, field: &str, mapping: &[MappingStatus], overhead: &[OverheadStatus]) -> Vec<Line> {
         let mut lines = Vec::new();
         for MappingStatus { name, quantity } in mapping {
@@ -194,7 +195,8 @@ impl Reader<'_> {
                 text.as_ref().and_then(|text| self.amount(resource, text, &field))
             };
             let (per_pod, per_container) = (read("perPod", per_pod), read("perContainer", per_container));
-            // Beside the mapping of the resource, if that has none yet.
+            // The overhead goes into the first line of the resource without overhead, else into a
+            // new line.
             let beside =
                 mapped.iter().copied().find(|i| lines.get(*i).is_some_and(|l| l.resource == resource));
             let beside = beside.filter(|i| mapped.remove(i));
