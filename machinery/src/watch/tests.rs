@@ -143,7 +143,8 @@ async fn the_journal_says_what_became_of_a_watch() {
         Answer::Page(Ok((vec![], None, "20"))),
     ];
     let (_, _, journal) = play_with_journal(script, "20").await;
-    let line = "/api/v1/pods for recorder: 3 complete lists begun, watch opened 1 times, 1 events, the last at ";
+    let line =
+        "/api/v1/pods for recorder: 3 complete lists begun, watch opened 1 times, 1 events, the last at ";
     assert!(journal.starts_with(line), "{journal}");
     assert!(journal.contains(", 1 failures, the last at "), "{journal}");
     assert!(journal.ends_with(": no route\n"), "{journal}");
