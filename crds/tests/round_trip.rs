@@ -144,7 +144,10 @@ fn same_meta(slim: &wire::Meta, full: &ObjectMeta) {
     let finalizers: Vec<&str> = slim.finalizers.iter().map(|f| &**f).collect();
     assert_eq!(finalizers, full.finalizers.as_deref().unwrap_or_default());
     let entry = full.annotations.as_ref().and_then(|a| a.get(wire::annotation::POD_CLAIM_NAME));
-    assert_eq!(slim.annotations.pod_claim_name.as_deref(), entry.map(String::as_str));
+    assert_eq!(
+        slim.annotation("resource.kubernetes.io/pod-claim-name").map(|name| &**name),
+        entry.map(String::as_str)
+    );
     let controller = full.owner_references.iter().flatten().find(|o| o.controller == Some(true));
     assert_eq!(slim.controller.as_ref().map(|o| &*o.uid), controller.map(|o| o.uid.as_str()));
     assert_eq!(slim.controller.as_ref().map(|o| &*o.kind), controller.map(|o| o.kind.as_str()));

@@ -1,6 +1,8 @@
 //! The part of `ObjectMeta` that controllers read.
 
-use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::{is_present, or_default};
@@ -46,7 +48,10 @@ pub struct Meta {
     /// `metadata.finalizers`, in order.
     #[serde(deserialize_with = "or_default")]
     pub finalizers: Vec<Name>,
-    /// The annotations of [`annotation`].
+    /// `metadata.labels`.
+    #[serde(deserialize_with = "or_default")]
+    pub labels: BTreeMap<Name, Name>,
+    /// The annotations that Dragoman reads; see [`Meta::annotation`].
     #[serde(deserialize_with = "or_default")]
     pub annotations: Annotations,
     /// The owner reference with `controller: true`; there is at most one.
@@ -54,15 +59,66 @@ pub struct Meta {
     pub controller: Option<ControllerRef>,
 }
 
-/// The annotations that Dragoman reads.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct Annotations {
-    /// [`annotation::POD_CLAIM_NAME`].
-    #[serde(rename = "resource.kubernetes.io/pod-claim-name")]
-    pub pod_claim_name: Option<Name>,
-    /// [`annotation::EXTENDED_RESOURCE_CLAIM`].
-    #[serde(rename = "resource.kubernetes.io/extended-resource-claim")]
-    pub extended_resource_claim: Option<Name>,
+impl Meta {
+    /// The value of an annotation of `resource.kubernetes.io` or of a domain of ours; the others
+    /// are not kept.
+    pub fn annotation(&self, key: &str) -> Option<&Name> {
+        self.annotations.0.iter().find(|(known, _)| **known == *key).map(|(_, value)| value)
+    }
+}
+
+/// The annotations that Dragoman reads. The values of the others may be large, and their text is
+/// skipped.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Annotations(Vec<(Name, Name)>);
+
+/// Whether an annotation of this key is kept.
+fn is_kept(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    domain == "resource.kubernetes.io" || domain == "dragoman.dev" || domain.ends_with(".dragoman.dev")
+}
+
+impl<'de> Deserialize<'de> for Annotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Kept;
+        impl<'de> Visitor<'de> for Kept {
+            type Value = Annotations;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a map of annotations")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
+                let mut kept = Vec::new();
+                while let Some(KeptKey(key)) = map.next_key()? {
+                    let Some(key) = key else {
+                        map.next_value::<IgnoredAny>()?;
+                        continue;
+                    };
+                    kept.extend(map.next_value::<Option<Name>>()?.map(|value| (key, value)));
+                }
+                Ok(Annotations(kept))
+            }
+        }
+        deserializer.deserialize_map(Kept)
+    }
+}
+
+/// The key of an annotation, if it is kept.
+struct KeptKey(Option<Name>);
+
+impl<'de> Deserialize<'de> for KeptKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Key;
+        impl Visitor<'_> for Key {
+            type Value = KeptKey;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("the key of an annotation")
+            }
+            fn visit_str<E>(self, key: &str) -> Result<KeptKey, E> {
+                Ok(KeptKey(is_kept(key).then(|| key.into())))
+            }
+        }
+        deserializer.deserialize_str(Key)
+    }
 }
 
 /// An owner reference with `controller: true`.
@@ -107,4 +163,22 @@ fn controller_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Co
         name: o.name,
         uid: o.uid,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn annotations_of_others_are_skipped() {
+        let text = r#"{"labels": {"a": "b"}, "annotations": {"big": "x", "resource.kubernetes.io/pod-claim-name": "gpu",
+            "kubectl.kubernetes.io/last-applied-configuration": {"not": "text"}, "gate.dragoman.dev/wants": "1",
+            "dragoman.dev/none": null, "notdragoman.dev/x": "1"}}"#;
+        let meta: Meta = serde_json::from_str(text).expect("metadata");
+        assert_eq!(meta.annotation(annotation::POD_CLAIM_NAME).map(|name| &**name), Some("gpu"));
+        assert_eq!(meta.annotation("gate.dragoman.dev/wants").map(|name| &**name), Some("1"));
+        assert_eq!(meta.annotations.0.len(), 2);
+        assert_eq!(meta.labels.get("a").map(|value| &**value), Some("b"));
+        assert_eq!(serde_json::from_str::<Meta>(r#"{"annotations": null}"#).expect("null"), Meta::default());
+    }
 }

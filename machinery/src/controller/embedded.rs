@@ -86,6 +86,11 @@ impl Embedded {
         self.process.controllers().map(|controller| controller.dump()).collect()
     }
 
+    /// Brings the gauges up to date that are computed when they are asked for.
+    pub fn measure(&self) {
+        self.process.controllers().for_each(|controller| controller.measure());
+    }
+
     /// Waits until a part of it ends, which none should.
     pub async fn ended(&mut self) {
         self.tasks.join_next().await;

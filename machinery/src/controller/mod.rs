@@ -3,7 +3,7 @@
 //! The way of a change: a watch puts it into the [`Index`] through [`Keeps`], the keys that it makes
 //! dirty go into the queue, a worker takes a key, waits until the index holds the key's own writes
 //! ([`Expectations`]) and calls [`Reconcile::reconcile`], which takes a snapshot, plans and sends.
-//! CONTRIBUTING.md ("Add a controller") leads through it; tests/toy.rs is the smallest one.
+//! CONTRIBUTING.md ("Add a controller") leads through it; tests/toy/mod.rs is the smallest one.
 
 mod embedded;
 mod feed;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dragoman_crds::wire::{self, ConsumerReference, Name};
+use dragoman_crds::wire::{self, ConsumerReference, Name, annotation};
 use serde_json::value::RawValue;
 
 /// The finalizer that keeps an allocated claim (set by whoever allocates).
@@ -251,8 +251,8 @@ impl From<&wire::ResourceClaim> for ClaimFacts {
             deleting: meta.deleting,
             finalizers: meta.finalizers.as_slice().into(),
             owner,
-            entry: meta.annotations.pod_claim_name.clone().filter(|name| !name.is_empty()),
-            extended: meta.annotations.extended_resource_claim.as_deref() == Some("true"),
+            entry: meta.annotation(annotation::POD_CLAIM_NAME).filter(|name| !name.is_empty()).cloned(),
+            extended: meta.annotation(annotation::EXTENDED_RESOURCE_CLAIM).is_some_and(|is| **is == *"true"),
             admin_access: claim.admin_access(),
             allocated: claim.status.allocated,
             reserved: claim.status.reserved_for.as_slice().into(),
