@@ -27,7 +27,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use control_plane::{Backend, Programs};
+use control_plane::{Backend, Programs, Release};
 use tokio::signal::unix::{SignalKind, signal};
 use world::Bench;
 
@@ -149,17 +149,16 @@ async fn main() -> anyhow::Result<()> {
     if let Command::BenchAllocator { filter } = &arguments.command {
         return allocator_bench::run(&repository, &arguments.output, filter).await;
     }
-    let programs = Programs::provide(&repository).await?;
     std::fs::create_dir_all(&arguments.output).context("output")?;
     // The paths go into kubeconfigs and must be absolute.
     let output = arguments.output.canonicalize().context("output")?;
     let binary = arguments.binary.canonicalize().context("binary")?;
     let backend = if let Command::Scenarios { on, .. } = &arguments.command { *on } else { Backend::Real };
-    let bench = Bench { repository, binary, output, backend, programs };
+    let bench = Bench { repository, binary, output, backend };
     let work = async {
         match arguments.command {
-            Command::Provide
-            | Command::Oracle { .. }
+            Command::Provide => Programs::provide(&bench.repository, Release::default()).await.map(drop),
+            Command::Oracle { .. }
             | Command::BenchAccounting
             | Command::Soak { .. }
             | Command::BenchAllocator { .. } => Ok(()),

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 
+use crate::control_plane::Release;
 use crate::kubelet::{HOLD, REAP};
 
 /// The driver of all simulated devices.
@@ -141,9 +142,9 @@ impl Pod {
 }
 
 /// A PodGroup whose claim for `entry` comes from `template`.
-pub(crate) fn pod_group(name: &str, entry: &str, template: &str) -> Value {
+pub(crate) fn pod_group(release: Release, name: &str, entry: &str, template: &str) -> Value {
     json!({
-        "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": name},
+        "apiVersion": format!("scheduling.k8s.io/{}", release.pod_groups()), "kind": "PodGroup", "metadata": {"name": name},
         "spec": {
             "schedulingPolicy": {"basic": {}},
             "resourceClaims": [{"name": entry, "resourceClaimTemplateName": template}],

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use crate::client::{CLAIMS, Client, EVENTS, NAMESPACES, PODS, TEMPLATES};
-use crate::control_plane::{Backend, ControlPlane, Entry, Programs, Shape};
+use crate::control_plane::{Backend, ControlPlane, Entry, Programs, Release, Shape};
 use crate::dragoman::{Dragoman, Start};
 use crate::kubelet::Kubelet;
 use crate::promises::Judge;
@@ -30,8 +30,6 @@ pub(crate) struct Bench {
     pub output: PathBuf,
     /// The kind of control plane.
     pub backend: Backend,
-    /// The control plane's programs.
-    pub programs: Programs,
 }
 
 /// A cluster for scenarios.
@@ -40,6 +38,8 @@ pub(crate) struct World {
     pub bench: Bench,
     /// The control plane.
     pub plane: ControlPlane,
+    /// The release of Kubernetes.
+    pub release: Release,
     /// A client with every right.
     pub client: Client,
     /// The stand-in for kubelets.
@@ -64,7 +64,9 @@ impl World {
         if directory.exists() {
             std::fs::remove_dir_all(&directory).context("old logs")?;
         }
-        let plane = ControlPlane::start(bench.backend, bench.programs.clone(), &directory, shape).await?;
+        let release = shape.release;
+        let programs = Programs::provide(&bench.repository, release).await?;
+        let plane = ControlPlane::start(bench.backend, programs, &directory, shape).await?;
         let client = plane.client("admin").await?;
         install(&plane, &bench.repository).await?;
         client.create("/apis/resource.k8s.io/v1/deviceclasses", "", &objects::class()).await?;
@@ -74,7 +76,7 @@ impl World {
         let kubelet = Kubelet::start(plane.client("kubelet").await?);
         let judge = Judge::start(&client);
         let bench = bench.clone();
-        Ok(Self { bench, plane, client, kubelet, judge, directory, namespaces: AtomicU32::new(0) })
+        Ok(Self { bench, plane, release, client, kubelet, judge, directory, namespaces: AtomicU32::new(0) })
     }
 
     /// Starts the operator with its own rights.

@@ -1,6 +1,6 @@
 //! `cargo xtask check`: the checks that do not run Dragoman.
 
-use crate::{defects, edges, files, fuzz, output, run};
+use crate::{citations, defects, edges, files, functions, fuzz, output, run};
 
 /// The version of cargo-deny that is installed if there is none.
 const CARGO_DENY: &str = "0.20.2";
@@ -16,6 +16,8 @@ pub(crate) fn check() -> anyhow::Result<()> {
     output("cargo", &["metadata", "--locked", "--format-version=1", "--manifest-path", fuzz::MANIFEST])?;
     edges::check()?;
     files::check()?;
+    functions::check()?;
+    citations::check()?;
     defects::check()?;
     if run("cargo", &["deny", "--version"]).is_err() {
         run("cargo", &["install", "--locked", "--version", CARGO_DENY, "cargo-deny"])?;

@@ -1,10 +1,13 @@
 //! The commands of the repository, for people and CI.
 
 mod check;
+mod citations;
 mod defects;
 mod edges;
 mod files;
+mod functions;
 mod fuzz;
+mod lanes;
 mod mutants;
 mod planted;
 mod shipped;

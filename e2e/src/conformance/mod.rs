@@ -12,7 +12,7 @@ use http::Request;
 use serde_json::{Value, json};
 
 use self::answer::{Known, Normal};
-use crate::control_plane::{Backend, ControlPlane, Scheduling, Shape};
+use crate::control_plane::{Backend, ControlPlane, Programs, Release, Scheduling, Shape};
 use crate::wait;
 use crate::world::Bench;
 
@@ -60,8 +60,11 @@ pub(crate) async fn run(bench: &Bench, filter: &str) -> anyhow::Result<usize> {
     if directory.exists() {
         std::fs::remove_dir_all(&directory).context("old logs")?;
     }
-    let shape = Shape { scheduler: Scheduling::Nobody, ..Shape::default() };
-    let mut plane = ControlPlane::start(Backend::Real, bench.programs.clone(), &directory, shape).await?;
+    // The release that simcluster simulates by default.
+    let release = Release::V1_36;
+    let shape = Shape { release, scheduler: Scheduling::Nobody, ..Shape::default() };
+    let programs = Programs::provide(&bench.repository, release).await?;
+    let mut plane = ControlPlane::start(Backend::Real, programs, &directory, shape).await?;
     let outcome = compare(&server, &mut plane, filter).await;
     collector.abort();
     plane.stop().await?;

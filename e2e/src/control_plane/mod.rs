@@ -17,7 +17,7 @@ use tokio::io::AsyncWriteExt as _;
 
 pub(crate) use audit::{Audit, Entry};
 pub(crate) use process::{Process, free_port};
-pub(crate) use programs::Programs;
+pub(crate) use programs::{Programs, Release};
 
 use self::real::Real;
 use self::sim::Sim;
@@ -47,6 +47,8 @@ pub(crate) enum Scheduling {
 /// What a control plane is to be like.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
+    /// The release that its programs are of; on simcluster the one that is simulated.
+    pub release: Release,
     /// `--emulated-version`, for example `1.35`.
     pub emulated: Option<&'static str>,
     /// PodGroups and claims for them (alpha in 1.36).

@@ -10,8 +10,54 @@ use anyhow::Context as _;
 
 use crate::go;
 
-/// The version that the pinned module builds.
-pub(crate) const VERSION: &str = "v1.36.3";
+/// A release of Kubernetes that real control planes are built of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Release {
+    /// 1.37.2.
+    #[default]
+    V1_37,
+    /// 1.36.3.
+    V1_36,
+}
+
+impl Release {
+    /// The folder of its Go module.
+    fn module(self) -> &'static str {
+        match self {
+            Self::V1_37 => "kubernetes",
+            Self::V1_36 => "kubernetes-1.36",
+        }
+    }
+
+    /// As the programs call themselves.
+    fn version(self) -> &'static str {
+        match self {
+            Self::V1_37 => "v1.37.2",
+            Self::V1_36 => "v1.36.3",
+        }
+    }
+
+    /// The minor version, for example `1.37`.
+    pub(crate) fn minor(self) -> &'static str {
+        match self {
+            Self::V1_37 => "1.37",
+            Self::V1_36 => "1.36",
+        }
+    }
+
+    /// The version in which it serves PodGroups, where that is switched on.
+    pub(crate) fn pod_groups(self) -> &'static str {
+        match self {
+            Self::V1_37 => "v1beta1",
+            Self::V1_36 => "v1alpha2",
+        }
+    }
+
+    /// The path of the collection of PodGroups.
+    pub(crate) fn pod_groups_path(self) -> String {
+        format!("/apis/scheduling.k8s.io/{}/{{}}/podgroups", self.pod_groups())
+    }
+}
 
 /// Paths of the programs.
 #[derive(Debug, Clone)]
@@ -29,18 +75,23 @@ impl Programs {
         }
     }
 
-    /// Finds the programs, building them first where necessary.
-    pub(crate) async fn provide(repository: &Path) -> anyhow::Result<Self> {
+    /// Finds the programs of a release, building them first where necessary.
+    pub(crate) async fn provide(repository: &Path, release: Release) -> anyhow::Result<Self> {
         let sources = repository.join("e2e/control-plane");
-        let files = ["etcd/go.mod", "etcd/go.sum", "kubernetes/go.mod", "kubernetes/go.sum"];
+        let module = release.module();
+        let files = ["etcd/go.mod", "etcd/go.sum", &format!("{module}/go.mod"), &format!("{module}/go.sum")];
         let directory = go::cache()?.join("control-plane").join(go::digest(&sources, &files)?);
         let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
         let complete = directory.join("complete");
         if !complete.exists() {
-            println!("building the control plane into {} (four minutes on two cores)", directory.display());
+            let version = release.version();
+            println!(
+                "building Kubernetes {version} into {} (four minutes on two cores)",
+                directory.display()
+            );
             std::fs::create_dir_all(&directory).context("cache")?;
             build_etcd(&sources.join("etcd"), &directory).await?;
-            build_kubernetes(&sources.join("kubernetes"), &directory).await?;
+            build_kubernetes(&sources.join(module), release, &directory).await?;
             std::fs::write(&complete, "").context("cache")?;
         }
         Ok(Self { directory, assets })
@@ -53,14 +104,14 @@ async fn build_etcd(module: &Path, out: &Path) -> anyhow::Result<()> {
     go::build(module, "-s -w", &["-o", &target, "go.etcd.io/etcd/server/v3"]).await
 }
 
-async fn build_kubernetes(module: &Path, out: &Path) -> anyhow::Result<()> {
+async fn build_kubernetes(module: &Path, release: Release, out: &Path) -> anyhow::Result<()> {
     // Without these the programs call themselves v0.0.0-master+$Format:%H$.
     let mut flags = String::from("-s -w");
     for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
         for (name, value) in [
-            ("gitVersion", VERSION),
+            ("gitVersion", release.version()),
             ("gitMajor", "1"),
-            ("gitMinor", "36"),
+            ("gitMinor", release.minor().trim_start_matches("1.")),
             ("gitTreeState", "clean"),
             ("buildDate", "2026-07-01T00:00:00Z"),
         ] {

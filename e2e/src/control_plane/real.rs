@@ -145,7 +145,8 @@ impl Real {
             "--shutdown-delay-duration=0s".to_owned(),
         ];
         if self.shape.pod_groups {
-            arguments.push("--runtime-config=scheduling.k8s.io/v1alpha2=true".to_owned());
+            let version = self.shape.release.pod_groups();
+            arguments.push(format!("--runtime-config=scheduling.k8s.io/{version}=true"));
         }
         arguments.extend(self.shape.gates());
         arguments.extend(self.shape.emulation());

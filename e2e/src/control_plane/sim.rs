@@ -125,7 +125,7 @@ impl Sim {
 }
 
 fn profile(shape: &Shape) -> anyhow::Result<Profile> {
-    let mut profile: Profile = shape.emulated.unwrap_or("1.36").parse()?;
+    let mut profile: Profile = shape.emulated.unwrap_or_else(|| shape.release.minor()).parse()?;
     let owned = |gates: &[&str]| gates.iter().map(|gate| (*gate).to_owned()).collect::<Vec<_>>();
     profile.on = owned(shape.on);
     if shape.pod_groups {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, ensure};
 
-use crate::control_plane::Shape;
+use crate::control_plane::{Release, Shape};
 use crate::dragoman::Dragoman;
 use crate::world::{Bench, World};
 use history::{Histories, Recorder};
@@ -48,7 +48,9 @@ async fn side(
     let (mut all, mut broken) = (BTreeMap::new(), Vec::new());
     for pod_groups in [false, true] {
         let name = format!("{name}{}", if pod_groups { "-groups" } else { "" });
-        let shape = Shape { built_in, built_in_qps: Some(5000), pod_groups, ..Shape::default() };
+        // The intended differences are those to the controller of this release.
+        let release = Release::V1_36;
+        let shape = Shape { release, built_in, built_in_qps: Some(5000), pod_groups, ..Shape::default() };
         let chosen = chapters.iter().filter(|chapter| chapter.pod_groups == pod_groups);
         tell(bench, &name, shape, chosen, &mut all, &mut broken).await?;
     }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use crate::client::{CLAIMS, POD_GROUPS, PODS, TEMPLATES};
+use crate::client::{CLAIMS, PODS, TEMPLATES};
 use crate::objects::{self, Pod, foreign_allocation, pod_consumer, unknown_consumer};
 use crate::world::World;
 
@@ -365,13 +365,20 @@ async fn terminating_claim(world: &World, ns: &str) -> anyhow::Result<()> {
 }
 
 async fn group(world: &World, ns: &str) -> anyhow::Result<()> {
-    world.client.create(POD_GROUPS, ns, &objects::pod_group("group", "shared", "one")).await?;
+    world
+        .client
+        .create(
+            &world.release.pod_groups_path(),
+            ns,
+            &objects::pod_group(world.release, "group", "shared", "one"),
+        )
+        .await?;
     world.pod(ns, &Pod::new("pod").with_template("shared", "one").in_group("group").held()).await?;
     world.phase(ns, "pod", "Running").await?;
     world.let_end(ns, "pod").await?;
     world.rest(ns).await?;
     world.client.delete(PODS, ns, "pod", Some(0)).await?;
-    world.client.delete(POD_GROUPS, ns, "group", None).await?;
+    world.client.delete(&world.release.pod_groups_path(), ns, "group", None).await?;
     world.claims(ns, 0).await?;
     Ok(())
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Standalone, standalone};
 use crate::client::PODS;
-use crate::control_plane::{Scheduling, Shape};
+use crate::control_plane::{Release, Scheduling, Shape};
 use crate::objects::{DRIVER, Pod, node};
 use crate::wait;
 use crate::world::{Bench, PATIENCE, World};
@@ -30,8 +30,12 @@ const NODE: &str = "accounted";
 
 /// A node of eight CPUs with two devices: one maps four CPUs, the other has shares of a pool of cores.
 async fn a_dump_says_what_kube_scheduler_counts(bench: &Bench) -> anyhow::Result<()> {
-    let shape =
-        Shape { on: &["DRANodeAllocatableResources"], scheduler: Scheduling::Kube, ..Shape::default() };
+    let shape = Shape {
+        release: Release::V1_36,
+        on: &["DRANodeAllocatableResources"],
+        scheduler: Scheduling::Kube,
+        ..Shape::default()
+    };
     let world = World::start(bench, "accounts", shape, 0, 0).await?;
     let dragoman = world.dragoman("own", &[]).await?;
     prepare(&world).await?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::ensure;
 
 use super::{Scenario, lives, report, sharing, trouble};
-use crate::control_plane::Shape;
+use crate::control_plane::{Release, Shape};
 use crate::world::{Bench, World};
 
 /// Scenarios that fail with the built-in controller of 1.36.3. Each is listed in docs/upstream-defects.md.
@@ -35,7 +35,8 @@ pub(crate) async fn run(bench: &Bench, filter: &str) -> anyhow::Result<()> {
     let (mut surprises, mut count) = (Vec::new(), 0);
     for scenario in scenarios.iter().filter(|s| s.name.contains(filter) && s.name != OURS) {
         // Each scenario has its own cluster: a controller that never rests would disturb the next scenario.
-        let shape = Shape { built_in: true, built_in_qps: Some(5000), ..Shape::default() };
+        let release = Release::V1_36;
+        let shape = Shape { release, built_in: true, built_in_qps: Some(5000), ..Shape::default() };
         let world = World::start(bench, &format!("built-in-{}", scenario.name), shape, 4, 32).await?;
         let bystander = world.dragoman("observe", &[]).await?;
         let started = Instant::now();

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use crate::client::{CLAIMS, POD_GROUPS, PODS};
+use crate::client::{CLAIMS, PODS};
 use crate::control_plane::Shape;
 use crate::dragoman::{Dragoman, Start};
 use crate::objects::{self, Pod};
@@ -87,7 +87,14 @@ async fn live(world: &World, ns: &str, life: Life) -> anyhow::Result<()> {
             ["a", "b"].map(|name| Pod::new(name).with_claim("gpu", "shared").held()).into()
         }
         Life::Group => {
-            world.client.create(POD_GROUPS, ns, &objects::pod_group("group", "gpu", "one")).await?;
+            world
+                .client
+                .create(
+                    &world.release.pod_groups_path(),
+                    ns,
+                    &objects::pod_group(world.release, "group", "gpu", "one"),
+                )
+                .await?;
             vec![Pod::new("a").with_template("gpu", "one").in_group("group").held()]
         }
     };
@@ -107,7 +114,7 @@ async fn live(world: &World, ns: &str, life: Life) -> anyhow::Result<()> {
     }
     if life == Life::Group {
         world.client.delete(PODS, ns, "a", Some(0)).await?;
-        world.client.delete(POD_GROUPS, ns, "group", None).await?;
+        world.client.delete(&world.release.pod_groups_path(), ns, "group", None).await?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, ensure};
 
 use super::{Scenario, scenario};
-use crate::client::{CLAIMS, POD_GROUPS, PODS};
+use crate::client::{CLAIMS, PODS};
 use crate::dragoman::Dragoman;
 use crate::objects::{self, Pod};
 use crate::world::World;
@@ -15,7 +15,14 @@ pub(super) fn all() -> Vec<Scenario> {
 /// The Pods share one claim, which is reserved for the PodGroup, and each has a claim of its own.
 async fn the_pods_of_a_group_share_its_claim(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("group").await?;
-    world.client.create(POD_GROUPS, &ns, &objects::pod_group("group", "shared", "one")).await?;
+    world
+        .client
+        .create(
+            &world.release.pod_groups_path(),
+            &ns,
+            &objects::pod_group(world.release, "group", "shared", "one"),
+        )
+        .await?;
     for name in ["a", "b"] {
         let pod = Pod::new(name).with_template("shared", "one").with_template("own", "one");
         world.pod(&ns, &pod.in_group("group").held()).await?;
@@ -38,7 +45,7 @@ async fn the_pods_of_a_group_share_its_claim(world: &World, _: &Dragoman) -> any
     for name in ["a", "b"] {
         world.client.delete(PODS, &ns, name, Some(0)).await?;
     }
-    world.client.delete(POD_GROUPS, &ns, "group", None).await?;
+    world.client.delete(&world.release.pod_groups_path(), &ns, "group", None).await?;
     world.claims(&ns, 0).await?;
     world.rest(&ns).await?;
     Ok(())
@@ -53,13 +60,20 @@ async fn a_pod_comes_before_its_group(world: &World, _: &Dragoman) -> anyhow::Re
     let note = world.event(&ns, "pod", "FailedResourceClaimCreation").await?;
     ensure!(note.contains("late"), "{note}");
     ensure!(world.client.list(CLAIMS, &ns).await?.is_empty(), "whose claim it is cannot be known yet");
-    world.client.create(POD_GROUPS, &ns, &objects::pod_group("late", "shared", "one")).await?;
+    world
+        .client
+        .create(
+            &world.release.pod_groups_path(),
+            &ns,
+            &objects::pod_group(world.release, "late", "shared", "one"),
+        )
+        .await?;
     let shared = world.claim_of(&ns, "pod", "shared").await?;
     ensure!(shared["metadata"]["ownerReferences"][0]["kind"] == "PodGroup", "{shared}");
     let own = world.claim_of(&ns, "pod", "own").await?;
     ensure!(own["metadata"]["ownerReferences"][0]["kind"] == "Pod", "{own}");
     world.client.delete(PODS, &ns, "pod", Some(0)).await?;
-    world.client.delete(POD_GROUPS, &ns, "late", None).await?;
+    world.client.delete(&world.release.pod_groups_path(), &ns, "late", None).await?;
     world.claims(&ns, 0).await?;
     world.rest(&ns).await?;
     Ok(())

@@ -22,7 +22,7 @@ use std::time::Instant;
 use anyhow::ensure;
 use futures::StreamExt as _;
 
-use crate::control_plane::Shape;
+use crate::control_plane::{Release, Shape};
 use crate::dragoman::Dragoman;
 use crate::world::{Bench, World};
 
@@ -93,23 +93,31 @@ fn lanes() -> Vec<Lane> {
             .collect()
     };
     let shape = Shape::default;
+    let before = || Shape { release: Release::V1_36, ..Shape::default() };
     vec![
-        Lane { name: "1.36", shape: shape(), flags: &[], scenarios: ordinary() },
+        Lane { name: "1.37", shape: shape(), flags: &[], scenarios: ordinary() },
+        Lane {
+            name: "1.37-groups",
+            shape: Shape { pod_groups: true, ..shape() },
+            flags: &[],
+            scenarios: groups::all(),
+        },
+        Lane { name: "1.36", shape: before(), flags: &[], scenarios: ordinary() },
         Lane {
             name: "1.36-groups",
-            shape: Shape { pod_groups: true, ..shape() },
+            shape: Shape { pod_groups: true, ..before() },
             flags: &[],
             scenarios: groups::all(),
         },
         Lane {
             name: "1.35",
-            shape: Shape { emulated: Some("1.35"), ..shape() },
+            shape: Shape { emulated: Some("1.35"), ..before() },
             flags: &[],
             scenarios: ordinary(),
         },
         Lane {
             name: "1.34",
-            shape: Shape { emulated: Some("1.34"), ..shape() },
+            shape: Shape { emulated: Some("1.34"), ..before() },
             flags: &[],
             scenarios: ordinary(),
         },

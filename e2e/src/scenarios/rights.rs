@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use crate::client::{CLAIMS, POD_GROUPS, PODS};
+use crate::client::{CLAIMS, PODS};
 use crate::control_plane::{Scheduling, Shape};
 use crate::dragoman::Dragoman;
 use crate::objects::{self, Pod, foreign_allocation, pod_consumer};
@@ -112,7 +112,13 @@ async fn provoke(world: &World, ns: &str) -> anyhow::Result<()> {
     let client = &world.client;
     // Creation and publication. The end of the Pod deletes the claim, which is not allocated.
     world.pod(ns, &Pod::new("ends").with_template("gpu", "one").gated()).await?;
-    client.create(POD_GROUPS, ns, &objects::pod_group("group", "gpu", "one")).await?;
+    client
+        .create(
+            &world.release.pod_groups_path(),
+            ns,
+            &objects::pod_group(world.release, "group", "gpu", "one"),
+        )
+        .await?;
     // Release, and removal of the finalizer.
     let mut claim = objects::claim("released");
     claim["metadata"]["finalizers"] = json!(["resource.kubernetes.io/delete-protection"]);

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::json;
 
 use super::{Standalone, standalone};
-use crate::client::{CLAIMS, NAMESPACES, POD_GROUPS, PODS};
+use crate::client::{CLAIMS, NAMESPACES, PODS};
 use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
 use crate::world::{Bench, PATIENCE, World};
@@ -188,7 +188,14 @@ async fn a_group_that_is_turned_off_while_claims_are_held(bench: &Bench) -> anyh
         World::start(bench, "group-off", Shape { pod_groups: true, ..Shape::default() }, 1, 8).await?;
     let ns = world.namespace("off").await?;
     let dragoman = world.dragoman("own", &[]).await?;
-    world.client.create(POD_GROUPS, &ns, &objects::pod_group("group", "shared", "one")).await?;
+    world
+        .client
+        .create(
+            &world.release.pod_groups_path(),
+            &ns,
+            &objects::pod_group(world.release, "group", "shared", "one"),
+        )
+        .await?;
     world.pod(&ns, &Pod::new("pod").with_template("shared", "one").in_group("group").held()).await?;
     world.phase(&ns, "pod", "Running").await?;
     let claim = world.claim_of(&ns, "pod", "shared").await?;
@@ -208,7 +215,7 @@ async fn a_group_that_is_turned_off_while_claims_are_held(bench: &Bench) -> anyh
     crate::wait::value("the group is back", Duration::from_secs(240), on).await?;
     world.let_end(&ns, "pod").await?;
     world.client.delete(PODS, &ns, "pod", Some(0)).await?;
-    world.client.delete(POD_GROUPS, &ns, "group", None).await?;
+    world.client.delete(&world.release.pod_groups_path(), &ns, "group", None).await?;
     world.claims(&ns, 0).await?;
     dragoman.stop().await?;
     world.stop().await

@@ -6,10 +6,14 @@ use serde_json::{Value, json};
 
 use super::invariants::{MOST_CONSUMERS, claim_name};
 use super::workload::Action;
-use crate::client::{CLAIMS, POD_GROUPS, PODS, TEMPLATES, path};
+use crate::client::{CLAIMS, PODS, TEMPLATES, path};
+use crate::control_plane::Release;
 use crate::objects;
 
 /// The namespace in which everything happens.
+/// The release that is simulated.
+const RELEASE: Release = Release::V1_36;
+
 pub(super) const NAMESPACE: &str = "soak";
 
 /// A client with all rights.
@@ -68,8 +72,10 @@ impl Hand {
             Action::Template(name) => self.create(TEMPLATES, &template(name)),
             Action::Claim(name) => self.create(CLAIMS, &objects::claim(name)),
             Action::Pod(object) => self.create(PODS, object),
-            Action::Group(name) => self.create(POD_GROUPS, &objects::pod_group(name, "entry-0", "one")),
-            Action::DeleteGroup(name) => self.delete(&in_soak(POD_GROUPS, name)),
+            Action::Group(name) => {
+                self.create(&RELEASE.pod_groups_path(), &objects::pod_group(RELEASE, name, "entry-0", "one"))
+            }
+            Action::DeleteGroup(name) => self.delete(&in_soak(&RELEASE.pod_groups_path(), name)),
             Action::DeletePod(name) => self.delete(&pod(name)),
             Action::Vanish(name) => self.delete_at_once(&pod(name)),
             Action::Release(name) => self.merge(&pod(name), &json!({"spec": {"schedulingGates": null}})),
