@@ -19,7 +19,7 @@ use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
 use dragoman_accounting::amounts::Text;
 use dragoman_accounting::claim::allocation::Judgement;
-use dragoman_accounting::cluster::{Account, Claim, Cluster, Footprint, Index, Pod, Rules};
+use dragoman_accounting::cluster::{Account, Claim, Cluster, DeviceFootprint, Index, Pod, Rules};
 use dragoman_accounting::ledger::fit::{Fit, Headroom};
 use dragoman_accounting::ledger::{Bucket, Cause, Charging, NodeLedger, Violation};
 use dragoman_accounting::pod::PodSpecView;
@@ -158,11 +158,11 @@ fn read<T: DeserializeOwned>(object: Value) -> Result<T, String> {
     serde_json::from_value(object).map_err(|why| why.to_string())
 }
 
-fn footprint(object: &Value) -> Result<Footprint, String> {
+fn footprint(object: &Value) -> Result<DeviceFootprint, String> {
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().into();
     let spec: DeviceFootprintSpec = read(object.get("spec").cloned().unwrap_or_default())?;
-    let footprint = spec.footprint().map_err(|why| format!("spec.resources{why}"))?;
-    Ok(Footprint { name, driver: spec.driver.into(), selector: spec.selector.map(Into::into), footprint })
+    let cost = spec.cost().map_err(|why| format!("spec.resources{why}"))?;
+    Ok(DeviceFootprint { name, driver: spec.driver.into(), selector: spec.selector.map(Into::into), cost })
 }
 
 /// It takes something from its node, and nobody knows what.

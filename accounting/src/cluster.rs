@@ -6,7 +6,7 @@ use crate::Uid;
 use crate::amounts::Amounts;
 use crate::claim::allocation::{Device, DeviceResult, Judgement, cost};
 use crate::claim::contribution::{Contribution, Source, reconciled};
-use crate::claim::footprint::{DeviceFootprint, ResourceFootprint};
+use crate::claim::footprint::{DeviceCost, ResourceFootprint};
 use crate::ledger::charge::{charge, units};
 use crate::ledger::fit::Candidate;
 use crate::ledger::{Charging, DeviceId, NodeLedger, Stage};
@@ -27,7 +27,7 @@ pub struct Cluster {
     /// The slices.
     pub slices: Vec<Slice>,
     /// What administrators say of devices.
-    pub footprints: Vec<Footprint>,
+    pub footprints: Vec<DeviceFootprint>,
     /// What could not be read at all, and the node that it is about; `None`: any.
     pub unread: Vec<(Option<Box<str>>, Unaccounted)>,
 }
@@ -126,7 +126,7 @@ pub struct SliceDevice {
 
 /// A DeviceFootprint: for devices whose slices do not say what they cost.
 #[derive(Debug, Clone, Default)]
-pub struct Footprint {
+pub struct DeviceFootprint {
     /// Its name.
     pub name: Box<str>,
     /// The driver.
@@ -135,7 +135,7 @@ pub struct Footprint {
     /// uncertain where it is set.
     pub selector: Option<Box<str>>,
     /// What each device costs.
-    pub footprint: DeviceFootprint,
+    pub cost: DeviceCost,
 }
 
 /// How things are counted.
@@ -354,7 +354,7 @@ impl<'a> Index<'a> {
             let Some(Found { node: Some(node), device, .. }) = self.devices.get(&id(result)) else {
                 continue;
             };
-            let amounts = device.footprint.resources.iter().filter_map(|(r, of)| Some((*r, of.reservation?)));
+            let amounts = device.cost.resources.iter().filter_map(|(r, of)| Some((*r, of.reservation?)));
             let amounts: Amounts = amounts.collect();
             if !amounts.is_empty() {
                 held.push(((*node).into(), id(result), amounts));
@@ -391,7 +391,7 @@ fn found<'a>(cluster: &'a Cluster, slice: &'a Slice, listed: &'a SliceDevice) ->
             uncertain.get_or_insert(why);
             continue;
         }
-        for (resource, costs) in &footprint.footprint.resources {
+        for (resource, costs) in &footprint.cost.resources {
             if said.insert(*resource, costs).is_some_and(|known| known != costs) {
                 let why = || format!("several DeviceFootprints say what it costs of {resource}");
                 uncertain.get_or_insert_with(why);
@@ -400,7 +400,7 @@ fn found<'a>(cluster: &'a Cluster, slice: &'a Slice, listed: &'a SliceDevice) ->
     }
     for (resource, costs) in said {
         let local = || ResourceFootprint { local: true, ..costs.clone() };
-        device.footprint.resources.entry(resource).or_insert_with(local);
+        device.cost.resources.entry(resource).or_insert_with(local);
     }
     let node = listed.node.as_deref().or(slice.node.as_deref());
     Found { node, device, listed, uncertain }

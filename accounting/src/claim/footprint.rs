@@ -10,7 +10,7 @@ use crate::resource::Resource;
 
 /// What a device costs, by resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DeviceFootprint {
+pub struct DeviceCost {
     /// By resource. What is absent is not said, which is not zero.
     pub resources: BTreeMap<Resource, ResourceFootprint>,
 }

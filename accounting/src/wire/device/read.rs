@@ -9,7 +9,7 @@ use super::{
     NodeAllocatableResources, ResourceMapping, ResourceOverhead, ResourceReservation,
 };
 use crate::amounts::{Text, non_negative};
-use crate::claim::footprint::{Basis, DeviceFootprint, Mapping, Overhead, ResourceFootprint};
+use crate::claim::footprint::{Basis, DeviceCost, Mapping, Overhead, ResourceFootprint};
 use crate::resource::{NotNodeAllocatable, Resource};
 
 /// Why a definition is refused.
@@ -55,7 +55,7 @@ fn multiplier(name: &str, part: &str, text: &Text) -> Result<Decimal, Refused> {
 ///
 /// # Errors
 /// [`Refused`], whichever generation it is in.
-pub fn read(fields: &DeviceFields) -> Result<(DeviceFootprint, Vec<Warning>), Refused> {
+pub fn read(fields: &DeviceFields) -> Result<(DeviceCost, Vec<Warning>), Refused> {
     let below = |field: &'static str| {
         move |refused: Refused| Refused { field: format!("{field}{}", refused.field), ..refused }
     };
@@ -90,15 +90,15 @@ pub fn read(fields: &DeviceFields) -> Result<(DeviceFootprint, Vec<Warning>), Re
         }
     }
     let resources = newest.into_iter().map(|(resource, (_, footprint))| (resource, footprint)).collect();
-    Ok((DeviceFootprint { resources }, warnings))
+    Ok((DeviceCost { resources }, warnings))
 }
 
 /// Reads the draft.
 ///
 /// # Errors
 /// [`Refused`].
-pub fn from_draft(mappings: &NativeResourceMappings) -> Result<DeviceFootprint, Refused> {
-    let mut footprint = DeviceFootprint::default();
+pub fn from_draft(mappings: &NativeResourceMappings) -> Result<DeviceCost, Refused> {
+    let mut footprint = DeviceCost::default();
     for (name, NativeResourceMapping { quantity_from }) in &mappings.0 {
         let mapping = match (&quantity_from.per_instance_quantity, &quantity_from.capacity) {
             (Some(text), None) => {
@@ -126,10 +126,8 @@ fn mapped(mapping: Mapping) -> ResourceFootprint {
 ///
 /// # Errors
 /// [`Refused`].
-pub fn from_1_36(
-    mappings: &NodeAllocatableResourceMappings,
-) -> Result<(DeviceFootprint, Vec<Warning>), Refused> {
-    let (mut footprint, mut warnings) = (DeviceFootprint::default(), Vec::new());
+pub fn from_1_36(mappings: &NodeAllocatableResourceMappings) -> Result<(DeviceCost, Vec<Warning>), Refused> {
+    let (mut footprint, mut warnings) = (DeviceCost::default(), Vec::new());
     for (name, entry) in &mappings.0 {
         let resource = resource(name)?;
         let factor = match &entry.allocation_multiplier {
@@ -152,8 +150,8 @@ pub fn from_1_36(
 ///
 /// # Errors
 /// [`Refused`].
-pub fn from_1_37(resources: &NodeAllocatableResources) -> Result<DeviceFootprint, Refused> {
-    let mut footprint = DeviceFootprint::default();
+pub fn from_1_37(resources: &NodeAllocatableResources) -> Result<DeviceCost, Refused> {
+    let mut footprint = DeviceCost::default();
     for (name, entry) in &resources.0 {
         let refused =
             |part: &str, why: &str| Refused { field: format!("[{name}]{part}"), why: why.to_owned() };
