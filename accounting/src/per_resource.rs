@@ -71,10 +71,7 @@ impl<T: Copy + Default + PartialEq> PerResource<T> {
     /// Whether every value is the default.
     pub fn is_empty(&self) -> bool {
         let none = T::default();
-        self.cpu == none
-            && self.memory == none
-            && self.ephemeral_storage == none
-            && self.huge_pages.is_none()
+        self.cpu == none && self.memory == none && self.ephemeral_storage == none && self.huge_pages.is_none()
     }
 
     /// Combines each value with what `other` has of its resource, if that is not the

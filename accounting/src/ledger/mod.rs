@@ -17,6 +17,7 @@ use std::fmt;
 use crate::Uid;
 use crate::amounts::Amounts;
 use crate::claim::sharing::Sharing;
+use crate::object::ObjectRef;
 use crate::per_resource::{PerResource, Sums, Units};
 use crate::pod::policy::Incompatible;
 use crate::resource::Resource;
@@ -83,15 +84,15 @@ impl Bucket {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     /// What the spec of a Pod requests.
-    Pod(Uid),
+    Pod(ObjectRef),
     /// What the devices of a claim are: once, whoever uses it.
-    Mapping(Uid),
+    Mapping(ObjectRef),
     /// What using a claim costs a Pod.
     Overhead {
         /// The Pod.
-        pod: Uid,
+        pod: ObjectRef,
         /// The claim.
-        claim: Uid,
+        claim: ObjectRef,
     },
     /// What a driver holds for a device in use.
     Reservation(DeviceId),
@@ -100,9 +101,9 @@ pub enum Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Pod(pod) => write!(f, "spec of Pod {pod}"),
-            Self::Mapping(claim) => write!(f, "devices of claim {claim}"),
-            Self::Overhead { pod, claim } => write!(f, "use of claim {claim} by Pod {pod}"),
+            Self::Pod(pod) => write!(f, "{pod}"),
+            Self::Mapping(claim) => write!(f, "devices of {claim}"),
+            Self::Overhead { pod, claim } => write!(f, "use of {claim} by {pod}"),
             Self::Reservation(DeviceId { driver, pool, device }) => {
                 write!(f, "driver of device {driver}/{pool}/{device}")
             }
@@ -124,10 +125,10 @@ pub struct Holding {
 pub enum Violation {
     /// A claim whose devices are node resources has several consumers; it is charged
     /// once, but Kubernetes would refuse the second.
-    #[error("claim {claim}: its devices are node resources, and {consumers} Pods use it")]
+    #[error("{claim}: its devices are node resources, and {consumers} Pods use it")]
     SharedMapping {
-        /// Uid of the claim.
-        claim: Uid,
+        /// The claim.
+        claim: ObjectRef,
         /// How many.
         consumers: usize,
     },
@@ -135,10 +136,10 @@ pub enum Violation {
     #[error("{0}")]
     Overdrawn(Pool),
     /// Accounting policies of a Pod that cannot be combined.
-    #[error("Pod {pod}: {clash}")]
+    #[error("{pod}: {clash}")]
     Incompatible {
-        /// Uid of the Pod.
-        pod: Uid,
+        /// The Pod.
+        pod: ObjectRef,
         /// What is wrong.
         clash: Incompatible,
     },
@@ -153,9 +154,9 @@ pub struct NodeLedger {
     /// What of it could not be read.
     unread_allocatable: Vec<Unaccounted>,
     sums: BTreeMap<Bucket, Sums>,
-    pods: BTreeMap<Uid, PodCharge>,
+    pods: BTreeMap<ObjectRef, PodCharge>,
     /// Claims with mappings and the Pods that use them.
-    claims: BTreeMap<Uid, Shared>,
+    claims: BTreeMap<ObjectRef, Shared>,
     /// Devices with reservations and the claims that use them.
     devices: BTreeMap<DeviceId, Shared>,
     /// What could not be read of anything but Pods, by the object's name.
@@ -194,9 +195,10 @@ impl NodeLedger {
 
     /// Charges a Pod, in place of what was charged for it before: also when it is bound
     /// after it was assumed.
-    pub fn put_pod(&mut self, pod: PodCharge) {
-        let uid = pod.uid.clone();
-        match self.pods.get_mut(&uid) {
+    pub fn put_pod(&mut self, mut pod: PodCharge) {
+        self.share_names(&mut pod);
+        let object = pod.object.clone();
+        match self.pods.get_mut(&object) {
             Some(known) if *known == pod => return,
             Some(known) => {
                 // Emptied, not removed: it is filled again at once.
@@ -208,10 +210,22 @@ impl NodeLedger {
         self.sum(bucket(pod.stage)).add(&pod.spec);
         for claim in &pod.claims {
             self.sum(Bucket::Overhead).add(&claim.overhead);
-            self.share(claim, &uid);
+            self.share(claim, &object);
         }
-        self.pods.insert(uid, pod);
+        self.pods.insert(object, pod);
         self.changed();
+    }
+
+    /// Replaces the references in a charge by equal ones of the ledger: equal ones share a text.
+    fn share_names(&self, pod: &mut PodCharge) {
+        if let Some((known, _)) = self.pods.get_key_value(&pod.object) {
+            pod.object = known.clone();
+        }
+        for claim in &mut pod.claims {
+            if let Some((known, _)) = self.claims.get_key_value(&claim.object) {
+                claim.object = known.clone();
+            }
+        }
     }
 
     /// A Pod is gone or done. Unknown ones are fine.
@@ -227,24 +241,24 @@ impl NodeLedger {
         self.sum(bucket(pod.stage)).take(&pod.spec);
         for claim in &pod.claims {
             self.sum(Bucket::Overhead).take(&claim.overhead);
-            if !kept.iter().any(|kept| kept.uid == claim.uid && maps(kept)) {
-                self.unshare(&claim.uid, &pod.uid);
+            if !kept.iter().any(|kept| kept.object == claim.object && maps(kept)) {
+                self.unshare(&claim.object, pod.object.uid());
             }
         }
     }
 
-    fn share(&mut self, claim: &ClaimCharge, pod: &Uid) {
+    fn share(&mut self, claim: &ClaimCharge, pod: &ObjectRef) {
         if !maps(claim) {
             return;
         }
-        let shared = self.claims.entry(claim.uid.clone()).or_default();
+        let shared = self.claims.entry(claim.object.clone()).or_default();
         let before = shared.charged(self.charging);
         shared.put(pod.clone(), claim.mapping.clone());
         let after = shared.charged(self.charging);
         self.recharge(Bucket::Mapping, &before, &after);
     }
 
-    fn unshare(&mut self, claim: &Uid, pod: &str) {
+    fn unshare(&mut self, claim: &ObjectRef, pod: &str) {
         let Some(shared) = self.claims.get_mut(claim) else { return };
         let before = shared.charged(self.charging);
         shared.remove(pod);
@@ -261,7 +275,7 @@ impl NodeLedger {
         let units = reservation.iter().map(|(r, amount)| (r, charge::units(r, amount))).collect();
         let known = self.devices.entry(device).or_default();
         let before = known.clone();
-        known.put(claim, units);
+        known.put(ObjectRef::from(claim), units);
         if *known != before {
             // Once for the device in every way of counting.
             let after = known.charged(Charging::PerClaim);
@@ -285,7 +299,8 @@ impl NodeLedger {
         }
     }
 
-    /// What could not be read of an object that is no Pod: a claim whose Pod is not known, a slice. Nothing: it can be read now.
+    /// Replaces the unreadable entries of `object` (a slice or an unreferenced claim). An empty list
+    /// clears them.
     pub fn doubt(&mut self, object: &str, unaccounted: Vec<Unaccounted>) {
         let before = self.doubts.remove(object);
         if before.unwrap_or_default() != unaccounted {
@@ -366,10 +381,10 @@ impl NodeLedger {
         };
         for pod in self.pods.values() {
             if Bucket::TAKING.contains(&bucket(pod.stage)) {
-                hold(Cause::Pod(pod.uid.clone()), &pod.spec);
+                hold(Cause::Pod(pod.object.clone()), &pod.spec);
             }
             for claim in &pod.claims {
-                let cause = Cause::Overhead { pod: pod.uid.clone(), claim: claim.uid.clone() };
+                let cause = Cause::Overhead { pod: pod.object.clone(), claim: claim.object.clone() };
                 hold(cause, &claim.overhead);
             }
         }
@@ -395,38 +410,40 @@ impl NodeLedger {
     /// What is wrong with a Pod, and with what it shares with others.
     pub fn violations_of(&self, pod: &str) -> Vec<Violation> {
         let Some(pod) = self.pods.get(pod) else { return Vec::new() };
-        let shared = pod.claims.iter().filter_map(|claim| self.shared_mapping(&claim.uid));
+        let shared = pod.claims.iter().filter_map(|claim| self.shared_mapping(&claim.object));
         let mut violations: Vec<_> = shared.chain(incompatible(pod)).collect();
         if !pod.draws().is_empty() {
-            let concerned = |pool: &Pool| pool.consumers.contains(&pod.uid) && pool.short > 0;
+            let concerned = |pool: &Pool| pool.consumers.contains(&pod.object) && pool.short > 0;
             violations.extend(self.pools().into_iter().filter(concerned).map(Violation::Overdrawn));
         }
         violations
     }
 
-    fn shared_mapping(&self, claim: &Uid) -> Option<Violation> {
+    fn shared_mapping(&self, claim: &ObjectRef) -> Option<Violation> {
         let consumers = self.claims.get(claim)?.users().len();
         let shared = consumers > 1 && self.is_one_pods(claim);
         shared.then(|| Violation::SharedMapping { claim: claim.clone(), consumers })
     }
 
     /// Whether a Pod that uses the claim says that no other may.
-    fn is_one_pods(&self, claim: &Uid) -> bool {
+    fn is_one_pods(&self, claim: &ObjectRef) -> bool {
         let users = self.claims.get(claim).into_iter().flat_map(Shared::users);
-        let mut charges = users.filter_map(|pod| self.pods.get(pod)?.claims.iter().find(|c| c.uid == *claim));
+        let mut charges =
+            users.filter_map(|pod| self.pods.get(pod)?.claims.iter().find(|c| c.object == *claim));
         charges.any(|charge| charge.sharing == Sharing::OnePod)
     }
 
     /// Whether the sums are those of the facts, computed from scratch.
     pub fn is_consistent(&self) -> bool {
         let mut sums: BTreeMap<Bucket, Sums> = BTreeMap::new();
-        let mut claims: BTreeMap<&Uid, Shared> = BTreeMap::new();
+        let mut claims: BTreeMap<&ObjectRef, Shared> = BTreeMap::new();
         for pod in self.pods.values() {
             sums.entry(bucket(pod.stage)).or_default().add(&pod.spec);
             for claim in &pod.claims {
                 sums.entry(Bucket::Overhead).or_default().add(&claim.overhead);
                 if maps(claim) {
-                    claims.entry(&claim.uid).or_default().put(pod.uid.clone(), claim.mapping.clone());
+                    let shared = claims.entry(&claim.object).or_default();
+                    shared.put(pod.object.clone(), claim.mapping.clone());
                 }
             }
         }
@@ -456,5 +473,5 @@ fn maps(claim: &ClaimCharge) -> bool {
 
 fn incompatible(pod: &PodCharge) -> impl Iterator<Item = Violation> {
     let clashes = pod.rare.iter().flat_map(|rare| &rare.incompatible);
-    clashes.map(|clash| Violation::Incompatible { pod: pod.uid.clone(), clash: clash.clone() })
+    clashes.map(|clash| Violation::Incompatible { pod: pod.object.clone(), clash: clash.clone() })
 }
