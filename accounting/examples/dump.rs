@@ -207,7 +207,7 @@ fn told(name: &str, account: &Account) -> Value {
 }
 
 /// Where a Pod without a node would fit.
-fn asked(index: &Index<'_>, accounts: &BTreeMap<Box<str>, Account>, pod: &Pod) -> Value {
+fn asked(index: &Index, accounts: &BTreeMap<Box<str>, Account>, pod: &Pod) -> Value {
     let answer = |name: &str, account: &Account| {
         let ledger = &account.ledger;
         let answer = match ledger.fits(&index.candidate(pod, name)) {

@@ -11,8 +11,8 @@ pub struct PerResource<T> {
     cpu: T,
     ephemeral_storage: T,
     memory: T,
-    /// Absent where no size has a value: few Pods name huge pages, and a pointer is a third of an
-    /// empty list.
+    /// Absent where no size has a value: few Pods name huge pages, and a pointer takes a third
+    /// of the space of an empty list.
     huge_pages: Option<Box<Pages<T>>>,
 }
 

@@ -237,7 +237,7 @@ fn what_contradicts_itself_is_unknown_in_any_order() {
         assert!(unknown(&cluster(vec![pod("x", Some("one"), &["c"])], vec![claim("c", Some("a"))], slices)));
     }
     let mut several = cluster(vec![], vec![claim("c", Some("a"))], vec![slice(1, "4")]);
-    several.footprints = vec![footprint(None), footprint(None)];
+    several.footprints = vec![footprint(None), DeviceFootprint { name: "g".into(), ..footprint(None) }];
     assert!(!unknown(&several), "they say the same");
     if let Some(costs) = several.footprints[1].cost.resources.get_mut(&Resource::Memory) {
         costs.reservation = None;

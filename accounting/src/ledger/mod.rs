@@ -146,7 +146,10 @@ pub enum Violation {
 }
 
 /// The ledger of one node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+///
+/// Two ledgers are equal if they have the same facts, in whatever order these came: the sums follow
+/// from the facts, and the revision only counts how often they changed.
+#[derive(Debug, Clone, Default)]
 pub struct NodeLedger {
     charging: Charging,
     /// `None`: nobody has said.
@@ -163,6 +166,19 @@ pub struct NodeLedger {
     doubts: BTreeMap<Box<str>, Vec<Unaccounted>>,
     revision: u64,
 }
+
+impl PartialEq for NodeLedger {
+    fn eq(&self, other: &Self) -> bool {
+        self.charging == other.charging
+            && self.allocatable == other.allocatable
+            && self.unread_allocatable == other.unread_allocatable
+            && self.pods == other.pods
+            && self.devices == other.devices
+            && self.doubts == other.doubts
+    }
+}
+
+impl Eq for NodeLedger {}
 
 impl NodeLedger {
     /// A ledger of nothing.
@@ -183,6 +199,14 @@ impl NodeLedger {
             self.allocatable = Some(allocatable);
             self.changed();
         }
+    }
+
+    /// Forgets `status.allocatable`: the node is not listed any more.
+    pub fn forget_allocatable(&mut self) {
+        if self.allocatable.take().is_some() {
+            self.changed();
+        }
+        self.doubt_allocatable(Vec::new());
     }
 
     /// What could not be read of `status.allocatable`.
@@ -357,6 +381,11 @@ impl NodeLedger {
         all.sort_unstable();
         all.dedup();
         all
+    }
+
+    /// Whether it charges no Pod, and no device is in use.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pods.is_empty() && self.devices.is_empty()
     }
 
     /// The Pods, with what each of them takes.
