@@ -19,9 +19,9 @@ use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
 use dragoman_accounting::amounts::Text;
 use dragoman_accounting::claim::allocation::Judgement;
-use dragoman_accounting::cluster::{Account, Claim, Cluster, Footprint, Index, Pod, Rules};
+use dragoman_accounting::cluster::{Account, Cluster, DeviceFootprint, Index, Pod, Rules};
 use dragoman_accounting::ledger::fit::{Fit, Headroom};
-use dragoman_accounting::ledger::{Bucket, Cause, Charging, NodeLedger, Violation};
+use dragoman_accounting::ledger::{Bucket, Charging, NodeLedger};
 use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::pod::requests::Variant;
 use dragoman_accounting::resource::Resource;
@@ -72,9 +72,8 @@ fn main() -> anyhow::Result<()> {
     let index = Index::new(&dump.cluster, rules);
     let accounts = index.accounts();
     let pending = dump.cluster.pods.iter().filter(|pod| pod.node.is_none() && !pod.done);
-    let names = Names::of(&dump.cluster);
-    let pending: Vec<Value> = pending.map(|pod| asked(&index, &accounts, &names, pod)).collect();
-    let nodes: Vec<Value> = accounts.iter().map(|(name, account)| told(name, account, &names)).collect();
+    let pending: Vec<Value> = pending.map(|pod| asked(&index, &accounts, pod)).collect();
+    let nodes: Vec<Value> = accounts.iter().map(|(name, account)| told(name, account)).collect();
     let report = json!({"nodes": nodes, "pending": pending, "unreadable": dump.unreadable});
     match arguments.output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
@@ -158,11 +157,11 @@ fn read<T: DeserializeOwned>(object: Value) -> Result<T, String> {
     serde_json::from_value(object).map_err(|why| why.to_string())
 }
 
-fn footprint(object: &Value) -> Result<Footprint, String> {
+fn footprint(object: &Value) -> Result<DeviceFootprint, String> {
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().into();
     let spec: DeviceFootprintSpec = read(object.get("spec").cloned().unwrap_or_default())?;
-    let footprint = spec.footprint().map_err(|why| format!("spec.resources{why}"))?;
-    Ok(Footprint { name, driver: spec.driver.into(), selector: spec.selector.map(Into::into), footprint })
+    let cost = spec.cost().map_err(|why| format!("spec.resources{why}"))?;
+    Ok(DeviceFootprint { name, driver: spec.driver.into(), selector: spec.selector.map(Into::into), cost })
 }
 
 /// It takes something from its node, and nobody knows what.
@@ -179,37 +178,7 @@ fn amount(resource: Resource, count: i128) -> String {
     format!("{}{}", if count < 0 { "-" } else { "" }, Text::of(resource, amount).0)
 }
 
-/// Uids are for programs.
-struct Names(BTreeMap<String, String>);
-
-impl Names {
-    fn of(cluster: &Cluster) -> Self {
-        let pods = cluster.pods.iter().map(|pod| (pod.view.uid.to_string(), pod.view.object()));
-        let claim = |claim: &Claim| {
-            (claim.uid.to_string(), format!("ResourceClaim {}/{}", claim.namespace, claim.name))
-        };
-        Self(pods.chain(cluster.claims.iter().map(claim)).collect())
-    }
-
-    fn get<'a>(&'a self, uid: &'a str) -> &'a str {
-        self.0.get(uid).map_or(uid, String::as_str)
-    }
-
-    fn cause(&self, cause: &Cause) -> String {
-        match cause {
-            Cause::Pod(pod) => self.get(pod).to_owned(),
-            Cause::Mapping(claim) => format!("devices of {}", self.get(claim)),
-            Cause::Overhead { pod, claim } => format!("use of {} by {}", self.get(claim), self.get(pod)),
-            Cause::Reservation(_) => cause.to_string(),
-        }
-    }
-
-    fn violation(&self, violation: &Violation) -> String {
-        self.0.iter().fold(violation.to_string(), |text, (uid, name)| text.replace(uid, name))
-    }
-}
-
-fn told(name: &str, account: &Account, names: &Names) -> Value {
+fn told(name: &str, account: &Account) -> Value {
     let Account { ledger, notices } = account;
     let resource = |resource: Resource| {
         let charged = |bucket| amount(resource, ledger.charged(bucket, resource));
@@ -231,20 +200,20 @@ fn told(name: &str, account: &Account, names: &Names) -> Value {
     json!({
         "name": name,
         "resources": ledger.resources().into_iter().map(resource).collect::<BTreeMap<_, _>>(),
-        "violations": texts(ledger.violations().iter().map(|violation| names.violation(violation)).collect()),
+        "violations": texts(ledger.violations().iter().map(ToString::to_string).collect()),
         "unaccounted": texts(ledger.unaccounted().map(ToString::to_string).collect()),
         "notices": notices,
     })
 }
 
 /// Where a Pod without a node would fit.
-fn asked(index: &Index<'_>, accounts: &BTreeMap<Box<str>, Account>, names: &Names, pod: &Pod) -> Value {
+fn asked(index: &Index, accounts: &BTreeMap<Box<str>, Account>, pod: &Pod) -> Value {
     let answer = |name: &str, account: &Account| {
         let ledger = &account.ledger;
         let answer = match ledger.fits(&index.candidate(pod, name)) {
             Fit::Yes => json!({"fits": true}),
             Fit::Missing(missing) => {
-                let held = |resource| json!({"missing": amount(resource, missing.get(resource)), "heldBy": holders(ledger, names, resource)});
+                let held = |resource| json!({"missing": amount(resource, missing.get(resource)), "heldBy": holders(ledger, resource)});
                 let missing: BTreeMap<_, _> =
                     missing.iter().map(|(resource, _)| (resource.to_string(), held(resource))).collect();
                 json!({"fits": false, "missing": missing})
@@ -268,13 +237,10 @@ fn asked(index: &Index<'_>, accounts: &BTreeMap<Box<str>, Account>, names: &Name
 }
 
 /// The largest holders of a resource.
-fn holders(ledger: &NodeLedger, names: &Names, resource: Resource) -> Vec<String> {
+fn holders(ledger: &NodeLedger, resource: Resource) -> Vec<String> {
     const SHOWN: usize = 5;
     let holding = ledger.who_has(resource).into_iter().take(SHOWN);
-    let said = holding.map(|holding| {
-        format!("{}: {}", names.cause(&holding.cause), amount(resource, holding.amount.into()))
-    });
-    said.collect()
+    holding.map(|held| format!("{}: {}", held.cause, amount(resource, held.amount.into()))).collect()
 }
 
 /// An answer in words.

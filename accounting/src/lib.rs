@@ -10,6 +10,7 @@ pub mod amounts;
 pub mod claim;
 pub mod cluster;
 pub mod ledger;
+pub mod object;
 pub mod per_resource;
 pub mod pod;
 pub mod resource;

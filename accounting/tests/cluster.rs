@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use dragoman_accounting::claim::allocation::Judgement;
-use dragoman_accounting::cluster::{Account, Cluster, Footprint, Index, Rules};
+use dragoman_accounting::cluster::{Account, Cluster, DeviceFootprint, Index, Rules};
 use dragoman_accounting::ledger::fit::{Fit, Headroom};
 use dragoman_accounting::ledger::{Bucket, Charging};
 use dragoman_accounting::resource::Resource;
@@ -137,7 +137,7 @@ fn what_the_status_records_counts_and_drift_is_said() {
     assert_eq!((mapped(account), account.ledger.headroom(Resource::Cpu)), (2000, Headroom::Left(13_000)));
 }
 
-fn footprint(selector: Option<&str>) -> Footprint {
+fn footprint(selector: Option<&str>) -> DeviceFootprint {
     let spec: DeviceFootprintSpec = read(json!({
         "driver": "d", "resources": {
             "cpu": {"mapping": {"deviceMultiplier": 9}},
@@ -145,11 +145,11 @@ fn footprint(selector: Option<&str>) -> Footprint {
         },
     }));
     let selector = selector.map(Into::into);
-    Footprint {
+    DeviceFootprint {
         name: "f".into(),
         driver: spec.driver.as_str().into(),
         selector,
-        footprint: spec.footprint().unwrap(),
+        cost: spec.cost().unwrap(),
     }
 }
 
@@ -237,9 +237,9 @@ fn what_contradicts_itself_is_unknown_in_any_order() {
         assert!(unknown(&cluster(vec![pod("x", Some("one"), &["c"])], vec![claim("c", Some("a"))], slices)));
     }
     let mut several = cluster(vec![], vec![claim("c", Some("a"))], vec![slice(1, "4")]);
-    several.footprints = vec![footprint(None), footprint(None)];
+    several.footprints = vec![footprint(None), DeviceFootprint { name: "g".into(), ..footprint(None) }];
     assert!(!unknown(&several), "they say the same");
-    if let Some(costs) = several.footprints[1].footprint.resources.get_mut(&Resource::Memory) {
+    if let Some(costs) = several.footprints[1].cost.resources.get_mut(&Resource::Memory) {
         costs.reservation = None;
     }
     // No Pod uses the claim, but the driver may hold something for its device.

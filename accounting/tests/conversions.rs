@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use dragoman_accounting::claim::contribution::{Contribution, Line, Source};
 use dragoman_accounting::claim::footprint::{
-    AccountingPolicy, Basis, DeviceFootprint, Mapping, Overhead, ResourceFootprint,
+    AccountingPolicy, Basis, DeviceCost, Mapping, Overhead, ResourceFootprint,
 };
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::wire::device::{
@@ -64,14 +64,13 @@ fn resource() -> impl Strategy<Value = Resource> {
     ]
 }
 
-fn device() -> impl Strategy<Value = DeviceFootprint> {
+fn device() -> impl Strategy<Value = DeviceCost> {
     prop::collection::btree_map(resource(), footprint(), 0..4)
-        .prop_map(|resources: BTreeMap<_, _>| DeviceFootprint { resources })
+        .prop_map(|resources: BTreeMap<_, _>| DeviceCost { resources })
 }
 
-/// The device as the generations can state it: without policies, and without the fields that `keep`
-/// removes.
-fn said(device: &DeviceFootprint, keep: impl Fn(&mut ResourceFootprint)) -> DeviceFootprint {
+/// Without what the generations from 1.36 on have in common not to say.
+fn said(device: &DeviceCost, keep: impl Fn(&mut ResourceFootprint)) -> DeviceCost {
     let mut device = device.clone();
     device.resources.values_mut().for_each(|footprint| {
         footprint.policy = None;

@@ -358,6 +358,24 @@ fn a_claim_in_two_pieces_is_one_claim() {
 }
 
 #[test]
+fn people_read_names_and_not_uids() {
+    let named = |name: &str| {
+        let mut claim = mapped("m", "4");
+        claim.source.uid = Some("uid-of-m".into());
+        let view = view(&format!("uid-of-{name}"), &[("cpu", "1")], vec![claim]);
+        charged(&PodSpecView { name: name.into(), ..view }, Stage::Bound)
+    };
+    let mut ledger = node("64");
+    ledger.put_pod(named("a"));
+    ledger.put_pod(named("b"));
+    let causes: Vec<String> =
+        ledger.who_has(Resource::Cpu).iter().map(|holding| holding.cause.to_string()).collect();
+    assert_eq!(causes, ["devices of ResourceClaim ns/m", "Pod ns/a", "Pod ns/b"]);
+    let violations: Vec<String> = ledger.violations().iter().map(ToString::to_string).collect();
+    assert_eq!(violations, ["ResourceClaim ns/m: its devices are node resources, and 2 Pods use it"]);
+}
+
+#[test]
 fn what_nobody_has_said_of_a_node_is_unknown() {
     let ledger = NodeLedger::new(Charging::PerClaim);
     assert_eq!(ledger.headroom(Resource::Cpu), Headroom::Unknown);

@@ -357,7 +357,7 @@ impl Facts {
             Bucket::Mapping => {
                 let mut claims: BTreeMap<&str, i128> = BTreeMap::new();
                 for claim in pods.flat_map(|pod| &pod.claims) {
-                    let known = claims.entry(&claim.uid).or_default();
+                    let known = claims.entry(claim.object.uid()).or_default();
                     *known = match charging {
                         Charging::PerClaim => (*known).max(of(&claim.mapping)),
                         Charging::InTree => *known + of(&claim.mapping),

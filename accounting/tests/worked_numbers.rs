@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use dragoman_accounting::amounts::{Amounts, Text};
 use dragoman_accounting::claim::allocation::{Class, Device, DeviceResult, Judgement, Remark, cost};
 use dragoman_accounting::claim::contribution::{Contribution, Generation, Line, Source, reconciled};
-use dragoman_accounting::claim::footprint::{Basis, DeviceFootprint, Mapping, Overhead, ResourceFootprint};
+use dragoman_accounting::claim::footprint::{Basis, DeviceCost, Mapping, Overhead, ResourceFootprint};
 use dragoman_accounting::pod::budget::{Checks, OverBudget, defaulted, refused, unschedulable};
 use dragoman_accounting::pod::requests::{Claims, Options, requests};
 use dragoman_accounting::pod::{Container, ContainerStatus, PodStatusView, Resources};
@@ -174,7 +174,7 @@ fn e23c_the_most_of_sums_not_the_sum_of_the_most() {
 fn device(resource: &str, footprint: ResourceFootprint, capacity: &[(&str, &str)]) -> Device {
     let resources = [(self::resource(resource), footprint)].into();
     let capacity = capacity.iter().map(|(key, text)| (Box::from(*key), Text(Box::from(*text)))).collect();
-    Device { footprint: DeviceFootprint { resources }, capacity }
+    Device { cost: DeviceCost { resources }, capacity }
 }
 
 fn mapping(basis: Basis, multiplier: &str) -> ResourceFootprint {
@@ -228,9 +228,7 @@ fn s7_devices_and_capacities() {
     let beside = claim("pool", &["c"], vec![line("cpu", "4", "", "")]);
     assert_eq!(cpu(&pod(vec![container("c", &[("cpu", "1")])], vec![beside])), q("5"));
     let mut xpu = per_device("2");
-    xpu.footprint
-        .resources
-        .extend(device("memory", mapping(Basis::PerDevice, "8Gi"), &[]).footprint.resources);
+    xpu.cost.resources.extend(device("memory", mapping(Basis::PerDevice, "8Gi"), &[]).cost.resources);
     assert_eq!(ours(&devices(1), &xpu), amounts(&[("cpu", "2"), ("memory", "8Gi")]));
 }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use dragoman_accounting::amounts::Text;
-use dragoman_accounting::claim::footprint::{self, DeviceFootprint};
+use dragoman_accounting::claim::footprint::{self, DeviceCost};
 use dragoman_accounting::wire::device::{
     Definitions, NodeAllocatableResource, Refused, ResourceMapping, ResourceOverhead, ResourceReservation,
     from_1_37,
@@ -36,12 +36,11 @@ pub struct DeviceFootprintSpec {
 }
 
 impl DeviceFootprintSpec {
-    /// Returns the footprint in the canonical model.
+    /// Returns what each device costs, in the canonical model.
     ///
     /// # Errors
-    /// [`Refused`] with the field: a definition is invalid. The schema rejects most such objects in
-    /// the API server.
-    pub fn footprint(&self) -> Result<DeviceFootprint, Refused> {
+    /// What the API server would have refused: names the field.
+    pub fn cost(&self) -> Result<DeviceCost, Refused> {
         let text = |quantity: &Quantity| Text(quantity.0.clone());
         let shape = |costs: &ResourceFootprint| NodeAllocatableResource {
             mapping: costs.mapping.as_ref().map(|mapping| ResourceMapping {

@@ -6,7 +6,7 @@ use dragoman_quantity::{Decimal, Overflow};
 
 use crate::amounts::{Text, largest, non_negative};
 use crate::claim::contribution::{Contribution, Line, Source};
-use crate::claim::footprint::{AccountingPolicy, Basis, DeviceFootprint, Mapping};
+use crate::claim::footprint::{AccountingPolicy, Basis, DeviceCost, Mapping};
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 
@@ -46,9 +46,9 @@ impl DeviceResult {
 /// The costs of a device, and the capacities that they refer to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Device {
-    /// The costs of the device.
-    pub footprint: DeviceFootprint,
-    /// `capacity[KEY].value`, spelled as in the ResourceSlice.
+    /// What it costs.
+    pub cost: DeviceCost,
+    /// `capacity[KEY].value`, spelled as in the slice.
     pub capacity: BTreeMap<Box<str>, Text>,
 }
 
@@ -147,11 +147,11 @@ impl Counter<'_> {
     }
 
     fn count(&mut self, result: &DeviceResult, device: &Device, field: &str) {
-        let maps = device.footprint.resources.values().any(|footprint| footprint.mapping.is_some());
+        let maps = device.cost.resources.values().any(|footprint| footprint.mapping.is_some());
         if result.class.manages && !maps {
             self.remarks.push(Remark::NothingMapped { device: result.name() });
         }
-        for (&resource, footprint) in &device.footprint.resources {
+        for (&resource, footprint) in &device.cost.resources {
             let mapped = footprint.mapping.as_ref().map(|mapping| self.mapped(result, device, mapping));
             let mapped = match mapped.transpose() {
                 Ok(mapped) => mapped,

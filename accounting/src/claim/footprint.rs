@@ -10,8 +10,8 @@ use crate::resource::Resource;
 
 /// The costs of a device, by resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DeviceFootprint {
-    /// An absent resource is not defined, which is not the same as zero.
+pub struct DeviceCost {
+    /// By resource. What is absent is not said, which is not zero.
     pub resources: BTreeMap<Resource, ResourceFootprint>,
 }
 

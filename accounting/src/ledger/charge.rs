@@ -15,6 +15,7 @@ use crate::Uid;
 use crate::claim::contribution::{Contribution, Generation, Line, Source, number};
 use crate::claim::footprint::AccountingPolicy;
 use crate::claim::sharing::{Sharing, sharing};
+use crate::object::ObjectRef;
 use crate::per_resource::Units;
 use crate::pod::PodSpecView;
 use crate::pod::policy::{Incompatible, incompatible};
@@ -25,8 +26,8 @@ use crate::unaccounted::Unaccounted;
 /// A Pod with everything it takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodCharge {
-    /// Its uid.
-    pub uid: Uid,
+    /// The Pod.
+    pub object: ObjectRef,
     /// How far it is.
     pub stage: Stage,
     /// What its spec takes of the node: its requests, without claims and without what is
@@ -36,7 +37,7 @@ pub struct PodCharge {
     pub claims: Vec<ClaimCharge>,
     /// What the status of the Pod tells kube-scheduler of its claims (KEP-5517 switched
     /// on), by generation: one reads only what it knows.
-    pub published: Vec<(Generation, Units)>,
+    pub published: Box<[(Generation, Units)]>,
     /// What few Pods have.
     pub rare: Option<Box<Rare>>,
 }
@@ -58,8 +59,8 @@ pub struct Rare {
 /// A claim of a Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimCharge {
-    /// Its uid.
-    pub uid: Uid,
+    /// The claim.
+    pub object: ObjectRef,
     /// What counts for the claim, whoever uses it.
     pub mapping: Units,
     /// What counts for this use of it.
@@ -76,7 +77,7 @@ pub struct Draw {
     /// How much.
     pub amount: i64,
     /// The claims, together, and how much each has in all.
-    pub pools: Vec<(Uid, i64)>,
+    pub pools: Vec<(ObjectRef, i64)>,
 }
 
 impl PodCharge {
@@ -96,11 +97,11 @@ impl PodCharge {
 pub fn charge(pod: &PodSpecView, stage: Stage, variant: Variant, unaccounted: Vec<Unaccounted>) -> PodCharge {
     let mut rare = Rare { unaccounted, ..Rare::default() };
     let mut charge = PodCharge {
-        uid: pod.uid.clone(),
+        object: ObjectRef::new("Pod", &pod.namespace, &pod.name, &pod.uid),
         stage,
         spec: Units::default(),
         claims: pod.contributions.iter().map(|claim| uncharged(pod, claim)).collect(),
-        published: Vec::new(),
+        published: Box::default(),
         rare: None,
     };
     for resource in pod.resources() {
@@ -122,9 +123,9 @@ pub fn charge(pod: &PodSpecView, stage: Stage, variant: Variant, unaccounted: Ve
 
 /// A claim may come in several pieces: two entries of the Pod, or two of its status.
 fn once(mut claims: Vec<ClaimCharge>) -> Vec<ClaimCharge> {
-    claims.sort_by(|a, b| a.uid.cmp(&b.uid));
+    claims.sort_by(|a, b| a.object.cmp(&b.object));
     claims.dedup_by(|piece, claim| {
-        let same = piece.uid == claim.uid;
+        let same = piece.object == claim.object;
         if same {
             claim.mapping.combine(&piece.mapping, |sum, more| *sum = sum.saturating_add(more));
             claim.overhead.combine(&piece.overhead, |sum, more| *sum = sum.saturating_add(more));
@@ -139,11 +140,15 @@ fn once(mut claims: Vec<ClaimCharge>) -> Vec<ClaimCharge> {
 
 fn uncharged(pod: &PodSpecView, claim: &Contribution) -> ClaimCharge {
     ClaimCharge {
-        uid: key(pod, claim),
+        object: object(pod, claim),
         mapping: Units::default(),
         overhead: Units::default(),
         sharing: sharing(claim),
     }
+}
+
+fn object(pod: &PodSpecView, claim: &Contribution) -> ObjectRef {
+    ObjectRef::new(&claim.source.kind, &pod.namespace, &claim.source.name, &key(pod, claim))
 }
 
 /// The uid of a claim; where only its name is known, that with its namespace.
@@ -153,7 +158,7 @@ fn key(pod: &PodSpecView, claim: &Contribution) -> Uid {
 }
 
 /// What a kube-scheduler of each generation adds for what the status says.
-fn published(pod: &PodSpecView) -> Vec<(Generation, Units)> {
+fn published(pod: &PodSpecView) -> Box<[(Generation, Units)]> {
     let generations: BTreeSet<Generation> = pod.recorded.iter().filter_map(|claim| claim.recorded).collect();
     let read = |generation: Generation| {
         let read = pod.recorded.iter().filter(|claim| claim.recorded == Some(generation));
@@ -227,20 +232,20 @@ fn overhead(claim: &Contribution, resource: Resource) -> Result<Decimal, Overflo
 /// The draws of a Pod: one for each combination of pools that its containers name.
 fn draws(pod: &PodSpecView, resource: Resource) -> Result<Vec<Draw>, Overflow> {
     let is_pool = |line: &&Line| line.policy == Some(AccountingPolicy::ConsumeFrom);
-    let mut pools: Vec<(&Contribution, Uid, Decimal)> = Vec::new();
+    let mut pools: Vec<(&Contribution, ObjectRef, Decimal)> = Vec::new();
     for claim in &pod.contributions {
         if claim.of(resource).any(|line| is_pool(&line)) {
             let all = claim.of(resource).filter(is_pool).filter_map(|line| line.mapping);
-            pools.push((claim, key(pod, claim), Decimal::checked_sum(all)?));
+            pools.push((claim, object(pod, claim), Decimal::checked_sum(all)?));
         }
     }
     if pools.is_empty() {
         return Ok(Vec::new());
     }
-    let mut combinations: BTreeMap<BTreeSet<&Uid>, BTreeSet<&str>> = BTreeMap::new();
+    let mut combinations: BTreeMap<BTreeSet<&ObjectRef>, BTreeSet<&str>> = BTreeMap::new();
     for container in pod.all_containers() {
         let named = pools.iter().filter(|(claim, ..)| claim.containers.contains(&container.name));
-        let named: BTreeSet<&Uid> = named.map(|(_, uid, _)| uid).collect();
+        let named: BTreeSet<&ObjectRef> = named.map(|(_, pool, _)| pool).collect();
         if !named.is_empty() {
             combinations.entry(named).or_default().insert(&container.name);
         }
@@ -249,9 +254,9 @@ fn draws(pod: &PodSpecView, resource: Resource) -> Result<Vec<Draw>, Overflow> {
     for (named, containers) in combinations {
         let amount = drawn(pod, resource, |container| containers.contains(&*container.name))?;
         let mut from = Vec::new();
-        for uid in named {
-            let pieces = pools.iter().filter(|(_, known, _)| known == uid).map(|(.., all)| *all);
-            from.push((uid.clone(), units(resource, Decimal::checked_sum(pieces)?)));
+        for pool in named {
+            let pieces = pools.iter().filter(|(_, known, _)| known == pool).map(|(.., all)| *all);
+            from.push((pool.clone(), units(resource, Decimal::checked_sum(pieces)?)));
         }
         draws.push(Draw { resource, amount: units(resource, amount), pools: from });
     }

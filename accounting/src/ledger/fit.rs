@@ -6,8 +6,8 @@ use super::charge::{ClaimCharge, PodCharge, Rare};
 use super::pools::{Pool, pools};
 use super::shared::Shared;
 use super::{Bucket, Charging, DeviceId, NodeLedger, bucket};
-use crate::Uid;
 use crate::claim::sharing::Sharing;
+use crate::object::ObjectRef;
 use crate::per_resource::{Sums, Units};
 use crate::pod::policy::Incompatible;
 use crate::resource::Resource;
@@ -56,11 +56,11 @@ pub enum Refusal {
     /// The accounting policies of the candidate cannot be combined.
     #[error("{0}")]
     Incompatible(Incompatible),
-    /// Another Pod uses a claim of the candidate that is for one Pod.
-    #[error("claim {claim}: its devices are node resources, and another Pod uses it")]
+    /// Its claim is another Pod's.
+    #[error("{claim}: its devices are node resources, and another Pod uses it")]
     OnePod {
-        /// Uid of the claim.
-        claim: Uid,
+        /// The claim.
+        claim: ObjectRef,
     },
     /// The candidate would draw more from its pools than they have.
     #[error("{0}")]
@@ -92,9 +92,9 @@ impl NodeLedger {
     ///
     /// For a Pod that is charged already, the answer is that of the ledger without it.
     pub fn fits(&self, candidate: &Candidate) -> Fit {
-        if self.pods.contains_key(&candidate.pod.uid) {
+        if self.pods.contains_key(&candidate.pod.object) {
             let mut without = self.clone();
-            without.remove_pod(&candidate.pod.uid);
+            without.remove_pod(candidate.pod.object.uid());
             return without.fits(candidate);
         }
         let refusals = self.refusals(&candidate.pod);
@@ -133,9 +133,9 @@ impl NodeLedger {
         }
         for claim in &candidate.pod.claims {
             needs.add(&claim.overhead);
-            let mut shared = self.claims.get(&claim.uid).cloned().unwrap_or_default();
+            let mut shared = self.claims.get(&claim.object).cloned().unwrap_or_default();
             needs.take(&shared.charged(self.charging));
-            shared.put(candidate.pod.uid.clone(), claim.mapping.clone());
+            shared.put(candidate.pod.object.clone(), claim.mapping.clone());
             needs.add(&shared.charged(self.charging));
         }
         let mut woken: BTreeMap<&DeviceId, Shared> = BTreeMap::new();
@@ -143,20 +143,20 @@ impl NodeLedger {
             let known = || self.devices.get(device).cloned().unwrap_or_default();
             let shared = woken.entry(device).or_insert_with(known);
             needs.take(&shared.charged(Charging::PerClaim));
-            // A unique user: which claim uses the device makes no difference to the charge.
-            shared.put(Uid::from(format!("candidate {i}")), reservation.clone());
+            // A user of its own: which claim it is makes no difference.
+            shared.put(ObjectRef::from(&*format!("candidate {i}")), reservation.clone());
             needs.add(&shared.charged(Charging::PerClaim));
         }
         needs
     }
 
     fn refusals(&self, pod: &PodCharge) -> Vec<Refusal> {
-        let others = |claim: &&ClaimCharge| self.claims.contains_key(&claim.uid);
+        let others = |claim: &&ClaimCharge| self.claims.contains_key(&claim.object);
         let one_pods =
-            |claim: &&ClaimCharge| claim.sharing == Sharing::OnePod || self.is_one_pods(&claim.uid);
+            |claim: &&ClaimCharge| claim.sharing == Sharing::OnePod || self.is_one_pods(&claim.object);
         let taken = pod.claims.iter().filter(others).filter(one_pods);
         let mut refusals: Vec<Refusal> =
-            taken.map(|claim| Refusal::OnePod { claim: claim.uid.clone() }).collect();
+            taken.map(|claim| Refusal::OnePod { claim: claim.object.clone() }).collect();
         let Some(Rare { unaccounted, incompatible, draws, .. }) = pod.rare.as_deref() else {
             return refusals;
         };
@@ -165,7 +165,7 @@ impl NodeLedger {
         if !draws.is_empty() {
             let pools = pools(self.pods.values().chain([pod]));
             let overdrawn =
-                pools.into_iter().filter(|pool| pool.short > 0 && pool.consumers.contains(&pod.uid));
+                pools.into_iter().filter(|pool| pool.short > 0 && pool.consumers.contains(&pod.object));
             refusals.extend(overdrawn.map(Refusal::Overdrawn));
         }
         refusals

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::{NodeLedger, Stage};
-use crate::Uid;
 use crate::claim::contribution::Generation;
+use crate::object::ObjectRef;
 use crate::per_resource::{Sums, Units};
 use crate::resource::Resource;
 
@@ -27,10 +27,10 @@ pub struct Holder {
     /// Hidden amounts that a holder cannot hold: huge pages and ephemeral storage cannot be
     /// resized.
     pub uncovered: Units,
-    /// The claims in the status of bound Pods, by Pod and generation. `request` leaves out those of
-    /// the generation that the scheduler reads.
-    pub published: Vec<(Uid, Generation, Units)>,
-    /// The resources with facts that cannot be read. Their amounts above may be too small.
+    /// What the status of Pods tells a scheduler that reads it, by Pod. It is in `request`
+    /// for one that does not, and not for one that does.
+    pub published: Vec<(ObjectRef, Generation, Units)>,
+    /// Of these nobody knows how much there is: what could not be read is not in here.
     pub unknown: BTreeSet<Resource>,
 }
 
@@ -47,7 +47,7 @@ impl NodeLedger {
                 seen.add(&rare.drawn);
             }
             for (generation, units) in &pod.published {
-                holder.published.push((pod.uid.clone(), *generation, units.clone()));
+                holder.published.push((pod.object.clone(), *generation, units.clone()));
                 if scheduler == Scheduler::Aware(*generation) {
                     seen.add(units);
                 }

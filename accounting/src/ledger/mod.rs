@@ -17,6 +17,7 @@ use std::fmt;
 use crate::Uid;
 use crate::amounts::Amounts;
 use crate::claim::sharing::Sharing;
+use crate::object::ObjectRef;
 use crate::per_resource::{PerResource, Sums, Units};
 use crate::pod::policy::Incompatible;
 use crate::resource::Resource;
@@ -82,16 +83,16 @@ impl Bucket {
 /// The cause of a charge.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// The requests in the spec of a Pod.
-    Pod(Uid),
-    /// The devices of a claim: one charge for all its users.
-    Mapping(Uid),
-    /// The overhead of a claim for a Pod that uses it.
+    /// What the spec of a Pod requests.
+    Pod(ObjectRef),
+    /// What the devices of a claim are: once, whoever uses it.
+    Mapping(ObjectRef),
+    /// What using a claim costs a Pod.
     Overhead {
         /// The Pod.
-        pod: Uid,
+        pod: ObjectRef,
         /// The claim.
-        claim: Uid,
+        claim: ObjectRef,
     },
     /// The amount that a driver holds for a device in use.
     Reservation(DeviceId),
@@ -100,9 +101,9 @@ pub enum Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Pod(pod) => write!(f, "spec of Pod {pod}"),
-            Self::Mapping(claim) => write!(f, "devices of claim {claim}"),
-            Self::Overhead { pod, claim } => write!(f, "use of claim {claim} by Pod {pod}"),
+            Self::Pod(pod) => write!(f, "{pod}"),
+            Self::Mapping(claim) => write!(f, "devices of {claim}"),
+            Self::Overhead { pod, claim } => write!(f, "use of {claim} by {pod}"),
             Self::Reservation(DeviceId { driver, pool, device }) => {
                 write!(f, "driver of device {driver}/{pool}/{device}")
             }
@@ -122,30 +123,33 @@ pub struct Holding {
 /// A fact that breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// Several Pods use a claim whose devices are node resources. The claim is charged once;
-    /// Kubernetes would refuse the second Pod.
-    #[error("claim {claim}: its devices are node resources, and {consumers} Pods use it")]
+    /// A claim whose devices are node resources has several consumers; it is charged
+    /// once, but Kubernetes would refuse the second.
+    #[error("{claim}: its devices are node resources, and {consumers} Pods use it")]
     SharedMapping {
-        /// Uid of the claim.
-        claim: Uid,
-        /// The number of Pods.
+        /// The claim.
+        claim: ObjectRef,
+        /// How many.
         consumers: usize,
     },
     /// Containers draw more from claims than the claims have.
     #[error("{0}")]
     Overdrawn(Pool),
-    /// Accounting policies of a Pod cannot be combined.
-    #[error("Pod {pod}: {clash}")]
+    /// Accounting policies of a Pod that cannot be combined.
+    #[error("{pod}: {clash}")]
     Incompatible {
-        /// Uid of the Pod.
-        pod: Uid,
-        /// The policies.
+        /// The Pod.
+        pod: ObjectRef,
+        /// What is wrong.
         clash: Incompatible,
     },
 }
 
 /// The ledger of one node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+///
+/// Two ledgers are equal if they have the same facts, in whatever order these came: the sums follow
+/// from the facts, and the revision only counts how often they changed.
+#[derive(Debug, Clone, Default)]
 pub struct NodeLedger {
     charging: Charging,
     /// `None` until the node is listed.
@@ -153,15 +157,28 @@ pub struct NodeLedger {
     /// The unreadable fields of `status.allocatable`.
     unread_allocatable: Vec<Unaccounted>,
     sums: BTreeMap<Bucket, Sums>,
-    pods: BTreeMap<Uid, PodCharge>,
-    /// The Pods that use each claim with a mapping.
-    claims: BTreeMap<Uid, Shared>,
-    /// The claims that use each device with a reservation.
+    pods: BTreeMap<ObjectRef, PodCharge>,
+    /// Claims with mappings and the Pods that use them.
+    claims: BTreeMap<ObjectRef, Shared>,
+    /// Devices with reservations and the claims that use them.
     devices: BTreeMap<DeviceId, Shared>,
     /// The unreadable fields of objects other than Pods, by object.
     doubts: BTreeMap<Box<str>, Vec<Unaccounted>>,
     revision: u64,
 }
+
+impl PartialEq for NodeLedger {
+    fn eq(&self, other: &Self) -> bool {
+        self.charging == other.charging
+            && self.allocatable == other.allocatable
+            && self.unread_allocatable == other.unread_allocatable
+            && self.pods == other.pods
+            && self.devices == other.devices
+            && self.doubts == other.doubts
+    }
+}
+
+impl Eq for NodeLedger {}
 
 impl NodeLedger {
     /// An empty ledger.
@@ -184,7 +201,15 @@ impl NodeLedger {
         }
     }
 
-    /// Replaces the unreadable fields of `status.allocatable`.
+    /// Forgets `status.allocatable`: the node is not listed any more.
+    pub fn forget_allocatable(&mut self) {
+        if self.allocatable.take().is_some() {
+            self.changed();
+        }
+        self.doubt_allocatable(Vec::new());
+    }
+
+    /// What could not be read of `status.allocatable`.
     pub fn doubt_allocatable(&mut self, unaccounted: Vec<Unaccounted>) {
         if self.unread_allocatable != unaccounted {
             self.unread_allocatable = unaccounted;
@@ -192,11 +217,12 @@ impl NodeLedger {
         }
     }
 
-    /// Charges a Pod, in place of an earlier charge for it: for example when an assumed Pod is
-    /// bound.
-    pub fn put_pod(&mut self, pod: PodCharge) {
-        let uid = pod.uid.clone();
-        match self.pods.get_mut(&uid) {
+    /// Charges a Pod, in place of what was charged for it before: also when it is bound
+    /// after it was assumed.
+    pub fn put_pod(&mut self, mut pod: PodCharge) {
+        self.share_names(&mut pod);
+        let object = pod.object.clone();
+        match self.pods.get_mut(&object) {
             Some(known) if *known == pod => return,
             Some(known) => {
                 // Emptied in place: the entry is filled again below.
@@ -208,13 +234,25 @@ impl NodeLedger {
         self.sum(bucket(pod.stage)).add(&pod.spec);
         for claim in &pod.claims {
             self.sum(Bucket::Overhead).add(&claim.overhead);
-            self.share(claim, &uid);
+            self.share(claim, &object);
         }
-        self.pods.insert(uid, pod);
+        self.pods.insert(object, pod);
         self.changed();
     }
 
-    /// Removes a Pod that is deleted or has finished. An unknown uid is ignored.
+    /// Replaces the references in a charge by equal ones of the ledger: equal ones share a text.
+    fn share_names(&self, pod: &mut PodCharge) {
+        if let Some((known, _)) = self.pods.get_key_value(&pod.object) {
+            pod.object = known.clone();
+        }
+        for claim in &mut pod.claims {
+            if let Some((known, _)) = self.claims.get_key_value(&claim.object) {
+                claim.object = known.clone();
+            }
+        }
+    }
+
+    /// A Pod is gone or done. Unknown ones are fine.
     pub fn remove_pod(&mut self, uid: &str) {
         let Some(pod) = self.pods.remove(uid) else { return };
         self.discharge(&pod, &[]);
@@ -227,24 +265,24 @@ impl NodeLedger {
         self.sum(bucket(pod.stage)).take(&pod.spec);
         for claim in &pod.claims {
             self.sum(Bucket::Overhead).take(&claim.overhead);
-            if !kept.iter().any(|kept| kept.uid == claim.uid && maps(kept)) {
-                self.unshare(&claim.uid, &pod.uid);
+            if !kept.iter().any(|kept| kept.object == claim.object && maps(kept)) {
+                self.unshare(&claim.object, pod.object.uid());
             }
         }
     }
 
-    fn share(&mut self, claim: &ClaimCharge, pod: &Uid) {
+    fn share(&mut self, claim: &ClaimCharge, pod: &ObjectRef) {
         if !maps(claim) {
             return;
         }
-        let shared = self.claims.entry(claim.uid.clone()).or_default();
+        let shared = self.claims.entry(claim.object.clone()).or_default();
         let before = shared.charged(self.charging);
         shared.put(pod.clone(), claim.mapping.clone());
         let after = shared.charged(self.charging);
         self.recharge(Bucket::Mapping, &before, &after);
     }
 
-    fn unshare(&mut self, claim: &Uid, pod: &str) {
+    fn unshare(&mut self, claim: &ObjectRef, pod: &str) {
         let Some(shared) = self.claims.get_mut(claim) else { return };
         let before = shared.charged(self.charging);
         shared.remove(pod);
@@ -261,7 +299,7 @@ impl NodeLedger {
         let units = reservation.iter().map(|(r, amount)| (r, charge::units(r, amount))).collect();
         let known = self.devices.entry(device).or_default();
         let before = known.clone();
-        known.put(claim, units);
+        known.put(ObjectRef::from(claim), units);
         if *known != before {
             // A reservation is charged once for the device under either charging.
             let after = known.charged(Charging::PerClaim);
@@ -285,7 +323,7 @@ impl NodeLedger {
         }
     }
 
-    /// Replaces the unreadable fields of `object` (a slice or an unreferenced claim). An empty list
+    /// Replaces the unreadable entries of `object` (a slice or an unreferenced claim). An empty list
     /// clears them.
     pub fn doubt(&mut self, object: &str, unaccounted: Vec<Unaccounted>) {
         let before = self.doubts.remove(object);
@@ -345,7 +383,12 @@ impl NodeLedger {
         all
     }
 
-    /// The Pods, with their charges.
+    /// Whether it charges no Pod, and no device is in use.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pods.is_empty() && self.devices.is_empty()
+    }
+
+    /// The Pods, with what each of them takes.
     pub fn pods(&self) -> impl Iterator<Item = &PodCharge> {
         self.pods.values()
     }
@@ -367,10 +410,10 @@ impl NodeLedger {
         };
         for pod in self.pods.values() {
             if Bucket::TAKING.contains(&bucket(pod.stage)) {
-                hold(Cause::Pod(pod.uid.clone()), &pod.spec);
+                hold(Cause::Pod(pod.object.clone()), &pod.spec);
             }
             for claim in &pod.claims {
-                let cause = Cause::Overhead { pod: pod.uid.clone(), claim: claim.uid.clone() };
+                let cause = Cause::Overhead { pod: pod.object.clone(), claim: claim.object.clone() };
                 hold(cause, &claim.overhead);
             }
         }
@@ -396,38 +439,40 @@ impl NodeLedger {
     /// The violations of a Pod, and of the claims that it shares with others.
     pub fn violations_of(&self, pod: &str) -> Vec<Violation> {
         let Some(pod) = self.pods.get(pod) else { return Vec::new() };
-        let shared = pod.claims.iter().filter_map(|claim| self.shared_mapping(&claim.uid));
+        let shared = pod.claims.iter().filter_map(|claim| self.shared_mapping(&claim.object));
         let mut violations: Vec<_> = shared.chain(incompatible(pod)).collect();
         if !pod.draws().is_empty() {
-            let concerned = |pool: &Pool| pool.consumers.contains(&pod.uid) && pool.short > 0;
+            let concerned = |pool: &Pool| pool.consumers.contains(&pod.object) && pool.short > 0;
             violations.extend(self.pools().into_iter().filter(concerned).map(Violation::Overdrawn));
         }
         violations
     }
 
-    fn shared_mapping(&self, claim: &Uid) -> Option<Violation> {
+    fn shared_mapping(&self, claim: &ObjectRef) -> Option<Violation> {
         let consumers = self.claims.get(claim)?.users().len();
         let shared = consumers > 1 && self.is_one_pods(claim);
         shared.then(|| Violation::SharedMapping { claim: claim.clone(), consumers })
     }
 
-    /// Whether a Pod that uses the claim has it marked as [`Sharing::OnePod`].
-    fn is_one_pods(&self, claim: &Uid) -> bool {
+    /// Whether a Pod that uses the claim says that no other may.
+    fn is_one_pods(&self, claim: &ObjectRef) -> bool {
         let users = self.claims.get(claim).into_iter().flat_map(Shared::users);
-        let mut charges = users.filter_map(|pod| self.pods.get(pod)?.claims.iter().find(|c| c.uid == *claim));
+        let mut charges =
+            users.filter_map(|pod| self.pods.get(pod)?.claims.iter().find(|c| c.object == *claim));
         charges.any(|charge| charge.sharing == Sharing::OnePod)
     }
 
     /// Whether the sums equal those computed from the facts.
     pub fn is_consistent(&self) -> bool {
         let mut sums: BTreeMap<Bucket, Sums> = BTreeMap::new();
-        let mut claims: BTreeMap<&Uid, Shared> = BTreeMap::new();
+        let mut claims: BTreeMap<&ObjectRef, Shared> = BTreeMap::new();
         for pod in self.pods.values() {
             sums.entry(bucket(pod.stage)).or_default().add(&pod.spec);
             for claim in &pod.claims {
                 sums.entry(Bucket::Overhead).or_default().add(&claim.overhead);
                 if maps(claim) {
-                    claims.entry(&claim.uid).or_default().put(pod.uid.clone(), claim.mapping.clone());
+                    let shared = claims.entry(&claim.object).or_default();
+                    shared.put(pod.object.clone(), claim.mapping.clone());
                 }
             }
         }
@@ -457,5 +502,5 @@ fn maps(claim: &ClaimCharge) -> bool {
 
 fn incompatible(pod: &PodCharge) -> impl Iterator<Item = Violation> {
     let clashes = pod.rare.iter().flat_map(|rare| &rare.incompatible);
-    clashes.map(|clash| Violation::Incompatible { pod: pod.uid.clone(), clash: clash.clone() })
+    clashes.map(|clash| Violation::Incompatible { pod: pod.object.clone(), clash: clash.clone() })
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::NodeLedger;
 use super::charge::{Draw, PodCharge};
-use crate::Uid;
+use crate::object::ObjectRef;
 use crate::resource::Resource;
 
 /// Claims that containers draw from together: one claim, or several that are connected by
@@ -15,27 +15,23 @@ pub struct Pool {
     /// The resource.
     pub resource: Resource,
     /// The claims.
-    pub claims: BTreeSet<Uid>,
-    /// The sum of the claims. The node holds all of it while the claims are in use.
+    pub claims: BTreeSet<ObjectRef>,
+    /// What they have. All of it is held on the node as long as one of them is used.
     pub allocated: i128,
     /// The sum of the draws.
     pub drawn: i128,
     /// The Pods that draw.
-    pub consumers: BTreeSet<Uid>,
-    /// The part of `drawn` that the claims cannot serve. It can be positive while `drawn` is below
-    /// `allocated`, because not every container may draw from every claim.
+    pub consumers: BTreeSet<ObjectRef>,
+    /// What is drawn and cannot be had, because not every container may draw from every
+    /// claim.
     pub short: i128,
 }
 
 impl fmt::Display for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let claims: Vec<&str> = self.claims.iter().map(AsRef::as_ref).collect();
+        let claims: Vec<String> = self.claims.iter().map(ToString::to_string).collect();
         let Self { resource, allocated, drawn, short, .. } = self;
-        write!(
-            f,
-            "claims {}: of {allocated} {resource}, {drawn} are drawn, {short} too many",
-            claims.join(", ")
-        )
+        write!(f, "{}: of {allocated} {resource}, {drawn} are drawn, {short} too many", claims.join(", "))
     }
 }
 
@@ -49,7 +45,7 @@ impl NodeLedger {
 /// The pools that `pods` use.
 pub(super) fn pools<'a>(pods: impl Iterator<Item = &'a PodCharge>) -> Vec<Pool> {
     let mut groups: Vec<Group<'_>> = Vec::new();
-    for (pod, draw) in pods.flat_map(|pod| pod.draws().iter().map(move |draw| (&pod.uid, draw))) {
+    for (pod, draw) in pods.flat_map(|pod| pod.draws().iter().map(move |draw| (&pod.object, draw))) {
         let mut group = Group { resource: draw.resource, capacity: BTreeMap::new(), draws: Vec::new() };
         group.add(pod, draw);
         // A draw joins all groups that share a claim with it.
@@ -66,12 +62,12 @@ pub(super) fn pools<'a>(pods: impl Iterator<Item = &'a PodCharge>) -> Vec<Pool> 
 
 struct Group<'a> {
     resource: Resource,
-    capacity: BTreeMap<&'a Uid, i64>,
-    draws: Vec<(&'a Uid, &'a Draw)>,
+    capacity: BTreeMap<&'a ObjectRef, i64>,
+    draws: Vec<(&'a ObjectRef, &'a Draw)>,
 }
 
 impl<'a> Group<'a> {
-    fn add(&mut self, pod: &'a Uid, draw: &'a Draw) {
+    fn add(&mut self, pod: &'a ObjectRef, draw: &'a Draw) {
         for (claim, amount) in &draw.pools {
             // If two draws disagree about a claim, the larger amount counts.
             let known = self.capacity.entry(claim).or_default();
@@ -100,7 +96,7 @@ impl<'a> Group<'a> {
     /// The most that the claims can serve: the maximum flow from draws to claims.
     fn served(&self) -> i128 {
         let mut spare = self.capacity.clone();
-        let mut flow: BTreeMap<(usize, &Uid), i64> = BTreeMap::new();
+        let mut flow: BTreeMap<(usize, &ObjectRef), i64> = BTreeMap::new();
         let mut served = 0;
         for (at, (_, draw)) in self.draws.iter().enumerate() {
             let mut left = draw.amount;
@@ -132,19 +128,21 @@ impl<'a> Group<'a> {
     fn path(
         &self,
         start: usize,
-        spare: &BTreeMap<&'a Uid, i64>,
-        flow: &BTreeMap<(usize, &'a Uid), i64>,
-    ) -> Option<Vec<(usize, &'a Uid, Option<&'a Uid>)>> {
-        let mut queue: VecDeque<Vec<(usize, &'a Uid, Option<&'a Uid>)>> = VecDeque::new();
-        let mut seen: BTreeSet<&Uid> = BTreeSet::new();
-        let mut next =
-            |queue: &mut VecDeque<_>, so_far: &[(usize, &'a Uid, Option<&'a Uid>)], draw: usize, less| {
-                for (claim, _) in self.draws.get(draw).into_iter().flat_map(|(_, draw)| &draw.pools) {
-                    if seen.insert(claim) {
-                        queue.push_back([so_far, &[(draw, claim, less)]].concat());
-                    }
+        spare: &BTreeMap<&'a ObjectRef, i64>,
+        flow: &BTreeMap<(usize, &'a ObjectRef), i64>,
+    ) -> Option<Vec<(usize, &'a ObjectRef, Option<&'a ObjectRef>)>> {
+        let mut queue: VecDeque<Vec<(usize, &'a ObjectRef, Option<&'a ObjectRef>)>> = VecDeque::new();
+        let mut seen: BTreeSet<&ObjectRef> = BTreeSet::new();
+        let mut next = |queue: &mut VecDeque<_>,
+                        so_far: &[(usize, &'a ObjectRef, Option<&'a ObjectRef>)],
+                        draw: usize,
+                        less| {
+            for (claim, _) in self.draws.get(draw).into_iter().flat_map(|(_, draw)| &draw.pools) {
+                if seen.insert(claim) {
+                    queue.push_back([so_far, &[(draw, claim, less)]].concat());
                 }
-            };
+            }
+        };
         next(&mut queue, &[], start, None);
         while let Some(path) = queue.pop_front() {
             let (_, claim, _) = path.last()?;

@@ -1,7 +1,7 @@
 //! A charge that several users share.
 
 use super::Charging;
-use crate::Uid;
+use crate::object::ObjectRef;
 use crate::per_resource::Units;
 
 /// The charge of one claim or device, as each of its users states it. Users normally agree. If they
@@ -10,11 +10,11 @@ use crate::per_resource::Units;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Shared {
     /// Sorted by user.
-    users: Vec<(Uid, Units)>,
+    users: Vec<(ObjectRef, Units)>,
 }
 
 impl Shared {
-    pub(super) fn put(&mut self, user: Uid, units: Units) {
+    pub(super) fn put(&mut self, user: ObjectRef, units: Units) {
         match self.users.binary_search_by(|(known, _)| known.cmp(&user)) {
             Ok(at) => self.users.iter_mut().skip(at).take(1).for_each(|(_, known)| known.clone_from(&units)),
             // Room for one: nearly every claim and device has one user.
@@ -26,10 +26,10 @@ impl Shared {
     }
 
     pub(super) fn remove(&mut self, user: &str) {
-        self.users.retain(|(known, _)| **known != *user);
+        self.users.retain(|(known, _)| known.uid() != user);
     }
 
-    pub(super) fn users(&self) -> impl ExactSizeIterator<Item = &Uid> {
+    pub(super) fn users(&self) -> impl ExactSizeIterator<Item = &ObjectRef> {
         self.users.iter().map(|(user, _)| user)
     }
 

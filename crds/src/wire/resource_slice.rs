@@ -85,8 +85,8 @@ impl ListedDevice {
         let capacity = content.capacity.iter().map(|(key, capacity)| (key.clone(), capacity.value.clone()));
         let mut device = Device { capacity: capacity.collect(), ..Device::default() };
         let (notices, refused) = match read(&content.fields) {
-            Ok((footprint, warnings)) => {
-                device.footprint = footprint;
+            Ok((cost, warnings)) => {
+                device.cost = cost;
                 (warnings.iter().map(|warning| warning.to_string().into()).collect(), false)
             }
             Err(why) => (vec![format!("device {}: {why}", self.name).into()], true),

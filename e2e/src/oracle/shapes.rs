@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, bail, ensure};
 use dragoman_accounting::claim::contribution::{Contribution, Generation, Line, Source};
-use dragoman_accounting::claim::footprint::{Basis, DeviceFootprint, Mapping, Overhead, ResourceFootprint};
+use dragoman_accounting::claim::footprint::{Basis, DeviceCost, Mapping, Overhead, ResourceFootprint};
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::wire::{device, pod_status};
 use dragoman_quantity::Decimal;
@@ -21,7 +21,7 @@ struct Answer {
 }
 
 enum Meant {
-    Device(DeviceFootprint),
+    Device(DeviceCost),
     Claims(Vec<Contribution>),
     /// A field that these types do not have. Its refusal shows that the decoding is strict.
     Refused(&'static str),
@@ -120,8 +120,8 @@ fn resources(rng: &mut Rng) -> Vec<Resource> {
     chosen.filter_map(|(_, name)| Resource::of(name)).collect()
 }
 
-fn footprint(rng: &mut Rng) -> anyhow::Result<DeviceFootprint> {
-    let mut footprint = DeviceFootprint::default();
+fn footprint(rng: &mut Rng) -> anyhow::Result<DeviceCost> {
+    let mut footprint = DeviceCost::default();
     for resource in resources(rng) {
         let basis = if rng.bool() { Basis::PerDevice } else { Basis::Capacity("example.com/cores".into()) };
         let mapping = if rng.bool() { Some(Mapping { basis, multiplier: amount(rng)? }) } else { None };

@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, ensure};
 use dragoman_accounting::claim::contribution::Contribution;
-use dragoman_accounting::claim::footprint::{Basis, DeviceFootprint, Mapping, ResourceFootprint};
+use dragoman_accounting::claim::footprint::{Basis, DeviceCost, Mapping, ResourceFootprint};
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::wire::device;
 use dragoman_accounting::wire::pod_status::to_1_36;
@@ -71,7 +71,7 @@ async fn prepare(world: &World) -> anyhow::Result<()> {
         ..ResourceFootprint::default()
     };
     let resources = [(Resource::Cpu, per_device(4)), (Resource::Memory, per_device(1 << 30))].into();
-    let (printed, losses) = device::to_1_36(&DeviceFootprint { resources });
+    let (printed, losses) = device::to_1_36(&DeviceCost { resources });
     ensure!(losses.is_empty(), "{losses:?}");
     let whole = json!({
         "name": "whole", "attributes": {"kind": {"string": "whole"}},

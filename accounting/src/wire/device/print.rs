@@ -8,7 +8,7 @@ use super::{
     ResourceOverhead, ResourceReservation,
 };
 use crate::amounts::Text;
-use crate::claim::footprint::{Basis, DeviceFootprint, ResourceFootprint};
+use crate::claim::footprint::{Basis, DeviceCost, ResourceFootprint};
 use crate::resource::Resource;
 
 /// A part of the canonical model that a generation has no field for.
@@ -48,8 +48,8 @@ fn lost(resource: Resource, footprint: &ResourceFootprint) -> Vec<Loss> {
     lost.into_iter().flatten().collect()
 }
 
-/// Returns the shape of the draft, and the losses.
-pub fn to_draft(footprint: &DeviceFootprint) -> (NativeResourceMappings, Vec<Loss>) {
+/// Writes the draft, and what it cannot say.
+pub fn to_draft(footprint: &DeviceCost) -> (NativeResourceMappings, Vec<Loss>) {
     let (mut mappings, mut losses) = (NativeResourceMappings::default(), Vec::new());
     for (&resource, footprint) in &footprint.resources {
         losses.extend(lost(resource, footprint));
@@ -74,8 +74,8 @@ pub fn to_draft(footprint: &DeviceFootprint) -> (NativeResourceMappings, Vec<Los
     (mappings, losses)
 }
 
-/// Returns the shape of Kubernetes 1.36, and the losses.
-pub fn to_1_36(footprint: &DeviceFootprint) -> (NodeAllocatableResourceMappings, Vec<Loss>) {
+/// Writes 1.36, and what it cannot say.
+pub fn to_1_36(footprint: &DeviceCost) -> (NodeAllocatableResourceMappings, Vec<Loss>) {
     let (mut mappings, mut losses) = (NodeAllocatableResourceMappings::default(), Vec::new());
     for (&resource, footprint) in &footprint.resources {
         losses.extend(lost(resource, footprint));
@@ -106,9 +106,9 @@ pub fn to_1_36(footprint: &DeviceFootprint) -> (NodeAllocatableResourceMappings,
     (mappings, losses)
 }
 
-/// Returns the shape of Kubernetes 1.37 and later, and the losses. `reservations` is whether the
-/// API server knows KEP-6352.
-pub fn to_1_37(footprint: &DeviceFootprint, reservations: bool) -> (NodeAllocatableResources, Vec<Loss>) {
+/// Writes 1.37 and later, and what it cannot say. `reservations`: whether the API server
+/// knows KEP-6352.
+pub fn to_1_37(footprint: &DeviceCost, reservations: bool) -> (NodeAllocatableResources, Vec<Loss>) {
     let (mut resources, mut losses) = (NodeAllocatableResources::default(), Vec::new());
     for (&resource, footprint) in &footprint.resources {
         losses.extend(footprint.policy.map(|_| Loss::Policy(resource)));

@@ -9,7 +9,7 @@ use super::{
     NodeAllocatableResources, ResourceMapping, ResourceOverhead, ResourceReservation,
 };
 use crate::amounts::{Text, non_negative};
-use crate::claim::footprint::{Basis, DeviceFootprint, Mapping, Overhead, ResourceFootprint};
+use crate::claim::footprint::{Basis, DeviceCost, Mapping, Overhead, ResourceFootprint};
 use crate::resource::{NotNodeAllocatable, Resource};
 
 /// The error for a definition that is refused.
@@ -53,8 +53,8 @@ fn multiplier(name: &str, part: &str, text: &Text) -> Result<Decimal, Refused> {
 /// Reads all generations that a device has. If several name a resource, the newest counts.
 ///
 /// # Errors
-/// [`Refused`]: a definition of any generation is invalid.
-pub fn read(fields: &DeviceFields) -> Result<(DeviceFootprint, Vec<Warning>), Refused> {
+/// [`Refused`], whichever generation it is in.
+pub fn read(fields: &DeviceFields) -> Result<(DeviceCost, Vec<Warning>), Refused> {
     let below = |field: &'static str| {
         move |refused: Refused| Refused { field: format!("{field}{}", refused.field), ..refused }
     };
@@ -89,16 +89,15 @@ pub fn read(fields: &DeviceFields) -> Result<(DeviceFootprint, Vec<Warning>), Re
         }
     }
     let resources = newest.into_iter().map(|(resource, (_, footprint))| (resource, footprint)).collect();
-    Ok((DeviceFootprint { resources }, warnings))
+    Ok((DeviceCost { resources }, warnings))
 }
 
 /// Reads the draft.
 ///
 /// # Errors
-/// [`Refused`]: a name is not node-allocatable, a quantity is unreadable or negative, or not
-/// exactly one field of `quantityFrom` is set.
-pub fn from_draft(mappings: &NativeResourceMappings) -> Result<DeviceFootprint, Refused> {
-    let mut footprint = DeviceFootprint::default();
+/// [`Refused`].
+pub fn from_draft(mappings: &NativeResourceMappings) -> Result<DeviceCost, Refused> {
+    let mut footprint = DeviceCost::default();
     for (name, NativeResourceMapping { quantity_from }) in &mappings.0 {
         let mapping = match (&quantity_from.per_instance_quantity, &quantity_from.capacity) {
             (Some(text), None) => {
@@ -125,11 +124,9 @@ fn mapped(mapping: Mapping) -> ResourceFootprint {
 /// Reads the shape of Kubernetes 1.36.
 ///
 /// # Errors
-/// [`Refused`]: a name is not node-allocatable, or a quantity is unreadable or negative.
-pub fn from_1_36(
-    mappings: &NodeAllocatableResourceMappings,
-) -> Result<(DeviceFootprint, Vec<Warning>), Refused> {
-    let (mut footprint, mut warnings) = (DeviceFootprint::default(), Vec::new());
+/// [`Refused`].
+pub fn from_1_36(mappings: &NodeAllocatableResourceMappings) -> Result<(DeviceCost, Vec<Warning>), Refused> {
+    let (mut footprint, mut warnings) = (DeviceCost::default(), Vec::new());
     for (name, entry) in &mappings.0 {
         let resource = resource(name)?;
         let factor = match &entry.allocation_multiplier {
@@ -151,10 +148,9 @@ pub fn from_1_36(
 /// Reads the shape of Kubernetes 1.37 and later.
 ///
 /// # Errors
-/// [`Refused`]: a name is not node-allocatable, a quantity is unreadable or negative, a multiplier
-/// is zero or missing, or a required field is missing.
-pub fn from_1_37(resources: &NodeAllocatableResources) -> Result<DeviceFootprint, Refused> {
-    let mut footprint = DeviceFootprint::default();
+/// [`Refused`].
+pub fn from_1_37(resources: &NodeAllocatableResources) -> Result<DeviceCost, Refused> {
+    let mut footprint = DeviceCost::default();
     for (name, entry) in &resources.0 {
         let refused =
             |part: &str, why: &str| Refused { field: format!("[{name}]{part}"), why: why.to_owned() };

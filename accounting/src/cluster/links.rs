@@ -1,0 +1,173 @@
+//! The links between objects: from Pods to claims, from claims to devices, and back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::ClusterLedger;
+use super::devices::Devices;
+use super::objects::{Claim, ClaimName, Pod, PodClaim, device_of};
+use crate::Uid;
+use crate::amounts::Amounts;
+use crate::ledger::DeviceId;
+use crate::unaccounted::Unaccounted;
+
+/// `NAMESPACE/NAME` of a claim.
+pub(super) type ClaimKey = Arc<str>;
+
+/// A Pod that takes something from a node.
+#[derive(Debug, Clone)]
+pub(super) struct BoundPod {
+    pub(super) node: Box<str>,
+    pub(super) pod: Pod,
+    /// Its notices, as the account of the node has them now.
+    pub(super) notices: BTreeSet<Arc<str>>,
+}
+
+/// A claim.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ClaimEntry {
+    /// `None`: Pods name it, but it is not there.
+    pub(super) claim: Option<Claim>,
+    /// The Pods that name it.
+    pub(super) pods: BTreeSet<Uid>,
+    /// Its own costs, as the accounts have them now.
+    pub(super) effects: Effects,
+}
+
+/// The costs of an allocated claim that do not depend on Pods.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Effects {
+    /// The uid of the claim.
+    pub(super) uid: Uid,
+    /// The reservations of drivers for its devices, by node. Only devices of one node can have one
+    /// (KEP-6352).
+    pub(super) held: BTreeMap<(Box<str>, DeviceId), Amounts>,
+    /// Its devices of unknown costs, by node.
+    pub(super) doubts: BTreeMap<Box<str>, BTreeSet<Unaccounted>>,
+}
+
+/// The key of a claim.
+pub(super) fn claim_key(namespace: &str, name: &str) -> ClaimKey {
+    [namespace, "/", name].concat().into()
+}
+
+/// Returns the claims that a Pod names, each once, with all containers that name it.
+pub(super) fn named(pod: &Pod) -> BTreeMap<&str, PodClaim> {
+    let mut named: BTreeMap<&str, PodClaim> = BTreeMap::new();
+    for entry in &pod.claims {
+        if let ClaimName::Named(name) = &entry.claim {
+            let known = named
+                .entry(name)
+                .or_insert_with(|| PodClaim { containers: BTreeSet::new(), ..entry.clone() });
+            known.containers.extend(entry.containers.iter().cloned());
+        }
+    }
+    named
+}
+
+/// The keys of the claims that a Pod names.
+fn keys(pod: &Pod) -> BTreeSet<ClaimKey> {
+    named(pod).into_keys().map(|name| claim_key(&pod.view.namespace, name)).collect()
+}
+
+/// The devices that a claim was given.
+fn given(claim: Option<&Claim>) -> BTreeSet<DeviceId> {
+    let results = claim.into_iter().flat_map(|claim| &claim.results).flatten();
+    results.map(device_of).collect()
+}
+
+impl Devices {
+    /// Returns the costs of a claim that do not depend on Pods.
+    pub(super) fn effects(&self, key: &ClaimKey, claim: &Claim) -> Effects {
+        let object = format!("ResourceClaim {key}");
+        let mut effects = Effects { uid: Uid::from(&*claim.uid), ..Effects::default() };
+        for result in claim.results.iter().flatten().filter(|result| !result.admin_access) {
+            let id = device_of(result);
+            for found in self.found(&id) {
+                let Some(node) = found.node else { continue };
+                if let Some(doubt) = found.doubt(&object) {
+                    effects.doubts.entry(node.into()).or_default().insert(doubt);
+                }
+                let reservation = found.reservation();
+                if !reservation.is_empty() {
+                    effects.held.insert((node.into(), id.clone()), reservation);
+                }
+            }
+        }
+        effects
+    }
+}
+
+impl ClusterLedger {
+    pub(super) fn link_pod(&mut self, uid: &Uid, pod: BoundPod) {
+        for key in keys(&pod.pod) {
+            self.claims.entry(key).or_default().pods.insert(uid.clone());
+        }
+        self.pods.insert(uid.clone(), pod);
+    }
+
+    pub(super) fn unlink_pod(&mut self, uid: &str) -> Option<BoundPod> {
+        let pod = self.pods.remove(uid)?;
+        for key in keys(&pod.pod) {
+            if let Some(entry) = self.claims.get_mut(&key) {
+                entry.pods.remove(uid);
+            }
+            self.sweep(&key);
+        }
+        Some(pod)
+    }
+
+    /// Puts a claim in its place, or takes it away.
+    pub(super) fn link_claim(&mut self, key: &ClaimKey, claim: Option<Claim>) {
+        let after = given(claim.as_ref());
+        let entry = self.claims.entry(key.clone()).or_default();
+        let before = given(entry.claim.as_ref());
+        entry.claim = claim;
+        for device in before.difference(&after) {
+            if let Some(claims) = self.users.get_mut(device) {
+                claims.remove(key);
+                if claims.is_empty() {
+                    self.users.remove(device);
+                }
+            }
+        }
+        for device in after {
+            self.users.entry(device).or_default().insert(key.clone());
+        }
+    }
+
+    /// Notes whether a claim has a device on `node` whose costs are not known.
+    pub(super) fn link_uncertain(&mut self, key: &ClaimKey, node: &str, uncertain: bool) {
+        if uncertain {
+            self.uncertain.entry(node.into()).or_default().insert(key.clone());
+        } else if let Some(claims) = self.uncertain.get_mut(node) {
+            claims.remove(key);
+            if claims.is_empty() {
+                self.uncertain.remove(node);
+            }
+        }
+    }
+
+    /// Forgets a claim that is not there and that no Pod names.
+    pub(super) fn sweep(&mut self, key: &str) {
+        if self.claims.get(key).is_some_and(|entry| entry.claim.is_none() && entry.pods.is_empty()) {
+            self.claims.remove(key);
+        }
+    }
+
+    /// The claims that have one of the devices.
+    pub(super) fn claims_with(&self, devices: &BTreeSet<DeviceId>) -> BTreeSet<ClaimKey> {
+        devices.iter().filter_map(|device| self.users.get(device)).flatten().cloned().collect()
+    }
+
+    /// The claims that have a device of one of the drivers.
+    pub(super) fn claims_of(&self, drivers: &BTreeSet<Box<str>>) -> BTreeSet<ClaimKey> {
+        let mut claims = BTreeSet::new();
+        for driver in drivers {
+            let first = DeviceId { driver: driver.clone(), pool: Box::default(), device: Box::default() };
+            let users = self.users.range(first..).take_while(|(device, _)| device.driver == *driver);
+            claims.extend(users.flat_map(|(_, claims)| claims.iter().cloned()));
+        }
+        claims
+    }
+}

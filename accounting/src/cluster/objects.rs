@@ -1,0 +1,122 @@
+//! The objects that say something of nodes, as far as accounting reads them.
+
+use std::collections::BTreeSet;
+
+use crate::amounts::Amounts;
+use crate::claim::allocation::{Device, DeviceResult};
+use crate::claim::footprint::DeviceCost;
+use crate::ledger::DeviceId;
+use crate::pod::PodSpecView;
+use crate::unaccounted::Unaccounted;
+
+/// A Node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: Box<str>,
+    /// `status.allocatable`.
+    pub allocatable: Amounts,
+    /// Its unreadable entries.
+    pub unaccounted: Vec<Unaccounted>,
+}
+
+/// A Pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// Its requests, and what its status records of its claims.
+    pub view: PodSpecView,
+    /// `spec.nodeName`.
+    pub node: Option<Box<str>>,
+    /// Whether it has succeeded or failed: it takes nothing any more.
+    pub done: bool,
+    /// Its claims.
+    pub claims: Vec<PodClaim>,
+    /// Its unreadable entries.
+    pub unaccounted: Vec<Unaccounted>,
+}
+
+/// A claim of a Pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodClaim {
+    /// The claim object.
+    pub claim: ClaimName,
+    /// The containers that name it.
+    pub containers: BTreeSet<Box<str>>,
+}
+
+/// The claim of an entry of `spec.resourceClaims`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ClaimName {
+    /// There will be one, but it is not created yet, or the status does not name it.
+    #[default]
+    NotYet,
+    /// The entry needs none.
+    None,
+    /// Its name.
+    Named(Box<str>),
+}
+
+/// A ResourceClaim.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// Its namespace.
+    pub namespace: Box<str>,
+    /// Its name.
+    pub name: Box<str>,
+    /// Its uid.
+    pub uid: Box<str>,
+    /// `status.allocation.devices.results`; `None`: not allocated.
+    pub results: Option<Vec<DeviceResult>>,
+}
+
+/// A ResourceSlice.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Slice {
+    /// Its name.
+    pub name: Box<str>,
+    /// `spec.driver`.
+    pub driver: Box<str>,
+    /// `spec.pool.name`.
+    pub pool: Box<str>,
+    /// `spec.pool.generation`: older ones do not count.
+    pub generation: i64,
+    /// `spec.nodeName`; `None`: its devices are of several nodes, or each says so itself.
+    pub node: Option<Box<str>>,
+    /// Its devices.
+    pub devices: Vec<SliceDevice>,
+}
+
+/// A device of a slice.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SliceDevice {
+    /// Its name.
+    pub name: Box<str>,
+    /// `nodeName` of the device.
+    pub node: Option<Box<str>>,
+    /// Its costs and capacities.
+    pub device: Device,
+    /// Notices for its author; for a definition that was refused, the reason.
+    pub notices: Vec<Box<str>>,
+    /// Whether its definition was refused: its costs are not known.
+    pub refused: bool,
+}
+
+/// A DeviceFootprint: for devices whose slices do not say what they cost.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeviceFootprint {
+    /// Its name.
+    pub name: Box<str>,
+    /// The driver.
+    pub driver: Box<str>,
+    /// CEL over the device. Nothing here evaluates CEL: the devices of the driver are
+    /// uncertain where it is set.
+    pub selector: Option<Box<str>>,
+    /// The costs of each device.
+    pub cost: DeviceCost,
+}
+
+/// The device of a result.
+pub(super) fn device_of(result: &DeviceResult) -> DeviceId {
+    let DeviceResult { driver, pool, device, .. } = result;
+    DeviceId { driver: driver.clone(), pool: pool.clone(), device: device.clone() }
+}

@@ -1,0 +1,116 @@
+//! A Pod as it is seen from a node: with everything that is known of its claims there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::ClusterLedger;
+use super::devices::Found;
+use super::links::{claim_key, named};
+use super::objects::{Claim, ClaimName, Pod, PodClaim, device_of};
+use crate::Uid;
+use crate::claim::allocation::{DeviceResult, Judgement, cost};
+use crate::claim::contribution::{Contribution, Source, reconciled};
+use crate::ledger::charge::{charge, units};
+use crate::ledger::fit::{Candidate, Fit};
+use crate::ledger::{DeviceId, Stage};
+use crate::pod::PodSpecView;
+use crate::unaccounted::Unaccounted;
+
+/// A Pod as it is seen from a node.
+pub(super) struct Seen {
+    /// The Pod with what its claims bring along.
+    pub(super) view: PodSpecView,
+    /// Entries of both that could not be read.
+    pub(super) unaccounted: Vec<Unaccounted>,
+    /// Notices for people.
+    pub(super) notices: BTreeSet<Arc<str>>,
+}
+
+/// Findings about the claims of a Pod.
+#[derive(Default)]
+struct Said {
+    unaccounted: Vec<Unaccounted>,
+    notices: Vec<String>,
+}
+
+impl ClusterLedger {
+    /// Returns a Pod as it would be on `node`, with what its claims would wake up there.
+    pub fn candidate(&self, pod: &Pod, node: &str) -> Candidate {
+        let Seen { view, unaccounted, .. } = self.seen_from(pod, node);
+        let claims = named(pod).into_keys().map(|name| claim_key(&pod.view.namespace, name));
+        let effects = claims.filter_map(|key| Some(&self.claims.get(&key)?.effects));
+        let held = effects.flat_map(|effects| &effects.held).filter(|((of, _), _)| **of == *node);
+        let devices = held.map(|((_, device), amounts)| {
+            let amounts = amounts.iter().map(|(resource, amount)| (resource, units(resource, amount)));
+            (device.clone(), amounts.collect())
+        });
+        let devices = devices.collect();
+        Candidate { pod: charge(&view, Stage::Assumed, self.rules.variant, unaccounted), devices }
+    }
+
+    /// Returns whether a Pod fits on a node; `None` where the node has no account.
+    pub fn fits(&self, pod: &Pod, node: &str) -> Option<Fit> {
+        Some(self.node(node)?.fits(&self.candidate(pod, node)))
+    }
+
+    pub(super) fn seen_from(&self, pod: &Pod, node: &str) -> Seen {
+        let mut unaccounted = pod.unaccounted.clone();
+        let mut doubt = |field: String, why: &str| {
+            let object = pod.view.object().into();
+            unaccounted.push(Unaccounted { object, field: field.into(), resource: None, why: why.into() });
+        };
+        for claim in pod.claims.iter().filter(|claim| claim.claim == ClaimName::NotYet) {
+            let names: Vec<&str> = claim.containers.iter().map(AsRef::as_ref).collect();
+            doubt(format!("spec.resourceClaims, of containers {names:?}"), "there is no claim yet");
+        }
+        let (mut computed, mut said) = (Vec::new(), Said::default());
+        for (name, entry) in named(pod) {
+            let recorded = pod.view.contributions.iter().any(|known| known.source.is(&Source::claim(name)));
+            let claim = self.claims.get(&claim_key(&pod.view.namespace, name));
+            match claim.and_then(|claim| claim.claim.as_ref()).map(|found| (found, &found.results)) {
+                Some((found, Some(results))) => {
+                    computed.push(self.contribution(found, results, entry, node, &mut said));
+                }
+                _ if recorded => {}
+                Some((_, None)) => doubt(format!("claim {name}"), "the claim is not allocated"),
+                None => doubt(format!("claim {name}"), "the claim does not exist"),
+            }
+        }
+        let object = pod.view.object();
+        let (contributions, drifts) = reconciled(&pod.view.contributions, computed);
+        said.notices.extend(pod.view.conflicts.iter().map(|conflict| format!("{object}: {conflict}")));
+        said.notices.extend(drifts.iter().map(|drift| format!("{object}: {drift}")));
+        unaccounted.extend(said.unaccounted);
+        let view = PodSpecView { contributions, ..pod.view.clone() };
+        Seen { view, unaccounted, notices: said.notices.into_iter().map(Arc::from).collect() }
+    }
+
+    /// Returns what a claim brings along for a Pod on `node`.
+    fn contribution(
+        &self,
+        claim: &Claim,
+        results: &[DeviceResult],
+        of: PodClaim,
+        node: &str,
+        said: &mut Said,
+    ) -> Contribution {
+        let object = format!("ResourceClaim {}/{}", claim.namespace, claim.name);
+        let devices: BTreeSet<DeviceId> = results.iter().map(device_of).collect();
+        let known = devices.into_iter().filter_map(|id| {
+            let found = self.devices.found_on(&id, node)?;
+            Some((id, found))
+        });
+        let known: BTreeMap<DeviceId, Found<'_>> = known.collect();
+        let judgement = self.rules.judgement;
+        let used = results.iter().filter(|result| !result.admin_access || judgement == Judgement::Upstream);
+        for found in used.filter_map(|result| known.get(&device_of(result))) {
+            said.notices.extend(found.notices(&object));
+            said.unaccounted.extend(found.doubt(&object));
+        }
+        let source = Source { uid: Some(Uid::from(&*claim.uid)), ..Source::claim(claim.name.clone()) };
+        let device = |result: &DeviceResult| known.get(&device_of(result)).map(|found| &*found.device);
+        let cost = cost(&object, source, of.containers, results, device, judgement, &mut said.unaccounted);
+        said.notices.extend(cost.remarks.iter().map(|remark| format!("{object}: {remark}")));
+        cost.contribution
+    }
+}

@@ -1,0 +1,538 @@
+//! The ledger of a cluster, event by event: which nodes an event changes, and that the end of every
+//! history follows from the objects that are left.
+
+mod scratch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dragoman_accounting::amounts::Amounts;
+use dragoman_accounting::claim::allocation::{Device, DeviceResult, Judgement};
+use dragoman_accounting::claim::contribution::{Contribution, Generation, Line, Source};
+use dragoman_accounting::claim::footprint::{
+    AccountingPolicy, Basis, DeviceCost, Mapping, Overhead, ResourceFootprint,
+};
+use dragoman_accounting::cluster::{
+    Account, Claim, ClaimName, ClusterLedger, DeviceFootprint, Node, NodeNames, Pod, PodClaim, Rules, Slice,
+    SliceDevice,
+};
+use dragoman_accounting::ledger::fit::{Fit, Headroom};
+use dragoman_accounting::ledger::{Bucket, Charging, NodeLedger};
+use dragoman_accounting::pod::requests::Variant;
+use dragoman_accounting::pod::{Container, PodSpecView, Resources};
+use dragoman_accounting::resource::Resource;
+use dragoman_accounting::unaccounted::Unaccounted;
+use dragoman_quantity::Decimal;
+use proptest::prelude::*;
+use scratch::{Objects, Seen, from_scratch};
+
+// Events.
+
+#[derive(Debug, Clone)]
+enum Event {
+    PutNode(Node),
+    RemoveNode(&'static str),
+    PutPod(Box<Pod>),
+    RemovePod(&'static str),
+    PutClaim(Claim),
+    RemoveClaim(&'static str, &'static str),
+    PutSlice(Slice),
+    RemoveSlice(&'static str),
+    PutFootprint(DeviceFootprint),
+    RemoveFootprint(&'static str),
+    PutUnread(&'static str, Vec<(Option<Box<str>>, Unaccounted)>),
+    RemoveUnread(&'static str),
+}
+
+impl Event {
+    fn told(&self, ledger: &mut ClusterLedger) -> NodeNames {
+        match self.clone() {
+            Self::PutNode(node) => ledger.put_node(node),
+            Self::RemoveNode(name) => ledger.remove_node(name),
+            Self::PutPod(pod) => ledger.put_pod(*pod),
+            Self::RemovePod(uid) => ledger.remove_pod(uid),
+            Self::PutClaim(claim) => ledger.put_claim(claim),
+            Self::RemoveClaim(namespace, name) => ledger.remove_claim(namespace, name),
+            Self::PutSlice(slice) => ledger.put_slice(slice),
+            Self::RemoveSlice(name) => ledger.remove_slice(name),
+            Self::PutFootprint(footprint) => ledger.put_footprint(footprint),
+            Self::RemoveFootprint(name) => ledger.remove_footprint(name),
+            Self::PutUnread(object, unread) => ledger.put_unread(object, unread),
+            Self::RemoveUnread(object) => ledger.remove_unread(object),
+        }
+    }
+
+    fn happen(&self, objects: &mut Objects) {
+        match self.clone() {
+            Self::PutNode(node) => drop(objects.nodes.insert(node.name.clone(), node)),
+            Self::RemoveNode(name) => drop(objects.nodes.remove(name)),
+            Self::PutPod(pod) => drop(objects.pods.insert(pod.view.uid.clone(), *pod)),
+            Self::RemovePod(uid) => drop(objects.pods.remove(uid)),
+            Self::PutClaim(claim) => {
+                objects.claims.insert((claim.namespace.clone(), claim.name.clone()), claim);
+            }
+            Self::RemoveClaim(namespace, name) => {
+                objects.claims.remove(&(Box::<str>::from(namespace), Box::<str>::from(name)));
+            }
+            Self::PutSlice(slice) => drop(objects.slices.insert(slice.name.clone(), slice)),
+            Self::RemoveSlice(name) => drop(objects.slices.remove(name)),
+            Self::PutFootprint(footprint) => {
+                objects.footprints.insert(footprint.name.clone(), footprint);
+            }
+            Self::RemoveFootprint(name) => drop(objects.footprints.remove(name)),
+            Self::PutUnread(object, unread) => drop(objects.unread.insert(object.into(), unread)),
+            Self::RemoveUnread(object) => drop(objects.unread.remove(object)),
+        }
+    }
+}
+
+/// The events that lead straight to the objects.
+fn puts(objects: &Objects) -> Vec<Event> {
+    let unread = |name: &'static str| Some(Event::PutUnread(name, objects.unread.get(name)?.clone()));
+    let mut puts: Vec<Event> = objects.nodes.values().cloned().map(Event::PutNode).collect();
+    puts.extend(objects.pods.values().cloned().map(|pod| Event::PutPod(Box::new(pod))));
+    puts.extend(objects.claims.values().cloned().map(Event::PutClaim));
+    puts.extend(objects.slices.values().cloned().map(Event::PutSlice));
+    puts.extend(objects.footprints.values().cloned().map(Event::PutFootprint));
+    puts.extend(UNREAD.into_iter().filter_map(unread));
+    puts
+}
+
+/// The events after which there is nothing.
+fn removals() -> Vec<Event> {
+    let mut removals: Vec<Event> = NODES.map(Event::RemoveNode).into();
+    removals.extend(PODS.map(|(uid, _)| Event::RemovePod(uid)));
+    for namespace in NAMESPACES {
+        removals.extend(CLAIMS.map(|name| Event::RemoveClaim(namespace, name)));
+    }
+    removals.extend(SLICES.map(Event::RemoveSlice));
+    removals.extend(FOOTPRINTS.map(Event::RemoveFootprint));
+    removals.extend(UNREAD.map(Event::RemoveUnread));
+    removals
+}
+
+// Random objects: few names, so that they meet.
+
+const NODES: [&str; 3] = ["one", "two", "three"];
+const NAMESPACES: [&str; 2] = ["ns", "other"];
+const PODS: [(&str, &str); 4] = [("p", "ns"), ("q", "ns"), ("r", "ns"), ("s", "other")];
+const CLAIMS: [&str; 3] = ["a", "b", "c"];
+const SLICES: [&str; 4] = ["s1", "s2", "s3", "s4"];
+const DRIVERS: [&str; 2] = ["d", "e"];
+const POOLS: [&str; 2] = ["x", "y"];
+const DEVICES: [&str; 3] = ["0", "1", "2"];
+const FOOTPRINTS: [&str; 3] = ["f", "g", "h"];
+const UNREAD: [&str; 3] = ["ResourceClaim ns/a", "ResourceSlice s1", "DeviceFootprint f"];
+
+fn name(names: &'static [&'static str]) -> impl Strategy<Value = &'static str> {
+    prop::sample::select(names)
+}
+
+fn amount(cpu: i64) -> Amounts {
+    [(Resource::Cpu, Decimal::from(cpu))].into_iter().collect()
+}
+
+fn doubt(object: &str) -> Unaccounted {
+    Unaccounted { object: object.into(), field: "field".into(), resource: None, why: "why".into() }
+}
+
+fn node() -> impl Strategy<Value = Node> {
+    (name(&NODES), 1..64_i64, prop::bool::weighted(0.2)).prop_map(|(name, cpu, broken)| Node {
+        name: name.into(),
+        allocatable: amount(cpu),
+        unaccounted: broken.then(|| doubt(name)).into_iter().collect(),
+    })
+}
+
+fn cost() -> impl Strategy<Value = DeviceCost> {
+    let part = || prop::option::of(1..4_i64);
+    let costs = (part(), part(), part(), prop::bool::weighted(0.3));
+    let costs = costs.prop_map(|(mapping, per_pod, reservation, shared)| ResourceFootprint {
+        mapping: mapping.map(|units| Mapping { basis: Basis::PerDevice, multiplier: Decimal::from(units) }),
+        overhead: per_pod.map(|units| Overhead { per_pod: Some(Decimal::from(units)), per_container: None }),
+        reservation: reservation.map(Decimal::from),
+        policy: shared.then_some(AccountingPolicy::AddPerClaim),
+        local: false,
+    });
+    let resource = prop_oneof![Just(Resource::Cpu), Just(Resource::Memory)];
+    prop::collection::btree_map(resource, costs, 0..3)
+        .prop_map(|resources: BTreeMap<_, _>| DeviceCost { resources })
+}
+
+fn slice_device() -> impl Strategy<Value = SliceDevice> {
+    let node = prop::option::weighted(0.2, name(&NODES));
+    let parts = (name(&DEVICES), node, cost(), prop::bool::weighted(0.1), prop::bool::weighted(0.2));
+    parts.prop_map(|(name, node, cost, refused, noticed)| SliceDevice {
+        name: name.into(),
+        node: node.map(Box::<str>::from),
+        device: Device { cost, ..Device::default() },
+        notices: noticed.then(|| Box::<str>::from("look at it")).into_iter().collect(),
+        refused,
+    })
+}
+
+fn slice() -> impl Strategy<Value = Slice> {
+    let node = prop::option::weighted(0.8, name(&NODES));
+    let devices = prop::collection::vec(slice_device(), 0..4);
+    let parts = (name(&SLICES), name(&DRIVERS), name(&POOLS), 1..4_i64, node, devices);
+    parts.prop_map(|(name, driver, pool, generation, node, devices)| Slice {
+        name: name.into(),
+        driver: driver.into(),
+        pool: pool.into(),
+        generation,
+        node: node.map(Box::<str>::from),
+        devices,
+    })
+}
+
+fn footprint() -> impl Strategy<Value = DeviceFootprint> {
+    let parts = (name(&FOOTPRINTS), name(&DRIVERS), prop::bool::weighted(0.1), cost());
+    parts.prop_map(|(name, driver, selecting, cost)| DeviceFootprint {
+        name: name.into(),
+        driver: driver.into(),
+        selector: selecting.then(|| Box::<str>::from("device.attributes['d'].big")),
+        cost,
+    })
+}
+
+fn claim() -> impl Strategy<Value = Claim> {
+    let result = (name(&DRIVERS), name(&POOLS), name(&DEVICES), prop::bool::weighted(0.1));
+    let result = result.prop_map(|(driver, pool, device, admin_access)| DeviceResult {
+        driver: driver.into(),
+        pool: pool.into(),
+        device: device.into(),
+        admin_access,
+        ..DeviceResult::default()
+    });
+    let results = prop::option::weighted(0.9, prop::collection::vec(result, 0..4));
+    let parts = (name(&NAMESPACES), name(&CLAIMS), 0..2_u8, results);
+    parts.prop_map(|(namespace, name, instance, results)| Claim {
+        namespace: namespace.into(),
+        name: name.into(),
+        uid: format!("{namespace}-{name}-{instance}").into(),
+        results,
+    })
+}
+
+/// An entry of the status of a Pod about a claim.
+fn recorded() -> impl Strategy<Value = Contribution> {
+    (name(&CLAIMS), 1..4_i64).prop_map(|(name, cpu)| Contribution {
+        source: Source::claim(name),
+        containers: ["c".into()].into(),
+        lines: vec![Line::mapping(Resource::Cpu, Decimal::from(cpu))],
+        recorded: Some(Generation::V1_37),
+        ..Contribution::default()
+    })
+}
+
+fn pod_claim() -> impl Strategy<Value = PodClaim> {
+    let claim = prop_oneof![
+        1 => Just(ClaimName::NotYet),
+        1 => Just(ClaimName::None),
+        8 => name(&CLAIMS).prop_map(|name| ClaimName::Named(name.into())),
+    ];
+    let containers = prop::collection::btree_set(prop_oneof![Just("c"), Just("d")], 0..3);
+    (claim, containers).prop_map(|(claim, containers)| PodClaim {
+        claim,
+        containers: containers.into_iter().map(Box::<str>::from).collect(),
+    })
+}
+
+fn pod() -> impl Strategy<Value = Pod> {
+    let node = prop::option::weighted(0.9, name(&NODES));
+    let claims = prop::collection::vec(pod_claim(), 0..4);
+    let recorded = prop::collection::vec(recorded(), 0..2);
+    let parts = (prop::sample::select(PODS.to_vec()), node, 0..3_i64, claims, recorded);
+    let states = (prop::bool::weighted(0.1), prop::bool::weighted(0.1));
+    (parts, states).prop_map(|(((uid, namespace), node, cpu, claims, recorded), (done, broken))| Pod {
+        view: PodSpecView { contributions: recorded.clone(), recorded, ..view(namespace, uid, cpu) },
+        node: node.map(Box::<str>::from),
+        done,
+        claims,
+        unaccounted: broken.then(|| doubt(uid)).into_iter().collect(),
+    })
+}
+
+fn view(namespace: &str, uid: &str, cpu: i64) -> PodSpecView {
+    let resources = Resources { requests: amount(cpu), limits: Amounts::default() };
+    PodSpecView {
+        namespace: namespace.into(),
+        name: uid.into(),
+        uid: uid.into(),
+        containers: vec![Container { name: "c".into(), resources, ..Container::default() }],
+        ..PodSpecView::default()
+    }
+}
+
+fn unread() -> impl Strategy<Value = Event> {
+    let about = prop::collection::vec(prop::option::of(name(&NODES)), 1..3);
+    (name(&UNREAD), about).prop_map(|(object, about)| {
+        let unread = about.into_iter().map(|node| (node.map(Box::<str>::from), doubt(object)));
+        Event::PutUnread(object, unread.collect())
+    })
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let put = prop_oneof![
+        2 => node().prop_map(Event::PutNode),
+        6 => pod().prop_map(|pod| Event::PutPod(Box::new(pod))),
+        4 => claim().prop_map(Event::PutClaim),
+        4 => slice().prop_map(Event::PutSlice),
+        1 => footprint().prop_map(Event::PutFootprint),
+        1 => unread(),
+    ];
+    prop_oneof![3 => put, 1 => prop::sample::select(removals())]
+}
+
+fn rules() -> impl Strategy<Value = Rules> {
+    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(peak, in_tree, upstream)| Rules {
+        variant: if peak { Variant::Peak } else { Variant::WholeLife },
+        charging: if in_tree { Charging::InTree } else { Charging::PerClaim },
+        judgement: if upstream { Judgement::Upstream } else { Judgement::Ours },
+    })
+}
+
+/// The nodes whose account is not the same.
+fn differing(before: &BTreeMap<Box<str>, Account>, after: &BTreeMap<Box<str>, Account>) -> NodeNames {
+    let nodes: BTreeSet<&str> = before.keys().chain(after.keys()).map(|node| &**node).collect();
+    nodes.into_iter().filter(|node| before.get(*node) != after.get(*node)).map(Arc::from).collect()
+}
+
+fn seen(ledger: &ClusterLedger) -> BTreeMap<Box<str>, Seen> {
+    let seen = |(name, node): (&Arc<str>, &NodeLedger)| {
+        (Box::<str>::from(&**name), Seen::of(node, ledger.notices(name).map(str::to_owned)))
+    };
+    ledger.nodes().map(seen).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_event_names_exactly_the_nodes_that_it_changes(
+        rules in rules(),
+        events in prop::collection::vec(event(), 1..40),
+    ) {
+        let mut ledger = ClusterLedger::new(rules);
+        for event in &events {
+            let before = ledger.accounts();
+            let changed = event.told(&mut ledger);
+            prop_assert_eq!(changed, differing(&before, &ledger.accounts()), "{:?}", event);
+            prop_assert!(event.told(&mut ledger).is_empty(), "told twice: {event:?}");
+        }
+    }
+
+    #[test]
+    fn histories_end_where_the_objects_do(
+        rules in rules(),
+        events in prop::collection::vec(event(), 1..60),
+        order in any::<u64>(),
+    ) {
+        let (mut ledger, mut objects) = (ClusterLedger::new(rules), Objects::default());
+        for event in &events {
+            event.told(&mut ledger);
+            event.happen(&mut objects);
+        }
+        prop_assert!(ledger.nodes().all(|(_, node)| node.is_consistent()));
+        prop_assert_eq!(seen(&ledger), from_scratch(&objects, rules));
+        let listed = ClusterLedger::of(&objects.cluster(), rules).accounts();
+        prop_assert_eq!(ledger.accounts(), listed.clone());
+        // The order in which the objects come makes no difference.
+        let mut again = ClusterLedger::new(rules);
+        let (mut puts, mut removals) = (puts(&objects), removals());
+        let mut rng = fastrand::Rng::with_seed(order);
+        rng.shuffle(&mut puts);
+        for put in puts {
+            put.told(&mut again);
+        }
+        prop_assert_eq!(again.accounts(), listed);
+        // Nothing is left of what is gone, links included.
+        rng.shuffle(&mut removals);
+        for removal in removals {
+            removal.told(&mut ledger);
+        }
+        prop_assert_eq!(format!("{ledger:?}"), format!("{:?}", ClusterLedger::new(rules)));
+    }
+}
+
+// Stories.
+
+fn names(nodes: &[&str]) -> NodeNames {
+    nodes.iter().map(|node| Arc::from(*node)).collect()
+}
+
+fn listed(name: &str) -> Node {
+    Node { name: name.into(), allocatable: amount(16), ..Node::default() }
+}
+
+/// A Pod that requests one cpu and names a claim.
+fn bound(uid: &str, node: &str, claim: &str) -> Pod {
+    let claim = PodClaim { claim: ClaimName::Named(claim.into()), containers: ["c".into()].into() };
+    Pod { view: view("ns", uid, 1), node: Some(node.into()), claims: vec![claim], ..Pod::default() }
+}
+
+/// A claim that was given the device of a node.
+fn allocated(name: &str, node: &str) -> Claim {
+    let result =
+        DeviceResult { driver: "d".into(), pool: node.into(), device: "0".into(), ..DeviceResult::default() };
+    let uid = format!("uid-{name}").into();
+    Claim { namespace: "ns".into(), name: name.into(), uid, results: Some(vec![result]) }
+}
+
+/// The slice of a node with a device that is `cpu` cpus.
+fn published(node: &str, generation: i64, cpu: i64) -> Slice {
+    let mapping = Some(Mapping { basis: Basis::PerDevice, multiplier: Decimal::from(cpu) });
+    let costs = ResourceFootprint { mapping, ..ResourceFootprint::default() };
+    let cost = DeviceCost { resources: [(Resource::Cpu, costs)].into() };
+    let device = Device { cost, ..Device::default() };
+    let devices = vec![SliceDevice { name: "0".into(), device, ..SliceDevice::default() }];
+    let node: Box<str> = node.into();
+    Slice {
+        name: node.clone(),
+        driver: "d".into(),
+        pool: node.clone(),
+        generation,
+        node: Some(node),
+        devices,
+    }
+}
+
+/// Two nodes, each with a device of four cpus and a Pod that uses it.
+fn two_nodes() -> ClusterLedger {
+    let mut ledger = ClusterLedger::new(Rules::default());
+    for node in ["one", "two"] {
+        ledger.put_node(listed(node));
+        ledger.put_slice(published(node, 1, 4));
+        ledger.put_claim(allocated(&format!("claim-{node}"), node));
+        ledger.put_pod(bound(&format!("pod-{node}"), node, &format!("claim-{node}")));
+    }
+    ledger
+}
+
+fn left(ledger: &ClusterLedger, node: &str) -> Option<Headroom> {
+    Some(ledger.node(node)?.headroom(Resource::Cpu))
+}
+
+const UNKNOWN: Option<Headroom> = Some(Headroom::Unknown);
+
+const fn cpu(milli: i128) -> Option<Headroom> {
+    Some(Headroom::Left(milli))
+}
+
+#[test]
+fn objects_come_in_any_order() {
+    let mut ledger = ClusterLedger::new(Rules::default());
+    assert_eq!(ledger.put_pod(bound("pod", "one", "c")), names(&["one"]));
+    assert_eq!(left(&ledger, "one"), UNKNOWN, "neither its Node nor its claim is there");
+    assert_eq!(ledger.put_slice(published("one", 1, 4)), names(&[]), "no claim has its device");
+    assert_eq!(ledger.put_node(listed("one")), names(&["one"]));
+    assert_eq!(left(&ledger, "one"), UNKNOWN, "its claim is not there");
+    assert_eq!(ledger.put_claim(allocated("c", "one")), names(&["one"]));
+    assert_eq!(left(&ledger, "one"), cpu(11_000));
+    assert_eq!(ledger.put_claim(allocated("c", "one")), names(&[]), "it is known");
+    assert_eq!(ledger.remove_claim("ns", "c"), names(&["one"]));
+    assert_eq!(left(&ledger, "one"), UNKNOWN);
+    // Another one under the same name.
+    let again = Claim { uid: "again".into(), ..allocated("c", "one") };
+    assert_eq!(ledger.put_claim(again), names(&["one"]));
+    assert_eq!(left(&ledger, "one"), cpu(11_000));
+    // It is on its way to another node, and done there.
+    assert_eq!(ledger.put_pod(bound("pod", "two", "c")), names(&["one", "two"]));
+    assert_eq!(left(&ledger, "one"), cpu(16_000));
+    let done = Pod { done: true, ..bound("pod", "two", "c") };
+    assert_eq!((ledger.put_pod(done), left(&ledger, "two")), (names(&["two"]), None));
+}
+
+#[test]
+fn a_slice_is_edited_and_withdrawn_while_it_is_in_use() {
+    let mut ledger = two_nodes();
+    assert_eq!(ledger.put_slice(published("one", 1, 6)), names(&["one"]));
+    assert_eq!((left(&ledger, "one"), left(&ledger, "two")), (cpu(9_000), cpu(11_000)));
+    let other = |generation, cpu| Slice { name: "other".into(), ..published("one", generation, cpu) };
+    assert_eq!(ledger.put_slice(other(0, 8)), names(&[]), "an older generation does not count");
+    assert_eq!(ledger.put_slice(other(1, 6)), names(&["one"]), "they say the same, but which counts?");
+    assert_eq!(left(&ledger, "one"), UNKNOWN);
+    assert_eq!(ledger.put_slice(other(2, 8)), names(&["one"]));
+    assert_eq!(left(&ledger, "one"), cpu(7_000));
+    let empty = Slice { devices: Vec::new(), ..other(2, 8) };
+    assert_eq!(ledger.put_slice(empty), names(&["one"]));
+    assert_eq!(left(&ledger, "one"), UNKNOWN, "the device is in no slice");
+    assert_eq!(ledger.remove_slice("other"), names(&["one"]));
+    assert_eq!(left(&ledger, "one"), cpu(9_000), "the generation before counts again");
+    assert_eq!(ledger.remove_slice("two"), names(&["two"]));
+    assert_eq!((left(&ledger, "one"), left(&ledger, "two")), (cpu(9_000), UNKNOWN));
+}
+
+#[test]
+fn a_footprint_is_edited_while_its_devices_are_in_use() {
+    let footprint = |driver: &str, memory: i64| {
+        let costs =
+            ResourceFootprint { reservation: Some(Decimal::from(memory)), ..ResourceFootprint::default() };
+        let cost = DeviceCost { resources: [(Resource::Memory, costs)].into() };
+        DeviceFootprint { name: "f".into(), driver: driver.into(), selector: None, cost }
+    };
+    let mut ledger = two_nodes();
+    let held = |ledger: &ClusterLedger| {
+        ["one", "two"].map(|node| ledger.node(node).unwrap().charged(Bucket::Reservation, Resource::Memory))
+    };
+    assert_eq!(ledger.put_footprint(footprint("d", 5)), names(&["one", "two"]));
+    assert_eq!(held(&ledger), [5, 5]);
+    assert_eq!(ledger.put_footprint(footprint("d", 7)), names(&["one", "two"]));
+    assert_eq!(held(&ledger), [7, 7]);
+    // A claim holds its device without a Pod, and without a Node.
+    ledger.remove_pod("pod-one");
+    ledger.remove_node("one");
+    assert_eq!(held(&ledger), [7, 7]);
+    assert_eq!(ledger.put_footprint(footprint("e", 7)), names(&["one", "two"]));
+    assert_eq!(ledger.nodes().map(|(node, _)| &**node).collect::<Vec<_>>(), ["two"]);
+    assert_eq!(ledger.remove_footprint("f"), names(&[]));
+}
+
+#[test]
+fn a_node_goes_and_comes_back_under_its_name() {
+    let mut ledger = two_nodes();
+    assert_eq!(ledger.remove_node("one"), names(&["one"]));
+    assert_eq!(left(&ledger, "one"), UNKNOWN);
+    assert_eq!(ledger.node("one").unwrap().requested(Resource::Cpu), 5_000);
+    assert_eq!(ledger.put_node(listed("one")), names(&["one"]));
+    assert_eq!(left(&ledger, "one"), cpu(11_000));
+    assert_eq!(ledger.put_node(listed("one")), names(&[]));
+    ledger.remove_node("one");
+    assert_eq!(ledger.remove_pod("pod-one"), names(&["one"]));
+    assert!(ledger.node("one").is_none());
+    assert_eq!(ledger.remove_pod("pod-one"), names(&[]));
+}
+
+#[test]
+fn what_cannot_be_read_concerns_nodes_that_come_later() {
+    let mut ledger = ClusterLedger::new(Rules::default());
+    assert_eq!(ledger.put_unread("ResourceClaim ns/c", vec![(None, doubt("c"))]), names(&[]));
+    assert_eq!(ledger.put_node(listed("one")), names(&["one"]));
+    assert_eq!(ledger.put_node(listed("two")), names(&["two"]));
+    assert_eq!((left(&ledger, "one"), left(&ledger, "two")), (UNKNOWN, UNKNOWN));
+    let about = vec![(Some("two".into()), doubt("c"))];
+    assert_eq!(ledger.put_unread("ResourceClaim ns/c", about), names(&["one"]));
+    assert_eq!((left(&ledger, "one"), left(&ledger, "two")), (cpu(16_000), UNKNOWN));
+    assert_eq!(ledger.remove_unread("ResourceClaim ns/c"), names(&["two"]));
+    assert_eq!(left(&ledger, "two"), cpu(16_000));
+}
+
+#[test]
+fn a_pod_that_waits_is_asked_about_and_causes_have_names() {
+    let mut ledger = two_nodes();
+    ledger.put_claim(Claim { namespace: "ns".into(), name: "free".into(), ..Claim::default() });
+    let waiting = Pod { node: None, ..bound("waiting", "", "free") };
+    assert_eq!(ledger.put_pod(waiting.clone()), names(&[]), "it takes nothing yet");
+    assert!(matches!(ledger.fits(&waiting, "one"), Some(Fit::Refused(_))), "its claim is not allocated");
+    assert_eq!(ledger.fits(&waiting, "three"), None);
+    let plain = Pod { claims: Vec::new(), ..waiting };
+    assert_eq!(ledger.fits(&plain, "one"), Some(Fit::Yes));
+    let causes: Vec<String> = ledger
+        .node("one")
+        .unwrap()
+        .who_has(Resource::Cpu)
+        .iter()
+        .map(|held| held.cause.to_string())
+        .collect();
+    assert_eq!(causes, ["devices of ResourceClaim ns/claim-one", "Pod ns/pod-one"]);
+}
