@@ -36,7 +36,8 @@ fn functions(text: &str) -> Vec<(String, usize)> {
         let indent: String = line.chars().take_while(|c| *c == ' ').collect();
         let end = format!("{indent}}}");
         let body = lines.get(number..).unwrap_or_default();
-        let declared = body.iter().position(|line| line.ends_with('{') || line.ends_with(';') || line.ends_with('}'));
+        let declared =
+            body.iter().position(|line| line.ends_with('{') || line.ends_with(';') || line.ends_with('}'));
         // A declaration without a body, or one on a line.
         if declared.and_then(|at| body.get(at)).is_none_or(|line| !line.ends_with('{')) {
             continue;

@@ -23,8 +23,16 @@ use clap::Parser;
 enum Task {
     /// Check format, lints, crate dependencies, file sizes, generated files, defects and licences, like CI.
     Check,
-    /// Run every test, also those that need a real control plane, which this command builds.
-    Test,
+    /// Run what finds defects quickly: unit tests, runs with faults, and scenarios on a real control
+    /// plane, which this command builds.
+    Test {
+        /// Run the long lanes instead: every version, every oracle, both backends.
+        #[arg(long, conflicts_with = "turn")]
+        long: bool,
+        /// Run the one long lane whose turn it is, as CI does.
+        #[arg(long)]
+        turn: bool,
+    },
     /// Run only the scenarios on the real control plane.
     E2e {
         /// Only scenarios whose lane or name contains this.
@@ -111,7 +119,9 @@ enum Bench {
 fn main() -> anyhow::Result<()> {
     match Task::parse() {
         Task::Check => check::check(),
-        Task::Test => test(),
+        Task::Test { long: true, .. } => lanes::long(),
+        Task::Test { turn: true, .. } => lanes::turn(),
+        Task::Test { .. } => lanes::quick(),
         Task::E2e { filter } => e2e(&[
             &["scenarios"],
             filter.as_slice().iter().map(String::as_str).collect::<Vec<_>>().as_slice(),
@@ -158,20 +168,6 @@ fn output(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let output = output.with_context(|| format!("cannot run {program}"))?;
     ensure!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).context("output is not UTF-8")
-}
-
-fn test() -> anyhow::Result<()> {
-    run("cargo", &["test", "--workspace"])?;
-    fuzz::fuzz(200_000)?;
-    e2e(&["oracle"])?;
-    // Two thousand runs, the first hundred of them twice.
-    e2e(&["soak"])?;
-    e2e(&["conformance"])?;
-    // On simcluster only the lanes of the newest version: older versions differ only in the served APIs.
-    e2e(&["scenarios", "--on", "sim", "1.36", "crash", "rights"])?;
-    e2e(&["scenarios"])?;
-    // A small load without a verdict shows that the measurement still works.
-    e2e(&["versus", "--pods", "100", "--gated", "200", "--completed", "100", "--idle", "5"])
 }
 
 /// Runs the controller in the process of `dragoman-e2e`, built for speed.
