@@ -64,7 +64,7 @@ pub const RESOURCE_SLICES: [Kind; 3] = [
 pub const LEASE: Kind = namespaced("coordination.k8s.io", "v1", "leases", "Lease");
 /// `events.k8s.io/v1` Event.
 pub const EVENT: Kind = namespaced("events.k8s.io", "v1", "events", "Event");
-/// `authorization.k8s.io/v1` SelfSubjectAccessReview.
+/// `authorization.k8s.io/v1` `SelfSubjectAccessReview`.
 pub const SELF_SUBJECT_ACCESS_REVIEW: Kind =
     cluster("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview");
 /// `scheduling.k8s.io` PodGroup, newest version first: 1.37 serves `v1beta1`,

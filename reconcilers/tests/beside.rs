@@ -1,6 +1,5 @@
 //! Two controllers in one process: one watch per kind, and every family of metrics printed once.
 
-#![expect(clippy::expect_used, reason = "a test: clippy knows only functions marked as such")]
 #![expect(unreachable_pub, reason = "the toy is explained in CONTRIBUTING.md")]
 
 #[path = "../../machinery/tests/toy/mod.rs"]

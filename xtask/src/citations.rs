@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn names_and_sections_are_found() {
         let text = "see (docs/a.md 1.2), `b.md`; [c](../c.md#x) *.md https://x.y/z.md";
-        let found: Vec<_> = citations(text).into_iter().map(|(name, section)| (name, section)).collect();
+        let found: Vec<_> = citations(text).into_iter().collect();
         assert_eq!(
             found,
             [

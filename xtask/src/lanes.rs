@@ -16,7 +16,7 @@ const SLICES: &[Slice] = &[
     Slice { name: "conformance", run: || e2e(&["conformance"]) },
     Slice { name: "1.36", run: || e2e(&["scenarios", "1.36"]) },
     Slice { name: "emulated", run: || e2e(&["scenarios", "1.35", "1.34"]) },
-    Slice { name: "histories", run: || e2e(&["scenarios", "differential", "alone/accounts", "shipped"]) },
+    Slice { name: "histories", run: || e2e(&["scenarios", "differential", "apart"]) },
     Slice { name: "simcluster", run: || e2e(&["scenarios", "--on", "sim"]) },
     Slice { name: "oracles", run: || e2e(&["oracle"]) },
     Slice { name: "faults", run: || soak(&["--runs", "20000", "--seed", "2001", "--twice", "0"]) },

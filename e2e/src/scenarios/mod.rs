@@ -33,6 +33,8 @@ struct Scenario {
     name: &'static str,
     /// Whether the scenario needs an API that an emulated older version does not serve.
     newest_only: bool,
+    /// Judges what this release alone does.
+    release: Option<Release>,
     run: for<'a> fn(&'a World, &'a Dragoman) -> Outcome<'a>,
 }
 
@@ -42,6 +44,7 @@ macro_rules! scenario {
         $crate::scenarios::Scenario {
             name: stringify!($function),
             newest_only: false,
+            release: None,
             run: |world, dragoman| Box::pin($function(world, dragoman)),
         }
     };
@@ -133,10 +136,13 @@ pub(crate) async fn run(bench: &Bench, filters: &[String]) -> anyhow::Result<()>
     let (mut passed, mut failed, mut not_run) = (0, Vec::new(), 0);
     for lane in lanes() {
         let wanted = lane.scenarios.iter().filter(|s| chosen(&format!("{}/{}", lane.name, s.name)));
-        let lacks = |scenario: &&Scenario| scenario.newest_only && lane.shape.emulated.is_some();
+        let lacks = |scenario: &&Scenario| {
+            (scenario.newest_only && lane.shape.emulated.is_some())
+                || scenario.release.is_some_and(|release| release != lane.shape.release)
+        };
         let (lacking, chosen): (Vec<_>, Vec<_>) = wanted.partition(lacks);
         for scenario in lacking {
-            println!("not run {}/{}: the API is not served there", lane.name, scenario.name);
+            println!("not run {}/{}: it is about another version", lane.name, scenario.name);
             not_run += 1;
         }
         if chosen.is_empty() {
@@ -160,16 +166,12 @@ pub(crate) async fn run(bench: &Bench, filters: &[String]) -> anyhow::Result<()>
         dragoman.stop().await?;
         world.stop().await?;
     }
-    let alone = [
-        faults::all(),
-        takeover::all(),
-        trouble::alone(),
-        telemetry::alone(),
-        shipped::alone(),
-        accounts::alone(),
-    ];
-    for scenario in alone.into_iter().flatten() {
-        let name = format!("alone/{}", scenario.name);
+    // Those apart need the shipped binary, or the release before.
+    let alone = [faults::all(), takeover::all(), trouble::alone(), telemetry::alone()];
+    let alone = alone.into_iter().flatten().map(|scenario| ("alone", scenario));
+    let apart = [shipped::alone(), accounts::alone()].into_iter().flatten();
+    for (lane, scenario) in alone.chain(apart.map(|scenario| ("apart", scenario))) {
+        let name = format!("{lane}/{}", scenario.name);
         if chosen(&name) {
             let started = Instant::now();
             let outcome = (scenario.run)(bench).await;

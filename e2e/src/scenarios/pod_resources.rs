@@ -11,12 +11,17 @@ use serde_json::{Map, Value, json};
 
 use super::{Scenario, scenario};
 use crate::client::PODS;
+use crate::control_plane::Release;
 use crate::dragoman::Dragoman;
 use crate::world::World;
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
-        scenario!(pods_are_refused_defaulted_and_classed_as_we_say),
+        Scenario {
+            // 1.37 gives a Pod-level limit to a Pod whose containers have some.
+            release: Some(Release::V1_36),
+            ..scenario!(pods_are_refused_defaulted_and_classed_as_we_say)
+        },
         Scenario { newest_only: true, ..scenario!(resizes_are_refused_as_we_say) },
     ]
 }
@@ -140,7 +145,7 @@ async fn pods_are_refused_defaulted_and_classed_as_we_say(world: &World, _: &Dra
 }
 
 /// Resizes: the name, the spec before and after, and whether the API server grants the resize.
-fn resizes() -> Vec<(&'static str, Value, Value, bool)> {
+fn resizes(rules: Rules) -> Vec<(&'static str, Value, Value, bool)> {
     let one =
         |resources: Value| json!({"containers": [{"name": "c", "image": "none", "resources": resources}]});
     let cpu = |cpu: &str| one(json!({"requests": {"cpu": cpu}}));
@@ -173,7 +178,7 @@ fn resizes() -> Vec<(&'static str, Value, Value, bool)> {
         ("less", cpu("2"), cpu("1"), true),
         ("class", both("1", "2"), both("2", "2"), false),
         ("pages", pages("2Mi"), pages("4Mi"), false),
-        ("claim", claim("1"), claim("2"), false),
+        ("claim", claim("1"), claim("2"), rules == Rules::V1_37),
         ("unnamed", unnamed("1"), unnamed("2"), true),
         ("within", budget("1"), budget("4"), true),
         ("beyond", budget("1"), budget("5"), false),
@@ -182,7 +187,11 @@ fn resizes() -> Vec<(&'static str, Value, Value, bool)> {
 
 async fn resizes_are_refused_as_we_say(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("resizes").await?;
-    for (name, from, to, granted) in resizes() {
+    let rules = match world.release {
+        Release::V1_36 => Rules::V1_36,
+        Release::V1_37 => Rules::V1_37,
+    };
+    for (name, from, to, granted) in resizes(rules) {
         let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": from});
         pod["spec"]["schedulingGates"] = json!([{"name": "e2e.dragoman.dev/gate"}]);
         let stored = world.client.create(PODS, &ns, &pod).await.with_context(|| name.to_owned())?;
@@ -195,7 +204,7 @@ async fn resizes_are_refused_as_we_say(world: &World, _: &Dragoman) -> anyhow::R
                 wanted["spec"]["resources"] = to["resources"].clone();
             }
         }
-        let why = resize(&view(&stored)?, &view(&wanted)?, Rules::V1_36)?;
+        let why = resize(&view(&stored)?, &view(&wanted)?, rules)?;
         ensure!(why.is_empty() == granted, "{name}: we say {why:?}");
         let containers = wanted["spec"]["containers"].as_array().context("containers")?;
         let change: Vec<Value> =

@@ -73,7 +73,7 @@ impl Hand {
             Action::Claim(name) => self.create(CLAIMS, &objects::claim(name)),
             Action::Pod(object) => self.create(PODS, object),
             Action::Group(name) => {
-                self.create(&RELEASE.pod_groups_path(), &objects::pod_group(RELEASE, name, "entry-0", "one"))
+                self.create(&RELEASE.pod_groups_path(), &objects::pod_group(RELEASE, name, "entry-0", "one"));
             }
             Action::DeleteGroup(name) => self.delete(&in_soak(&RELEASE.pod_groups_path(), name)),
             Action::DeletePod(name) => self.delete(&pod(name)),

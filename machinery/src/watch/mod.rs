@@ -36,7 +36,7 @@ pub enum Item<T> {
     /// It does not.
     Unreadable {
         /// Its metadata; always at least name and uid.
-        meta: Meta,
+        meta: Box<Meta>,
         /// Why it does not decode.
         why: String,
     },
@@ -93,7 +93,7 @@ pub fn decode_item<T: Object>(raw: &RawValue) -> Result<Item<T>, String> {
             check_named(object.meta())?;
             Ok(Item::Readable(object))
         }
-        Err(why) => Ok(Item::Unreadable { meta: decode_meta(raw)?, why: why.to_string() }),
+        Err(why) => Ok(Item::Unreadable { meta: Box::new(decode_meta(raw)?), why: why.to_string() }),
     }
 }
 
@@ -212,7 +212,8 @@ async fn list<S: Source, K: Sink>(kind: &'static str, source: &mut S, sink: &mut
 /// Decodes an object for `sink`; returns its resourceVersion.
 fn apply<K: Sink>(kind: &'static str, sink: &mut K, raw: &RawValue) -> Result<String, String> {
     let item = decode_item(raw)?;
-    if let Item::Unreadable { meta: Meta { namespace, name, .. }, why } = &item {
+    if let Item::Unreadable { meta, why } = &item {
+        let Meta { namespace, name, .. } = &**meta;
         tracing::warn!(kind, %namespace, %name, error = %why, "object does not decode; it is kept as present and unreadable");
     }
     sink.applied(&item);

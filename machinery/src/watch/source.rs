@@ -121,7 +121,7 @@ impl Selectors {
     fn query(&self) -> String {
         let parameters = [("labelSelector", &self.labels), ("fieldSelector", &self.fields)];
         let set = parameters.into_iter().filter(|(_, selector)| !selector.is_empty());
-        set.map(|(name, selector)| format!("&{name}={}", encode(selector))).collect()
+        set.flat_map(|(name, selector)| ["&", name, "=", &encode(selector)].map(str::to_owned)).collect()
     }
 }
 

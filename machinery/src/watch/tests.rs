@@ -205,6 +205,22 @@ async fn expiry_in_mid_watch_relists() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_event_without_a_name_is_not_skipped_but_relisted() {
+    let nameless = raw(&json!({"metadata": {"resourceVersion": "11"}}));
+    let (left, removed) = play(
+        vec![
+            Answer::Page(Ok((vec![("a", "1"), ("b", "2")], None, "10"))),
+            // It may have been the end of b.
+            Answer::Watch(vec![Ok(Step::Deleted(nameless)), Ok(Step::Bookmark("12".into()))]),
+            Answer::Page(Ok((vec![("a", "1")], None, "20"))),
+        ],
+        "20",
+    )
+    .await;
+    assert_eq!((left, removed), (vec!["a".to_owned()], vec!["b".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_late_delete_of_a_namesake_leaves_the_new_object() {
     let (left, removed) = play(
         vec![
