@@ -8,7 +8,7 @@ use dragoman_quantity::Decimal;
 
 use crate::claims::PodClaims;
 use crate::error::{NodeError, PodError};
-use crate::explanation::{Unsolved, Why};
+use crate::explanation::{Unsatisfiable, Why};
 use crate::fit::Fit;
 use crate::input::{Allocation, Claim, Name};
 use crate::overlay::{Assumed, Overlay};
@@ -37,7 +37,7 @@ pub enum Outcome {
     /// All claims can be allocated.
     Solution(Solution),
     /// No solution exists on this node.
-    None(Unsolved),
+    Unsatisfiable(Unsatisfiable),
     /// The node cannot be used until a pool changes.
     NodeError(NodeError),
     /// The claims cannot be allocated on any node until an object is corrected.
@@ -83,7 +83,7 @@ pub fn allocate(
     let snapshot = overlay.over(base);
     let prepared = claims.in_snapshot(&snapshot);
     let before = || (base.clone(), overlay.assumed().clone());
-    let unsolved = |why: Why| Outcome::None(Unsolved::new(why, before()));
+    let unsolved = |why: Why| Outcome::Unsatisfiable(Unsatisfiable::new(why, before()));
     let Some(node) = snapshot.node(node).cloned() else { return unsolved(Why::NoNode) };
     let is_elsewhere = |claim: &&Arc<Claim>| {
         let selector = claim.allocation.as_ref().and_then(|allocation| allocation.node_selector.as_ref());
@@ -124,7 +124,7 @@ fn run(
         End::Exhausted => {
             let question = search.attempt.into_question();
             let Some((key, why)) = question.view.invalid() else {
-                return Outcome::None(Unsolved::new(Why::Searched(question), before()));
+                return Outcome::Unsatisfiable(Unsatisfiable::new(Why::Searched(question), before()));
             };
             let (driver, pool, why) = (key.driver.clone(), key.pool.clone(), why.clone());
             Outcome::NodeError(NodeError::Invalid { driver, pool, why })

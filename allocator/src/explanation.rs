@@ -17,7 +17,7 @@ use crate::snapshot::{PoolStatus, Snapshot};
 const BUDGET: u64 = 10_000;
 
 /// A node on which there is no solution.
-pub struct Unsolved {
+pub struct Unsatisfiable {
     why: Why,
     /// The snapshot without the assumed allocations.
     base: Snapshot,
@@ -34,9 +34,9 @@ pub(crate) enum Why {
     Searched(Question),
 }
 
-impl fmt::Debug for Unsolved {
+impl fmt::Debug for Unsatisfiable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Unsolved")
+        f.write_str("Unsatisfiable")
     }
 }
 
@@ -108,7 +108,7 @@ impl OfRequest {
     }
 }
 
-impl Unsolved {
+impl Unsatisfiable {
     pub(crate) fn new(why: Why, (base, assumed): (Snapshot, Assumed)) -> Self {
         Self { why, base, assumed }
     }

@@ -80,7 +80,7 @@ fn devices(outcome: Outcome) -> Result<Vec<(Name, Allocation)>, String> {
         Outcome::Solution(solution) => {
             solution.allocations(&mut || Name::from("share")).map_err(|error| error.to_string())
         }
-        Outcome::None(_) => Err("none".to_owned()),
+        Outcome::Unsatisfiable(_) => Err("none".to_owned()),
         Outcome::PodError(error) => Err(error.to_string()),
         other => Err(format!("{other:?}")),
     }

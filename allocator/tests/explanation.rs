@@ -53,7 +53,7 @@ fn explained_with(scenario: &Value, overlay: &Overlay, fit: Option<&dyn Fit>) ->
     let snapshot = scenario.snapshot(&Snapshot::default()).unwrap();
     let claims = scenario.claims(&snapshot).unwrap();
     let outcome = allocate(&snapshot, overlay, "node", &claims, Options { fit, ..Options::default() });
-    let Outcome::None(unsolved) = outcome else { panic!("{outcome:?}") };
+    let Outcome::Unsatisfiable(unsolved) = outcome else { panic!("{outcome:?}") };
     let explanation = unsolved.explain(fit);
     for pool in explanation.requests.iter().flat_map(|request| &request.pools) {
         assert_eq!(pool.causes.values().sum::<usize>(), pool.devices, "{explanation:?}");

@@ -181,7 +181,7 @@ fuzz_target!(|bytes: &[u8]| {
                     assert!(broken.is_empty(), "{broken:?}");
                     solution.devices();
                 }
-                Outcome::None(unsolved) => {
+                Outcome::Unsatisfiable(unsolved) => {
                     let explanation = unsolved.explain(None);
                     for pool in explanation.requests.iter().flat_map(|request| &request.pools) {
                         assert_eq!(pool.causes.values().sum::<usize>(), pool.devices);

@@ -1,10 +1,13 @@
 //! The `dragoman` binary: wiring only.
 
+mod account;
+mod allocate;
 mod config;
 mod controllers;
 mod crdgen;
 mod demo;
 mod drain;
+mod manifests;
 mod rbac;
 mod run;
 mod simulate;
@@ -40,6 +43,10 @@ enum Command {
     Demo(demo::DemoFlags),
     /// Say what would be done with the objects of a dump.
     Simulate(simulate::SimulateFlags),
+    /// Print what Pods and claims take from every node of a dump, and what fits.
+    Account(account::AccountFlags),
+    /// Print which devices claims would get.
+    Allocate(allocate::AllocateFlags),
     /// Print the ClusterRoles, rendered from what the controllers declare.
     Rbac,
     /// Print the CustomResourceDefinitions of our own kinds.
@@ -55,6 +62,8 @@ async fn main() -> ExitCode {
         Command::Drain(flags) => drain::drain(&flags).await,
         Command::Demo(flags) => demo::demo(&flags).await,
         Command::Simulate(flags) => simulate::simulate(&flags).await,
+        Command::Account(flags) => account::account(&flags),
+        Command::Allocate(flags) => allocate::run(&flags),
         Command::Rbac => print(&rbac::render()),
         Command::Crdgen => crdgen::render().and_then(|text| print(&text)),
     };

@@ -14,7 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // simcluster judges the reconcilers and must not depend on them.
     ("simcluster", &[]),
     ("reconcilers", &["accounting", "allocator", "crds", "machinery"]),
-    ("operator", &["accounting", "allocator", "crds", "machinery", "simcluster", "reconcilers"]),
+    ("operator", &["quantity", "accounting", "allocator", "crds", "machinery", "simcluster", "reconcilers"]),
     (
         "e2e",
         &[

@@ -68,10 +68,11 @@ pub(crate) struct Shape {
 impl Shape {
     /// Feature gates as programs take them.
     fn gates(&self) -> Vec<String> {
-        let groups: &[&str] = if self.pod_groups {
-            &["GenericWorkload", "GangScheduling", "DRAWorkloadResourceClaims"]
-        } else {
-            &[]
+        // Since 1.37 gang scheduling is a part of GenericWorkload.
+        let groups: &[&str] = match (self.pod_groups, self.release) {
+            (false, _) => &[],
+            (true, Release::V1_37) => &["GenericWorkload", "DRAWorkloadResourceClaims"],
+            (true, Release::V1_36) => &["GenericWorkload", "GangScheduling", "DRAWorkloadResourceClaims"],
         };
         let on = groups.iter().chain(self.on).map(|gate| format!("--feature-gates={gate}=true"));
         on.chain(self.off.iter().map(|gate| format!("--feature-gates={gate}=false"))).collect()

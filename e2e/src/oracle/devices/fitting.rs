@@ -98,7 +98,7 @@ impl Fitting {
             let options = Options { fit: Some(&Weights), budget: Some(BUDGET), ..Options::default() };
             let found = match allocate(&snapshot, &Overlay::default(), node, &claims, options) {
                 Outcome::Solution(solution) => Tried::First(choices(&solution)?),
-                Outcome::None(_) => Tried::None,
+                Outcome::Unsatisfiable(_) => Tried::None,
                 _ => continue,
             };
             let accept =

@@ -156,7 +156,7 @@ fn ours(like: &Snapshot, scenario: &str, every_branch: bool) -> anyhow::Result<S
                 normalize(&mut said);
                 return Ok(said);
             }
-            Outcome::None(_) => {}
+            Outcome::Unsatisfiable(_) => {}
             Outcome::NodeError(error) => {
                 said.node_errors.insert(node.to_string(), error.to_string());
             }

@@ -1,0 +1,162 @@
+//! The ledgers of a cluster as plain data, for both kinds of output.
+
+use std::collections::BTreeMap;
+
+use dragoman_accounting::amounts::Text;
+use dragoman_accounting::cluster::{Account, Cluster, Index, Pod, Rules};
+use dragoman_accounting::ledger::fit::{Fit, Headroom};
+use dragoman_accounting::ledger::{Bucket, NodeLedger};
+use dragoman_accounting::resource::Resource;
+use dragoman_quantity::Decimal;
+use serde::Serialize;
+
+/// What is taken from every node, and where waiting Pods would fit.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) nodes: Vec<OfNode>,
+    pub(super) pending: Vec<OfPod>,
+    /// Objects that do not decode, each with why.
+    pub(super) unreadable: Vec<String>,
+}
+
+/// A node.
+#[derive(Debug, Serialize)]
+pub(super) struct OfNode {
+    pub(super) name: String,
+    pub(super) resources: BTreeMap<String, OfResource>,
+    /// Promises that the node cannot keep.
+    pub(super) violations: Vec<String>,
+    /// Facts that could not be read.
+    pub(super) unaccounted: Vec<String>,
+    pub(super) notices: Vec<String>,
+}
+
+/// A resource of a node; amounts as Kubernetes spells quantities.
+#[derive(Debug, Serialize)]
+pub(super) struct OfResource {
+    pub(super) allocatable: String,
+    pub(super) pods: String,
+    pub(super) mapping: String,
+    pub(super) overhead: String,
+    pub(super) reservations: String,
+    /// Absent where it is unknown.
+    pub(super) left: Option<String>,
+}
+
+/// A Pod without a node.
+#[derive(Debug, Serialize)]
+pub(super) struct OfPod {
+    pub(super) pod: String,
+    pub(super) nodes: BTreeMap<String, OnNode>,
+}
+
+/// Whether a Pod fits on a node.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct OnNode {
+    /// Absent where it is unknown.
+    pub(super) fits: Option<bool>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) missing: BTreeMap<String, Missing>,
+    /// Resources of which the whole node has less than the Pod wants, with what it has.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) never: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) unknown: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) refused: Vec<String>,
+}
+
+/// A resource that is missing on a node.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Missing {
+    pub(super) missing: String,
+    /// The largest holders, each with its amount.
+    pub(super) held_by: Vec<String>,
+}
+
+impl Report {
+    /// The report about a cluster.
+    pub(super) fn of(cluster: &Cluster, rules: Rules, unreadable: Vec<String>) -> Self {
+        let index = Index::new(cluster, rules);
+        let accounts = index.accounts();
+        let pending = cluster.pods.iter().filter(|pod| pod.node.is_none() && !pod.done);
+        let on_nodes = |pod: &Pod| {
+            accounts
+                .iter()
+                .map(|(name, account)| (name.to_string(), on_node(&index, account, pod, name)))
+                .collect()
+        };
+        let pending = pending.map(|pod| OfPod { pod: pod.view.object(), nodes: on_nodes(pod) }).collect();
+        let nodes = accounts.iter().map(|(name, account)| of_node(name, account)).collect();
+        Self { nodes, pending, unreadable }
+    }
+}
+
+fn of_node(name: &str, Account { ledger, notices }: &Account) -> OfNode {
+    let of = |resource: Resource| (resource.to_string(), of_resource(ledger, resource));
+    OfNode {
+        name: name.to_owned(),
+        resources: ledger.resources().into_iter().map(of).collect(),
+        violations: ledger.violations().iter().map(ToString::to_string).collect(),
+        unaccounted: ledger.unaccounted().map(ToString::to_string).collect(),
+        notices: notices.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn of_resource(ledger: &NodeLedger, resource: Resource) -> OfResource {
+    let charged = |bucket| amount(resource, ledger.charged(bucket, resource));
+    OfResource {
+        allocatable: amount(resource, ledger.allocatable(resource).into()),
+        pods: charged(Bucket::Pods),
+        mapping: charged(Bucket::Mapping),
+        overhead: charged(Bucket::Overhead),
+        reservations: charged(Bucket::Reservation),
+        left: match ledger.headroom(resource) {
+            Headroom::Left(left) => Some(amount(resource, left)),
+            Headroom::Unknown => None,
+        },
+    }
+}
+
+fn on_node(index: &Index, account: &Account, pod: &Pod, name: &str) -> OnNode {
+    let ledger = &account.ledger;
+    match ledger.fits(&index.candidate(pod, name)) {
+        Fit::Yes => OnNode { fits: Some(true), ..OnNode::default() },
+        Fit::Missing(missing) => {
+            let of = |resource| {
+                let missing = amount(resource, missing.get(resource));
+                (resource.to_string(), Missing { missing, held_by: holders(ledger, resource) })
+            };
+            let missing = missing.iter().map(|(resource, _)| of(resource)).collect();
+            OnNode { fits: Some(false), missing, ..OnNode::default() }
+        }
+        Fit::Never(never) => {
+            let has = |resource: &Resource| {
+                (resource.to_string(), amount(*resource, ledger.allocatable(*resource).into()))
+            };
+            OnNode { fits: Some(false), never: never.iter().map(has).collect(), ..OnNode::default() }
+        }
+        Fit::Unknown(unknown) => {
+            OnNode { unknown: unknown.iter().map(ToString::to_string).collect(), ..OnNode::default() }
+        }
+        Fit::Refused(why) => {
+            let refused = why.iter().map(ToString::to_string).collect();
+            OnNode { fits: Some(false), refused, ..OnNode::default() }
+        }
+    }
+}
+
+/// The largest holders of a resource.
+fn holders(ledger: &NodeLedger, resource: Resource) -> Vec<String> {
+    const SHOWN: usize = 5;
+    let holding = ledger.who_has(resource).into_iter().take(SHOWN);
+    holding.map(|held| format!("{}: {}", held.cause, amount(resource, held.amount.into()))).collect()
+}
+
+/// An amount in the units of a node.
+fn amount(resource: Resource, count: i128) -> String {
+    let amount = Decimal::new(count.abs(), resource.unit()).unwrap_or_default();
+    format!("{}{}", if count < 0 { "-" } else { "" }, Text::of(resource, amount).0)
+}

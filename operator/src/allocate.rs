@@ -1,0 +1,185 @@
+//! `dragoman allocate`: which devices claims would get.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail, ensure};
+use clap::{Args, ValueEnum};
+use dragoman_allocator::input::{Allocation, Name};
+use dragoman_allocator::scenario::Scenario;
+use dragoman_allocator::{
+    Explanation, Options, Outcome, Overlay, Policy, Ranked, Snapshot, Solution, allocate, rank,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::manifests;
+
+/// Flags of `dragoman allocate`.
+#[derive(Debug, Args)]
+pub(crate) struct AllocateFlags {
+    /// Files with scenarios (objects with the lists `nodes`, `resourceSlices`, `deviceClasses`,
+    /// `resourceClaims`, `deviceTaintRules`, `allocate` and `candidates`), or with objects as
+    /// `kubectl get -o yaml` prints them; - is standard input.
+    #[arg(short = 'f', long = "filename", required = true, num_args = 1..)]
+    files: Vec<PathBuf>,
+    /// With objects of kubectl: the claims to allocate together, as namespace/name.
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    claim: Vec<String>,
+    /// With objects of kubectl: the nodes to try, in order [default: all].
+    #[arg(long)]
+    node: Vec<String>,
+    /// Look at all candidates and take the best, instead of the first with a solution.
+    #[arg(long, value_enum)]
+    rank: Option<By>,
+}
+
+/// What decides between nodes after preference.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum By {
+    First,
+    Pack,
+    Spread,
+}
+
+#[derive(Debug, Serialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<Name>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    allocations: BTreeMap<String, Allocation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explanation: Option<Why>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    node_errors: BTreeMap<Name, String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Why {
+    /// An object has to be mended.
+    Error(String),
+    /// Every node, and why not there.
+    Nodes(BTreeMap<Name, Explanation>),
+}
+
+/// Prints for each scenario what the allocator does with it, as a line of JSON.
+///
+/// # Errors
+/// A file cannot be read, or does not hold together.
+pub(crate) fn run(flags: &AllocateFlags) -> anyhow::Result<()> {
+    let scenarios = scenarios(flags)?;
+    ensure!(!scenarios.is_empty(), "there is nothing to allocate in these files");
+    for (place, scenario) in scenarios {
+        let answer = answered(&scenario, flags.rank).with_context(|| place.clone())?;
+        let line = serde_json::to_string(&answer)? + "\n";
+        std::io::stdout().write_all(line.as_bytes()).context("stdout")?;
+    }
+    Ok(())
+}
+
+/// The scenarios of the files, each with its place; all objects of kubectl are one.
+fn scenarios(flags: &AllocateFlags) -> anyhow::Result<Vec<(String, Scenario)>> {
+    let mut scenarios = Vec::new();
+    let mut objects = BTreeMap::<&str, Vec<Value>>::new();
+    for found in manifests::read(&flags.files)? {
+        let manifests::Found { place, object } = found?;
+        let list = match object.get("kind").map(Value::as_str) {
+            None => {
+                let scenario = serde_json::from_value(object).with_context(|| place.clone())?;
+                scenarios.push((place, scenario));
+                continue;
+            }
+            Some(Some("Node")) => "nodes",
+            Some(Some("ResourceSlice")) => "resourceSlices",
+            Some(Some("DeviceClass")) => "deviceClasses",
+            Some(Some("ResourceClaim")) => "resourceClaims",
+            Some(Some("DeviceTaintRule")) => "deviceTaintRules",
+            Some(kind) => bail!("{place}: a {} says nothing about devices", kind.unwrap_or("thing")),
+        };
+        objects.entry(list).or_default().push(object);
+    }
+    if !objects.is_empty() {
+        ensure!(!flags.claim.is_empty(), "--claim: name the claims to allocate");
+        let name = |node: &Value| node.pointer("/metadata/name").cloned().unwrap_or_default();
+        let all = || objects.get("nodes").into_iter().flatten().map(name).collect::<Vec<_>>();
+        let candidates = if flags.node.is_empty() { json!(all()) } else { json!(flags.node) };
+        let mut whole = json!({"allocate": flags.claim, "candidates": candidates});
+        if let Some(whole) = whole.as_object_mut() {
+            whole.extend(objects.iter().map(|(list, objects)| ((*list).to_owned(), json!(objects))));
+        }
+        scenarios.push(("the objects".to_owned(), serde_json::from_value(whole)?));
+    }
+    Ok(scenarios)
+}
+
+fn answered(scenario: &Scenario, by: Option<By>) -> anyhow::Result<Answer> {
+    let snapshot = scenario.snapshot(&Snapshot::default())?;
+    let claims = scenario.claims(&snapshot)?;
+    let overlay = Overlay::default();
+    let mut answer = Answer { outcome: "none", ..Answer::default() };
+    let (mut solutions, mut why): (Vec<Solution>, _) = (Vec::new(), BTreeMap::new());
+    for node in &scenario.candidates {
+        match allocate(&snapshot, &overlay, node, &claims, Options::default()) {
+            Outcome::Solution(solution) => {
+                solutions.push(solution);
+                if by.is_none() {
+                    break;
+                }
+            }
+            Outcome::NodeError(error) => {
+                answer.node_errors.insert(node.clone(), error.to_string());
+            }
+            Outcome::PodError(error) => {
+                answer.outcome = "error";
+                answer.node = Some(node.clone());
+                answer.explanation = Some(Why::Error(error.to_string()));
+                return Ok(answer);
+            }
+            Outcome::Unsatisfiable(unsatisfiable) => {
+                why.insert(node.clone(), unsatisfiable.explain(None));
+            }
+            // These do not occur without a budget and an interrupt.
+            Outcome::BudgetSpent(_) | Outcome::Cancelled => {}
+        }
+    }
+    let Some(solution) = best(solutions, by) else {
+        answer.explanation = Some(Why::Nodes(why));
+        return Ok(answer);
+    };
+    answer.outcome = "solution";
+    answer.node = Some(solution.node().clone());
+    let mut shares = 0;
+    let mut ids = || {
+        shares += 1;
+        format!("00000000-0000-0000-0000-{shares:012}").into()
+    };
+    for (uid, allocation) in solution.allocations(&mut ids)? {
+        answer.allocations.insert(scenario.claim_name(&uid).unwrap_or_default(), allocation);
+    }
+    Ok(answer)
+}
+
+/// The solution on the best node. There is no ledger here.
+fn best(solutions: Vec<Solution>, by: Option<By>) -> Option<Solution> {
+    let policy = match by {
+        None | Some(By::First) => Policy::First,
+        Some(By::Pack) => Policy::Pack,
+        Some(By::Spread) => Policy::Spread,
+    };
+    let mut ranked: Vec<Ranked> = solutions
+        .iter()
+        .map(|solution| Ranked {
+            node: solution.node().clone(),
+            preference: solution.preference(),
+            devices: solution.devices(),
+            ledger: Vec::new(),
+        })
+        .collect();
+    rank(&mut ranked, policy);
+    let best = ranked.first()?.node.clone();
+    solutions.into_iter().find(|solution| *solution.node() == best)
+}

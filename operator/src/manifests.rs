@@ -1,0 +1,129 @@
+//! Files with API objects, as kubectl prints them: JSON or YAML, one object, several, or lists.
+
+#![expect(clippy::indexing_slicing, reason = "reading a field of JSON that is not there gives null")]
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+/// An object, and its place in the files.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// File, line and number of the item, for people.
+    pub(crate) place: String,
+    /// The object; in a typed list it has the kind of the list.
+    pub(crate) object: Value,
+}
+
+/// The objects of `files`, each with its place; `-` is standard input. A document that is neither
+/// YAML nor JSON is an error in the place of its objects.
+///
+/// # Errors
+/// A file cannot be read.
+pub(crate) fn read(files: &[PathBuf]) -> anyhow::Result<Vec<anyhow::Result<Found>>> {
+    let mut all = Vec::new();
+    for file in files {
+        let mut text = String::new();
+        if file.as_os_str() == "-" {
+            std::io::stdin().read_to_string(&mut text).context("standard input")?;
+        } else {
+            text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+        }
+        all.extend(objects(file, &text));
+    }
+    Ok(all)
+}
+
+/// The objects of a text, each with its place.
+pub(crate) fn objects(file: &Path, text: &str) -> Vec<anyhow::Result<Found>> {
+    let name = file.display().to_string();
+    let mut all = Vec::new();
+    for (line, document) in documents(text) {
+        let place = format!("{name}:{line}");
+        match parsed(document) {
+            Err(why) => {
+                all.push(Err(why.context(format!("{place}: it is neither YAML nor JSON, or cut off"))));
+            }
+            Ok(values) => values.into_iter().for_each(|value| flatten(&place, value, &mut all)),
+        }
+    }
+    all
+}
+
+/// The values of a document; JSON may hold several.
+fn parsed(document: &str) -> anyhow::Result<Vec<Value>> {
+    if document.trim_start().starts_with(['{', '[']) {
+        let values = serde_json::Deserializer::from_str(document).into_iter::<Value>();
+        return values.collect::<Result<_, _>>().map_err(anyhow::Error::from);
+    }
+    let value = serde_saphyr::from_str_with_options::<Value>(document, yaml());
+    Ok(vec![value.map_err(|why| anyhow::anyhow!("{why}"))?])
+}
+
+/// Adds an object, or the items of a list.
+fn flatten(place: &str, value: Value, all: &mut Vec<anyhow::Result<Found>>) {
+    let of_list = value["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).map(str::to_owned);
+    match (of_list, value) {
+        (_, Value::Null) => {}
+        (Some(kind), mut list) => match list["items"].take() {
+            Value::Array(items) => {
+                for (number, mut object) in items.into_iter().enumerate() {
+                    // In typed lists objects do not say again what they are.
+                    if object["kind"].is_null() && object.is_object() {
+                        object["kind"] = kind.as_str().into();
+                        object["apiVersion"] = list["apiVersion"].clone();
+                    }
+                    flatten(&format!("{place}: item {number}"), object, all);
+                }
+            }
+            _ => all.push(Err(anyhow::anyhow!("{place}: a {kind}List without items"))),
+        },
+        (None, object) => all.push(Ok(Found { place: place.to_owned(), object })),
+    }
+}
+
+/// YAML as Kubernetes has it: a name `n` or `off` is a name.
+fn yaml() -> serde_saphyr::Options {
+    serde_saphyr::options! { strict_booleans: true }
+}
+
+/// The documents of a text, each with the line on which it begins.
+fn documents(text: &str) -> Vec<(usize, &str)> {
+    let (mut documents, mut begins, mut line, mut at) = (Vec::new(), (1, 0), 1, 0);
+    for whole in text.split_inclusive('\n') {
+        if whole.trim_end() == "---" {
+            documents.push((begins.0, text.get(begins.1..at).unwrap_or_default()));
+            begins = (line + 1, at + whole.len());
+        }
+        line += 1;
+        at += whole.len();
+    }
+    documents.push((begins.0, text.get(begins.1..).unwrap_or_default()));
+    documents.retain(|(_, document)| !document.trim().is_empty());
+    documents
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<String> {
+        let told = |found: Found| format!("{} {}", found.place, found.object["kind"]);
+        let found = objects(Path::new("f"), text).into_iter();
+        found.map(|found| found.map_or_else(|why| format!("{why:#}"), told)).collect()
+    }
+
+    #[test]
+    fn every_object_has_a_place_and_a_kind() {
+        let text = "kind: Pod\n---\napiVersion: v1\nkind: List\nitems: [{kind: Pod}, {kind: Node}]\n";
+        assert_eq!(found(text), ["f:1 \"Pod\"", "f:3: item 0 \"Pod\"", "f:3: item 1 \"Node\""]);
+        assert_eq!(found("{\"kind\": \"PodList\", \"items\": [{}]}"), ["f:1: item 0 \"Pod\""]);
+        assert_eq!(found("{\"kind\": \"Pod\"}\n{\"kind\": \"Node\"}"), ["f:1 \"Pod\"", "f:1 \"Node\""]);
+        let cut = &found("{\"kind\": \"PodList\", \"items\": [{}")[0];
+        assert!(cut.starts_with("f:1: it is neither YAML nor JSON"), "{cut}");
+        assert!(found("kind: PodList\n")[0].contains("without items"));
+        assert!(found("---\n---\n").is_empty());
+    }
+}
