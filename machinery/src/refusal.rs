@@ -1,7 +1,7 @@
 //! What an API server says when it does not do what it was asked.
 //!
 //! A refusal is sorted by what has to happen next, not by its HTTP code: the
-//! same 404, 403 and 422 mean very different things (kubernetes-practice.md 7.1).
+//! same 404, 403 and 422 mean very different things (docs/kubernetes-facts.md 2.1).
 
 use serde::Deserialize;
 

@@ -5,12 +5,15 @@ mod allocate;
 mod config;
 mod controllers;
 mod crdgen;
+#[cfg(feature = "simulation")]
 mod demo;
 mod drain;
 mod manifests;
 mod rbac;
 mod run;
+#[cfg(feature = "simulation")]
 mod simulate;
+#[cfg(feature = "simulation")]
 mod simulated;
 mod telemetry;
 
@@ -40,8 +43,10 @@ enum Command {
     /// The step before uninstalling, scaling to zero or leaving mode own.
     Drain(config::ClusterFlags),
     /// Watch everything at work on a simulated cluster in this process.
+    #[cfg(feature = "simulation")]
     Demo(demo::DemoFlags),
     /// Say what would be done with the objects of a dump.
+    #[cfg(feature = "simulation")]
     Simulate(simulate::SimulateFlags),
     /// Print what Pods and claims take from every node of a dump, and what fits.
     Account(account::AccountFlags),
@@ -60,7 +65,9 @@ async fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Run(flags) => run::run(*flags).await,
         Command::Drain(flags) => drain::drain(&flags).await,
+        #[cfg(feature = "simulation")]
         Command::Demo(flags) => demo::demo(&flags).await,
+        #[cfg(feature = "simulation")]
         Command::Simulate(flags) => simulate::simulate(&flags).await,
         Command::Account(flags) => account::account(&flags),
         Command::Allocate(flags) => allocate::run(&flags),

@@ -29,7 +29,8 @@ pub struct Promises {
     published: BTreeMap<String, usize>,
     /// Claims of their own that running Pods have, by uid of the Pod.
     running: BTreeMap<String, usize>,
-    most_published: usize,
+    /// The most devices at once that a slice publishes or, where none does, a claim holds.
+    most_devices: usize,
     most_running: usize,
     broken: Option<String>,
 }
@@ -60,7 +61,7 @@ impl Promises {
             SLICES => {
                 let devices = meta::items(&object["spec"]["devices"]).count();
                 self.published.insert(meta::text(object, "name").to_owned(), devices);
-                self.most_published = self.most_published.max(self.published.values().sum());
+                self.most_devices = self.most_devices.max(self.published.values().sum());
             }
             _ => {}
         }
@@ -108,6 +109,7 @@ impl Promises {
                 });
             }
         }
+        self.most_devices = self.most_devices.max(self.holder.len());
         if !devices.is_empty() {
             self.held.insert(uid.to_owned(), devices);
         }
@@ -117,7 +119,7 @@ impl Promises {
     /// than there have ever been devices.
     pub fn broken(&self) -> Option<String> {
         self.broken.clone().or_else(|| {
-            let (running, devices) = (self.most_running, self.most_published);
+            let (running, devices) = (self.most_running, self.most_devices);
             (running > devices).then(|| {
                 format!(
                     "twice: {running} claims of running Pods at once, and never more than {devices} devices"

@@ -10,6 +10,7 @@ const CARGO_DENY: &str = "0.20.2";
 /// # Errors
 /// A check fails; the checks after it do not run.
 pub(crate) fn check() -> anyhow::Result<()> {
+    citations::check()?;
     run("cargo", &["fmt", "--all", "--check"])?;
     run("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
     // The fuzz targets have a lock file of their own, and only their build would notice that it is stale.

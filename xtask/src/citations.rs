@@ -40,10 +40,10 @@ fn may_cite(file: &str) -> bool {
     code.iter().any(|end| file.ends_with(end)) && !file.starts_with("xtask/src/citations")
 }
 
-/// The numbers of the sections of a document: `## 2. Title`, `### 2.1 Title`.
+/// The numbers of the sections of a document: `## 2. Title`, `### 2.1 Title`, `**2.1 Title.**`.
 fn numbered(text: &str) -> BTreeSet<String> {
-    let headings = text.lines().filter_map(|line| line.strip_prefix('#'));
-    let numbers = headings.filter_map(|heading| heading.trim_start_matches('#').split_whitespace().next());
+    let headings = text.lines().filter(|line| line.starts_with('#') || line.starts_with("**"));
+    let numbers = headings.filter_map(|line| line.trim_start_matches(['#', '*']).split_whitespace().next());
     let is_number = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
     numbers.filter(is_number).map(|word| word.trim_end_matches('.').to_owned()).collect()
 }
@@ -111,6 +111,7 @@ mod tests {
             ]
         );
         assert!(numbered("# 1. A\n## 1.2 B\n## C").contains("1.2"));
+        assert!(numbered("**2.1 A.** Text").contains("2.1"));
         let documents = BTreeSet::from(["docs/a.md", "c.md"]);
         assert_eq!(resolve("docs/b.md", "a.md", &documents), Some("docs/a.md"));
         assert_eq!(resolve("docs/b.md", "../c.md", &documents), Some("c.md"));

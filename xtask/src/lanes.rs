@@ -42,7 +42,7 @@ pub(crate) fn quick() -> anyhow::Result<()> {
     // Two thousand runs, the first hundred of them twice.
     built(&["soak"])?;
     built(&["scenarios", "--on", "sim", "1.37", "crash", "rights"])?;
-    built(&["scenarios", "1.37", "alone", "crash", "rights"])
+    built(&["scenarios", "1.37", "alone/", "crash", "rights"])
 }
 
 /// The long lanes, one after the other.

@@ -9,6 +9,9 @@ use crate::{root, run};
 /// The path of the static binary.
 pub(crate) const BINARY: &str = "target/static/dragoman";
 
+/// No cluster is simulated in the binary that has rights in a real one.
+const FEATURES: [&str; 1] = ["--no-default-features"];
+
 /// Builds the static binary.
 ///
 /// # Errors
@@ -20,8 +23,12 @@ pub(crate) fn build() -> anyhow::Result<()> {
     ensure!(cfg!(target_os = "linux"), "the shipped binary is one for Linux");
     // The target directory is named, because the binary is copied from there.
     let place = ["--target-dir", "target", "--target", &target];
-    let arguments =
-        [&["build", "--release", "--locked", "--package", "dragoman-operator"][..], &place].concat();
+    let arguments = [
+        &["build", "--profile", "shipped", "--locked", "--package", "dragoman-operator"][..],
+        &FEATURES,
+        &place,
+    ]
+    .concat();
     eprintln!("$ RUSTFLAGS='-C target-feature=+crt-static' cargo {}", arguments.join(" "));
     let status = Command::new("cargo")
         .args(&arguments)
@@ -30,7 +37,7 @@ pub(crate) fn build() -> anyhow::Result<()> {
         .status()
         .context("cannot run cargo")?;
     ensure!(status.success(), "the static binary does not build: {status}");
-    let built = root()?.join("target").join(target).join("release/dragoman");
+    let built = root()?.join("target").join(target).join("shipped/dragoman");
     std::fs::create_dir_all(root()?.join("target/static")).context("target/static")?;
     std::fs::copy(&built, root()?.join(BINARY)).with_context(|| built.display().to_string())?;
     Ok(())

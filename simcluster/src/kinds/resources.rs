@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::amount::Amount;
 use crate::api::meta::{self, items};
 use crate::api::status::FieldError;
+use crate::kinds::Profile;
 
 const PAGES: &str = "hugepages-";
 /// The lists of containers with resources.
@@ -315,11 +316,13 @@ pub(super) fn keep_resources(before: &Value, pod: &mut Value) {
 }
 
 /// Validates a resize: only cpu and memory may change, and not the QoS class.
-pub(super) fn validate_resize(before: &Value, pod: &Value) -> Vec<FieldError> {
+pub(super) fn validate_resize(profile: &Profile, before: &Value, pod: &Value) -> Vec<FieldError> {
     let mut errors = validate(pod);
     let claims = |container: &Value| items(&container["resources"]["claims"]).next().is_some();
-    // Upstream refuses a resize of a Pod with claims with the same message as an immutable field.
-    if all_containers(before).any(claims) || fixed(&before["spec"]) != fixed(&pod["spec"]) {
+    // Kubernetes 1.36 refuses a resize of a Pod with claims with the same message as an immutable
+    // field; 1.37 allows it.
+    let has_claims = profile.minor < 37 && all_containers(before).any(claims);
+    if has_claims || fixed(&before["spec"]) != fixed(&pod["spec"]) {
         errors.push(FieldError::forbidden("spec", "only cpu and memory resources are mutable"));
     }
     let (was, is) = (quality(before), quality(pod));

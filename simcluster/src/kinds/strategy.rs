@@ -196,7 +196,7 @@ pub(crate) fn validate_update(of: &Occasion<'_>, before: &Value, object: &Value)
     match (&*of.resource.kind, of.subresource) {
         ("Pod", "") => pods::validate_update(before, object),
         ("Pod", "status") => pods::validate_status(before, object),
-        ("Pod", "resize") => resources::validate_resize(before, object),
+        ("Pod", "resize") => resources::validate_resize(of.profile, before, object),
         ("ResourceClaim", "") => claims::validate_update(before, object),
         ("ResourceClaim", "status") => claims::validate_status(before, object),
         ("ResourceClaimTemplate", "") if before["spec"] != object["spec"] => {
