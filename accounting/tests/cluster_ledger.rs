@@ -415,8 +415,8 @@ fn left(ledger: &ClusterLedger, node: &str) -> Option<Headroom> {
 
 const UNKNOWN: Option<Headroom> = Some(Headroom::Unknown);
 
-const fn cpu(milli: i128) -> Option<Headroom> {
-    Some(Headroom::Left(milli))
+const fn cpu(milli: i128) -> Headroom {
+    Headroom::Left(milli)
 }
 
 #[test]
@@ -428,17 +428,17 @@ fn objects_come_in_any_order() {
     assert_eq!(ledger.put_node(listed("one")), names(&["one"]));
     assert_eq!(left(&ledger, "one"), UNKNOWN, "its claim is not there");
     assert_eq!(ledger.put_claim(allocated("c", "one")), names(&["one"]));
-    assert_eq!(left(&ledger, "one"), cpu(11_000));
+    assert_eq!(left(&ledger, "one"), Some(cpu(11_000)));
     assert_eq!(ledger.put_claim(allocated("c", "one")), names(&[]), "it is known");
     assert_eq!(ledger.remove_claim("ns", "c"), names(&["one"]));
     assert_eq!(left(&ledger, "one"), UNKNOWN);
     // Another one under the same name.
     let again = Claim { uid: "again".into(), ..allocated("c", "one") };
     assert_eq!(ledger.put_claim(again), names(&["one"]));
-    assert_eq!(left(&ledger, "one"), cpu(11_000));
+    assert_eq!(left(&ledger, "one"), Some(cpu(11_000)));
     // It is on its way to another node, and done there.
     assert_eq!(ledger.put_pod(bound("pod", "two", "c")), names(&["one", "two"]));
-    assert_eq!(left(&ledger, "one"), cpu(16_000));
+    assert_eq!(left(&ledger, "one"), Some(cpu(16_000)));
     let done = Pod { done: true, ..bound("pod", "two", "c") };
     assert_eq!((ledger.put_pod(done), left(&ledger, "two")), (names(&["two"]), None));
 }
@@ -447,20 +447,20 @@ fn objects_come_in_any_order() {
 fn a_slice_is_edited_and_withdrawn_while_it_is_in_use() {
     let mut ledger = two_nodes();
     assert_eq!(ledger.put_slice(published("one", 1, 6)), names(&["one"]));
-    assert_eq!((left(&ledger, "one"), left(&ledger, "two")), (cpu(9_000), cpu(11_000)));
+    assert_eq!((left(&ledger, "one"), left(&ledger, "two")), (Some(cpu(9_000)), Some(cpu(11_000))));
     let other = |generation, cpu| Slice { name: "other".into(), ..published("one", generation, cpu) };
     assert_eq!(ledger.put_slice(other(0, 8)), names(&[]), "an older generation does not count");
     assert_eq!(ledger.put_slice(other(1, 6)), names(&["one"]), "they say the same, but which counts?");
     assert_eq!(left(&ledger, "one"), UNKNOWN);
     assert_eq!(ledger.put_slice(other(2, 8)), names(&["one"]));
-    assert_eq!(left(&ledger, "one"), cpu(7_000));
+    assert_eq!(left(&ledger, "one"), Some(cpu(7_000)));
     let empty = Slice { devices: Vec::new(), ..other(2, 8) };
     assert_eq!(ledger.put_slice(empty), names(&["one"]));
     assert_eq!(left(&ledger, "one"), UNKNOWN, "the device is in no slice");
     assert_eq!(ledger.remove_slice("other"), names(&["one"]));
-    assert_eq!(left(&ledger, "one"), cpu(9_000), "the generation before counts again");
+    assert_eq!(left(&ledger, "one"), Some(cpu(9_000)), "the generation before counts again");
     assert_eq!(ledger.remove_slice("two"), names(&["two"]));
-    assert_eq!((left(&ledger, "one"), left(&ledger, "two")), (cpu(9_000), UNKNOWN));
+    assert_eq!((left(&ledger, "one"), left(&ledger, "two")), (Some(cpu(9_000)), UNKNOWN));
 }
 
 #[test]
@@ -495,7 +495,7 @@ fn a_node_goes_and_comes_back_under_its_name() {
     assert_eq!(left(&ledger, "one"), UNKNOWN);
     assert_eq!(ledger.node("one").unwrap().requested(Resource::Cpu), 5_000);
     assert_eq!(ledger.put_node(listed("one")), names(&["one"]));
-    assert_eq!(left(&ledger, "one"), cpu(11_000));
+    assert_eq!(left(&ledger, "one"), Some(cpu(11_000)));
     assert_eq!(ledger.put_node(listed("one")), names(&[]));
     ledger.remove_node("one");
     assert_eq!(ledger.remove_pod("pod-one"), names(&["one"]));
@@ -512,9 +512,9 @@ fn what_cannot_be_read_concerns_nodes_that_come_later() {
     assert_eq!((left(&ledger, "one"), left(&ledger, "two")), (UNKNOWN, UNKNOWN));
     let about = vec![(Some("two".into()), doubt("c"))];
     assert_eq!(ledger.put_unread("ResourceClaim ns/c", about), names(&["one"]));
-    assert_eq!((left(&ledger, "one"), left(&ledger, "two")), (cpu(16_000), UNKNOWN));
+    assert_eq!((left(&ledger, "one"), left(&ledger, "two")), (Some(cpu(16_000)), UNKNOWN));
     assert_eq!(ledger.remove_unread("ResourceClaim ns/c"), names(&["two"]));
-    assert_eq!(left(&ledger, "two"), cpu(16_000));
+    assert_eq!(left(&ledger, "two"), Some(cpu(16_000)));
 }
 
 #[test]

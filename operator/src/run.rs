@@ -138,7 +138,11 @@ async fn work(
 async fn lead(process: &Process, leadership: &Leadership, stopped: watch::Receiver<bool>) {
     // Polled because both ends are only ever read, and only before the first key.
     const POLL: std::time::Duration = std::time::Duration::from_millis(50);
-    while !*stopped.borrow() && !(leadership.holds() && process.synced()) {
+    loop {
+        let ready = leadership.holds() && process.synced();
+        if ready || *stopped.borrow() {
+            break;
+        }
         tokio::time::sleep(POLL).await;
     }
 }

@@ -12,7 +12,8 @@ use crate::{output, root};
 /// Names every citation that a clone cannot open.
 pub(crate) fn check() -> anyhow::Result<()> {
     let listed = output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?;
-    let documents: BTreeSet<&str> = listed.lines().filter(|file| file.ends_with(".md")).collect();
+    let markdown = output("git", &["ls-files", "--cached", "--others", "--exclude-standard", "*.md"])?;
+    let documents: BTreeSet<&str> = markdown.lines().collect();
     let mut sections = BTreeMap::new();
     for document in &documents {
         let text = std::fs::read_to_string(root()?.join(document)).unwrap_or_default();
