@@ -144,6 +144,8 @@ async fn kubectl_creates_what_it_names(world: &World, _: &Dragoman) -> anyhow::R
     let get = async |path: &str, name: &str| {
         world.client.get(path, &ns, name).await?.with_context(|| format!("{path}: {name}"))
     };
+    let explained = kubectl("explain resourceclaim.spec.devices.requests").await?;
+    ensure!(explained.contains("<[]DeviceRequest>") && explained.contains("firstAvailable"), "{explained}");
     kubectl(&format!("create namespace {ns}-b")).await?;
     ensure!(world.client.get("/api/v1/namespaces", "", &format!("{ns}-b")).await?.is_some(), "no namespace");
     kubectl("create configmap settings --from-literal=a=b").await?;

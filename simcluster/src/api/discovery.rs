@@ -57,10 +57,13 @@ pub(super) fn answer(state: &State, place: &Place, request: &Request) -> Result<
             }
             "/healthz" | "/livez" | "/readyz" => Ok(Answer { code: 200, body: Body::Text("ok".to_owned()) }),
             "/openapi/v3" => Ok(Answer::ok(openapi::index(served()))),
-            path => match path.strip_prefix("/openapi/v3/").and_then(|of| openapi::paths(of, served())) {
-                Some(document) => Ok(Answer::ok(document)),
-                None => Err(Status::unserved()),
-            },
+            path => {
+                let of = path.strip_prefix("/openapi/v3/");
+                match of.and_then(|of| openapi::document(of, served(), &state.schemas)) {
+                    Some(document) => Ok(Answer::ok(document)),
+                    None => Err(Status::unserved()),
+                }
+            }
         },
         Place::Group(_) => Ok(Answer { code: 404, body: Body::Text("404 page not found\n".to_owned()) }),
         Place::Resource { .. } => Err(Status::unserved()),

@@ -15,6 +15,7 @@ mod openapi;
 mod read;
 mod request;
 mod rights;
+mod schemas;
 mod selector;
 pub(crate) mod status;
 mod store;

@@ -31,6 +31,11 @@ impl Schema {
         Ok(Self { root: root.clone(), rules: Rules::of(root)? })
     }
 
+    /// The schema as the definition has it.
+    pub(crate) fn root(&self) -> &Value {
+        &self.root
+    }
+
     /// Drops unknown fields, and nulls where the schema does not allow them. Returns the paths of the unknown
     /// fields.
     pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
