@@ -22,36 +22,37 @@ struct Budget {
     times_faster_than_component_helpers: f64,
 }
 
+impl Budget {
+    /// Prints the times with their limits, and returns those that are above. `figure` has the times by name.
+    fn exceeded(&self, figure: impl Fn(&str) -> f64) -> Vec<String> {
+        let mut over = Vec::new();
+        let mut line = |what: &str, figure: f64, most: f64| {
+            println!("{what}: {figure:.1} (at most {most})");
+            if figure > most {
+                over.push(what.to_owned());
+            }
+        };
+        line(
+            "ns for a Pod whose contribution has changed, computed anew and charged",
+            figure("update_ns"),
+            self.update_ns,
+        );
+        line("ns for a changed charge", figure("ledger_update_ns"), self.ledger_update_ns);
+        line("ms to rebuild 5000 nodes of 100 Pods", figure("rebuild_ms"), self.rebuild_ms);
+        over
+    }
+}
+
 /// Measures both sides three times in turn, prints medians, and requires that they are within the budget.
 pub(crate) async fn run(repository: &Path, output: &Path) -> anyhow::Result<()> {
     const TURNS: usize = 3;
     let judge = Judge::build(repository, "pods").await?;
     std::fs::create_dir_all(output).context("output")?;
     let path = output.canonicalize().context("output")?.join("pods.jsonl");
-    let mut file = std::fs::File::create(&path).context("pods")?;
-    let mut rng = Rng::with_seed(1);
-    for number in 0..5_000 {
-        writeln!(file, "{}", pod(&mut rng, number))?;
-    }
+    write_pods(&path)?;
     let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..TURNS {
-        let out = Command::new("cargo")
-            .args([
-                "bench",
-                "--quiet",
-                "--package",
-                "dragoman-accounting",
-                "--bench",
-                "ledgers",
-                "--",
-                "--pods",
-            ])
-            .arg(&path)
-            .current_dir(repository)
-            .output()
-            .await?;
-        ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        let figures: Value = serde_json::from_slice(&out.stdout).context("figures")?;
+        let figures = bench(repository, &path).await?;
         let their: f64 = judge.time(&path)?.trim().parse().context("nanoseconds")?;
         ratios.push(their / figures["requests_ns"].as_f64().context("requests_ns")?);
         ours.push(figures);
@@ -65,24 +66,33 @@ pub(crate) async fn run(repository: &Path, output: &Path) -> anyhow::Result<()> 
         figure("requests_ns"),
         median(theirs)
     );
-    let mut over = Vec::new();
-    let mut line = |what: &str, figure: f64, most: f64| {
-        println!("{what}: {figure:.1} (at most {most})");
-        if figure > most {
-            over.push(what.to_owned());
-        }
-    };
-    line(
-        "ns for a Pod whose contribution has changed, computed anew and charged",
-        figure("update_ns"),
-        budget.update_ns,
-    );
-    line("ns for a changed charge", figure("ledger_update_ns"), budget.ledger_update_ns);
-    line("ms to rebuild 5000 nodes of 100 Pods", figure("rebuild_ms"), budget.rebuild_ms);
+    let over = budget.exceeded(figure);
     let (faster, least) = (median(ratios), budget.times_faster_than_component_helpers);
     println!("times faster than component-helpers: {faster:.1} (at least {least})");
     ensure!(over.is_empty() && faster >= least, "over budget: {}", over.join("; "));
     Ok(())
+}
+
+/// Writes 5000 random Pods, one a line.
+fn write_pods(path: &Path) -> anyhow::Result<()> {
+    let mut file = std::fs::File::create(path).context("pods")?;
+    let mut rng = Rng::with_seed(1);
+    for number in 0..5_000 {
+        writeln!(file, "{}", pod(&mut rng, number))?;
+    }
+    Ok(())
+}
+
+/// Runs the benchmark of `dragoman-accounting` on the Pods in a file, and returns its figures.
+async fn bench(repository: &Path, pods: &Path) -> anyhow::Result<Value> {
+    let out = Command::new("cargo")
+        .args(["bench", "--quiet", "--package", "dragoman-accounting", "--bench", "ledgers", "--", "--pods"])
+        .arg(pods)
+        .current_dir(repository)
+        .output()
+        .await?;
+    ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    serde_json::from_slice(&out.stdout).context("figures")
 }
 
 fn median(mut figures: Vec<f64>) -> f64 {

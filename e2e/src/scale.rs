@@ -100,17 +100,13 @@ impl Figures {
     }
 }
 
+/// Measures the lives of Pods in a cluster of this size.
 async fn measure(bench: &Bench, nodes: usize, pods: usize) -> anyhow::Result<Figures> {
     let directory = bench.output.join(format!("scale-{pods}"));
     std::fs::create_dir_all(&directory).context("directory")?;
     let server = ApiServer::new(Profile::default(), Clock::Real, 1);
     let kubeconfig = directory.join("operator.kubeconfig");
-    let mut cluster = JoinSet::new();
-    cluster.spawn(listen(&server, &kubeconfig).await?.serve());
-    cluster.spawn(server.clone().collect());
-    cluster.spawn(Driver::new(server.clone(), objects::DRIVER, DEVICES).run());
-    cluster.spawn(Scheduler::new(server.clone()).run());
-    cluster.spawn(Kubelet::new(server.clone(), Pace::default(), 1).run());
+    let mut cluster = run_cluster(&server, &kubeconfig).await?;
     let admin = Door::new(server.clone(), User::admin());
     furnish(&admin, nodes)?;
     let slices = async || server.count("resourceslices.resource.k8s.io") == nodes;
@@ -126,11 +122,42 @@ async fn measure(bench: &Bench, nodes: usize, pods: usize) -> anyhow::Result<Fig
     let dragoman = Dragoman::start(&start).await?;
     let pid = dragoman.pid().context("dragoman has ended")?;
     let (before, began, writes) = (Usage::of(pid)?, Instant::now(), server.writes(0).len());
+    live(&server, &admin, pods, writes).await?;
+    let (after, seconds) = (Usage::of(pid)?, began.elapsed().as_secs_f64());
+    let ours = own_writes(&server, writes);
+    dragoman.stop().await?;
+    cluster.shutdown().await;
+    let cpu = after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e3;
+    let lives = pods as f64;
+    Ok(Figures {
+        nodes,
+        pods,
+        writes: ours as f64 / lives,
+        cpu: cpu / lives,
+        memory: [before.resident, after.resident, after.peak],
+        seconds,
+    })
+}
+
+/// Runs the API server and the stand-ins of the other components.
+async fn run_cluster(server: &ApiServer, kubeconfig: &Path) -> anyhow::Result<JoinSet<()>> {
+    let mut cluster = JoinSet::new();
+    cluster.spawn(listen(server, kubeconfig).await?.serve());
+    cluster.spawn(server.clone().collect());
+    cluster.spawn(Driver::new(server.clone(), objects::DRIVER, DEVICES).run());
+    cluster.spawn(Scheduler::new(server.clone()).run());
+    cluster.spawn(Kubelet::new(server.clone(), Pace::default(), 1).run());
+    Ok(cluster)
+}
+
+/// Creates Pods and waits until all have succeeded and their claims are gone. `writes` is the number of
+/// writes before the first Pod.
+async fn live(server: &ApiServer, admin: &Door, pods: usize, writes: usize) -> anyhow::Result<()> {
     let (mut read, mut gone) = (writes, 0);
     for first in (0..pods).step_by(BATCH) {
         for number in first..pods.min(first + BATCH) {
             let pod = Pod::new(&format!("pod-{number}")).with_template("gpu", "one");
-            create(&admin, PODS, pod.object())?;
+            create(admin, PODS, pod.object())?;
         }
         let room = async || {
             let news = server.writes(read);
@@ -144,22 +171,13 @@ async fn measure(bench: &Bench, nodes: usize, pods: usize) -> anyhow::Result<Fig
         let ended = |pod: &Value| pod.pointer("/status/phase").is_some_and(|phase| phase == "Succeeded");
         server.count(CLAIMS) == 0 && server.all("pods").iter().filter(|pod| ended(pod)).count() == pods
     };
-    wait::until("every Pod has succeeded and its claim is gone", Duration::from_mins(10), done).await?;
-    let (after, seconds) = (Usage::of(pid)?, began.elapsed().as_secs_f64());
-    let ours = server.writes(writes);
-    let ours = ours.iter().filter(|write| write.user == OPERATOR && !is_bookkeeping(&write.resource)).count();
-    dragoman.stop().await?;
-    cluster.shutdown().await;
-    let cpu = after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e3;
-    let lives = pods as f64;
-    Ok(Figures {
-        nodes,
-        pods,
-        writes: ours as f64 / lives,
-        cpu: cpu / lives,
-        memory: [before.resident, after.resident, after.peak],
-        seconds,
-    })
+    wait::until("every Pod has succeeded and its claim is gone", Duration::from_mins(10), done).await
+}
+
+/// The number of writes by Dragoman after the first `from` writes, without those of Events and Leases.
+fn own_writes(server: &ApiServer, from: usize) -> usize {
+    let is_own = |write: &&Write| write.user == OPERATOR && !is_bookkeeping(&write.resource);
+    server.writes(from).iter().filter(is_own).count()
 }
 
 fn is_end_of_claim(write: &Write) -> bool {

@@ -167,6 +167,15 @@ struct Known {
     acquired: Option<String>,
 }
 
+/// The state of a candidate in an election.
+#[derive(Default)]
+struct Standing {
+    /// The Lease, unless it does not exist or was never read.
+    known: Option<Known>,
+    /// The start of our last successful acquisition or renewal.
+    renewed: Option<Instant>,
+}
+
 /// Why an election ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
@@ -182,67 +191,70 @@ impl Candidate {
     /// # Errors
     /// [`Ended::Lost`] when we led and do no longer; the caller ends the process.
     pub async fn run(&self, leadership: &Leadership, mut stop: watch::Receiver<bool>) -> Result<(), Ended> {
-        let mut known: Option<Known> = None;
-        let mut renewed = None;
+        let mut standing = Standing::default();
         self.metrics.leading(self.name, false);
         loop {
             if *stop.borrow() {
-                if renewed.is_some() {
-                    self.give_up(known.as_ref()).await;
+                if standing.renewed.is_some() {
+                    self.give_up(standing.known.as_ref()).await;
                 }
-                leadership.set(None);
-                self.metrics.leading(self.name, false);
+                self.withdraw(leadership);
                 return Ok(());
             }
             // A leader knows the Lease from its own last write; it reads only
             // after a conflict.
-            if renewed.is_none() || known.is_none() {
-                known = self.read(known).await.unwrap_or_else(|(last, refusal)| {
+            if standing.renewed.is_none() || standing.known.is_none() {
+                standing.known = self.read(standing.known.take()).await.unwrap_or_else(|(last, refusal)| {
                     tracing::warn!(lease = self.name, error = %refusal, "cannot read the lease");
                     last
                 });
             }
-            let wait = match decide(
-                &self.identity,
-                known.as_ref().map(|k| &k.seen),
-                renewed,
-                Instant::now(),
-                self.periods,
-            ) {
+            let seen = standing.known.as_ref().map(|known| &known.seen);
+            let wait = match decide(&self.identity, seen, standing.renewed, Instant::now(), self.periods) {
                 Decision::Lost => {
-                    leadership.set(None);
-                    self.metrics.leading(self.name, false);
+                    self.withdraw(leadership);
                     return Err(Ended::Lost(self.name.to_owned()));
                 }
                 Decision::Wait(wait) => wait,
                 Decision::Acquire | Decision::Renew => {
-                    let begun = Instant::now();
-                    match self.write(known.as_ref()).await {
-                        Ok(written) => {
-                            if renewed.is_none() {
-                                tracing::info!(lease = self.name, identity = self.identity, "leading");
-                            }
-                            known = Some(written);
-                            // Counted from before the request: the server may have
-                            // taken it at any moment since.
-                            renewed = Some(begun);
-                            leadership.set(Some(begun + self.periods.renew));
-                            self.metrics.leading(self.name, true);
-                        }
-                        Err(Refusal::Conflict | Refusal::AlreadyExists | Refusal::NotFound) => {
-                            known = self.read(known).await.unwrap_or_else(|(last, _)| last);
-                        }
-                        Err(refusal) => {
-                            tracing::warn!(lease = self.name, error = %refusal, "cannot write the lease");
-                        }
-                    }
-                    pause(renewed, Instant::now(), self.periods)
+                    self.attempt(&mut standing, leadership).await;
+                    pause(standing.renewed, Instant::now(), self.periods)
                 }
             };
             tokio::select! {
                 biased;
                 () = sleep(wait) => {}
                 _ = stop.changed() => {}
+            }
+        }
+    }
+
+    /// Marks us as a candidate that does not lead.
+    fn withdraw(&self, leadership: &Leadership) {
+        leadership.set(None);
+        self.metrics.leading(self.name, false);
+    }
+
+    /// Tries once to acquire or renew the Lease. After a conflict the Lease is read again.
+    async fn attempt(&self, standing: &mut Standing, leadership: &Leadership) {
+        let begun = Instant::now();
+        match self.write(standing.known.as_ref()).await {
+            Ok(written) => {
+                if standing.renewed.is_none() {
+                    tracing::info!(lease = self.name, identity = self.identity, "leading");
+                }
+                standing.known = Some(written);
+                // Counted from before the request: the server may have
+                // taken it at any moment since.
+                standing.renewed = Some(begun);
+                leadership.set(Some(begun + self.periods.renew));
+                self.metrics.leading(self.name, true);
+            }
+            Err(Refusal::Conflict | Refusal::AlreadyExists | Refusal::NotFound) => {
+                standing.known = self.read(standing.known.take()).await.unwrap_or_else(|(last, _)| last);
+            }
+            Err(refusal) => {
+                tracing::warn!(lease = self.name, error = %refusal, "cannot write the lease");
             }
         }
     }

@@ -354,57 +354,66 @@ impl Made<'_> {
         }
     }
 
+    /// An expression that does not compile, is no truth value, or fails on evaluation.
+    fn mistake(&mut self) -> &'static str {
+        self.one(&[
+            "device.nothing",
+            "device.driver == 1",
+            "device.attributes['gpu.example.com'].model",
+            "1 + 'a'",
+            "unknown",
+            "device.driver.nothing()",
+            "'a' < 1",
+            "[1, 'a'].size() == 2",
+            "device.attributes['gpu.example.com'].model.contains(1)",
+            "1",
+            "(",
+            "{'a': 1}.b == 1",
+            "[1][3] == 1",
+            "size(1) == 1",
+            "device.capacity['gpu.example.com'].memory > 1",
+        ])
+    }
+
+    /// An expression of one step that is true, false or erroneous.
+    fn simple_truth(&mut self) -> &'static str {
+        self.one(&[
+            "true",
+            "false",
+            "device.allowMultipleAllocations",
+            "device.attributes['gpu.example.com'].healthy",
+            "has(device.attributes['gpu.example.com'].numa)",
+            "'numa' in device.attributes['gpu.example.com']",
+            "'gpu.example.com' in device.attributes",
+            "device.attributes['none'].size() == 0",
+            "has(device.attributes['none'].a)",
+        ])
+    }
+
+    /// A comparison of two durations or of two timestamps.
+    fn times(&mut self) -> String {
+        let order = self.one(&["<", "<=", ">", ">=", "==", "!="]);
+        if self.0.bool() {
+            format!("{} {order} {}", self.duration(), self.duration())
+        } else {
+            format!("{} {order} {}", self.timestamp(), self.timestamp())
+        }
+    }
+
     /// An expression that is true, false or erroneous.
     fn truth(&mut self, depth: u8) -> String {
         if self.chance(6) {
-            return self
-                .one(&[
-                    "device.nothing",
-                    "device.driver == 1",
-                    "device.attributes['gpu.example.com'].model",
-                    "1 + 'a'",
-                    "unknown",
-                    "device.driver.nothing()",
-                    "'a' < 1",
-                    "[1, 'a'].size() == 2",
-                    "device.attributes['gpu.example.com'].model.contains(1)",
-                    "1",
-                    "(",
-                    "{'a': 1}.b == 1",
-                    "[1][3] == 1",
-                    "size(1) == 1",
-                    "device.capacity['gpu.example.com'].memory > 1",
-                ])
-                .to_owned();
+            return self.mistake().to_owned();
         }
         if depth == 0 {
-            return self
-                .one(&[
-                    "true",
-                    "false",
-                    "device.allowMultipleAllocations",
-                    "device.attributes['gpu.example.com'].healthy",
-                    "has(device.attributes['gpu.example.com'].numa)",
-                    "'numa' in device.attributes['gpu.example.com']",
-                    "'gpu.example.com' in device.attributes",
-                    "device.attributes['none'].size() == 0",
-                    "has(device.attributes['none'].a)",
-                ])
-                .to_owned();
+            return self.simple_truth().to_owned();
         }
         let depth = depth - 1;
         match self.0.u8(0..28) {
             22 | 23 => self.pairs(depth),
             24 | 25 => self.format(depth),
             26 => format!("isURL({})", if self.0.bool() { self.url().to_owned() } else { self.text(depth) }),
-            27 => {
-                let order = self.one(&["<", "<=", ">", ">=", "==", "!="]);
-                if self.0.bool() {
-                    format!("{} {order} {}", self.duration(), self.duration())
-                } else {
-                    format!("{} {order} {}", self.timestamp(), self.timestamp())
-                }
-            }
+            27 => self.times(),
             0..4 => {
                 let (a, b) = (self.truth(depth), self.truth(depth));
                 format!("({a} {} {b})", self.one(&["&&", "||"]))

@@ -36,6 +36,9 @@ async fn our_kinds_are_served_and_checked(world: &World, _: &Dragoman) -> anyhow
     states(world).await
 }
 
+/// The arguments with which kubectl creates an object and refuses unknown fields.
+const STRICT: [&str; 4] = ["create", "--validate=strict", "-f", "-"];
+
 fn footprint(resources: &Value) -> Value {
     json!({
         "apiVersion": "dragoman.dev/v1alpha1", "kind": "DeviceFootprint", "metadata": {"name": "gpus"},
@@ -43,7 +46,8 @@ fn footprint(resources: &Value) -> Value {
     })
 }
 
-async fn footprints(world: &World) -> anyhow::Result<()> {
+/// Checks that the API server refuses wrong footprints and says what is wrong.
+async fn wrong_footprints(world: &World) -> anyhow::Result<()> {
     let wrong = [
         (json!({}), "resources"),
         (json!({"pods": {"overhead": {"perPod": 1}}}), "only cpu, memory"),
@@ -70,18 +74,13 @@ async fn footprints(world: &World) -> anyhow::Result<()> {
         };
         ensure!(status.code == 422 && status.message.contains(complaint), "{resources}: {}", status.message);
     }
-    let right = footprint(&json!({
-        "cpu": {"mapping": {"deviceMultiplier": 4}},
-        "memory": {
-            "mapping": {"capacityKey": "memory", "capacityMultiplier": "1.5"},
-            "overhead": {"perPod": "0", "perContainer": "512Mi"},
-            "reservation": {"perDevice": "1Gi"}, "accountingPolicy": "Max",
-        },
-        "hugepages-2Mi": {"overhead": {"perPod": "2Mi"}},
-    }));
-    let strict = ["create", "--validate=strict", "-f", "-"];
+    Ok(())
+}
+
+/// Checks that kubectl creates a right footprint, and that the footprint is stored as it was sent.
+async fn right_footprint(world: &World, right: &Value) -> anyhow::Result<()> {
     let text = right.to_string();
-    let known = async || match world.plane.kubectl(&strict, &text).await? {
+    let known = async || match world.plane.kubectl(&STRICT, &text).await? {
         // An established kind may not be in the discovery document yet.
         Err(complaint) if complaint.contains("no matches for kind") => Ok(None),
         answer => answer.map(Some).map_err(anyhow::Error::msg),
@@ -95,9 +94,24 @@ async fn footprints(world: &World) -> anyhow::Result<()> {
         serde_json::to_value(&spec)?["resources"]["cpu"]["mapping"]["deviceMultiplier"] == "4",
         "{spec:?}"
     );
+    Ok(())
+}
+
+async fn footprints(world: &World) -> anyhow::Result<()> {
+    wrong_footprints(world).await?;
+    let right = footprint(&json!({
+        "cpu": {"mapping": {"deviceMultiplier": 4}},
+        "memory": {
+            "mapping": {"capacityKey": "memory", "capacityMultiplier": "1.5"},
+            "overhead": {"perPod": "0", "perContainer": "512Mi"},
+            "reservation": {"perDevice": "1Gi"}, "accountingPolicy": "Max",
+        },
+        "hugepages-2Mi": {"overhead": {"perPod": "2Mi"}},
+    }));
+    right_footprint(world, &right).await?;
     let mut typo = right;
     typo["spec"]["resources"]["cpu"]["overhed"] = json!({"perPod": 1});
-    let Err(complaint) = world.plane.kubectl(&strict, &typo.to_string()).await? else {
+    let Err(complaint) = world.plane.kubectl(&STRICT, &typo.to_string()).await? else {
         anyhow::bail!("an unknown field was accepted");
     };
     ensure!(complaint.contains("overhed"), "{complaint}");

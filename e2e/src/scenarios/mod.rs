@@ -132,79 +132,124 @@ const AT_ONCE: usize = 6;
 
 /// Runs every scenario and lane whose name contains one of `filters`, or all of them without filters.
 pub(crate) async fn run(bench: &Bench, filters: &[String]) -> anyhow::Result<()> {
-    let chosen = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter));
-    let (mut passed, mut failed, mut not_run) = (0, Vec::new(), 0);
+    let mut tally = Tally::default();
     for lane in lanes() {
-        let wanted = lane.scenarios.iter().filter(|s| chosen(&format!("{}/{}", lane.name, s.name)));
-        let lacks = |scenario: &&Scenario| {
-            (scenario.newest_only && lane.shape.emulated.is_some())
-                || scenario.release.is_some_and(|release| release != lane.shape.release)
-        };
-        let (lacking, chosen): (Vec<_>, Vec<_>) = wanted.partition(lacks);
+        lane.run(bench, filters, &mut tally).await?;
+    }
+    run_standalone(bench, filters, &mut tally).await;
+    run_counted(bench, filters, &mut tally).await;
+    tally.verdict()
+}
+
+fn is_chosen(name: &str, filters: &[String]) -> bool {
+    filters.is_empty() || filters.iter().any(|filter| name.contains(filter))
+}
+
+/// The outcomes of the scenarios.
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    /// The names of the scenarios that failed.
+    failed: Vec<String>,
+    not_run: usize,
+}
+
+impl Tally {
+    /// Counts an outcome of [`report`].
+    fn count(&mut self, outcome: Result<(), String>) {
+        match outcome {
+            Ok(()) => self.passed += 1,
+            Err(name) => self.failed.push(name),
+        }
+    }
+
+    /// Prints the counts.
+    ///
+    /// # Errors
+    /// A scenario failed, or the filters choose no scenario.
+    fn verdict(&self) -> anyhow::Result<()> {
+        let Self { passed, failed, not_run } = self;
+        println!("{passed} passed, {} failed, {not_run} skipped", failed.len());
+        ensure!(passed + failed.len() > 0, "no scenario matches");
+        ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+        Ok(())
+    }
+}
+
+impl Lane {
+    /// Runs the chosen scenarios. A lane without any starts no control plane.
+    ///
+    /// # Errors
+    /// The control plane or Dragoman does not start or stop.
+    async fn run(&self, bench: &Bench, filters: &[String], tally: &mut Tally) -> anyhow::Result<()> {
+        let wanted =
+            self.scenarios.iter().filter(|s| is_chosen(&format!("{}/{}", self.name, s.name), filters));
+        let (lacking, chosen): (Vec<_>, Vec<_>) = wanted.partition(|scenario| self.lacks(scenario));
         for scenario in lacking {
-            println!("not run {}/{}: it is about another version", lane.name, scenario.name);
-            not_run += 1;
+            println!("not run {}/{}: it is about another version", self.name, scenario.name);
+            tally.not_run += 1;
         }
         if chosen.is_empty() {
-            continue;
+            return Ok(());
         }
-        let world = World::start(bench, lane.name, lane.shape.clone(), 4, 32).await?;
-        let dragoman = world.dragoman("own", lane.flags).await?;
+        let world = World::start(bench, self.name, self.shape.clone(), 4, 32).await?;
+        let dragoman = world.dragoman("own", self.flags).await?;
         let each = chosen.into_iter().map(|scenario| async {
             let started = Instant::now();
             let outcome = (scenario.run)(&world, &dragoman).await;
-            report(&format!("{}/{}", lane.name, scenario.name), started, outcome)
+            report(&format!("{}/{}", self.name, scenario.name), started, outcome)
         });
         let mut outcomes = futures::stream::iter(each).buffer_unordered(AT_ONCE);
         while let Some(outcome) = outcomes.next().await {
-            match outcome {
-                Ok(()) => passed += 1,
-                Err(name) => failed.push(name),
-            }
+            tally.count(outcome);
         }
         drop(outcomes);
         dragoman.stop().await?;
-        world.stop().await?;
+        world.stop().await
     }
+
+    /// Whether the control plane is not of the version that a scenario is about.
+    fn lacks(&self, scenario: &Scenario) -> bool {
+        (scenario.newest_only && self.shape.emulated.is_some())
+            || scenario.release.is_some_and(|release| release != self.shape.release)
+    }
+}
+
+/// Runs the chosen scenarios that start a cluster of their own.
+async fn run_standalone(bench: &Bench, filters: &[String], tally: &mut Tally) {
     // Those apart need the shipped binary, or the release before.
     let alone = [faults::all(), takeover::all(), trouble::alone(), telemetry::alone()];
     let alone = alone.into_iter().flatten().map(|scenario| ("alone", scenario));
     let apart = [shipped::alone(), accounts::alone()].into_iter().flatten();
     for (lane, scenario) in alone.chain(apart.map(|scenario| ("apart", scenario))) {
         let name = format!("{lane}/{}", scenario.name);
-        if chosen(&name) {
+        if is_chosen(&name, filters) {
             let started = Instant::now();
             let outcome = (scenario.run)(bench).await;
             if let Some(why) = outcome.as_ref().err().and_then(|error| error.downcast_ref::<NotRun>()) {
                 println!("not run {name}: {why}");
-                not_run += 1;
+                tally.not_run += 1;
                 continue;
             }
-            match report(&name, started, outcome) {
-                Ok(()) => passed += 1,
-                Err(name) => failed.push(name),
-            }
+            tally.count(report(&name, started, outcome));
         }
     }
+}
+
+/// Runs the chosen lanes that repeat one scenario.
+async fn run_counted(bench: &Bench, filters: &[String], tally: &mut Tally) {
     let counted: [Counted; 3] = [
         ("differential", "objects with the same history", |bench| Box::pin(crate::differential::run(bench))),
         ("crash", "lives interrupted", |bench| Box::pin(crash::run(bench))),
         ("rights", "rights, each needed", |bench| Box::pin(rights::run(bench))),
     ];
     for (name, what, run) in counted {
-        if chosen(name) {
+        if is_chosen(name, filters) {
             let started = Instant::now();
             let outcome = run(bench).await.map(|count| println!("        {count} {what}"));
-            match report(name, started, outcome) {
-                Ok(()) => passed += 1,
-                Err(name) => failed.push(name),
-            }
+            tally.count(report(name, started, outcome));
         }
     }
-    println!("{passed} passed, {} failed, {not_run} skipped", failed.len());
-    ensure!(passed + failed.len() > 0, "no scenario matches");
-    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
-    Ok(())
 }
 
 /// Prints the outcome of a scenario. `Err` holds the name of a scenario that failed.

@@ -91,12 +91,7 @@ fn columns(kind: &str) -> (&'static [Column], &'static [Column]) {
     match kind {
         "Pod" => (
             &[
-                ("Ready", "string", false, |pod| {
-                    let containers = meta::items(&pod["spec"]["containers"]).count();
-                    let ready = meta::items(&pod["status"]["containerStatuses"])
-                        .filter(|status| status["ready"] == true);
-                    json!(format!("{}/{containers}", ready.count()))
-                }),
+                ("Ready", "string", false, ready_containers),
                 ("Status", "string", false, pod_status),
                 ("Restarts", "string", false, |_| json!("0")),
             ],
@@ -110,56 +105,26 @@ fn columns(kind: &str) -> (&'static [Column], &'static [Column]) {
         "ResourceClaim" => (&[("State", "string", false, |claim| json!(claim_state(claim)))], &[]),
         "ResourceSlice" => (
             &[
-                ("Node", "string", false, |slice| {
-                    slice["spec"]["nodeName"].as_str().unwrap_or_default().into()
-                }),
+                ("Node", "string", false, |slice| or_empty(&slice["spec"]["nodeName"])),
                 ("Driver", "string", false, |slice| slice["spec"]["driver"].clone()),
                 ("Pool", "string", false, |slice| slice["spec"]["pool"]["name"].clone()),
             ],
             &[],
         ),
         "Node" => (
-            &[
-                ("Status", "string", false, |node| {
-                    let ready = meta::items(&node["status"]["conditions"])
-                        .find(|condition| condition["type"] == "Ready");
-                    json!(match ready.map(|condition| condition["status"] == "True") {
-                        Some(true) => "Ready",
-                        Some(false) => "NotReady",
-                        None => "Unknown",
-                    })
-                }),
-                ("Roles", "string", false, |_| json!("<none>")),
-            ],
-            &[("Version", "string", false, |node| {
-                node["status"]["nodeInfo"]["kubeletVersion"].as_str().unwrap_or_default().into()
-            })],
+            &[("Status", "string", false, node_status), ("Roles", "string", false, |_| json!("<none>"))],
+            &[("Version", "string", false, |node| or_empty(&node["status"]["nodeInfo"]["kubeletVersion"]))],
         ),
         "Namespace" => {
             (&[("Status", "string", false, |namespace| namespace["status"]["phase"].clone())], &[])
         }
-        "Lease" => (
-            &[("Holder", "string", false, |lease| {
-                lease["spec"]["holderIdentity"].as_str().unwrap_or_default().into()
-            })],
-            &[],
-        ),
+        "Lease" => (&[("Holder", "string", false, |lease| or_empty(&lease["spec"]["holderIdentity"]))], &[]),
         "Event" => (
             &[
                 ("Type", "string", false, |event| event["type"].clone()),
                 ("Reason", "string", false, |event| event["reason"].clone()),
-                ("Object", "string", false, |event| {
-                    let of = if event["regarding"].is_object() {
-                        &event["regarding"]
-                    } else {
-                        &event["involvedObject"]
-                    };
-                    let text = |field: &str| of[field].as_str().unwrap_or_default();
-                    json!(format!("{}/{}", text("kind").to_lowercase(), text("name")))
-                }),
-                ("Message", "string", false, |event| {
-                    if event["note"].is_string() { event["note"].clone() } else { event["message"].clone() }
-                }),
+                ("Object", "string", false, event_object),
+                ("Message", "string", false, event_message),
             ],
             &[],
         ),
@@ -184,6 +149,17 @@ fn or_none(value: &Value) -> Value {
     value.as_str().filter(|text| !text.is_empty()).unwrap_or("<none>").into()
 }
 
+fn or_empty(value: &Value) -> Value {
+    value.as_str().unwrap_or_default().into()
+}
+
+/// The number of ready containers and of all containers of a Pod.
+fn ready_containers(pod: &Value) -> Value {
+    let containers = meta::items(&pod["spec"]["containers"]).count();
+    let ready = meta::items(&pod["status"]["containerStatuses"]).filter(|status| status["ready"] == true);
+    json!(format!("{}/{containers}", ready.count()))
+}
+
 fn pod_status(pod: &Value) -> Value {
     if meta::is_deleting(pod) {
         return json!("Terminating");
@@ -196,6 +172,27 @@ fn pod_status(pod: &Value) -> Value {
         "Failed" => "Error",
         other => other,
     })
+}
+
+fn node_status(node: &Value) -> Value {
+    let ready = meta::items(&node["status"]["conditions"]).find(|condition| condition["type"] == "Ready");
+    json!(match ready.map(|condition| condition["status"] == "True") {
+        Some(true) => "Ready",
+        Some(false) => "NotReady",
+        None => "Unknown",
+    })
+}
+
+/// The kind and the name of the object that an event is about, in the spelling of either group.
+fn event_object(event: &Value) -> Value {
+    let of = if event["regarding"].is_object() { &event["regarding"] } else { &event["involvedObject"] };
+    let text = |field: &str| of[field].as_str().unwrap_or_default();
+    json!(format!("{}/{}", text("kind").to_lowercase(), text("name")))
+}
+
+/// The text of an event, in the spelling of either group.
+fn event_message(event: &Value) -> Value {
+    if event["note"].is_string() { event["note"].clone() } else { event["message"].clone() }
 }
 
 fn claim_state(claim: &Value) -> String {

@@ -10,7 +10,7 @@ use super::rights::Deed;
 use super::status::{FieldError, Status};
 use super::{Answer, State, Target, Write, admission, events, meta};
 use crate::kinds::{Occasion, resources, shapes, strategy};
-use crate::patch::{self, Managed, Owners};
+use crate::patch::{self, Lists, Managed, Owners};
 use crate::schema::Schema;
 
 /// A change of an object by a request body.
@@ -20,6 +20,41 @@ enum Change {
     Merge(Value),
     Strategic(Value),
     Apply(Value),
+}
+
+impl Change {
+    /// Returns the changed object. `object` has the spelling of the path. An apply also replaces the owners
+    /// of the fields.
+    ///
+    /// # Errors
+    /// A patch is malformed or does not fit the object, or an apply conflicts with another manager.
+    fn made(
+        self,
+        target: &Target<'_>,
+        mut object: Value,
+        lists: &Lists,
+        owners: &mut Owners,
+    ) -> Result<Value, Status> {
+        match self {
+            Self::Replace(new) => object = new,
+            Self::JsonPatch(patch) => {
+                object = patch::json_patch(&object, &patch).map_err(patch::Failed::into_status)?;
+            }
+            Self::Merge(patch) => patch::merge_patch(&mut object, &patch),
+            Self::Strategic(patch) => {
+                patch::strategic_merge_patch(&mut object, &patch, lists).map_err(Status::bad_request)?;
+            }
+            Self::Apply(configuration) => {
+                let (by, now) = (manager(target, "Apply"), json!(target.now));
+                let force = target.request.query.is_on("force");
+                let applied = patch::apply(&object, &configuration, &by, force, lists, &now)
+                    .map_err(|conflicts| apply_conflict(&conflicts))?;
+                *owners = applied.owners;
+                object = applied.object;
+            }
+        }
+        Ok(object)
+    }
 }
 
 impl State {
@@ -216,68 +251,24 @@ impl State {
         Ok(Answer { code: 201, body: super::Body::Json(events::shown(&resource, owned)) })
     }
 
+    /// Changes a stored object.
     fn change(&mut self, target: &Target<'_>, verb: &'static str, change: Change) -> Result<Answer, Status> {
-        let resource = target.resource.clone();
+        let resource = &target.resource;
         let before = self.current(target)?;
-        let name = meta::text(&before, "name").to_owned();
-        let lists = self.lists_of(&resource);
-        let now = json!(target.now);
+        let (lists, now) = (self.lists_of(resource), json!(target.now));
         let applies = matches!(change, Change::Apply(_));
         let mut owners = Owners::of(&before);
         // Objects without managedFields stay untracked until their first apply.
         let tracked = !owners.is_empty();
-        let mut shown = events::shown(&resource, Value::clone(&before));
+        let mut shown = events::shown(resource, Value::clone(&before));
         if applies && !tracked {
             let first = Managed { manager: "before-first-apply".to_owned(), ..manager(target, "Update") };
-            owners.updated(first, &strategy::nothing(&resource), &shown, &lists, &now);
+            owners.updated(first, &strategy::nothing(resource), &shown, &lists, &now);
             owners.write(&mut shown);
         }
-        let mut object = match change {
-            Change::Replace(object) => object,
-            Change::JsonPatch(patch) => {
-                patch::json_patch(&shown, &patch).map_err(patch::Failed::into_status)?
-            }
-            Change::Merge(patch) => {
-                let mut object = shown;
-                patch::merge_patch(&mut object, &patch);
-                object
-            }
-            Change::Strategic(patch) => {
-                let mut object = shown;
-                patch::strategic_merge_patch(&mut object, &patch, &lists).map_err(Status::bad_request)?;
-                object
-            }
-            Change::Apply(configuration) => {
-                let by = manager(target, "Apply");
-                let force = target.request.query.is_on("force");
-                let applied = patch::apply(&shown, &configuration, &by, force, &lists, &now)
-                    .map_err(|conflicts| apply_conflict(&conflicts))?;
-                owners = applied.owners;
-                applied.object
-            }
-        };
-        object = events::kept(&resource, object);
-        place(target, &mut object)?;
-        let schema = self.shaped(target, &mut object)?;
-        strategy::tidy(&resource, &mut object);
-        check_version(target, &before, &object)?;
-        for field in [
-            "creationTimestamp",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "uid",
-            "generation",
-            "generateName",
-        ] {
-            meta::set(&mut object, field, before["metadata"][field].clone());
-        }
-        let profile = self.profile.clone();
-        let of = Occasion {
-            resource: &resource,
-            profile: &profile,
-            subresource: &target.subresource,
-            now: &target.now,
-        };
+        let object = change.made(target, shown, &lists, &mut owners)?;
+        let (mut object, schema) = self.admissible(target, &before, object)?;
+        let of = self.occasion(target);
         strategy::reset(&of, &before, &mut object);
         if !applies && tracked {
             owners.updated(manager(target, "Update"), &before, &object, &lists, &now);
@@ -288,24 +279,70 @@ impl State {
         errors.extend(schema.iter().flat_map(|schema| schema.check(Some(&*before), &object)));
         errors.extend(admission::claim_rights(self, target, verb, &before, &object));
         if !errors.is_empty() {
-            return Err(Status::invalid(&resource, &name, &errors));
+            return Err(Status::invalid(resource, meta::text(&before, "name"), &errors));
         }
         owners.write(&mut object);
         if same(&before, &object) {
-            return Ok(Answer::ok(events::shown(&resource, Value::clone(&before))));
+            return Ok(Answer::ok(events::shown(resource, Value::clone(&before))));
         }
         if dry_run(target)? {
-            return Ok(Answer::ok(events::shown(&resource, object)));
+            return Ok(Answer::ok(events::shown(resource, object)));
         }
+        Ok(self.store_changed(target, verb, object))
+    }
+
+    /// Brings a changed object into the shape in which it is stored, and restores the metadata that no write
+    /// changes. Returns the schema of a custom resource too.
+    ///
+    /// # Errors
+    /// The object contradicts the path or the stored version, or does not have the shape of its kind.
+    fn admissible(
+        &self,
+        target: &Target<'_>,
+        before: &Value,
+        object: Value,
+    ) -> Result<(Value, Option<Arc<Schema>>), Status> {
+        let resource = &target.resource;
+        let mut object = events::kept(resource, object);
+        place(target, &mut object)?;
+        let schema = self.shaped(target, &mut object)?;
+        strategy::tidy(resource, &mut object);
+        check_version(target, before, &object)?;
+        for field in [
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "uid",
+            "generation",
+            "generateName",
+        ] {
+            meta::set(&mut object, field, before["metadata"][field].clone());
+        }
+        Ok((object, schema))
+    }
+
+    /// The context of a write to the target.
+    fn occasion<'a>(&'a self, target: &'a Target<'_>) -> Occasion<'a> {
+        Occasion {
+            resource: &target.resource,
+            profile: &self.profile,
+            subresource: &target.subresource,
+            now: &target.now,
+        }
+    }
+
+    /// Stores a changed object, and removes it if it only waited for this change.
+    fn store_changed(&mut self, target: &Target<'_>, verb: &'static str, object: Value) -> Answer {
+        let resource = &target.resource;
         let kept = self.store.put(&resource.stored_as(), object);
         self.wrote(target, verb, &kept);
-        self.learn(&resource, &kept, &target.now);
+        self.learn(resource, &kept, &target.now);
         // A terminating object is removed with its last finalizer, unless its grace period is positive.
         let graceful = kept["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default() > 0;
         if meta::is_deleting(&kept) && !meta::has_finalizers(&kept) && !graceful && !is_held(&kept) {
-            self.remove(&resource, &kept);
+            self.remove(resource, &kept);
         }
-        Ok(Answer::ok(events::shown(&resource, Value::clone(&kept))))
+        Answer::ok(events::shown(resource, Value::clone(&kept)))
     }
 
     pub(super) fn bind(&mut self, target: &Target<'_>) -> Result<Answer, Status> {

@@ -138,62 +138,39 @@ impl Kind {
         (iter_var, second): (String, String),
         mut parts: Vec<IdedExpr>,
     ) -> Option<IdedExpr> {
-        let said = parts.pop()?;
-        let result = nodes.result();
-        let not_strictly_false =
-            |nodes: &mut Nodes<'_, '_>, what| nodes.call(operators::NOT_STRICTLY_FALSE, vec![what]);
-        let (accu_init, loop_cond, step, result) = match self {
-            Self::All => {
-                let so_far = nodes.result();
-                let condition = not_strictly_false(nodes, so_far);
-                let so_far = nodes.result();
-                (nodes.truth(true), condition, nodes.call(operators::LOGICAL_AND, vec![so_far, said]), result)
-            }
-            Self::Exists => {
-                let so_far = nodes.result();
-                let not = nodes.call(operators::LOGICAL_NOT, vec![so_far]);
-                let condition = not_strictly_false(nodes, not);
-                let so_far = nodes.result();
-                (nodes.truth(false), condition, nodes.call(operators::LOGICAL_OR, vec![so_far, said]), result)
-            }
+        let each = parts.pop()?;
+        let fold = match self {
+            Self::All => nodes.all(each),
+            Self::Exists => nodes.exists(each),
             Self::ExistsOne => {
-                let (so_far, one) = (nodes.result(), nodes.number(1));
-                let more = nodes.call(operators::ADD, vec![so_far, one]);
-                let one = nodes.number(1);
-                let result = nodes.call(operators::EQUALS, vec![result, one]);
-                parts.push(said);
-                (nodes.number(0), nodes.truth(true), more, result)
+                // The expression is the condition under which an element counts.
+                parts.push(each);
+                nodes.exactly_one()
             }
-            Self::List => (nodes.list(vec![]), nodes.truth(true), nodes.gather(said), result),
-            Self::MapEntry => {
-                let result = nodes.call(MERGED, vec![result]);
-                (nodes.list(vec![]), nodes.truth(true), nodes.gather(said), result)
-            }
+            Self::List => nodes.gathered(each),
+            Self::MapEntry => nodes.merged(each),
             Self::Map => {
                 let key = nodes.ident(&iter_var);
-                let entry = nodes.map(key, said);
-                let result = nodes.call(MERGED, vec![result]);
-                (nodes.list(vec![]), nodes.truth(true), nodes.gather(entry), result)
+                let entry = nodes.map(key, each);
+                nodes.merged(entry)
             }
         };
         let loop_step = match parts.pop() {
             Some(condition) => {
                 let so_far = nodes.result();
-                nodes.call(operators::CONDITIONAL, vec![condition, step, so_far])
+                nodes.call(operators::CONDITIONAL, vec![condition, fold.step, so_far])
             }
-            None => step,
+            None => fold.step,
         };
-        let iter_var2 = Some(second);
-        let accu_var = RESULT.to_owned();
         Some(nodes.node(Expr::Comprehension(Box::new(ComprehensionExpr {
             iter_range,
             iter_var,
-            iter_var2,
-            accu_var,
-            accu_init,
-            loop_cond,
+            iter_var2: Some(second),
+            accu_var: RESULT.to_owned(),
+            accu_init: fold.init,
+            loop_cond: fold.condition,
             loop_step,
-            result,
+            result: fold.result,
         }))))
     }
 }
@@ -213,6 +190,18 @@ fn names(helper: &MacroExprHelper<'_>, arguments: &[IdedExpr]) -> Result<(String
         return Err(helper.new_error(id, format!("duplicate variable name: {first}")));
     }
     Ok((first, second))
+}
+
+/// The accumulation of a loop, without the condition on its elements.
+struct Fold {
+    /// The accumulator before the first element.
+    init: IdedExpr,
+    /// The condition under which the loop continues.
+    condition: IdedExpr,
+    /// The accumulator after an element.
+    step: IdedExpr,
+    /// The value of the loop.
+    result: IdedExpr,
 }
 
 /// A builder of expressions.
@@ -258,5 +247,55 @@ impl Nodes<'_, '_> {
     fn gather(&mut self, element: IdedExpr) -> IdedExpr {
         let (so_far, element) = (self.result(), self.list(vec![element]));
         self.call(operators::ADD, vec![so_far, element])
+    }
+
+    /// The condition of a loop that ends early. The loop does not end if `condition` is an error.
+    fn not_strictly_false(&mut self, condition: IdedExpr) -> IdedExpr {
+        self.call(operators::NOT_STRICTLY_FALSE, vec![condition])
+    }
+
+    /// The fold of `all`. The loop ends with the first element for which `each` is false.
+    fn all(&mut self, each: IdedExpr) -> Fold {
+        let result = self.result();
+        let so_far = self.result();
+        let condition = self.not_strictly_false(so_far);
+        let so_far = self.result();
+        let init = self.truth(true);
+        let step = self.call(operators::LOGICAL_AND, vec![so_far, each]);
+        Fold { init, condition, step, result }
+    }
+
+    /// The fold of `exists`. The loop ends with the first element for which `each` is true.
+    fn exists(&mut self, each: IdedExpr) -> Fold {
+        let result = self.result();
+        let so_far = self.result();
+        let not = self.call(operators::LOGICAL_NOT, vec![so_far]);
+        let condition = self.not_strictly_false(not);
+        let so_far = self.result();
+        let init = self.truth(false);
+        let step = self.call(operators::LOGICAL_OR, vec![so_far, each]);
+        Fold { init, condition, step, result }
+    }
+
+    /// The fold of `existsOne`: counts the elements and compares their number with one.
+    fn exactly_one(&mut self) -> Fold {
+        let result = self.result();
+        let (so_far, one) = (self.result(), self.number(1));
+        let step = self.call(operators::ADD, vec![so_far, one]);
+        let one = self.number(1);
+        let result = self.call(operators::EQUALS, vec![result, one]);
+        Fold { init: self.number(0), condition: self.truth(true), step, result }
+    }
+
+    /// The fold of `transformList`: a list with `each` of every element.
+    fn gathered(&mut self, each: IdedExpr) -> Fold {
+        let result = self.result();
+        Fold { init: self.list(vec![]), condition: self.truth(true), step: self.gather(each), result }
+    }
+
+    /// The fold of `transformMap` and `transformMapEntry`: one map with the entries of all maps `each`.
+    fn merged(&mut self, each: IdedExpr) -> Fold {
+        let list = self.gathered(each);
+        Fold { result: self.call(MERGED, vec![list.result]), ..list }
     }
 }

@@ -62,18 +62,14 @@ impl Checked {
                     self.open.push(Open { scenario: verbatim.clone(), found });
                 }
             };
-            let here = || node.to_string();
-            let solved = ours.outcome == "solution" && **node == *ours.node;
-            if let Some(error) = ours.node_errors.get(&**node) {
-                // A node error does not say whether there is a solution.
-                let node_errors = [(here(), error.clone())].into();
-                let said = Said { outcome: "none".to_owned(), node_errors, ..Said::default() };
-                open(Found::Something(here(), said));
+            if let Some(said) = answer_on(node, ours) {
+                open(Found::Something(node.to_string(), said));
+            }
+            // A node error does not say whether there is a solution.
+            if ours.node_errors.contains_key(&**node) {
                 continue;
             }
-            if solved || ours.node == **node {
-                open(Found::Something(here(), Said { node_errors: BTreeMap::new(), ..ours.clone() }));
-            }
+            let solved = ours.outcome == "solution" && **node == *ours.node;
             if !solved && ours.node == **node {
                 break;
             }
@@ -85,20 +81,15 @@ impl Checked {
             };
             if solved {
                 let allocations = in_order(&scenario, &wanted, theirs.unwrap_or(&ours.allocations))?;
-                let broken = checker.check(&allocations, limit);
-                let said: Vec<String> = broken.iter().map(Broken::to_string).collect();
-                ensure!(broken.is_empty(), "the checker on {node}: {}", said.join("; "));
+                check_solution(&checker, node, &allocations, limit)?;
                 self.accepted += 1;
                 break;
             }
             self.none += 1;
-            let tried = checker.first(limit, &|_| true);
-            let counted = checker.first_by_counting(limit);
-            ensure!(tried == Tried::TooMuch || tried == counted, "counting on {node}: {counted:?}");
-            match counted {
-                Tried::None => self.confirmed += 1,
-                Tried::TooMuch => open(Found::Nothing(here())),
-                Tried::First(choices) => bail!("on {node} there is a solution: {choices:?}"),
+            if is_confirmed(&checker, node, limit)? {
+                self.confirmed += 1;
+            } else {
+                open(Found::Nothing(node.to_string()));
             }
         }
         Ok(())
@@ -123,6 +114,47 @@ impl Checked {
     }
 }
 
+/// Returns the answer for this node alone, if the answer for all nodes says it.
+fn answer_on(node: &str, ours: &Said) -> Option<Said> {
+    if let Some(error) = ours.node_errors.get(node) {
+        let node_errors = [(node.to_owned(), error.clone())].into();
+        return Some(Said { outcome: "none".to_owned(), node_errors, ..Said::default() });
+    }
+    (ours.node == node).then(|| Said { node_errors: BTreeMap::new(), ..ours.clone() })
+}
+
+/// Checks a solution on a node.
+///
+/// # Errors
+/// The solution breaks a rule.
+fn check_solution(
+    checker: &Checker<'_>,
+    node: &str,
+    allocations: &[(Name, Allocation)],
+    limit: u64,
+) -> anyhow::Result<()> {
+    let broken = checker.check(allocations, limit);
+    let said: Vec<String> = broken.iter().map(Broken::to_string).collect();
+    ensure!(broken.is_empty(), "the checker on {node}: {}", said.join("; "));
+    Ok(())
+}
+
+/// Whether the checker confirms within the limit that a node has no solution.
+///
+/// # Errors
+/// The node has a solution, or the checker contradicts itself.
+fn is_confirmed(checker: &Checker<'_>, node: &str, limit: u64) -> anyhow::Result<bool> {
+    let tried = checker.first(limit, &|_| true);
+    let counted = checker.first_by_counting(limit);
+    ensure!(tried == Tried::TooMuch || tried == counted, "counting on {node}: {counted:?}");
+    match counted {
+        Tried::None => Ok(true),
+        Tried::TooMuch => Ok(false),
+        Tried::First(choices) => bail!("on {node} there is a solution: {choices:?}"),
+    }
+}
+
+/// Returns the allocations of an answer in the order of the claims `wanted`, by uid.
 fn in_order(
     scenario: &Scenario,
     wanted: &[Name],
