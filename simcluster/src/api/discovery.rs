@@ -48,13 +48,7 @@ pub(super) fn answer(state: &State, place: &Place, request: &Request) -> Result<
             })))
         }
         Place::Other(path) => match &**path {
-            "/version" | "/version/" => {
-                let version = format!("v1.{}.0-simcluster", state.profile.minor);
-                Ok(Answer::ok(json!({
-                    "major": "1", "minor": state.profile.minor.to_string(), "gitVersion": version, "gitCommit": "",
-                    "gitTreeState": "", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "",
-                })))
-            }
+            "/version" | "/version/" => Ok(Answer::ok(version(state))),
             "/healthz" | "/livez" | "/readyz" => Ok(Answer { code: 200, body: Body::Text("ok".to_owned()) }),
             "/openapi/v3" => Ok(Answer::ok(openapi::index(served()))),
             path => {
@@ -68,6 +62,14 @@ pub(super) fn answer(state: &State, place: &Place, request: &Request) -> Result<
         Place::Group(_) => Ok(Answer { code: 404, body: Body::Text("404 page not found\n".to_owned()) }),
         Place::Resource { .. } => Err(Status::unserved()),
     }
+}
+
+fn version(state: &State) -> Value {
+    let minor = state.profile.minor;
+    json!({
+        "major": "1", "minor": minor.to_string(), "gitVersion": format!("v1.{minor}.0-simcluster"), "gitCommit": "",
+        "gitTreeState": "", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "",
+    })
 }
 
 fn group<'a>(name: &str, served: impl Iterator<Item = &'a std::sync::Arc<Resource>>) -> Value {

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 /// A kind that describes itself.
-struct Kind {
+struct Described {
     group: &'static str,
     version: &'static str,
     kind: &'static str,
@@ -18,8 +18,8 @@ struct Kind {
     add: fn(&mut SchemaGenerator),
 }
 
-const fn kind<T: Resource + JsonSchema>() -> Kind {
-    Kind {
+const fn kind<T: Resource + JsonSchema>() -> Described {
+    Described {
         group: T::GROUP,
         version: T::VERSION,
         kind: T::KIND,
@@ -28,7 +28,7 @@ const fn kind<T: Resource + JsonSchema>() -> Kind {
     }
 }
 
-const KINDS: &[Kind] = &[
+const KINDS: &[Described] = &[
     kind::<core::v1::ConfigMap>(),
     kind::<core::v1::Namespace>(),
     kind::<core::v1::Node>(),
