@@ -13,6 +13,8 @@ pub(super) type DeviceId = (String, String, String);
 /// A device of a node.
 struct Device {
     id: DeviceId,
+    /// The name of its slice: a pool may have several on a node.
+    slice: String,
     /// The variable `device` of selectors.
     seen: Value,
 }
@@ -47,16 +49,17 @@ impl Devices {
         let of_node = self.by_node.entry(node.to_owned()).or_default();
         for device in meta::items(&spec["devices"]) {
             let id = (driver.clone(), pool.clone(), text(&device["name"]));
-            of_node.push(Device { seen: seen(&driver, device), id });
+            let slice = meta::text(slice, "name").to_owned();
+            of_node.push(Device { seen: seen(&driver, device), slice, id });
         }
         of_node.sort_by(|a, b| a.id.cmp(&b.id));
     }
 
     pub(super) fn slice_deleted(&mut self, slice: &Value) {
-        let spec = &slice["spec"];
-        let Some(node) = spec["nodeName"].as_str() else { return };
-        if let Some(devices) = self.by_node.get_mut(node) {
-            devices.retain(|device| spec["driver"] != *device.id.0 || spec["pool"]["name"] != *device.id.1);
+        let name = meta::text(slice, "name");
+        if let Some(devices) = slice["spec"]["nodeName"].as_str().and_then(|node| self.by_node.get_mut(node))
+        {
+            devices.retain(|device| device.slice != *name);
         }
     }
 
@@ -174,4 +177,67 @@ fn holds(program: &cel::Program, device: &Value) -> bool {
     let mut context = cel::Context::default();
     context.add_variable("device", device).is_ok()
         && matches!(program.execute(&context), Ok(cel::Value::Bool(true)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(name: &str, device: &str) -> Value {
+        let pool = json!({"name": "p"});
+        let devices = json!([{"name": device}]);
+        json!({"metadata": {"name": name}, "spec": {"driver": "d", "pool": pool, "nodeName": "n", "devices": devices}})
+    }
+
+    fn claim(uid: &str, version: u64, device: &str) -> Value {
+        let results = json!([{"driver": "d", "pool": "p", "device": device}]);
+        let results = if device.is_empty() { Value::Null } else { results };
+        let metadata = json!({"uid": uid, "resourceVersion": version.to_string()});
+        json!({"metadata": metadata, "status": {"allocation": {"devices": {"results": results}}}})
+    }
+
+    fn free(devices: &mut Devices) -> usize {
+        let request = json!({"name": "r", "exactly": {"deviceClassName": "c"}});
+        let wanted = json!({"spec": {"devices": {"requests": [request]}}});
+        let class = |_: &str| Some(json!({"spec": {}}));
+        let mut taken = Vec::new();
+        while let Some(found) = devices.first_fit("n", &wanted, &class, &taken) {
+            taken.extend(found.into_iter().map(|(_, device)| device));
+        }
+        taken.len()
+    }
+
+    #[test]
+    fn an_older_state_of_a_claim_frees_nothing() {
+        let mut devices = Devices::default();
+        devices.slice_applied(&slice("s", "gpu"));
+        devices.hold(&claim("u", 7, ""), vec![("d".to_owned(), "p".to_owned(), "gpu".to_owned())]);
+        devices.claim_applied(&claim("u", 6, ""));
+        assert_eq!(free(&mut devices), 0);
+        devices.claim_applied(&claim("u", 8, ""));
+        assert_eq!(free(&mut devices), 1);
+    }
+
+    #[test]
+    fn a_device_with_two_holders_is_free_after_the_second() {
+        let mut devices = Devices::default();
+        devices.slice_applied(&slice("s", "gpu"));
+        devices.claim_applied(&claim("u", 1, "gpu"));
+        devices.claim_applied(&claim("v", 2, "gpu"));
+        devices.release("u");
+        assert_eq!(free(&mut devices), 0);
+        devices.release("v");
+        assert_eq!(free(&mut devices), 1);
+    }
+
+    #[test]
+    fn slices_of_one_pool_stand_beside_each_other() {
+        let mut devices = Devices::default();
+        devices.slice_applied(&slice("s", "one"));
+        devices.slice_applied(&slice("t", "two"));
+        devices.slice_applied(&slice("s", "one"));
+        assert_eq!(free(&mut devices), 2);
+        devices.slice_deleted(&slice("s", "one"));
+        assert_eq!(free(&mut devices), 1);
+    }
 }
