@@ -6,9 +6,9 @@
 //! ```text
 //! Row: D1                      the row of docs/upstream-defects.md, or the rule that it breaks
 //! Plants: the wrong behaviour
-//! Red: reconcilers holders::a_done_pod_gets_nothing      a unit test: its crate and path
+//! Red: reconcilers consumers::a_done_pod_gets_nothing    a unit test: its crate and path
 //! Red: accounting/naive what_is_charged_adds_up          one of tests/naive.rs
-//! Red: scenario 1.36/completed_pods_cost_nothing         a scenario: its lane and name
+//! Red: scenario 1.37/completed_pods_cost_nothing         a scenario: its lane and name
 //! Red: oracle devices                                    a published library as judge
 //! Red: soak doubled                                      runs with faults: the broken invariant
 //! ```
