@@ -72,6 +72,34 @@ impl fmt::Debug for Solution {
 
 /// Allocates the claims of a Pod on one node. Returns the first solution in the order in which
 /// Kubernetes looks (KEP-4381), or the reason why there is none.
+///
+/// ```
+/// use dragoman_allocator::scenario::Scenario;
+/// use dragoman_allocator::{Options, Outcome, Overlay, Snapshot, allocate};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let scenario: Scenario = serde_json::from_str(
+///     r#"{
+///         "nodes": [{"metadata": {"name": "n"}}],
+///         "resourceSlices": [{"metadata": {"name": "s"}, "spec": {
+///             "driver": "gpu.example.com", "nodeName": "n", "devices": [{"name": "gpu-0"}],
+///             "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}}}],
+///         "deviceClasses": [{"metadata": {"name": "gpu"}}],
+///         "resourceClaims": [{"metadata": {"namespace": "ns", "name": "c", "uid": "u"}, "spec": {
+///             "devices": {"requests": [{"name": "r", "exactly": {
+///                 "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}]}}}],
+///         "allocate": ["ns/c"], "candidates": ["n"]
+///     }"#,
+/// )?;
+/// let snapshot = scenario.snapshot(&Snapshot::default())?;
+/// let claims = scenario.claims(&snapshot)?;
+/// let outcome = allocate(&snapshot, &Overlay::default(), "n", &claims, Options::default());
+/// let Outcome::Solution(solution) = outcome else { return Err("there is a free device".into()) };
+/// let allocations = solution.allocations(&mut || "no device is shared".into())?;
+/// assert_eq!(&*allocations[0].0, "u");
+/// # Ok(())
+/// # }
+/// ```
 pub fn allocate(
     snapshot: &Snapshot,
     overlay: &Overlay,

@@ -54,7 +54,7 @@ async fn control(config: Config) -> anyhow::Result<()> {
     let reporter = "dragoman.dev/operator";
     let (recorder, sender) =
         events::recorder(clients.api.clone(), machinery.clone(), reporter, identity.clone());
-    let leadership = if leased { Leadership::default() } else { Leadership::without_lease() };
+    let leadership = if config.without_lease { Leadership::without_lease() } else { Leadership::default() };
     let rights = Arc::new(controllers::rights(&table, mode, leased.then_some(&*namespace)));
     let context = Context {
         api: clients.api.clone(),

@@ -64,6 +64,28 @@ pub type NodeNames = BTreeSet<Arc<str>>;
 /// uid), whichever of both is older. Removing an unknown object does nothing. Each method returns
 /// exactly the nodes whose account differs from the one before: it was opened or closed, or its
 /// ledger or its notices are others.
+///
+/// ```
+/// use dragoman_accounting::amounts::Amounts;
+/// use dragoman_accounting::cluster::{ClusterLedger, Node, Pod, Rules};
+/// use dragoman_accounting::ledger::fit::Headroom;
+/// use dragoman_accounting::pod::PodSpecView;
+/// use dragoman_accounting::resource::Resource;
+/// use dragoman_quantity::Decimal;
+///
+/// let mut allocatable = Amounts::default();
+/// allocatable.set(Resource::Cpu, Decimal::from(4));
+/// let mut requests = Amounts::default();
+/// requests.set(Resource::Cpu, Decimal::from(1));
+///
+/// let mut ledger = ClusterLedger::new(Rules::default());
+/// ledger.put_node(Node { name: "n".into(), allocatable, ..Node::default() });
+/// let view = PodSpecView { uid: "u".into(), overhead: requests, ..PodSpecView::default() };
+/// let changed = ledger.put_pod(Pod { view, node: Some("n".into()), ..Pod::default() });
+/// assert!(changed.contains("n"));
+/// let left = ledger.node("n").map(|node| node.headroom(Resource::Cpu));
+/// assert_eq!(left, Some(Headroom::Left(3_000)), "in thousandths of a cpu");
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct ClusterLedger {
     rules: Rules,

@@ -149,6 +149,21 @@ pub enum Violation {
 ///
 /// Two ledgers are equal if they have the same facts, in whatever order these came: the sums follow
 /// from the facts, and the revision only counts how often they changed.
+///
+/// ```
+/// use dragoman_accounting::amounts::Amounts;
+/// use dragoman_accounting::ledger::NodeLedger;
+/// use dragoman_accounting::ledger::fit::Headroom;
+/// use dragoman_accounting::resource::Resource;
+/// use dragoman_quantity::Decimal;
+///
+/// let mut ledger = NodeLedger::default();
+/// assert_eq!(ledger.headroom(Resource::Cpu), Headroom::Unknown, "the node is not listed");
+/// let mut allocatable = Amounts::default();
+/// allocatable.set(Resource::Cpu, Decimal::from(4));
+/// ledger.set_allocatable(&allocatable);
+/// assert_eq!(ledger.headroom(Resource::Cpu), Headroom::Left(4_000), "in thousandths of a cpu");
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct NodeLedger {
     charging: Charging,

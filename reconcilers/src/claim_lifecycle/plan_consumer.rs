@@ -204,9 +204,10 @@ fn plan_reservations(consumer: &ConsumerSnapshot, plan: &mut ConsumerPlan) {
         let generated = matches!(entry.entry.source, Source::Template(_));
         // The name in the status may be of a foreign claim; a generated claim names its owner itself.
         let ours = match (&entry.shared, generated) {
-            (Some(_), _) => facts.owned_by(OwnerKind::PodGroup, &reference.uid),
+            (Some(_), true) => facts.owned_by(OwnerKind::PodGroup, &reference.uid),
             (None, true) => facts.owned_by(consumer.owner_kind(), &consumer.uid),
-            (None, false) => true,
+            // The author names the claim itself; it need not have an owner.
+            (_, false) => true,
         };
         if !ours
             || facts.deleting

@@ -304,6 +304,19 @@ fn a_matching_entry_is_the_groups_and_another_the_pods_own() {
 }
 
 #[test]
+fn a_claim_that_a_group_names_itself_is_reserved_for_the_group() {
+    let entries = json!([{"name": "gpu", "resourceClaimName": "c"}]);
+    let mut cluster = Cluster::synced();
+    cluster.apply(WatchedKind::Groups, with(group(), "/spec/resourceClaims", entries.clone()));
+    let running = with(member(), "/spec/nodeName", json!("node"));
+    cluster.pod(with(running, "/spec/resourceClaims", entries));
+    cluster.claim(in_use(plain("c"), &[]));
+    let reserve = &plan(&cluster).reserve;
+    assert_eq!(reserve.len(), 1);
+    assert_eq!((&*reserve[0].claim, &*reserve[0].reference.uid), ("c", "g"));
+}
+
+#[test]
 fn the_claim_of_a_group_is_reserved_for_the_group() {
     let mut cluster = Cluster::synced();
     cluster.apply(
