@@ -108,7 +108,7 @@ async fn measure(bench: &Bench, nodes: usize, pods: usize) -> anyhow::Result<Fig
     let kubeconfig = directory.join("operator.kubeconfig");
     let mut cluster = run_cluster(&server, &kubeconfig).await?;
     let admin = Door::new(server.clone(), User::admin());
-    furnish(&admin, nodes)?;
+    populate(&admin, nodes)?;
     let slices = async || server.count("resourceslices.resource.k8s.io") == nodes;
     wait::until("every node has its devices", Duration::from_mins(5), slices).await?;
     let start = Start {
@@ -197,7 +197,7 @@ async fn listen(server: &ApiServer, kubeconfig: &Path) -> anyhow::Result<Listeni
     Ok(listening)
 }
 
-fn furnish(admin: &Door, nodes: usize) -> anyhow::Result<()> {
+fn populate(admin: &Door, nodes: usize) -> anyhow::Result<()> {
     for name in [NAMESPACE, "kube-system"] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         // The namespace `kube-system` may exist from the start.

@@ -177,25 +177,18 @@ impl<K: Keyed> SharedQueue<K> {
         Self { queue: Arc::default(), changed: Arc::default(), metrics }
     }
 
-    /// As [`Queue::add`].
-    pub fn add(&self, key: K) {
-        let mut queue = self.lock();
-        if queue.add(key, Instant::now()) {
-            self.metrics.adds.inc();
-            self.changed(&queue);
-        }
-    }
-
     /// As [`Queue::add`], for many keys at once.
     pub fn add_all(&self, keys: Vec<K>) {
-        if keys.is_empty() {
-            return;
-        }
-        let mut queue = self.lock();
+        // Watches and workers get the lock in between.
+        const PORTION: usize = 1000;
         let now = Instant::now();
-        let added = keys.into_iter().filter(|key| queue.add(key.clone(), now)).count();
-        self.metrics.adds.inc_by(added as u64);
-        self.changed(&queue);
+        let mut keys = keys.into_iter().peekable();
+        while keys.peek().is_some() {
+            let mut queue = self.lock();
+            let added = keys.by_ref().take(PORTION).map(|key| queue.add(key, now));
+            self.metrics.adds.inc_by(added.filter(|added| *added).count() as u64);
+            self.changed(&queue);
+        }
     }
 
     /// As [`Queue::add_after`].

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use dragoman_simcluster::{
-    ApiServer, Chronicled, Clock, Door, Driver, Kubelet, Listening, Pace, Profile, Promises, Request,
+    ApiServer, Clock, Door, Driver, HistoryStep, Kubelet, Listening, Pace, Profile, Promises, Request,
     Scheduler, User,
 };
 use serde_json::{Value, json};
@@ -65,7 +65,7 @@ pub(crate) async fn demo(flags: &DemoFlags) -> anyhow::Result<()> {
     cluster.spawn(Kubelet::new(server.clone(), Pace::default(), flags.seed).run());
     let mut dragoman = simulated::dragoman(&server);
     let admin = Door::new(server.clone(), User::admin());
-    furnish(&admin, flags);
+    populate(&admin, flags);
     say(&format!(
         "{} nodes with {DEVICES} devices each; {} Pods with a claim from a template each",
         flags.nodes, flags.pods
@@ -127,7 +127,7 @@ fn create(admin: &Door, path: &str, object: &Value) {
 }
 
 /// Nodes, a class, a namespace and a template.
-fn furnish(admin: &Door, flags: &DemoFlags) {
+fn populate(admin: &Door, flags: &DemoFlags) {
     let class = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"},
         "spec": {"selectors": [{"cel": {"expression": format!("device.driver == {DRIVER:?}")}}]},
@@ -247,7 +247,7 @@ fn summary(server: &ApiServer) -> String {
 }
 
 /// Milliseconds from the creation of each Pod until its status names a claim.
-fn until_named(chronicle: &[Chronicled]) -> Vec<i128> {
+fn until_named(chronicle: &[HistoryStep]) -> Vec<i128> {
     let is_named = |pod: &Value| pod["status"]["resourceClaimStatuses"].is_array();
     between(
         chronicle,
@@ -259,7 +259,7 @@ fn until_named(chronicle: &[Chronicled]) -> Vec<i128> {
 }
 
 /// Milliseconds from the end of each Pod until its claim is gone.
-fn until_gone(chronicle: &[Chronicled]) -> Vec<i128> {
+fn until_gone(chronicle: &[HistoryStep]) -> Vec<i128> {
     let is_done = |pod: &Value| pod["status"]["phase"] == "Succeeded";
     between(
         chronicle,
@@ -272,9 +272,9 @@ fn until_gone(chronicle: &[Chronicled]) -> Vec<i128> {
 
 /// Milliseconds from the first step of a kind to the first of another about the same thing.
 fn between(
-    chronicle: &[Chronicled],
-    begins: impl Fn(&Chronicled) -> bool,
-    ends: impl Fn(&Chronicled) -> bool,
+    chronicle: &[HistoryStep],
+    begins: impl Fn(&HistoryStep) -> bool,
+    ends: impl Fn(&HistoryStep) -> bool,
     begun: impl Fn(&Value) -> Value,
     ended: impl Fn(&Value) -> Value,
 ) -> Vec<i128> {

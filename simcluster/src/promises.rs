@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::api::Chronicled;
+use crate::api::HistoryStep;
 use crate::api::meta;
 
 const PODS: &str = "pods";
@@ -25,11 +25,12 @@ pub struct Promises {
     held: BTreeMap<String, BTreeSet<Device>>,
     /// The uid of the claim that holds a device.
     holder: BTreeMap<Device, String>,
-    /// Devices by the name of their slice.
-    published: BTreeMap<String, usize>,
+    /// The driver and the number of devices of a slice, by its name.
+    published: BTreeMap<String, (String, usize)>,
     /// Claims of their own that running Pods have, by uid of the Pod.
     running: BTreeMap<String, usize>,
-    /// The most devices at once that a slice publishes or, where none does, a claim holds.
+    /// The most devices at once: those that slices publish, and those that claims hold of drivers
+    /// without slices.
     most_devices: usize,
     most_running: usize,
     broken: Option<String>,
@@ -37,7 +38,7 @@ pub struct Promises {
 
 impl Promises {
     /// Takes in a step of the chronicle of [`crate::ApiServer::chronicled`].
-    pub fn step(&mut self, step: &Chronicled) {
+    pub fn step(&mut self, step: &HistoryStep) {
         match (&step.before, &step.after) {
             (_, Some(object)) => self.applied(&step.resource, object),
             (Some(object), None) => self.deleted(&step.resource, object),
@@ -59,9 +60,10 @@ impl Promises {
             }
             CLAIMS => self.hold(&uid, meta::text(object, "name"), devices_of(object)),
             SLICES => {
+                let driver = object["spec"]["driver"].as_str().unwrap_or_default().to_owned();
                 let devices = meta::items(&object["spec"]["devices"]).count();
-                self.published.insert(meta::text(object, "name").to_owned(), devices);
-                self.most_devices = self.most_devices.max(self.published.values().sum());
+                self.published.insert(meta::text(object, "name").to_owned(), (driver, devices));
+                self.count();
             }
             _ => {}
         }
@@ -109,10 +111,17 @@ impl Promises {
                 });
             }
         }
-        self.most_devices = self.most_devices.max(self.holder.len());
+        self.count();
         if !devices.is_empty() {
             self.held.insert(uid.to_owned(), devices);
         }
+    }
+
+    fn count(&mut self) {
+        let published: usize = self.published.values().map(|(_, devices)| devices).sum();
+        let is_foreign = |device: &&Device| self.published.values().all(|(driver, _)| *driver != device.0);
+        let foreign = self.holder.keys().filter(is_foreign).count();
+        self.most_devices = self.most_devices.max(published + foreign);
     }
 
     /// The first thing that cannot be: a device with two claims, or more claims of running Pods

@@ -136,7 +136,7 @@ impl Case {
         server.chronicle();
         let door = Door::new(server.clone(), User::admin());
         let hand = Hand { door, groups: kind.groups, lends: kind.holds };
-        furnish(&hand);
+        populate(&hand);
         let pace = Pace { run: Duration::from_secs(1 + self.seed % 30), ..Pace::default() };
         let devices = if kind.holds { MOST_CLAIMS } else { MOST_OF_A_POD };
         let others = [
@@ -261,7 +261,7 @@ impl<'a> Step<'a> {
 }
 
 /// Creates the objects that every run starts with.
-fn furnish(hand: &Hand) {
+fn populate(hand: &Hand) {
     let namespace =
         serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     hand.create("/api/v1/namespaces", &namespace);

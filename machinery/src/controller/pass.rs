@@ -13,7 +13,8 @@ use super::{Controller, Index, Verdict};
 pub enum Next<W, P> {
     /// There is nothing more to do in this pass.
     Rest(Verdict),
-    /// Read these objects live, hand each answer to [`Pass::read`], then ask for the next step.
+    /// Read these objects live in this order, hand each answer to [`Pass::read`], then ask for the
+    /// next step. After an answer that is transient or throttled the others are not read.
     Read(Vec<LiveRead>),
     /// Send this write, hand the answer to [`Pass::sent`], then ask for the next step.
     Send {
@@ -41,7 +42,7 @@ pub struct LiveRead {
 /// of that kind and name.
 pub type Answer = Result<Live<Vec<u8>>, Refusal>;
 
-/// One pass about one key. Every decision is in here, and no await: which names are given, in which
+/// One pass about one key. It makes every decision and never waits: which names are given, in which
 /// order things happen, what an answer means.
 pub trait Pass<I: Index>: Send {
     /// What writes are for.
@@ -64,16 +65,34 @@ pub trait Pass<I: Index>: Send {
 }
 
 impl<I: Index> Controller<I> {
-    /// Carries a pass out.
-    pub async fn carry_out<P: Pass<I>>(&self, key: &I::Key, pass: &mut P) -> Verdict {
-        for _ in 0..pass.most_steps() {
+    /// Carries a pass out. `tell` takes from the pass what it has to say, after each step.
+    pub async fn carry_out<P: Pass<I>>(
+        &self,
+        key: &I::Key,
+        pass: &mut P,
+        mut tell: impl FnMut(&mut P) + Send,
+    ) -> Verdict {
+        let mut steps = 0;
+        loop {
             self.read(|index| pass.observe(index));
-            match pass.next() {
+            // Asked for again at each step: a pass learns its size from the index.
+            if steps > pass.most_steps() {
+                return Verdict::Failed("the plan does not come to an end".to_owned());
+            }
+            steps += 1;
+            let next = pass.next();
+            tell(pass);
+            match next {
                 Next::Rest(verdict) => return verdict,
                 Next::Read(reads) => {
                     for read in reads {
                         let answer = self.read_live(&read).await;
+                        // An API server that does not answer is not asked hundreds of times more.
+                        let silent = matches!(answer, Err(Refusal::Transient(_) | Refusal::Throttled));
                         pass.read(&read, answer);
+                        if silent {
+                            break;
+                        }
                     }
                 }
                 Next::Send { write, watched, purpose } => {
@@ -84,8 +103,8 @@ impl<I: Index> Controller<I> {
             if let Some((watched, version)) = pass.expected() {
                 self.expect(key, watched, &version);
             }
+            tell(pass);
         }
-        Verdict::Failed("the plan does not come to an end".to_owned())
     }
 
     async fn read_live(&self, read: &LiveRead) -> Answer {

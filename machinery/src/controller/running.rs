@@ -39,7 +39,7 @@ pub trait Running: Send + Sync {
     fn name(&self) -> &'static str;
     /// Whether every index is complete.
     fn synced(&self) -> bool;
-    /// Whether nothing is missing for readiness.
+    /// Whether every kind has been listed.
     ///
     /// # Errors
     /// The kinds that are not listed yet.

@@ -42,7 +42,8 @@ pub trait Reconcile: Send + Sync + 'static {
     type Index: Index;
     /// Its part of the kit.
     fn controller(&self) -> &Arc<Controller<Self::Index>>;
-    /// Works on `key` once. The index holds every earlier write of this key.
+    /// Works on `key` once. The index holds every earlier write of this key, or a minute has passed
+    /// since.
     fn reconcile(&self, key: &<Self::Index as Index>::Key) -> impl Future<Output = Verdict> + Send;
     /// This process leads since `now` (seconds since the epoch), called before the first key.
     fn leads_since(&self, _now: i64) {}

@@ -60,7 +60,6 @@ pub struct Watches(Vec<Planned>);
 
 /// A watch that is not open yet.
 struct Planned {
-    plural: &'static str,
     selectors: Selectors,
     /// [`Sinks`] of its wire type.
     sinks: Box<dyn Any + Send>,
@@ -88,19 +87,13 @@ impl Watches {
             sinks.push(sink);
             return;
         }
-        let plural = T::KINDS.first().map_or("nothing", |kind| kind.plural);
-        self.0.push(Planned { plural, selectors, sinks: Box::new(vec![sink]), open: open::<T> });
+        self.0.push(Planned { selectors, sinks: Box::new(vec![sink]), open: open::<T> });
     }
 
     /// The task of each watch; none may end.
     pub fn open(self, connection: &Connection) -> Vec<Task> {
         let open = |watch: Planned| (watch.open)(watch.sinks, watch.selectors, connection.clone());
         self.0.into_iter().map(open).collect()
-    }
-
-    /// The plurals of what is watched, in the order in which it was asked for.
-    pub fn plurals(&self) -> impl Iterator<Item = &'static str> {
-        self.0.iter().map(|watch| watch.plural)
     }
 }
 
@@ -131,6 +124,8 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
                 was_served = true;
                 sinks.serving(kind);
                 drive_while_served(kind.kind, &mut source(kind), &mut sinks, &journal).await;
+                // Discovery may lag behind: what is refused as unserved is not asked for at once.
+                sleep(Duration::from_secs(1)).await;
             }
             Ok(None) => {
                 sinks.failed(&Failure::Unserved);

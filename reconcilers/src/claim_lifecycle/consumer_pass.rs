@@ -22,7 +22,8 @@ use super::plan_consumer::{
 use super::report::{Report, Said, refused};
 use super::snapshot::{ConsumerKind, ConsumerSnapshot, TemplateState};
 
-/// Names tried before giving up: a computed name belongs to another claim once in 27^5.
+/// Names tried before giving up. A computed name belongs to another claim once in 27^5 by chance;
+/// eight in a row belong to others only if somebody takes them in advance.
 const SALTS: u32 = 8;
 
 /// What writes of the pass are for.
@@ -85,6 +86,7 @@ pub struct ConsumerPass {
     expected: Option<(WatchedKind, String)>,
     /// A question without an answer: the pass ends.
     failed: bool,
+    quota_refused: bool,
     verdict: Verdict,
     /// What the pass has to tell.
     pub report: Report,
@@ -111,6 +113,7 @@ impl ConsumerPass {
             reservations: VecDeque::new(),
             expected: None,
             failed: false,
+            quota_refused: false,
             verdict: Verdict::Done,
             report: Report::new(),
         }
@@ -280,6 +283,7 @@ impl ConsumerPass {
         match refusal {
             Refusal::Quota(_) | Refusal::AdminAccess(_) => {
                 self.warn_author(&creating.entry, &refusal.to_string());
+                self.quota_refused = true;
                 self.report.push(Said::QuotaRefused);
             }
             Refusal::Invalid(_) => {
@@ -312,7 +316,7 @@ impl ConsumerPass {
         if std::mem::replace(&mut self.published, true) {
             return None;
         }
-        if self.verdict == Verdict::Done && !self.report.contains(&Said::QuotaRefused) {
+        if self.verdict == Verdict::Done && !self.quota_refused {
             self.report.push(Said::QuotaPassed);
         }
         let consumer = self.consumer.as_ref()?;
@@ -411,7 +415,8 @@ impl ConsumerPass {
             }
             Err(refusal) => {
                 self.refused("confirm the consumer", &refusal);
-                self.failed = true;
+                // Successors wait; what was lost by nobody goes on.
+                self.creations.retain(|creating| creating.predecessor.is_none());
             }
         }
     }

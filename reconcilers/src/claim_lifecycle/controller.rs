@@ -9,7 +9,7 @@ use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, Reconcile, Running, Verdict, regarding,
 };
 use dragoman_machinery::events::Regarding;
-use dragoman_machinery::kind::RESOURCE_CLAIM;
+use dragoman_machinery::kind::{POD, RESOURCE_CLAIM};
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::queue::MAX_DELAY;
 use dragoman_machinery::watch::Watches;
@@ -19,7 +19,7 @@ use super::consumer_pass::ConsumerPass;
 use super::index::Index;
 use super::key::{Key, Subject};
 use super::metrics::LifecycleMetrics;
-use super::report::{Report, Said};
+use super::report::Said;
 use super::rights;
 use super::snapshot::ConsumerKind;
 
@@ -75,14 +75,6 @@ impl ClaimLifecycle {
         kit.watch::<wire::PodGroup>(watches);
     }
 
-    /// Tells what a pass about a claim has to tell.
-    fn tell_claim(&self, key: &Key, uid: &str, report: Report) {
-        let claim = || regarding(RESOURCE_CLAIM, &key.namespace, &key.name, uid);
-        for said in report {
-            self.tell(key, &claim, ConsumerKind::Pod, said);
-        }
-    }
-
     fn tell(&self, key: &Key, about: &dyn Fn() -> Regarding, kind: ConsumerKind, said: Said) {
         let (namespace, name) = (&key.namespace, &key.name);
         match said {
@@ -118,32 +110,36 @@ impl ClaimLifecycle {
 
     async fn reconcile_claim(&self, key: &Key) -> Verdict {
         let mut pass = ClaimPass::new(key);
-        let verdict = self.kit.carry_out(key, &mut pass).await;
-        let report = std::mem::take(&mut pass.report);
-        self.tell_claim(key, pass.uid(), report);
-        verdict
+        let tell = |pass: &mut ClaimPass| {
+            let report = std::mem::take(&mut pass.report);
+            let claim = || regarding(RESOURCE_CLAIM, &key.namespace, &key.name, pass.uid());
+            report.into_iter().for_each(|said| self.tell(key, &claim, ConsumerKind::Pod, said));
+        };
+        self.kit.carry_out(key, &mut pass, tell).await
     }
 
     async fn reconcile_consumer(&self, key: &Key) -> Verdict {
-        let mut pass = ConsumerPass::new(key, self.options.born_protected);
-        let mut verdict = self.kit.carry_out(key, &mut pass).await;
-        let report = std::mem::take(&mut pass.report);
-        if report.contains(&Said::QuotaRefused) {
-            let soon = self.kit.note(|index| index.quota.refused(key));
-            verdict = verdict.most_urgent(Verdict::After(if soon { QUICK } else { MAX_DELAY }));
-        }
         let kind = match key.subject {
             Subject::PodGroup => ConsumerKind::PodGroup,
             Subject::Pod | Subject::Claim => ConsumerKind::Pod,
         };
-        let about = || match pass.consumer() {
-            Some((kind, consumer)) => regarding(kind, &consumer.namespace, &consumer.name, &consumer.uid),
-            None => regarding(RESOURCE_CLAIM, &key.namespace, &key.name, ""),
+        let mut pass = ConsumerPass::new(key, self.options.born_protected);
+        let mut waits = Verdict::Done;
+        let tell = |pass: &mut ConsumerPass| {
+            let report = std::mem::take(&mut pass.report);
+            let about = || match pass.consumer() {
+                Some((kind, of)) => regarding(kind, &of.namespace, &of.name, &of.uid),
+                None => regarding(POD, &key.namespace, &key.name, ""),
+            };
+            // Noted at once: a claim of the namespace may go while the pass is under way.
+            if report.contains(&Said::QuotaRefused) {
+                let soon = self.kit.note(|index| index.quota.refused(key));
+                waits = Verdict::After(if soon { QUICK } else { MAX_DELAY });
+            }
+            report.into_iter().for_each(|said| self.tell(key, &about, kind, said));
         };
-        for said in report {
-            self.tell(key, &about, kind, said);
-        }
-        verdict
+        let verdict = self.kit.carry_out(key, &mut pass, tell).await;
+        verdict.most_urgent(waits)
     }
 
     /// Stops all writes once a second full writer is proven.

@@ -101,7 +101,7 @@ pub struct Write {
 
 /// A change of an object in the chronicle.
 #[derive(Debug, Clone)]
-pub struct Chronicled {
+pub struct HistoryStep {
     /// The time of the change.
     pub at: jiff::Timestamp,
     /// `plural.group`, or `plural` in the core group.
@@ -300,9 +300,9 @@ impl ApiServer {
 
     /// The steps that have happened, without the first `since`. An object that is new has no state
     /// before, one that is gone none after.
-    pub fn chronicled(&self, since: usize) -> Vec<Chronicled> {
+    pub fn chronicled(&self, since: usize) -> Vec<HistoryStep> {
         let state = self.state();
-        let told = |(at, stored_as, change): &store::Told| Chronicled {
+        let told = |(at, stored_as, change): &store::Told| HistoryStep {
             at: *at,
             resource: stored_as.clone(),
             before: change.before.clone(),

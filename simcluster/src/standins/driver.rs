@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
+use super::client::Client;
 use super::follow::{Event, Follow};
-use super::hands::Hands;
 use crate::api::{ApiServer, meta};
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
 /// A driver with the same number of devices on every node.
 pub struct Driver {
-    hands: Hands,
+    client: Client,
     name: String,
     devices: usize,
 }
@@ -18,8 +18,8 @@ pub struct Driver {
 impl Driver {
     /// Creates a driver with this name and number of devices per node.
     pub fn new(server: ApiServer, name: &str, devices: usize) -> Self {
-        let hands = Hands::new(server, "driver", "simcluster-driver/1");
-        Self { hands, name: name.to_owned(), devices }
+        let client = Client::new(server, "driver", "simcluster-driver/1");
+        Self { client, name: name.to_owned(), devices }
     }
 
     /// Returns the slice of a node.
@@ -39,8 +39,8 @@ impl Driver {
 
     /// Publishes the slices of all nodes for as long as it is polled.
     pub async fn run(self) {
-        let mut nodes = Follow::new(self.hands.clone(), "/api/v1/nodes");
-        let mut slices = Follow::new(self.hands.clone(), SLICES);
+        let mut nodes = Follow::new(self.client.clone(), "/api/v1/nodes");
+        let mut slices = Follow::new(self.client.clone(), SLICES);
         loop {
             tokio::select! {
                 biased;
@@ -62,7 +62,7 @@ impl Driver {
         let slice = self.slice(node);
         if slices.get("", meta::text(&slice, "name")).is_none() {
             // An existing slice has the same content.
-            self.hands.create(SLICES, &slice);
+            self.client.create(SLICES, &slice);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::hands::Hands;
+use super::client::Client;
 use crate::api::Watch;
 use crate::api::meta;
 use crate::api::meta::Name;
@@ -21,7 +21,7 @@ pub(super) enum Event {
 
 /// A collection that is listed and watched.
 pub(super) struct Follow {
-    hands: Hands,
+    client: Client,
     path: &'static str,
     known: BTreeMap<Name, Value>,
     ready: VecDeque<Event>,
@@ -31,8 +31,8 @@ pub(super) struct Follow {
 }
 
 impl Follow {
-    pub(super) fn new(hands: Hands, path: &'static str) -> Self {
-        Self { hands, path, known: BTreeMap::new(), ready: VecDeque::new(), watch: None, reached: None }
+    pub(super) fn new(client: Client, path: &'static str) -> Self {
+        Self { client, path, known: BTreeMap::new(), ready: VecDeque::new(), watch: None, reached: None }
     }
 
     /// Returns the next event. Dropping the future loses no event.
@@ -66,13 +66,13 @@ impl Follow {
     /// Opens the watch and returns whether it is open. An outage does not remove the known objects.
     fn open(&mut self) -> bool {
         let Some(version) = self.reached.take().or_else(|| self.list()) else { return false };
-        self.watch = self.hands.watch(self.path, &version).ok();
+        self.watch = self.client.watch(self.path, &version).ok();
         self.watch.is_some()
     }
 
     fn list(&mut self) -> Option<String> {
-        let said = self.hands.get(self.path);
-        if !said.is_fine() {
+        let said = self.client.get(self.path);
+        if !said.is_success() {
             return None;
         }
         let list = said.object;

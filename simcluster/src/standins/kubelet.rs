@@ -7,9 +7,9 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::client::Client;
 use super::extended;
 use super::follow::{Event, Follow};
-use super::hands::Hands;
 use crate::api::{ApiServer, meta};
 
 /// A Pod with this annotation runs until the annotation is removed, or until its grace period ends after
@@ -38,7 +38,7 @@ impl Default for Pace {
 
 /// A stand-in for all kubelets.
 pub struct Kubelet {
-    hands: Hands,
+    client: Client,
     pace: Pace,
     rng: Rng,
     /// The planned acts by time; the number orders acts of the same moment.
@@ -59,9 +59,9 @@ enum Act {
 impl Kubelet {
     /// Creates a kubelet. `seed` determines the durations.
     pub fn new(server: ApiServer, pace: Pace, seed: u64) -> Self {
-        let hands = Hands::new(server, "kubelet", "kubelet/simcluster");
+        let client = Client::new(server, "kubelet", "kubelet/simcluster");
         Self {
-            hands,
+            client,
             pace,
             rng: Rng::with_seed(seed),
             due: BTreeMap::new(),
@@ -72,7 +72,7 @@ impl Kubelet {
 
     /// Runs Pods for as long as it is polled.
     pub async fn run(mut self) {
-        let mut pods = Follow::new(self.hands.clone(), "/api/v1/pods");
+        let mut pods = Follow::new(self.client.clone(), "/api/v1/pods");
         loop {
             let first = self.due.first_key_value().map(|((at, _), _)| *at);
             tokio::select! {
@@ -132,7 +132,7 @@ impl Kubelet {
                 if matches!(pod["status"]["phase"].as_str(), Some("Pending" | "Running")) {
                     self.say(&path, uid, "Failed");
                 }
-                self.hands.delete_at_once(&path, uid);
+                self.client.delete_at_once(&path, uid);
             }
         }
     }
@@ -142,7 +142,7 @@ impl Kubelet {
         let ready = if phase == "Running" { "True" } else { "False" };
         patch["status"]["conditions"] = json!([{"type": "Ready", "status": ready}]);
         // The Pod may be gone by now; then the status is not needed.
-        self.hands.patch(&format!("{path}/status"), &patch);
+        self.client.patch(&format!("{path}/status"), &patch);
     }
 
     /// Whether every claim of the Pod exists, is allocated, and is reserved for the Pod or its group.
@@ -153,12 +153,12 @@ impl Kubelet {
         entries.chain(extended::made(pod).map(Some)).all(|name| {
             let Some(name) = name else { return false };
             let path = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}");
-            let claim = self.hands.get(&path);
+            let claim = self.client.get(&path);
             let consumers = meta::items(&claim.object["status"]["reservedFor"]);
             let mut mine = consumers.filter(|consumer| {
                 consumer["uid"] == uid || (group.is_some() && consumer["name"].as_str() == group)
             });
-            claim.is_fine() && !claim.object["status"]["allocation"].is_null() && mine.next().is_some()
+            claim.is_success() && !claim.object["status"]["allocation"].is_null() && mine.next().is_some()
         })
     }
 }

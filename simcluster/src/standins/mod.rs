@@ -1,11 +1,12 @@
 //! Stand-ins for the other components of a cluster. Each is a task that writes what the real component
 //! writes, in the same number of requests.
 
+mod client;
 mod devices;
 mod driver;
 mod extended;
 mod follow;
-mod hands;
+
 mod kubelet;
 mod scheduler;
 

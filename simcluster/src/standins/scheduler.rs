@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::client::{Client, Reply};
 use super::devices::{DeviceId, Devices};
 use super::extended;
 use super::follow::{Event, Follow};
-use super::hands::{Hands, Said};
 use super::kubelet::claim_name;
 use crate::api::ApiServer;
 use crate::api::meta;
@@ -25,7 +25,7 @@ const ROUND: Duration = Duration::from_millis(200);
 
 /// A stand-in for kube-scheduler.
 pub struct Scheduler {
-    hands: Hands,
+    client: Client,
     devices: Devices,
     /// The waiting Pods in the order of their arrival.
     waiting: BTreeMap<u64, Name>,
@@ -62,9 +62,9 @@ type Plan = Vec<(Value, Vec<(String, DeviceId)>)>;
 impl Scheduler {
     /// Creates a scheduler with an empty queue.
     pub fn new(server: ApiServer) -> Self {
-        let hands = Hands::new(server, "system:kube-scheduler", "kube-scheduler/simcluster");
+        let client = Client::new(server, "system:kube-scheduler", "kube-scheduler/simcluster");
         Self {
-            hands,
+            client,
             devices: Devices::default(),
             waiting: BTreeMap::new(),
             places: BTreeMap::new(),
@@ -80,7 +80,7 @@ impl Scheduler {
 
     /// Places Pods for as long as it is polled.
     pub async fn run(mut self) {
-        let follow = |path: &'static str| Follow::new(self.hands.clone(), path);
+        let follow = |path: &'static str| Follow::new(self.client.clone(), path);
         let mut pods = follow("/api/v1/pods");
         let mut claims = follow("/apis/resource.k8s.io/v1/resourceclaims");
         let mut slices = follow("/apis/resource.k8s.io/v1/resourceslices");
@@ -190,7 +190,7 @@ impl Scheduler {
             json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why});
         let patch =
             json!({"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": [condition]}});
-        self.hands.patch(&format!("{}/status", path_of(name)), &patch);
+        self.client.patch(&format!("{}/status", path_of(name)), &patch);
         self.said.insert(name.clone(), why);
     }
 
@@ -302,7 +302,9 @@ impl Scheduler {
             );
             let is_new = meta::text(claim, "uid").is_empty();
             let claim = if is_new {
-                let Said { code: 201, object } = self.hands.create(&collection, claim) else { return false };
+                let Reply { code: 201, object } = self.client.create(&collection, claim) else {
+                    return false;
+                };
                 object
             } else {
                 claim.clone()
@@ -312,13 +314,13 @@ impl Scheduler {
             if !self.reserve(&path, &claim, devices, &consumer, node) {
                 if is_new {
                     // The next attempt creates another claim.
-                    self.hands.delete_at_once(&path, meta::text(&claim, "uid"));
+                    self.client.delete_at_once(&path, meta::text(&claim, "uid"));
                 }
                 return false;
             }
             if is_new {
                 let naming = extended::naming(pod, classes, meta::text(&claim, "name"));
-                self.hands.patch(&format!("{}/status", path_of(&meta::name_of(pod))), &naming);
+                self.client.patch(&format!("{}/status", path_of(&meta::name_of(pod))), &naming);
             }
         }
         let (namespace, name) = meta::name_of(pod);
@@ -327,7 +329,7 @@ impl Scheduler {
             "target": {"kind": "Node", "name": node},
         });
         let path = path_of(&(namespace.clone(), name.clone()));
-        if !self.hands.create(&format!("{path}/binding"), &binding).is_fine() {
+        if !self.client.create(&format!("{path}/binding"), &binding).is_success() {
             return false;
         }
         let regarding = json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": pod["metadata"]["uid"]});
@@ -337,7 +339,7 @@ impl Scheduler {
             "reportingController": "default-scheduler", "reportingInstance": "simcluster",
             "note": format!("Successfully assigned {namespace}/{name} to {node}"),
         });
-        self.hands.create(&format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"), &event);
+        self.client.create(&format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"), &event);
         true
     }
 
@@ -359,7 +361,7 @@ impl Scheduler {
             let mut finalizers: Vec<Value> = meta::items(&claim["metadata"]["finalizers"]).cloned().collect();
             finalizers.push(json!(FINALIZER));
             meta::set(&mut claim, "finalizers", json!(finalizers));
-            let Said { code: 200, object } = self.hands.update(path, &claim) else { return false };
+            let Reply { code: 200, object } = self.client.update(path, &claim) else { return false };
             claim = object;
         }
         consumers.push(consumer.clone());
@@ -367,8 +369,8 @@ impl Scheduler {
         if let Some(devices) = &devices {
             meta::put(&mut claim, &["status", "allocation"], allocation(devices, node));
         }
-        let said = self.hands.update(&format!("{path}/status"), &claim);
-        if !said.is_fine() {
+        let said = self.client.update(&format!("{path}/status"), &claim);
+        if !said.is_success() {
             return false;
         }
         // The devices count as held before the watch shows the allocation.

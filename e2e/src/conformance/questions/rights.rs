@@ -51,7 +51,7 @@ impl Question {
 }
 
 /// Creates the objects, roles and bindings of the chapter, and waits until they are in force.
-fn furnish(w: &mut Writer) {
+fn populate(w: &mut Writer) {
     w.namespace();
     w.post("settings", CONFIG_MAPS, config_map("settings", json!({"a": "b"})));
     let mut named = rule("", "configmaps", &["get", "watch", "list"]);
@@ -89,7 +89,7 @@ fn furnish(w: &mut Writer) {
 
 pub(super) fn roles() -> Chapter {
     let mut w = Writer::default();
-    furnish(&mut w);
+    populate(&mut w);
     let (reader, stranger, worker) =
         ("conformance:reader", "conformance:stranger", "system:serviceaccount:worker:worker");
     w.get("one of a name", &format!("{CONFIG_MAPS}/settings")).by(reader);

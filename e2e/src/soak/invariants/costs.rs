@@ -1,6 +1,6 @@
 //! The writes of a run, and the Pods that succeeded in it.
 
-use dragoman_simcluster::{ApiServer, Chronicled, Write};
+use dragoman_simcluster::{ApiServer, HistoryStep, Write};
 use serde_json::Value;
 
 use super::{GROUPS, PODS, items};
@@ -12,7 +12,7 @@ const WRITES_OF_A_FAULT: usize = 2;
 /// Checks that the writes of the controller and of kube-scheduler stay within the limit for the lives and
 /// faults of a run. Requests of the controller count even if they are refused or change nothing.
 pub(super) fn broken(
-    chronicle: &[Chronicled],
+    chronicle: &[HistoryStep],
     writes: &[Write],
     ours: usize,
     faults: usize,
@@ -37,7 +37,7 @@ pub(super) fn broken(
 /// The number of Pods with claims that have succeeded. A run without any proves nothing.
 pub(in crate::soak) fn succeeded(server: &ApiServer) -> usize {
     let done = |pod: &Value| pod["status"]["phase"] == "Succeeded";
-    let ends = |step: &&Chronicled| {
+    let ends = |step: &&HistoryStep| {
         step.resource == PODS
             && step.after.as_ref().is_some_and(|pod| done(pod))
             && step

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dragoman_simcluster::{ApiServer, Chronicled};
+use dragoman_simcluster::{ApiServer, HistoryStep};
 use serde_json::Value;
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
 };
 
 /// The first Event that is missing.
-pub(super) fn broken(server: &ApiServer, chronicle: &[Chronicled]) -> Option<String> {
+pub(super) fn broken(server: &ApiServer, chronicle: &[HistoryStep]) -> Option<String> {
     let events = server.all(EVENTS);
     let [pods, claims, templates] = [PODS, CLAIMS, TEMPLATES].map(|kind| server.all(kind));
     let waits = |pod: &&Arc<Value>| may_run(pod) && !is_deleting(pod) && !is_garbled(pod);
@@ -56,7 +56,7 @@ fn in_the_way(
 
 /// Checks the Event about a Pod that was removed while it may have been running and then lost its
 /// reservation.
-fn vanished(chronicle: &[Chronicled], events: &[Arc<Value>]) -> Option<String> {
+fn vanished(chronicle: &[HistoryStep], events: &[Arc<Value>]) -> Option<String> {
     let gone = chronicle.iter().filter(|step| step.resource == PODS && step.after.is_none());
     let abruptly: Vec<&Value> = gone
         .filter_map(|step| step.before.as_deref())

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dragoman_simcluster::{Chronicled, Promises};
+use dragoman_simcluster::{HistoryStep, Promises};
 use serde_json::Value;
 
 use super::{
@@ -30,7 +30,11 @@ struct There<'a> {
 }
 
 /// The first invariant that a step broke.
-pub(super) fn broken(chronicle: &[Chronicled], kind: Kind, deleted_by_us: &BTreeSet<&str>) -> Option<String> {
+pub(super) fn broken(
+    chronicle: &[HistoryStep],
+    kind: Kind,
+    deleted_by_us: &BTreeSet<&str>,
+) -> Option<String> {
     let mut there = There { deleted_by_us: deleted_by_us.clone(), ..There::default() };
     let mut promises = Promises::default();
     for step in chronicle {
@@ -74,7 +78,7 @@ pub(super) fn broken(chronicle: &[Chronicled], kind: Kind, deleted_by_us: &BTree
 
 impl There<'_> {
     /// Checks that a new claim is the only one of its owner for its entry, except for terminating ones.
-    fn doubled(&self, step: &Chronicled) -> Option<String> {
+    fn doubled(&self, step: &HistoryStep) -> Option<String> {
         let (None, Some(claim)) = (&step.before, &step.after) else { return None };
         let owner = owner_of(claim)?;
         let entry = &claim["metadata"]["annotations"][ENTRY];
@@ -89,7 +93,7 @@ impl There<'_> {
     }
 
     /// Checks that a new claim has the spec, the labels and the annotations of its template.
-    fn unlike(&self, step: &Chronicled) -> Option<String> {
+    fn unlike(&self, step: &HistoryStep) -> Option<String> {
         let (None, Some(claim)) = (&step.before, &step.after) else { return None };
         let owner = owner_of(claim)?;
         let owner = self.pods.get(owner).or_else(|| self.groups.get(owner))?;
@@ -104,7 +108,7 @@ impl There<'_> {
     }
 
     /// Checks that a Pod's status names no claim of another Pod with the same name.
-    fn mistaken(&self, step: &Chronicled) -> Option<String> {
+    fn mistaken(&self, step: &HistoryStep) -> Option<String> {
         let pod = step.after.as_ref()?;
         let named = |claim: &&Arc<Value>| {
             let mut statuses = items(&pod["status"]["resourceClaimStatuses"]);
@@ -121,7 +125,7 @@ impl There<'_> {
     }
 
     /// Checks that a Pod's status adopts no claim that has been terminating for long.
-    fn adopted(&self, step: &Chronicled) -> Option<String> {
+    fn adopted(&self, step: &HistoryStep) -> Option<String> {
         let (before, after) = (step.before.as_ref()?, step.after.as_ref()?);
         let named = |pod: &Value, claim: &Value| {
             let mut statuses = items(&pod["status"]["resourceClaimStatuses"]);
@@ -138,7 +142,7 @@ impl There<'_> {
     }
 
     /// Checks that no consumer loses its reservation while it may run, or while its state is unknown.
-    fn released(&self, before: &Value, step: &Chronicled, kind: Kind) -> Option<String> {
+    fn released(&self, before: &Value, step: &HistoryStep, kind: Kind) -> Option<String> {
         let after = step.after.as_ref()?;
         let lost = consumers(before).filter(|one| consumers(after).all(|kept| kept["uid"] != one["uid"]));
         let mut wrongly = lost.filter(|consumer| {
@@ -152,7 +156,7 @@ impl There<'_> {
 
     /// Checks that the controller deletes no claim that is reserved, or that the status of a running owner
     /// names.
-    fn taken_away(&self, before: &Value, step: &Chronicled) -> Option<String> {
+    fn taken_away(&self, before: &Value, step: &HistoryStep) -> Option<String> {
         let ends = !is_deleting(before) && step.after.as_ref().is_none_or(|after| is_deleting(after));
         let name = text(before, "name");
         if !ends || !self.deleted_by_us.contains(text(before, "uid")) {
@@ -172,7 +176,7 @@ impl There<'_> {
 
 /// Checks that an allocated claim keeps its finalizer. Without it the claim can be deleted, and its
 /// devices can be allocated again.
-fn unprotected(before: &Value, step: &Chronicled) -> Option<String> {
+fn unprotected(before: &Value, step: &HistoryStep) -> Option<String> {
     let protected = |claim: &Value| items(&claim["metadata"]["finalizers"]).any(|one| one == FINALIZER);
     let still = step.after.as_ref().is_some_and(|after| protected(after));
     (protected(before) && !still && is_allocated(before))

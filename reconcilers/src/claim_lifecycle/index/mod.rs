@@ -65,7 +65,7 @@ pub struct Index {
     pub groups_served: Option<bool>,
     /// The version of PodGroups that is watched.
     pub groups_kind: Option<Kind>,
-    /// Proof of a second full writer, once there is one.
+    /// Looks out for a second full writer.
     pub witness: Witness,
     /// Keys whose creation a quota refused.
     pub quota: QuotaWait,

@@ -4,6 +4,7 @@ mod claims;
 mod consumers;
 mod drain;
 mod index;
+mod passes;
 mod series;
 
 use dragoman_crds::wire::{Meta, Pod, PodGroup, ResourceClaim, ResourceClaimTemplate};

@@ -1,0 +1,155 @@
+//! Whole passes, without a runtime: each step is answered by a table.
+
+use dragoman_crds::wire::Meta;
+use dragoman_machinery::api::Live;
+use dragoman_machinery::controller::{Next, Pass, Verdict};
+use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::write::Written;
+
+use super::super::claim_pass::ClaimPass;
+use super::super::consumer_pass::ConsumerPass;
+use super::super::key::Subject;
+use super::super::report::Said;
+use super::*;
+
+/// The answers of an API server to the names of what is written and read.
+struct Answers<'a> {
+    write: &'a dyn Fn(&Write) -> Result<(), Refusal>,
+    read: &'a dyn Fn(&str) -> Result<Live<Vec<u8>>, Refusal>,
+}
+
+/// Plays a pass to its end; returns the verdict and every write that was sent.
+fn play<P: Pass<Index>>(
+    index: &Index,
+    pass: &mut P,
+    answers: &Answers<'_>,
+    mut tell: impl FnMut(&mut P),
+) -> (Verdict, Vec<Write>) {
+    let mut sent = Vec::new();
+    for steps in 0.. {
+        pass.observe(index);
+        assert!(steps <= pass.most_steps(), "{steps} steps");
+        let next = pass.next();
+        tell(pass);
+        match next {
+            Next::Rest(verdict) => return (verdict, sent),
+            Next::Read(reads) => {
+                for read in reads {
+                    let answer = (answers.read)(&read.name);
+                    pass.read(&read, answer);
+                }
+            }
+            Next::Send { write, purpose, .. } => {
+                let outcome = (answers.write)(&write);
+                sent.push(*write);
+                pass.sent(purpose, outcome.map(|()| Written { meta: Meta::default(), body: b"{}".to_vec() }));
+            }
+        }
+        tell(pass);
+    }
+    unreachable!("a pass ends")
+}
+
+const GONE: &dyn Fn(&str) -> Result<Live<Vec<u8>>, Refusal> = &|_| Ok(Live::NotFound);
+
+fn found(object: &Value) -> Result<Live<Vec<u8>>, Refusal> {
+    Ok(Live::Found(Box::new(object.to_string().into_bytes())))
+}
+
+/// A cluster with a Pod with so many entries from the template `one`.
+fn with_entries(count: usize) -> Cluster {
+    let entry = |i| json!({"name": format!("e{i}"), "resourceClaimTemplateName": "one"});
+    let entries: Vec<Value> = (0..count).map(entry).collect();
+    let mut cluster = Cluster::synced();
+    cluster.apply(WatchedKind::Templates, template());
+    cluster.pod(with(pod("u"), "/spec/resourceClaims", json!(entries)));
+    cluster
+}
+
+fn pass_of_pod() -> ConsumerPass {
+    ConsumerPass::new(&Key::new(Subject::Pod, "ns", "pod"), false)
+}
+
+fn verbs(sent: &[Write]) -> (usize, usize) {
+    let count = |verb| sent.iter().filter(|write| write.action.verb() == verb).count();
+    (count("create"), count("patch"))
+}
+
+#[test]
+fn a_pod_with_many_entries_has_all_its_claims_after_one_pass() {
+    let cluster = with_entries(100);
+    let mut pass = pass_of_pod();
+    let answers = Answers { write: &|_| Ok(()), read: GONE };
+    let (verdict, sent) = play(&cluster.index, &mut pass, &answers, |_| {});
+    assert_eq!((verdict, verbs(&sent)), (Verdict::Done, (100, 1)));
+    let Action::Apply { body, .. } = &sent[100].action else { panic!("{:?}", sent[100]) };
+    assert_eq!(body["status"]["resourceClaimStatuses"].as_array().map(Vec::len), Some(100));
+}
+
+#[test]
+fn a_refused_entry_does_not_hold_up_the_others() {
+    let cluster = with_entries(30);
+    for refusal in [Refusal::Quota("full".into()), Refusal::Invalid("no".into()), Refusal::Conflict] {
+        let mut pass = pass_of_pod();
+        let first = |write: &Write| write.name.contains("-e0-") || write.name.contains("-e1-");
+        let write = |write: &Write| if first(write) { Err(refusal.clone()) } else { Ok(()) };
+        let mut report = Vec::new();
+        let tell = |pass: &mut ConsumerPass| report.append(&mut pass.report);
+        let answers = Answers { write: &write, read: GONE };
+        let (verdict, sent) = play(&cluster.index, &mut pass, &answers, tell);
+        assert_eq!(verbs(&sent), (30, 1), "{refusal}");
+        let quota = matches!(refusal, Refusal::Quota(_));
+        assert_eq!(report.contains(&Said::QuotaRefused), quota);
+        assert!(!report.contains(&Said::QuotaPassed), "{verdict:?}");
+    }
+}
+
+#[test]
+fn names_that_others_have_are_avoided_and_a_lost_reply_is_looked_at() {
+    let cluster = with_entries(1);
+    let mut pass = pass_of_pod();
+    let tried = std::cell::RefCell::new(Vec::new());
+    let write = |write: &Write| {
+        let mut tried = tried.borrow_mut();
+        tried.push(write.name.clone());
+        match tried.len() {
+            1 | 2 => Err(Refusal::AlreadyExists),
+            3 => Err(Refusal::Transient("lost".into())),
+            _ => Ok(()),
+        }
+    };
+    // The first two are of another owner, the third is ours: only its reply was lost.
+    let read = |name: &str| {
+        let is_third = tried.borrow().get(2).is_some_and(|third| third == name);
+        found(&generated(name, if is_third { "u" } else { "other" }))
+    };
+    let (verdict, sent) = play(&cluster.index, &mut pass, &Answers { write: &write, read: &read }, |_| {});
+    assert_eq!((verdict, verbs(&sent)), (Verdict::Done, (3, 1)));
+    let names: std::collections::BTreeSet<&String> = sent[..3].iter().map(|write| &write.name).collect();
+    assert_eq!(names.len(), 3);
+    let Action::Apply { body, .. } = &sent[3].action else { panic!("{:?}", sent[3]) };
+    assert_eq!(body["status"]["resourceClaimStatuses"][0]["resourceClaimName"], json!(sent[2].name));
+}
+
+#[test]
+fn one_consumer_that_cannot_be_read_does_not_keep_the_others() {
+    let mut cluster = Cluster::synced();
+    cluster.claim(in_use(plain("c"), &[]));
+    let consumer = |name: &str| json!({"resource": "pods", "name": name, "uid": name});
+    let claim = with(in_use(plain("c"), &[]), "/status/reservedFor", json!(["a", "b", "d"].map(consumer)));
+    cluster.claim(claim);
+    let read = |name: &str| match name {
+        "b" => found(&json!({"metadata": {"uid": "b", "name": "b"}, "spec": "garbled"})),
+        _ => Ok(Live::NotFound),
+    };
+    let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"));
+    let write = |_: &Write| Err(Refusal::Conflict);
+    let (verdict, sent) = play(&cluster.index, &mut pass, &Answers { write: &write, read: &read }, |_| {});
+    assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
+    assert_eq!(operations(&sent[0]), ["remove /status/reservedFor/2", "remove /status/reservedFor/0"]);
+    // An API server that does not answer decides nothing.
+    let read = |_: &str| Err(Refusal::Transient("down".into()));
+    let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"));
+    let (verdict, sent) = play(&cluster.index, &mut pass, &Answers { write: &write, read: &read }, |_| {});
+    assert!(matches!(verdict, Verdict::Failed(_)) && sent.is_empty(), "{verdict:?}");
+}
