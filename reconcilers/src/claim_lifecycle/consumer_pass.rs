@@ -10,6 +10,7 @@ use dragoman_machinery::kind::{Kind, POD, RESOURCE_CLAIM};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Action, Write, Written};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::claim_body::{BadTemplate, ClaimSource, claim_body, dropped_fields};
 use super::claim_name::{Generation, claim_name};
@@ -244,10 +245,7 @@ impl ConsumerPass {
     /// The claim of a creation in doubt was read: a lost reply, an index that is late, or a
     /// coincidence.
     fn creation_read(&mut self, answer: Answer) {
-        let live = answer.and_then(|live| match live {
-            Live::Found(body) => decode::<wire::ResourceClaim>(&body).map(Some),
-            Live::NotFound => Ok(None),
-        });
+        let live = found::<wire::ResourceClaim>(answer);
         let Some(consumer) = &self.consumer else { return };
         let Some(creating) = self.creations.front_mut() else { return };
         let name = creating.name(consumer);
@@ -343,10 +341,7 @@ impl ConsumerPass {
     }
 
     fn pod_read(&mut self, answer: Answer) {
-        let pod = answer.and_then(|live| match live {
-            Live::Found(body) => decode::<wire::Pod>(&body).map(Some),
-            Live::NotFound => Ok(None),
-        });
+        let pod = found::<wire::Pod>(answer);
         let uid = self.consumer.as_ref().map(|consumer| &consumer.uid);
         let may = match pod {
             Ok(Some(pod)) if Some(&pod.metadata.uid) == uid => {
@@ -363,10 +358,7 @@ impl ConsumerPass {
     }
 
     fn claim_read(&mut self, answer: Answer) {
-        let claim = answer.and_then(|live| match live {
-            Live::Found(body) => decode::<wire::ResourceClaim>(&body).map(Some),
-            Live::NotFound => Ok(None),
-        });
+        let claim = found::<wire::ResourceClaim>(answer);
         let Some(Reservation { claim: name, reference, .. }) = self.reservations.front() else { return };
         match claim {
             Ok(Some(claim)) => {
@@ -402,10 +394,7 @@ impl ConsumerPass {
             metadata: wire::Meta,
         }
         let Some(uid) = self.consumer.as_ref().map(|consumer| consumer.uid.clone()) else { return };
-        let lives = answer.and_then(|live| match live {
-            Live::Found(body) => decode::<Existing>(&body).map(|existing| existing.metadata.uid == uid),
-            Live::NotFound => Ok(false),
-        });
+        let lives = found::<Existing>(answer).map(|there| there.is_some_and(|it| it.metadata.uid == uid));
         match lives {
             Ok(lives) => {
                 self.lives = Some(lives);
@@ -516,6 +505,14 @@ impl Pass<Index> for ConsumerPass {
 
     fn expected(&mut self) -> Option<(WatchedKind, String)> {
         self.expected.take()
+    }
+}
+
+/// The object of an answer, if there is one.
+fn found<T: DeserializeOwned>(answer: Answer) -> Result<Option<T>, Refusal> {
+    match answer? {
+        Live::Found(body) => decode(&body).map(Some),
+        Live::NotFound => Ok(None),
     }
 }
 

@@ -52,8 +52,8 @@ fn play<P: Pass<Index>>(
 
 const GONE: &dyn Fn(&str) -> Result<Live<Vec<u8>>, Refusal> = &|_| Ok(Live::NotFound);
 
-fn found(object: &Value) -> Result<Live<Vec<u8>>, Refusal> {
-    Ok(Live::Found(Box::new(object.to_string().into_bytes())))
+fn found(object: &Value) -> Live<Vec<u8>> {
+    Live::Found(Box::new(object.to_string().into_bytes()))
 }
 
 /// A cluster with a Pod with so many entries from the template `one`.
@@ -121,7 +121,7 @@ fn names_that_others_have_are_avoided_and_a_lost_reply_is_looked_at() {
     // The first two are of another owner, the third is ours: only its reply was lost.
     let read = |name: &str| {
         let is_third = tried.borrow().get(2).is_some_and(|third| third == name);
-        found(&generated(name, if is_third { "u" } else { "other" }))
+        Ok(found(&generated(name, if is_third { "u" } else { "other" })))
     };
     let (verdict, sent) = play(&cluster.index, &mut pass, &Answers { write: &write, read: &read }, |_| {});
     assert_eq!((verdict, verbs(&sent)), (Verdict::Done, (3, 1)));
@@ -139,7 +139,7 @@ fn one_consumer_that_cannot_be_read_does_not_keep_the_others() {
     let claim = with(in_use(plain("c"), &[]), "/status/reservedFor", json!(["a", "b", "d"].map(consumer)));
     cluster.claim(claim);
     let read = |name: &str| match name {
-        "b" => found(&json!({"metadata": {"uid": "b", "name": "b"}, "spec": "garbled"})),
+        "b" => Ok(found(&json!({"metadata": {"uid": "b", "name": "b"}, "spec": "garbled"}))),
         _ => Ok(Live::NotFound),
     };
     let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"));
