@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 
-use crate::{e2e, fuzz, output, run, soak};
+use crate::{fuzz, output, run, shipped, soak};
 
 /// A part of the long tests that a CI run can afford beside the quick ones: at most a quarter of an
 /// hour on two cold cores.
@@ -13,19 +13,19 @@ struct Slice {
 
 /// Every long lane is in exactly one slice.
 const SLICES: &[Slice] = &[
-    Slice { name: "conformance", run: || e2e(&["conformance"]) },
-    Slice { name: "1.36", run: || e2e(&["scenarios", "1.36"]) },
-    Slice { name: "emulated", run: || e2e(&["scenarios", "1.35", "1.34"]) },
-    Slice { name: "histories", run: || e2e(&["scenarios", "differential", "apart"]) },
-    Slice { name: "simcluster", run: || e2e(&["scenarios", "--on", "sim"]) },
-    Slice { name: "oracles", run: || e2e(&["oracle"]) },
+    Slice { name: "conformance", run: || on_shipped(&["conformance"]) },
+    Slice { name: "1.36", run: || on_shipped(&["scenarios", "1.36"]) },
+    Slice { name: "emulated", run: || on_shipped(&["scenarios", "1.35", "1.34"]) },
+    Slice { name: "histories", run: || on_shipped(&["scenarios", "differential", "apart"]) },
+    Slice { name: "simcluster", run: || on_shipped(&["scenarios", "--on", "sim"]) },
+    Slice { name: "oracles", run: || on_shipped(&["oracle"]) },
     Slice { name: "faults", run: || soak(&["--runs", "20000", "--seed", "2001", "--twice", "0"]) },
     Slice {
         name: "fuzz and versus",
         run: || {
             fuzz::fuzz(200_000)?;
             // A small one without a verdict: it shows that the measurement still works.
-            e2e(&["versus", "--pods", "100", "--gated", "200", "--completed", "100", "--idle", "5"])
+            on_shipped(&["versus", "--pods", "100", "--gated", "200", "--completed", "100", "--idle", "5"])
         },
     },
 ];
@@ -36,9 +36,8 @@ const SLICES: &[Slice] = &[
 /// # Errors
 /// A lane fails.
 pub(crate) fn quick() -> anyhow::Result<()> {
-    // Everything is built once, as unit tests need it; the operator under test is that build.
     run("cargo", &["test", "--workspace"])?;
-    run("cargo", &["build", "--package", "dragoman-operator", "--package", "dragoman-e2e"])?;
+    build()?;
     // Two thousand runs, the first hundred of them twice.
     built(&["soak"])?;
     built(&["scenarios", "--on", "sim", "1.37", "crash", "rights"])?;
@@ -50,6 +49,7 @@ pub(crate) fn quick() -> anyhow::Result<()> {
 /// # Errors
 /// Names the lanes that failed; each has printed why, runs with faults their seed.
 pub(crate) fn long() -> anyhow::Result<()> {
+    build()?;
     let failed: Vec<&str> = SLICES.iter().filter(|slice| !passes(slice)).map(|slice| slice.name).collect();
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
@@ -63,6 +63,7 @@ pub(crate) fn turn() -> anyhow::Result<()> {
     let commits: usize = output("git", &["rev-list", "--count", "HEAD"])?.trim().parse()?;
     if let Some(slice) = SLICES.get(commits % SLICES.len()) {
         println!("long lane {:?}, by the number of commits ({commits})", slice.name);
+        build()?;
         ensure!(passes(slice), "failed: {}", slice.name);
     }
     Ok(())
@@ -77,8 +78,24 @@ fn passes(slice: &Slice) -> bool {
     outcome.is_ok()
 }
 
-/// Runs `dragoman-e2e` of the ordinary build on the operator of the ordinary build.
+/// Builds the programs with the features that unit tests have: with others all libraries would be
+/// built once more.
+fn build() -> anyhow::Result<()> {
+    run("cargo", &["build", "--workspace", "--bins", "--tests"])
+}
+
+/// Runs `dragoman-e2e` on the operator of the same build.
 fn built(arguments: &[&str]) -> anyhow::Result<()> {
-    let bench = ["--binary", "target/debug/dragoman", "--output", "target/e2e"];
+    on("target/debug/dragoman", arguments)
+}
+
+/// Runs `dragoman-e2e` on the operator as it is shipped.
+fn on_shipped(arguments: &[&str]) -> anyhow::Result<()> {
+    shipped::build()?;
+    on(shipped::BINARY, arguments)
+}
+
+fn on(operator: &str, arguments: &[&str]) -> anyhow::Result<()> {
+    let bench = ["--binary", operator, "--output", "target/e2e"];
     run("target/debug/dragoman-e2e", &[&bench, arguments].concat())
 }
