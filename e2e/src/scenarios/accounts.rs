@@ -124,29 +124,18 @@ async fn run(world: &World, ns: &str, class: &str, cpu: &str) -> anyhow::Result<
     Ok(())
 }
 
-/// Returns the output of the example `dump` for the objects of the cluster.
+/// Returns what `dragoman account` prints for the objects of the cluster.
 async fn dump(world: &World) -> anyhow::Result<Value> {
     let kinds = "nodes,pods,resourceclaims,resourceslices";
     let dumped = world.plane.kubectl(&["get", kinds, "-A", "-o", "yaml"], "").await?;
     let path = world.directory.join("dump.yaml");
     std::fs::write(&path, dumped.map_err(anyhow::Error::msg)?).context("dump")?;
-    let out = tokio::process::Command::new("cargo")
-        .args([
-            "run",
-            "--quiet",
-            "--package",
-            "dragoman-accounting",
-            "--example",
-            "dump",
-            "--",
-            "--output",
-            "json",
-        ])
+    let out = tokio::process::Command::new(&world.bench.binary)
+        .args(["account", "--output", "json", "--filename"])
         .arg(&path)
-        .current_dir(&world.bench.repository)
         .output()
         .await
-        .context("cargo")?;
+        .context("dragoman account")?;
     ensure!(out.status.success(), "dump: {}", String::from_utf8_lossy(&out.stderr));
     let dump: Value = serde_json::from_slice(&out.stdout).context("dump")?;
     ensure!(dump["unreadable"] == json!([]), "{}", dump["unreadable"]);
