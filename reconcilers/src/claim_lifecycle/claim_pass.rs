@@ -143,7 +143,7 @@ impl Pass<Index> for ClaimPass {
         let presence = presence(read, &uid, answer).unwrap_or_else(|refusal| {
             let why = format!("cannot confirm {}: {refusal}", read.name);
             self.verdict = self.verdict.clone().most_urgent(Verdict::Failed(why));
-            // Nobody else is asked about then, and nothing is decided on half of the answers.
+            // The remaining consumers are not read then: the pass ends undecided.
             self.over |= matches!(refusal, Refusal::Transient(_) | Refusal::Throttled);
             // Whether it uses the claim is unknown; the other consumers need not wait for it.
             Presence::Unreadable

@@ -24,7 +24,7 @@ use super::report::{Report, Said, refused};
 use super::snapshot::{ConsumerKind, ConsumerSnapshot, TemplateState};
 
 /// Names tried before giving up. A computed name belongs to another claim once in 27^5 by chance;
-/// eight in a row belong to others only if somebody takes them in advance.
+/// eight in a row only if a client creates claims under those names in advance.
 const SALTS: u32 = 8;
 
 /// What writes of the pass are for.
@@ -404,7 +404,7 @@ impl ConsumerPass {
             }
             Err(refusal) => {
                 self.refused("confirm the consumer", &refusal);
-                // Successors wait; what was lost by nobody goes on.
+                // Successors wait for the next pass; first claims of an entry are still created.
                 self.creations.retain(|creating| creating.predecessor.is_none());
             }
         }
