@@ -2,50 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_quantity::{Decimal, Notation, Overflow, Quantity};
-use serde::{Deserialize, Deserializer, Serialize};
+use dragoman_quantity::{Decimal, Notation, Overflow, Quantity, QuantityText};
 
 use crate::per_resource::PerResource;
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 
-/// A quantity as an API object has it, not parsed yet. Numbers without quotes are accepted, as the
-/// API server does.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub struct Text(pub Box<str>);
-
-impl Text {
-    /// Returns `amount` as the API writes it: rounded up to a billionth, and bytes with binary
-    /// suffixes.
-    pub fn of(resource: Resource, amount: Decimal) -> Self {
-        const BILLIONTH: i32 = -9;
-        let notation = if resource == Resource::Cpu { Notation::DecimalSi } else { Notation::BinarySi };
-        let rounded = amount.rounded_up(BILLIONTH).and_then(|count| Decimal::new(count, BILLIONTH));
-        let amount = if amount.exponent() < BILLIONTH { rounded.unwrap_or(amount) } else { amount };
-        Self(Quantity { amount, notation }.to_string().into())
-    }
-}
-
-impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Written {
-            Text(Box<str>),
-            Whole(i64),
-            Fraction(f64),
-        }
-        Ok(Self(match Written::deserialize(deserializer)? {
-            Written::Text(text) => text,
-            Written::Whole(number) => number.to_string().into(),
-            Written::Fraction(number) => number.to_string().into(),
-        }))
-    }
+/// Returns `amount` of `resource` as the API writes it: rounded up to a billionth, and bytes with
+/// binary suffixes.
+pub fn written(resource: Resource, amount: Decimal) -> QuantityText {
+    let notation = if resource == Resource::Cpu { Notation::DecimalSi } else { Notation::BinarySi };
+    QuantityText::of(amount, notation)
 }
 
 /// A list of quantities as an API object has it, not parsed yet: resource name → text.
-pub type ResourceList = BTreeMap<Box<str>, Text>;
+pub type ResourceList = BTreeMap<Box<str>, QuantityText>;
 
 /// Exact amounts by resource. An absent resource counts as zero. A zero is kept, because some rules
 /// ask whether a resource is named.

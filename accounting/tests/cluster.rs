@@ -11,7 +11,7 @@ use dragoman_accounting::ledger::{Bucket, Charging};
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_crds::device_footprint::DeviceFootprintSpec;
-use dragoman_crds::wire::{ClaimAllocation, Node, PodResources, ResourceSlice};
+use dragoman_crds::wire::{Node, Pod, ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
 
 fn read<T: serde::de::DeserializeOwned>(object: Value) -> T {
@@ -60,10 +60,13 @@ fn slice(generation: i64, cpus: &str) -> Value {
 
 fn cluster(pods: Vec<Value>, claims: Vec<Value>, slices: Vec<Value>) -> Cluster {
     Cluster {
-        nodes: ["one", "two"].map(|name| read::<Node>(node(name)).node()).into(),
-        pods: pods.into_iter().map(|pod| read::<PodResources>(pod).pod()).collect(),
-        claims: claims.into_iter().map(|claim| read::<ClaimAllocation>(claim).claim()).collect(),
-        slices: slices.into_iter().map(|slice| read::<ResourceSlice>(slice).slice()).collect(),
+        nodes: ["one", "two"].map(|name| read::<Node>(node(name)).accounted()).into(),
+        pods: pods.into_iter().map(|pod| read::<Pod>(pod).accounted()).collect(),
+        claims: claims
+            .into_iter()
+            .map(|claim| read::<ResourceClaim>(claim).accounted().expect("an allocation that decodes"))
+            .collect(),
+        slices: slices.into_iter().map(|slice| read::<ResourceSlice>(slice).accounted()).collect(),
         ..Cluster::default()
     }
 }

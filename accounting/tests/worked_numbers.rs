@@ -7,7 +7,7 @@ mod words;
 
 use std::collections::BTreeMap;
 
-use dragoman_accounting::amounts::{Amounts, Text};
+use dragoman_accounting::amounts::Amounts;
 use dragoman_accounting::claim::allocation::{Class, Device, DeviceResult, Judgement, Remark, cost};
 use dragoman_accounting::claim::contribution::{Contribution, Generation, Line, Source, reconciled};
 use dragoman_accounting::claim::footprint::{Basis, DeviceCost, Mapping, Overhead, ResourceFootprint};
@@ -16,7 +16,7 @@ use dragoman_accounting::pod::requests::{Claims, Options, requests};
 use dragoman_accounting::pod::{Container, ContainerStatus, PodStatusView, Resources};
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::wire::pod_status::{NodeAllocatableResourceClaimStatus, Reading, Recorded, read};
-use dragoman_quantity::Decimal;
+use dragoman_quantity::{Decimal, QuantityText};
 use words::{amounts, claim, container, cpu, limited, line, now, pod, q, resource, total};
 
 #[test]
@@ -173,7 +173,8 @@ fn e23c_the_most_of_sums_not_the_sum_of_the_most() {
 
 fn device(resource: &str, footprint: ResourceFootprint, capacity: &[(&str, &str)]) -> Device {
     let resources = [(self::resource(resource), footprint)].into();
-    let capacity = capacity.iter().map(|(key, text)| (Box::from(*key), Text(Box::from(*text)))).collect();
+    let capacity =
+        capacity.iter().map(|(key, text)| (Box::from(*key), QuantityText(Box::from(*text)))).collect();
     Device { cost: DeviceCost { resources }, capacity }
 }
 
@@ -186,7 +187,7 @@ fn mapping(basis: Basis, multiplier: &str) -> ResourceFootprint {
 
 fn result(name: &str, consumed: &[(&str, &str)]) -> DeviceResult {
     let consumed: BTreeMap<_, _> =
-        consumed.iter().map(|(key, text)| (Box::from(*key), Text(Box::from(*text)))).collect();
+        consumed.iter().map(|(key, text)| (Box::from(*key), QuantityText(Box::from(*text)))).collect();
     DeviceResult {
         driver: "d".into(),
         pool: "p".into(),

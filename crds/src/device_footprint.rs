@@ -4,16 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_accounting::amounts::Text;
-use dragoman_accounting::claim::footprint::{self, DeviceCost};
+use dragoman_accounting::claim::footprint::{AccountingPolicy, DeviceCost};
 use dragoman_accounting::wire::device::{
     Definitions, NodeAllocatableResource, Refused, ResourceMapping, ResourceOverhead, ResourceReservation,
     from_1_37,
 };
+use dragoman_quantity::QuantityText;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::quantity::Quantity;
 
 /// `spec` of a DeviceFootprint, which is cluster-scoped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -41,27 +39,26 @@ impl DeviceFootprintSpec {
     /// # Errors
     /// What the API server would have refused: names the field.
     pub fn cost(&self) -> Result<DeviceCost, Refused> {
-        let text = |quantity: &Quantity| Text(quantity.0.clone());
         let shape = |costs: &ResourceFootprint| NodeAllocatableResource {
             mapping: costs.mapping.as_ref().map(|mapping| ResourceMapping {
                 capacity_key: mapping.capacity_key.as_deref().map(Box::from),
-                capacity_multiplier: mapping.capacity_multiplier.as_ref().map(text),
-                device_multiplier: mapping.device_multiplier.as_ref().map(text),
+                capacity_multiplier: mapping.capacity_multiplier.clone(),
+                device_multiplier: mapping.device_multiplier.clone(),
             }),
             overhead: costs.overhead.as_ref().map(|overhead| ResourceOverhead {
-                per_pod: overhead.per_pod.as_ref().map(text),
-                per_container: overhead.per_container.as_ref().map(text),
+                per_pod: overhead.per_pod.clone(),
+                per_container: overhead.per_container.clone(),
             }),
             reservation: costs
                 .reservation
                 .as_ref()
-                .map(|reservation| ResourceReservation { per_device: Some(text(&reservation.per_device)) }),
+                .map(|reservation| ResourceReservation { per_device: Some(reservation.per_device.clone()) }),
         };
         let shapes = self.resources.iter().map(|(name, costs)| (name.as_str().into(), shape(costs)));
         let mut footprint = from_1_37(&Definitions(shapes.collect()))?;
         for (resource, costs) in &mut footprint.resources {
             let policy = self.resources.get(&resource.to_string()).and_then(|costs| costs.accounting_policy);
-            costs.policy = policy.map(Into::into);
+            costs.policy = policy;
         }
         Ok(footprint)
     }
@@ -106,14 +103,14 @@ pub struct ResourceFootprint {
 pub struct Mapping {
     /// This much for each allocated device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub device_multiplier: Option<Quantity>,
+    pub device_multiplier: Option<QuantityText>,
     /// The capacity of the device whose consumption is counted, as the slice spells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 96))]
     pub capacity_key: Option<String>,
     /// Units of the resource for each unit of that capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub capacity_multiplier: Option<Quantity>,
+    pub capacity_multiplier: Option<QuantityText>,
 }
 
 /// What using a device costs besides (KEP-5517).
@@ -126,10 +123,10 @@ pub struct Mapping {
 pub struct Overhead {
     /// Once for each Pod that uses the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub per_pod: Option<Quantity>,
+    pub per_pod: Option<QuantityText>,
     /// Once for each container that names the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub per_container: Option<Quantity>,
+    pub per_container: Option<QuantityText>,
 }
 
 /// What the driver holds (KEP-6352).
@@ -137,30 +134,5 @@ pub struct Overhead {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Reservation {
     /// Once for each device that any claim uses, however many use it.
-    pub per_device: Quantity,
-}
-
-/// How the amounts of several claims and containers add up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(inline)]
-pub enum AccountingPolicy {
-    /// The amount counts once for each claim.
-    AddPerClaim,
-    /// The amount counts once for each container that names the claim.
-    AddPerReference,
-    /// A container takes the larger of its own request and its claims' amounts.
-    Max,
-    /// The claim is a pool from which the requests of its containers are drawn.
-    ConsumeFrom,
-}
-
-impl From<AccountingPolicy> for footprint::AccountingPolicy {
-    fn from(policy: AccountingPolicy) -> Self {
-        match policy {
-            AccountingPolicy::AddPerClaim => Self::AddPerClaim,
-            AccountingPolicy::AddPerReference => Self::AddPerReference,
-            AccountingPolicy::Max => Self::Max,
-            AccountingPolicy::ConsumeFrom => Self::ConsumeFrom,
-        }
-    }
+    pub per_device: QuantityText,
 }

@@ -6,5 +6,4 @@
 pub mod crdgen;
 pub mod device_footprint;
 pub mod node_allocatable_dra_claim_state;
-pub mod quantity;
 pub mod wire;

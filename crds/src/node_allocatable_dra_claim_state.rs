@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use dragoman_accounting::claim::footprint::AccountingPolicy;
+use dragoman_quantity::QuantityText;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::device_footprint::AccountingPolicy;
-use crate::quantity::Quantity;
-
 /// Amounts by resource.
-pub type Amounts = BTreeMap<String, Quantity>;
+pub type Amounts = BTreeMap<String, QuantityText>;
 
 /// `status` of a NodeAllocatableDRAClaimState, which is cluster-scoped, called like
 /// its Node and owned by it. There is no `spec`: all of it is observed.
@@ -42,7 +41,7 @@ pub struct NodeAllocatableDRAClaimStateStatus {
     #[schemars(length(max = 512), extend(
         "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace", "name"]
     ))]
-    pub claims: Vec<ClaimCharge>,
+    pub claims: Vec<PublishedClaim>,
     /// `Overcommitted`, `Unaccounted` (Pods bound before accounting began), `Drifted`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend(
@@ -66,7 +65,7 @@ pub struct RequestedByClaims {
 /// What one claim takes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ClaimCharge {
+pub struct PublishedClaim {
     /// Its namespace.
     #[schemars(length(min = 1, max = 63))]
     pub namespace: String,

@@ -192,7 +192,7 @@ proptest! {
         let admin = requests.iter().any(|r| r.exactly.as_ref().is_some_and(|e| e.admin_access == Some(true)));
         assert_eq!(slim.admin_access(), admin);
         let status = full.status.unwrap_or_default();
-        assert_eq!(slim.status.allocated, status.allocation.is_some());
+        assert_eq!(slim.status.allocation.is_some(), status.allocation.is_some());
         let consumers = status.reserved_for.unwrap_or_default();
         assert_eq!(slim.status.reserved_for.len(), consumers.len());
         for (slim, full) in slim.status.reserved_for.iter().zip(&consumers) {
@@ -213,7 +213,28 @@ fn null_is_absent_everywhere() {
     let claim: wire::ResourceClaim = serde_json::from_value(json!({
         "metadata": {"name": "c"}, "spec": {"devices": {"requests": null}}, "status": {"allocation": null, "reservedFor": null},
     })).expect("claim");
-    assert!(!claim.status.allocated && claim.status.reserved_for.is_empty());
+    assert!(claim.status.allocation.is_none() && claim.status.reserved_for.is_empty());
+}
+
+#[test]
+fn a_field_of_an_unknown_shape_leaves_its_object_readable() {
+    let pod: wire::Pod = serde_json::from_value(json!({
+        "metadata": {"namespace": "ns", "name": "p"}, "spec": {"nodeName": "n"},
+        "status": {"phase": "Running", "nodeAllocatableResourceClaimStatuses": {"of": "a later version"}},
+    }))
+    .expect("pod");
+    assert_eq!(&*pod.status.phase, "Running");
+    let accounted = pod.accounted();
+    let fields: Vec<&str> = accounted.unaccounted.iter().map(|unread| &*unread.field).collect();
+    assert_eq!(fields, ["status.nodeAllocatableResourceClaimStatuses"]);
+
+    let claim: wire::ResourceClaim = serde_json::from_value(json!({
+        "metadata": {"name": "c"}, "status": {"allocation": {"devices": {"results": "later"}}, "reservedFor": [{"uid": "u"}]},
+    }))
+    .expect("claim");
+    assert!(claim.status.allocation.is_some() && claim.status.reserved_for.len() == 1);
+    let why = claim.accounted().expect_err("its devices are not known");
+    assert!(why.starts_with("status.allocation: "), "{why}");
 }
 
 #[test]

@@ -11,7 +11,6 @@
 )]
 #![expect(clippy::similar_names, reason = "what is patched and the patch, what is applied and who applies")]
 
-mod amount;
 mod api;
 mod base64;
 mod clock;

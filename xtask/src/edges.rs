@@ -12,7 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crds", &["quantity", "accounting"]),
     ("machinery", &["crds"]),
     // simcluster judges the reconcilers and must not depend on them.
-    ("simcluster", &[]),
+    ("simcluster", &["quantity"]),
     ("reconcilers", &["accounting", "allocator", "crds", "machinery"]),
     ("operator", &["quantity", "accounting", "allocator", "crds", "machinery", "simcluster", "reconcilers"]),
     (

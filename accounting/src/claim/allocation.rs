@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dragoman_quantity::{Decimal, Overflow};
+use dragoman_quantity::{Decimal, Overflow, QuantityText};
 
-use crate::amounts::{Text, largest, non_negative};
+use crate::amounts::{largest, non_negative};
 use crate::claim::contribution::{Contribution, Line, Source};
 use crate::claim::footprint::{AccountingPolicy, Basis, DeviceCost, Mapping};
 use crate::resource::Resource;
@@ -20,7 +20,7 @@ pub struct DeviceResult {
     /// The device.
     pub device: Box<str>,
     /// `consumedCapacity`; only shared devices have one.
-    pub consumed: Option<BTreeMap<Box<str>, Text>>,
+    pub consumed: Option<BTreeMap<Box<str>, QuantityText>>,
     /// `adminAccess`: the device is monitored or administered, not used.
     pub admin_access: bool,
     /// The fields of the DeviceClass of the request (draft of KEP-5517).
@@ -49,7 +49,7 @@ pub struct Device {
     /// What it costs.
     pub cost: DeviceCost,
     /// `capacity[KEY].value`, spelled as in the slice.
-    pub capacity: BTreeMap<Box<str>, Text>,
+    pub capacity: BTreeMap<Box<str>, QuantityText>,
 }
 
 /// Which judgement counts where the recommendation here differs from Kubernetes.

@@ -58,12 +58,14 @@ pub struct Overhead {
     pub per_container: Option<Decimal>,
 }
 
-/// The rule by which amounts of several claims and containers add up (docs/accounting.md 3).
+/// The rule by which the amounts of several claims and containers add up.
+// docs/accounting.md 3. A line of the documentation is a line of the CustomResourceDefinitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub enum AccountingPolicy {
-    /// Once for each claim, however many containers name it.
+    /// The amount counts once for each claim.
     AddPerClaim,
-    /// Once for each container that names the claim.
+    /// The amount counts once for each container that names the claim.
     AddPerReference,
     /// A container takes the larger of its own request and its claims' amounts.
     Max,

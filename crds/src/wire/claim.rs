@@ -1,8 +1,13 @@
-//! `resource.k8s.io/v1` ResourceClaim.
+//! `resource.k8s.io` ResourceClaim: `v1`, whose allocation `v1beta1` writes the same way.
 
+use std::collections::BTreeMap;
+
+use dragoman_accounting::claim::allocation::{Class, DeviceResult};
+use dragoman_accounting::cluster;
+use dragoman_quantity::QuantityText;
 use serde::{Deserialize, Serialize};
 
-use super::{Meta, Name, is_present, or_default};
+use super::{Meta, Name, Tolerated, or_default};
 
 /// A ResourceClaim.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -23,6 +28,34 @@ impl ResourceClaim {
     /// sub-requests of `firstAvailable` have no such field.
     pub fn admin_access(&self) -> bool {
         self.spec.devices.requests.iter().any(|r| r.exactly.admin_access)
+    }
+
+    /// Returns the claim as accounting reads it.
+    ///
+    /// # Errors
+    /// The reason why the allocation does not decode.
+    pub fn accounted(&self) -> Result<cluster::Claim, Box<str>> {
+        let result = |result: &DeviceRequestAllocationResult| DeviceResult {
+            driver: result.driver.clone(),
+            pool: result.pool.clone(),
+            device: result.device.clone(),
+            consumed: result.consumed_capacity.clone(),
+            admin_access: result.admin_access,
+            class: Class::default(),
+        };
+        let results = match &self.status.allocation {
+            None => None,
+            Some(Tolerated::Read(allocation)) => {
+                Some(allocation.devices.results.iter().map(result).collect())
+            }
+            Some(Tolerated::Unreadable(why)) => return Err(format!("status.allocation: {why}").into()),
+        };
+        Ok(cluster::Claim {
+            namespace: self.metadata.namespace.clone(),
+            name: self.metadata.name.clone(),
+            uid: self.metadata.uid.clone(),
+            results,
+        })
     }
 }
 
@@ -66,12 +99,49 @@ pub struct ExactDeviceRequest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceClaimStatus {
-    /// Whether `allocation` is set.
-    #[serde(rename = "allocation", deserialize_with = "is_present")]
-    pub allocated: bool,
+    /// `allocation`.
+    pub allocation: Option<Tolerated<AllocationResult>>,
     /// `reservedFor`, in order: the position of an entry is what a JSON patch names.
     #[serde(deserialize_with = "or_default")]
     pub reserved_for: Vec<ConsumerReference>,
+}
+
+/// `status.allocation` of a ResourceClaim.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct AllocationResult {
+    /// `devices`.
+    #[serde(deserialize_with = "or_default")]
+    pub devices: DeviceAllocationResult,
+}
+
+/// `status.allocation.devices`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct DeviceAllocationResult {
+    /// `results`.
+    #[serde(deserialize_with = "or_default")]
+    pub results: Vec<DeviceRequestAllocationResult>,
+}
+
+/// `status.allocation.devices.results[]`: an allocated device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceRequestAllocationResult {
+    /// `driver`.
+    #[serde(deserialize_with = "or_default")]
+    pub driver: Name,
+    /// `pool`.
+    #[serde(deserialize_with = "or_default")]
+    pub pool: Name,
+    /// `device`.
+    #[serde(deserialize_with = "or_default")]
+    pub device: Name,
+    /// `adminAccess`.
+    #[serde(deserialize_with = "or_default")]
+    pub admin_access: bool,
+    /// `consumedCapacity`, of a device that several claims share.
+    pub consumed_capacity: Option<BTreeMap<Name, QuantityText>>,
 }
 
 /// An entry of `status.reservedFor`.

@@ -141,6 +141,21 @@ impl ControllerRef {
     }
 }
 
+/// An entry of `status.conditions` of any object.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Condition {
+    /// `type`.
+    #[serde(deserialize_with = "or_default")]
+    pub r#type: Name,
+    /// `status`: `True`, `False` or `Unknown`.
+    #[serde(deserialize_with = "or_default")]
+    pub status: Name,
+    /// `reason`.
+    #[serde(deserialize_with = "or_default")]
+    pub reason: Name,
+}
+
 fn controller_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ControllerRef>, D::Error> {
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "camelCase", default)]

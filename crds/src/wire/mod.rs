@@ -9,7 +9,6 @@
 //! that this version does not know survive.
 
 mod claim;
-mod claim_allocation;
 mod meta;
 mod node;
 mod pod;
@@ -17,16 +16,19 @@ mod pod_group;
 mod pod_resources;
 mod resource_slice;
 mod template;
+mod tolerated;
 
-pub use claim::{ConsumerReference, ResourceClaim, ResourceClaimStatus};
-pub use claim_allocation::ClaimAllocation;
-pub use meta::{ControllerRef, Meta, Name, Object, annotation};
+pub use claim::{AllocationResult, ConsumerReference, ResourceClaim, ResourceClaimStatus};
+pub use meta::{Condition, ControllerRef, Meta, Name, Object, annotation};
 pub use node::Node;
-pub use pod::{ClaimEntry, ClaimEntryStatus, Pod, PodSpec, PodStatus};
+pub use pod::{
+    ClaimEntry, ClaimEntryStatus, Container, ContainerStatus, Named, Pod, PodSpec, PodStatus,
+    ResourceRequirements, Toleration,
+};
 pub use pod_group::{PodGroup, PodGroupSpec, PodGroupStatus};
-pub use pod_resources::PodResources;
 pub use resource_slice::ResourceSlice;
 pub use template::ResourceClaimTemplate;
+pub use tolerated::Tolerated;
 
 use dragoman_accounting::wire::or_default;
 use serde::{Deserialize, Deserializer};

@@ -26,7 +26,7 @@ struct Status {
 
 impl Node {
     /// Returns the Node as accounting reads it. An unreadable amount is in `unaccounted`.
-    pub fn node(&self) -> cluster::Node {
+    pub fn accounted(&self) -> cluster::Node {
         let mut unaccounted = Vec::new();
         let name: Box<str> = self.metadata.name.as_ref().into();
         let object = format!("Node {name}");

@@ -1,8 +1,12 @@
 //! `v1` Pod.
 
+use dragoman_accounting::amounts::ResourceList;
+use dragoman_accounting::wire::pod_status::{
+    AdditionalNodeAllocatableResources, NativeResourceClaimStatus, NodeAllocatableResourceClaimStatus,
+};
 use serde::Deserialize;
 
-use super::{Meta, Name, or_default};
+use super::{Condition, Meta, Name, Tolerated, or_default};
 
 /// A Pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -31,6 +35,23 @@ pub struct PodSpec {
     /// `schedulingGroup`.
     #[serde(deserialize_with = "or_default")]
     pub scheduling_group: SchedulingGroup,
+    /// `schedulingGates`.
+    #[serde(deserialize_with = "or_default")]
+    pub scheduling_gates: Vec<Named>,
+    /// `tolerations`.
+    #[serde(deserialize_with = "or_default")]
+    pub tolerations: Vec<Toleration>,
+    /// `containers`.
+    #[serde(deserialize_with = "or_default")]
+    pub containers: Vec<Container>,
+    /// `initContainers`.
+    #[serde(deserialize_with = "or_default")]
+    pub init_containers: Vec<Container>,
+    /// `resources`: the requests and limits of the Pod as a whole.
+    pub resources: Option<ResourceRequirements>,
+    /// `overhead`: the cost of the RuntimeClass.
+    #[serde(deserialize_with = "or_default")]
+    pub overhead: ResourceList,
 }
 
 /// `spec.schedulingGroup` of a Pod.
@@ -39,6 +60,63 @@ pub struct PodSpec {
 pub struct SchedulingGroup {
     /// `podGroupName`.
     pub pod_group_name: Option<Name>,
+}
+
+/// An entry of a list whose entries have a name: `spec.schedulingGates`, and `resources.claims` of a
+/// container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Named {
+    /// `name`.
+    #[serde(deserialize_with = "or_default")]
+    pub name: Name,
+}
+
+/// An entry of `spec.tolerations`. An empty field matches as the API says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Toleration {
+    /// `key`.
+    #[serde(deserialize_with = "or_default")]
+    pub key: Name,
+    /// `operator`.
+    #[serde(deserialize_with = "or_default")]
+    pub operator: Name,
+    /// `value`.
+    #[serde(deserialize_with = "or_default")]
+    pub value: Name,
+    /// `effect`.
+    #[serde(deserialize_with = "or_default")]
+    pub effect: Name,
+}
+
+/// An entry of `spec.containers` or `spec.initContainers`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Container {
+    /// `name`.
+    #[serde(deserialize_with = "or_default")]
+    pub name: Name,
+    /// `resources`.
+    #[serde(deserialize_with = "or_default")]
+    pub resources: ResourceRequirements,
+    /// `restartPolicy`; `Always` makes an init container a sidecar.
+    pub restart_policy: Option<Name>,
+}
+
+/// `resources` of a container, of a Pod, or of a status.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ResourceRequirements {
+    /// `requests`.
+    #[serde(deserialize_with = "or_default")]
+    pub requests: ResourceList,
+    /// `limits`.
+    #[serde(deserialize_with = "or_default")]
+    pub limits: ResourceList,
+    /// `claims`: the entries of `spec.resourceClaims` that the container names.
+    #[serde(deserialize_with = "or_default")]
+    pub claims: Vec<Named>,
 }
 
 /// An entry of `spec.resourceClaims`, of a Pod or of a PodGroup.
@@ -69,6 +147,38 @@ pub struct PodStatus {
     pub resource_claim_statuses: Vec<ClaimEntryStatus>,
     /// `extendedResourceClaimStatus`.
     pub extended_resource_claim_status: Option<ExtendedResourceClaimStatus>,
+    /// `conditions`.
+    #[serde(deserialize_with = "or_default")]
+    pub conditions: Vec<Condition>,
+    /// `containerStatuses`.
+    #[serde(deserialize_with = "or_default")]
+    pub container_statuses: Vec<ContainerStatus>,
+    /// `initContainerStatuses`.
+    #[serde(deserialize_with = "or_default")]
+    pub init_container_statuses: Vec<ContainerStatus>,
+    /// `allocatedResources`: what the kubelet has granted the Pod as a whole.
+    pub allocated_resources: Option<ResourceList>,
+    /// `resources`: what is in force for the Pod as a whole.
+    pub resources: Option<ResourceRequirements>,
+    /// `nativeResourceClaimStatus`, the draft of KEP-5517.
+    pub native_resource_claim_status: Tolerated<Vec<NativeResourceClaimStatus>>,
+    /// `nodeAllocatableResourceClaimStatuses`, Kubernetes 1.36 and 1.37.
+    pub node_allocatable_resource_claim_statuses: Tolerated<Vec<NodeAllocatableResourceClaimStatus>>,
+    /// `additionalNodeAllocatableResources`, Kubernetes 1.38.
+    pub additional_node_allocatable_resources: Tolerated<Vec<AdditionalNodeAllocatableResources>>,
+}
+
+/// An entry of `status.containerStatuses` or `status.initContainerStatuses`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStatus {
+    /// `name` of the container.
+    #[serde(deserialize_with = "or_default")]
+    pub name: Name,
+    /// `allocatedResources`: what the kubelet has granted.
+    pub allocated_resources: Option<ResourceList>,
+    /// `resources`: what is in force.
+    pub resources: Option<ResourceRequirements>,
 }
 
 /// An entry of `status.resourceClaimStatuses`, of a Pod or of a PodGroup.

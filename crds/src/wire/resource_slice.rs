@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_accounting::amounts::Text;
+use dragoman_quantity::QuantityText;
+
 use dragoman_accounting::claim::allocation::Device;
 use dragoman_accounting::cluster::{Slice, SliceDevice};
 use dragoman_accounting::wire::device::{DeviceFields, read};
@@ -62,12 +63,12 @@ struct Content {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct Capacity {
-    value: Text,
+    value: QuantityText,
 }
 
 impl ResourceSlice {
     /// Returns the slice as accounting reads it.
-    pub fn slice(&self) -> Slice {
+    pub fn accounted(&self) -> Slice {
         Slice {
             name: self.metadata.name.as_ref().into(),
             driver: self.spec.driver.clone(),

@@ -9,7 +9,7 @@ use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::pod::limits::{container_share, limits};
 use dragoman_accounting::pod::requests::{Claims, Options, requests};
 use dragoman_accounting::resource::Resource;
-use dragoman_crds::wire::PodResources;
+use dragoman_crds::wire::Pod;
 use dragoman_quantity::Quantity;
 use fastrand::Rng;
 use serde::Deserialize;
@@ -37,9 +37,9 @@ pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<
         left -= questions.len();
         let lines: Vec<String> = questions.iter().map(|(question, _)| question.to_string()).collect();
         for ((question, options), answer) in questions.iter().zip(judge.answer(&lines)?) {
-            let pod: PodResources = serde_json::from_value(question["Pod"].clone())?;
+            let pod: Pod = serde_json::from_value(question["Pod"].clone())?;
             let mut unaccounted = Vec::new();
-            let view = pod.view(&mut unaccounted);
+            let view = pod.resources(&mut unaccounted);
             ensure!(unaccounted.is_empty(), "{unaccounted:?}");
             with_claims += usize::from(!view.contributions.is_empty());
             let answer: Answer = serde_json::from_str(&answer).context("answer")?;

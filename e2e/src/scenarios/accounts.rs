@@ -7,7 +7,7 @@ use dragoman_accounting::claim::footprint::{Basis, DeviceCost, Mapping, Resource
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::wire::device;
 use dragoman_accounting::wire::pod_status::to_1_36;
-use dragoman_crds::wire::PodResources;
+use dragoman_crds::wire;
 use dragoman_quantity::Decimal;
 use serde_json::{Value, json};
 
@@ -189,7 +189,7 @@ async fn shape_of_1_36(world: &World, ns: &str) -> anyhow::Result<()> {
     const FIELD: &str = "nodeAllocatableResourceClaimStatuses";
     let read = |pod: &Value| -> anyhow::Result<Vec<Contribution>> {
         let mut unaccounted = Vec::new();
-        let view = serde_json::from_value::<PodResources>(pod.clone())?.view(&mut unaccounted);
+        let view = serde_json::from_value::<wire::Pod>(pod.clone())?.resources(&mut unaccounted);
         ensure!(unaccounted.is_empty(), "{unaccounted:?}");
         Ok(view.contributions)
     };

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use dragoman_accounting::claim::allocation::Judgement;
-use dragoman_accounting::cluster::{Cluster, DeviceFootprint, Pod, Rules};
+use dragoman_accounting::cluster::{self, Cluster, DeviceFootprint, Rules};
 use dragoman_accounting::ledger::Charging;
 use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::pod::requests::Variant;
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_crds::device_footprint::DeviceFootprintSpec;
-use dragoman_crds::wire::{ClaimAllocation, Node, PodResources, ResourceSlice};
+use dragoman_crds::wire::{Node, Pod, ResourceClaim, ResourceSlice};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -101,13 +101,13 @@ impl Dump {
         let name = format!("{kind} {}/{}", text("/metadata/namespace"), text("/metadata/name"));
         self.read += 1;
         let taken = match kind.as_str() {
-            "Node" => read::<Node>(object).map(|read| self.cluster.nodes.push(read.node())),
-            "Pod" => read::<PodResources>(object).map(|read| self.cluster.pods.push(read.pod())),
-            "ResourceClaim" => {
-                read::<ClaimAllocation>(object).map(|read| self.cluster.claims.push(read.claim()))
-            }
+            "Node" => read::<Node>(object).map(|read| self.cluster.nodes.push(read.accounted())),
+            "Pod" => read::<Pod>(object).map(|read| self.cluster.pods.push(read.accounted())),
+            "ResourceClaim" => read::<ResourceClaim>(object)
+                .and_then(|read| read.accounted().map_err(String::from))
+                .map(|read| self.cluster.claims.push(read)),
             "ResourceSlice" => {
-                read::<ResourceSlice>(object).map(|read| self.cluster.slices.push(read.slice()))
+                read::<ResourceSlice>(object).map(|read| self.cluster.slices.push(read.accounted()))
             }
             "DeviceFootprint" => footprint(&object).map(|read| self.cluster.footprints.push(read)),
             _ => {
@@ -150,9 +150,9 @@ fn footprint(object: &Value) -> Result<DeviceFootprint, String> {
 }
 
 /// A Pod that takes an unknown amount from its node.
-fn unreadable(name: &str, node: String, unaccounted: Unaccounted) -> Pod {
+fn unreadable(name: &str, node: String, unaccounted: Unaccounted) -> cluster::Pod {
     let view = PodSpecView { uid: name.into(), ..PodSpecView::default() };
-    Pod { view, node: Some(node.into()), unaccounted: vec![unaccounted], ..Pod::default() }
+    cluster::Pod { view, node: Some(node.into()), unaccounted: vec![unaccounted], ..cluster::Pod::default() }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_accounting::amounts::Text;
+use dragoman_accounting::amounts::written;
 use dragoman_accounting::cluster::{Account, Cluster, Index, Pod, Rules};
 use dragoman_accounting::ledger::fit::{Fit, Headroom};
 use dragoman_accounting::ledger::{Bucket, NodeLedger};
@@ -158,5 +158,5 @@ fn holders(ledger: &NodeLedger, resource: Resource) -> Vec<String> {
 /// An amount in the units of a node.
 fn amount(resource: Resource, count: i128) -> String {
     let amount = Decimal::new(count.abs(), resource.unit()).unwrap_or_default();
-    format!("{}{}", if count < 0 { "-" } else { "" }, Text::of(resource, amount).0)
+    format!("{}{}", if count < 0 { "-" } else { "" }, written(resource, amount).0)
 }

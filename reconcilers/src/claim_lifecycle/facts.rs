@@ -255,7 +255,7 @@ impl From<&wire::ResourceClaim> for ClaimFacts {
             entry: meta.annotation(annotation::POD_CLAIM_NAME).filter(|name| !name.is_empty()).cloned(),
             extended: meta.annotation(annotation::EXTENDED_RESOURCE_CLAIM).is_some_and(|is| **is == *"true"),
             admin_access: claim.admin_access(),
-            allocated: claim.status.allocated,
+            allocated: claim.status.allocation.is_some(),
             reserved: claim.status.reserved_for.as_slice().into(),
         }
     }

@@ -1,11 +1,11 @@
 //! Admission checks between a request and the store: namespaces, quotas, admin access.
 
+use dragoman_quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::rights::Deed;
 use super::status::{FieldError, Status};
 use super::{State, Target, meta};
-use crate::amount::Amount;
 use crate::kinds::Resource;
 
 /// The label of namespaces that may use admin access.
@@ -100,7 +100,8 @@ pub(super) fn admit_quota(state: &mut State, resource: &Resource, object: &Value
     for quota in quotas.into_iter().filter(|_| resource.namespaced) {
         let hard = counted.iter().find_map(|name| {
             let hard = quota["spec"]["hard"].get(name)?;
-            let most = hard.as_str()?.parse::<Amount>().ok()?.whole()?;
+            let most = hard.as_str()?.parse::<Quantity>().ok()?.amount;
+            let most = u64::try_from(most.rounded_down(0).ok()?).ok()?;
             Some((name, most))
         });
         let Some((name, most)) = hard else { continue };

@@ -2,19 +2,32 @@
 
 use std::collections::BTreeSet;
 
+use dragoman_quantity::{Decimal, Notation, Quantity};
 use serde_json::{Value, json};
 
-use crate::amount::Amount;
 use crate::api::meta::{self, items};
 use crate::api::status::FieldError;
 use crate::kinds::Profile;
 
 const PAGES: &str = "hugepages-";
+/// The form of quantities in messages of the API.
+const FORM: &str = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$";
 /// The lists of containers with resources.
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 
-fn amount(list: &Value, resource: &str) -> Option<Amount> {
-    list.get(resource)?.as_str()?.parse().ok()
+fn amount(list: &Value, resource: &str) -> Option<Decimal> {
+    Some(list.get(resource)?.as_str()?.parse::<Quantity>().ok()?.amount)
+}
+
+/// Returns the amount as the API writes it: cpu in decimal units, bytes in binary units.
+fn written(resource: &str, amount: Decimal) -> String {
+    let notation = if resource == "cpu" { Notation::DecimalSi } else { Notation::BinarySi };
+    Quantity { amount, notation }.to_string()
+}
+
+/// Returns the sum. One that no number can hold counts as its larger part.
+fn plus(one: Decimal, other: Decimal) -> Decimal {
+    one.checked_add(other).unwrap_or_else(|_| one.max(other))
 }
 
 fn names(list: &Value) -> impl Iterator<Item = &str> {
@@ -40,20 +53,20 @@ fn all_containers(pod: &Value) -> impl Iterator<Item = &Value> {
 
 /// Returns the aggregate of `requests` or `limits` over all containers: the sum of containers and sidecars,
 /// or of an init container and the sidecars before it, whichever is larger.
-fn together(pod: &Value, list: &str, resource: &str) -> Option<Amount> {
+fn together(pod: &Value, list: &str, resource: &str) -> Option<Decimal> {
     let of = |container: &Value| amount(&container["resources"][list], resource);
     let named = all_containers(pod).any(|container| of(container).is_some());
-    let (mut sidecars, mut most) = (Amount::default(), Amount::default());
+    let (mut sidecars, mut most) = (Decimal::default(), Decimal::default());
     for container in items(&pod["spec"]["initContainers"]) {
         let own = of(container).unwrap_or_default();
         if container["restartPolicy"] == "Always" {
-            sidecars = sidecars.plus(own);
+            sidecars = plus(sidecars, own);
             most = most.max(sidecars);
         } else {
-            most = most.max(sidecars.plus(own));
+            most = most.max(plus(sidecars, own));
         }
     }
-    let running = items(&pod["spec"]["containers"]).filter_map(of).fold(sidecars, Amount::plus);
+    let running = items(&pod["spec"]["containers"]).filter_map(of).fold(sidecars, plus);
     named.then(|| most.max(running))
 }
 
@@ -89,7 +102,9 @@ pub(crate) fn decode(kind: &str, object: &mut Value) -> Result<(), String> {
         if amount.is_number() {
             *amount = json!(amount.to_string());
         }
-        *amount = json!(Amount::canonical(amount.as_str().unwrap_or_default())?);
+        let quantity = amount.as_str().unwrap_or_default().parse::<Quantity>();
+        *amount =
+            json!(quantity.map_err(|_| format!("quantities must match the regular expression '{FORM}'"))?);
     }
     Ok(())
 }
@@ -119,7 +134,7 @@ pub(super) fn default(pod: &mut Value) {
         .collect();
     for resource in mentioned.iter().filter(|resource| is_pages(resource)) {
         if let Some(inside) = together(pod, "limits", resource) {
-            meta::default(pod, &["spec", "resources", "limits", resource], json!(inside.text(resource)));
+            meta::default(pod, &["spec", "resources", "limits", resource], json!(written(resource, inside)));
         }
     }
     if names(&pod["spec"]["resources"]["limits"]).next().is_none() {
@@ -128,7 +143,7 @@ pub(super) fn default(pod: &mut Value) {
     for resource in &mentioned {
         let inside = together(pod, "requests", resource).filter(|_| !is_pages(resource));
         let limit = pod["spec"]["resources"]["limits"].get(resource).cloned();
-        if let Some(request) = inside.map(|inside| json!(inside.text(resource))).or(limit) {
+        if let Some(request) = inside.map(|inside| json!(written(resource, inside))).or(limit) {
             meta::default(pod, &["spec", "resources", "requests", resource], request);
         }
     }
@@ -163,7 +178,7 @@ fn validate_one(resources: &Value, field: &str) -> Vec<FieldError> {
             if of.is_negative() {
                 errors.push(FieldError::invalid(&field, value, "must be greater than or equal to 0"));
             }
-            if resource.contains('/') && !of.is_multiple_of(Amount::units(1)) {
+            if resource.contains('/') && of.exponent() < 0 {
                 errors.push(FieldError::invalid(&field, value, "must be an integer"));
             }
             pages |= is_pages(resource);
@@ -205,7 +220,7 @@ fn validate_level(pod: &Value, level: &Value) -> Vec<FieldError> {
         {
             let why = format!(
                 "must be greater than or equal to aggregate container requests of {}",
-                inside.text(resource)
+                written(resource, inside)
             );
             let field = format!("spec.resources.requests[{resource}]");
             errors.push(FieldError::invalid(field, &requests[resource], &why));
@@ -218,7 +233,7 @@ fn validate_level(pod: &Value, level: &Value) -> Vec<FieldError> {
         {
             let why = format!(
                 "must be greater than or equal to aggregate container limits of {}",
-                inside.text(resource)
+                written(resource, inside)
             );
             let field = format!("spec.resources.limits[{resource}]");
             errors.push(FieldError::invalid(field, &limits[resource], &why));
@@ -242,7 +257,7 @@ fn validate_level(pod: &Value, level: &Value) -> Vec<FieldError> {
 
 /// Returns the QoS class of a Pod.
 pub(super) fn quality(pod: &Value) -> &'static str {
-    let zero = Amount::default();
+    let zero = Decimal::default();
     let of = |resources: &Value, list: &str, resource: &str| {
         amount(&resources[list], resource).unwrap_or_default()
     };

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use cel::extractors::This;
 use cel::objects::Opaque;
 use cel::{Context, ExecutionError, Program, Value as Cel};
+use dragoman_quantity::Quantity;
 use serde_json::Value;
 
 use super::member;
-use crate::amount::Amount;
 use crate::api::meta::items;
 use crate::api::status::FieldError;
 
@@ -150,6 +150,10 @@ fn collect(schema: &Value, rules: &mut BTreeMap<String, Program>) -> Result<(), 
     Ok(())
 }
 
+/// A quantity as a value of CEL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Amount(Quantity);
+
 impl Opaque for Amount {
     fn runtime_type_name(&self) -> &'static str {
         "kubernetes.Quantity"
@@ -157,9 +161,9 @@ impl Opaque for Amount {
 }
 
 fn amount(text: &str) -> Result<Cel, ExecutionError> {
-    let amount = text.parse::<Amount>();
-    let amount = amount.map_err(|why| ExecutionError::function_error("quantity", why))?;
-    Ok(Cel::Opaque(Arc::new(amount)))
+    let quantity = text.parse::<Quantity>();
+    let quantity = quantity.map_err(|why| ExecutionError::function_error("quantity", why))?;
+    Ok(Cel::Opaque(Arc::new(Amount(quantity))))
 }
 
 fn compared(one: &Cel, other: &Cel) -> Result<std::cmp::Ordering, ExecutionError> {
@@ -169,7 +173,7 @@ fn compared(one: &Cel, other: &Cel) -> Result<std::cmp::Ordering, ExecutionError
     };
     let both = of(one).zip(of(other));
     let (one, other) = both.ok_or_else(|| ExecutionError::function_error("compareTo", "no quantity"))?;
-    Ok(one.cmp(&other))
+    Ok(one.0.cmp(&other.0))
 }
 
 /// Returns a value as rules see it. Whole numbers are signed integers.
@@ -194,7 +198,7 @@ fn holds(program: &Program, before: Option<&Value>, value: &Value) -> Result<boo
     let mut context = Context::default();
     let added = [
         context.add_function("quantity", |text: Arc<String>| amount(&text)),
-        context.add_function("isQuantity", |text: Arc<String>| text.parse::<Amount>().is_ok()),
+        context.add_function("isQuantity", |text: Arc<String>| text.parse::<Quantity>().is_ok()),
         context.add_function("isGreaterThan", |This(one): This<Cel>, other: Cel| {
             compared(&one, &other).map(std::cmp::Ordering::is_gt)
         }),

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use dragoman_quantity::Quantity;
 use serde_json::{Value, json};
 
-use crate::amount::Amount;
 use crate::api::meta;
 
 /// The prefix of the implicit resource name of every class, which it has besides its `extendedResourceName`.
@@ -35,8 +35,8 @@ fn requests<'a>(pod: &'a Value, classes: &'a [&'a Value]) -> Vec<Request<'a>> {
             amounts.as_object().into_iter().flatten().map(|(resource, _)| &**resource).collect();
         let wanted = resources.into_iter().filter_map(|resource| {
             let class = class_of(resource)?;
-            let amount: Amount = amounts[resource].as_str()?.parse().ok()?;
-            let count = amount.whole().filter(|count| *count > 0)?;
+            let amount = amounts[resource].as_str()?.parse::<Quantity>().ok()?.amount;
+            let count = u64::try_from(amount.units()?).ok().filter(|count| *count > 0)?;
             Some((resource, class, count))
         });
         wanted

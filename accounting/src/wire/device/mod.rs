@@ -11,10 +11,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use dragoman_quantity::QuantityText;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-
-use crate::amounts::Text;
 
 pub use print::{Loss, to_1_36, to_1_37, to_draft};
 pub use read::{Refused, Warning, from_1_36, from_1_37, from_draft, read};
@@ -94,7 +93,7 @@ pub struct NativeResourceMapping {
 pub struct QuantityFrom {
     /// The amount for each allocated device.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub per_instance_quantity: Option<Text>,
+    pub per_instance_quantity: Option<QuantityText>,
     /// The capacity whose consumption is the amount.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Box<str>>,
@@ -109,7 +108,7 @@ pub struct NodeAllocatableResourceMapping {
     pub capacity_key: Option<Box<str>>,
     /// Units of the resource for each counted unit.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub allocation_multiplier: Option<Text>,
+    pub allocation_multiplier: Option<QuantityText>,
 }
 
 /// A resource in Kubernetes 1.37 and later.
@@ -136,10 +135,10 @@ pub struct ResourceMapping {
     pub capacity_key: Option<Box<str>>,
     /// Units of the resource for each unit of that capacity.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub capacity_multiplier: Option<Text>,
+    pub capacity_multiplier: Option<QuantityText>,
     /// Units of the resource for each allocated device.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub device_multiplier: Option<Text>,
+    pub device_multiplier: Option<QuantityText>,
 }
 
 /// `overhead` in Kubernetes 1.37 and later.
@@ -148,10 +147,10 @@ pub struct ResourceMapping {
 pub struct ResourceOverhead {
     /// Once for each Pod.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub per_pod: Option<Text>,
+    pub per_pod: Option<QuantityText>,
     /// Once for each container that names the claim.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub per_container: Option<Text>,
+    pub per_container: Option<QuantityText>,
 }
 
 /// `reservation` of KEP-6352.
@@ -159,5 +158,5 @@ pub struct ResourceOverhead {
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceReservation {
     /// Once for each device in use.
-    pub per_device: Option<Text>,
+    pub per_device: Option<QuantityText>,
 }

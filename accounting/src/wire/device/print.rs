@@ -7,7 +7,7 @@ use super::{
     NodeAllocatableResourceMappings, NodeAllocatableResources, QuantityFrom, ResourceMapping,
     ResourceOverhead, ResourceReservation,
 };
-use crate::amounts::Text;
+use crate::amounts::written;
 use crate::claim::footprint::{Basis, DeviceCost, ResourceFootprint};
 use crate::resource::Resource;
 
@@ -57,7 +57,7 @@ pub fn to_draft(footprint: &DeviceCost) -> (NativeResourceMappings, Vec<Loss>) {
         let Some(mapping) = &footprint.mapping else { continue };
         let quantity_from = match &mapping.basis {
             Basis::PerDevice => QuantityFrom {
-                per_instance_quantity: Some(Text::of(resource, mapping.multiplier)),
+                per_instance_quantity: Some(written(resource, mapping.multiplier)),
                 capacity: None,
             },
             Basis::Capacity(key) => {
@@ -89,14 +89,14 @@ pub fn to_1_36(footprint: &DeviceCost) -> (NodeAllocatableResourceMappings, Vec<
                 };
                 NodeAllocatableResourceMapping {
                     capacity_key,
-                    allocation_multiplier: Some(Text::of(resource, mapping.multiplier)),
+                    allocation_multiplier: Some(written(resource, mapping.multiplier)),
                 }
             }
             (None, Some(per_pod)) => {
                 losses.push(Loss::OverheadPerPodMapped(resource));
                 NodeAllocatableResourceMapping {
                     capacity_key: None,
-                    allocation_multiplier: Some(Text::of(resource, per_pod)),
+                    allocation_multiplier: Some(written(resource, per_pod)),
                 }
             }
             (None, None) => continue,
@@ -117,22 +117,22 @@ pub fn to_1_37(footprint: &DeviceCost, reservations: bool) -> (NodeAllocatableRe
         let mapping = footprint.mapping.as_ref().filter(|mapping| !mapping.multiplier.is_zero());
         let mapping = mapping.map(|mapping| match &mapping.basis {
             Basis::PerDevice => ResourceMapping {
-                device_multiplier: Some(Text::of(resource, mapping.multiplier)),
+                device_multiplier: Some(written(resource, mapping.multiplier)),
                 ..ResourceMapping::default()
             },
             Basis::Capacity(key) => ResourceMapping {
                 capacity_key: Some(key.clone()),
-                capacity_multiplier: Some(Text::of(resource, mapping.multiplier)),
+                capacity_multiplier: Some(written(resource, mapping.multiplier)),
                 device_multiplier: None,
             },
         });
         let overhead = footprint.overhead.map(|overhead| ResourceOverhead {
-            per_pod: overhead.per_pod.map(|amount| Text::of(resource, amount)),
-            per_container: overhead.per_container.map(|amount| Text::of(resource, amount)),
+            per_pod: overhead.per_pod.map(|amount| written(resource, amount)),
+            per_container: overhead.per_container.map(|amount| written(resource, amount)),
         });
         let reservation = footprint
             .reservation
-            .map(|amount| ResourceReservation { per_device: Some(Text::of(resource, amount)) });
+            .map(|amount| ResourceReservation { per_device: Some(written(resource, amount)) });
         let reservation = if reservations {
             reservation
         } else {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_quantity::Decimal;
+use dragoman_quantity::{Decimal, QuantityText};
 
 use super::{
     DeviceFields, NativeResourceMapping, NativeResourceMappings, NodeAllocatableResourceMappings,
     NodeAllocatableResources, ResourceMapping, ResourceOverhead, ResourceReservation,
 };
-use crate::amounts::{Text, non_negative};
+use crate::amounts::non_negative;
 use crate::claim::footprint::{Basis, DeviceCost, Mapping, Overhead, ResourceFootprint};
 use crate::resource::{NotNodeAllocatable, Resource};
 
@@ -39,11 +39,11 @@ fn resource(name: &str) -> Result<Resource, Refused> {
     Resource::of(name).ok_or_else(unknown)
 }
 
-fn amount(name: &str, part: &str, text: &Text) -> Result<Decimal, Refused> {
+fn amount(name: &str, part: &str, text: &QuantityText) -> Result<Decimal, Refused> {
     non_negative(&text.0).map_err(|why| Refused { field: format!("[{name}].{part}"), why })
 }
 
-fn multiplier(name: &str, part: &str, text: &Text) -> Result<Decimal, Refused> {
+fn multiplier(name: &str, part: &str, text: &QuantityText) -> Result<Decimal, Refused> {
     let refused = |why: &str| Refused { field: format!("[{name}].{part}"), why: why.to_owned() };
     Some(amount(name, part, text)?)
         .filter(|m| !m.is_zero())
@@ -161,8 +161,9 @@ pub fn from_1_37(resources: &NodeAllocatableResources) -> Result<DeviceCost, Ref
                 return Err(refused(".overhead", "one of perPod and perContainer is required"));
             }
             Some(ResourceOverhead { per_pod, per_container }) => {
-                let read =
-                    |part, text: &Option<Text>| text.as_ref().map(|t| amount(name, part, t)).transpose();
+                let read = |part, text: &Option<QuantityText>| {
+                    text.as_ref().map(|t| amount(name, part, t)).transpose()
+                };
                 Some(Overhead {
                     per_pod: read("overhead.perPod", per_pod)?,
                     per_container: read("overhead.perContainer", per_container)?,

@@ -4,10 +4,11 @@
 mod print;
 mod read;
 
+use dragoman_quantity::QuantityText;
 use serde::{Deserialize, Serialize};
 
 use super::or_default;
-use crate::amounts::{ResourceList, Text};
+use crate::amounts::ResourceList;
 
 pub use print::{Loss, to_1_36, to_1_37, to_1_38, to_draft};
 pub use read::{Conflict, Reading, Recorded, read};
@@ -44,7 +45,7 @@ pub struct NativeResource {
     /// The resource.
     pub resource_name: Box<str>,
     /// The amount.
-    pub quantity: Text,
+    pub quantity: QuantityText,
 }
 
 /// An entry of `status.nodeAllocatableResourceClaimStatuses`, Kubernetes 1.36 or 1.37.
@@ -103,7 +104,7 @@ pub struct MappingStatus {
     /// The resource.
     pub name: Box<str>,
     /// The amount.
-    pub quantity: Text,
+    pub quantity: QuantityText,
 }
 
 /// The overhead of a resource.
@@ -114,8 +115,8 @@ pub struct OverheadStatus {
     pub name: Box<str>,
     /// The amount for the Pod.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub per_pod: Option<Text>,
+    pub per_pod: Option<QuantityText>,
     /// The amount for each container that names the source.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub per_container: Option<Text>,
+    pub per_container: Option<QuantityText>,
 }

@@ -8,7 +8,7 @@ use super::{
     AdditionalNodeAllocatableResources, MappingStatus, NativeResource, NativeResourceClaimStatus,
     NodeAllocatableResourceClaimStatus, ObjectReference, OverheadStatus, SourceReference,
 };
-use crate::amounts::Text;
+use crate::amounts::written;
 use crate::claim::contribution::{Contribution, Source};
 use crate::resource::Resource;
 
@@ -62,10 +62,7 @@ fn collapsed(
 
 fn mapping(by_resource: &BTreeMap<Resource, Collapsed>) -> Vec<MappingStatus> {
     let mapped = by_resource.iter().filter_map(|(resource, sums)| {
-        Some(MappingStatus {
-            name: resource.to_string().into(),
-            quantity: Text::of(*resource, sums.mapping?),
-        })
+        Some(MappingStatus { name: resource.to_string().into(), quantity: written(*resource, sums.mapping?) })
     });
     mapped.collect()
 }
@@ -74,8 +71,8 @@ fn overhead(by_resource: &BTreeMap<Resource, Collapsed>) -> Vec<OverheadStatus> 
     let costly = by_resource.iter().filter(|(_, sums)| sums.per_pod.or(sums.per_container).is_some());
     let entry = |(resource, sums): (&Resource, &Collapsed)| OverheadStatus {
         name: resource.to_string().into(),
-        per_pod: sums.per_pod.map(|amount| Text::of(*resource, amount)),
-        per_container: sums.per_container.map(|amount| Text::of(*resource, amount)),
+        per_pod: sums.per_pod.map(|amount| written(*resource, amount)),
+        per_container: sums.per_container.map(|amount| written(*resource, amount)),
     };
     costly.map(entry).collect()
 }
@@ -166,7 +163,7 @@ pub fn to_1_36(
             containers: containers(contribution),
             resources: totals
                 .into_iter()
-                .map(|(r, amount)| (r.to_string().into(), Text::of(r, amount)))
+                .map(|(r, amount)| (r.to_string().into(), written(r, amount)))
                 .collect(),
             ..NodeAllocatableResourceClaimStatus::default()
         });
@@ -186,7 +183,7 @@ pub fn to_draft(
         let totals = totals(contribution, &mut losses)?;
         let native = |(resource, amount): (Resource, Decimal)| NativeResource {
             resource_name: resource.to_string().into(),
-            quantity: Text::of(resource, amount),
+            quantity: written(resource, amount),
         };
         let Source { name, uid, .. } = contribution.source.clone();
         entries.push(NativeResourceClaimStatus {

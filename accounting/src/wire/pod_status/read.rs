@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use dragoman_quantity::Decimal;
+use dragoman_quantity::{Decimal, QuantityText};
 
 use super::{
     AdditionalNodeAllocatableResources, MappingStatus, NativeResourceClaimStatus,
     NodeAllocatableResourceClaimStatus, OverheadStatus, SourceReference,
 };
 use crate::Uid;
-use crate::amounts::{Text, largest, non_negative};
+use crate::amounts::{largest, non_negative};
 use crate::claim::contribution::{Contribution, Generation, Line, Source};
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
@@ -172,7 +172,7 @@ impl Reader<'_> {
         read.collect()
     }
 
-    fn total(&mut self, name: &str, text: &Text, field: &str) -> Option<Line> {
+    fn total(&mut self, name: &str, text: &QuantityText, field: &str) -> Option<Line> {
         // An extended resource is not node-allocatable: kube-scheduler counts it by itself.
         let resource = Resource::of(name)?;
         Some(Line::mapping(resource, self.amount(resource, text, field)?))
@@ -190,7 +190,7 @@ impl Reader<'_> {
         let mut mapped: BTreeSet<usize> = (0..lines.len()).collect();
         for OverheadStatus { name, per_pod, per_container } in overhead {
             let Some(resource) = Resource::of(name) else { continue };
-            let mut read = |part: &str, text: &Option<Text>| {
+            let mut read = |part: &str, text: &Option<QuantityText>| {
                 let field = format!("{field}.overhead[{name}].{part}");
                 text.as_ref().and_then(|text| self.amount(resource, text, &field))
             };
@@ -212,7 +212,7 @@ impl Reader<'_> {
         lines
     }
 
-    fn amount(&mut self, resource: Resource, text: &Text, field: &str) -> Option<Decimal> {
+    fn amount(&mut self, resource: Resource, text: &QuantityText, field: &str) -> Option<Decimal> {
         match non_negative(&text.0) {
             Ok(amount) => Some(amount.min(largest())),
             Err(why) => {
