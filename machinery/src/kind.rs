@@ -106,6 +106,11 @@ impl Watchable for wire::PodGroup {
 }
 
 impl Kind {
+    /// Whether both are the same resource, in whichever version.
+    pub fn is(self, other: Self) -> bool {
+        (self.group, self.plural) == (other.group, other.plural)
+    }
+
     /// `apiVersion` of an object, for example `resource.k8s.io/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {

@@ -89,6 +89,13 @@ pub struct Guard {
     pub resource_version: String,
 }
 
+impl Guard {
+    /// The version of an object that was read with this metadata.
+    pub fn of(meta: &Meta) -> Self {
+        Self { uid: meta.uid.to_string(), resource_version: meta.resource_version.to_string() }
+    }
+}
+
 /// What a successful write left behind.
 #[derive(Debug, Clone)]
 pub struct Written {

@@ -36,7 +36,7 @@ impl<I: Index> Controller<I> {
 
 impl<T: Watchable, I: Keeps<T>> Feed<I, T> {
     fn change(&self, change: impl FnOnce(&mut I) -> Vec<I::Key>) {
-        self.controller.change(<I as Keeps<T>>::WATCHED, change);
+        self.controller.change(T::KINDS[0], change);
     }
 }
 

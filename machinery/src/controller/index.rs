@@ -9,34 +9,28 @@ use crate::kind::{Kind, Watchable};
 use crate::queue::Keyed;
 use crate::watch::{Body, Item, Record, Removed, Store, StoreState};
 
-/// The kinds that an index keeps, an enum without data.
-pub trait Kinds: Copy + Ord + Debug + Send + Sync + 'static {
-    /// All of them.
-    const ALL: &'static [Self];
-    /// The kind; the newest version, where several may be served.
-    fn kind(self) -> Kind;
-}
-
 /// An index: a store for each kind, and whatever links between them tell what a change makes dirty.
 ///
 /// Watches write it through [`Keeps`], snapshots read it. It decides nothing.
 pub trait Index: Default + Send + 'static {
     /// What the queue holds.
     type Key: Keyed + Debug + Sync;
-    /// The kinds it keeps.
-    type Watched: Kinds;
-    /// The state of the store of a kind.
-    fn store(&self, watched: Self::Watched) -> &dyn StoreState;
+    /// The store of each kind that it keeps. A kind comes in its newest version, where several may
+    /// be served.
+    fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)>;
+    /// The store of a kind, and the kind in its newest version.
+    fn store_of(&self, kind: Kind) -> Option<(Kind, &dyn StoreState)> {
+        self.stores().find(|(kept, _)| kept.is(kind))
+    }
     /// Whether a kind counts as complete without having been listed, because the API server does
     /// not serve it.
-    fn is_unserved(&self, _watched: Self::Watched) -> bool {
+    fn is_unserved(&self, _kind: Kind) -> bool {
         false
     }
     /// The plurals of the kinds that have not been listed completely.
     fn missing(&self) -> Vec<&'static str> {
-        let watched = Self::Watched::ALL.iter().copied();
-        let missing = watched.filter(|w| !self.is_unserved(*w) && !self.store(*w).synced());
-        missing.map(|watched| watched.kind().plural).collect()
+        let missing = self.stores().filter(|(kind, store)| !self.is_unserved(*kind) && !store.synced());
+        missing.map(|(kind, _)| kind.plural).collect()
     }
     /// Every key there is, in order: what the level timer enqueues.
     fn all_keys(&self) -> Vec<Self::Key>;
@@ -73,8 +67,6 @@ pub struct Place {
 pub trait Keeps<T: Watchable>: Index {
     /// What it keeps of an object.
     type Projection: Clone + Send;
-    /// Its place among the kinds of the index.
-    const WATCHED: Self::Watched;
     /// Where the projections are.
     fn store_mut(&mut self) -> &mut Store<Self::Projection>;
     /// Makes the projection of an object that was read at `now` (seconds since the epoch), before
@@ -94,8 +86,11 @@ pub trait Keeps<T: Watchable>: Index {
         namespace: &Arc<str>,
         name: &Arc<str>,
         last: &Record<Self::Projection>,
-        how: Left,
-    ) -> Vec<Self::Key>;
+        _how: Left,
+    ) -> Vec<Self::Key> {
+        let (namespace, name) = (Arc::clone(namespace), Arc::clone(name));
+        self.changed(&Place { namespace, name, uid: last.uid.clone() }, last.readable(), None)
+    }
     /// The clock of the index, advanced: everything read from here on is read later.
     fn tick(&mut self) -> u64 {
         0

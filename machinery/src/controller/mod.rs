@@ -8,6 +8,7 @@
 mod embedded;
 mod feed;
 mod index;
+mod key;
 mod links;
 mod pass;
 mod running;
@@ -31,7 +32,8 @@ use crate::rights::Rights;
 use crate::write::{Write, Written};
 
 pub use embedded::Embedded;
-pub use index::{Fed, Index, Keeps, Kinds, Left, Place};
+pub use index::{Fed, Index, Keeps, Left, Place};
+pub use key::ObjectKey;
 pub use links::Links;
 pub use pass::{Answer, LiveRead, Next, Pass};
 pub use running::{Assembly, ControllerSpec, LEVEL, Process, Running};
@@ -61,7 +63,7 @@ pub struct Controller<I: Index> {
     metrics: ControllerMetrics,
     queue: SharedQueue<I::Key>,
     index: Mutex<I>,
-    expectations: Mutex<Expectations<I::Key, I::Watched>>,
+    expectations: Mutex<Expectations<I::Key, Kind>>,
     /// Whether keys are worked on. A standby keeps its index only.
     works: AtomicBool,
 }
@@ -99,12 +101,15 @@ impl<I: Index> Controller<I> {
     }
 
     /// Changes the store of a kind and enqueues what that made dirty.
-    pub fn change(&self, watched: I::Watched, change: impl FnOnce(&mut I) -> Vec<I::Key>) {
+    pub fn change(&self, kind: Kind, change: impl FnOnce(&mut I) -> Vec<I::Key>) {
         let (mut dirty, reached) = {
             let mut index = locked(&self.index);
-            (change(&mut index), index.store(watched).reached())
+            let dirty = change(&mut index);
+            (dirty, index.store_of(kind).map(|(kind, store)| (kind, store.reached())))
         };
-        dirty.extend(locked(&self.expectations).advanced(watched, reached));
+        if let Some((kind, reached)) = reached {
+            dirty.extend(locked(&self.expectations).advanced(kind, reached));
+        }
         self.enqueue(dirty);
     }
 
@@ -146,7 +151,7 @@ impl<I: Index> Controller<I> {
     /// Whether the index holds every write of `key`; if not, the key comes back when it does.
     fn readiness(&self, key: &I::Key) -> Readiness {
         let index = locked(&self.index);
-        let reached = |watched| index.store(watched).reached();
+        let reached = |kind| index.store_of(kind).map_or(u64::MAX, |(_, store)| store.reached());
         let readiness = locked(&self.expectations).check(key, reached, Instant::now());
         match readiness {
             Readiness::Ready => {}
@@ -160,27 +165,38 @@ impl<I: Index> Controller<I> {
         readiness
     }
 
-    /// Sends a write of the reconciliation of `key` about an object of a kind that the index
-    /// keeps, if the lease is held.
+    /// Sends a write of the reconciliation of `key`, if the lease is held. Where the index keeps the
+    /// kind, the key waits until the index has seen the write.
     ///
     /// # Errors
     /// A [`Refusal`]; after one that is transient the write may have happened.
-    pub async fn send(&self, key: &I::Key, watched: I::Watched, write: &Write) -> Result<Written, Refusal> {
+    pub async fn send(&self, key: &I::Key, write: &Write) -> Result<Written, Refusal> {
         if !self.context.leadership.holds() {
             return Err(Refusal::Transient("the lease is not held".to_owned()));
         }
         let outcome = write.send(&self.context.api, &self.context.machinery).await;
         match &outcome {
-            Ok(written) if !write.dry_run => self.expect(key, watched, &written.meta.resource_version),
+            Ok(written) if !write.dry_run => self.expect(key, write.kind, &written.meta.resource_version),
             Err(Refusal::Rbac(rule)) => self.context.rights.doubt(rule),
             Ok(_) | Err(_) => {}
         }
         outcome
     }
 
-    /// `key` waits until the index has reached `version` of a kind.
-    pub fn expect(&self, key: &I::Key, watched: I::Watched, version: &str) {
-        locked(&self.expectations).expect(key, watched, version, Instant::now());
+    /// Carries out a plan of at most one write.
+    pub async fn send_one(&self, key: &I::Key, write: Option<Write>) -> Verdict {
+        let Some(write) = write else { return Verdict::Done };
+        match self.send(key, &write).await {
+            Ok(_) => Verdict::Done,
+            Err(refusal) => Verdict::Failed(refusal.to_string()),
+        }
+    }
+
+    /// `key` waits until the index has reached `version` of a kind that it keeps.
+    pub fn expect(&self, key: &I::Key, kind: Kind, version: &str) {
+        if let Some(kind) = self.read(|index| index.store_of(kind).map(|(kind, _)| kind)) {
+            locked(&self.expectations).expect(key, kind, version, Instant::now());
+        }
     }
 
     /// Records a warning about an object.
@@ -193,7 +209,7 @@ impl<I: Index> Controller<I> {
     fn dump(&self) -> String {
         let expected = locked(&self.expectations).len();
         let mut lines: Vec<String> = self.read(|index| {
-            let stores = I::Watched::ALL.iter().flat_map(|w| index.store(*w).describe(w.kind().plural));
+            let stores = index.stores().flat_map(|(kind, store)| store.describe(kind.plural));
             stores.chain(index.remarks()).collect()
         });
         lines.push(format!("keys that wait for the index: {expected}"));
@@ -205,9 +221,9 @@ impl<I: Index> Controller<I> {
     fn measure(&self) {
         self.queue.measure();
         self.read(|index| {
-            for watched in I::Watched::ALL {
-                let (count, unreadable) = index.store(*watched).count();
-                self.metrics.objects(watched.kind().kind, count, unreadable);
+            for (kind, store) in index.stores() {
+                let (count, unreadable) = store.count();
+                self.metrics.objects(kind.kind, count, unreadable);
             }
         });
     }

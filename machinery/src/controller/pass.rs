@@ -10,7 +10,7 @@ use super::{Controller, Index, Verdict};
 /// The next step of a pass.
 #[derive(Debug, PartialEq)]
 #[must_use]
-pub enum Next<W, P> {
+pub enum Next<P> {
     /// There is nothing more to do in this pass.
     Rest(Verdict),
     /// Read these objects live in this order, hand each answer to [`Pass::read`], then ask for the
@@ -20,8 +20,6 @@ pub enum Next<W, P> {
     Send {
         /// The write.
         write: Box<Write>,
-        /// The kind whose store the key waits for afterwards.
-        watched: W,
         /// What the write is for.
         purpose: P,
     },
@@ -52,14 +50,14 @@ pub trait Pass<I: Index>: Send {
     /// Looks at the index, before each step.
     fn observe(&mut self, index: &I);
     /// Decides the next step.
-    fn next(&mut self) -> Next<I::Watched, Self::Purpose>;
+    fn next(&mut self) -> Next<Self::Purpose>;
     /// Takes in the answer to a read.
     fn read(&mut self, read: &LiveRead, answer: Answer);
     /// Takes in the answer to a write.
     fn sent(&mut self, purpose: Self::Purpose, outcome: Result<Written, Refusal>);
-    /// A resourceVersion, learnt by a read, that the index has to reach before the key is decided
-    /// on again. Given out once.
-    fn expected(&mut self) -> Option<(I::Watched, String)> {
+    /// A resourceVersion of a kind, learnt by a read, that the index has to reach before the key is
+    /// decided on again. Given out once.
+    fn expected(&mut self) -> Option<(Kind, String)> {
         None
     }
 }
@@ -95,13 +93,13 @@ impl<I: Index> Controller<I> {
                         }
                     }
                 }
-                Next::Send { write, watched, purpose } => {
-                    let outcome = self.send(key, watched, &write).await;
+                Next::Send { write, purpose } => {
+                    let outcome = self.send(key, &write).await;
                     pass.sent(purpose, outcome);
                 }
             }
-            if let Some((watched, version)) = pass.expected() {
-                self.expect(key, watched, &version);
+            if let Some((kind, version)) = pass.expected() {
+                self.expect(key, kind, &version);
             }
             tell(pass);
         }

@@ -1,154 +1,82 @@
-//! The smallest controller: it counts the Pods of every Node in an annotation of the Node.
+//! The smallest controller: it writes the number of a Pod's claims into an annotation of the Pod.
 //! CONTRIBUTING.md ("Add a controller") leads through it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dragoman_crds::wire;
+use dragoman_crds::wire::Pod;
 use dragoman_machinery::controller::{
-    Controller, ControllerSpec, Index, Keeps, Kinds, Left, Place, Reconcile, Verdict,
+    Controller, ControllerSpec, Index, Keeps, ObjectKey, Place, Reconcile, Verdict,
 };
-use dragoman_machinery::kind::{Kind, NODE, POD};
+use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::mode::Mode;
-use dragoman_machinery::queue::Keyed;
 use dragoman_machinery::rights::Rule;
-use dragoman_machinery::watch::{Record, Store, StoreState};
+use dragoman_machinery::watch::{Store, StoreState};
 use dragoman_machinery::write::{Action, Guard, Write};
 
-pub const PODS_OF_NODE: &str = "toy.dragoman.dev/pods";
+pub const CLAIMS: &str = "toy.dragoman.dev/claims";
 
-// 1. The key: what is worked on, and which goes first.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeKey(Arc<str>);
-
-impl Keyed for NodeKey {
-    type Rank = ();
-    fn rank(&self) {}
-}
-
-// 2. The index: a store for each kind, and the keys that a change makes dirty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Watched {
-    Nodes,
-    Pods,
-}
-
-impl Kinds for Watched {
-    const ALL: &'static [Self] = &[Self::Nodes, Self::Pods];
-    fn kind(self) -> Kind {
-        match self {
-            Self::Nodes => NODE,
-            Self::Pods => POD,
-        }
-    }
-}
-
+// 1. The index: what is kept of every object, and the keys that a change makes dirty.
 #[derive(Default)]
-pub struct Toy {
-    nodes: Store<NodeFacts>,
-    pods: Store<Arc<str>>,
-    counts: BTreeMap<Arc<str>, usize>,
-}
+pub struct Toy(Store<Facts>);
 
 #[derive(Clone)]
-pub struct NodeFacts {
+pub struct Facts {
     guard: Guard,
+    claims: usize,
     says: Option<String>,
 }
 
 impl Index for Toy {
-    type Key = NodeKey;
-    type Watched = Watched;
-    fn store(&self, watched: Watched) -> &dyn StoreState {
-        match watched {
-            Watched::Nodes => &self.nodes,
-            Watched::Pods => &self.pods,
-        }
+    type Key = ObjectKey;
+    fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
+        std::iter::once((POD, &self.0 as &dyn StoreState))
     }
-    fn all_keys(&self) -> Vec<NodeKey> {
-        self.nodes.iter().map(|(_, name, _)| NodeKey(Arc::clone(name))).collect()
+    fn all_keys(&self) -> Vec<ObjectKey> {
+        ObjectKey::all(&self.0)
     }
 }
 
-impl Keeps<wire::Node> for Toy {
-    type Projection = NodeFacts;
-    const WATCHED: Watched = Watched::Nodes;
-    fn store_mut(&mut self) -> &mut Store<NodeFacts> {
-        &mut self.nodes
+impl Keeps<Pod> for Toy {
+    type Projection = Facts;
+    fn store_mut(&mut self) -> &mut Store<Facts> {
+        &mut self.0
     }
-    fn project(&mut self, node: &wire::Node, _now: i64) -> NodeFacts {
-        let meta = &node.metadata;
-        let guard = Guard { uid: meta.uid.to_string(), resource_version: meta.resource_version.to_string() };
-        NodeFacts { guard, says: meta.annotation(PODS_OF_NODE).map(ToString::to_string) }
+    fn project(&mut self, Pod { metadata, spec, .. }: &Pod, _now: i64) -> Facts {
+        let says = metadata.annotation(CLAIMS).map(ToString::to_string);
+        Facts { guard: Guard::of(metadata), claims: spec.resource_claims.len(), says }
     }
-    fn changed(&mut self, place: &Place, _old: Option<&NodeFacts>, _new: Option<&NodeFacts>) -> Vec<NodeKey> {
-        vec![NodeKey(Arc::clone(&place.name))]
-    }
-    fn removed(&mut self, _: &Arc<str>, _: &Arc<str>, _: &Record<NodeFacts>, _: Left) -> Vec<NodeKey> {
-        Vec::new()
+    fn changed(&mut self, pod: &Place, _old: Option<&Facts>, _new: Option<&Facts>) -> Vec<ObjectKey> {
+        vec![pod.into()]
     }
 }
 
-impl Keeps<wire::Pod> for Toy {
-    type Projection = Arc<str>;
-    const WATCHED: Watched = Watched::Pods;
-    fn store_mut(&mut self) -> &mut Store<Arc<str>> {
-        &mut self.pods
-    }
-    fn project(&mut self, pod: &wire::Pod, _now: i64) -> Arc<str> {
-        (*pod.spec.node_name).into()
-    }
-    fn changed(&mut self, _: &Place, old: Option<&Arc<str>>, new: Option<&Arc<str>>) -> Vec<NodeKey> {
-        if old == new {
-            return Vec::new();
-        }
-        old.into_iter().for_each(|node| *self.counts.entry(Arc::clone(node)).or_default() -= 1);
-        new.into_iter().for_each(|node| *self.counts.entry(Arc::clone(node)).or_default() += 1);
-        old.into_iter().chain(new).cloned().map(NodeKey).collect()
-    }
-    fn removed(&mut self, _: &Arc<str>, _: &Arc<str>, last: &Record<Arc<str>>, _: Left) -> Vec<NodeKey> {
-        let node = last.readable();
-        node.into_iter().for_each(|node| *self.counts.entry(Arc::clone(node)).or_default() -= 1);
-        node.cloned().map(NodeKey).into_iter().collect()
-    }
+// 2. The plan: a pure function from plain data to the next write, if there is one.
+fn plan(ObjectKey { namespace, name }: &ObjectKey, index: &Toy) -> Option<Write> {
+    let Facts { guard, claims, says } = index.0.get(namespace, name)?.readable()?;
+    let wanted = Some(claims.to_string());
+    let annotations = BTreeMap::from([(CLAIMS.to_owned(), wanted.clone())]);
+    let action = Action::Merge { guard: guard.clone(), labels: BTreeMap::new(), annotations };
+    (*says != wanted).then(|| Write::new(POD, &**namespace, &**name, action))
 }
 
-// 3. The plan: a pure function from plain data to the next write, if there is one.
-fn plan(name: &str, node: &NodeFacts, pods: usize) -> Option<Write> {
-    let wanted = pods.to_string();
-    let annotations = [(PODS_OF_NODE.to_owned(), Some(wanted.clone()))].into();
-    let action = Action::Merge { guard: node.guard.clone(), labels: BTreeMap::new(), annotations };
-    (node.says.as_ref() != Some(&wanted)).then(|| Write::new(NODE, "", name, action))
-}
+struct ClaimsOfPods(Arc<Controller<Toy>>);
 
-struct PodsOfNodes(Arc<Controller<Toy>>);
-
-impl Reconcile for PodsOfNodes {
+impl Reconcile for ClaimsOfPods {
     type Index = Toy;
     fn controller(&self) -> &Arc<Controller<Toy>> {
         &self.0
     }
-    async fn reconcile(&self, key: &NodeKey) -> Verdict {
-        let write = self.0.read(|toy| {
-            let node = toy.nodes.get("", &key.0)?.readable()?;
-            plan(&key.0, node, toy.counts.get(&key.0).copied().unwrap_or_default())
-        });
-        let Some(write) = write else { return Verdict::Done };
-        match self.0.send(key, Watched::Nodes, &write).await {
-            Ok(_) => Verdict::Done,
-            Err(refusal) => Verdict::Failed(refusal.to_string()),
-        }
+    async fn reconcile(&self, key: &ObjectKey) -> Verdict {
+        self.0.send_one(key, self.0.read(|index| plan(key, index))).await
     }
 }
 
-// 4. The rights, declared beside the code that uses them.
-const SEE: &[Rule] = &[
-    Rule { group: "", resource: "nodes", verbs: &["list", "watch"], why: "what is annotated" },
-    Rule { group: "", resource: "pods", verbs: &["list", "watch"], why: "what is counted" },
-];
-const WRITE: &[Rule] = &[Rule { group: "", resource: "nodes", verbs: &["patch"], why: "the count" }];
+// 3. The rights, declared beside the code that uses them.
+const SEE: &[Rule] = &[Rule { group: "", resource: "pods", verbs: &["list", "watch"], why: "their claims" }];
+const WRITE: &[Rule] = &[Rule { group: "", resource: "pods", verbs: &["patch"], why: "the number" }];
 
-// 5. The row in the table of controllers.
+// 4. The row in the table of controllers.
 pub fn spec() -> ControllerSpec {
     ControllerSpec {
         name: "toy",
@@ -160,9 +88,8 @@ pub fn spec() -> ControllerSpec {
         },
         start: Box::new(|assembly| {
             let kit = assembly.controller::<Toy>("toy", "toy");
-            kit.watch::<wire::Node>(&mut assembly.watches);
-            kit.watch::<wire::Pod>(&mut assembly.watches);
-            Arc::new(PodsOfNodes(kit))
+            kit.watch::<Pod>(&mut assembly.watches);
+            Arc::new(ClaimsOfPods(kit))
         }),
     }
 }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::ended::HowEnded;
 use super::evidence::{self, Presence, ReferenceKind};
 use super::facts::{ClaimFacts, PodFacts};
-use super::index::{Index, WatchedKind};
+use super::index::Index;
 use super::key::Key;
 use super::plan_claim::{ClaimPlan, ClaimStep, Confirmed, plan_claim};
 use super::report::{Report, Said, refused};
@@ -116,7 +116,7 @@ impl Pass<Index> for ClaimPass {
         }
     }
 
-    fn next(&mut self) -> Next<WatchedKind, Self::Purpose> {
+    fn next(&mut self) -> Next<Self::Purpose> {
         loop {
             let Some(claim) = self.claim.as_ref().filter(|_| !self.over) else {
                 return Next::Rest(self.verdict.clone());
@@ -132,7 +132,7 @@ impl Pass<Index> for ClaimPass {
                 ClaimPlan::Send { step, write, abrupt } => {
                     let abrupt = abrupt.iter().filter_map(|i| claim.facts.reserved.get(*i).cloned());
                     let purpose = (step, abrupt.collect());
-                    return Next::Send { write, watched: WatchedKind::Claims, purpose };
+                    return Next::Send { write, purpose };
                 }
             }
         }

@@ -15,13 +15,13 @@ use serde::de::DeserializeOwned;
 use super::claim_body::{BadTemplate, ClaimSource, claim_body, dropped_fields};
 use super::claim_name::{Generation, claim_name};
 use super::facts::{ClaimFacts, PodFacts, TemplateFacts};
-use super::index::{Index, WatchedKind};
+use super::index::Index;
 use super::key::{Key, Subject};
 use super::plan_consumer::{
     ConsumerPlan, Creation, Note, Reservation, plan_consumer, publication, reservation,
 };
 use super::report::{Report, Said, refused};
-use super::snapshot::{ConsumerKind, ConsumerSnapshot, TemplateState};
+use super::snapshot::{ConsumerSnapshot, TemplateState};
 
 /// Names tried before giving up. A computed name belongs to another claim once in 27^5 by chance;
 /// eight in a row only if a client creates claims under those names in advance.
@@ -84,7 +84,7 @@ pub struct ConsumerPass {
     /// The live claim to be reserved next, once it was read.
     reserve_now: Option<Box<Write>>,
     reservations: VecDeque<Reservation>,
-    expected: Option<(WatchedKind, String)>,
+    expected: Option<(Kind, String)>,
     /// A question without an answer: the pass ends.
     failed: bool,
     quota_refused: bool,
@@ -130,7 +130,7 @@ impl ConsumerPass {
         question: Question,
         kind: Kind,
         names: impl IntoIterator<Item = String>,
-    ) -> Next<WatchedKind, Purpose> {
+    ) -> Next<Purpose> {
         self.question = question;
         let namespace = &self.key.namespace;
         let read = |name| LiveRead { kind, namespace: namespace.to_string(), name };
@@ -183,7 +183,7 @@ impl ConsumerPass {
     }
 
     /// The next step of the creations; none once all are done.
-    fn next_creation(&mut self) -> Option<Next<WatchedKind, Purpose>> {
+    fn next_creation(&mut self) -> Option<Next<Purpose>> {
         loop {
             let (kind, consumer) = (self.kind?, self.consumer.as_ref()?);
             let creating = self.creations.front()?;
@@ -198,7 +198,7 @@ impl ConsumerPass {
             match creating.write(kind, consumer, name, self.born_protected) {
                 Ok(write) => {
                     let (write, purpose) = (Box::new(write), Purpose::Create);
-                    return Some(Next::Send { write, watched: WatchedKind::Claims, purpose });
+                    return Some(Next::Send { write, purpose });
                 }
                 Err(bad) => {
                     // Unusable until the template changes, which wakes the consumer.
@@ -261,7 +261,7 @@ impl ConsumerPass {
                     // Never adopted; its name decides that of its successor.
                     (creating.predecessor, creating.salt) = (Some(name), 0);
                 } else {
-                    self.expected = Some((WatchedKind::Claims, facts.version.to_string()));
+                    self.expected = Some((RESOURCE_CLAIM, facts.version.to_string()));
                     self.created(name);
                 }
             }
@@ -310,7 +310,7 @@ impl ConsumerPass {
     }
 
     /// The status write, once.
-    fn next_publication(&mut self) -> Option<Next<WatchedKind, Purpose>> {
+    fn next_publication(&mut self) -> Option<Next<Purpose>> {
         if std::mem::replace(&mut self.published, true) {
             return None;
         }
@@ -319,24 +319,18 @@ impl ConsumerPass {
         }
         let consumer = self.consumer.as_ref()?;
         let write = Box::new(publication(self.kind?, consumer, &self.plan.settled)?);
-        let watched = match consumer.kind {
-            ConsumerKind::Pod => WatchedKind::Pods,
-            ConsumerKind::PodGroup => WatchedKind::Groups,
-        };
-        Some(Next::Send { write, watched, purpose: Purpose::Publish })
+        Some(Next::Send { write, purpose: Purpose::Publish })
     }
 
     /// The next step of the reservations. Both sides are read live first: the index of claims may
     /// lag behind kube-scheduler, which reserves by itself, and a Pod that is gone gets none.
-    fn next_reservation(&mut self) -> Option<Next<WatchedKind, Purpose>> {
+    fn next_reservation(&mut self) -> Option<Next<Purpose>> {
         let claim = self.reservations.front()?.claim.to_string();
         match (self.may_reserve, self.reserve_now.take()) {
             (None, _) => Some(self.ask(Question::LivePod, POD, [self.key.name.to_string()])),
             (Some(false), _) => None,
             (Some(true), None) => Some(self.ask(Question::LiveClaim, RESOURCE_CLAIM, [claim])),
-            (Some(true), Some(write)) => {
-                Some(Next::Send { write, watched: WatchedKind::Claims, purpose: Purpose::Reserve })
-            }
+            (Some(true), Some(write)) => Some(Next::Send { write, purpose: Purpose::Reserve }),
         }
     }
 
@@ -436,7 +430,7 @@ impl Pass<Index> for ConsumerPass {
         };
     }
 
-    fn next(&mut self) -> Next<WatchedKind, Purpose> {
+    fn next(&mut self) -> Next<Purpose> {
         if self.consumer().is_none() && !self.settled {
             self.report.push(Said::QuotaPassed);
             return Next::Rest(Verdict::Done);
@@ -503,7 +497,7 @@ impl Pass<Index> for ConsumerPass {
         }
     }
 
-    fn expected(&mut self) -> Option<(WatchedKind, String)> {
+    fn expected(&mut self) -> Option<(Kind, String)> {
         self.expected.take()
     }
 }

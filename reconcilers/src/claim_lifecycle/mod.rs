@@ -30,5 +30,5 @@ mod tests;
 
 pub use claim_name::{Generation, claim_name, is_ours};
 pub use controller::{Options, spec};
-pub use index::{Index, WatchedKind};
+pub use index::Index;
 pub use key::{Key, Subject};

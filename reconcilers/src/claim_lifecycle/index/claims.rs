@@ -9,7 +9,7 @@ use dragoman_machinery::watch::{Record, Store, StoreState as _};
 
 use super::super::facts::{ClaimFacts, MAX_CONSUMERS, OwnerKind};
 use super::super::key::{Key, Subject};
-use super::{Index, WatchedKind};
+use super::Index;
 
 /// A claim with what was learnt about it beside its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,6 @@ fn others(facts: &ClaimFacts) -> impl Iterator<Item = &Name> {
 
 impl Keeps<wire::ResourceClaim> for Index {
     type Projection = Arc<ClaimRecord>;
-    const WATCHED: WatchedKind = WatchedKind::Claims;
 
     fn store_mut(&mut self) -> &mut Store<Arc<ClaimRecord>> {
         &mut self.claims

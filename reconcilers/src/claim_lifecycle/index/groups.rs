@@ -11,11 +11,10 @@ use super::super::ended::HowEnded;
 use super::super::evidence::ReferenceKind;
 use super::super::facts::{ConsumerClaims, GroupFacts};
 use super::super::key::{Key, Subject};
-use super::{Index, WatchedKind};
+use super::Index;
 
 impl Keeps<wire::PodGroup> for Index {
     type Projection = GroupFacts;
-    const WATCHED: WatchedKind = WatchedKind::Groups;
 
     fn store_mut(&mut self) -> &mut Store<GroupFacts> {
         &mut self.groups

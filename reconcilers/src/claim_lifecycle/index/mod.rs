@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use dragoman_crds::wire::{ConsumerReference, Name};
-use dragoman_machinery::controller::{self, Kinds, Links};
+use dragoman_machinery::controller::{self, Links};
 use dragoman_machinery::kind::{Kind, POD, POD_GROUPS, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE};
 use dragoman_machinery::watch::{Record, Store, StoreState};
 
@@ -23,32 +23,6 @@ use super::facts::{ConsumerClaims, GroupFacts, PodFacts, TemplateFacts};
 use super::key::{Key, Subject};
 use super::quota::QuotaWait;
 use super::second_writer::Witness;
-
-/// The kinds that the index keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum WatchedKind {
-    /// Pods.
-    Pods,
-    /// ResourceClaims.
-    Claims,
-    /// `ResourceClaimTemplates`.
-    Templates,
-    /// PodGroups.
-    Groups,
-}
-
-impl Kinds for WatchedKind {
-    const ALL: &'static [Self] = &[Self::Pods, Self::Claims, Self::Templates, Self::Groups];
-
-    fn kind(self) -> Kind {
-        match self {
-            Self::Pods => POD,
-            Self::Claims => RESOURCE_CLAIM,
-            Self::Templates => RESOURCE_CLAIM_TEMPLATE,
-            Self::Groups => POD_GROUPS[0],
-        }
-    }
-}
 
 /// The index.
 #[derive(Debug, Default)]
@@ -83,19 +57,19 @@ pub struct Index {
 
 impl controller::Index for Index {
     type Key = Key;
-    type Watched = WatchedKind;
 
-    fn store(&self, watched: WatchedKind) -> &dyn StoreState {
-        match watched {
-            WatchedKind::Pods => &self.pods,
-            WatchedKind::Claims => &self.claims,
-            WatchedKind::Templates => &self.templates,
-            WatchedKind::Groups => &self.groups,
-        }
+    fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
+        let stores: [(Kind, &dyn StoreState); 4] = [
+            (POD, &self.pods),
+            (RESOURCE_CLAIM, &self.claims),
+            (RESOURCE_CLAIM_TEMPLATE, &self.templates),
+            (POD_GROUPS[0], &self.groups),
+        ];
+        stores.into_iter()
     }
 
-    fn is_unserved(&self, watched: WatchedKind) -> bool {
-        watched == WatchedKind::Groups && self.groups_served == Some(false)
+    fn is_unserved(&self, kind: Kind) -> bool {
+        kind.is(POD_GROUPS[0]) && self.groups_served == Some(false)
     }
 
     fn all_keys(&self) -> Vec<Key> {

@@ -9,11 +9,10 @@ use dragoman_machinery::watch::{Record, Store};
 use super::super::ended::HowEnded;
 use super::super::facts::PodFacts;
 use super::super::key::{Key, Subject};
-use super::{Index, WatchedKind};
+use super::Index;
 
 impl Keeps<wire::Pod> for Index {
     type Projection = PodFacts;
-    const WATCHED: WatchedKind = WatchedKind::Pods;
 
     fn store_mut(&mut self) -> &mut Store<PodFacts> {
         &mut self.pods

@@ -8,11 +8,10 @@ use dragoman_machinery::watch::{Record, Store};
 
 use super::super::facts::TemplateFacts;
 use super::super::key::{Key, Subject};
-use super::{Index, WatchedKind};
+use super::Index;
 
 impl Keeps<wire::ResourceClaimTemplate> for Index {
     type Projection = Arc<TemplateFacts>;
-    const WATCHED: WatchedKind = WatchedKind::Templates;
 
     fn store_mut(&mut self) -> &mut Store<Arc<TemplateFacts>> {
         &mut self.templates

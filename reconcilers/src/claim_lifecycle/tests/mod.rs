@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::index::{Index, WatchedKind};
+use super::index::Index;
 use super::key::Key;
 
 /// An index and the objects to feed it with.
@@ -24,6 +24,15 @@ use super::key::Key;
 struct Cluster {
     index: Index,
     version: u64,
+}
+
+/// The kinds that the index keeps.
+#[derive(Clone, Copy)]
+enum WatchedKind {
+    Pods,
+    Claims,
+    Templates,
+    Groups,
 }
 
 fn meta(object: &Value) -> Meta {
