@@ -36,7 +36,11 @@ impl<I: Index> Controller<I> {
 
 impl<T: Watchable, I: Keeps<T>> Feed<I, T> {
     fn change(&self, change: impl FnOnce(&mut I) -> Vec<I::Key>) {
-        self.controller.change(T::KINDS[0], change);
+        let now = crate::clock::now();
+        self.controller.change(T::KINDS[0], |index| {
+            index.at(now);
+            change(index)
+        });
     }
 }
 
@@ -62,8 +66,7 @@ impl<T: Watchable, I: Keeps<T>> Sink for Feed<I, T> {
     }
 
     fn applied(&mut self, item: &Item<T>) {
-        let now = crate::clock::now().as_second();
-        self.change(|index| Fed::<T>::applied(index, item, now));
+        self.change(|index| Fed::<T>::applied(index, item));
     }
 
     fn deleted(&mut self, meta: &Meta) {

@@ -32,6 +32,8 @@ pub trait Index: Default + Send + 'static {
         let missing = self.stores().filter(|(kind, store)| !self.is_unserved(*kind) && !store.synced());
         missing.map(|(kind, _)| kind.plural).collect()
     }
+    /// The time at which the index is fed with what comes next.
+    fn at(&mut self, _now: jiff::Timestamp) {}
     /// Every key there is, in order: what the level timer enqueues.
     fn all_keys(&self) -> Vec<Self::Key>;
     /// More lines for the dump of the stores, for people.
@@ -69,9 +71,8 @@ pub trait Keeps<T: Watchable>: Index {
     type Projection: Clone + Send;
     /// Where the projections are.
     fn store_mut(&mut self) -> &mut Store<Self::Projection>;
-    /// Makes the projection of an object that was read at `now` (seconds since the epoch), before
-    /// the store has it.
-    fn project(&mut self, object: &T, now: i64) -> Self::Projection;
+    /// Makes the projection of an object, before the store has it.
+    fn project(&mut self, object: &T) -> Self::Projection;
     /// An object appeared or changed: `old` and `new` are its projections before and after, absent
     /// where there was none or it does not decode. Returns the keys that this makes dirty.
     fn changed(
@@ -116,9 +117,9 @@ pub trait Fed<T: Watchable>: Keeps<T> {
     }
 
     /// An object was added or changed.
-    fn applied(&mut self, item: &Item<T>, now: i64) -> Vec<Self::Key> {
+    fn applied(&mut self, item: &Item<T>) -> Vec<Self::Key> {
         let body = match item {
-            Item::Readable(object) => Body::Readable(self.project(object, now)),
+            Item::Readable(object) => Body::Readable(self.project(object)),
             Item::Unreadable { why, .. } => Body::Unreadable(why.as_str().into()),
         };
         let new = match &body {

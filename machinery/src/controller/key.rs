@@ -18,6 +18,9 @@ pub struct ObjectKey {
 impl Keyed for ObjectKey {
     type Rank = ();
     fn rank(&self) {}
+    fn namespace(&self) -> Option<Arc<str>> {
+        (!self.namespace.is_empty()).then(|| Arc::clone(&self.namespace))
+    }
 }
 
 impl ObjectKey {

@@ -73,11 +73,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<I: Index> Controller<I> {
-    /// A controller with an empty index that does not work yet.
-    pub fn new(context: Context, metrics: ControllerMetrics) -> Arc<Self> {
+    /// A controller with an empty index that does not work yet, and will have so many workers.
+    pub fn new(context: Context, metrics: ControllerMetrics, workers: usize) -> Arc<Self> {
         Arc::new(Self {
             context,
-            queue: SharedQueue::new(metrics.queue.clone()),
+            queue: SharedQueue::new(workers, metrics.queue.clone()),
             metrics,
             index: Mutex::default(),
             expectations: Mutex::default(),

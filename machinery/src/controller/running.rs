@@ -39,10 +39,10 @@ pub trait Running: Send + Sync {
     fn name(&self) -> &'static str;
     /// Whether every index is complete.
     fn synced(&self) -> bool;
-    /// Whether every kind has been listed.
+    /// Whether every kind has been listed and nothing keeps it from working.
     ///
     /// # Errors
-    /// The kinds that are not listed yet.
+    /// The kinds that are not listed yet, or what keeps it from working.
     fn ready(&self) -> Result<(), String>;
     /// Its index in words, with the objects that stand in the way.
     fn dump(&self) -> String;
@@ -70,7 +70,10 @@ impl<R: Reconcile> Running for R {
 
     fn ready(&self) -> Result<(), String> {
         let missing = self.controller().missing();
-        if missing.is_empty() { Ok(()) } else { Err(format!("not yet listed: {}", missing.join(", "))) }
+        if !missing.is_empty() {
+            return Err(format!("not yet listed: {}", missing.join(", ")));
+        }
+        self.trouble(crate::clock::now().as_second()).map_or(Ok(()), Err)
     }
 
     fn dump(&self) -> String {
@@ -119,7 +122,7 @@ impl<'a> Assembly<'a> {
     /// The kit of a controller, whose queue dashboards know as `queue`.
     pub fn controller<I: Index>(&self, name: &'static str, queue: &'static str) -> Arc<Controller<I>> {
         let metrics: ControllerMetrics = self.families.of(name, queue, self.workers);
-        Controller::new(self.context.clone(), metrics)
+        Controller::new(self.context.clone(), metrics, self.workers)
     }
 
     /// Puts the controllers of the table together. Returns them with the tasks that keep their

@@ -47,6 +47,10 @@ pub trait Reconcile: Send + Sync + 'static {
     fn reconcile(&self, key: &<Self::Index as Index>::Key) -> impl Future<Output = Verdict> + Send;
     /// This process leads since `now` (seconds since the epoch), called before the first key.
     fn leads_since(&self, _now: i64) {}
+    /// What keeps it from working, for the readiness check; `now` in seconds since the epoch.
+    fn trouble(&self, _now: i64) -> Option<String> {
+        None
+    }
     /// Brings its own gauges up to date; `now` in seconds since the epoch.
     fn measure(&self, _now: i64) {}
 }

@@ -42,7 +42,7 @@ impl Keeps<Pod> for Toy {
     fn store_mut(&mut self) -> &mut Store<Facts> {
         &mut self.0
     }
-    fn project(&mut self, Pod { metadata, spec, .. }: &Pod, _now: i64) -> Facts {
+    fn project(&mut self, Pod { metadata, spec, .. }: &Pod) -> Facts {
         let says = metadata.annotation(CLAIMS).map(ToString::to_string);
         Facts { guard: Guard::of(metadata), claims: spec.resource_claims.len(), says }
     }

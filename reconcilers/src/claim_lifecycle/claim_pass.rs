@@ -112,7 +112,7 @@ impl Pass<Index> for ClaimPass {
             self.begun = true;
             self.claim = ClaimSnapshot::take(index, namespace, name);
         } else if let (Some(claim), Some(facts)) = (&self.claim, self.newer.take()) {
-            self.claim = Some(ClaimSnapshot::of(index, namespace, name, &claim.uid, &facts, index.now()));
+            self.claim = Some(ClaimSnapshot::of(index, namespace, name, &claim.uid, &facts, index.tick()));
         }
     }
 

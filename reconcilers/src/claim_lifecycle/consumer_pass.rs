@@ -1,6 +1,6 @@
 //! One pass about a Pod or PodGroup: its claims are created, named in its status, and reserved.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use dragoman_crds::wire::{self, Name};
@@ -13,13 +13,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::claim_body::{BadTemplate, ClaimSource, claim_body, dropped_fields};
-use super::claim_name::{Generation, claim_name};
+use super::claim_name::{Generation, claim_name, is_ours};
 use super::facts::{ClaimFacts, PodFacts, TemplateFacts};
 use super::index::Index;
 use super::key::{Key, Subject};
 use super::plan_consumer::{
     ConsumerPlan, Creation, Note, Reservation, plan_consumer, publication, reservation,
 };
+use super::quota::{Outcome, Try};
 use super::report::{Report, Said, refused};
 use super::snapshot::{ConsumerSnapshot, TemplateState};
 
@@ -57,6 +58,7 @@ enum Question {
 #[derive(Debug)]
 struct Creating {
     entry: Name,
+    template_name: Name,
     template: TemplateState,
     predecessor: Option<String>,
     salt: u32,
@@ -69,9 +71,13 @@ struct Creating {
 pub struct ConsumerPass {
     key: Key,
     born_protected: bool,
+    /// Milliseconds since the epoch.
+    now: i64,
     kind: Option<Kind>,
     consumer: Option<ConsumerSnapshot>,
     plan: ConsumerPlan,
+    /// Whether a claim of each template to be created may be tried.
+    tries: BTreeMap<Name, Try>,
     gone: BTreeSet<Name>,
     found: BTreeSet<Name>,
     question: Question,
@@ -87,18 +93,21 @@ pub struct ConsumerPass {
     expected: Option<(Kind, String)>,
     /// A question without an answer: the pass ends.
     failed: bool,
-    quota_refused: bool,
+    /// What became of the creations, until it is said.
+    outcome: Option<Outcome>,
     verdict: Verdict,
     /// What the pass has to tell.
     pub report: Report,
 }
 
 impl ConsumerPass {
-    /// A pass about the Pod or PodGroup of `key`.
-    pub fn new(key: &Key, born_protected: bool) -> Self {
+    /// A pass about the Pod or PodGroup of `key`, at `now` (milliseconds since the epoch).
+    pub fn new(key: &Key, born_protected: bool, now: i64) -> Self {
         Self {
             key: key.clone(),
             born_protected,
+            now,
+            tries: BTreeMap::new(),
             kind: None,
             consumer: None,
             plan: ConsumerPlan::default(),
@@ -114,7 +123,7 @@ impl ConsumerPass {
             reservations: VecDeque::new(),
             expected: None,
             failed: false,
-            quota_refused: false,
+            outcome: Some(Outcome::default()),
             verdict: Verdict::Done,
             report: Report::new(),
         }
@@ -172,14 +181,43 @@ impl ConsumerPass {
             let entry = consumer.entries.get(*entry)?;
             Some(Creating {
                 entry: entry.entry.name.clone(),
+                template_name: entry.template_name()?.clone(),
                 template: entry.template.clone(),
                 predecessor: predecessor.as_deref().map(str::to_owned),
                 salt: 0,
                 in_doubt: None,
             })
         };
-        self.creations = self.plan.create.iter().filter_map(creating).collect();
+        let wanted: Vec<Creating> = self.plan.create.iter().filter_map(creating).collect();
+        for creating in wanted {
+            self.try_if_quota_may_have_room(creating);
+        }
         self.reservations = std::mem::take(&mut self.plan.reserve).into();
+    }
+
+    /// A creation that a quota refused for another key is not tried before its turn.
+    fn try_if_quota_may_have_room(&mut self, creating: Creating) {
+        match self.tries.get(&creating.template_name) {
+            None | Some(Try::Now) => self.creations.push_back(creating),
+            Some(Try::After(wait)) => {
+                // It keeps its turn.
+                self.outcome = None;
+                self.urge(Verdict::After(*wait));
+            }
+            Some(Try::Wait(why)) => {
+                let why = Refusal::Quota(why.to_string()).to_string();
+                self.warn_author(&creating.entry, &why);
+                self.waits_for_quota(creating.template_name, None);
+            }
+        }
+    }
+
+    /// Claims of the template wait, for this reason if one was refused just now.
+    fn waits_for_quota(&mut self, template: Name, refusal: Option<String>) {
+        if let Some(outcome) = &mut self.outcome {
+            let known = outcome.waits.entry(template).or_default();
+            *known = known.take().or(refusal);
+        }
     }
 
     /// The next step of the creations; none once all are done.
@@ -272,6 +310,7 @@ impl ConsumerPass {
     fn created(&mut self, claim: String) {
         if let Some(creating) = self.creations.pop_front() {
             self.plan.settled.insert(creating.entry, claim.into());
+            self.outcome.iter_mut().for_each(|outcome| outcome.created += 1);
         }
     }
 
@@ -279,15 +318,17 @@ impl ConsumerPass {
     fn creation_refused(&mut self, refusal: Refusal) {
         let Some(creating) = self.creations.pop_front() else { return };
         match refusal {
-            Refusal::Quota(_) | Refusal::AdminAccess(_) => {
+            Refusal::Quota(ref why) => {
+                let template = creating.template_name;
                 self.warn_author(&creating.entry, &refusal.to_string());
-                self.quota_refused = true;
-                self.report.push(Said::QuotaRefused);
+                // The quota refuses the others of this template as well.
+                self.creations.retain(|other| other.template_name != template);
+                self.waits_for_quota(template, Some(why.clone()));
             }
-            Refusal::Invalid(_) => {
+            Refusal::Invalid(_) | Refusal::AdminAccess(_) => {
                 self.warn_author(&creating.entry, &refusal.to_string());
-                // A change of the template wakes the Pod; admission may change its
-                // mind without one.
+                // A change of the template wakes the Pod; admission may change its mind without
+                // one, and so may the author of the namespace's labels.
                 self.urge(Verdict::After(Duration::from_mins(5)));
             }
             other => self.refused("create the claim", &other),
@@ -314,11 +355,17 @@ impl ConsumerPass {
         if std::mem::replace(&mut self.published, true) {
             return None;
         }
-        if self.verdict == Verdict::Done && !self.quota_refused {
-            self.report.push(Said::QuotaPassed);
-        }
+        self.report.extend(self.outcome.take().map(Said::Quota));
         let consumer = self.consumer.as_ref()?;
         let write = Box::new(publication(self.kind?, consumer, &self.plan.settled)?);
+        let publishing = |(entry, claim): (&Name, &Name)| Said::Publishing {
+            uid: consumer.uid.to_string(),
+            entry: entry.to_string(),
+            claim: claim.to_string(),
+        };
+        // Names of our own need not be remembered.
+        let foreign = |(entry, claim): &(&Name, &Name)| !is_ours(claim, &consumer.uid, entry);
+        self.report.extend(self.plan.settled.iter().filter(foreign).map(publishing));
         Some(Next::Send { write, purpose: Purpose::Publish })
     }
 
@@ -428,11 +475,18 @@ impl Pass<Index> for ConsumerPass {
             Some(consumer) => plan_consumer(consumer, &self.gone, &self.found),
             None => ConsumerPlan::default(),
         };
+        let entries = self.consumer.iter().flat_map(|consumer| &consumer.entries);
+        let templates: BTreeSet<Name> = entries.filter_map(|entry| entry.template_name().cloned()).collect();
+        let may_try = |template: Name| {
+            let may = index.quota.may_try(&self.key, &template, self.now);
+            (template, may)
+        };
+        self.tries = templates.into_iter().map(may_try).collect();
     }
 
     fn next(&mut self) -> Next<Purpose> {
         if self.consumer().is_none() && !self.settled {
-            self.report.push(Said::QuotaPassed);
+            self.report.push(Said::Quota(Outcome::default()));
             return Next::Rest(Verdict::Done);
         }
         if self.failed {
@@ -452,7 +506,10 @@ impl Pass<Index> for ConsumerPass {
             (None, Some(kind)) if successor => {
                 return self.ask(Question::Lives, kind, [self.key.name.to_string()]);
             }
-            (Some(false), _) => return Next::Rest(self.verdict.clone()),
+            (Some(false), _) => {
+                self.report.push(Said::Quota(Outcome::default()));
+                return Next::Rest(self.verdict.clone());
+            }
             _ => {}
         }
         let next = self.next_creation();

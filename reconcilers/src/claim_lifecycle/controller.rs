@@ -1,17 +1,15 @@
 //! The controller: its part of the kit, and what its passes have to tell.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use dragoman_crds::wire;
+use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, Reconcile, Running, Verdict, regarding,
 };
 use dragoman_machinery::events::Regarding;
 use dragoman_machinery::kind::{POD, RESOURCE_CLAIM};
 use dragoman_machinery::mode::Mode;
-use dragoman_machinery::queue::MAX_DELAY;
 use dragoman_machinery::watch::Watches;
 
 use super::claim_pass::ClaimPass;
@@ -21,6 +19,7 @@ use super::key::{Key, Subject};
 use super::metrics::LifecycleMetrics;
 use super::report::Said;
 use super::rights;
+use super::second_writer::{SecondWriter, Stop};
 use super::snapshot::ConsumerKind;
 
 /// What can be chosen.
@@ -47,16 +46,11 @@ pub fn spec(options: Options) -> ControllerSpec {
 
 const NAME: &str = "claim_lifecycle";
 
-/// How long after a claim of its namespace went a creation that a quota refused is tried again.
-const QUICK: Duration = Duration::from_secs(2);
-
 /// The controller.
 pub(super) struct ClaimLifecycle {
     kit: Arc<Controller<Index>>,
     options: Options,
     metrics: LifecycleMetrics,
-    /// A second full writer was found and said.
-    yielded: AtomicBool,
 }
 
 impl ClaimLifecycle {
@@ -65,7 +59,7 @@ impl ClaimLifecycle {
         // Dashboards know the queue by the name that the built-in controller gives to its own.
         let kit = assembly.controller::<Index>(NAME, "resource_claim");
         Self::watch(&kit, &mut assembly.watches);
-        Arc::new(Self { kit, options, metrics, yielded: AtomicBool::new(false) })
+        Arc::new(Self { kit, options, metrics })
     }
 
     fn watch(kit: &Arc<Controller<Index>>, watches: &mut Watches) {
@@ -101,10 +95,15 @@ impl ClaimLifecycle {
                 );
                 self.kit.warn(about(), "ConsumerVanished", "Release", note);
             }
+            Said::Publishing { uid, entry, claim } => {
+                self.kit.note(|index| index.witnesses.publishing(&uid, &entry, &claim));
+            }
             Said::Gone(uid) => self.kit.note(|index| index.proven_gone(&uid)),
-            Said::QuotaPassed => self.kit.note(|index| index.quota.passed(key)),
-            // The verdict depends on it: see `reconcile_consumer`.
-            Said::QuotaRefused => {}
+            Said::Quota(outcome) => {
+                let now = clock::now().as_millisecond();
+                let turn = self.kit.note(|index| index.quota.note(key, outcome, now));
+                self.kit.enqueue(turn);
+            }
         }
     }
 
@@ -123,48 +122,41 @@ impl ClaimLifecycle {
             Subject::PodGroup => ConsumerKind::PodGroup,
             Subject::Pod | Subject::Claim => ConsumerKind::Pod,
         };
-        let mut pass = ConsumerPass::new(key, self.options.born_protected);
-        let mut waits = Verdict::Done;
+        let mut pass = ConsumerPass::new(key, self.options.born_protected, clock::now().as_millisecond());
         let tell = |pass: &mut ConsumerPass| {
             let report = std::mem::take(&mut pass.report);
             let about = || match pass.consumer() {
                 Some((kind, of)) => regarding(kind, &of.namespace, &of.name, &of.uid),
                 None => regarding(POD, &key.namespace, &key.name, ""),
             };
-            // Noted at once: a claim of the namespace may go while the pass is under way.
-            if report.contains(&Said::QuotaRefused) {
-                let soon = self.kit.note(|index| index.quota.refused(key));
-                waits = Verdict::After(if soon { QUICK } else { MAX_DELAY });
-            }
             report.into_iter().for_each(|said| self.tell(key, &about, kind, said));
         };
-        let verdict = self.kit.carry_out(key, &mut pass, tell).await;
-        verdict.most_urgent(waits)
+        self.kit.carry_out(key, &mut pass, tell).await
     }
 
-    /// Stops all writes once a second full writer is proven.
-    fn yield_to_second_writer(&self) -> bool {
-        if self.yielded.load(Ordering::Relaxed) {
-            return true;
+    /// Says where a second full writer was noticed, once for each namespace and pause.
+    fn say_second_writers(&self, now: i64) {
+        if self.kit.read(|index| !index.witnesses.has_unsaid()) {
+            return;
         }
-        let Some(found) = self.kit.read(|index| index.witness.found.clone()) else { return false };
-        self.yielded.store(true, Ordering::Relaxed);
-        self.kit.cease();
-        tracing::error!(
-            namespace = found.namespace,
-            claim = found.claim,
-            "another process creates claims from templates: all lifecycle writes stop until restart"
-        );
-        let claim = |index: &Index| {
-            index.claims.get(&found.namespace, &found.claim).map(|record| record.uid.to_string())
-        };
-        let uid = self.kit.read(claim).unwrap_or_default();
-        let about = regarding(RESOURCE_CLAIM, &found.namespace, &found.claim, &uid);
-        let note = "this claim was created from a template by another process while dragoman runs in \
-                    mode own; dragoman stops creating, releasing and deleting claims until it is \
-                    restarted (is the built-in resourceclaim-controller switched on?)";
-        self.kit.warn(about, "SecondWriter", "StopLifecycleWrites", note.to_owned());
-        true
+        for SecondWriter { namespace, claim, .. } in self.kit.note(|index| index.witnesses.unsaid()) {
+            let everything = matches!(self.kit.read(|index| index.witnesses.stop(now)), Stop::Everything(_));
+            let what = if everything { "claims" } else { "claims of this namespace" };
+            tracing::error!(
+                %namespace,
+                claim,
+                "another process creates claims from templates: nothing is written about {what} for ten minutes"
+            );
+            let uid = |index: &Index| index.claims.get(&namespace, &claim).map(|claim| claim.uid.to_string());
+            let uid = self.kit.read(uid).unwrap_or_default();
+            let note = format!(
+                "another process created this claim from a template and published it while dragoman runs in \
+                 mode own; dragoman writes nothing about {what} for ten minutes, then it tries again (is the \
+                 built-in resourceclaim-controller switched on?)"
+            );
+            let about = regarding(RESOURCE_CLAIM, &namespace, &claim, &uid);
+            self.kit.warn(about, "SecondWriter", "StopLifecycleWrites", note);
+        }
     }
 }
 
@@ -176,7 +168,10 @@ impl Reconcile for ClaimLifecycle {
     }
 
     async fn reconcile(&self, key: &Key) -> Verdict {
-        if self.yield_to_second_writer() {
+        let now = clock::now().as_second();
+        self.say_second_writers(now);
+        if self.kit.read(|index| index.witnesses.stops(&key.namespace, now)) {
+            // The level timer looks at it again.
             return Verdict::Done;
         }
         match key.subject {
@@ -186,7 +181,17 @@ impl Reconcile for ClaimLifecycle {
     }
 
     fn leads_since(&self, now: i64) {
-        self.kit.note(|index| index.witness.leading_since = Some(now));
+        self.kit.note(|index| index.witnesses.leads_since(now));
+    }
+
+    fn trouble(&self, now: i64) -> Option<String> {
+        match self.kit.read(|index| index.witnesses.stop(now)) {
+            Stop::Namespaces(_) => None,
+            Stop::Everything(count) => Some(format!(
+                "another process creates claims from templates in {count} namespaces: nothing is written \
+                 about claims (is the built-in resourceclaim-controller switched on?)"
+            )),
+        }
     }
 
     fn measure(&self, now: i64) {

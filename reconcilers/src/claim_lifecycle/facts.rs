@@ -145,7 +145,7 @@ pub enum Source {
 }
 
 /// An entry of `status.resourceClaimStatuses`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Published {
     /// Name of the entry.
     pub entry: Name,

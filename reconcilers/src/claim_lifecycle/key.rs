@@ -59,4 +59,8 @@ impl Keyed for Key {
             Subject::Pod | Subject::PodGroup => Lane::Create,
         }
     }
+
+    fn namespace(&self) -> Option<Arc<str>> {
+        Some(Arc::clone(&self.namespace))
+    }
 }

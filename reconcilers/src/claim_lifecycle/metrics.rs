@@ -18,6 +18,7 @@ use super::evidence::ReferenceKind;
 use super::facts::{ClaimFacts, SCHEDULING_GROUP};
 use super::index::Index;
 use super::plan_claim::ClaimStep;
+use super::second_writer::Stop;
 use super::snapshot::ConsumerKind;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -111,7 +112,7 @@ impl LifecycleMetrics {
         );
         registry.register(
             "dragoman_second_writer",
-            "1 if another process creates claims from templates too",
+            "Namespaces in which another process creates claims from templates too",
             m.second_writer.clone(),
         );
         registry.register(
@@ -181,6 +182,9 @@ impl LifecycleMetrics {
         #[expect(clippy::cast_precision_loss, reason = "an age in seconds")]
         self.idle_oldest.set(oldest.map_or(0.0, |since| (now - since).max(0) as f64));
         self.foreign.set(foreign);
-        self.second_writer.set(i64::from(index.witness.found.is_some()));
+        let second_writers = match index.witnesses.stop(now) {
+            Stop::Namespaces(count) | Stop::Everything(count) => count,
+        };
+        self.second_writer.set(i64::try_from(second_writers).unwrap_or(i64::MAX));
     }
 }

@@ -1,47 +1,431 @@
 //! Waiting for a `ResourceQuota` to have room again.
+//!
+//! A quota refuses by namespace, and one that counts devices by DeviceClass as well, so that claims
+//! of one template are refused alike. Keys whose creation was refused wait in a list of their
+//! namespace, oldest first. Few of them try at a time, in rounds:
+//! - After a refusal one key tries, later each time.
+//! - A claim that goes leaves a place, and as many keys try as places are known. The quota is counted
+//!   anew within seconds, so they do not try at once.
+//! - A round in which every creation succeeded is followed at once by a guess: one key, then two, four
+//!   and so on, until one is refused.
+//!
+//! A key whose template has waiting keys joins them without a try. A tenant with a full quota thus
+//! costs one request a minute, however many Pods wait, and at most two for a place that is freed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
+use std::time::Duration;
+
+use dragoman_crds::wire::Name;
 
 use super::key::Key;
 
-/// Quick attempts of a creation after a claim went, two seconds apart.
-const QUOTA_ATTEMPTS: u8 = 5;
+/// The first wait after a refusal; doubled each time.
+const FIRST: i64 = 2_000;
+/// The longest wait between two tries of a namespace.
+const LONGEST: i64 = 60_000;
+/// A round whose keys have not all answered by then is over: their Pods fail for another reason.
+const PATIENCE: i64 = 60_000;
+/// Templates with waiting keys in one namespace from which on every template counts as refused.
+const TEMPLATES: usize = 16;
+/// Refused creations in the whole cluster, in milliseconds for each, with a burst.
+const EACH: i64 = 100;
+const BURST: i64 = 10_000;
+/// The longest text of a refusal that is kept.
+const WHY: usize = 512;
 
-/// Keys whose creation was refused until a claim of their namespace goes, with the
-/// quick attempts they have left.
+/// Whether a key may try to create a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Try {
+    /// Now.
+    Now,
+    /// After this time.
+    After(Duration),
+    /// When its turn comes; the text is the last refusal.
+    Wait(Arc<str>),
+}
+
+/// What became of the creations of a key in one pass. All defaults: the key waits for nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// How many claims were created.
+    pub created: usize,
+    /// The templates whose claims wait, each with the refusal if a quota refused one in this pass.
+    pub waits: BTreeMap<Name, Option<String>>,
+}
+
+/// The keys that wait for quotas, by namespace. Times are milliseconds since the epoch.
 #[derive(Debug, Default)]
-pub struct QuotaWait(HashMap<Arc<str>, HashMap<Key, u8>>);
+pub struct QuotaWaits {
+    namespaces: HashMap<Arc<str>, Waiting>,
+    /// When the bucket of refused creations will be full again.
+    spent_until: i64,
+}
 
-impl QuotaWait {
-    /// `key` was refused. Returns whether a claim just went: then the quota may only
-    /// not have been counted anew yet, which its controller does within seconds, and
-    /// a quick attempt is due.
-    pub fn refused(&mut self, key: &Key) -> bool {
-        let waiting = self.0.entry(Arc::clone(&key.namespace)).or_default();
-        let attempts = waiting.entry(key.clone()).or_default();
-        let quick = *attempts > 0;
-        *attempts = attempts.saturating_sub(1);
-        quick
+/// The waiting keys of a namespace.
+#[derive(Debug)]
+struct Waiting {
+    /// By age: the number of the first refusal.
+    by_age: BTreeMap<u64, Key>,
+    /// The age of each key, and the templates that it waits for.
+    keys: HashMap<Key, (u64, BTreeSet<Name>)>,
+    /// How many keys wait for each template.
+    templates: HashMap<Name, usize>,
+    next_age: u64,
+    why: Arc<str>,
+    round: Round,
+    /// Places that were left since the last success.
+    places: usize,
+    delay: i64,
+}
+
+/// The keys that may try.
+#[derive(Debug, Default)]
+struct Round {
+    keys: BTreeSet<Key>,
+    /// From then on.
+    opens: i64,
+    /// How many of them try without a place that is known.
+    guessed: usize,
+    succeeded: usize,
+    refused: usize,
+}
+
+impl QuotaWaits {
+    /// Whether `key` may try to create a claim of `template`.
+    pub fn may_try(&self, key: &Key, template: &str, now: i64) -> Try {
+        let Some(waiting) = self.namespaces.get(&key.namespace) else { return Try::Now };
+        if waiting.round.keys.contains(key) {
+            let wait = u64::try_from(waiting.round.opens - now).unwrap_or_default();
+            return if wait == 0 { Try::Now } else { Try::After(Duration::from_millis(wait)) };
+        }
+        let is_refused = waiting.templates.contains_key(template) || waiting.templates.len() >= TEMPLATES;
+        if is_refused { Try::Wait(Arc::clone(&waiting.why)) } else { Try::Now }
     }
 
-    /// `key` does not wait any more.
-    pub fn passed(&mut self, key: &Key) {
-        if let Some(waiting) = self.0.get_mut(&key.namespace) {
-            waiting.remove(key);
-            if waiting.is_empty() {
-                self.0.remove(&key.namespace);
+    /// Takes in what became of the creations of `key`. Returns the keys whose turn has come: they
+    /// ask [`QuotaWaits::may_try`] when.
+    pub fn note(&mut self, key: &Key, outcome: Outcome, now: i64) -> Vec<Key> {
+        if outcome.waits.is_empty() && !self.namespaces.contains_key(&key.namespace) {
+            return Vec::new();
+        }
+        let refusals = outcome.waits.values().flatten().count();
+        if refusals > 0 {
+            self.spent_until = self.spent_until.max(now) + EACH * i64::try_from(refusals).unwrap_or(1);
+        }
+        let throttled = self.spent_until - BURST;
+        let namespace = Arc::clone(&key.namespace);
+        let waiting = self.namespaces.entry(namespace).or_insert_with(Waiting::new);
+        waiting.places = waiting.places.saturating_sub(outcome.created);
+        if waiting.round.keys.remove(key) {
+            match (refusals, outcome.created) {
+                (0, 0) => {}
+                (0, _) => waiting.round.succeeded += 1,
+                _ => waiting.round.refused += 1,
             }
+        }
+        if let Some(why) = outcome.waits.values().flatten().next() {
+            waiting.why = why.chars().take(WHY).collect::<String>().into();
+        }
+        waiting.waits_for(key, outcome.waits.into_keys().collect());
+        let turn = waiting.turn(now, throttled);
+        if waiting.keys.is_empty() {
+            self.namespaces.remove(&key.namespace);
+        }
+        turn
+    }
+
+    /// A claim of `namespace` went. Returns the keys whose turn comes sooner now.
+    pub fn claim_went(&mut self, namespace: &str, now: i64) -> Vec<Key> {
+        let throttled = self.spent_until - BURST;
+        let Some(waiting) = self.namespaces.get_mut(namespace) else { return Vec::new() };
+        waiting.places += 1;
+        waiting.delay = FIRST;
+        if waiting.round.opens <= now + FIRST {
+            return waiting.turn(now, throttled);
+        }
+        waiting.round.opens = (now + FIRST).max(throttled);
+        waiting.round.keys.iter().cloned().collect()
+    }
+
+    /// How many keys wait.
+    pub fn len(&self) -> usize {
+        self.namespaces.values().map(|waiting| waiting.keys.len()).sum()
+    }
+
+    /// Whether no key waits.
+    pub fn is_empty(&self) -> bool {
+        self.namespaces.is_empty()
+    }
+}
+
+impl Waiting {
+    fn new() -> Self {
+        Self {
+            by_age: BTreeMap::new(),
+            keys: HashMap::new(),
+            templates: HashMap::new(),
+            next_age: 0,
+            why: "".into(),
+            round: Round::default(),
+            places: 0,
+            delay: FIRST,
         }
     }
 
-    /// A claim of `namespace` went: these keys are to be tried again.
-    pub fn claim_went(&mut self, namespace: &str) -> Vec<Key> {
-        let waiting = self.0.get_mut(namespace).into_iter().flatten();
-        let again = waiting.map(|(key, attempts)| {
-            *attempts = QUOTA_ATTEMPTS;
-            key.clone()
-        });
-        again.collect()
+    /// The key waits for these templates, and keeps its age if it waited before.
+    fn waits_for(&mut self, key: &Key, templates: BTreeSet<Name>) {
+        for template in &templates {
+            *self.templates.entry(template.clone()).or_default() += 1;
+        }
+        let before = if templates.is_empty() {
+            self.keys.remove(key)
+        } else {
+            let age = self.keys.get(key).map_or(self.next_age, |(age, _)| *age);
+            self.keys.insert(key.clone(), (age, templates))
+        };
+        match before {
+            Some((age, before)) => {
+                before.iter().for_each(|template| forget(&mut self.templates, template));
+                if !self.keys.contains_key(key) {
+                    self.by_age.remove(&age);
+                }
+            }
+            None if self.keys.contains_key(key) => {
+                self.by_age.insert(self.next_age, key.clone());
+                self.next_age += 1;
+            }
+            None => {}
+        }
+    }
+
+    /// Begins the next round if the last one is over. Returns its keys.
+    fn turn(&mut self, now: i64, throttled: i64) -> Vec<Key> {
+        if !self.round.keys.is_empty() && now < self.round.opens + PATIENCE {
+            return Vec::new();
+        }
+        let Round { succeeded, refused, guessed, .. } = self.round;
+        if succeeded > 0 {
+            self.delay = FIRST;
+        } else if refused > 0 {
+            // Whatever went, it left no room.
+            self.places = 0;
+        }
+        let (opens, guessed) = if succeeded > 0 && refused == 0 {
+            // There may be more room than is known: the guess begins with one key.
+            (now, if self.places > 0 { 0 } else { (2 * guessed).max(1) })
+        } else {
+            let opens = now + self.jittered();
+            self.delay = (2 * self.delay).min(LONGEST);
+            (opens, 0)
+        };
+        let size = self.places.max(guessed).max(1);
+        let keys: BTreeSet<Key> = self.by_age.values().take(size).cloned().collect();
+        self.round = Round { keys, opens: opens.max(throttled), guessed, succeeded: 0, refused: 0 };
+        self.round.keys.iter().cloned().collect()
+    }
+
+    /// Between three quarters and all of the delay, so that namespaces do not try in step. The same
+    /// history gives the same numbers.
+    fn jittered(&self) -> i64 {
+        let mut hasher = DefaultHasher::new();
+        (self.by_age.values().next(), self.next_age, self.delay).hash(&mut hasher);
+        let quarter = self.delay / 4;
+        self.delay - i64::try_from(hasher.finish() % 1024).unwrap_or_default() * quarter / 1024
+    }
+}
+
+/// Counts a key less for a template.
+fn forget(templates: &mut HashMap<Name, usize>, template: &str) {
+    if let Some(count) = templates.get_mut(template) {
+        *count -= 1;
+        if *count == 0 {
+            templates.remove(template);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::key::Subject;
+    use super::*;
+
+    /// The outcome of a pass whose claim waits, after a refusal or without a try.
+    fn waits(refusal: Option<&str>) -> Outcome {
+        Outcome { created: 0, waits: [("one".into(), refusal.map(str::to_owned))].into() }
+    }
+
+    /// A namespace whose quota counts with a lag, and Pods that try when their turn comes.
+    struct Namespace {
+        waits: QuotaWaits,
+        /// Places that the quota has, and those that it will have once it is counted anew.
+        room: usize,
+        freed: Vec<i64>,
+        /// Keys with the time of their next pass.
+        due: BTreeMap<(i64, u64), Key>,
+        passes: u64,
+        tries: usize,
+        refused: usize,
+        created: Vec<String>,
+        now: i64,
+    }
+
+    const LAG: i64 = 1_500;
+
+    impl Namespace {
+        fn new(room: usize) -> Self {
+            Self {
+                waits: QuotaWaits::default(),
+                room,
+                freed: Vec::new(),
+                due: BTreeMap::new(),
+                passes: 0,
+                tries: 0,
+                refused: 0,
+                created: Vec::new(),
+                now: 0,
+            }
+        }
+
+        fn wake(&mut self, keys: Vec<Key>, at: i64) {
+            for key in keys {
+                self.due.retain(|_, waiting| *waiting != key);
+                self.passes += 1;
+                self.due.insert((at, self.passes), key);
+            }
+        }
+
+        fn pod(&mut self, name: &str) {
+            self.wake(vec![Key::new(Subject::Pod, "ns", name)], self.now);
+        }
+
+        fn frees(&mut self) {
+            self.freed.push(self.now + LAG);
+            let keys = self.waits.claim_went("ns", self.now);
+            self.wake(keys, self.now);
+        }
+
+        fn pass(&mut self, key: &Key) {
+            let outcome = match self.waits.may_try(key, "one", self.now) {
+                Try::After(wait) => {
+                    let at = self.now + i64::try_from(wait.as_millis()).expect("short");
+                    return self.wake(vec![key.clone()], at);
+                }
+                Try::Wait(_) => waits(None),
+                Try::Now => {
+                    self.tries += 1;
+                    if self.room > 0 {
+                        self.room -= 1;
+                        self.created.push(key.name.to_string());
+                        Outcome { created: 1, ..Outcome::default() }
+                    } else {
+                        self.refused += 1;
+                        waits(Some("exceeded quota"))
+                    }
+                }
+            };
+            let keys = self.waits.note(key, outcome, self.now);
+            self.wake(keys, self.now);
+        }
+
+        /// Lets time pass.
+        fn until(&mut self, end: i64) {
+            while let Some(((at, pass), key)) = self.due.pop_first() {
+                if at > end {
+                    self.due.insert((at, pass), key);
+                    break;
+                }
+                self.now = self.now.max(at);
+                let counted = self.freed.iter().filter(|at| **at <= self.now).count();
+                self.freed.retain(|at| *at > self.now);
+                self.room += counted;
+                self.pass(&key);
+            }
+            self.now = end;
+        }
+    }
+
+    #[test]
+    fn a_full_quota_costs_a_request_a_minute() {
+        let mut ns = Namespace::new(10);
+        (0..600).for_each(|n| ns.pod(&format!("{n:03}")));
+        ns.until(1_000);
+        assert_eq!((ns.created.len(), ns.waits.len()), (10, 590));
+        let before = ns.tries;
+        ns.until(3_601_000);
+        assert!((55..=90).contains(&(ns.tries - before)), "{} tries in an hour", ns.tries - before);
+    }
+
+    #[test]
+    fn a_freed_place_costs_at_most_two_tries_and_the_oldest_goes_first() {
+        let mut ns = Namespace::new(10);
+        (0..600).for_each(|n| ns.pod(&format!("{n:03}")));
+        ns.until(60_000);
+        let (tries, created) = (ns.tries, ns.created.len());
+        for second in 0..50 {
+            ns.frees();
+            ns.until(60_000 + (second + 1) * 1_200);
+        }
+        ns.until(180_000);
+        assert_eq!(ns.created.len() - created, 50, "no place stays empty");
+        let tries = ns.tries - tries;
+        assert!(tries <= 100, "{tries} tries for 50 places");
+        assert!(ns.created.is_sorted(), "{:?}", ns.created);
+    }
+
+    #[test]
+    fn a_quota_that_is_raised_is_used_within_a_minute() {
+        let mut ns = Namespace::new(0);
+        (0..600).for_each(|n| ns.pod(&format!("{n:03}")));
+        ns.until(600_000);
+        ns.room = 1_000;
+        let refused = ns.refused;
+        ns.until(665_000);
+        assert_eq!((ns.created.len(), ns.refused - refused), (600, 0));
+        assert!(ns.waits.is_empty(), "nothing is kept of a namespace where nobody waits");
+    }
+
+    #[test]
+    fn a_key_that_is_gone_or_fails_otherwise_hands_its_turn_on() {
+        let mut quota = QuotaWaits::default();
+        let key = |name: &str| Key::new(Subject::Pod, "ns", name);
+        assert_eq!(quota.note(&key("a"), waits(Some("full")), 0), [key("a")]);
+        assert_eq!(quota.may_try(&key("b"), "one", 0), Try::Wait("full".into()));
+        assert_eq!(quota.may_try(&key("b"), "two", 0), Try::Now, "another template may have room");
+        assert!(quota.note(&key("b"), waits(None), 0).is_empty());
+        assert_eq!(quota.note(&key("a"), Outcome::default(), 10), [key("b")]);
+        assert!(quota.note(&key("c"), waits(None), 10).is_empty());
+        assert_eq!(quota.note(&key("b"), Outcome::default(), 20), [key("c")]);
+        // A key that does not answer keeps its turn for a minute.
+        assert!(quota.note(&key("d"), waits(None), 30).is_empty());
+        assert_eq!(quota.note(&key("e"), waits(None), 200_000), [key("c")]);
+    }
+
+    #[test]
+    fn a_pod_with_several_claims_keeps_its_age_until_it_has_all() {
+        let mut quota = QuotaWaits::default();
+        let key = |name: &str| Key::new(Subject::Pod, "ns", name);
+        quota.note(&key("a"), waits(Some("full")), 0);
+        quota.note(&key("b"), waits(None), 0);
+        // One of its two claims was created, the other refused: the round has failed.
+        assert_eq!(quota.note(&key("a"), Outcome { created: 1, ..waits(Some("full")) }, 5_000), [key("a")]);
+        assert_eq!(quota.note(&key("a"), Outcome { created: 1, ..Outcome::default() }, 9_000), [key("b")]);
+    }
+
+    #[test]
+    fn many_namespaces_share_one_bucket_of_refusals() {
+        let mut quota = QuotaWaits::default();
+        let key = |n: usize| Key::new(Subject::Pod, format!("ns-{n}"), "pod");
+        for n in 0..1_000 {
+            quota.note(&key(n), waits(Some("")), 0);
+        }
+        let wait = |n| match quota.may_try(&key(n), "one", 0) {
+            Try::After(wait) => wait.as_secs(),
+            other => panic!("{other:?}"),
+        };
+        assert!(wait(0) <= 2);
+        // A thousand refusals at ten a second, less the burst.
+        assert_eq!(wait(999), 90);
     }
 }

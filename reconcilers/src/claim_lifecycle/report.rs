@@ -5,6 +5,7 @@ use dragoman_machinery::controller::Verdict;
 use dragoman_machinery::refusal::{Refusal, Retry};
 
 use super::plan_claim::ClaimStep;
+use super::quota::Outcome;
 
 /// Everything that a pass has to tell, in order.
 pub(super) type Report = Vec<Said>;
@@ -41,12 +42,19 @@ pub enum Said {
     Step(ClaimStep),
     /// A consumer was taken out that vanished while it may have been running.
     Vanished(ConsumerReference),
+    /// A status write is about to name a claim for an entry of the consumer with this uid.
+    Publishing {
+        /// Uid of the consumer.
+        uid: String,
+        /// Name of the entry.
+        entry: String,
+        /// Name of the claim.
+        claim: String,
+    },
     /// The object with this uid is proven to be gone.
     Gone(String),
-    /// A quota refused a creation.
-    QuotaRefused,
-    /// No creation waits for a quota any more.
-    QuotaPassed,
+    /// What became of the creations, for those that wait for a quota.
+    Quota(Outcome),
 }
 
 /// What a refusal means for the verdict about a key; `what` was refused.

@@ -1,51 +1,135 @@
-//! Noticing another process that creates claims from templates.
+//! Noticing another process that creates claims from templates (docs/claim-lifecycle.md 6).
+//!
+//! A claim proves nothing: anybody who may create claims can write its name, owner and annotation.
+//! The status of a Pod can be written by controllers only. The proof is therefore a name in the
+//! status of a Pod or PodGroup that this process did not put there.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use dragoman_crds::wire::Name;
 
 use super::claim_name;
-use super::facts::{ClaimFacts, OwnerKind};
+use super::facts::ClaimFacts;
 
-/// A claim that another full writer made.
+/// A claim that another full writer made and published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecondWriter {
     /// Namespace of the claim.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// Name of the claim.
-    pub claim: String,
+    pub claim: Name,
+    /// When it was noticed, in seconds since the epoch.
+    pub noticed: i64,
 }
 
-/// Looks out for claims that another full writer made.
-#[derive(Debug, Default)]
-pub struct Witness {
-    /// Since when (seconds since the epoch) this process leads.
-    pub leading_since: Option<i64>,
-    /// The first proof.
-    pub found: Option<SecondWriter>,
-}
-
-impl Witness {
-    /// A claim appeared after the first complete list.
-    pub(super) fn claim_appeared(&mut self, namespace: &str, name: &str, claim: &ClaimFacts) {
-        if let Some(since) = self.leading_since
-            && self.found.is_none()
-        {
-            self.found = proof(namespace, name, claim, since);
-        }
-    }
+/// How far a second writer stops the lifecycle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// In the namespaces where it was noticed.
+    Namespaces(usize),
+    /// Everywhere, because it was noticed in so many namespaces.
+    Everything(usize),
 }
 
 /// Clocks of API server and ours may differ by some seconds; a lease takes 15.
 const SKEW: i64 = 15;
+/// Namespaces with a proof that stop everything. What happens in one namespace stops that one only.
+const INDEPENDENT: usize = 3;
+/// How long a proof counts, in seconds; after it the level timer tries again.
+const PAUSE: i64 = 600;
+/// Names of others that are remembered as published by this process. They are needed until the watch
+/// has brought the write back, which takes seconds.
+const PUBLISHED: usize = 4096;
 
-/// A generated claim younger than our lease (`leading_since`, seconds since the
-/// epoch) that we did not name proves a second full writer (docs/claim-lifecycle.md 6).
-pub(super) fn proof(
-    namespace: &str,
-    name: &str,
-    claim: &ClaimFacts,
-    leading_since: i64,
-) -> Option<SecondWriter> {
-    let (entry, owner) = (claim.entry.as_ref()?, claim.owner.as_ref()?);
-    let generated = owner.kind != OwnerKind::Other && !claim.extended;
-    let younger = claim.created >= leading_since + SKEW;
-    (generated && younger && !claim_name::is_ours(name, &owner.uid, entry))
-        .then(|| SecondWriter { namespace: namespace.to_owned(), claim: name.to_owned() })
+/// A claim that a consumer names in its status: the uid of the consumer, and the entry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NamedBy<'a> {
+    pub(super) namespace: &'a Arc<str>,
+    pub(super) uid: &'a str,
+    pub(super) entry: &'a str,
+}
+
+/// Looks out for a second full writer.
+#[derive(Debug, Default)]
+pub struct Witnesses {
+    /// Since when (seconds since the epoch) this process leads.
+    leading_since: Option<i64>,
+    /// Claims that this process adopted and published although another made them: the uid of the
+    /// consumer, and the claim.
+    published: HashSet<(Name, Name)>,
+    order: VecDeque<(Name, Name)>,
+    /// The newest proof of each namespace.
+    proofs: BTreeMap<Arc<str>, SecondWriter>,
+    unsaid: Vec<SecondWriter>,
+}
+
+impl Witnesses {
+    /// This process leads since `now`.
+    pub fn leads_since(&mut self, now: i64) {
+        self.leading_since = Some(now);
+    }
+
+    /// This process is about to publish a claim for a consumer that it may not have named itself.
+    pub fn publishing(&mut self, uid: &str, entry: &str, claim: &str) {
+        if claim_name::is_ours(claim, uid, entry) {
+            return;
+        }
+        let published: (Name, Name) = (uid.into(), claim.into());
+        if self.published.insert(published.clone()) {
+            self.order.push_back(published);
+        }
+        if self.order.len() > PUBLISHED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.published.remove(&oldest);
+        }
+    }
+
+    /// A consumer names `claim` in its status at `now`, and did not before; or it did, and the claim
+    /// has appeared.
+    pub(super) fn named(&mut self, by: NamedBy<'_>, claim: &Name, facts: &ClaimFacts, now: i64) {
+        let Some(since) = self.leading_since else { return };
+        let generated = facts.entry.as_deref() == Some(by.entry)
+            && facts.owner.as_ref().is_some_and(|owner| &*owner.uid == by.uid)
+            && !facts.extended;
+        // A claim younger than our lease was not made by the leader before us.
+        let younger = facts.created >= since + SKEW;
+        let foreign = !claim_name::is_ours(claim, by.uid, by.entry)
+            && !self.published.contains(&(by.uid.into(), claim.clone()));
+        if !(generated && younger && foreign) {
+            return;
+        }
+        self.proofs.retain(|_, proof| now < proof.noticed + PAUSE);
+        let namespace = Arc::clone(by.namespace);
+        let proof = SecondWriter { namespace, claim: claim.clone(), noticed: now };
+        if self.proofs.insert(Arc::clone(by.namespace), proof.clone()).is_none() {
+            self.unsaid.push(proof);
+        }
+    }
+
+    /// How far second writers stop the lifecycle at `now`.
+    pub fn stop(&self, now: i64) -> Stop {
+        match self.proofs.values().filter(|proof| now < proof.noticed + PAUSE).count() {
+            count if count < INDEPENDENT => Stop::Namespaces(count),
+            count => Stop::Everything(count),
+        }
+    }
+
+    /// Whether nothing is written about claims of `namespace` at `now`.
+    pub fn stops(&self, namespace: &str, now: i64) -> bool {
+        let proof = self.proofs.get(namespace);
+        proof.is_some_and(|proof| now < proof.noticed + PAUSE)
+            || matches!(self.stop(now), Stop::Everything(_))
+    }
+
+    /// Whether there are proofs that were not said yet.
+    pub fn has_unsaid(&self) -> bool {
+        !self.unsaid.is_empty()
+    }
+
+    /// The proofs that were not said yet, once.
+    pub fn unsaid(&mut self) -> Vec<SecondWriter> {
+        std::mem::take(&mut self.unsaid)
+    }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use dragoman_crds::wire::{self, ConsumerReference, Name};
 use dragoman_machinery::controller::{Keeps, Left, Place};
-use dragoman_machinery::watch::{Record, Store, StoreState as _};
+use dragoman_machinery::watch::{Record, Store};
 
-use super::super::facts::{ClaimFacts, MAX_CONSUMERS, OwnerKind};
+use super::super::facts::{ClaimFacts, MAX_CONSUMERS, OwnerKind, Published};
 use super::super::key::{Key, Subject};
 use super::Index;
 
@@ -47,7 +47,7 @@ impl Keeps<wire::ResourceClaim> for Index {
         self.next_tick()
     }
 
-    fn project(&mut self, claim: &wire::ResourceClaim, now: i64) -> Arc<ClaimRecord> {
+    fn project(&mut self, claim: &wire::ResourceClaim) -> Arc<ClaimRecord> {
         let tick = self.next_tick();
         let meta = &claim.metadata;
         let before = self.claims.get(&meta.namespace, &meta.name);
@@ -55,7 +55,8 @@ impl Keeps<wire::ResourceClaim> for Index {
         let facts = ClaimFacts::from(claim);
         let known = before.filter(|before| before.facts.reserved == facts.reserved);
         let idle = facts.allocated && facts.reserved.is_empty();
-        let idle_since = idle.then(|| before.and_then(|before| before.idle_since).unwrap_or(now));
+        let idle_since =
+            idle.then(|| before.and_then(|before| before.idle_since).unwrap_or(self.now.as_second()));
         let read_at = known.map_or(tick, |known| known.read_at);
         Arc::new(ClaimRecord { facts, read_at, idle_since })
     }
@@ -67,8 +68,8 @@ impl Keeps<wire::ResourceClaim> for Index {
         new: Option<&Arc<ClaimRecord>>,
     ) -> Vec<Key> {
         let Place { namespace, name, .. } = place;
-        if let Some(new) = new.filter(|_| old.is_none() && self.claims.synced()) {
-            self.witness.claim_appeared(namespace, name, &new.facts);
+        if let Some(new) = new.filter(|_| old.is_none()) {
+            self.claim_appeared(namespace, name, &new.facts);
         }
         let (old, new) = (old.map(|old| &**old), new.map(|new| &**new));
         self.link_owner(namespace, name, old, new);
@@ -90,12 +91,32 @@ impl Keeps<wire::ResourceClaim> for Index {
         self.link_owner(namespace, name, last, None);
         self.link_consumers(namespace, name, last, None);
         let mut dirty = self.users_of(namespace, name, last.map(|last| &last.facts));
-        dirty.extend(self.quota.claim_went(namespace));
+        dirty.extend(self.quota.claim_went(namespace, self.now.as_millisecond()));
         dirty
     }
 }
 
 impl Index {
+    /// Its owner may have named it before.
+    fn claim_appeared(&mut self, namespace: &Arc<str>, name: &Arc<str>, facts: &ClaimFacts) {
+        let Some(owner) = &facts.owner else { return };
+        let claims = match owner.kind {
+            OwnerKind::Pod => {
+                let pod = self.pods.get(namespace, &owner.name).filter(|pod| pod.uid == owner.uid);
+                pod.and_then(Record::readable).and_then(|pod| pod.claims.clone())
+            }
+            OwnerKind::PodGroup => {
+                let group = self.groups.get(namespace, &owner.name).filter(|group| group.uid == owner.uid);
+                group.and_then(Record::readable).map(|group| Arc::clone(&group.claims))
+            }
+            OwnerKind::Other => None,
+        };
+        if let Some(claims) = claims {
+            let is_this = |published: &&Published| published.claim.as_deref() == Some(&**name);
+            self.judge_names(namespace, &owner.uid, &claims, claims.published.iter().filter(is_this));
+        }
+    }
+
     fn link_owner(
         &mut self,
         namespace: &Arc<str>,
@@ -114,7 +135,7 @@ impl Index {
         if let Some(uid) = old
             && let Some(claims) = self.claims_of_owner.get_mut(&uid)
         {
-            claims.retain(|(_, claim)| claim != name);
+            claims.retain(|(ns, claim)| (ns, claim) != (namespace, name));
             if claims.is_empty() {
                 self.claims_of_owner.remove(&uid);
             }

@@ -24,16 +24,19 @@ impl Keeps<wire::PodGroup> for Index {
         self.next_tick()
     }
 
-    fn project(&mut self, group: &wire::PodGroup, _now: i64) -> GroupFacts {
+    fn project(&mut self, group: &wire::PodGroup) -> GroupFacts {
         group.into()
     }
 
     fn changed(&mut self, place: &Place, old: Option<&GroupFacts>, new: Option<&GroupFacts>) -> Vec<Key> {
-        let Place { namespace, name, .. } = place;
+        let Place { namespace, name, uid } = place;
         if old.is_some() && old == new {
             return Vec::new();
         }
         self.link_group(namespace, name, old.map(|old| &*old.claims), new.map(|new| &*new.claims));
+        if let Some(new) = new {
+            self.look_for_second_writer(namespace, uid, old.map(|old| &*old.claims), &new.claims);
+        }
         let mut dirty = vec![Key::new(Subject::PodGroup, Arc::clone(namespace), Arc::clone(name))];
         dirty.extend(self.members(namespace, name));
         dirty

@@ -8,7 +8,7 @@ mod groups;
 mod pods;
 mod templates;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use dragoman_crds::wire::{ConsumerReference, Name};
@@ -19,10 +19,10 @@ use dragoman_machinery::watch::{Record, Store, StoreState};
 pub(super) use self::claims::ClaimRecord;
 use super::ended::{Ended, HowEnded};
 use super::evidence::ReferenceKind;
-use super::facts::{ConsumerClaims, GroupFacts, PodFacts, TemplateFacts};
+use super::facts::{ConsumerClaims, GroupFacts, PodFacts, Published, TemplateFacts};
 use super::key::{Key, Subject};
-use super::quota::QuotaWait;
-use super::second_writer::Witness;
+use super::quota::QuotaWaits;
+use super::second_writer::{NamedBy, Witnesses};
 
 /// The index.
 #[derive(Debug, Default)]
@@ -40,9 +40,11 @@ pub struct Index {
     /// The version of PodGroups that is watched.
     pub groups_kind: Option<Kind>,
     /// Looks out for a second full writer.
-    pub witness: Witness,
+    pub witnesses: Witnesses,
+    /// The time of what is fed.
+    now: jiff::Timestamp,
     /// Keys whose creation a quota refused.
-    pub quota: QuotaWait,
+    pub quota: QuotaWaits,
     ended: Ended,
     tick: u64,
     pods_of_claim: Links,
@@ -70,6 +72,10 @@ impl controller::Index for Index {
 
     fn is_unserved(&self, kind: Kind) -> bool {
         kind.is(POD_GROUPS[0]) && self.groups_served == Some(false)
+    }
+
+    fn at(&mut self, now: jiff::Timestamp) {
+        self.now = now;
     }
 
     fn all_keys(&self) -> Vec<Key> {
@@ -102,7 +108,7 @@ impl controller::Index for Index {
 
 impl Index {
     /// The index's own clock: what is read now is read after everything before.
-    pub fn now(&self) -> u64 {
+    pub fn tick(&self) -> u64 {
         self.tick
     }
 
@@ -132,6 +138,42 @@ impl Index {
         claims
             .filter(move |(ns, _)| &**ns == namespace)
             .filter_map(|(ns, name)| Some((&**name, self.claims.get(ns, name)?)))
+    }
+
+    /// Looks for the proof of a second writer in the names that a consumer publishes and did not
+    /// publish before.
+    fn look_for_second_writer(
+        &mut self,
+        namespace: &Arc<str>,
+        uid: &str,
+        before: Option<&ConsumerClaims>,
+        now: &ConsumerClaims,
+    ) {
+        let before: HashSet<&Published> = before.into_iter().flat_map(|claims| &claims.published).collect();
+        let news = now.published.iter().filter(|published| !before.contains(published));
+        self.judge_names(namespace, uid, now, news);
+    }
+
+    /// Looks for the proof of a second writer in some of the names that a consumer publishes.
+    fn judge_names<'a>(
+        &mut self,
+        namespace: &Arc<str>,
+        uid: &str,
+        claims: &ConsumerClaims,
+        names: impl Iterator<Item = &'a Published>,
+    ) {
+        // The names of a member of a PodGroup may be the group's claims.
+        if claims.group.is_some() {
+            return;
+        }
+        for published in names {
+            let Some(claim) = &published.claim else { continue };
+            let record = self.claims.get(namespace, claim).and_then(Record::readable);
+            if let Some(record) = record {
+                let by = NamedBy { namespace, uid, entry: &published.entry };
+                self.witnesses.named(by, claim, &record.facts, self.now.as_second());
+            }
+        }
     }
 
     /// Every claim that is reserved for such a consumer: a search through all there are.

@@ -22,7 +22,7 @@ impl Keeps<wire::Pod> for Index {
         self.next_tick()
     }
 
-    fn project(&mut self, pod: &wire::Pod, _now: i64) -> PodFacts {
+    fn project(&mut self, pod: &wire::Pod) -> PodFacts {
         pod.into()
     }
 
@@ -33,6 +33,10 @@ impl Keeps<wire::Pod> for Index {
         }
         self.link_pod(namespace, name, old, new);
         let Some(new) = new else { return Vec::new() };
+        if let Some(claims) = &new.claims {
+            let before = old.and_then(|old| old.claims.as_deref());
+            self.look_for_second_writer(namespace, uid, before, claims);
+        }
         if new.done() {
             let now = self.claims_of(namespace, new.claims.as_deref(), uid);
             let before = self.claims_of(namespace, old.and_then(|old| old.claims.as_deref()), uid);

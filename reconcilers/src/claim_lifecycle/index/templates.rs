@@ -21,7 +21,7 @@ impl Keeps<wire::ResourceClaimTemplate> for Index {
         self.next_tick()
     }
 
-    fn project(&mut self, template: &wire::ResourceClaimTemplate, _now: i64) -> Arc<TemplateFacts> {
+    fn project(&mut self, template: &wire::ResourceClaimTemplate) -> Arc<TemplateFacts> {
         Arc::new(template.into())
     }
 

@@ -79,6 +79,16 @@ pub struct EntrySnapshot {
     pub template: TemplateState,
 }
 
+impl EntrySnapshot {
+    /// The template that it names.
+    pub fn template_name(&self) -> Option<&Name> {
+        match &self.entry.source {
+            Source::Template(name) => Some(name),
+            Source::Claim(_) | Source::Unknown => None,
+        }
+    }
+}
+
 /// A claim that is named somewhere.
 #[derive(Debug, Clone)]
 pub enum NamedClaim {

@@ -1,6 +1,6 @@
-use super::super::claim_name::{Generation, claim_name};
 use super::super::ended::HowEnded;
 use super::super::key::Subject;
+use super::super::quota::Outcome;
 use super::*;
 
 fn names(keys: &[Key], subject: Subject) -> Vec<String> {
@@ -211,44 +211,19 @@ fn links_of_one_template_are_told_apart() {
 }
 
 #[test]
-fn a_foreign_generated_claim_younger_than_our_lease_proves_a_second_writer() {
-    let at = |seconds: i64| json!(jiff::Timestamp::from_second(seconds).expect("time").to_string());
-    let claim = |name: &str, created| with(generated(name, "u"), "/metadata/creationTimestamp", created);
+fn a_claim_that_goes_wakes_the_oldest_that_waits_for_a_quota() {
     let mut cluster = Cluster::synced();
-    cluster.index.witness.leading_since = Some(1_000_000);
-    let ours = claim_name("pod", "u", "gpu", Generation { predecessor: Some("x"), salt: 3 });
-    cluster.claim(claim(&ours, at(1_000_100)));
-    cluster.claim(claim("pod-gpu-old44", at(999_000)));
-    cluster.claim(with(plain("users"), "/metadata/creationTimestamp", at(1_000_100)));
-    assert_eq!(cluster.index.witness.found, None);
-    // A random suffix passes for ours once in 27 times; these do not.
-    // Clocks differ, and the scheduler makes claims for extended resources.
-    cluster.claim(claim("pod-gpu-aaaab", at(1_000_010)));
-    let schedulers = with(
-        claim("pod-gpu-aaaac", at(1_000_100)),
-        "/metadata/annotations",
-        json!({"resource.kubernetes.io/pod-claim-name": "gpu", "resource.kubernetes.io/extended-resource-claim": "true"}),
-    );
-    cluster.claim(schedulers);
-    assert_eq!(cluster.index.witness.found, None);
-    for name in ["pod-gpu-aaaaa", "pod-gpu-11111"] {
-        cluster.claim(claim(name, at(1_000_100)));
+    let [oldest, other] = ["oldest", "other"].map(|name| Key::new(Subject::Pod, "ns", name));
+    let refused =
+        || Outcome { created: 0, waits: [("one".into(), Some("exceeded quota".to_owned()))].into() };
+    let at = NOW * 1000;
+    cluster.index.quota.note(&oldest, refused(), at);
+    cluster.index.quota.note(&other, refused(), at);
+    // It has been refused several times, and would wait for half a minute.
+    for after in [10_000, 20_000, 40_000, 70_000] {
+        cluster.index.quota.note(&oldest, refused(), at + after);
     }
-    assert!(cluster.index.witness.found.is_some());
-}
-
-#[test]
-fn a_claim_that_goes_wakes_those_who_wait_for_a_quota() {
-    let mut cluster = Cluster::synced();
-    let key = Key::new(Subject::Pod, "ns", "waiting");
-    assert!(!cluster.index.quota.refused(&key));
     cluster.claim(plain("c"));
     let dirty = cluster.delete(WatchedKind::Claims, plain("c"));
-    assert!(dirty.contains(&key));
-    // The quota is counted anew within seconds: five quick attempts, then patience.
-    let quick = (0..10).filter(|_| cluster.index.quota.refused(&key)).count();
-    assert_eq!(quick, 5);
-    cluster.index.quota.passed(&key);
-    cluster.claim(plain("d"));
-    assert!(!cluster.delete(WatchedKind::Claims, plain("d")).contains(&key));
+    assert!(dirty.contains(&oldest) && !dirty.contains(&other), "{dirty:?}");
 }

@@ -5,6 +5,7 @@ mod consumers;
 mod drain;
 mod index;
 mod passes;
+mod second_writer;
 mod series;
 
 use dragoman_crds::wire::{Meta, Pod, PodGroup, ResourceClaim, ResourceClaimTemplate};
@@ -16,6 +17,8 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::claim_name::{Generation, claim_name};
+use super::facts::ClaimFacts;
 use super::index::Index;
 use super::key::Key;
 
@@ -51,7 +54,8 @@ where
     Index: Fed<T, Key = Key>,
 {
     let raw = RawValue::from_string(object.to_string()).expect("json");
-    Fed::<T>::applied(index, &decode_item(&raw).expect("metadata"), NOW)
+    index.at(jiff::Timestamp::from_second(NOW).expect("time"));
+    Fed::<T>::applied(index, &decode_item(&raw).expect("metadata"))
 }
 
 impl Cluster {

@@ -1,9 +1,18 @@
-//! The work queue: no key twice, none in work twice, in the order of the controller.
+//! The work queue: no key twice, none in work twice, in the order of the controller, fair between
+//! namespaces.
+//!
+//! A namespace is a tenant: its users may add as many keys as they like, and make each of them slow.
+//! Three rules keep the others from waiting for it:
+//! - Within a rank, namespaces take turns.
+//! - One namespace may have half of the workers that the others leave, so that some are always free.
+//! - One take in [`AGED`] goes to the key that has waited longest, whatever its rank.
 //!
 //! [`Queue`] is plain data with the time passed in; [`SharedQueue`] lets watch
 //! tasks and workers share one.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+mod lane;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,10 +20,15 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use self::lane::{Lane, Tenant};
 use crate::metrics::QueueMetrics;
 
 /// The longest a failing key waits for its next attempt.
 pub const MAX_DELAY: Duration = Duration::from_mins(1);
+/// One take in this many goes to the key that has waited longest.
+const AGED: u32 = 4;
+/// How many lanes, and how many namespaces of each, are looked at for the key that has waited longest.
+const LOOKED_AT: usize = 64;
 /// The first wait of a failing key; doubled each time.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 
@@ -22,9 +36,12 @@ const FIRST_DELAY: Duration = Duration::from_millis(50);
 pub trait Keyed: Clone + Eq + Hash + Ord + Send + 'static {
     /// What decides which key goes first: a lane, or priority and age.
     type Rank: Copy + Ord + Send + std::fmt::Debug;
-    /// The rank of the key. The lowest goes first; keys of one rank go in the order in which they
-    /// were added.
+    /// The rank of the key. The lowest goes first; keys of one rank and namespace go in the order in
+    /// which they were added.
     fn rank(&self) -> Self::Rank;
+    /// The namespace of the key, which is the tenant that it works for; `None` for cluster-scoped
+    /// objects, which are no tenant's.
+    fn namespace(&self) -> Option<Arc<str>>;
 }
 
 #[derive(Debug, Default)]
@@ -44,18 +61,28 @@ struct Slot {
 /// The queue proper.
 #[derive(Debug)]
 pub struct Queue<K: Keyed> {
-    ready: BTreeMap<K::Rank, VecDeque<K>>,
+    ready: BTreeMap<K::Rank, Lane<K>>,
     slots: HashMap<K, Slot>,
     delayed: BTreeSet<(Instant, K)>,
-}
-
-impl<K: Keyed> Default for Queue<K> {
-    fn default() -> Self {
-        Self { ready: BTreeMap::new(), slots: HashMap::new(), delayed: BTreeSet::new() }
-    }
+    /// The keys in work of each namespace.
+    working: HashMap<Tenant, usize>,
+    workers: usize,
+    takes: u32,
 }
 
 impl<K: Keyed> Queue<K> {
+    /// An empty queue for so many workers.
+    pub fn new(workers: usize) -> Self {
+        Self {
+            ready: BTreeMap::new(),
+            slots: HashMap::new(),
+            delayed: BTreeSet::new(),
+            working: HashMap::new(),
+            workers,
+            takes: 0,
+        }
+    }
+
     /// Wants `key` worked on as soon as possible. Returns whether it was not
     /// already waiting. Something has changed, so a pending backoff is cut short.
     pub fn add(&mut self, key: K, now: Instant) -> bool {
@@ -70,7 +97,7 @@ impl<K: Keyed> Queue<K> {
             return false;
         }
         slot.queued = Some(now);
-        self.ready.entry(key.rank()).or_default().push_back(key);
+        self.ready.entry(key.rank()).or_default().push(key.namespace(), key);
         true
     }
 
@@ -99,15 +126,41 @@ impl<K: Keyed> Queue<K> {
             }
             self.add(key, now);
         }
-        let mut first = self.ready.first_entry()?;
-        let key = first.get_mut().pop_front()?;
-        if first.get().is_empty() {
-            first.remove();
-        }
+        let key = self.take_ready()?;
+        *self.working.entry(key.namespace()).or_default() += 1;
         let slot = self.slots.entry(key.clone()).or_default();
         let waited = slot.queued.take().map_or(Duration::ZERO, |since| now - since);
         slot.running = Some(now);
         Some((key, waited))
+    }
+
+    /// Takes a key out of its lane, if a namespace may have another key in work.
+    fn take_ready(&mut self) -> Option<K> {
+        let Self { ready, slots, working, workers, takes, .. } = self;
+        let total: usize = working.values().sum();
+        let may = |tenant: &Tenant| {
+            let own = working.get(tenant).copied().unwrap_or_default();
+            // Half of what the others leave, and always one.
+            let share = workers.saturating_sub(total - own).div_ceil(2);
+            tenant.is_none() || own < share.max(1)
+        };
+        *takes = takes.wrapping_add(1);
+        let aged = takes.is_multiple_of(AGED).then(|| {
+            let since = |key: &K| slots.get(key).and_then(|slot| slot.queued);
+            let oldest = |lane: &Lane<K>| {
+                let heads = lane.heads().take(LOOKED_AT).filter(|(tenant, _)| may(tenant));
+                heads.filter_map(|(_, key)| since(key)).min()
+            };
+            let lanes = ready.iter().take(LOOKED_AT);
+            lanes.filter_map(|(rank, lane)| Some((oldest(lane)?, *rank))).min().map(|(_, rank)| rank)
+        });
+        let aged = aged.flatten().and_then(|rank| Some((rank, ready.get_mut(&rank)?.take(may)?)));
+        let mut lanes = ready.iter_mut();
+        let (rank, key) = aged.or_else(|| lanes.find_map(|(rank, lane)| Some((*rank, lane.take(may)?))))?;
+        if ready.get(&rank).is_some_and(|lane| lane.len() == 0) {
+            ready.remove(&rank);
+        }
+        Some(key)
     }
 
     /// `key` is done for now: it succeeded, so its failures are forgotten.
@@ -135,14 +188,22 @@ impl<K: Keyed> Queue<K> {
 
     fn leave(&mut self, key: &K, now: Instant) {
         let Some(slot) = self.slots.get_mut(key) else { return };
-        slot.running = None;
+        if slot.running.take().is_some() {
+            let tenant = key.namespace();
+            let left = self.working.get(&tenant).copied().unwrap_or_default().saturating_sub(1);
+            if left == 0 {
+                self.working.remove(&tenant);
+            } else {
+                self.working.insert(tenant, left);
+            }
+        }
         if std::mem::take(&mut slot.again) {
             self.add(key.clone(), now);
         } else if slot.failures == 0 && slot.queued.is_none() && slot.due.is_none() {
             self.slots.remove(key);
             // A burst of ten thousand keys must not be paid for ever after.
             if self.slots.is_empty() {
-                *self = Self::default();
+                *self = Self::new(self.workers);
             }
         }
     }
@@ -154,7 +215,7 @@ impl<K: Keyed> Queue<K> {
 
     /// Keys ready to be taken.
     pub fn ready(&self) -> usize {
-        self.ready.values().map(VecDeque::len).sum()
+        self.ready.values().map(Lane::len).sum()
     }
 
     /// How long each key in work has been so.
@@ -172,9 +233,9 @@ pub struct SharedQueue<K: Keyed> {
 }
 
 impl<K: Keyed> SharedQueue<K> {
-    /// An empty queue that reports to `metrics`.
-    pub fn new(metrics: QueueMetrics) -> Self {
-        Self { queue: Arc::default(), changed: Arc::default(), metrics }
+    /// An empty queue for so many workers, which reports to `metrics`.
+    pub fn new(workers: usize, metrics: QueueMetrics) -> Self {
+        Self { queue: Arc::new(Mutex::new(Queue::new(workers))), changed: Arc::default(), metrics }
     }
 
     /// As [`Queue::add`], for many keys at once.
@@ -275,6 +336,67 @@ mod tests {
         fn rank(&self) -> u8 {
             self.0
         }
+        fn namespace(&self) -> Option<Arc<str>> {
+            None
+        }
+    }
+
+    /// A key of a namespace, with its rank.
+    #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    struct Of(&'static str, u8, u32);
+
+    impl Keyed for Of {
+        type Rank = u8;
+        fn rank(&self) -> u8 {
+            self.1
+        }
+        fn namespace(&self) -> Option<Arc<str>> {
+            Some(self.0.into())
+        }
+    }
+
+    #[test]
+    fn namespaces_take_turns() {
+        let now = Instant::now();
+        let mut queue = Queue::new(100);
+        (0..50).for_each(|n| assert!(queue.add(Of("flood", 1, n), now)));
+        queue.add(Of("quiet", 1, 0), now);
+        let order: Vec<Of> = std::iter::from_fn(|| queue.take(now).map(|(key, _)| key)).collect();
+        assert!(order.iter().position(|key| key.0 == "quiet") <= Some(1), "{order:?}");
+    }
+
+    #[test]
+    fn no_namespace_has_all_workers() {
+        let now = Instant::now();
+        let mut queue = Queue::new(8);
+        for namespace in ["a", "b", "c"] {
+            (0..50).for_each(|n| assert!(queue.add(Of(namespace, 1, n), now)));
+        }
+        let mut taken = HashMap::new();
+        while let Some((key, _)) = queue.take(now) {
+            *taken.entry(key.0).or_insert(0) += 1;
+        }
+        // Eight workers: whatever three namespaces want, there is one left for a fourth.
+        assert!(taken.values().sum::<i32>() < 8, "{taken:?}");
+        queue.add(Of("quiet", 1, 0), now);
+        assert_eq!(queue.take(now).map(|(key, _)| key.0), Some("quiet"));
+        // One that is alone has half of them.
+        let mut queue = Queue::new(8);
+        (0..50).for_each(|n| assert!(queue.add(Of("a", 1, n), now)));
+        assert_eq!(std::iter::from_fn(|| queue.take(now)).count(), 4);
+        queue.succeeded(&Of("a", 1, 0), now);
+        assert_eq!(queue.take(now).map(|(key, _)| key.2), Some(4));
+    }
+
+    #[test]
+    fn a_low_rank_gets_its_share() {
+        let now = Instant::now();
+        let mut queue = Queue::new(1000);
+        queue.add(Of("a", 2, 0), now);
+        let later = now + Duration::from_millis(1);
+        (0..100).for_each(|n| assert!(queue.add(Of("a", 1, n), later)));
+        let order: Vec<Of> = (0..8).filter_map(|_| queue.take(later).map(|(key, _)| key)).collect();
+        assert!(order.contains(&Of("a", 2, 0)), "{order:?}");
     }
 
     const A: (u8, u32) = (1, 1);
@@ -284,7 +406,7 @@ mod tests {
     #[test]
     fn the_lowest_rank_goes_first_and_no_key_twice() {
         let now = Instant::now();
-        let mut queue = Queue::default();
+        let mut queue = Queue::new(100);
         assert!(queue.add(A, now));
         assert!(queue.add(B, now));
         assert!(!queue.add(A, now));
@@ -296,7 +418,7 @@ mod tests {
     #[test]
     fn a_key_added_while_in_work_runs_again_but_never_beside_itself() {
         let now = Instant::now();
-        let mut queue = Queue::default();
+        let mut queue = Queue::new(100);
         queue.add(A, now);
         queue.take(now);
         queue.add(A, now);
@@ -312,7 +434,7 @@ mod tests {
     #[test]
     fn backoff_grows_to_a_minute_and_is_forgotten_on_success() {
         let mut now = Instant::now();
-        let mut queue = Queue::default();
+        let mut queue = Queue::new(100);
         queue.add(A, now);
         let mut delays = Vec::new();
         for _ in 0..14 {
@@ -335,7 +457,7 @@ mod tests {
     #[test]
     fn a_change_cuts_a_backoff_short() {
         let now = Instant::now();
-        let mut queue = Queue::default();
+        let mut queue = Queue::new(100);
         queue.add(A, now);
         queue.take(now);
         queue.failed(&A, 1.0, now);
