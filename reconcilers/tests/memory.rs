@@ -86,10 +86,15 @@ fn claim(i: usize) -> Value {
 }
 
 /// The index with the queue of the keys that its changes made dirty.
-#[derive(Default)]
 struct Loaded {
     index: Index,
     queue: Queue<Key>,
+}
+
+impl Default for Loaded {
+    fn default() -> Self {
+        Self { index: Index::default(), queue: Queue::new(50) }
+    }
 }
 
 impl Loaded {
@@ -104,7 +109,7 @@ impl Loaded {
         Fed::<wire::Pod>::began(&mut self.index);
         for i in 0..PODS {
             let item = decode_item::<wire::Pod>(&raw(&pod(i, claim, managed_fields))).expect("metadata");
-            let dirty = Fed::<wire::Pod>::applied(&mut self.index, &item, 0);
+            let dirty = Fed::<wire::Pod>::applied(&mut self.index, &item);
             self.add(dirty);
         }
         let dirty = Fed::<wire::Pod>::completed(&mut self.index, "20000");
@@ -115,7 +120,7 @@ impl Loaded {
         Fed::<wire::ResourceClaim>::began(&mut self.index);
         for i in 0..PODS {
             let item = decode_item::<wire::ResourceClaim>(&raw(&claim(i))).expect("metadata");
-            let dirty = Fed::<wire::ResourceClaim>::applied(&mut self.index, &item, 0);
+            let dirty = Fed::<wire::ResourceClaim>::applied(&mut self.index, &item);
             self.add(dirty);
         }
         let dirty = Fed::<wire::ResourceClaim>::completed(&mut self.index, "20000");

@@ -98,6 +98,7 @@ impl Hand {
             }
             Action::Fill(name) => self.lend(&claim(name), MOST_CONSUMERS),
             Action::Allot(name) => self.allot(&pod(name)),
+            Action::Forge(name) => self.create(CLAIMS, &forged(name)),
             Action::Fail(name) => {
                 self.merge(&(pod(name) + "/status"), &json!({"status": {"phase": "Failed"}}));
             }
@@ -188,6 +189,15 @@ impl Hand {
             self.merge(&format!("{claim}/status"), &allocation);
         }
     }
+}
+
+/// A claim with everything that a user can write of a generated one.
+fn forged(pod: &str) -> Value {
+    let mut claim = objects::claim(&format!("{}-entry-0-forgd", pod.split('.').next().unwrap_or(pod)));
+    claim["metadata"]["annotations"] = json!({"resource.kubernetes.io/pod-claim-name": "entry-0"});
+    claim["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": "never-was", "controller": true}]);
+    claim
 }
 
 /// A template with labels and annotations for its claims.

@@ -37,6 +37,8 @@ pub(super) enum Action {
     Fill(String),
     /// Allocates a claim of a Pod like an allocator that sets no finalizer.
     Allot(String),
+    /// Creates a claim as if a controller had made it from a template for a Pod that never was.
+    Forge(String),
     /// Sets a Pod's phase to `Failed`, as an eviction does.
     Fail(String),
     /// Kills every instance of the controller, and starts one after this time.
@@ -93,9 +95,11 @@ enum Deed {
     Linger,
     Garble,
     Allot,
+    /// A user imitates a controller.
+    Forge,
 }
 
-const DEEDS: [Deed; 13] = [
+const DEEDS: [Deed; 14] = [
     Deed::Delete,
     Deed::DeleteClaim,
     Deed::WipeStatus,
@@ -109,6 +113,7 @@ const DEEDS: [Deed; 13] = [
     Deed::Linger,
     Deed::Garble,
     Deed::Allot,
+    Deed::Forge,
 ];
 
 /// The common property of the Pods of a run.
@@ -255,6 +260,7 @@ impl Draw<'_> {
                     continue;
                 }
                 Deed::Allot => Action::Allot(name),
+                Deed::Forge => Action::Forge(name),
                 Deed::Release | Deed::Lend => Action::Release(name),
             };
             script.push((when, action));

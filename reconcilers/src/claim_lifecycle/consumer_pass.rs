@@ -28,6 +28,10 @@ use super::snapshot::{ConsumerSnapshot, TemplateState};
 /// eight in a row only if a client creates claims under those names in advance.
 const SALTS: u32 = 8;
 
+/// The most claims that one pass creates: a worker is free again after some seconds at most, however
+/// many entries a Pod has.
+const PORTION: usize = 64;
+
 /// What writes of the pass are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
@@ -86,6 +90,8 @@ pub struct ConsumerPass {
     lives: Option<bool>,
     creations: VecDeque<Creating>,
     published: bool,
+    /// There are more claims to create than this pass does.
+    is_portion: bool,
     may_reserve: Option<bool>,
     /// The live claim to be reserved next, once it was read.
     reserve_now: Option<Box<Write>>,
@@ -118,6 +124,7 @@ impl ConsumerPass {
             lives: None,
             creations: VecDeque::new(),
             published: false,
+            is_portion: false,
             may_reserve: None,
             reserve_now: None,
             reservations: VecDeque::new(),
@@ -189,7 +196,8 @@ impl ConsumerPass {
             })
         };
         let wanted: Vec<Creating> = self.plan.create.iter().filter_map(creating).collect();
-        for creating in wanted {
+        self.is_portion = wanted.len() > PORTION;
+        for creating in wanted.into_iter().take(PORTION) {
             self.try_if_quota_may_have_room(creating);
         }
         self.reservations = std::mem::take(&mut self.plan.reserve).into();
@@ -353,6 +361,12 @@ impl ConsumerPass {
     /// The status write, once.
     fn next_publication(&mut self) -> Option<Next<Purpose>> {
         if std::mem::replace(&mut self.published, true) {
+            return None;
+        }
+        let created = self.outcome.as_ref().is_some_and(|outcome| outcome.created == PORTION);
+        if self.is_portion && created && self.verdict == Verdict::Done {
+            // The names are published once, when all claims are there. Keys of others come between.
+            self.urge(Verdict::After(Duration::ZERO));
             return None;
         }
         self.report.extend(self.outcome.take().map(Said::Quota));

@@ -1,5 +1,6 @@
 //! What the index keeps of each object: only what a decision reads.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use dragoman_crds::wire::{self, ConsumerReference, Name, annotation};
@@ -9,6 +10,10 @@ use serde_json::value::RawValue;
 pub(super) const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
 /// The API takes no more entries in `status.reservedFor` (since 1.33).
 pub(super) const MAX_CONSUMERS: usize = 256;
+/// The most entries of `spec.resourceClaims` that are served. The API sets no limit; a Pod with more
+/// gets no claims, and its author is told. kubelet and scheduler look at each entry as well, so that
+/// no real Pod comes near it.
+pub(super) const MAX_ENTRIES: usize = 1024;
 /// Group of PodGroups, in owner references and in `reservedFor`.
 pub(super) const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
 
@@ -45,6 +50,7 @@ impl From<&wire::Pod> for PodFacts {
         let claims = ConsumerClaims {
             group: pod.spec.scheduling_group.pod_group_name.clone(),
             entries: entries(&pod.spec.resource_claims),
+            left_out: pod.spec.resource_claims.len().saturating_sub(MAX_ENTRIES),
             published: published(&pod.status.resource_claim_statuses),
             extended: extended.filter(|name| !name.is_empty()),
         };
@@ -74,6 +80,7 @@ impl From<&wire::PodGroup> for GroupFacts {
             claims: Arc::new(ConsumerClaims {
                 group: None,
                 entries: entries(&group.spec.resource_claims),
+                left_out: group.spec.resource_claims.len().saturating_sub(MAX_ENTRIES),
                 published: published(&group.status.resource_claim_statuses),
                 extended: None,
             }),
@@ -86,8 +93,10 @@ impl From<&wire::PodGroup> for GroupFacts {
 pub struct ConsumerClaims {
     /// `spec.schedulingGroup.podGroupName` of a Pod.
     pub group: Option<Name>,
-    /// `spec.resourceClaims`, in order.
+    /// `spec.resourceClaims`, in order, [`MAX_ENTRIES`] at most.
     pub entries: Box<[Entry]>,
+    /// How many more there are.
+    pub left_out: usize,
     /// `status.resourceClaimStatuses`, in order.
     pub published: Box<[Published]>,
     /// `status.extendedResourceClaimStatus.resourceClaimName` of a Pod.
@@ -95,24 +104,18 @@ pub struct ConsumerClaims {
 }
 
 impl ConsumerClaims {
-    /// The claim that `status` names for `entry`: absent, "none needed", or a name.
-    #[expect(clippy::option_option, reason = "the three states of the API: no entry, null, a name")]
-    pub fn published(&self, entry: &str) -> Option<Option<&str>> {
-        self.published.iter().find(|p| &*p.entry == entry).map(|p| p.claim.as_deref())
-    }
-
-    /// The name of the claim of `entry` as far as it is settled.
-    pub fn resolved<'a>(&'a self, entry: &'a Entry) -> Option<&'a str> {
-        match &entry.source {
-            Source::Claim(name) => Some(name),
-            Source::Template(_) => self.published(&entry.name).flatten(),
-            Source::Unknown => None,
-        }
+    /// The claims that `status` names, by entry: "none needed", or a name. A list that is searched
+    /// for each entry would cost the square of their number.
+    pub fn published_by_entry(&self) -> HashMap<&str, Option<&str>> {
+        // Of two with one name the first counts.
+        self.published.iter().rev().map(|p| (&*p.entry, p.claim.as_deref())).collect()
     }
 
     /// Every claim that is named, by an entry, its status or for extended resources.
     pub fn named(&self) -> impl Iterator<Item = &str> {
-        self.entries.iter().filter_map(|e| self.resolved(e)).chain(self.extended.as_deref())
+        let published = self.published_by_entry();
+        let named = self.entries.iter().filter_map(move |entry| entry.resolved(&published));
+        named.chain(self.extended.as_deref())
     }
 
     /// Every template that an entry names.
@@ -125,7 +128,7 @@ impl ConsumerClaims {
 }
 
 /// An entry of `spec.resourceClaims`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// Its name.
     pub name: Name,
@@ -133,8 +136,19 @@ pub struct Entry {
     pub source: Source,
 }
 
+impl Entry {
+    /// The name of its claim as far as it is settled; `published` is what the status says.
+    pub fn resolved<'a>(&'a self, published: &HashMap<&str, Option<&'a str>>) -> Option<&'a str> {
+        match &self.source {
+            Source::Claim(name) => Some(name),
+            Source::Template(_) => published.get(&*self.name).copied().flatten(),
+            Source::Unknown => None,
+        }
+    }
+}
+
 /// Where the claim of an entry comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Source {
     /// An existing claim.
     Claim(Name),
@@ -163,7 +177,7 @@ fn entries(entries: &[wire::ClaimEntry]) -> Box<[Entry]> {
             (None, None) | (Some(_), Some(_)) => Source::Unknown,
         },
     };
-    entries.iter().map(convert).collect()
+    entries.iter().take(MAX_ENTRIES).map(convert).collect()
 }
 
 fn published(statuses: &[wire::ClaimEntryStatus]) -> Box<[Published]> {

@@ -1,7 +1,7 @@
 //! What to do for a Pod or PodGroup that names claims: the pure part
 //! (docs/claim-lifecycle.md 2 and 3).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use dragoman_crds::wire::{ConsumerReference, Name};
 use dragoman_machinery::kind::{Kind, RESOURCE_CLAIM};
@@ -9,9 +9,9 @@ use dragoman_machinery::write::{Action, Guard, Write};
 use serde_json::{Value, json};
 
 use super::claim_name::is_ours;
-use super::facts::{ClaimFacts, MAX_CONSUMERS, OwnerKind, Published, SCHEDULING_GROUP, Source};
+use super::facts::{ClaimFacts, MAX_CONSUMERS, MAX_ENTRIES, OwnerKind, Published, SCHEDULING_GROUP, Source};
 use super::snapshot::{
-    ConsumerKind, ConsumerSnapshot, EntrySnapshot, GroupSnapshot, NamedClaim, TemplateState,
+    ConsumerKind, ConsumerSnapshot, EntrySnapshot, GroupSnapshot, NamedClaim, OwnedClaim, TemplateState,
 };
 
 /// Field manager of the claim names in status: the built-in controller's, so that
@@ -89,6 +89,9 @@ pub enum Trouble {
     /// The PodGroup does not decode.
     #[error("pod group {0:?} does not decode")]
     UnreadableGroup(Name),
+    /// There are too many entries.
+    #[error("there are {0} entries, and no claim is created where there are more than {MAX_ENTRIES}")]
+    TooManyEntries(usize),
     /// `reservedFor` is full.
     #[error("resource claim {0:?} is reserved for {MAX_CONSUMERS} consumers already, which is the limit")]
     TooManyConsumers(Name),
@@ -109,6 +112,14 @@ pub fn plan_consumer(
         // Whether an entry is the group's or the Pod's own cannot be known, so
         // nothing is created for any.
         if let Some(first) = consumer.entries.first() {
+            plan.notes.push(Note { entry: first.entry.name.clone(), trouble });
+        }
+        return plan;
+    }
+    if consumer.left_out > 0 {
+        // Part of its claims would help nobody: a Pod starts with all of them or not at all.
+        if let Some(first) = consumer.entries.first() {
+            let trouble = Trouble::TooManyEntries(consumer.entries.len() + consumer.left_out);
             plan.notes.push(Note { entry: first.entry.name.clone(), trouble });
         }
         return plan;
@@ -175,8 +186,14 @@ fn plan_entry(
         Some(NamedClaim::Absent(_) | NamedClaim::Present { .. }) | None => {}
     }
     let adoptable = entry.owned.iter().filter(|claim| !claim.facts.deleting);
-    if let Some(claim) = adoptable.map(|claim| &claim.name).min() {
-        plan.settled.insert(name.clone(), claim.clone());
+    // Of several, the one that the consumer may be using already.
+    let fitness = |claim: &&OwnedClaim| {
+        let OwnedClaim { name: claim, facts } = claim;
+        let reserved = facts.reserved.iter().any(|c| c.uid == consumer.uid);
+        (!reserved, !facts.allocated, !is_ours(claim, &consumer.uid, name), claim.clone())
+    };
+    if let Some(claim) = adoptable.min_by_key(fitness) {
+        plan.settled.insert(name.clone(), claim.name.clone());
         return;
     }
     if consumer.deleting {
@@ -247,9 +264,9 @@ impl ConsumerSnapshot {
 /// The status write that publishes `settled`, or `None` where the status says so
 /// already. The list is always complete: a partial one would delete the rest.
 pub fn publication(kind: Kind, consumer: &ConsumerSnapshot, settled: &BTreeMap<Name, Name>) -> Option<Write> {
-    let news = settled.iter().any(|(entry, claim)| {
-        !consumer.published.iter().any(|p| p.entry == *entry && p.claim.as_ref() == Some(claim))
-    });
+    let published: HashSet<(&Name, &Name)> =
+        consumer.published.iter().filter_map(|p| Some((&p.entry, p.claim.as_ref()?))).collect();
+    let news = settled.iter().any(|named| !published.contains(&named));
     if !news {
         return None;
     }

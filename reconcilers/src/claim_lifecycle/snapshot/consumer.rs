@@ -1,5 +1,6 @@
 //! From the index to what a plan about a Pod or PodGroup is made on.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use dragoman_crds::wire::Name;
@@ -38,6 +39,8 @@ pub struct ConsumerSnapshot {
     pub group: GroupSnapshot,
     /// Its entries, in order.
     pub entries: Vec<EntrySnapshot>,
+    /// How many entries it has beyond those that are served.
+    pub left_out: usize,
     /// Its `status.resourceClaimStatuses`.
     pub published: Vec<Published>,
 }
@@ -141,10 +144,7 @@ impl ConsumerSnapshot {
         let facts = record.readable()?;
         let claims = facts.claims.as_ref()?;
         let (group, group_claims) = group_of(index, namespace, claims);
-        let shared = |entry: &Entry| {
-            let (claims, uid) = group_claims.as_ref()?;
-            matches_group(entry, &claims.entries).then(|| shared_claim(index, namespace, entry, claims, uid))
-        };
+        let shared = group_claims.as_ref().map(|(claims, uid)| Shared::of(index, namespace, claims, uid));
         Some(Self {
             kind: ConsumerKind::Pod,
             namespace: namespace.into(),
@@ -153,7 +153,8 @@ impl ConsumerSnapshot {
             done: facts.done() || index.ended(&record.uid).is_some(),
             deleting: facts.deleting,
             scheduled: facts.scheduled,
-            entries: entries(index, namespace, &record.uid, claims, shared),
+            entries: entries(index, namespace, &record.uid, claims, shared.as_ref()),
+            left_out: claims.left_out,
             group,
             published: claims.published.to_vec(),
         })
@@ -172,7 +173,8 @@ impl ConsumerSnapshot {
             deleting: facts.deleting,
             scheduled: false,
             group: GroupSnapshot::None,
-            entries: entries(index, namespace, &record.uid, &facts.claims, |_| None),
+            entries: entries(index, namespace, &record.uid, &facts.claims, None),
+            left_out: facts.claims.left_out,
             published: facts.claims.published.to_vec(),
         })
     }
@@ -208,23 +210,38 @@ fn group_of(
     }
 }
 
-/// The claim of a PodGroup for an entry: named in its status, or made for it and
-/// not yet named there.
-fn shared_claim(
-    index: &Index,
-    namespace: &str,
-    entry: &Entry,
-    group: &ConsumerClaims,
-    uid: &str,
-) -> Option<Name> {
-    if let Source::Claim(name) = &entry.source {
-        return Some(name.clone());
+/// The claims of a PodGroup that its members share.
+struct Shared<'a> {
+    entries: HashSet<&'a Entry>,
+    published: HashMap<&'a str, Option<&'a str>>,
+    owned: HashMap<Name, Vec<OwnedClaim>>,
+}
+
+impl<'a> Shared<'a> {
+    fn of(index: &Index, namespace: &str, group: &'a ConsumerClaims, uid: &str) -> Self {
+        Self {
+            entries: group.entries.iter().collect(),
+            published: group.published_by_entry(),
+            owned: owned_by_entry(index, namespace, uid),
+        }
     }
-    let published = group.published(&entry.name).flatten().map(Name::from);
-    published.or_else(|| {
-        let made = owned(index, namespace, uid, &entry.name);
-        made.into_iter().filter(|claim| !claim.facts.deleting).map(|claim| claim.name).min()
-    })
+
+    /// The claim of the group for an entry of a member, if the entry is the group's (same name and
+    /// same reference): named in its status, or made for it and not yet named there.
+    #[expect(clippy::option_option, reason = "not the group's, the group's, its claim")]
+    fn claim(&self, entry: &Entry) -> Option<Option<Name>> {
+        if entry.source == Source::Unknown || !self.entries.contains(entry) {
+            return None;
+        }
+        if let Source::Claim(name) = &entry.source {
+            return Some(Some(name.clone()));
+        }
+        let published = self.published.get(&*entry.name).copied().flatten().map(Name::from);
+        Some(published.or_else(|| {
+            let made = self.owned.get(&entry.name).into_iter().flatten();
+            made.filter(|claim| !claim.facts.deleting).map(|claim| claim.name.clone()).min()
+        }))
+    }
 }
 
 fn entries(
@@ -232,8 +249,10 @@ fn entries(
     namespace: &str,
     uid: &str,
     claims: &ConsumerClaims,
-    shared: impl Fn(&Entry) -> Option<Option<Name>>,
+    shared: Option<&Shared<'_>>,
 ) -> Vec<EntrySnapshot> {
+    let published = claims.published_by_entry();
+    let mut owned = owned_by_entry(index, namespace, uid);
     let snapshot = |entry: &Entry| {
         let template = match &entry.source {
             Source::Template(template) => template_state(index, namespace, template),
@@ -241,10 +260,10 @@ fn entries(
         };
         EntrySnapshot {
             entry: entry.clone(),
-            published: claims.published(&entry.name).map(|claim| claim.map(Name::from)),
-            named: claims.resolved(entry).map(|claim| named(index, namespace, claim)),
-            owned: owned(index, namespace, uid, &entry.name),
-            shared: shared(entry),
+            published: published.get(&*entry.name).map(|claim| claim.map(Name::from)),
+            named: entry.resolved(&published).map(|claim| named(index, namespace, claim)),
+            owned: owned.remove(&entry.name).unwrap_or_default(),
+            shared: shared.and_then(|shared| shared.claim(entry)),
             template,
         }
     };
@@ -262,14 +281,18 @@ fn named(index: &Index, namespace: &str, claim: &str) -> NamedClaim {
     }
 }
 
-fn owned(index: &Index, namespace: &str, uid: &str, entry: &str) -> Vec<OwnedClaim> {
-    index
-        .claims_owned_by(namespace, uid)
-        .filter_map(|(name, record)| {
-            let facts = Arc::clone(record.readable()?);
-            (facts.entry.as_deref() == Some(entry)).then(|| OwnedClaim { name: name.into(), facts })
-        })
-        .collect()
+/// The claims that a consumer controls, by the entry that they were made for.
+fn owned_by_entry(index: &Index, namespace: &str, uid: &str) -> HashMap<Name, Vec<OwnedClaim>> {
+    let mut owned: HashMap<Name, Vec<OwnedClaim>> = HashMap::new();
+    for (name, record) in index.claims_owned_by(namespace, uid) {
+        if let Some(facts) = record.readable()
+            && let Some(entry) = &facts.entry
+        {
+            let claim = OwnedClaim { name: name.into(), facts: Arc::clone(facts) };
+            owned.entry(entry.clone()).or_default().push(claim);
+        }
+    }
+    owned
 }
 
 fn template_state(index: &Index, namespace: &str, template: &str) -> TemplateState {
@@ -278,9 +301,4 @@ fn template_state(index: &Index, namespace: &str, template: &str) -> TemplateSta
         Some(Body::Unreadable(_)) => TemplateState::Unreadable,
         Some(Body::Readable(facts)) => TemplateState::Present(Arc::clone(facts)),
     }
-}
-
-/// Whether an entry of a Pod is the PodGroup's: same name and same reference.
-fn matches_group(entry: &Entry, group: &[Entry]) -> bool {
-    entry.source != Source::Unknown && group.contains(entry)
 }

@@ -1,5 +1,7 @@
 //! Whole passes, without a runtime: each step is answered by a table.
 
+use std::time::Duration;
+
 use dragoman_crds::wire::Meta;
 use dragoman_machinery::api::Live;
 use dragoman_machinery::controller::{Next, Pass, Verdict};
@@ -76,14 +78,33 @@ fn verbs(sent: &[Write]) -> (usize, usize) {
 }
 
 #[test]
-fn a_pod_with_many_entries_has_all_its_claims_after_one_pass() {
-    let cluster = with_entries(100);
-    let mut pass = pass_of_pod();
+fn a_pod_with_many_entries_gets_its_claims_in_portions_and_their_names_at_once() {
+    let mut cluster = with_entries(100);
     let answers = Answers { write: &|_| Ok(()), read: GONE };
-    let (verdict, sent) = play(&cluster.index, &mut pass, &answers, |_| {});
-    assert_eq!((verdict, verbs(&sent)), (Verdict::Done, (100, 1)));
-    let Action::Apply { body, .. } = &sent[100].action else { panic!("{:?}", sent[100]) };
+    let (verdict, sent) = play(&cluster.index, &mut pass_of_pod(), &answers, |_| {});
+    assert_eq!((verdict, verbs(&sent)), (Verdict::After(Duration::ZERO), (64, 0)));
+    for write in sent {
+        let Action::Create { body } = &write.action else { panic!("{write:?}") };
+        let claim: Value = serde_json::from_str(body).expect("claim");
+        cluster.claim(with(claim, "/metadata/uid", json!(write.name)));
+    }
+    let (verdict, sent) = play(&cluster.index, &mut pass_of_pod(), &answers, |_| {});
+    assert_eq!((verdict, verbs(&sent)), (Verdict::Done, (36, 1)));
+    let Action::Apply { body, .. } = &sent[36].action else { panic!("{:?}", sent[36]) };
     assert_eq!(body["status"]["resourceClaimStatuses"].as_array().map(Vec::len), Some(100));
+}
+
+#[test]
+fn a_pod_with_too_many_entries_gets_none_and_its_author_is_told() {
+    let cluster = with_entries(1025);
+    let mut report = Vec::new();
+    let answers = Answers { write: &|_| Ok(()), read: GONE };
+    let tell = |pass: &mut ConsumerPass| report.append(&mut pass.report);
+    let (verdict, sent) = play(&cluster.index, &mut pass_of_pod(), &answers, tell);
+    assert!(verdict == Verdict::Done && sent.is_empty(), "{verdict:?} {sent:?}");
+    let told =
+        |said: &Said| matches!(said, Said::Warning { note, .. } if note.contains("there are 1025 entries"));
+    assert!(report.iter().any(told), "{report:?}");
 }
 
 #[test]
