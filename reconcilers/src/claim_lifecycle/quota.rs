@@ -352,6 +352,7 @@ mod tests {
         (0..600).for_each(|n| ns.pod(&format!("{n:03}")));
         ns.until(1_000);
         assert_eq!((ns.created.len(), ns.waits.len()), (10, 590));
+        assert_eq!(ns.refused, 1, "a refusal counts for all that come later");
         let before = ns.tries;
         ns.until(3_601_000);
         assert!((55..=90).contains(&(ns.tries - before)), "{} tries in an hour", ns.tries - before);

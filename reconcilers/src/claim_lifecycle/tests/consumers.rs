@@ -75,6 +75,23 @@ fn a_terminating_claim_is_never_adopted() {
 }
 
 #[test]
+fn of_several_claims_the_one_in_use_is_adopted() {
+    let adopted = |claims: Vec<Value>| {
+        let mut cluster = Cluster::synced();
+        cluster.apply(WatchedKind::Templates, template());
+        cluster.pod(running("u"));
+        claims.into_iter().for_each(|claim| drop(cluster.claim(claim)));
+        plan(&cluster).settled.values().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let ours = claim_name("pod", "u", "gpu", Generation::default());
+    let claim = |name: &str| generated(name, "u");
+    assert_eq!(adopted(vec![claim("a"), claim(&ours)]), [&*ours]);
+    assert_eq!(adopted(vec![claim("a"), claim(&ours), in_use(claim("y"), &[])]), ["y"]);
+    assert_eq!(adopted(vec![claim("a"), in_use(claim("y"), &[]), in_use(claim("z"), &["u"])]), ["z"]);
+    assert_eq!(adopted(vec![claim("b"), claim("a")]), ["a"]);
+}
+
+#[test]
 fn a_published_claim_that_the_index_lacks_is_asked_for_before_it_is_replaced() {
     let mut cluster = Cluster::synced();
     let first = claim_name("pod", "u", "gpu", Generation::default());
