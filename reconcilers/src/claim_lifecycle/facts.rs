@@ -1,6 +1,7 @@
 //! What the index keeps of each object: only what a decision reads.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use dragoman_crds::wire::{self, ConsumerReference, Name, annotation};
@@ -275,13 +276,47 @@ impl From<&wire::ResourceClaim> for ClaimFacts {
     }
 }
 
-/// A ResourceClaimTemplate; its payload is JSON text as it was read.
+/// The largest template whose payload is kept, in bytes of JSON. An ordinary one has a few hundred.
+const KEPT: usize = 8 << 10;
+
+/// A ResourceClaimTemplate, as far as it is kept.
+#[derive(Debug, Clone)]
+pub struct TemplateRecord {
+    /// Tells payloads apart.
+    pub fingerprint: u64,
+    /// The payload; `None` where it is too large to be kept and is read when a claim is created.
+    pub payload: Option<Arc<TemplateFacts>>,
+}
+
+impl TemplateRecord {
+    /// Makes the record of a template, where `room` bytes may be kept.
+    pub fn of(template: &wire::ResourceClaimTemplate, room: usize) -> Self {
+        let facts = TemplateFacts::from(template);
+        let mut hasher = DefaultHasher::new();
+        [&facts.metadata, &facts.spec].map(|raw| raw.as_ref().map(|raw| raw.get())).hash(&mut hasher);
+        let is_kept = facts.bytes() <= KEPT.min(room);
+        Self { fingerprint: hasher.finish(), payload: is_kept.then(|| Arc::new(facts)) }
+    }
+
+    /// How many bytes of payload are kept.
+    pub fn bytes(&self) -> usize {
+        self.payload.as_ref().map_or(0, |payload| payload.bytes())
+    }
+}
+
+/// The payload of a ResourceClaimTemplate, JSON text as it was read.
 #[derive(Debug, Clone)]
 pub struct TemplateFacts {
     /// `spec.metadata`.
     pub metadata: Option<Box<RawValue>>,
     /// `spec.spec`.
     pub spec: Option<Box<RawValue>>,
+}
+
+impl TemplateFacts {
+    fn bytes(&self) -> usize {
+        [&self.metadata, &self.spec].into_iter().flatten().map(|raw| raw.get().len()).sum()
+    }
 }
 
 impl From<&wire::ResourceClaimTemplate> for TemplateFacts {

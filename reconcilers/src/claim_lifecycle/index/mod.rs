@@ -19,7 +19,7 @@ use dragoman_machinery::watch::{Record, Store, StoreState};
 pub(super) use self::claims::ClaimRecord;
 use super::ended::{Ended, HowEnded};
 use super::evidence::ReferenceKind;
-use super::facts::{ConsumerClaims, GroupFacts, PodFacts, Published, TemplateFacts};
+use super::facts::{ConsumerClaims, GroupFacts, PodFacts, Published, TemplateRecord};
 use super::key::{Key, Subject};
 use super::quota::QuotaWaits;
 use super::second_writer::{NamedBy, Witnesses};
@@ -34,7 +34,9 @@ pub struct Index {
     /// Claims.
     pub claims: Store<Arc<ClaimRecord>>,
     /// Templates.
-    pub templates: Store<Arc<TemplateFacts>>,
+    pub templates: Store<TemplateRecord>,
+    /// The bytes of the payloads of templates that are kept.
+    payloads: usize,
     /// Whether PodGroups are served; absent while unknown.
     pub groups_served: Option<bool>,
     /// The version of PodGroups that is watched.

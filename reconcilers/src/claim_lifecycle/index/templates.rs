@@ -6,14 +6,18 @@ use dragoman_crds::wire;
 use dragoman_machinery::controller::{Keeps, Left, Place};
 use dragoman_machinery::watch::{Record, Store};
 
-use super::super::facts::TemplateFacts;
+use super::super::facts::TemplateRecord;
 use super::super::key::{Key, Subject};
 use super::Index;
 
-impl Keeps<wire::ResourceClaimTemplate> for Index {
-    type Projection = Arc<TemplateFacts>;
+/// The bytes of payload that are kept of all templates together. The templates beyond that cost a read
+/// for each claim.
+const PAYLOADS: usize = 16 << 20;
 
-    fn store_mut(&mut self) -> &mut Store<Arc<TemplateFacts>> {
+impl Keeps<wire::ResourceClaimTemplate> for Index {
+    type Projection = TemplateRecord;
+
+    fn store_mut(&mut self) -> &mut Store<TemplateRecord> {
         &mut self.templates
     }
 
@@ -21,17 +25,23 @@ impl Keeps<wire::ResourceClaimTemplate> for Index {
         self.next_tick()
     }
 
-    fn project(&mut self, template: &wire::ResourceClaimTemplate) -> Arc<TemplateFacts> {
-        Arc::new(template.into())
+    fn project(&mut self, template: &wire::ResourceClaimTemplate) -> TemplateRecord {
+        TemplateRecord::of(template, PAYLOADS.saturating_sub(self.payloads))
     }
 
     fn changed(
         &mut self,
         place: &Place,
-        _old: Option<&Arc<TemplateFacts>>,
-        _new: Option<&Arc<TemplateFacts>>,
+        old: Option<&TemplateRecord>,
+        new: Option<&TemplateRecord>,
     ) -> Vec<Key> {
         let Place { namespace, name, .. } = place;
+        self.payloads -= old.map_or(0, TemplateRecord::bytes);
+        self.payloads += new.map_or(0, TemplateRecord::bytes);
+        // A change of labels and annotations of the template itself changes no claim.
+        if old.zip(new).is_some_and(|(old, new)| old.fingerprint == new.fingerprint) {
+            return Vec::new();
+        }
         let key = |subject| move |user: &Arc<str>| Key::new(subject, Arc::clone(namespace), Arc::clone(user));
         let pods = self.pods_of_template.of(namespace, name).map(key(Subject::Pod));
         let groups = self.groups_of_template.of(namespace, name).map(key(Subject::PodGroup));
@@ -43,9 +53,10 @@ impl Keeps<wire::ResourceClaimTemplate> for Index {
         &mut self,
         _namespace: &Arc<str>,
         _name: &Arc<str>,
-        _last: &Record<Arc<TemplateFacts>>,
+        last: &Record<TemplateRecord>,
         _how: Left,
     ) -> Vec<Key> {
+        self.payloads -= last.readable().map_or(0, TemplateRecord::bytes);
         Vec::new()
     }
 }

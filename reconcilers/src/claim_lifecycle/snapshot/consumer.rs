@@ -133,8 +133,8 @@ pub enum TemplateState {
     Absent,
     /// It does not decode.
     Unreadable,
-    /// It is there.
-    Present(Arc<TemplateFacts>),
+    /// It is there. Its payload, if that is kept; else it has to be read.
+    Present(Option<Arc<TemplateFacts>>),
 }
 
 impl ConsumerSnapshot {
@@ -299,6 +299,6 @@ fn template_state(index: &Index, namespace: &str, template: &str) -> TemplateSta
     match index.templates.get(namespace, template).map(|record| &record.body) {
         None => TemplateState::Absent,
         Some(Body::Unreadable(_)) => TemplateState::Unreadable,
-        Some(Body::Readable(facts)) => TemplateState::Present(Arc::clone(facts)),
+        Some(Body::Readable(record)) => TemplateState::Present(record.payload.clone()),
     }
 }

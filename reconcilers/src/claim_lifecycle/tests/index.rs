@@ -175,18 +175,20 @@ fn links_do_not_outlive_their_pods() {
 
 #[test]
 fn nothing_wakes_a_pod_that_is_done() {
+    // Each time another template.
+    let template = |number: u32| with(template(), "/spec/spec/devices", json!({ "number": number }));
     let mut cluster = Cluster::synced();
     cluster.pod(publishes(running("u"), "c"));
     let dirty = cluster.pod(publishes(succeeded("u"), "c"));
     assert!(names(&dirty, Subject::Claim).contains(&"c".to_owned()), "its end wakes its claim");
     assert!(names(&cluster.claim(plain("c")), Subject::Pod).is_empty());
-    assert!(cluster.apply(WatchedKind::Templates, template()).is_empty());
+    assert!(cluster.apply(WatchedKind::Templates, template(1)).is_empty());
     // Deleted before it had a node it counts as done; a node that comes all the same is told.
     let deleting = |pod| with(pod, "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
     cluster.pod(deleting(publishes(pod("late"), "c")));
-    assert!(cluster.apply(WatchedKind::Templates, template()).is_empty());
+    assert!(cluster.apply(WatchedKind::Templates, template(2)).is_empty());
     assert_eq!(names(&cluster.pod(deleting(publishes(running("late"), "c"))), Subject::Pod), ["pod"]);
-    assert_eq!(names(&cluster.apply(WatchedKind::Templates, template()), Subject::Pod), ["pod"]);
+    assert_eq!(names(&cluster.apply(WatchedKind::Templates, template(3)), Subject::Pod), ["pod"]);
 }
 
 #[test]
@@ -208,6 +210,17 @@ fn links_of_one_template_are_told_apart() {
         json!(format!("{}-b", template()["metadata"]["name"].as_str().expect("name"))),
     );
     assert!(cluster.apply(WatchedKind::Templates, other).is_empty());
+}
+
+#[test]
+fn a_template_wakes_its_users_only_if_their_claims_would_differ() {
+    let mut cluster = Cluster::synced();
+    cluster.pod(pod("u"));
+    assert_eq!(cluster.apply(WatchedKind::Templates, template()).len(), 1);
+    let annotated = with(template(), "/metadata/annotations", json!({"touched": "again"}));
+    assert!(cluster.apply(WatchedKind::Templates, annotated).is_empty());
+    let other = with(template(), "/spec/spec/devices", json!({"requests": []}));
+    assert_eq!(cluster.apply(WatchedKind::Templates, other).len(), 1);
 }
 
 #[test]

@@ -95,6 +95,26 @@ fn a_pod_with_many_entries_gets_its_claims_in_portions_and_their_names_at_once()
 }
 
 #[test]
+fn a_template_that_is_too_large_to_be_kept_is_read_once_for_all_claims() {
+    let mut cluster = with_entries(5);
+    let large = with(template(), "/spec/spec/devices/config", json!("x".repeat(100_000)));
+    cluster.apply(WatchedKind::Templates, large.clone());
+    let record = cluster.index.templates.get("ns", "one").and_then(|record| record.readable());
+    assert!(record.is_some_and(|record| record.payload.is_none()), "a tenant's template costs its name");
+    let reads = std::cell::Cell::new(0);
+    let read = |name: &str| {
+        assert_eq!(name, "one");
+        reads.set(reads.get() + 1);
+        Ok(found(&large))
+    };
+    let answers = Answers { write: &|_| Ok(()), read: &read };
+    let (verdict, sent) = play(&cluster.index, &mut pass_of_pod(), &answers, |_| {});
+    assert_eq!((verdict, verbs(&sent), reads.get()), (Verdict::Done, (5, 1), 1));
+    let Action::Create { body } = &sent[0].action else { panic!("{:?}", sent[0]) };
+    assert!(body.len() > 100_000);
+}
+
+#[test]
 fn a_pod_with_too_many_entries_gets_none_and_its_author_is_told() {
     let cluster = with_entries(1025);
     let mut report = Vec::new();

@@ -1,36 +1,27 @@
 //! One pass about a Pod or PodGroup: its claims are created, named in its status, and reserved.
 
+mod creations;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
 use dragoman_crds::wire::{self, Name};
 use dragoman_machinery::api::{Live, decode};
 use dragoman_machinery::controller::{Answer, LiveRead, Next, Pass, Verdict};
 use dragoman_machinery::kind::{Kind, POD, RESOURCE_CLAIM};
 use dragoman_machinery::refusal::Refusal;
-use dragoman_machinery::write::{Action, Write, Written};
+use dragoman_machinery::write::{Write, Written};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::claim_body::{BadTemplate, ClaimSource, claim_body, dropped_fields};
-use super::claim_name::{Generation, claim_name, is_ours};
-use super::facts::{ClaimFacts, PodFacts, TemplateFacts};
+use self::creations::{Creating, SALTS};
+use super::claim_name::is_ours;
+use super::facts::{ClaimFacts, PodFacts};
 use super::index::Index;
 use super::key::{Key, Subject};
-use super::plan_consumer::{
-    ConsumerPlan, Creation, Note, Reservation, plan_consumer, publication, reservation,
-};
+use super::plan_consumer::{ConsumerPlan, Note, Reservation, plan_consumer, publication, reservation};
 use super::quota::{Outcome, Try};
 use super::report::{Report, Said, refused};
-use super::snapshot::{ConsumerSnapshot, TemplateState};
-
-/// Names tried before giving up. A computed name belongs to another claim once in 27^5 by chance;
-/// eight in a row only if a client creates claims under those names in advance.
-const SALTS: u32 = 8;
-
-/// The most claims that one pass creates: a worker is free again after some seconds at most, however
-/// many entries a Pod has.
-const PORTION: usize = 64;
+use super::snapshot::ConsumerSnapshot;
 
 /// What writes of the pass are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,24 +41,14 @@ enum Question {
     Confirm,
     /// Whether the consumer itself is there.
     Lives,
+    /// The template of the first creation, whose payload is not kept.
+    Template,
     /// The claim of the first creation, whose outcome is in doubt.
     InDoubt,
     /// The Pod, before claims are reserved for it.
     LivePod,
     /// The first claim to be reserved.
     LiveClaim,
-}
-
-/// A claim that is being created.
-#[derive(Debug)]
-struct Creating {
-    entry: Name,
-    template_name: Name,
-    template: TemplateState,
-    predecessor: Option<String>,
-    salt: u32,
-    /// What was answered to the creation, where that does not tell whether the claim is there.
-    in_doubt: Option<Refusal>,
 }
 
 /// A pass about one consumer.
@@ -183,179 +164,8 @@ impl ConsumerPass {
         for Note { entry, trouble } in std::mem::take(&mut self.plan.notes) {
             self.warn_author(&entry, &trouble.to_string());
         }
-        let Some(consumer) = &self.consumer else { return };
-        let creating = |Creation { entry, predecessor }: &Creation| {
-            let entry = consumer.entries.get(*entry)?;
-            Some(Creating {
-                entry: entry.entry.name.clone(),
-                template_name: entry.template_name()?.clone(),
-                template: entry.template.clone(),
-                predecessor: predecessor.as_deref().map(str::to_owned),
-                salt: 0,
-                in_doubt: None,
-            })
-        };
-        let wanted: Vec<Creating> = self.plan.create.iter().filter_map(creating).collect();
-        self.is_portion = wanted.len() > PORTION;
-        for creating in wanted.into_iter().take(PORTION) {
-            self.try_if_quota_may_have_room(creating);
-        }
+        self.plan_creations();
         self.reservations = std::mem::take(&mut self.plan.reserve).into();
-    }
-
-    /// A creation that a quota refused for another key is not tried before its turn.
-    fn try_if_quota_may_have_room(&mut self, creating: Creating) {
-        match self.tries.get(&creating.template_name) {
-            None | Some(Try::Now) => self.creations.push_back(creating),
-            Some(Try::After(wait)) => {
-                // It keeps its turn.
-                self.outcome = None;
-                self.urge(Verdict::After(*wait));
-            }
-            Some(Try::Wait(why)) => {
-                let why = Refusal::Quota(why.to_string()).to_string();
-                self.warn_author(&creating.entry, &why);
-                self.waits_for_quota(creating.template_name, None);
-            }
-        }
-    }
-
-    /// Claims of the template wait, for this reason if one was refused just now.
-    fn waits_for_quota(&mut self, template: Name, refusal: Option<String>) {
-        if let Some(outcome) = &mut self.outcome {
-            let known = outcome.waits.entry(template).or_default();
-            *known = known.take().or(refusal);
-        }
-    }
-
-    /// The next step of the creations; none once all are done.
-    fn next_creation(&mut self) -> Option<Next<Purpose>> {
-        loop {
-            let (kind, consumer) = (self.kind?, self.consumer.as_ref()?);
-            let creating = self.creations.front()?;
-            if creating.salt >= SALTS {
-                self.creation_refused(Refusal::Conflict);
-                continue;
-            }
-            let name = creating.name(consumer);
-            if creating.in_doubt.is_some() {
-                return Some(self.ask(Question::InDoubt, RESOURCE_CLAIM, [name]));
-            }
-            match creating.write(kind, consumer, name, self.born_protected) {
-                Ok(write) => {
-                    let (write, purpose) = (Box::new(write), Purpose::Create);
-                    return Some(Next::Send { write, purpose });
-                }
-                Err(bad) => {
-                    // Unusable until the template changes, which wakes the consumer.
-                    let entry = creating.entry.clone();
-                    self.creations.pop_front();
-                    self.warn_author(&entry, &bad.to_string());
-                }
-            }
-        }
-    }
-
-    fn creation_sent(&mut self, outcome: Result<Written, Refusal>) {
-        let Some(consumer) = &self.consumer else { return };
-        let Some(creating) = self.creations.front_mut() else { return };
-        let claim = creating.name(consumer);
-        let failed = |creating: &Creating| Said::Created {
-            claim: claim.clone(),
-            success: false,
-            admin_access: creating.admin_access(),
-        };
-        match outcome {
-            Ok(written) => {
-                let facts = decode::<wire::ResourceClaim>(&written.body);
-                let admin_access = facts.is_ok_and(|claim| claim.admin_access());
-                let (entry, template) = (creating.entry.clone(), creating.template.clone());
-                self.report.push(Said::Created { claim: claim.clone(), success: true, admin_access });
-                self.created(claim);
-                self.say_dropped(&entry, &template, &written.body);
-            }
-            Err(Refusal::AlreadyExists) => creating.in_doubt = Some(Refusal::Conflict),
-            // What may have happened is looked at at once: the next plan may know less, and give the
-            // claim another name.
-            Err(refusal @ Refusal::Transient(_)) => {
-                self.report.push(failed(creating));
-                creating.in_doubt = Some(refusal);
-            }
-            Err(refusal) => {
-                self.report.push(failed(creating));
-                self.creation_refused(refusal);
-            }
-        }
-    }
-
-    /// The claim of a creation in doubt was read: a lost reply, an index that is late, or a
-    /// coincidence.
-    fn creation_read(&mut self, answer: Answer) {
-        let live = found::<wire::ResourceClaim>(answer);
-        let Some(consumer) = &self.consumer else { return };
-        let Some(creating) = self.creations.front_mut() else { return };
-        let name = creating.name(consumer);
-        let doubt = creating.in_doubt.take();
-        match live {
-            Err(refusal) => self.creation_refused(refusal),
-            Ok(None) => self.creation_refused(doubt.unwrap_or(Refusal::Conflict)),
-            Ok(Some(claim)) => {
-                let facts = ClaimFacts::from(&claim);
-                if !facts.owned_by(consumer.owner_kind(), &consumer.uid) {
-                    creating.salt += 1;
-                } else if facts.deleting {
-                    // Never adopted; its name decides that of its successor.
-                    (creating.predecessor, creating.salt) = (Some(name), 0);
-                } else {
-                    self.expected = Some((RESOURCE_CLAIM, facts.version.to_string()));
-                    self.created(name);
-                }
-            }
-        }
-    }
-
-    /// The first creation is done: its entry has this claim.
-    fn created(&mut self, claim: String) {
-        if let Some(creating) = self.creations.pop_front() {
-            self.plan.settled.insert(creating.entry, claim.into());
-            self.outcome.iter_mut().for_each(|outcome| outcome.created += 1);
-        }
-    }
-
-    /// The first creation is given up in this pass. The others go on.
-    fn creation_refused(&mut self, refusal: Refusal) {
-        let Some(creating) = self.creations.pop_front() else { return };
-        match refusal {
-            Refusal::Quota(ref why) => {
-                let template = creating.template_name;
-                self.warn_author(&creating.entry, &refusal.to_string());
-                // The quota refuses the others of this template as well.
-                self.creations.retain(|other| other.template_name != template);
-                self.waits_for_quota(template, Some(why.clone()));
-            }
-            Refusal::Invalid(_) | Refusal::AdminAccess(_) => {
-                self.warn_author(&creating.entry, &refusal.to_string());
-                // A change of the template wakes the Pod; admission may change its mind without
-                // one, and so may the author of the namespace's labels.
-                self.urge(Verdict::After(Duration::from_mins(5)));
-            }
-            other => self.refused("create the claim", &other),
-        }
-    }
-
-    fn say_dropped(&mut self, entry: &str, template: &TemplateState, answer: &[u8]) {
-        let TemplateState::Present(template) = template else { return };
-        let dropped = dropped_fields(template, answer);
-        if !dropped.is_empty() {
-            self.report.push(Said::Trouble("FieldsDropped"));
-            let note = format!(
-                "{} {entry}: the API server did not keep these fields of the template: {}",
-                self.prefix(),
-                dropped.join(", ")
-            );
-            let (reason, action) = ("ResourceClaimFieldsDropped", "CreateClaim");
-            self.report.push(Said::Warning { reason, action, note });
-        }
     }
 
     /// The status write, once.
@@ -363,10 +173,7 @@ impl ConsumerPass {
         if std::mem::replace(&mut self.published, true) {
             return None;
         }
-        let created = self.outcome.as_ref().is_some_and(|outcome| outcome.created == PORTION);
-        if self.is_portion && created && self.verdict == Verdict::Done {
-            // The names are published once, when all claims are there. Keys of others come between.
-            self.urge(Verdict::After(Duration::ZERO));
+        if self.goes_on() {
             return None;
         }
         self.report.extend(self.outcome.take().map(Said::Quota));
@@ -469,11 +276,11 @@ impl ConsumerPass {
 impl Pass<Index> for ConsumerPass {
     type Purpose = Purpose;
 
-    /// A creation costs at most a write and a read for each name, a reservation a read and a write;
-    /// beside them the pass confirms twice, publishes and reads the Pod.
+    /// A creation costs at most a write and a read for each name and a read of its template, a
+    /// reservation a read and a write; beside them the pass confirms twice, publishes and reads the Pod.
     fn most_steps(&self) -> usize {
         let entries = self.consumer.as_ref().map_or(0, |consumer| consumer.entries.len());
-        16 + entries * (4 * SALTS as usize + 4)
+        16 + entries * (4 * SALTS as usize + 5)
     }
 
     fn observe(&mut self, index: &Index) {
@@ -547,6 +354,7 @@ impl Pass<Index> for ConsumerPass {
                 }
             },
             Question::Lives => self.consumer_read(answer),
+            Question::Template => self.template_read(answer),
             Question::InDoubt => self.creation_read(answer),
             Question::LivePod => self.pod_read(answer),
             Question::LiveClaim => self.claim_read(answer),
@@ -578,33 +386,5 @@ fn found<T: DeserializeOwned>(answer: Answer) -> Result<Option<T>, Refusal> {
     match answer? {
         Live::Found(body) => decode(&body).map(Some),
         Live::NotFound => Ok(None),
-    }
-}
-
-impl Creating {
-    fn name(&self, consumer: &ConsumerSnapshot) -> String {
-        let generation = Generation { predecessor: self.predecessor.as_deref(), salt: self.salt };
-        claim_name(&consumer.name, &consumer.uid, &self.entry, generation)
-    }
-
-    fn write(
-        &self,
-        kind: Kind,
-        consumer: &ConsumerSnapshot,
-        name: String,
-        born_protected: bool,
-    ) -> Result<Write, BadTemplate> {
-        let TemplateState::Present(template) = &self.template else { return Err(BadTemplate::NoSpec) };
-        let source = ClaimSource { kind, name: &consumer.name, uid: &consumer.uid, entry: &self.entry };
-        let body = claim_body(template, &consumer.namespace, &name, source, born_protected)?;
-        Ok(Write::new(RESOURCE_CLAIM, &*consumer.namespace, name, Action::Create { body }))
-    }
-
-    /// Whether the template asks for admin access, for the label of a failed creation.
-    fn admin_access(&self) -> bool {
-        let TemplateState::Present(template) = &self.template else { return false };
-        let TemplateFacts { spec: Some(spec), .. } = &**template else { return false };
-        let claim = serde_json::from_str::<wire::ResourceClaim>(&format!(r#"{{"spec":{}}}"#, spec.get()));
-        claim.is_ok_and(|claim| claim.admin_access())
     }
 }
