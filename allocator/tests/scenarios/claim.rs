@@ -112,7 +112,7 @@ impl Made<'_> {
                 _ => {}
             }
         }
-        if self.chance(5) {
+        if self.chance(if self.themes.all { 30 } else { 5 }) {
             asked["allocationMode"] = "All".into();
         } else {
             asked["allocationMode"] = "ExactCount".into();
