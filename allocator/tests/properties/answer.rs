@@ -45,6 +45,16 @@ impl From<Outcome> for Answer {
     }
 }
 
+impl Answer {
+    /// The allocations of a solution.
+    pub(crate) fn allocations(&self) -> &[(Name, Allocation)] {
+        match self {
+            Self::Solution(allocations) => allocations,
+            _ => &[],
+        }
+    }
+}
+
 /// A scenario, read.
 pub(crate) struct Question {
     pub(crate) cluster: Cluster,

@@ -11,6 +11,7 @@ mod brute_force;
 mod crowded;
 mod drawn;
 mod explanations;
+mod history;
 mod other_ways;
 mod rules;
 #[path = "../scenarios/mod.rs"]

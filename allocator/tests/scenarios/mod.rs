@@ -43,7 +43,7 @@ struct Themes {
     /// Objects are invalid.
     mistakes: bool,
     held: bool,
-    /// Many requests are for all devices.
+    /// Many requests are for all devices, or for very many.
     all: bool,
 }
 
@@ -86,7 +86,7 @@ impl Themes {
             2 => [&mut self.derived, &mut self.constraints],
             3 => [&mut self.lists, &mut self.constraints],
             4 => [&mut self.binding, &mut self.networked],
-            _ => return,
+            _ => [&mut self.all, &mut self.sharing],
         };
         for theme in themes {
             *theme = true;
