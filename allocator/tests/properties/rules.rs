@@ -66,8 +66,8 @@ fn a_toleration_tolerates_a_taint_unless_it_names_another_effect_key_operator_or
                     let toleration = toleration(key, operator, value, effect);
                     let asked = json!({"tolerations": [toleration]});
                     let solved = is_solved(&one_device(&device, &asked, &json!([])));
-                    let other_key = key != "" && key != taint_key;
-                    let other_effect = effect != "" && effect != taint_effect;
+                    let other_key = !key.is_empty() && key != taint_key;
+                    let other_effect = !effect.is_empty() && effect != taint_effect;
                     let other_value = operator != "Exists" && value != taint_value;
                     let refused = other_key || other_effect || other_value || operator == "Like";
                     assert_eq!(solved, without || !refused, "{taint} {toleration}");
