@@ -3,6 +3,8 @@
 mod checked;
 mod coverage;
 mod fitting;
+// The property tests of the allocator draw from the same scenarios.
+#[path = "../../../../allocator/tests/scenarios/mod.rs"]
 mod scenario;
 mod smaller;
 
@@ -43,7 +45,7 @@ pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<
     let like = Snapshot::default();
     let (mut differences, mut judged, mut number) = (Declared::new(), Judged::default(), 0);
     for _ in (0..count).step_by(BATCH) {
-        let scenarios: Vec<Value> = (0..BATCH).map(|_| scenario::scenario(&mut rng)).collect();
+        let scenarios: Vec<Value> = (0..BATCH).map(|_| scenario::scenario(&mut rng, false)).collect();
         let lines: Vec<String> = scenarios.iter().map(Value::to_string).collect();
         // Both sides work at once, on a core each.
         let (ours, theirs) = std::thread::scope(|scope| {

@@ -112,12 +112,14 @@ impl Made<'_> {
                 _ => {}
             }
         }
-        if self.chance(5) {
+        if self.chance(if self.themes.all { 30 } else { 5 }) {
             asked["allocationMode"] = "All".into();
         } else {
             asked["allocationMode"] = "ExactCount".into();
             let count = if self.chance(80) { 1 } else { self.rng.i64(1..=3) };
-            asked["count"] = if self.chance(2) { self.rng.i64(10..40) } else { count }.into();
+            asked["count"] =
+                if self.chance(if self.themes.all { 8 } else { 2 }) { self.rng.i64(10..40) } else { count }
+                    .into();
             if self.themes.mistakes && self.chance(3) {
                 asked["allocationMode"] = "Some".into();
             }

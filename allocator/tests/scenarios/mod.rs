@@ -1,7 +1,9 @@
-//! Small random clusters, biased towards interactions of rules.
+//! Small random clusters, biased towards interactions of rules. The property tests of the allocator and the
+//! comparison with Kubernetes (`e2e/src/oracle/devices`) draw from them.
 
 mod claim;
 mod device;
+pub(super) mod weights;
 
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
@@ -41,6 +43,8 @@ struct Themes {
     /// Objects are invalid.
     mistakes: bool,
     held: bool,
+    /// Many requests are for all devices, or for very many.
+    all: bool,
 }
 
 struct Made<'a> {
@@ -52,25 +56,51 @@ struct Made<'a> {
     slices: Vec<Value>,
 }
 
-/// Draws a scenario.
-pub(super) fn scenario(rng: &mut Rng) -> Value {
-    let mut theme = |percent: u8| rng.u8(0..100) < percent;
-    let themes = Themes {
-        taints: theme(25),
-        counters: theme(35),
-        sharing: theme(30),
-        lists: theme(12),
-        derived: theme(10),
-        networked: theme(25),
-        binding: theme(10),
-        groups: theme(25),
-        admin: theme(15),
-        constraints: theme(75),
-        skips: theme(6),
-        disorder: theme(4),
-        mistakes: theme(9),
-        held: theme(70),
-    };
+impl Themes {
+    fn drawn(rng: &mut Rng) -> Self {
+        let mut theme = |percent: u8| rng.u8(0..100) < percent;
+        Self {
+            taints: theme(25),
+            counters: theme(35),
+            sharing: theme(30),
+            lists: theme(12),
+            derived: theme(10),
+            networked: theme(25),
+            binding: theme(10),
+            groups: theme(25),
+            admin: theme(15),
+            constraints: theme(75),
+            skips: theme(6),
+            disorder: theme(4),
+            mistakes: theme(9),
+            held: theme(70),
+            all: false,
+        }
+    }
+
+    /// Adds themes that rarely meet by chance.
+    fn meet(&mut self, rng: &mut Rng) {
+        let themes = match rng.u8(0..6) {
+            0 => [&mut self.disorder, &mut self.counters],
+            1 => [&mut self.disorder, &mut self.all],
+            2 => [&mut self.derived, &mut self.constraints],
+            3 => [&mut self.lists, &mut self.constraints],
+            4 => [&mut self.binding, &mut self.networked],
+            _ => [&mut self.all, &mut self.sharing],
+        };
+        for theme in themes {
+            *theme = true;
+        }
+    }
+}
+
+/// Draws a scenario. With `rare`, themes meet more often that rarely do by chance, so that fewer scenarios
+/// reach every rule.
+pub(super) fn scenario(rng: &mut Rng, rare: bool) -> Value {
+    let mut themes = Themes::drawn(rng);
+    if rare {
+        themes.meet(rng);
+    }
     let nodes = (0..rng.usize(1..=3)).map(|number| format!("node-{number}")).collect();
     let mut made = Made { rng, themes, nodes, devices: Vec::new(), slices: Vec::new() };
     made.slices();

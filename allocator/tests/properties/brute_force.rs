@@ -1,0 +1,96 @@
+//! The allocator and its checker, which tries everything in order: both give the same answer.
+
+use dragoman_allocator::checker::{Broken, Checker, Expressions, Tried};
+use dragoman_allocator::input::{Name, Slice};
+use dragoman_allocator::{NodeError, Options};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+use serde_json::Value;
+
+use crate::answer::{Answer, Question};
+use crate::drawn::{Scenarios, holds};
+use crate::scenarios::weights::{Weights, choices, pass};
+
+/// The most devices that the checker tries on one node.
+const LIMIT: u64 = 1_000;
+
+/// Checks the answer for a node.
+fn judged(checker: &Checker<'_>, answer: &Answer) -> Result<(), TestCaseError> {
+    match answer {
+        Answer::Solution(allocations) => {
+            let broken = checker.check(allocations, LIMIT);
+            let said: Vec<String> = broken.iter().map(Broken::to_string).collect();
+            prop_assert!(broken.is_empty(), "{}", said.join("; "));
+        }
+        // The checker knows of no errors but that a claim has too many devices.
+        Answer::PodError(error) if !error.message.contains("exceeds the claim limit") => {}
+        // A request for all devices is not tried.
+        Answer::NodeError(NodeError::Incomplete { .. } | NodeError::InvalidForAll { .. })
+        | Answer::Unknown => {}
+        Answer::None | Answer::NodeError(_) | Answer::PodError(_) => {
+            let tried = checker.first(LIMIT, &|_| true);
+            prop_assert!(!matches!(tried, Tried::First(_)), "{answer:?}, but there is {tried:?}");
+            let counted = checker.first_by_counting(LIMIT);
+            prop_assert!(tried == Tried::TooMuch || tried == counted, "counted: {counted:?}");
+            prop_assert!(!matches!(counted, Tried::First(_)), "{answer:?}, but there is {counted:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Whether the answers for all nodes are those of trying everything.
+fn is_first(expressions: &Expressions, scenario: &Value) -> Result<(), TestCaseError> {
+    let Some(question) = Question::read(scenario) else { return Ok(()) };
+    for node in &question.nodes {
+        let (cluster, wanted, gates) = (&question.cluster, &question.wanted, question.gates);
+        let Ok(checker) = Checker::new(cluster, node, wanted, gates, expressions) else { continue };
+        let answer = question.answer(node, Options::default());
+        judged(&checker, &answer)?;
+        if let Answer::NodeError(NodeError::Incomplete { driver, pool, .. }) = &answer {
+            prop_assert!(has_newest(&question, node, (driver, pool)), "{answer:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Whether a node may have a slice of the newest generation of a pool. Otherwise the pool does not exist for
+/// the node (docs/allocator.md 1.2).
+fn has_newest(question: &Question, node: &str, (driver, pool): (&Name, &Name)) -> bool {
+    let of_pool = |slice: &&Slice| slice.driver == *driver && slice.pool.name == *pool;
+    let slices: Vec<&Slice> = question.cluster.slices.iter().filter(of_pool).collect();
+    let newest = slices.iter().map(|slice| slice.pool.generation).max();
+    let mut newest = slices.iter().filter(|slice| Some(slice.pool.generation) == newest);
+    newest.any(|slice| slice.node_name.as_deref().is_none_or(|name| name == node))
+}
+
+#[test]
+fn an_answer_is_that_of_trying_everything_in_order() {
+    let expressions = Expressions::default();
+    holds(Scenarios::Any, 3_000, |scenario| is_first(&expressions, scenario));
+}
+
+#[test]
+fn an_answer_of_a_crowded_node_is_that_of_trying_everything_in_order() {
+    let expressions = Expressions::default();
+    holds(Scenarios::Crowded, 1_000, |scenario| is_first(&expressions, scenario));
+}
+
+#[test]
+fn with_a_fit_the_first_solution_that_fits_is_taken() {
+    let expressions = Expressions::default();
+    holds(Scenarios::Any, 1_000, |scenario| {
+        let Some(question) = Question::read(scenario) else { return Ok(()) };
+        for node in &question.nodes {
+            let (cluster, wanted, gates) = (&question.cluster, &question.wanted, question.gates);
+            let Ok(checker) = Checker::new(cluster, node, wanted, gates, &expressions) else { continue };
+            let found = match question.answer(node, Options { fit: Some(&Weights), ..Options::default() }) {
+                Answer::Solution(allocations) => Tried::First(choices(&allocations)),
+                Answer::None => Tried::None,
+                _ => continue,
+            };
+            let tried = checker.first(LIMIT, &pass);
+            prop_assert!(tried == Tried::TooMuch || tried == found, "{found:?}, but the first is {tried:?}");
+        }
+        Ok(())
+    });
+}
