@@ -45,10 +45,11 @@ impl Cluster {
     }
 
     fn ask(&self, method: Method, path: &str, body: &Value) {
+        let kind = if method == Method::PATCH { "merge-patch+json" } else { "json" };
         let answer = self.server.answer(&Request {
             method,
             path: path.to_owned(),
-            content_type: "application/merge-patch+json".to_owned(),
+            content_type: format!("application/{kind}"),
             body: body.to_string().into_bytes(),
             user: User::admin(),
             ..Request::default()
