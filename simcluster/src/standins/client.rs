@@ -113,7 +113,7 @@ impl Client {
             Access::Http(service) => {
                 let answer = self.send(service, method, path, content_type, body).await;
                 // A lost answer is one that the server could not give.
-                answer.unwrap_or_else(|_| Reply { code: 503, object: Value::Null })
+                answer.unwrap_or(Reply { code: 503, object: Value::Null })
             }
         }
     }

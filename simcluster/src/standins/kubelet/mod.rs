@@ -1,5 +1,5 @@
-//! The kubelets of all nodes: Pods start, finish and are removed. One stand-in serves simcluster in this process
-//! and any API server over HTTP.
+//! The kubelets of all nodes: Pods start, finish and are removed. One stand-in serves simcluster in this
+//! process and any API server over HTTP.
 //!
 //! Like a kubelet it starts a Pod only when all claims of the Pod are ready, writes a terminal phase before it
 //! removes a Pod that has none, and performs one act on a Pod at a time.
@@ -121,8 +121,8 @@ impl Kubelet {
         Self::with(Client::new(server, "kubelet", AGENT), pace, seed)
     }
 
-    /// Creates a kubelet for an API server behind `service`, which adds the address and the credentials of a user
-    /// that may do what kubelets do. `seed` determines the durations.
+    /// Creates a kubelet for an API server behind `service`, which adds the address and the credentials of a
+    /// user that may do what kubelets do. `seed` determines the durations.
     pub fn over_http<S, B>(service: S, pace: Pace, seed: u64) -> Self
     where
         S: tower::Service<http::Request<Vec<u8>>, Response = http::Response<B>>
@@ -272,8 +272,8 @@ async fn claims_are_ready(client: &Client, pod: &Value, namespace: &str) -> Outc
     Outcome::Done
 }
 
-/// A conflict is tried again, too: another write came between, or the watch is about to show another Pod with this
-/// name.
+/// A conflict is tried again, too: another write came between, or the watch is about to show another Pod with
+/// this name.
 fn outcome(reply: &Reply) -> Outcome {
     if reply.is_success() || reply.is_missing() { Outcome::Done } else { Outcome::Failed }
 }
