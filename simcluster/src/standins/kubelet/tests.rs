@@ -93,7 +93,8 @@ impl Cluster {
     fn phases(&self) -> Vec<String> {
         let steps = self.server.chronicled(0).into_iter().filter(|step| step.resource == "pods");
         let phase = |pod: Arc<Value>| pod["status"]["phase"].as_str().unwrap_or_default().to_owned();
-        let mut phases: Vec<_> = steps.map(|step| step.after.map_or("gone".to_owned(), phase)).collect();
+        let mut phases: Vec<_> =
+            steps.map(|step| step.after.map_or_else(|| "gone".to_owned(), phase)).collect();
         phases.dedup();
         phases
     }
