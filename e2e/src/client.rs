@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use http::{HeaderValue, Method, Request};
+use http::{HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
+use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
+use tower::Service;
 
 /// A client that sends and returns JSON.
 #[derive(Clone)]
@@ -37,6 +39,21 @@ impl Client {
             kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         config.default_retry = false;
         Ok(Self { kube: kube::Client::try_from(config)? })
+    }
+
+    /// This client as a service for plain HTTP requests.
+    pub(crate) fn service(
+        &self,
+    ) -> impl Service<Request<Vec<u8>>, Response = Response<Body>, Error = kube::Error, Future: Send>
+    + Clone
+    + Send
+    + Sync
+    + 'static {
+        let kube = self.kube.clone();
+        tower::service_fn(move |request: Request<Vec<u8>>| {
+            let kube = kube.clone();
+            async move { kube.send(request.map(Body::from)).await }
+        })
     }
 
     /// Sends a GET and returns the body as text.

@@ -9,7 +9,6 @@ mod control_plane;
 mod differential;
 mod dragoman;
 mod go;
-mod kubelet;
 mod manifest;
 mod objects;
 mod oracle;

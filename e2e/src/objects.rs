@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use dragoman_simcluster::{HOLD, REAP};
 use serde_json::{Value, json};
 
 use crate::control_plane::Release;
-use crate::kubelet::{HOLD, REAP};
 
 /// The driver of all simulated devices.
 pub(crate) const DRIVER: &str = "device.e2e.dragoman.dev";

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use dragoman_simcluster::{HOLD, Kubelet, Pace, Refusals};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use crate::client::{CLAIMS, Client, EVENTS, NAMESPACES, PODS, TEMPLATES};
 use crate::control_plane::{Backend, ControlPlane, Entry, Programs, Release, Shape};
 use crate::dragoman::{Dragoman, Start};
-use crate::kubelet::Kubelet;
 use crate::promises::Judge;
 use crate::{objects, wait};
 
@@ -42,8 +43,9 @@ pub(crate) struct World {
     pub release: Release,
     /// A client with every right.
     pub client: Client,
-    /// The stand-in for kubelets.
-    pub kubelet: Kubelet,
+    /// The Pods that the stand-in for kubelets refused to start.
+    pub refusals: Refusals,
+    kubelet: JoinSet<()>,
     /// Judges every step of the control plane.
     pub judge: Judge,
     /// Where logs go.
@@ -73,10 +75,14 @@ impl World {
         for i in 0..nodes {
             add_node(&client, &format!("node-{i}"), devices).await?;
         }
-        let kubelet = Kubelet::start(plane.client("kubelet").await?);
+        let kubelets = Kubelet::over_http(plane.client("kubelet").await?.service(), Pace::at_once(), 1);
+        let refusals = kubelets.refusals();
+        let mut kubelet = JoinSet::new();
+        kubelet.spawn(kubelets.run());
         let judge = Judge::start(&client);
         let bench = bench.clone();
-        Ok(Self { bench, plane, release, client, kubelet, judge, directory, namespaces: AtomicU32::new(0) })
+        let namespaces = AtomicU32::new(0);
+        Ok(Self { bench, plane, release, client, refusals, kubelet, judge, directory, namespaces })
     }
 
     /// Starts the operator with its own rights.
@@ -209,7 +215,7 @@ impl World {
 
     /// Ends a held Pod and waits until it has succeeded.
     pub(crate) async fn let_end(&self, namespace: &str, pod: &str) -> anyhow::Result<()> {
-        let release = json!({"metadata": {"annotations": {crate::kubelet::HOLD: null}}});
+        let release = json!({"metadata": {"annotations": {HOLD: null}}});
         self.client.merge(PODS, namespace, pod, &release).await?;
         self.phase(namespace, pod, "Succeeded").await?;
         Ok(())

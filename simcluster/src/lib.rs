@@ -33,4 +33,4 @@ pub use faults::{Fault, FaultyDoor, MOST_REQUESTS, Rival, Schedule};
 pub use kinds::{Profile, Resource};
 pub use listen::{ListenError, Listening};
 pub use promises::Promises;
-pub use standins::{Driver, HOLD, Kubelet, Pace, Scheduler};
+pub use standins::{Driver, HOLD, Kubelet, Pace, REAP, Refusals, Scheduler};

@@ -162,7 +162,7 @@ async fn a_pod_with_a_node_gets_its_reservations(world: &World, _: &Dragoman) ->
         world.claim_until(&ns, claim, "is free", |c| c.is_some() && !allocated(c)).await?;
     }
     world.rest(&ns).await?;
-    ensure!(world.kubelet.refused().contains("pod"), "the kubelet never had to refuse it");
+    ensure!(world.refusals.contains(&ns, "pod"), "the kubelet never had to refuse it");
     Ok(())
 }
 

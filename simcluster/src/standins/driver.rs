@@ -45,24 +45,24 @@ impl Driver {
             tokio::select! {
                 biased;
                 event = nodes.next() => if let Event::Applied(node) = event {
-                    self.publish(meta::text(&node, "name"), &slices);
+                    self.publish(meta::text(&node, "name"), &slices).await;
                 },
                 event = slices.next() => if let Event::Deleted(slice) = event
                     && slice["spec"]["driver"] == *self.name
                     && let Some(node) = slice["spec"]["nodeName"].as_str()
                     && nodes.get("", node).is_some()
                 {
-                    self.publish(node, &slices);
+                    self.publish(node, &slices).await;
                 },
             }
         }
     }
 
-    fn publish(&self, node: &str, slices: &Follow) {
+    async fn publish(&self, node: &str, slices: &Follow) {
         let slice = self.slice(node);
         if slices.get("", meta::text(&slice, "name")).is_none() {
             // An existing slice has the same content.
-            self.client.create(SLICES, &slice);
+            self.client.create(SLICES, &slice).await;
         }
     }
 }

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::client::Client;
-use crate::api::Watch;
+use super::client::{Client, Events};
 use crate::api::meta;
 use crate::api::meta::Name;
 
@@ -25,8 +24,8 @@ pub(super) struct Follow {
     path: &'static str,
     known: BTreeMap<Name, Value>,
     ready: VecDeque<Event>,
-    watch: Option<Watch>,
-    /// The resourceVersion of the last event.
+    watch: Option<Events>,
+    /// The resourceVersion of the last event, or of the list if none came since.
     reached: Option<String>,
 }
 
@@ -42,7 +41,7 @@ impl Follow {
                 return event;
             }
             let Some(watch) = &mut self.watch else {
-                if !self.open() {
+                if !self.open().await {
                     tokio::time::sleep(PATIENCE).await;
                 }
                 continue;
@@ -63,15 +62,23 @@ impl Follow {
         self.known.values()
     }
 
-    /// Opens the watch and returns whether it is open. An outage does not remove the known objects.
-    fn open(&mut self) -> bool {
-        let Some(version) = self.reached.take().or_else(|| self.list()) else { return false };
-        self.watch = self.client.watch(self.path, &version).ok();
+    /// Opens the watch and returns whether it is open. An outage does not remove the known objects. Dropping
+    /// the future between list and watch does not repeat the list.
+    async fn open(&mut self) -> bool {
+        if self.reached.is_none() {
+            self.reached = self.list().await;
+        }
+        let Some(version) = &self.reached else { return false };
+        self.watch = self.client.watch(self.path, version).await;
+        if self.watch.is_none() {
+            // The version may be too old for the server.
+            self.reached = None;
+        }
         self.watch.is_some()
     }
 
-    fn list(&mut self) -> Option<String> {
-        let said = self.client.get(self.path);
+    async fn list(&mut self) -> Option<String> {
+        let said = self.client.get(self.path).await;
         if !said.is_success() {
             return None;
         }

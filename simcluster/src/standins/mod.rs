@@ -6,10 +6,10 @@ mod devices;
 mod driver;
 mod extended;
 mod follow;
-
 mod kubelet;
+mod lines;
 mod scheduler;
 
 pub use driver::Driver;
-pub use kubelet::{HOLD, Kubelet, Pace};
+pub use kubelet::{HOLD, Kubelet, Pace, REAP, Refusals};
 pub use scheduler::Scheduler;

@@ -122,7 +122,7 @@ impl Scheduler {
                 },
             };
             if more {
-                self.place_waiting(&pods, &claims, &classes, &nodes);
+                self.place_waiting(&pods, &claims, &classes, &nodes).await;
             }
         }
     }
@@ -152,7 +152,7 @@ impl Scheduler {
         self.said.remove(name);
     }
 
-    fn place_waiting(&mut self, pods: &Follow, claims: &Follow, classes: &Follow, nodes: &Follow) {
+    async fn place_waiting(&mut self, pods: &Follow, claims: &Follow, classes: &Follow, nodes: &Follow) {
         let (mut in_vain, mut tried, mut again) = (0, 0, false);
         // The round starts where the last one ended, so that unschedulable Pods at the front do not block the
         // rest.
@@ -168,11 +168,11 @@ impl Scheduler {
                 self.forget(&name);
                 continue;
             };
-            match self.place(pod, claims, classes, nodes) {
+            match self.place(pod, claims, classes, nodes).await {
                 Placed::Done => self.forget(&name),
                 Placed::Waits(why) => {
                     in_vain += 1;
-                    self.say(pod, &name, why);
+                    self.say(pod, &name, why).await;
                 }
                 // Another client wrote in between, or writes fail for the moment.
                 Placed::Again => again = true,
@@ -182,7 +182,7 @@ impl Scheduler {
     }
 
     /// Writes the reason why a Pod waits into its status, unless it wrote the same reason before.
-    fn say(&mut self, pod: &Value, name: &Name, why: String) {
+    async fn say(&mut self, pod: &Value, name: &Name, why: String) {
         if self.said.get(name) == Some(&why) {
             return;
         }
@@ -190,11 +190,11 @@ impl Scheduler {
             json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why});
         let patch =
             json!({"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": [condition]}});
-        self.client.patch(&format!("{}/status", path_of(name)), &patch);
+        self.client.patch(&format!("{}/status", path_of(name)), &patch).await;
         self.said.insert(name.clone(), why);
     }
 
-    fn place(&mut self, pod: &Value, claims: &Follow, classes: &Follow, nodes: &Follow) -> Placed {
+    async fn place(&mut self, pod: &Value, claims: &Follow, classes: &Follow, nodes: &Follow) -> Placed {
         let namespace = meta::text(pod, "namespace");
         let mut of_pod = Vec::new();
         for entry in meta::items(&pod["spec"]["resourceClaims"]) {
@@ -233,7 +233,7 @@ impl Scheduler {
                 nodes.all().count()
             ));
         };
-        if !self.write(pod, &node, &of_pod, plan, &known) {
+        if !self.write(pod, &node, &of_pod, plan, &known).await {
             return Placed::Again;
         }
         self.bound.insert(meta::text(pod, "uid").to_owned());
@@ -287,7 +287,14 @@ impl Scheduler {
 
     /// Allocates, reserves and binds, in the order and number of requests of kube-scheduler. Returns whether
     /// everything was written.
-    fn write(&mut self, pod: &Value, node: &str, claims: &[Value], plan: Plan, classes: &[&Value]) -> bool {
+    async fn write(
+        &mut self,
+        pod: &Value,
+        node: &str,
+        claims: &[Value],
+        plan: Plan,
+        classes: &[&Value],
+    ) -> bool {
         let consumer =
             json!({"resource": "pods", "name": meta::text(pod, "name"), "uid": meta::text(pod, "uid")});
         let mut plan: BTreeMap<String, Vec<(String, DeviceId)>> = plan
@@ -302,7 +309,7 @@ impl Scheduler {
             );
             let is_new = meta::text(claim, "uid").is_empty();
             let claim = if is_new {
-                let Reply { code: 201, object } = self.client.create(&collection, claim) else {
+                let Reply { code: 201, object } = self.client.create(&collection, claim).await else {
                     return false;
                 };
                 object
@@ -311,16 +318,16 @@ impl Scheduler {
             };
             let path = format!("{collection}/{}", meta::text(&claim, "name"));
             let consumer = group_of(pod, &claim).unwrap_or_else(|| consumer.clone());
-            if !self.reserve(&path, &claim, devices, &consumer, node) {
+            if !self.reserve(&path, &claim, devices, &consumer, node).await {
                 if is_new {
                     // The next attempt creates another claim.
-                    self.client.delete_at_once(&path, meta::text(&claim, "uid"));
+                    self.client.delete_at_once(&path, meta::text(&claim, "uid")).await;
                 }
                 return false;
             }
             if is_new {
                 let naming = extended::naming(pod, classes, meta::text(&claim, "name"));
-                self.client.patch(&format!("{}/status", path_of(&meta::name_of(pod))), &naming);
+                self.client.patch(&format!("{}/status", path_of(&meta::name_of(pod))), &naming).await;
             }
         }
         let (namespace, name) = meta::name_of(pod);
@@ -329,7 +336,7 @@ impl Scheduler {
             "target": {"kind": "Node", "name": node},
         });
         let path = path_of(&(namespace.clone(), name.clone()));
-        if !self.client.create(&format!("{path}/binding"), &binding).is_success() {
+        if !self.client.create(&format!("{path}/binding"), &binding).await.is_success() {
             return false;
         }
         let regarding = json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": pod["metadata"]["uid"]});
@@ -339,11 +346,11 @@ impl Scheduler {
             "reportingController": "default-scheduler", "reportingInstance": "simcluster",
             "note": format!("Successfully assigned {namespace}/{name} to {node}"),
         });
-        self.client.create(&format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"), &event);
+        self.client.create(&format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"), &event).await;
         true
     }
 
-    fn reserve(
+    async fn reserve(
         &mut self,
         path: &str,
         claim: &Value,
@@ -361,7 +368,7 @@ impl Scheduler {
             let mut finalizers: Vec<Value> = meta::items(&claim["metadata"]["finalizers"]).cloned().collect();
             finalizers.push(json!(FINALIZER));
             meta::set(&mut claim, "finalizers", json!(finalizers));
-            let Reply { code: 200, object } = self.client.update(path, &claim) else { return false };
+            let Reply { code: 200, object } = self.client.update(path, &claim).await else { return false };
             claim = object;
         }
         consumers.push(consumer.clone());
@@ -369,7 +376,7 @@ impl Scheduler {
         if let Some(devices) = &devices {
             meta::put(&mut claim, &["status", "allocation"], allocation(devices, node));
         }
-        let said = self.client.update(&format!("{path}/status"), &claim);
+        let said = self.client.update(&format!("{path}/status"), &claim).await;
         if !said.is_success() {
             return false;
         }
