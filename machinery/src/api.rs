@@ -30,13 +30,24 @@ pub struct Limits {
     pub attempt: Duration,
     /// How many attempts may be in flight: HTTP/1.1 needs a connection for each.
     pub concurrency: usize,
+    /// Whether a 429 holds every later request back, and is repeated when its pause is over.
+    pub pauses: bool,
+}
+
+impl Limits {
+    /// For the Lease. A renewal is worth nothing when it is late: an attempt ends early enough for
+    /// three more within the ten seconds in which a leader has to renew, and no 429 holds it back.
+    pub fn lease() -> Self {
+        let attempt = Duration::from_millis(2_500);
+        Self { total: attempt, attempt, concurrency: 1, pauses: false }
+    }
 }
 
 impl Default for Limits {
     fn default() -> Self {
         // An API server gives up on a write after 34 s by itself; 10 s per attempt
         // leaves room for two repetitions of a read within the total.
-        Self { total: Duration::from_secs(30), attempt: Duration::from_secs(10), concurrency: 32 }
+        Self { total: Duration::from_secs(30), attempt: Duration::from_secs(10), concurrency: 32, pauses: true }
     }
 }
 
@@ -115,7 +126,9 @@ impl Api {
             let again = match &outcome {
                 // 429 is answered before the request is looked at: repeating any
                 // verb is safe, once the pause it ordered is over.
-                Err(Refusal::Throttled) => attempt < ATTEMPTS && self.pause() < deadline,
+                Err(Refusal::Throttled) => {
+                    self.shared.limits.pauses && attempt < ATTEMPTS && self.pause() < deadline
+                }
                 Err(Refusal::Transient(_)) => call.repeatable && attempt < ATTEMPTS,
                 _ => false,
             };
@@ -195,7 +208,7 @@ impl Api {
             return Ok(answer.body);
         }
         let status: Status = serde_json::from_slice(&answer.body).unwrap_or_default();
-        if answer.code == StatusCode::TOO_MANY_REQUESTS.as_u16() {
+        if self.shared.limits.pauses && answer.code == StatusCode::TOO_MANY_REQUESTS.as_u16() {
             self.order_pause(
                 answer
                     .retry_after

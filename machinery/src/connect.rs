@@ -1,4 +1,4 @@
-//! From a kubeconfig or the Pod's service account to the two clients.
+//! From a kubeconfig or the Pod's service account to the clients.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,11 +10,13 @@ use prometheus_client::registry::Registry;
 use crate::api::{Api, Limits};
 use crate::metrics::ClientMetrics;
 
-/// The two clients of a process.
+/// The clients of a process. Each has connections of its own.
 #[derive(Clone)]
 pub struct Clients {
     /// For everything that is answered and over.
     pub api: Api,
+    /// For the Lease alone: see [`Limits::lease`].
+    pub lease: Api,
     /// For watches: without a read timeout, the watch driver has its own.
     pub watch: kube::Client,
     /// Namespace of the kubeconfig context or of our own Pod.
@@ -40,7 +42,7 @@ pub enum ConnectError {
     Client(String),
 }
 
-/// Builds both clients from one configuration: the kubeconfig at `path` if given,
+/// Builds the clients from one configuration: the kubeconfig at `path` if given,
 /// else `KUBECONFIG`, `~/.kube/config` or the service account of the Pod.
 ///
 /// # Errors
@@ -63,13 +65,15 @@ pub async fn connect(
     let watch = build(config.clone())?;
     config.read_timeout = Some(limits.attempt);
     config.reset_reader_on_write = true;
-    let api = build(config)?;
+    let api = build(config.clone())?;
+    let lease = build(config)?;
     let namespace = api.default_namespace().to_owned();
     let metrics = ClientMetrics::register(registry, &host);
-    Ok(Clients { api: Api::new(api, limits, metrics), watch, namespace })
+    let lease = Api::new(lease, Limits::lease(), metrics.clone());
+    Ok(Clients { api: Api::new(api, limits, metrics), lease, watch, namespace })
 }
 
-/// Both clients on a service in this process.
+/// The clients on a service in this process.
 pub fn within<S, B>(service: &S, limits: Limits, registry: &mut Registry) -> Clients
 where
     S: tower::Service<http::Request<kube::client::Body>, Response = http::Response<B>>
@@ -83,7 +87,8 @@ where
 {
     let client = || kube::Client::new(service.clone(), "kube-system");
     let metrics = ClientMetrics::register(registry, "in-process");
-    Clients { api: Api::new(client(), limits, metrics), watch: client(), namespace: "kube-system".to_owned() }
+    let lease = Api::new(client(), Limits::lease(), metrics.clone());
+    Clients { api: Api::new(client(), limits, metrics), lease, watch: client(), namespace: "kube-system".to_owned() }
 }
 
 async fn from_file(path: &Path) -> Result<Config, ConnectError> {

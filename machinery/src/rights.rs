@@ -2,13 +2,13 @@
 //! them. The ClusterRoles are rendered from these declarations and the process
 //! asks for them at its start.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::api::{Api, Call, decode};
 use crate::kind::SELF_SUBJECT_ACCESS_REVIEW;
@@ -39,8 +39,16 @@ pub struct Scope {
 /// The rights that a process needs, and which of them it lacks.
 pub struct Rights {
     needed: Vec<(Scope, Vec<Rule>)>,
-    missing: Mutex<Vec<String>>,
+    missing: Mutex<Missing>,
     doubted: Notify,
+}
+
+#[derive(Default)]
+struct Missing {
+    /// In words.
+    rights: Vec<String>,
+    /// Since when the API server has said that a right to write is missing.
+    barred: Option<Instant>,
 }
 
 impl Rights {
@@ -52,7 +60,7 @@ impl Rights {
     /// A request was refused by RBAC: says so in [`Rights::check`] at once and makes
     /// [`Rights::keep`] look at all rights again.
     pub fn doubt(&self, refusal: &str) {
-        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = &mut self.missing().rights;
         // A handful names the problem; the list must not grow with the cluster.
         if missing.len() < 8 && !missing.iter().any(|m| m == refusal) {
             tracing::error!(refusal, "missing right");
@@ -66,20 +74,34 @@ impl Rights {
     /// # Errors
     /// Names what is.
     pub fn check(&self) -> Result<(), String> {
-        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = &self.missing().rights;
         if missing.is_empty() { Ok(()) } else { Err(format!("missing rights: {}", missing.join("; "))) }
+    }
+
+    /// Since when a right to write has been missing, according to the API server. Events do not
+    /// count: without them the work goes on.
+    pub fn barred(&self) -> Option<Instant> {
+        self.missing().barred
+    }
+
+    fn missing(&self) -> MutexGuard<'_, Missing> {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks for every right at the start and after each doubt, until none is missing.
     pub async fn keep(&self, api: &Api) {
         loop {
-            match self.ask(api).await {
-                Ok(missing) => {
-                    for right in &missing {
+            match self.lacking(api).await {
+                Ok(lacking) => {
+                    let rights: Vec<String> = lacking.iter().map(Lacking::to_string).collect();
+                    for right in &rights {
                         tracing::error!(right, "missing right");
                     }
-                    let complete = missing.is_empty();
-                    *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = missing;
+                    let complete = rights.is_empty();
+                    let mut missing = self.missing();
+                    let barred = lacking.iter().any(Lacking::bars).then(Instant::now);
+                    *missing = Missing { rights, barred: barred.map(|now| missing.barred.unwrap_or(now)) };
+                    drop(missing);
                     if complete {
                         self.doubted.notified().await;
                         // An API server that has just started refuses for a moment.
@@ -98,13 +120,37 @@ impl Rights {
     /// # Errors
     /// The question could not be put.
     pub async fn ask(&self, api: &Api) -> Result<Vec<String>, Refusal> {
-        let mut missing = Vec::new();
+        Ok(self.lacking(api).await?.iter().map(Lacking::to_string).collect())
+    }
+
+    async fn lacking(&self, api: &Api) -> Result<Vec<Lacking>, Refusal> {
+        let mut lacking = Vec::new();
         for (scope, rules) in &self.needed {
             for rule in rules {
-                missing.extend(rule.missing(api, scope).await?);
+                let verbs = rule.missing(api, scope).await?;
+                lacking.extend(verbs.into_iter().map(|verb| Lacking { verb, rule: *rule }));
             }
         }
-        Ok(missing)
+        Ok(lacking)
+    }
+}
+
+/// A verb of a rule that we lack.
+struct Lacking {
+    verb: &'static str,
+    rule: Rule,
+}
+
+impl Lacking {
+    /// Whether work on keys is impossible, or in part so, for want of it.
+    fn bars(&self) -> bool {
+        !["get", "list", "watch"].contains(&self.verb) && self.rule.resource != "events"
+    }
+}
+
+impl std::fmt::Display for Lacking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.verb, self.rule)
     }
 }
 
@@ -114,7 +160,7 @@ impl Rule {
     ///
     /// # Errors
     /// The question could not be put.
-    pub async fn missing(&self, api: &Api, scope: &Scope) -> Result<Vec<String>, Refusal> {
+    async fn missing(&self, api: &Api, scope: &Scope) -> Result<Vec<&'static str>, Refusal> {
         #[derive(Deserialize)]
         struct Review {
             status: ReviewStatus,
@@ -146,7 +192,7 @@ impl Rule {
             };
             let review: Review = decode(&api.send(&call).await?)?;
             if !review.status.allowed {
-                missing.push(format!("{verb} {self}"));
+                missing.push(*verb);
             }
         }
         Ok(missing)

@@ -9,7 +9,7 @@ use dragoman_machinery::connect::connect;
 use dragoman_machinery::controller::{Assembly, Context, ControllerSpec, Process};
 use dragoman_machinery::discovery::Discovery;
 use dragoman_machinery::events;
-use dragoman_machinery::lease::{Candidate, Leadership, Periods};
+use dragoman_machinery::lease::{Candidate, Fitness, Leadership, Periods};
 use dragoman_machinery::metrics::MachineryMetrics;
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::rights::{Rights, Scope};
@@ -72,20 +72,35 @@ async fn control(config: Config) -> anyhow::Result<()> {
     let process = Arc::new(process);
 
     let mut supervisor = Supervisor::default();
-    serve(&mut supervisor, &config, admin(registry, &process, &rights, journal)).await?;
+    serve(&mut supervisor, &config, admin(registry, &process, &rights, journal.clone())).await?;
     supervisor.spawn("events", sender.run());
-    let api = clients.api.clone();
-    supervisor.spawn("rights", async move { rights.keep(&api).await });
+    let fitness = fitness(&process, &rights, journal);
+    supervisor.spawn("rights", async move { rights.keep(&clients.api).await });
     watches.into_iter().for_each(|task| supervisor.spawn(task.name, task.future));
     let candidate = leased.then(|| Candidate {
-        api: clients.api,
+        api: clients.lease,
         metrics: machinery,
         namespace,
         name: LEASE_NAME,
         identity,
         periods: Periods::default(),
+        fitness,
     });
     work(supervisor, process, leadership, candidate).await
+}
+
+/// How well this process could lead: its indexes, its watches, its rights.
+fn fitness(
+    process: &Arc<Process>,
+    rights: &Arc<Rights>,
+    journal: Journal,
+) -> Box<dyn Fn() -> Fitness + Send + Sync> {
+    let (process, rights) = (Arc::clone(process), Arc::clone(rights));
+    Box::new(move || Fitness {
+        complete: process.synced(),
+        blind: journal.blind(),
+        barred: rights.barred(),
+    })
 }
 
 /// Leads, works until told to stop, finishes what is in work and gives the lease up.
@@ -102,10 +117,11 @@ async fn work(
     if works {
         let leadership = leadership.clone();
         ending.spawn("workers", async move {
-            lead(&process, &leadership, stopped.clone()).await;
-            let mut workers = JoinSet::new();
-            process.work(&stopped).into_iter().for_each(|task| drop(workers.spawn(task.future)));
-            workers.join_all().await;
+            while !*stopped.borrow() && lead(&process, &leadership, stopped.clone()).await {
+                if !term(&process, &leadership, stopped.clone()).await {
+                    return;
+                }
+            }
             // The lease is given up only when no write is on its way any more.
             workers_done.send_replace(true);
         });
@@ -134,17 +150,42 @@ async fn work(
     }
 }
 
-/// Waits until this process leads and every index is complete.
-async fn lead(process: &Process, leadership: &Leadership, stopped: watch::Receiver<bool>) {
+/// Waits until this process leads and every index is complete. Returns false when it is to stop
+/// instead.
+async fn lead(process: &Process, leadership: &Leadership, stopped: watch::Receiver<bool>) -> bool {
     // Polled because both ends are only ever read, and only before the first key.
     const POLL: std::time::Duration = std::time::Duration::from_millis(50);
     loop {
-        let ready = leadership.holds() && process.synced();
-        if ready || *stopped.borrow() {
-            break;
+        if *stopped.borrow() {
+            return false;
+        }
+        if leadership.holds() && process.synced() {
+            return true;
         }
         tokio::time::sleep(POLL).await;
     }
+}
+
+/// Works on keys while this process leads, until it is to stop, and finishes what is in work.
+/// Returns false when the workers have ended by themselves, which they never should.
+async fn term(process: &Process, leadership: &Leadership, mut stopped: watch::Receiver<bool>) -> bool {
+    let at_work = leadership.work();
+    let (end, ended) = watch::channel(false);
+    let mut workers = JoinSet::new();
+    process.work(&ended).into_iter().for_each(|task| drop(workers.spawn(task.future)));
+    let workers = workers.join_all();
+    tokio::pin!(workers);
+    tokio::select! {
+        _ = &mut workers => return false,
+        () = leadership.ended() => {}
+        // An end of the channel is a stop, too.
+        _ = stopped.wait_for(|stop| *stop) => {}
+    }
+    end.send_replace(true);
+    workers.await;
+    process.cease();
+    drop(at_work);
+    true
 }
 
 /// Resolves `auto`: assist, or observe where rights are missing. Every other mode

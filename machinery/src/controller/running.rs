@@ -57,6 +57,8 @@ pub trait Running: Send + Sync {
         workers: usize,
         stop: watch::Receiver<bool>,
     ) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+    /// Works on no key any more, until [`Running::work`] is called again.
+    fn cease(&self);
 }
 
 impl<R: Reconcile> Running for R {
@@ -94,6 +96,10 @@ impl<R: Reconcile> Running for R {
         self.leads_since(crate::clock::now().as_second());
         self.controller().begin();
         Box::pin(work::run(self, workers, stop))
+    }
+
+    fn cease(&self) {
+        self.controller().cease();
     }
 }
 
@@ -175,5 +181,10 @@ impl Process {
             Task::new(format!("workers of {}", controller.name()), workers)
         };
         working.map(|(controller, _)| task(controller)).collect()
+    }
+
+    /// The workers have ended: no key is wanted until [`Process::work`] is called again.
+    pub fn cease(&self) {
+        self.controllers().for_each(|controller| controller.cease());
     }
 }

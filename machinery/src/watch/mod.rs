@@ -155,10 +155,13 @@ async fn follow<S: Source, K: Sink>(
         let outcome = match position.take() {
             None => {
                 journal.lists();
-                list(kind, source, sink).await
+                list(kind, source, sink, &journal).await
             }
             Some(version) => {
                 let outcome = watch(kind, source, sink, version, &journal, &mut progress).await;
+                if outcome.is_ok() {
+                    journal.ended();
+                }
                 // A server that closes every watch at once, or has always just forgotten
                 // where we were, must not be asked in a loop.
                 let fruitless = !progress && begun.elapsed() < BRIEF;
@@ -192,11 +195,17 @@ const BRIEF: Duration = Duration::from_secs(2);
 type Next = Result<Option<String>, (Option<String>, Failure)>;
 
 /// One complete list; returns the version to watch from.
-async fn list<S: Source, K: Sink>(kind: &'static str, source: &mut S, sink: &mut K) -> Next {
+async fn list<S: Source, K: Sink>(
+    kind: &'static str,
+    source: &mut S,
+    sink: &mut K,
+    journal: &journal::Page,
+) -> Next {
     sink.began();
     let mut page = None;
     loop {
         let Page { items, next, version } = source.list(page.as_deref()).await.map_err(|f| (None, f))?;
+        journal.progress();
         for raw in items {
             apply(kind, sink, &raw).map_err(|e| (None, Failure::Undecodable(e)))?;
         }
@@ -246,6 +255,7 @@ async fn watch<S: Source, K: Sink>(
         match step {
             Step::End => return Ok(Some(version)),
             Step::Bookmark(reached) => {
+                journal.progress();
                 sink.advanced(&reached);
                 version = reached;
             }

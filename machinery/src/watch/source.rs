@@ -117,11 +117,11 @@ pub struct Selectors {
 }
 
 impl Selectors {
-    /// As parameters of a query, each with a leading `&`.
-    fn query(&self) -> String {
+    /// As parameters of a query, joined by `&`.
+    pub(super) fn query(&self) -> String {
         let parameters = [("labelSelector", &self.labels), ("fieldSelector", &self.fields)];
         let set = parameters.into_iter().filter(|(_, selector)| !selector.is_empty());
-        set.flat_map(|(name, selector)| ["&", name, "=", &encode(selector)].map(str::to_owned)).collect()
+        set.map(|(name, selector)| format!("{name}={}", encode(selector))).collect::<Vec<_>>().join("&")
     }
 }
 
@@ -149,7 +149,8 @@ impl Watched {
     }
 
     async fn open(&self, query: String) -> Result<impl AsyncBufRead + Send + use<>, Failure> {
-        let request = Request::get(format!("{}?{query}{}", self.kind.all_path(), self.selectors.query()))
+        let selectors = self.selectors.query();
+        let request = Request::get(format!("{}?{query}{}{}", self.kind.all_path(), if selectors.is_empty() { "" } else { "&" }, selectors))
             .header(header::USER_AGENT, USER_AGENT)
             .header(header::ACCEPT, "application/json")
             .body(Vec::new())
@@ -198,7 +199,7 @@ impl Source for Watched {
     fn place(&self) -> String {
         match self.selectors.query() {
             all if all.is_empty() => self.kind.all_path(),
-            some => format!("{}?{}", self.kind.all_path(), some.trim_start_matches('&')),
+            some => format!("{}?{}", self.kind.all_path(), some),
         }
     }
 

@@ -13,10 +13,13 @@ struct Script(VecDeque<Answer>);
 enum Answer {
     Page(Result<(Vec<(&'static str, &'static str)>, Option<&'static str>, &'static str), Failure>),
     Watch(Vec<Result<Step, Failure>>),
+    /// A watch that stays open and brings nothing.
+    Open,
     NoWatch(Failure),
 }
 
-struct Events(VecDeque<Result<Step, Failure>>);
+/// The steps of a watch; without one it stays open and nothing comes.
+struct Events(VecDeque<Option<Result<Step, Failure>>>);
 
 fn object(name: &str, uid: &str) -> Box<RawValue> {
     raw(
@@ -46,7 +49,8 @@ impl Source for Script {
     }
     async fn watch(&mut self, _version: &str) -> Result<Events, Failure> {
         match self.0.pop_front() {
-            Some(Answer::Watch(steps)) => Ok(Events(steps.into())),
+            Some(Answer::Watch(steps)) => Ok(Events(steps.into_iter().map(Some).collect())),
+            Some(Answer::Open) => Ok(Events([None].into())),
             Some(Answer::NoWatch(failure)) => Err(failure),
             Some(Answer::Page(_)) => panic!("the script expects a list"),
             None => std::future::pending().await,
@@ -57,7 +61,8 @@ impl Source for Script {
 impl Watch for Events {
     async fn next(&mut self) -> Result<Step, Failure> {
         match self.0.pop_front() {
-            Some(step) => step,
+            Some(Some(step)) => step,
+            Some(None) => std::future::pending().await,
             None => Ok(Step::End),
         }
     }
@@ -148,6 +153,57 @@ async fn the_journal_says_what_became_of_a_watch() {
     assert!(journal.starts_with(line), "{journal}");
     assert!(journal.contains(", 1 failures, the last at "), "{journal}");
     assert!(journal.ends_with(": no route\n"), "{journal}");
+}
+
+/// A driver of `script`, and its journal.
+fn driven(script: Vec<Answer>) -> (tokio::task::JoinHandle<()>, Journal) {
+    let (completed, reached) = mpsc::unbounded_channel();
+    // Nothing waits for what is reached.
+    std::mem::forget(reached);
+    let sink = Recorder { store: Arc::default(), removed: Arc::default(), completed };
+    let journal = Journal::new(MachineryMetrics::default());
+    (tokio::spawn(drive("Pod", Script(script.into()), sink, journal.clone())), journal)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_is_blind_from_its_end_until_it_is_open_again() {
+    let began = tokio::time::Instant::now();
+    let script = vec![
+        Answer::Page(Err(Failure::Other("down".to_owned()))),
+        Answer::Page(Ok((vec![("a", "1")], None, "10"))),
+        Answer::Watch(vec![Ok(Step::Bookmark("11".to_owned())), Err(Failure::Other("down".to_owned()))]),
+        Answer::NoWatch(Failure::Expired),
+        Answer::Page(Err(Failure::Other("down".to_owned()))),
+        Answer::Page(Ok((vec![("a", "1")], None, "10"))),
+        Answer::Open,
+    ];
+    let (driver, journal) = driven(script);
+    tokio::task::yield_now().await;
+    assert_eq!(journal.blind(), Some(began), "it has never been open");
+    while journal.blind() == Some(began) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // Neither failures nor the pages of a list move the begin.
+    let since = journal.blind().expect("closed");
+    assert!(began < since);
+    while let Some(still) = journal.blind() {
+        assert_eq!(still, since);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(since.elapsed() > Duration::from_millis(250), "it failed twice in between");
+    driver.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_served_makes_nothing_blind() {
+    let journal = Journal::new(MachineryMetrics::default());
+    journal.expect("PodGroup", String::new());
+    assert!(journal.blind().is_some());
+    journal.unserved("PodGroup", String::new());
+    assert_eq!(journal.blind(), None);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    journal.expect("PodGroup", String::new());
+    assert_eq!(journal.blind(), Some(tokio::time::Instant::now()));
 }
 
 #[tokio::test(start_paused = true)]
