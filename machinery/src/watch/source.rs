@@ -20,6 +20,9 @@ pub enum Failure {
     /// The server no longer knows the version asked for (410).
     #[error("the resource version is too old")]
     Expired,
+    /// The token of the next page is too old; the list goes on with this one, from a newer state.
+    #[error("the list took so long that its next page expired")]
+    PageExpired(String),
     /// The group version is not served, as far as this server knows.
     #[error("the API is not served")]
     Unserved,
@@ -45,6 +48,7 @@ impl Failure {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Expired => "Expired",
+            Self::PageExpired(_) => "PageExpired",
             Self::Unserved => "Unserved",
             Self::Throttled(_) => "Throttled",
             Self::Forbidden(_) => "Forbidden",
@@ -184,7 +188,11 @@ impl Watched {
                 Failure::Unserved
             }
             403 => Failure::Forbidden(status.message.clone()),
-            410 => Failure::Expired,
+            410 => {
+                // Only a list in pages is answered with a token.
+                let token = status.metadata.as_ref().and_then(|meta| meta.continue_.clone());
+                token.filter(|token| !token.is_empty()).map_or(Failure::Expired, Failure::PageExpired)
+            }
             429 => Failure::Throttled(
                 status.details.as_ref().map(|d| Duration::from_secs(d.retry_after_seconds.into())),
             ),

@@ -16,6 +16,8 @@ enum Answer {
     /// A watch that stays open and brings nothing.
     Open,
     NoWatch(Failure),
+    /// A list that fails after this time.
+    Slow(Duration),
 }
 
 /// The steps of a watch; without one it stays open and nothing comes.
@@ -43,6 +45,10 @@ impl Source for Script {
                 next: next.map(str::to_owned),
                 version: version.to_owned(),
             }),
+            Some(Answer::Slow(took)) => {
+                tokio::time::sleep(took).await;
+                Err(Failure::Other("504".to_owned()))
+            }
             Some(_) => panic!("the script expects a watch"),
             None => std::future::pending().await,
         }
@@ -52,7 +58,7 @@ impl Source for Script {
             Some(Answer::Watch(steps)) => Ok(Events(steps.into_iter().map(Some).collect())),
             Some(Answer::Open) => Ok(Events([None].into())),
             Some(Answer::NoWatch(failure)) => Err(failure),
-            Some(Answer::Page(_)) => panic!("the script expects a list"),
+            Some(_) => panic!("the script expects a list"),
             None => std::future::pending().await,
         }
     }
@@ -173,6 +179,7 @@ async fn a_watch_is_blind_from_its_end_until_it_is_open_again() {
         Answer::Page(Ok((vec![("a", "1")], None, "10"))),
         Answer::Watch(vec![Ok(Step::Bookmark("11".to_owned())), Err(Failure::Other("down".to_owned()))]),
         Answer::NoWatch(Failure::Expired),
+        Answer::Page(Ok((vec![("a", "1")], Some("t"), "10"))),
         Answer::Page(Err(Failure::Other("down".to_owned()))),
         Answer::Page(Ok((vec![("a", "1")], None, "10"))),
         Answer::Open,
@@ -243,6 +250,77 @@ async fn watches_that_end_at_once_are_not_opened_in_a_loop() {
     script.push(Answer::Page(Ok((vec![], None, "20"))));
     play(script, "20").await;
     assert!(begun.elapsed() > Duration::from_mins(4), "{:?}", begun.elapsed());
+}
+
+/// An overloaded server is not asked for everything again as soon as it has failed.
+#[tokio::test(start_paused = true)]
+async fn lists_that_fail_after_any_time_are_repeated_ever_more_slowly() {
+    let begun = tokio::time::Instant::now();
+    let mut script: Vec<_> = (0..14).map(|_| Answer::Slow(Duration::from_secs(3))).collect();
+    script.push(Answer::Page(Ok((vec![], None, "10"))));
+    play(script, "10").await;
+    assert!(begun.elapsed() > Duration::from_mins(2), "{:?}", begun.elapsed());
+}
+
+/// Lists that complete, but leave no time for a watch, are failures as well.
+#[tokio::test(start_paused = true)]
+async fn the_pause_grows_until_a_watch_brings_something() {
+    let begun = tokio::time::Instant::now();
+    let mut script = Vec::new();
+    for _ in 0..14 {
+        script.extend([Answer::Page(Ok((vec![], None, "10"))), Answer::Slow(Duration::from_secs(3))]);
+        // The list completed; the watch that follows it does not open.
+        script.insert(script.len() - 1, Answer::NoWatch(Failure::Expired));
+    }
+    script.push(Answer::Page(Ok((vec![], None, "20"))));
+    play(script, "20").await;
+    assert!(begun.elapsed() > Duration::from_mins(4), "{:?}", begun.elapsed());
+}
+
+/// The server continues from a newer state: every object is known then, but changes in between were
+/// not seen, so that another list follows.
+#[tokio::test(start_paused = true)]
+async fn a_list_goes_on_behind_an_expired_page() {
+    let expired = || Answer::Page(Err(Failure::PageExpired("newer".to_owned())));
+    let script = vec![
+        Answer::Page(Ok((vec![("a", "1")], None, "5"))),
+        Answer::NoWatch(Failure::Expired),
+        Answer::Page(Ok((vec![("b", "2")], Some("t"), "10"))),
+        expired(),
+        Answer::Page(Ok((vec![("c", "3")], None, "20"))),
+    ];
+    // As far as the older of the two states.
+    let (left, removed) = play(script, "10").await;
+    assert_eq!((left, removed), (vec!["b".to_owned(), "c".to_owned()], vec!["a".to_owned()]));
+    let script = vec![
+        Answer::Page(Ok((vec![("b", "2")], Some("t"), "10"))),
+        expired(),
+        Answer::Page(Ok((vec![("c", "3")], None, "20"))),
+        // Not a watch: the script would panic.
+        Answer::Page(Ok((vec![("b", "2"), ("c", "3")], None, "30"))),
+        Answer::Watch(vec![Ok(Step::Bookmark("31".to_owned()))]),
+    ];
+    assert_eq!(play(script, "31").await.0, ["b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_pages_always_expire_is_not_asked_in_a_loop() {
+    let begun = tokio::time::Instant::now();
+    let mut script = Vec::new();
+    for _ in 0..14 {
+        script.push(Answer::Page(Ok((vec![], Some("t"), "10"))));
+        script.extend((0..2).map(|_| Answer::Page(Err(Failure::PageExpired("t".to_owned())))));
+    }
+    script.push(Answer::Page(Ok((vec![], None, "20"))));
+    play(script, "20").await;
+    assert!(begun.elapsed() > Duration::from_mins(1), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn what_a_server_asks_for_is_capped() {
+    let asked = Failure::Throttled(Some(Duration::from_hours(1)));
+    assert_eq!(pause_after(1, &asked), Duration::from_mins(1));
+    assert_eq!(pause_after(1, &Failure::Throttled(Some(Duration::from_secs(40)))), Duration::from_secs(40));
 }
 
 #[tokio::test(start_paused = true)]

@@ -62,3 +62,16 @@ async fn discovery_without_an_answer_is_no_reason_not_to_look() {
     });
     assert_eq!(claims.list(None).await.expect("list").version, "7");
 }
+
+#[tokio::test]
+async fn the_token_in_a_410_goes_on_with_the_list() {
+    let (mut claims, _) = claims(|path, _| match path {
+        GROUP => (200, r#"{"resources":[{"name":"resourceclaims"}]}"#),
+        _ => (
+            410,
+            r#"{"kind":"Status","status":"Failure","reason":"Expired","metadata":{"continue":"t2"},"message":"too old","code":410}"#,
+        ),
+    });
+    let outcome = claims.list(Some("t1")).await;
+    assert!(matches!(&outcome, Err(Failure::PageExpired(token)) if token == "t2"), "{outcome:?}");
+}
