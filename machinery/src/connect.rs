@@ -63,7 +63,7 @@ pub async fn connect(
     let build =
         |config: Config| kube::Client::try_from(config).map_err(|e| ConnectError::Client(e.to_string()));
     let watch = build(config.clone())?;
-    config.read_timeout = Some(limits.attempt);
+    config.read_timeout = Some(limits.write);
     config.reset_reader_on_write = true;
     let api = build(config.clone())?;
     let lease = build(config)?;

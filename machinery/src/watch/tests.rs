@@ -136,7 +136,12 @@ async fn play_with_journal(script: Vec<Answer>, until: &str) -> (Vec<String>, Ve
     let mut registry = prometheus_client::registry::Registry::default();
     let journal = Journal::new(MachineryMetrics::register(&mut registry));
     let driver = tokio::spawn(drive("Pod", Script(script.into()), sink, journal.clone()));
-    while reached.recv().await.as_deref() != Some(until) {}
+    loop {
+        let at = reached.recv().await.expect("the driver ended before the script did");
+        if at == until {
+            break;
+        }
+    }
     driver.abort();
     let mut left: Vec<_> = store.lock().unwrap().iter().map(|(_, n, _)| n.to_string()).collect();
     left.sort();
