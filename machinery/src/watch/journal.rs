@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -20,6 +21,10 @@ pub struct Journal {
 
 /// What a watch is of, in whichever version: the name of the kind, and the selectors.
 type Scene = (&'static str, String);
+
+/// The age of the last progress from which on a watch counts as stuck. One that is well ends in good
+/// order, or brings something, within 45 s.
+pub(super) const STALE: Duration = Duration::from_mins(1);
 
 /// What is seen through a watch now.
 #[derive(Debug, Clone, Copy)]
@@ -81,6 +86,34 @@ impl Journal {
     /// served do not count.
     pub fn blind(&self) -> Option<Instant> {
         self.sights().values().filter(|sight| sight.served).filter_map(|sight| sight.blind).min()
+    }
+
+    /// Whether every watch has progressed lately.
+    ///
+    /// # Errors
+    /// Names the kinds whose watches have not for a minute.
+    pub fn ready(&self) -> Result<(), String> {
+        let stale = self.ages().into_iter().filter(|(_, age)| *age >= STALE);
+        let stale: Vec<String> =
+            stale.map(|(kind, age)| format!("{} s from the watch of {kind}", age.as_secs())).collect();
+        if stale.is_empty() { Ok(()) } else { Err(format!("nothing has come for {}", stale.join(", "))) }
+    }
+
+    /// Brings the gauges up to date that are computed when they are asked for.
+    pub fn measure(&self) {
+        self.ages().into_iter().for_each(|(kind, age)| self.metrics.watch_progress(kind, age));
+    }
+
+    /// The age of the last progress of each kind that is served.
+    fn ages(&self) -> BTreeMap<&'static str, Duration> {
+        let now = Instant::now();
+        let mut ages = BTreeMap::new();
+        for ((kind, _), sight) in self.sights().iter().filter(|(_, sight)| sight.served) {
+            let age = now.saturating_duration_since(sight.progress);
+            let oldest = ages.entry(*kind).or_insert(age);
+            *oldest = age.max(*oldest);
+        }
+        ages
     }
 
     fn sights(&self) -> MutexGuard<'_, BTreeMap<Scene, Sight>> {

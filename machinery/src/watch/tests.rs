@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use super::journal::STALE;
 use super::*;
 use crate::metrics::MachineryMetrics;
 
@@ -137,7 +138,9 @@ async fn play_with_journal(script: Vec<Answer>, until: &str) -> (Vec<String>, Ve
     let journal = Journal::new(MachineryMetrics::register(&mut registry));
     let driver = tokio::spawn(drive("Pod", Script(script.into()), sink, journal.clone()));
     loop {
-        let at = reached.recv().await.expect("the driver ended before the script did");
+        // On the paused clock: a driver that rests for an hour has come to the end of the script.
+        let at = tokio::time::timeout(Duration::from_hours(1), reached.recv()).await;
+        let at = at.expect("the script ended before").expect("the driver ended before");
         if at == until {
             break;
         }
@@ -168,11 +171,15 @@ async fn the_journal_says_what_became_of_a_watch() {
 
 /// A driver of `script`, and its journal.
 fn driven(script: Vec<Answer>) -> (tokio::task::JoinHandle<()>, Journal) {
+    driven_with(script, MachineryMetrics::default())
+}
+
+fn driven_with(script: Vec<Answer>, metrics: MachineryMetrics) -> (tokio::task::JoinHandle<()>, Journal) {
     let (completed, reached) = mpsc::unbounded_channel();
     // Nothing waits for what is reached.
     std::mem::forget(reached);
     let sink = Recorder { store: Arc::default(), removed: Arc::default(), completed };
-    let journal = Journal::new(MachineryMetrics::default());
+    let journal = Journal::new(metrics);
     (tokio::spawn(drive("Pod", Script(script.into()), sink, journal.clone())), journal)
 }
 
@@ -203,6 +210,28 @@ async fn a_watch_is_blind_from_its_end_until_it_is_open_again() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert!(since.elapsed() > Duration::from_millis(250), "it failed twice in between");
+    driver.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_age_of_the_last_progress_is_known_and_makes_unready() {
+    let script = vec![
+        Answer::Page(Ok((vec![("a", "1")], None, "10"))),
+        Answer::Watch(vec![Ok(Step::Bookmark("11".to_owned()))]),
+        Answer::Open,
+    ];
+    let mut registry = prometheus_client::registry::Registry::default();
+    let (driver, journal) = driven_with(script, MachineryMetrics::register(&mut registry));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((journal.blind(), journal.ready()), (None, Ok(())));
+    // The watch is open all the time; only nothing comes.
+    tokio::time::sleep(STALE).await;
+    assert_eq!(journal.blind(), None);
+    assert_eq!(journal.ready(), Err("nothing has come for 61 s from the watch of Pod".to_owned()));
+    journal.measure();
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("text");
+    assert!(text.contains("dragoman_watch_last_progress_seconds{kind=\"Pod\"} 61.0"), "{text}");
     driver.abort();
 }
 
