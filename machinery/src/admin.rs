@@ -53,6 +53,11 @@ impl Admin {
         register(&mut locked(&self.registry));
     }
 
+    /// Shows the metrics of `registry` from now on.
+    pub fn show(&self, registry: Registry) {
+        *locked(&self.registry) = registry;
+    }
+
     /// Adds a readiness check.
     pub fn check(&self, name: &'static str, check: Check) {
         locked(&self.checks).push((name, check));

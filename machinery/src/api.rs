@@ -24,19 +24,40 @@ pub const USER_AGENT: &str = concat!("dragoman/", env!("CARGO_PKG_VERSION"));
 /// Limits of the client.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// How long one call may take, repetitions and pauses included.
+    /// How long one read may take, repetitions and pauses included. A write may take this and an
+    /// attempt.
     pub total: Duration,
-    /// How long one attempt may take.
+    /// How long one attempt of a read may take.
     pub attempt: Duration,
+    /// How long one attempt of a write may take.
+    pub write: Duration,
     /// How many attempts may be in flight: HTTP/1.1 needs a connection for each.
     pub concurrency: usize,
+    /// Whether a 429 holds every later request back, and is repeated when its pause is over.
+    pub pauses: bool,
+}
+
+impl Limits {
+    /// For the Lease. A renewal is worth nothing when it is late: an attempt ends early enough for
+    /// three more within the ten seconds in which a leader has to renew, and no 429 holds it back.
+    pub fn lease() -> Self {
+        let attempt = Duration::from_millis(2_500);
+        Self { total: attempt, attempt, write: attempt, concurrency: 1, pauses: false }
+    }
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        // An API server gives up on a write after 34 s by itself; 10 s per attempt
-        // leaves room for two repetitions of a read within the total.
-        Self { total: Duration::from_secs(30), attempt: Duration::from_secs(10), concurrency: 32 }
+        // Admission may take its time: an API server lets a write wait 15 s for its turn and then
+        // gives it 34 s, within the minute of every request (`--request-timeout`). A write that is
+        // cut short earlier is undone, and costs the same again. A read that takes 10 s is stuck.
+        Self {
+            total: Duration::from_secs(30),
+            attempt: Duration::from_secs(10),
+            write: Duration::from_secs(60),
+            concurrency: 32,
+            pauses: true,
+        }
     }
 }
 
@@ -107,15 +128,18 @@ impl Api {
     pub async fn send(&self, call: &Call) -> Result<Vec<u8>, Refusal> {
         // Three attempts within about two seconds, then the caller's own backoff.
         const ATTEMPTS: u32 = 3;
-        let deadline = Instant::now() + self.shared.limits.total;
+        let limits = &self.shared.limits;
+        // An attempt may begin until then.
+        let deadline = Instant::now() + limits.total;
+        let longest = if call.method == Method::GET { limits.attempt } else { limits.write };
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let outcome = self.attempt(call, deadline).await;
+            let outcome = self.attempt(call, deadline, longest).await;
             let again = match &outcome {
                 // 429 is answered before the request is looked at: repeating any
                 // verb is safe, once the pause it ordered is over.
-                Err(Refusal::Throttled) => attempt < ATTEMPTS && self.pause() < deadline,
+                Err(Refusal::Throttled) => limits.pauses && attempt < ATTEMPTS && self.pause() < deadline,
                 Err(Refusal::Transient(_)) => call.repeatable && attempt < ATTEMPTS,
                 _ => false,
             };
@@ -165,7 +189,8 @@ impl Api {
         *self.shared.paused_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn attempt(&self, call: &Call, deadline: Instant) -> Result<Vec<u8>, Refusal> {
+    /// One attempt, which begins before `deadline` and takes no longer than `longest`.
+    async fn attempt(&self, call: &Call, deadline: Instant, longest: Duration) -> Result<Vec<u8>, Refusal> {
         let Ok(permit) = timeout_at(deadline, self.shared.permits.acquire()).await else {
             return Err(Refusal::Transient("no free request slot in time".to_owned()));
         };
@@ -183,7 +208,9 @@ impl Api {
             sleep_until(until).await;
         }
         let started = Instant::now();
-        let until = deadline.min(started + self.shared.limits.attempt);
+        // A read is over with its call; a write that has begun is let finish.
+        let until = started + longest;
+        let until = if call.method == Method::GET { until.min(deadline) } else { until };
         let answer = match timeout_at(until, self.exchange(call)).await {
             Ok(answer) => answer,
             Err(_) => Err(Refusal::Transient("no answer in time".to_owned())),
@@ -195,7 +222,7 @@ impl Api {
             return Ok(answer.body);
         }
         let status: Status = serde_json::from_slice(&answer.body).unwrap_or_default();
-        if answer.code == StatusCode::TOO_MANY_REQUESTS.as_u16() {
+        if self.shared.limits.pauses && answer.code == StatusCode::TOO_MANY_REQUESTS.as_u16() {
             self.order_pause(
                 answer
                     .retry_after

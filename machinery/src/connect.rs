@@ -1,20 +1,29 @@
-//! From a kubeconfig or the Pod's service account to the two clients.
+//! From a kubeconfig or the Pod's service account to the clients.
+
+mod tls;
 
 use std::path::Path;
 use std::time::Duration;
 
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 use kube::Config;
+use kube::client::{Body, ConfigExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use prometheus_client::registry::Registry;
+use tower::{BoxError, ServiceBuilder};
 
 use crate::api::{Api, Limits};
 use crate::metrics::ClientMetrics;
 
-/// The two clients of a process.
+/// The clients of a process. Each has connections of its own.
 #[derive(Clone)]
 pub struct Clients {
     /// For everything that is answered and over.
     pub api: Api,
+    /// For the Lease alone: see [`Limits::lease`].
+    pub lease: Api,
     /// For watches: without a read timeout, the watch driver has its own.
     pub watch: kube::Client,
     /// Namespace of the kubeconfig context or of our own Pod.
@@ -40,7 +49,7 @@ pub enum ConnectError {
     Client(String),
 }
 
-/// Builds both clients from one configuration: the kubeconfig at `path` if given,
+/// Builds the clients from one configuration: the kubeconfig at `path` if given,
 /// else `KUBECONFIG`, `~/.kube/config` or the service account of the Pod.
 ///
 /// # Errors
@@ -50,26 +59,69 @@ pub async fn connect(
     limits: Limits,
     registry: &mut Registry,
 ) -> Result<Clients, ConnectError> {
-    let mut config = match path {
+    let config = match path {
         Some(path) => from_file(path).await?,
         None => Config::infer().await.map_err(|e| ConnectError::NoCluster(e.to_string()))?,
     };
-    config.default_retry = false;
-    config.connect_timeout = Some(Duration::from_secs(10));
-    config.read_timeout = None;
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-    let build =
-        |config: Config| kube::Client::try_from(config).map_err(|e| ConnectError::Client(e.to_string()));
-    let watch = build(config.clone())?;
-    config.read_timeout = Some(limits.attempt);
-    config.reset_reader_on_write = true;
-    let api = build(config)?;
+    let [api, lease, watch] = [client(&config)?, client(&config)?, client(&config)?];
     let namespace = api.default_namespace().to_owned();
     let metrics = ClientMetrics::register(registry, &host);
-    Ok(Clients { api: Api::new(api, limits, metrics), watch, namespace })
+    let lease = Api::new(lease, Limits::lease(), metrics.clone());
+    Ok(Clients { api: Api::new(api, limits, metrics), lease, watch, namespace })
 }
 
-/// Both clients on a service in this process.
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Silence on a connection after which the other end is asked whether it is still there.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// The time between two such questions.
+const ASKED_EVERY: Duration = Duration::from_secs(5);
+/// The number of questions without an answer after which a connection is dead: after half a minute.
+const ASKED: u32 = 3;
+/// How long what was sent may stay without a receipt.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+
+/// A client with connections of its own. It repeats nothing and has no time-outs for answers: those
+/// who send requests have them.
+fn client(config: &Config) -> Result<kube::Client, ConnectError> {
+    let wrong = |e: kube::Error| ConnectError::Client(e.to_string());
+    if config.proxy_url.is_some() {
+        // kube knows what it was built with; a connection through a proxy cannot be kept alive here.
+        let mut config = config.clone();
+        (config.default_retry, config.read_timeout) = (false, None);
+        return kube::Client::try_from(config).map_err(wrong);
+    }
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_connect_timeout(Some(CONNECT));
+    tcp.set_keepalive(Some(KEEPALIVE));
+    tcp.set_keepalive_interval(Some(ASKED_EVERY));
+    tcp.set_keepalive_retries(Some(ASKED));
+    #[cfg(target_os = "linux")]
+    tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+    let tls = tls::config(config).map_err(ConnectError::Client)?;
+    let https = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    let https = match &config.tls_server_name {
+        Some(name) => {
+            let name = name.clone().try_into().map_err(|_| {
+                ConnectError::Client(format!("tls-server-name: {name:?} is not the name of a server"))
+            })?;
+            https.with_server_name_resolver(hyper_rustls::FixedServerNameResolver::new(name))
+        }
+        None => https,
+    };
+    let https = https.enable_http1().wrap_connector(tcp);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer().map_err(wrong)?)
+        .layer(config.extra_headers_layer().map_err(wrong)?)
+        .map_err(BoxError::from)
+        .service(HttpClient::builder(TokioExecutor::new()).build::<_, Body>(https));
+    Ok(kube::Client::new(service, config.default_namespace.clone()))
+}
+
+/// The clients on a service in this process.
 pub fn within<S, B>(service: &S, limits: Limits, registry: &mut Registry) -> Clients
 where
     S: tower::Service<http::Request<kube::client::Body>, Response = http::Response<B>>
@@ -83,7 +135,13 @@ where
 {
     let client = || kube::Client::new(service.clone(), "kube-system");
     let metrics = ClientMetrics::register(registry, "in-process");
-    Clients { api: Api::new(client(), limits, metrics), watch: client(), namespace: "kube-system".to_owned() }
+    let lease = Api::new(client(), Limits::lease(), metrics.clone());
+    Clients {
+        api: Api::new(client(), limits, metrics),
+        lease,
+        watch: client(),
+        namespace: "kube-system".to_owned(),
+    }
 }
 
 async fn from_file(path: &Path) -> Result<Config, ConnectError> {

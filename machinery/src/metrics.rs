@@ -359,6 +359,7 @@ impl ControllerMetrics {
 pub struct MachineryMetrics {
     watch_events: Family<KindLabel, Counter>,
     watch_failures: Family<KindReason, Counter>,
+    watch_progress: Family<KindLabel, FloatGauge>,
     relists: Family<KindLabel, Counter>,
     writes: Family<WriteLabels, Counter>,
     live_gets: Family<KindLabel, Counter>,
@@ -378,6 +379,11 @@ impl MachineryMetrics {
             "dragoman_watch_failures",
             "Watches or lists that ended in an error",
             metrics.watch_failures.clone(),
+        );
+        registry.register(
+            "dragoman_watch_last_progress_seconds",
+            "Seconds since something came from a watch: a page, an event, a bookmark or an orderly end",
+            metrics.watch_progress.clone(),
         );
         registry.register("dragoman_relists", "Complete lists begun", metrics.relists.clone());
         registry.register("dragoman_writes", "Writes to the API by outcome", metrics.writes.clone());
@@ -412,6 +418,11 @@ impl MachineryMetrics {
     /// Counts a failed list or watch.
     pub fn watch_failure(&self, kind: &'static str, reason: &'static str) {
         self.watch_failures.get_or_create(&KindReason { kind, reason }).inc();
+    }
+
+    /// Sets how long ago something came from the watch of a kind.
+    pub fn watch_progress(&self, kind: &'static str, age: Duration) {
+        self.watch_progress.get_or_create(&KindLabel { kind }).set(age.as_secs_f64());
     }
 
     /// Counts the begin of a complete list.

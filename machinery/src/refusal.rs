@@ -150,9 +150,12 @@ impl Refusal {
             // A DELETE with a wrong uid precondition answers 409, as a wrong
             // resourceVersion does; a second look tells them apart.
             409 => Self::Conflict,
-            403 => forbidden(status, message()),
-            422 => unprocessable(status, message()),
+            403 => forbidden(status, message(), kind),
+            422 => unprocessable(status, message(), name),
             429 => Self::Throttled,
+            // Authentication fails while tokens cannot be looked up; 408 and 425 ask for the same
+            // request again. None says anything about its content.
+            401 | 408 | 425 => Self::Transient(message()),
             400..=499 => Self::Invalid(message()),
             _ => Self::Transient(message()),
         }
@@ -167,35 +170,58 @@ fn causes(status: &Status) -> impl Iterator<Item = &Cause> {
     status.details.iter().flat_map(|d| &d.causes)
 }
 
-fn forbidden(status: &Status, message: String) -> Refusal {
+/// The reason within the text of a 403, which is `RESOURCE "NAME" is forbidden: REASON` where the API
+/// server itself refuses. A webhook's text begins with its name, so that its author cannot feign this.
+fn own_reason(message: &str, kind: Kind) -> Option<&str> {
+    let rest = message.strip_prefix(kind.plural)?;
+    let rest = rest.strip_prefix('.').and_then(|r| r.strip_prefix(kind.group)).unwrap_or(rest);
+    if let Some(reason) = rest.strip_prefix(" is forbidden: ") {
+        return Some(reason);
+    }
+    // Names of objects have no quotes.
+    rest.strip_prefix(" \"")?.split_once('"')?.1.strip_prefix(" is forbidden: ")
+}
+
+fn forbidden(status: &Status, message: String, kind: Kind) -> Refusal {
     if causes(status).any(|c| c.reason == "NamespaceTerminating") {
-        Refusal::NamespaceTerminating
-    } else if message.contains("exceeded quota") || message.contains("failed quota") {
+        return Refusal::NamespaceTerminating;
+    }
+    let reason = own_reason(&message, kind).unwrap_or_default();
+    if reason.starts_with("exceeded quota: ") || reason.starts_with("failed quota: ") {
         Refusal::Quota(message)
     } else if message.contains("resource.k8s.io/admin-access") {
         Refusal::AdminAccess(message)
-    } else if message.contains("cannot ") {
-        // RBAC's text: User "…" cannot VERB resource "…" in API group "…".
+    } else if reason.starts_with("User \"") && reason.contains("\" cannot ") {
+        // RBAC's text: User "…" cannot VERB resource "…" in API group "…". A policy of the API
+        // server begins with its kind, for example ValidatingAdmissionPolicy.
         Refusal::Rbac(message)
     } else {
         Refusal::Invalid(message)
     }
 }
 
-fn unprocessable(status: &Status, message: String) -> Refusal {
+fn unprocessable(status: &Status, message: String, name: &str) -> Refusal {
+    // A synthetic resource such as resourceclaims/binding is checked while the
+    // object is validated, so the missing right comes back as an invalid field.
+    let of_status = causes(status).any(|c| c.field.starts_with("status."));
     if causes(status).any(|c| c.field == "metadata.uid") {
         Refusal::Replaced
-    } else if message.contains("is forbidden: User") {
-        // A synthetic resource such as resourceclaims/binding is checked while the
-        // object is validated, so the missing right comes back as an invalid field.
+    } else if of_status && message.contains("is forbidden: User \"") {
         Refusal::Rbac(message)
     } else if message.contains("resource.k8s.io/admin-access") {
         Refusal::AdminAccess(message)
-    } else if causes(status).next().is_none() {
-        // A failed `test` of a JSON patch carries no cause; validation always does.
+    } else if !name.is_empty() && status.details.as_ref().is_some_and(Details::is_empty) {
+        // A failed `test` of a JSON patch: its details are there and empty. Those of a validation
+        // have causes, a webhook's refusal has none at all, and a creation tests nothing.
         Refusal::Conflict
     } else {
         Refusal::Invalid(message)
+    }
+}
+
+impl Details {
+    fn is_empty(&self) -> bool {
+        self.name.is_empty() && self.kind.is_empty() && self.causes.is_empty()
     }
 }
 
@@ -225,14 +251,57 @@ mod tests {
         let terminating = status(
             r#"{"reason":"Forbidden","message":"unable to create new content","details":{"causes":[{"reason":"NamespaceTerminating"}]}}"#,
         );
-        let quota = status(r#"{"reason":"Forbidden","message":"claims is forbidden: exceeded quota: q"}"#);
+        let quota = status(
+            r#"{"reason":"Forbidden","message":"resourceclaims.resource.k8s.io \"c\" is forbidden: exceeded quota: q, requested: 1"}"#,
+        );
         let rbac = status(
-            r#"{"reason":"Forbidden","message":"User \"x\" cannot create resource \"resourceclaims\""}"#,
+            r#"{"reason":"Forbidden","message":"resourceclaims.resource.k8s.io is forbidden: User \"x\" cannot create resource \"resourceclaims\" in API group \"resource.k8s.io\""}"#,
         );
         let class = |s| Refusal::classify(403, s, RESOURCE_CLAIM, "");
         assert_eq!(class(&terminating), Refusal::NamespaceTerminating);
         assert!(matches!(class(&quota), Refusal::Quota(_)));
         assert!(matches!(class(&rbac), Refusal::Rbac(_)));
+        let pod = status(
+            r#"{"reason":"Forbidden","message":"pods \"p\" is forbidden: User \"x\" cannot patch resource \"pods/status\""}"#,
+        );
+        assert!(matches!(Refusal::classify(403, &pod, POD, "p"), Refusal::Rbac(_)));
+    }
+
+    /// What a policy says is for the author of the Pod, and says nothing about our rights or quotas.
+    #[test]
+    fn a_policy_may_use_any_words() {
+        let mut texts = vec![
+            r#"admission webhook "gpu.example.com" denied the request: GPUs cannot be claimed in this namespace"#,
+            r#"admission webhook "q.example.com" denied the request: exceeded quota: of my own"#,
+            r#"resourceclaims.resource.k8s.io "c" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: User "x" cannot create resource "y""#,
+        ];
+        texts.push(r#"admission webhook "w" denied the request: resourceclaims "c" is forbidden: User "x" cannot create"#);
+        for text in texts {
+            let denied = Status { message: text.to_owned(), reason: "Forbidden".to_owned(), details: None };
+            let refusal = Refusal::classify(403, &denied, RESOURCE_CLAIM, "");
+            assert_eq!(refusal, Refusal::Invalid(text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn failing_authentication_is_no_judgement_of_the_content() {
+        for code in [401, 408, 425, 500, 503, 504] {
+            let refusal = Refusal::classify(code, &Status::default(), RESOURCE_CLAIM, "");
+            assert_eq!(refusal, Refusal::Transient(format!("HTTP {code}")));
+        }
+        assert!(matches!(Refusal::classify(413, &Status::default(), POD, ""), Refusal::Invalid(_)));
+    }
+
+    #[test]
+    fn a_422_without_causes_is_said_unless_it_is_a_failed_test() {
+        let webhook = status(r#"{"message":"admission webhook \"w\" denied the request: no"}"#);
+        let class = |s, name| Refusal::classify(422, s, RESOURCE_CLAIM, name);
+        assert!(matches!(class(&webhook, ""), Refusal::Invalid(_)));
+        assert!(matches!(class(&webhook, "a"), Refusal::Invalid(_)));
+        let empty =
+            status(r#"{"reason":"Invalid","message":"the server rejected our request","details":{}}"#);
+        assert_eq!(class(&empty, "a"), Refusal::Conflict);
+        assert!(matches!(class(&empty, ""), Refusal::Invalid(_)), "a creation tests nothing");
     }
 
     #[test]

@@ -60,6 +60,15 @@ pub enum Action {
         /// Operations after the tests.
         operations: Vec<Value>,
     },
+    /// Update (PUT) of a whole object as it was read, changed in place: fields that its reader does
+    /// not know survive. For Leases only, whose priority in an overload an update has and a patch
+    /// has not.
+    Update {
+        /// The version decided on.
+        guard: Guard,
+        /// The object.
+        object: Value,
+    },
     /// Merge patch of labels and annotations, to exactly the version it was decided on. Keys that
     /// it does not name survive.
     Merge {
@@ -110,6 +119,7 @@ impl Action {
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Create { .. } => "create",
+            Self::Update { .. } => "update",
             Self::Apply { .. } | Self::Patch { .. } | Self::Merge { .. } => "patch",
             Self::Delete { .. } => "delete",
         }
@@ -180,6 +190,13 @@ impl Write {
                 encode(&guard.before(operations))?,
                 true,
             ),
+            Action::Update { guard, object: whole } => (
+                Method::PUT,
+                format!("{}?fieldManager=dragoman", object(None)),
+                "application/json",
+                encode(&guard.guarded(whole))?,
+                true,
+            ),
             Action::Merge { guard, labels, annotations } => (
                 Method::PATCH,
                 format!("{}?fieldManager=dragoman", object(None)),
@@ -215,6 +232,16 @@ impl Guard {
         ];
         all.extend_from_slice(operations);
         all.into()
+    }
+
+    /// The object, as an update that conflicts unless the object has this version.
+    fn guarded(&self, object: &Value) -> Value {
+        let mut object = object.clone();
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("uid".to_owned(), json!(self.uid));
+            metadata.insert("resourceVersion".to_owned(), json!(self.resource_version));
+        }
+        object
     }
 
     /// A merge patch that conflicts unless the object has this version. What is not changed is not

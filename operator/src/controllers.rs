@@ -33,7 +33,7 @@ pub(crate) const LEASE: &[Rule] = &[
     Rule {
         group: "coordination.k8s.io",
         resource: "leases",
-        verbs: &["get", "patch"],
+        verbs: &["get", "update"],
         why: "leader election, this Lease only",
     },
 ];

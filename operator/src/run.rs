@@ -1,17 +1,20 @@
 //! `dragoman run`: puts the parts together and keeps them running.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use dragoman_machinery::admin::{self, Admin, Door};
+use dragoman_machinery::admin::{self, Admin, Check, Door};
 use dragoman_machinery::api::{Api, Limits};
 use dragoman_machinery::connect::connect;
 use dragoman_machinery::controller::{Assembly, Context, ControllerSpec, Process};
 use dragoman_machinery::discovery::Discovery;
 use dragoman_machinery::events;
-use dragoman_machinery::lease::{Candidate, Leadership, Periods};
+use dragoman_machinery::lease::{Candidate, Fitness, Leadership, Periods};
 use dragoman_machinery::metrics::MachineryMetrics;
 use dragoman_machinery::mode::Mode;
+use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::rights::{Rights, Scope};
 use dragoman_machinery::supervise::Supervisor;
 use dragoman_machinery::watch::{Connection, Journal};
@@ -45,7 +48,14 @@ async fn control(config: Config) -> anyhow::Result<()> {
     let clients = connect(config.kubeconfig.as_deref(), limits, &mut registry).await?;
     let namespace = config.namespace.clone().unwrap_or_else(|| clients.namespace.clone());
     let table = controllers::table(config.controllers);
-    let (mode, why) = effective_mode(config.mode, &table, &clients.api).await?;
+    // Open before anything is asked: an API server that is not there yet is no reason to be restarted.
+    let mut supervisor = Supervisor::default();
+    let admin = Arc::new(Admin::default());
+    let settled = Arc::new(AtomicBool::new(false));
+    admin.check("mode", mode_check(&settled));
+    serve(&mut supervisor, &config, &admin).await?;
+    let (mode, why) = effective_mode(config.mode, &table, &clients.api).await;
+    settled.store(true, Ordering::Relaxed);
     announce_mode(&mut registry, mode, &why);
     let leased = controllers::works(&table, mode) && !config.without_lease;
 
@@ -71,21 +81,32 @@ async fn control(config: Config) -> anyhow::Result<()> {
     let (process, watches) = assembly.start(&table, mode, &connection);
     let process = Arc::new(process);
 
-    let mut supervisor = Supervisor::default();
-    serve(&mut supervisor, &config, admin(registry, &process, &rights, journal)).await?;
+    admin.show(registry);
+    furnish(&admin, &process, &rights, &journal, &leadership);
     supervisor.spawn("events", sender.run());
-    let api = clients.api.clone();
-    supervisor.spawn("rights", async move { rights.keep(&api).await });
+    let fitness = fitness(&process, &rights, journal);
+    supervisor.spawn("rights", async move { rights.keep(&clients.api).await });
     watches.into_iter().for_each(|task| supervisor.spawn(task.name, task.future));
     let candidate = leased.then(|| Candidate {
-        api: clients.api,
+        api: clients.lease,
         metrics: machinery,
         namespace,
         name: LEASE_NAME,
         identity,
         periods: Periods::default(),
+        fitness,
     });
     work(supervisor, process, leadership, candidate).await
+}
+
+/// How well this process could lead: its indexes, its watches, its rights.
+fn fitness(
+    process: &Arc<Process>,
+    rights: &Arc<Rights>,
+    journal: Journal,
+) -> Box<dyn Fn() -> Fitness + Send + Sync> {
+    let (process, rights) = (Arc::clone(process), Arc::clone(rights));
+    Box::new(move || Fitness { complete: process.synced(), blind: journal.blind(), barred: rights.barred() })
 }
 
 /// Leads, works until told to stop, finishes what is in work and gives the lease up.
@@ -102,10 +123,11 @@ async fn work(
     if works {
         let leadership = leadership.clone();
         ending.spawn("workers", async move {
-            lead(&process, &leadership, stopped.clone()).await;
-            let mut workers = JoinSet::new();
-            process.work(&stopped).into_iter().for_each(|task| drop(workers.spawn(task.future)));
-            workers.join_all().await;
+            while !*stopped.borrow() && lead(&process, &leadership, stopped.clone()).await {
+                if !term(&process, &leadership, stopped.clone()).await {
+                    return;
+                }
+            }
             // The lease is given up only when no write is on its way any more.
             workers_done.send_replace(true);
         });
@@ -134,35 +156,82 @@ async fn work(
     }
 }
 
-/// Waits until this process leads and every index is complete.
-async fn lead(process: &Process, leadership: &Leadership, stopped: watch::Receiver<bool>) {
+/// Waits until this process leads and every index is complete. Returns false when it is to stop
+/// instead.
+async fn lead(process: &Process, leadership: &Leadership, stopped: watch::Receiver<bool>) -> bool {
     // Polled because both ends are only ever read, and only before the first key.
-    const POLL: std::time::Duration = std::time::Duration::from_millis(50);
+    const POLL: Duration = Duration::from_millis(50);
     loop {
-        let ready = leadership.holds() && process.synced();
-        if ready || *stopped.borrow() {
-            break;
+        if *stopped.borrow() {
+            return false;
+        }
+        if leadership.holds() && process.synced() {
+            return true;
         }
         tokio::time::sleep(POLL).await;
     }
 }
 
+/// Works on keys while this process leads, until it is to stop, and finishes what is in work.
+/// Returns false when the workers have ended by themselves, which they never should.
+async fn term(process: &Process, leadership: &Leadership, mut stopped: watch::Receiver<bool>) -> bool {
+    let at_work = leadership.work();
+    let (end, ended) = watch::channel(false);
+    let mut workers = JoinSet::new();
+    process.work(&ended).into_iter().for_each(|task| drop(workers.spawn(task.future)));
+    let workers = workers.join_all();
+    tokio::pin!(workers);
+    tokio::select! {
+        _ = &mut workers => return false,
+        () = leadership.ended() => {}
+        // An end of the channel is a stop, too.
+        _ = stopped.wait_for(|stop| *stop) => {}
+    }
+    end.send_replace(true);
+    workers.await;
+    process.cease();
+    drop(at_work);
+    true
+}
+
+/// The pause before the API server is asked again for the rights of mode `auto`, and the longest one.
+const ASK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+
 /// Resolves `auto`: assist, or observe where rights are missing. Every other mode
-/// is taken at its word; what it lacks shows in /readyz.
-async fn effective_mode(
-    asked: AskedMode,
-    table: &[ControllerSpec],
-    api: &Api,
-) -> anyhow::Result<(Mode, String)> {
+/// is taken at its word; what it lacks shows in /readyz. Asks until the API server answers: it may
+/// start after us.
+async fn effective_mode(asked: AskedMode, table: &[ControllerSpec], api: &Api) -> (Mode, String) {
     if let Some(mode) = asked.settled() {
-        return Ok((mode, "asked for".to_owned()));
+        return (mode, "asked for".to_owned());
     }
     let assist = Rights::new(vec![(Scope::default(), controllers::rules(table, Mode::Assist))]);
-    let missing = assist.ask(api).await.context("cannot ask for our rights")?;
-    Ok(if missing.is_empty() {
+    let missing = until_answered(async || assist.ask(api).await).await;
+    if missing.is_empty() {
         (Mode::Assist, "no right is missing".to_owned())
     } else {
         (Mode::Observe, format!("missing: {}", missing.join(", ")))
+    }
+}
+
+/// Asks until there is an answer.
+async fn until_answered<T>(ask: impl AsyncFn() -> Result<T, Refusal>) -> T {
+    let (mut pause, longest) = ASK_AGAIN;
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) => tracing::warn!(%error, "cannot ask for the rights of mode auto"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = longest.min(pause * 2);
+    }
+}
+
+/// Not ready until the mode is known.
+fn mode_check(settled: &Arc<AtomicBool>) -> Check {
+    let settled = Arc::clone(settled);
+    Box::new(move || {
+        let why = || "the API server has not said yet which rights there are".to_owned();
+        settled.load(Ordering::Relaxed).then_some(()).ok_or_else(why)
     })
 }
 
@@ -181,10 +250,21 @@ fn identity() -> String {
     format!("{host}_{started:x}_{}", std::process::id())
 }
 
-/// What the doors show: a check, a dump and gauges for each controller.
-fn admin(registry: Registry, process: &Arc<Process>, rights: &Arc<Rights>, journal: Journal) -> Arc<Admin> {
-    let admin = Arc::new(Admin::new(registry));
-    admin.dump("watches", Box::new(move || journal.dump()));
+/// Adds what the doors show: a check, a dump and gauges for each controller.
+fn furnish(
+    admin: &Admin,
+    process: &Arc<Process>,
+    rights: &Arc<Rights>,
+    journal: &Journal,
+    leadership: &Leadership,
+) {
+    let [dumped, measured, checked] = std::array::from_fn(|_| journal.clone());
+    admin.dump("watches", Box::new(move || dumped.dump()));
+    admin.refresh(Box::new(move || measured.measure()));
+    // A standby that does not see is none of the readiness of a Service: it does not stand.
+    let leadership = leadership.clone();
+    let check = move || if leadership.holds() { checked.ready() } else { Ok(()) };
+    admin.check("watches", Box::new(check));
     let checked = Arc::clone(rights);
     admin.check("rights", Box::new(move || checked.check()));
     for controller in process.controllers() {
@@ -193,16 +273,36 @@ fn admin(registry: Registry, process: &Arc<Process>, rights: &Arc<Rights>, journ
         admin.dump(controller.name(), Box::new(move || dumped.dump()));
         admin.refresh(Box::new(move || measured.measure()));
     }
-    admin
 }
 
-async fn serve(supervisor: &mut Supervisor, config: &Config, admin: Arc<Admin>) -> anyhow::Result<()> {
+/// Opens the doors.
+async fn serve(supervisor: &mut Supervisor, config: &Config, admin: &Arc<Admin>) -> anyhow::Result<()> {
     let doors = [(Some(config.admin_address), Door::Public), (config.dump_address, Door::Loopback)];
     for (address, door) in doors {
         let Some(address) = address else { continue };
         let listener = admin::listen(address, door).await.map_err(anyhow::Error::msg)?;
         let name = format!("admin server on {address}");
-        supervisor.spawn(name, admin::serve(listener, door, Arc::clone(&admin)));
+        supervisor.spawn(name, admin::serve(listener, door, Arc::clone(admin)));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_is_not_there_at_the_start_is_asked_until_it_is() {
+        let asked = AtomicU32::new(0);
+        let began = tokio::time::Instant::now();
+        let ask = async || match asked.fetch_add(1, Ordering::Relaxed) {
+            0..40 => Err(Refusal::Transient("connection refused".to_owned())),
+            _ => Ok(7),
+        };
+        assert_eq!(until_answered(ask).await, 7);
+        // 1, 2, 4, 8 seconds, then 15 each time.
+        assert_eq!(began.elapsed(), Duration::from_secs(15 + 36 * 15));
+    }
 }

@@ -12,6 +12,8 @@ enum Reply {
     Code(u16),
     RetryAfter(u64),
     Silence,
+    /// Success, after these seconds.
+    Late(u64),
 }
 
 /// An API server that plays a script; its last reply is repeated.
@@ -26,6 +28,10 @@ fn server(script: &'static [Reply]) -> (Api, Arc<AtomicUsize>) {
             let code = match reply {
                 Reply::Silence => std::future::pending().await,
                 Reply::Code(code) => code,
+                Reply::Late(seconds) => {
+                    sleep(Duration::from_secs(seconds)).await;
+                    201
+                }
                 Reply::RetryAfter(seconds) => {
                     headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
                     429
@@ -79,6 +85,34 @@ async fn a_silent_server_is_given_up_on() {
     let started = Instant::now();
     assert!(matches!(api.send(&get()).await, Err(Refusal::Transient(_))));
     assert!(started.elapsed() <= Limits::default().total);
+}
+
+/// Two webhooks of six seconds each, and a queue before them.
+#[tokio::test(start_paused = true)]
+async fn a_write_has_all_the_time_that_an_api_server_gives_it() {
+    const LATE: [&[Reply]; 3] = [&[Reply::Late(12)], &[Reply::Late(34)], &[Reply::Late(49)]];
+    for script in LATE {
+        let (api, seen) = server(script);
+        assert!(api.send(&post()).await.is_ok());
+        assert_eq!(seen.load(Ordering::Relaxed), 1);
+    }
+    let (api, _) = server(LATE[0]);
+    assert!(matches!(api.send(&get()).await, Err(Refusal::Transient(_))), "a read is not waited for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_write_ends() {
+    let (api, seen) = server(&[Reply::Silence]);
+    let started = Instant::now();
+    assert!(matches!(api.send(&post()).await, Err(Refusal::Transient(_))));
+    assert_eq!(started.elapsed(), Limits::default().write);
+    let repeatable = Call { method: Method::PATCH, repeatable: true, ..post() };
+    assert!(matches!(api.send(&repeatable).await, Err(Refusal::Transient(_))));
+    assert_eq!(
+        seen.load(Ordering::Relaxed),
+        2,
+        "a write that took a minute is not repeated in the same call"
+    );
 }
 
 #[tokio::test(start_paused = true)]

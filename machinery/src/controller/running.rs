@@ -20,6 +20,8 @@ use crate::watch::{Connection, Watches};
 /// How often everything is looked at without a reason. A lost event costs this
 /// much latency, never correctness; a look without a change costs no request.
 pub const LEVEL: Duration = Duration::from_mins(10);
+/// The parts of a level, spread over its period: keys with a reason do not wait behind all others.
+const PORTIONS: u32 = 60;
 
 /// A row of the table of controllers.
 pub struct ControllerSpec {
@@ -48,8 +50,8 @@ pub trait Running: Send + Sync {
     fn dump(&self) -> String;
     /// Brings the gauges up to date that are computed when they are asked for.
     fn measure(&self);
-    /// Wants everything worked on.
-    fn enqueue_all(&self);
+    /// Wants every key worked on once within `period`, a portion at a time.
+    fn level(self: Arc<Self>, period: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
     /// Works on keys with up to `workers` at once until `stop` is true, then finishes what is in
     /// work.
     fn work(
@@ -57,6 +59,8 @@ pub trait Running: Send + Sync {
         workers: usize,
         stop: watch::Receiver<bool>,
     ) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+    /// Works on no key any more, until [`Running::work`] is called again.
+    fn cease(&self);
 }
 
 impl<R: Reconcile> Running for R {
@@ -85,8 +89,12 @@ impl<R: Reconcile> Running for R {
         Reconcile::measure(self, crate::clock::now().as_second());
     }
 
-    fn enqueue_all(&self) {
-        self.controller().enqueue_all();
+    fn level(self: Arc<Self>, period: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move {
+            let controller = self.controller();
+            let keys = if controller.works() { controller.read(Index::all_keys) } else { Vec::new() };
+            spread(keys, period, |portion| controller.enqueue(portion)).await;
+        })
     }
 
     fn work(
@@ -97,6 +105,20 @@ impl<R: Reconcile> Running for R {
         self.leads_since(crate::clock::now().as_second());
         self.controller().begin();
         Box::pin(work::run(self, workers, stop))
+    }
+
+    fn cease(&self) {
+        self.controller().cease();
+    }
+}
+
+/// Gives `keys` out in equal portions over `period`.
+async fn spread<K>(keys: Vec<K>, period: Duration, mut enqueue: impl FnMut(Vec<K>)) {
+    let size = keys.len().div_ceil(PORTIONS as usize);
+    let mut keys = keys.into_iter();
+    for _ in 0..PORTIONS {
+        sleep(period / PORTIONS).await;
+        enqueue(keys.by_ref().take(size).collect());
     }
 }
 
@@ -126,7 +148,7 @@ impl<'a> Assembly<'a> {
     }
 
     /// Puts the controllers of the table together. Returns them with the tasks that keep their
-    /// indexes in step, and the level timer; none of these may end.
+    /// indexes in step, and the level timers; none of these may end.
     pub fn start(
         mut self,
         table: &[ControllerSpec],
@@ -136,13 +158,14 @@ impl<'a> Assembly<'a> {
         let start = |spec: &ControllerSpec| ((spec.start)(&mut self), (spec.works)(mode));
         let controllers: Vec<(Arc<dyn Running>, bool)> = table.iter().map(start).collect();
         let mut tasks = self.watches.open(connection);
-        let leveled: Vec<_> = controllers.iter().map(|(controller, _)| Arc::clone(controller)).collect();
-        tasks.push(Task::new("level timer", async move {
-            loop {
-                sleep(LEVEL).await;
-                leveled.iter().for_each(|controller| controller.enqueue_all());
-            }
-        }));
+        for (controller, _) in &controllers {
+            let controller = Arc::clone(controller);
+            tasks.push(Task::new(format!("level timer of {}", controller.name()), async move {
+                loop {
+                    Arc::clone(&controller).level(LEVEL).await;
+                }
+            }));
+        }
         (Process { controllers, workers: self.workers }, tasks)
     }
 }
@@ -178,5 +201,29 @@ impl Process {
             Task::new(format!("workers of {}", controller.name()), workers)
         };
         working.map(|(controller, _)| task(controller)).collect()
+    }
+
+    /// The workers have ended: no key is wanted until [`Process::work`] is called again.
+    pub fn cease(&self) {
+        self.controllers().for_each(|controller| controller.cease());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_level_is_spread_over_its_period() {
+        let began = Instant::now();
+        let mut given = Vec::new();
+        spread((0..1_000).collect(), LEVEL, |portion| given.push((began.elapsed(), portion))).await;
+        assert_eq!(began.elapsed(), LEVEL);
+        assert!(given.iter().all(|(_, portion)| portion.len() <= 17), "not equal");
+        assert!(given.iter().any(|(at, portion)| *at > LEVEL * 9 / 10 && !portion.is_empty()), "in a burst");
+        let keys: Vec<i32> = given.into_iter().flat_map(|(_, portion)| portion).collect();
+        assert_eq!(keys, (0..1_000).collect::<Vec<_>>());
     }
 }

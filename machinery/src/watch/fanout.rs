@@ -117,6 +117,8 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
         sinks.serving(*kind);
         return drive(kind.kind, source(*kind), sinks, journal).await;
     }
+    let kind = T::KINDS.first().map_or("nothing", |kind| kind.kind);
+    journal.expect(kind, selectors.query());
     let mut was_served = false;
     loop {
         match discovery.first_served(T::KINDS).await {
@@ -129,13 +131,13 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
             }
             Ok(None) => {
                 sinks.failed(&Failure::Unserved);
+                journal.unserved(kind, selectors.query());
                 // A kind that was there a moment ago is likely to come back: an upgrade is under
                 // way. One that never was may come one day.
                 sleep(Duration::from_secs(if was_served { 15 } else { 180 })).await;
                 discovery.invalidate();
             }
             Err(refusal) => {
-                let kind = T::KINDS.first().map_or("nothing", |kind| kind.kind);
                 tracing::warn!(kind, error = %refusal, "cannot ask which versions are served");
                 sleep(Duration::from_secs(5)).await;
             }

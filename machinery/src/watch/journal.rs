@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::Failure;
 use crate::metrics::MachineryMetrics;
@@ -14,6 +16,25 @@ use crate::metrics::MachineryMetrics;
 pub struct Journal {
     metrics: MachineryMetrics,
     watches: Arc<Mutex<BTreeMap<String, Entry>>>,
+    sights: Arc<Mutex<BTreeMap<Scene, Sight>>>,
+}
+
+/// What a watch is of, in whichever version: the name of the kind, and the selectors.
+type Scene = (&'static str, String);
+
+/// The age of the last progress from which on a watch counts as stuck. One that is well ends in good
+/// order, or brings something, within 45 s.
+pub(super) const STALE: Duration = Duration::from_mins(1);
+
+/// What is seen through a watch now.
+#[derive(Debug, Clone, Copy)]
+struct Sight {
+    /// Whether the API server serves the kind.
+    served: bool,
+    /// Since when no watch has been open; absent while one is.
+    blind: Option<Instant>,
+    /// When something came last: a page of a list, an event, a bookmark, an orderly end.
+    progress: Instant,
 }
 
 #[derive(Default)]
@@ -30,15 +51,73 @@ struct Entry {
 impl Journal {
     /// An empty journal that also counts in `metrics`.
     pub fn new(metrics: MachineryMetrics) -> Self {
-        Self { metrics, watches: Arc::default() }
+        Self { metrics, watches: Arc::default(), sights: Arc::default() }
     }
 
     /// The page of one watch: of the kind `kind` (a metric label) at `place` (a URL path), which
     /// feeds `indexes`.
     pub(super) fn page(&self, kind: &'static str, place: String, indexes: &str) -> Page {
-        let page = Page { journal: self.clone(), kind, place };
+        let selectors = place.split_once('?').map_or("", |(_, selectors)| selectors).to_owned();
+        self.expect(kind, selectors.clone());
+        let page = Page { journal: self.clone(), scene: (kind, selectors), place };
         page.note(|entry| indexes.clone_into(&mut entry.indexes));
         page
+    }
+
+    /// A watch of the kind `kind` and what `selectors` select is to be opened, once it is known in
+    /// which version the kind is served.
+    pub(super) fn expect(&self, kind: &'static str, selectors: String) {
+        let now = Instant::now();
+        let fresh = Sight { served: true, blind: Some(now), progress: now };
+        let mut sights = self.sights();
+        let sight = sights.entry((kind, selectors)).or_insert(fresh);
+        if !sight.served {
+            *sight = fresh;
+        }
+    }
+
+    /// The API server does not serve the kind: there is nothing to be seen.
+    pub(super) fn unserved(&self, kind: &'static str, selectors: String) {
+        let now = Instant::now();
+        self.sights().insert((kind, selectors), Sight { served: false, blind: Some(now), progress: now });
+    }
+
+    /// Since when at least one watch has not been open; absent while all are. Kinds that are not
+    /// served do not count.
+    pub fn blind(&self) -> Option<Instant> {
+        self.sights().values().filter(|sight| sight.served).filter_map(|sight| sight.blind).min()
+    }
+
+    /// Whether every watch has progressed lately.
+    ///
+    /// # Errors
+    /// Names the kinds whose watches have not for a minute.
+    pub fn ready(&self) -> Result<(), String> {
+        let stale = self.ages().into_iter().filter(|(_, age)| *age >= STALE);
+        let stale: Vec<String> =
+            stale.map(|(kind, age)| format!("{} s from the watch of {kind}", age.as_secs())).collect();
+        if stale.is_empty() { Ok(()) } else { Err(format!("nothing has come for {}", stale.join(", "))) }
+    }
+
+    /// Brings the gauges up to date that are computed when they are asked for.
+    pub fn measure(&self) {
+        self.ages().into_iter().for_each(|(kind, age)| self.metrics.watch_progress(kind, age));
+    }
+
+    /// The age of the last progress of each kind that is served.
+    fn ages(&self) -> BTreeMap<&'static str, Duration> {
+        let now = Instant::now();
+        let mut ages = BTreeMap::new();
+        for ((kind, _), sight) in self.sights().iter().filter(|(_, sight)| sight.served) {
+            let age = now.saturating_duration_since(sight.progress);
+            let oldest = ages.entry(*kind).or_insert(age);
+            *oldest = age.max(*oldest);
+        }
+        ages
+    }
+
+    fn sights(&self) -> MutexGuard<'_, BTreeMap<Scene, Sight>> {
+        self.sights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A line for every watch there ever was: where it reads, how often it listed,
@@ -68,7 +147,7 @@ impl Journal {
 /// What one watch writes into the journal.
 pub(super) struct Page {
     journal: Journal,
-    kind: &'static str,
+    scene: Scene,
     place: String,
 }
 
@@ -82,20 +161,42 @@ impl Page {
         }
     }
 
+    /// Notes what is seen: something has come, or the watch has ended.
+    fn see(&self, see: impl FnOnce(&mut Sight, Instant)) {
+        if let Some(sight) = self.journal.sights().get_mut(&self.scene) {
+            see(sight, Instant::now());
+        }
+    }
+
+    /// Something has come: a page of a list, or a bookmark.
+    pub(super) fn progress(&self) {
+        self.see(|sight, now| sight.progress = now);
+    }
+
+    /// The watch has ended in good order.
+    pub(super) fn ended(&self) {
+        self.see(|sight, now| {
+            sight.progress = now;
+            sight.blind.get_or_insert(now);
+        });
+    }
+
     /// A complete list begins.
     pub(super) fn lists(&self) {
-        self.journal.metrics.relist(self.kind);
+        self.journal.metrics.relist(self.scene.0);
         self.note(|entry| entry.lists += 1);
     }
 
     /// A watch is open.
     pub(super) fn opened(&self) {
+        self.see(|sight, now| *sight = Sight { served: true, blind: None, progress: now });
         self.note(|entry| entry.opened += 1);
     }
 
     /// An event has come.
     pub(super) fn event(&self) {
-        self.journal.metrics.watch_event(self.kind);
+        self.journal.metrics.watch_event(self.scene.0);
+        self.progress();
         self.note(|entry| {
             entry.events += 1;
             entry.last_event = Some(crate::clock::now());
@@ -104,7 +205,10 @@ impl Page {
 
     /// List or watch has failed.
     pub(super) fn failed(&self, failure: &Failure) {
-        self.journal.metrics.watch_failure(self.kind, failure.reason());
+        self.see(|sight, now| {
+            sight.blind.get_or_insert(now);
+        });
+        self.journal.metrics.watch_failure(self.scene.0, failure.reason());
         self.note(|entry| {
             entry.failures += 1;
             entry.last_failure = Some((crate::clock::now(), failure.to_string()));

@@ -111,13 +111,16 @@ fn check_named(meta: &Meta) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits between failed attempts, growing to half a minute.
+/// The longest that a server can have us wait.
+const LONGEST_ASKED: Duration = Duration::from_mins(1);
+
+/// The pause after so many failures, growing to half a minute.
 fn pause_after(failures: u32, failure: &Failure) -> Duration {
     let exponent = failures.saturating_sub(1).min(7);
     let grown = Duration::from_millis(250) * (1 << exponent);
     let jittered = grown.mul_f64(0.5 + fastrand::f64());
     match failure {
-        Failure::Throttled(Some(wait)) => jittered.max(*wait),
+        Failure::Throttled(Some(wait)) => jittered.max((*wait).min(LONGEST_ASKED)),
         _ => jittered.min(Duration::from_secs(30)),
     }
 }
@@ -151,21 +154,27 @@ async fn follow<S: Source, K: Sink>(
     let mut failures = 0_u32;
     loop {
         let begun = Instant::now();
-        let mut progress = false;
+        let (mut progress, mut stayed) = (false, false);
         let outcome = match position.take() {
             None => {
                 journal.lists();
-                list(kind, source, sink).await
+                list(kind, source, sink, &journal).await
             }
             Some(version) => {
                 let outcome = watch(kind, source, sink, version, &journal, &mut progress).await;
+                if outcome.is_ok() {
+                    journal.ended();
+                }
+                stayed = outcome.is_ok() && begun.elapsed() >= BRIEF;
                 // A server that closes every watch at once, or has always just forgotten
                 // where we were, must not be asked in a loop.
-                let fruitless = !progress && begun.elapsed() < BRIEF;
+                let fruitless = !progress && !stayed;
                 outcome.and_then(|next| if fruitless { Err((next, Failure::Fruitless)) } else { Ok(next) })
             }
         };
-        if progress || begun.elapsed() >= BRIEF {
+        // Neither a list that took its time nor one that completed shows that the server can cope:
+        // only a watch that brought something, or stayed open, does.
+        if progress || stayed {
             failures = 0;
         }
         match outcome {
@@ -192,20 +201,43 @@ const BRIEF: Duration = Duration::from_secs(2);
 type Next = Result<Option<String>, (Option<String>, Failure)>;
 
 /// One complete list; returns the version to watch from.
-async fn list<S: Source, K: Sink>(kind: &'static str, source: &mut S, sink: &mut K) -> Next {
+///
+/// The token of a page may expire on the way. The server then continues from a newer state: what the
+/// list lacks in the end did not exist after it began, so that it is complete. But of the pages
+/// before, changes between the two states went unseen. So it is followed by another list, not by a
+/// watch.
+async fn list<S: Source, K: Sink>(
+    kind: &'static str,
+    source: &mut S,
+    sink: &mut K,
+    journal: &journal::Page,
+) -> Next {
     sink.began();
     let mut page = None;
+    let mut oldest = None;
+    let (mut mixed, mut renewed) = (false, false);
     loop {
-        let Page { items, next, version } = source.list(page.as_deref()).await.map_err(|f| (None, f))?;
+        let Page { items, next, version } = match source.list(page.as_deref()).await {
+            Ok(page) => page,
+            // Once for each page: a server whose tokens are never good must not be asked in a loop.
+            Err(Failure::PageExpired(token)) if !renewed => {
+                (page, mixed, renewed) = (Some(token), true, true);
+                continue;
+            }
+            Err(failure) => return Err((None, failure)),
+        };
+        renewed = false;
+        journal.progress();
         for raw in items {
             apply(kind, sink, &raw).map_err(|e| (None, Failure::Undecodable(e)))?;
         }
+        let oldest = oldest.get_or_insert(version);
         if let Some(token) = next {
             page = Some(token);
-        } else {
-            sink.completed(&version);
-            return Ok(Some(version));
+            continue;
         }
+        sink.completed(oldest);
+        return if mixed { Err((None, Failure::Expired)) } else { Ok(Some(oldest.clone())) };
     }
 }
 
@@ -246,6 +278,7 @@ async fn watch<S: Source, K: Sink>(
         match step {
             Step::End => return Ok(Some(version)),
             Step::Bookmark(reached) => {
+                journal.progress();
                 sink.advanced(&reached);
                 version = reached;
             }

@@ -20,6 +20,9 @@ pub enum Failure {
     /// The server no longer knows the version asked for (410).
     #[error("the resource version is too old")]
     Expired,
+    /// The token of the next page is too old; the list goes on with this one, from a newer state.
+    #[error("the list took so long that its next page expired")]
+    PageExpired(String),
     /// The group version is not served, as far as this server knows.
     #[error("the API is not served")]
     Unserved,
@@ -45,6 +48,7 @@ impl Failure {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Expired => "Expired",
+            Self::PageExpired(_) => "PageExpired",
             Self::Unserved => "Unserved",
             Self::Throttled(_) => "Throttled",
             Self::Forbidden(_) => "Forbidden",
@@ -100,12 +104,17 @@ pub trait Watch: Send {
 /// Objects per page: an API server answers 500 Pods in some tens of
 /// milliseconds, and our peak memory holds one page beside the index.
 const PAGE: u32 = 500;
-/// How long the server is asked to keep a watch open; it then closes it in good
-/// order and the watch is resumed.
-const WATCH_SECONDS: u64 = 290;
-/// Silence after which a watch counts as dead. Bookmarks come about once a
-/// minute, so two may be lost; a watch that has outlived its own time is dead.
-const SILENCE: Duration = Duration::from_secs(200);
+/// How long the server is asked to keep a watch open. It sends a bookmark each minute and shortly
+/// before the end, and then closes the watch in good order, so that it is resumed. Less than a
+/// minute: silence is noticed sooner than a missing bookmark would be, and a resumed watch costs the
+/// API server no read of etcd.
+const WATCH_LASTS: Duration = Duration::from_secs(45);
+/// Silence after which a watch counts as dead: it has outlived its own time.
+const SILENCE: Duration = Duration::from_secs(50);
+/// How long a watch may take to open: an API server lets a request wait 15 s for its turn.
+const OPENS: Duration = Duration::from_secs(20);
+/// How long a page may take: an API server ends requests after a minute.
+const LISTS: Duration = Duration::from_mins(1);
 
 /// Which objects of a kind are watched: all, unless narrowed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -117,11 +126,11 @@ pub struct Selectors {
 }
 
 impl Selectors {
-    /// As parameters of a query, each with a leading `&`.
-    fn query(&self) -> String {
+    /// As parameters of a query, joined by `&`.
+    pub(super) fn query(&self) -> String {
         let parameters = [("labelSelector", &self.labels), ("fieldSelector", &self.fields)];
         let set = parameters.into_iter().filter(|(_, selector)| !selector.is_empty());
-        set.flat_map(|(name, selector)| ["&", name, "=", &encode(selector)].map(str::to_owned)).collect()
+        set.map(|(name, selector)| format!("{name}={}", encode(selector))).collect::<Vec<_>>().join("&")
     }
 }
 
@@ -148,14 +157,23 @@ impl Watched {
         self
     }
 
-    async fn open(&self, query: String) -> Result<impl AsyncBufRead + Send + use<>, Failure> {
-        let request = Request::get(format!("{}?{query}{}", self.kind.all_path(), self.selectors.query()))
-            .header(header::USER_AGENT, USER_AGENT)
-            .header(header::ACCEPT, "application/json")
-            .body(Vec::new())
-            .map_err(|e| Failure::Other(e.to_string()))?;
-        let deadline = Instant::now() + Duration::from_mins(1);
-        match timeout_at(deadline, self.client.request_stream(request)).await {
+    async fn open(
+        &self,
+        query: String,
+        within: Duration,
+    ) -> Result<impl AsyncBufRead + Send + use<>, Failure> {
+        let selectors = self.selectors.query();
+        let request = Request::get(format!(
+            "{}?{query}{}{}",
+            self.kind.all_path(),
+            if selectors.is_empty() { "" } else { "&" },
+            selectors
+        ))
+        .header(header::USER_AGENT, USER_AGENT)
+        .header(header::ACCEPT, "application/json")
+        .body(Vec::new())
+        .map_err(|e| Failure::Other(e.to_string()))?;
+        match timeout_at(Instant::now() + within, self.client.request_stream(request)).await {
             Ok(Ok(stream)) => Ok(stream),
             Ok(Err(error)) => Err(self.understand(&error)),
             Err(_) => Err(Failure::Other("no answer in time".to_owned())),
@@ -183,7 +201,11 @@ impl Watched {
                 Failure::Unserved
             }
             403 => Failure::Forbidden(status.message.clone()),
-            410 => Failure::Expired,
+            410 => {
+                // Only a list in pages is answered with a token.
+                let token = status.metadata.as_ref().and_then(|meta| meta.continue_.clone());
+                token.filter(|token| !token.is_empty()).map_or(Failure::Expired, Failure::PageExpired)
+            }
             429 => Failure::Throttled(
                 status.details.as_ref().map(|d| Duration::from_secs(d.retry_after_seconds.into())),
             ),
@@ -198,7 +220,7 @@ impl Source for Watched {
     fn place(&self) -> String {
         match self.selectors.query() {
             all if all.is_empty() => self.kind.all_path(),
-            some => format!("{}?{}", self.kind.all_path(), some.trim_start_matches('&')),
+            some => format!("{}?{}", self.kind.all_path(), some),
         }
     }
 
@@ -221,9 +243,9 @@ impl Source for Watched {
             self.served().await?;
         }
         let token = page.map(|token| format!("&continue={}", encode(token))).unwrap_or_default();
-        let mut stream = self.open(format!("limit={PAGE}{token}")).await?;
+        let mut stream = self.open(format!("limit={PAGE}{token}"), LISTS).await?;
         let mut text = Vec::new();
-        let deadline = Instant::now() + Duration::from_mins(1);
+        let deadline = Instant::now() + LISTS;
         let read = futures::AsyncReadExt::read_to_end(&mut stream, &mut text);
         match timeout_at(deadline, read).await {
             Ok(Ok(_)) => {}
@@ -241,10 +263,11 @@ impl Source for Watched {
     async fn watch(&mut self, version: &str) -> Result<Lines, Failure> {
         self.served().await?;
         let query = format!(
-            "watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
+            "watch=1&allowWatchBookmarks=true&timeoutSeconds={}&resourceVersion={}",
+            WATCH_LASTS.as_secs(),
             encode(version)
         );
-        let stream = self.open(query).await?;
+        let stream = self.open(query, OPENS).await?;
         Ok(Lines { stream: Box::pin(stream), line: Vec::new(), kind: self.kind })
     }
 }

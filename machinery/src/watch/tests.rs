@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use super::journal::STALE;
 use super::*;
 use crate::metrics::MachineryMetrics;
 
@@ -13,10 +14,15 @@ struct Script(VecDeque<Answer>);
 enum Answer {
     Page(Result<(Vec<(&'static str, &'static str)>, Option<&'static str>, &'static str), Failure>),
     Watch(Vec<Result<Step, Failure>>),
+    /// A watch that stays open and brings nothing.
+    Open,
     NoWatch(Failure),
+    /// A list that fails after this time.
+    Slow(Duration),
 }
 
-struct Events(VecDeque<Result<Step, Failure>>);
+/// The steps of a watch; without one it stays open and nothing comes.
+struct Events(VecDeque<Option<Result<Step, Failure>>>);
 
 fn object(name: &str, uid: &str) -> Box<RawValue> {
     raw(
@@ -40,15 +46,20 @@ impl Source for Script {
                 next: next.map(str::to_owned),
                 version: version.to_owned(),
             }),
+            Some(Answer::Slow(took)) => {
+                tokio::time::sleep(took).await;
+                Err(Failure::Other("504".to_owned()))
+            }
             Some(_) => panic!("the script expects a watch"),
             None => std::future::pending().await,
         }
     }
     async fn watch(&mut self, _version: &str) -> Result<Events, Failure> {
         match self.0.pop_front() {
-            Some(Answer::Watch(steps)) => Ok(Events(steps.into())),
+            Some(Answer::Watch(steps)) => Ok(Events(steps.into_iter().map(Some).collect())),
+            Some(Answer::Open) => Ok(Events([None].into())),
             Some(Answer::NoWatch(failure)) => Err(failure),
-            Some(Answer::Page(_)) => panic!("the script expects a list"),
+            Some(_) => panic!("the script expects a list"),
             None => std::future::pending().await,
         }
     }
@@ -57,7 +68,8 @@ impl Source for Script {
 impl Watch for Events {
     async fn next(&mut self) -> Result<Step, Failure> {
         match self.0.pop_front() {
-            Some(step) => step,
+            Some(Some(step)) => step,
+            Some(None) => std::future::pending().await,
             None => Ok(Step::End),
         }
     }
@@ -125,7 +137,14 @@ async fn play_with_journal(script: Vec<Answer>, until: &str) -> (Vec<String>, Ve
     let mut registry = prometheus_client::registry::Registry::default();
     let journal = Journal::new(MachineryMetrics::register(&mut registry));
     let driver = tokio::spawn(drive("Pod", Script(script.into()), sink, journal.clone()));
-    while reached.recv().await.as_deref() != Some(until) {}
+    loop {
+        // On the paused clock: a driver that rests for an hour has come to the end of the script.
+        let at = tokio::time::timeout(Duration::from_hours(1), reached.recv()).await;
+        let at = at.expect("the script ended before").expect("the driver ended before");
+        if at == until {
+            break;
+        }
+    }
     driver.abort();
     let mut left: Vec<_> = store.lock().unwrap().iter().map(|(_, n, _)| n.to_string()).collect();
     left.sort();
@@ -148,6 +167,84 @@ async fn the_journal_says_what_became_of_a_watch() {
     assert!(journal.starts_with(line), "{journal}");
     assert!(journal.contains(", 1 failures, the last at "), "{journal}");
     assert!(journal.ends_with(": no route\n"), "{journal}");
+}
+
+/// A driver of `script`, and its journal.
+fn driven(script: Vec<Answer>) -> (tokio::task::JoinHandle<()>, Journal) {
+    driven_with(script, MachineryMetrics::default())
+}
+
+fn driven_with(script: Vec<Answer>, metrics: MachineryMetrics) -> (tokio::task::JoinHandle<()>, Journal) {
+    let (completed, reached) = mpsc::unbounded_channel();
+    // Nothing waits for what is reached.
+    std::mem::forget(reached);
+    let sink = Recorder { store: Arc::default(), removed: Arc::default(), completed };
+    let journal = Journal::new(metrics);
+    (tokio::spawn(drive("Pod", Script(script.into()), sink, journal.clone())), journal)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_is_blind_from_its_end_until_it_is_open_again() {
+    let began = tokio::time::Instant::now();
+    let script = vec![
+        Answer::Page(Err(Failure::Other("down".to_owned()))),
+        Answer::Page(Ok((vec![("a", "1")], None, "10"))),
+        Answer::Watch(vec![Ok(Step::Bookmark("11".to_owned())), Err(Failure::Other("down".to_owned()))]),
+        Answer::NoWatch(Failure::Expired),
+        Answer::Page(Ok((vec![("a", "1")], Some("t"), "10"))),
+        Answer::Page(Err(Failure::Other("down".to_owned()))),
+        Answer::Page(Ok((vec![("a", "1")], None, "10"))),
+        Answer::Open,
+    ];
+    let (driver, journal) = driven(script);
+    tokio::task::yield_now().await;
+    assert_eq!(journal.blind(), Some(began), "it has never been open");
+    while journal.blind() == Some(began) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // Neither failures nor the pages of a list move the begin.
+    let since = journal.blind().expect("closed");
+    assert!(began < since);
+    while let Some(still) = journal.blind() {
+        assert_eq!(still, since);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(since.elapsed() > Duration::from_millis(250), "it failed twice in between");
+    driver.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_age_of_the_last_progress_is_known_and_makes_unready() {
+    let script = vec![
+        Answer::Page(Ok((vec![("a", "1")], None, "10"))),
+        Answer::Watch(vec![Ok(Step::Bookmark("11".to_owned()))]),
+        Answer::Open,
+    ];
+    let mut registry = prometheus_client::registry::Registry::default();
+    let (driver, journal) = driven_with(script, MachineryMetrics::register(&mut registry));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((journal.blind(), journal.ready()), (None, Ok(())));
+    // The watch is open all the time; only nothing comes.
+    tokio::time::sleep(STALE).await;
+    assert_eq!(journal.blind(), None);
+    assert_eq!(journal.ready(), Err("nothing has come for 61 s from the watch of Pod".to_owned()));
+    journal.measure();
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("text");
+    assert!(text.contains("dragoman_watch_last_progress_seconds{kind=\"Pod\"} 61.0"), "{text}");
+    driver.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_served_makes_nothing_blind() {
+    let journal = Journal::new(MachineryMetrics::default());
+    journal.expect("PodGroup", String::new());
+    assert!(journal.blind().is_some());
+    journal.unserved("PodGroup", String::new());
+    assert_eq!(journal.blind(), None);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    journal.expect("PodGroup", String::new());
+    assert_eq!(journal.blind(), Some(tokio::time::Instant::now()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,6 +284,77 @@ async fn watches_that_end_at_once_are_not_opened_in_a_loop() {
     script.push(Answer::Page(Ok((vec![], None, "20"))));
     play(script, "20").await;
     assert!(begun.elapsed() > Duration::from_mins(4), "{:?}", begun.elapsed());
+}
+
+/// An overloaded server is not asked for everything again as soon as it has failed.
+#[tokio::test(start_paused = true)]
+async fn lists_that_fail_after_any_time_are_repeated_ever_more_slowly() {
+    let begun = tokio::time::Instant::now();
+    let mut script: Vec<_> = (0..14).map(|_| Answer::Slow(Duration::from_secs(3))).collect();
+    script.push(Answer::Page(Ok((vec![], None, "10"))));
+    play(script, "10").await;
+    assert!(begun.elapsed() > Duration::from_mins(2), "{:?}", begun.elapsed());
+}
+
+/// Lists that complete, but leave no time for a watch, are failures as well.
+#[tokio::test(start_paused = true)]
+async fn the_pause_grows_until_a_watch_brings_something() {
+    let begun = tokio::time::Instant::now();
+    let mut script = Vec::new();
+    for _ in 0..14 {
+        script.extend([Answer::Page(Ok((vec![], None, "10"))), Answer::Slow(Duration::from_secs(3))]);
+        // The list completed; the watch that follows it does not open.
+        script.insert(script.len() - 1, Answer::NoWatch(Failure::Expired));
+    }
+    script.push(Answer::Page(Ok((vec![], None, "20"))));
+    play(script, "20").await;
+    assert!(begun.elapsed() > Duration::from_mins(4), "{:?}", begun.elapsed());
+}
+
+/// The server continues from a newer state: every object is known then, but changes in between were
+/// not seen, so that another list follows.
+#[tokio::test(start_paused = true)]
+async fn a_list_goes_on_behind_an_expired_page() {
+    let expired = || Answer::Page(Err(Failure::PageExpired("newer".to_owned())));
+    let script = vec![
+        Answer::Page(Ok((vec![("a", "1")], None, "5"))),
+        Answer::NoWatch(Failure::Expired),
+        Answer::Page(Ok((vec![("b", "2")], Some("t"), "10"))),
+        expired(),
+        Answer::Page(Ok((vec![("c", "3")], None, "20"))),
+    ];
+    // As far as the older of the two states.
+    let (left, removed) = play(script, "10").await;
+    assert_eq!((left, removed), (vec!["b".to_owned(), "c".to_owned()], vec!["a".to_owned()]));
+    let script = vec![
+        Answer::Page(Ok((vec![("b", "2")], Some("t"), "10"))),
+        expired(),
+        Answer::Page(Ok((vec![("c", "3")], None, "20"))),
+        // Not a watch: the script would panic.
+        Answer::Page(Ok((vec![("b", "2"), ("c", "3")], None, "30"))),
+        Answer::Watch(vec![Ok(Step::Bookmark("31".to_owned()))]),
+    ];
+    assert_eq!(play(script, "31").await.0, ["b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_pages_always_expire_is_not_asked_in_a_loop() {
+    let begun = tokio::time::Instant::now();
+    let mut script = Vec::new();
+    for _ in 0..14 {
+        script.push(Answer::Page(Ok((vec![], Some("t"), "10"))));
+        script.extend((0..2).map(|_| Answer::Page(Err(Failure::PageExpired("t".to_owned())))));
+    }
+    script.push(Answer::Page(Ok((vec![], None, "20"))));
+    play(script, "20").await;
+    assert!(begun.elapsed() > Duration::from_mins(1), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn what_a_server_asks_for_is_capped() {
+    let asked = Failure::Throttled(Some(Duration::from_hours(1)));
+    assert_eq!(pause_after(1, &asked), Duration::from_mins(1));
+    assert_eq!(pause_after(1, &Failure::Throttled(Some(Duration::from_secs(40)))), Duration::from_secs(40));
 }
 
 #[tokio::test(start_paused = true)]

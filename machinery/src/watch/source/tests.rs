@@ -62,3 +62,40 @@ async fn discovery_without_an_answer_is_no_reason_not_to_look() {
     });
     assert_eq!(claims.list(None).await.expect("list").version, "7");
 }
+
+#[tokio::test]
+async fn the_token_in_a_410_goes_on_with_the_list() {
+    let (mut claims, _) = claims(|path, _| match path {
+        GROUP => (200, r#"{"resources":[{"name":"resourceclaims"}]}"#),
+        _ => (
+            410,
+            r#"{"kind":"Status","status":"Failure","reason":"Expired","metadata":{"continue":"t2"},"message":"too old","code":410}"#,
+        ),
+    });
+    let outcome = claims.list(Some("t1")).await;
+    assert!(matches!(&outcome, Err(Failure::PageExpired(token)) if token == "t2"), "{outcome:?}");
+}
+
+/// A proxy that forwards nothing any more and closes nothing: no keepalive of TCP notices.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_falls_silent_is_noticed_within_a_minute() {
+    let service = tower::service_fn(move |request: Request<Body>| async move {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let silent =
+            futures::stream::pending::<Result<http_body::Frame<hyper::body::Bytes>, std::io::Error>>();
+        let body = match query.contains("watch=1") {
+            true => http_body_util::Either::Left(http_body_util::StreamBody::new(silent)),
+            false => http_body_util::Either::Right(http_body_util::Full::new(
+                r#"{"resources":[{"name":"resourceclaims"}]}"#.into(),
+            )),
+        };
+        Ok::<_, std::io::Error>(Response::new(body))
+    });
+    let client = kube::Client::new(service, "default");
+    let metrics = ClientMetrics::register(&mut Registry::default(), "server");
+    let discovery = Discovery::new(Api::new(client.clone(), Limits::default(), metrics));
+    let mut events = Watched::new(client, RESOURCE_CLAIM, discovery).watch("7").await.expect("open");
+    let opened = Instant::now();
+    assert!(matches!(events.next().await, Err(Failure::Other(_))));
+    assert!(opened.elapsed() < Duration::from_mins(1), "{:?}", opened.elapsed());
+}

@@ -235,6 +235,10 @@ impl ConsumerPass {
                 // one, and so may the author of the namespace's labels.
                 self.urge(Verdict::After(Duration::from_mins(5)));
             }
+            Refusal::Rbac(_) => {
+                self.warn_author(&creating.entry, &refusal.to_string());
+                self.refused("create the claim", &refusal);
+            }
             other => self.refused("create the claim", &other),
         }
     }

@@ -3,133 +3,37 @@
 //! [`decide`] is the whole of it, a pure function; the rest reads and writes.
 //! A rival's lease is timed from when *we* saw it change, on our own monotonic
 //! clock, so that clocks which disagree cannot make two leaders. Every write of
-//! the Lease is guarded by its resourceVersion. Losing the lease ends the process.
+//! the Lease is guarded by its resourceVersion. A lease that runs out ends the
+//! process. A leader that does not see the cluster, or may not write, frees the
+//! Lease and stands again once it is fit to lead.
+//!
+//! Requests are get, create and update: these verbs, and not patch, have the API
+//! server's priority for leader election (the suggested flow schemas
+//! `system-leader-election` and `workload-leader-election`).
 
-use std::sync::{Arc, Mutex, PoisonError};
+mod decide;
+mod leadership;
+
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::api::{Api, Live};
+use crate::api::{Api, Live, decode};
 use crate::kind::LEASE;
 use crate::metrics::MachineryMetrics;
 use crate::refusal::Refusal;
 use crate::write::{Action, Guard, Write};
 use dragoman_crds::wire::Meta;
 
-/// Periods of the election; the defaults are those of every Kubernetes component.
-#[derive(Debug, Clone, Copy)]
-pub struct Periods {
-    /// How long a lease is valid after its last renewal.
-    pub lease: Duration,
-    /// How long the leader goes on without a successful renewal.
-    pub renew: Duration,
-    /// Pause between attempts.
-    pub retry: Duration,
-}
-
-impl Default for Periods {
-    fn default() -> Self {
-        Self { lease: Duration::from_secs(15), renew: Duration::from_secs(10), retry: Duration::from_secs(2) }
-    }
-}
-
-/// What we last read of the Lease, and when we saw it change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
-    /// Holder; empty when given up.
-    pub holder: String,
-    /// The validity the holder claims.
-    pub lease: Duration,
-    /// When we first saw this version of it.
-    pub changed: Instant,
-}
-
-/// What to do next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
-    /// Write ourselves in as the holder.
-    Acquire,
-    /// Renew our lease.
-    Renew,
-    /// Somebody else leads: look again after this time.
-    Wait(Duration),
-    /// We led and do no longer.
-    Lost,
-}
-
-/// Decides. `seen` is absent where the Lease does not exist, `renewed` is our
-/// last successful acquisition or renewal.
-pub fn decide(
-    me: &str,
-    seen: Option<&Seen>,
-    renewed: Option<Instant>,
-    now: Instant,
-    periods: Periods,
-) -> Decision {
-    if let Some(renewed) = renewed {
-        let ours = seen.is_some_and(|s| s.holder == me);
-        return if ours && now.saturating_duration_since(renewed) < periods.renew {
-            Decision::Renew
-        } else {
-            Decision::Lost
-        };
-    }
-    match seen {
-        None => Decision::Acquire,
-        Some(s) if s.holder.is_empty() || s.holder == me => Decision::Acquire,
-        Some(s) => {
-            let expires = s.changed + s.lease;
-            if now >= expires { Decision::Acquire } else { Decision::Wait(periods.retry.min(expires - now)) }
-        }
-    }
-}
-
-/// The shortest pause between attempts, when the time is short.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-
-/// The pause after a write. One that took its time (the server may have asked for patience) counts
-/// from before it began, so that a full pause could outlast what is left: never more than half.
-pub fn pause(renewed: Option<Instant>, now: Instant, periods: Periods) -> Duration {
-    let Some(renewed) = renewed else { return periods.retry };
-    let left = (renewed + periods.renew).saturating_duration_since(now);
-    periods.retry.min((left / 2).max(SHORTEST_PAUSE))
-}
-
-/// Proof of leadership that writers look at before each write.
-#[derive(Debug, Clone, Default)]
-pub struct Leadership {
-    valid_until: Arc<Mutex<Option<Instant>>>,
-}
-
-impl Leadership {
-    /// Leadership that never ends, for processes that run without a Lease.
-    pub fn without_lease() -> Self {
-        let leadership = Self::default();
-        // A year: this is not a protocol constant, only "never".
-        leadership.set(Some(Instant::now() + Duration::from_hours(8760)));
-        leadership
-    }
-
-    /// Whether we lead now.
-    pub fn holds(&self) -> bool {
-        self.valid_until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some_and(|until| Instant::now() < until)
-    }
-
-    fn set(&self, until: Option<Instant>) {
-        *self.valid_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
-    }
-}
+pub use decide::{Decision, Fitness, PATIENCE, Periods, Reason, Seen, View, decide, pause};
+pub use leadership::{AtWork, Leadership};
 
 /// One candidate for one Lease.
 pub struct Candidate {
-    /// For requests.
+    /// For requests: a client of its own, so that no other request holds a renewal up.
     pub api: Api,
     /// For counting.
     pub metrics: MachineryMetrics,
@@ -141,6 +45,8 @@ pub struct Candidate {
     pub identity: String,
     /// Periods.
     pub periods: Periods,
+    /// Says how well this process could lead now.
+    pub fitness: Box<dyn Fn() -> Fitness + Send + Sync>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -161,6 +67,8 @@ struct LeaseSpec {
 
 /// The Lease as read or written last.
 struct Known {
+    /// The whole object: fields that we do not know survive an update.
+    object: Value,
     guard: Guard,
     seen: Seen,
     transitions: u64,
@@ -174,6 +82,35 @@ struct Standing {
     known: Option<Known>,
     /// The start of our last successful acquisition or renewal.
     renewed: Option<Instant>,
+    /// When we last gave the Lease up for want of a right.
+    barred_at: Option<Instant>,
+}
+
+/// How long a leader that gives up waits for its last writes. With one attempt to free the Lease
+/// this is less than what is left of it, so that the next leader need not wait for its end.
+const LAST_WRITES: Duration = Duration::from_secs(5);
+
+impl Known {
+    /// An update that sets these fields of the spec.
+    fn update(&self, fields: Value) -> Action {
+        let mut object = self.object.clone();
+        if let (Some(object), Value::Object(fields)) = (object.as_object_mut(), fields) {
+            match object.get_mut("spec").and_then(Value::as_object_mut) {
+                Some(spec) => spec.extend(fields),
+                None => drop(object.insert("spec".to_owned(), Value::Object(fields))),
+            }
+        }
+        Action::Update { guard: self.guard.clone(), object }
+    }
+}
+
+/// How an attempt to write the Lease ended.
+#[derive(PartialEq, Eq)]
+enum Outcome {
+    /// It was written, or could not be.
+    Over,
+    /// It had changed, and was read again.
+    Conflict,
 }
 
 /// Why an election ended.
@@ -209,13 +146,23 @@ impl Candidate {
                     last
                 });
             }
-            let seen = standing.known.as_ref().map(|known| &known.seen);
-            let wait = match decide(&self.identity, seen, standing.renewed, Instant::now(), self.periods) {
+            let view = View {
+                me: &self.identity,
+                seen: standing.known.as_ref().map(|known| &known.seen),
+                renewed: standing.renewed,
+                fitness: (self.fitness)(),
+                barred_at: standing.barred_at,
+            };
+            let wait = match decide(view, Instant::now(), self.periods) {
                 Decision::Lost => {
                     self.withdraw(leadership);
                     return Err(Ended::Lost(self.name.to_owned()));
                 }
                 Decision::Wait(wait) => wait,
+                Decision::Resign(reason) => {
+                    self.resign(&mut standing, leadership, reason).await;
+                    self.periods.retry
+                }
                 Decision::Acquire | Decision::Renew => {
                     self.attempt(&mut standing, leadership).await;
                     pause(standing.renewed, Instant::now(), self.periods)
@@ -235,8 +182,31 @@ impl Candidate {
         self.metrics.leading(self.name, false);
     }
 
-    /// Tries once to acquire or renew the Lease. After a conflict the Lease is read again.
+    /// Stops the work of this process and frees the Lease.
+    async fn resign(&self, standing: &mut Standing, leadership: &Leadership, reason: Reason) {
+        tracing::warn!(lease = self.name, reason = reason.text(), "giving the lease up");
+        self.withdraw(leadership);
+        // Every write is guarded: one that is still on its way after this time is safe.
+        if timeout(LAST_WRITES, leadership.idle()).await.is_err() {
+            tracing::warn!(lease = self.name, "the lease is given up before the last write has ended");
+        }
+        self.give_up(standing.known.as_ref()).await;
+        let barred_at = (reason == Reason::Barred).then(Instant::now).or(standing.barred_at);
+        *standing = Standing { barred_at, ..Standing::default() };
+    }
+
+    /// Tries to acquire or renew the Lease. After a conflict the Lease is read again; one that is
+    /// still ours (the reply to the last renewal was lost) is renewed at once.
     async fn attempt(&self, standing: &mut Standing, leadership: &Leadership) {
+        if self.attempt_once(standing, leadership).await == Outcome::Conflict
+            && standing.renewed.is_some()
+            && standing.known.as_ref().is_some_and(|known| known.seen.holder == self.identity)
+        {
+            self.attempt_once(standing, leadership).await;
+        }
+    }
+
+    async fn attempt_once(&self, standing: &mut Standing, leadership: &Leadership) -> Outcome {
         let begun = Instant::now();
         match self.write(standing.known.as_ref()).await {
             Ok(written) => {
@@ -249,25 +219,30 @@ impl Candidate {
                 standing.renewed = Some(begun);
                 leadership.set(Some(begun + self.periods.renew));
                 self.metrics.leading(self.name, true);
+                Outcome::Over
             }
             Err(Refusal::Conflict | Refusal::AlreadyExists | Refusal::NotFound) => {
                 standing.known = self.read(standing.known.take()).await.unwrap_or_else(|(last, _)| last);
+                Outcome::Conflict
             }
             Err(refusal) => {
                 tracing::warn!(lease = self.name, error = %refusal, "cannot write the lease");
+                Outcome::Over
             }
         }
     }
 
     async fn read(&self, last: Option<Known>) -> Result<Option<Known>, (Option<Known>, Refusal)> {
-        match self.api.get::<Lease>(LEASE, &self.namespace, self.name).await {
-            Ok(Live::NotFound) => Ok(None),
-            Ok(Live::Found(lease)) => Ok(Some(self.known(*lease, last))),
-            Err(refusal) => Err((last, refusal)),
-        }
+        let found = match self.api.get::<Value>(LEASE, &self.namespace, self.name).await {
+            Ok(Live::NotFound) => return Ok(None),
+            Ok(Live::Found(object)) => self.known(*object, last.as_ref()),
+            Err(refusal) => Err(refusal),
+        };
+        found.map(Some).map_err(|refusal| (last, refusal))
     }
 
-    fn known(&self, lease: Lease, last: Option<Known>) -> Known {
+    fn known(&self, object: Value, last: Option<&Known>) -> Result<Known, Refusal> {
+        let lease = Lease::deserialize(&object).map_err(|e| Refusal::Undecodable(e.to_string()))?;
         let guard = Guard {
             uid: lease.metadata.uid.into(),
             resource_version: lease.metadata.resource_version.into(),
@@ -277,12 +252,13 @@ impl Candidate {
             _ => Instant::now(),
         };
         let validity = lease.spec.lease_duration_seconds.map_or(self.periods.lease, Duration::from_secs);
-        Known {
+        Ok(Known {
+            object,
             guard,
             seen: Seen { holder: lease.spec.holder_identity.unwrap_or_default(), lease: validity, changed },
             transitions: lease.spec.lease_transitions.unwrap_or(0),
             acquired: lease.spec.acquire_time,
-        }
+        })
     }
 
     async fn write(&self, known: Option<&Known>) -> Result<Known, Refusal> {
@@ -297,11 +273,7 @@ impl Candidate {
             "leaseTransitions": known.map_or(0, |k| k.transitions + u64::from(renewal.is_none())),
         });
         let action = match known {
-            Some(known) => Action::Patch {
-                subresource: None,
-                guard: known.guard.clone(),
-                operations: vec![json!({"op": "add", "path": "/spec", "value": spec})],
-            },
+            Some(known) => known.update(spec),
             None => Action::Create {
                 body: json!({
                     "apiVersion": LEASE.api_version(), "kind": LEASE.kind,
@@ -312,20 +284,12 @@ impl Candidate {
             },
         };
         let written = self.send(action).await?;
-        let lease: Lease = crate::api::decode(&written)?;
-        Ok(self.known(lease, None))
+        self.known(decode(&written)?, None)
     }
 
     async fn give_up(&self, known: Option<&Known>) {
         let Some(known) = known.filter(|k| k.seen.holder == self.identity) else { return };
-        let action = Action::Patch {
-            subresource: None,
-            guard: known.guard.clone(),
-            operations: vec![
-                json!({"op": "replace", "path": "/spec/holderIdentity", "value": ""}),
-                json!({"op": "replace", "path": "/spec/leaseDurationSeconds", "value": 1}),
-            ],
-        };
+        let action = known.update(json!({"holderIdentity": "", "leaseDurationSeconds": 1}));
         if let Err(refusal) = self.send(action).await {
             tracing::warn!(lease = self.name, error = %refusal, "cannot give the lease up");
         }
@@ -339,52 +303,4 @@ impl Candidate {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn seen(holder: &str, changed: Instant) -> Seen {
-        Seen { holder: holder.to_owned(), lease: Duration::from_secs(15), changed }
-    }
-
-    #[test]
-    fn a_rival_is_waited_for_from_when_we_saw_it_change() {
-        let now = Instant::now();
-        let periods = Periods::default();
-        let rival = seen("other", now);
-        let at = |secs| decide("me", Some(&rival), None, now + Duration::from_secs(secs), periods);
-        assert_eq!(at(0), Decision::Wait(periods.retry));
-        assert_eq!(at(14), Decision::Wait(Duration::from_secs(1)));
-        assert_eq!(at(15), Decision::Acquire);
-        assert_eq!(decide("me", None, None, now, periods), Decision::Acquire);
-        assert_eq!(decide("me", Some(&seen("", now)), None, now, periods), Decision::Acquire);
-    }
-
-    #[test]
-    fn a_slow_answer_leaves_time_for_the_next_renewal() {
-        let begun = Instant::now();
-        let periods = Periods::default();
-        let after = |millis| pause(Some(begun), begun + Duration::from_millis(millis), periods);
-        assert_eq!(after(10), periods.retry);
-        assert_eq!(after(8_000), Duration::from_secs(1));
-        assert_eq!(after(11_000), SHORTEST_PAUSE);
-        assert_eq!(pause(None, begun, periods), periods.retry);
-        // Whatever an answer took, the next attempt is still a renewal.
-        for millis in (0..9_800).step_by(100) {
-            let now = begun + Duration::from_millis(millis) + after(millis);
-            assert_eq!(decide("me", Some(&seen("me", begun)), Some(begun), now, periods), Decision::Renew);
-        }
-    }
-
-    #[test]
-    fn a_leader_ends_before_its_lease_does() {
-        let now = Instant::now();
-        let periods = Periods::default();
-        assert!(periods.renew < periods.lease);
-        let mine = seen("me", now);
-        let at = |secs| decide("me", Some(&mine), Some(now), now + Duration::from_secs(secs), periods);
-        assert_eq!(at(9), Decision::Renew);
-        assert_eq!(at(10), Decision::Lost);
-        assert_eq!(decide("me", Some(&seen("other", now)), Some(now), now, periods), Decision::Lost);
-        assert_eq!(decide("me", None, Some(now), now, periods), Decision::Lost);
-    }
-}
+mod tests;
