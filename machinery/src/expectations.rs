@@ -93,6 +93,11 @@ impl<K: Clone + Eq + Hash, S: Copy + Ord> Expectations<K, S> {
         released
     }
 
+    /// Forgets the keys that nothing has woken since their time was over: their objects are gone.
+    pub fn sweep(&mut self, now: Instant) {
+        self.marks.retain(|_, marks| now < marks.until);
+    }
+
     /// Number of keys with a write the index may not hold yet.
     pub fn len(&self) -> usize {
         self.marks.len()
@@ -133,5 +138,16 @@ mod tests {
         assert_eq!(expectations.check(&1, |_| 0, now), Readiness::Parked);
         assert_eq!(expectations.check(&1, |_| 0, now + PATIENCE), Readiness::Overdue);
         assert_eq!(expectations.check(&1, |_| 0, now + PATIENCE), Readiness::Ready);
+    }
+
+    #[test]
+    fn a_key_that_nothing_wakes_is_forgotten_after_its_time() {
+        let now = Instant::now();
+        let mut expectations = Expectations::default();
+        expectations.expect(&1, 'c', "10", now);
+        expectations.expect(&2, 'c', "11", now + PATIENCE);
+        expectations.sweep(now + PATIENCE);
+        assert_eq!(expectations.len(), 1);
+        assert_eq!(expectations.check(&2, |_| 0, now + PATIENCE), Readiness::Parked);
     }
 }

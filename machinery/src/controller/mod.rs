@@ -205,6 +205,11 @@ impl<I: Index> Controller<I> {
         self.context.recorder.record(Event { regarding, severity, reason, action, note });
     }
 
+    /// Forgets what only keys remember that nothing will ever wake again.
+    fn sweep(&self) {
+        locked(&self.expectations).sweep(Instant::now());
+    }
+
     /// The index in words.
     fn dump(&self) -> String {
         let expected = locked(&self.expectations).len();

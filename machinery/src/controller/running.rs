@@ -92,6 +92,7 @@ impl<R: Reconcile> Running for R {
     fn level(self: Arc<Self>, period: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             let controller = self.controller();
+            controller.sweep();
             let keys = if controller.works() { controller.read(Index::all_keys) } else { Vec::new() };
             spread(keys, period, |portion| controller.enqueue(portion)).await;
         })

@@ -55,6 +55,8 @@ pub struct Removed<P> {
 pub struct Store<P> {
     namespaces: HashMap<Arc<str>, HashMap<Arc<str>, Record<P>>>,
     list: u32,
+    /// A list is in progress: it tells of objects page by page, and of nothing completely.
+    listing: bool,
     synced: bool,
     reached: u64,
     unreadable: usize,
@@ -69,6 +71,7 @@ impl<P> Default for Store<P> {
         Self {
             namespaces: HashMap::new(),
             list: 0,
+            listing: false,
             synced: false,
             reached: 0,
             unreadable: 0,
@@ -80,7 +83,7 @@ impl<P> Default for Store<P> {
 
 /// The state of a [`Store`], whatever it keeps.
 pub trait StoreState {
-    /// The newest resourceVersion seen.
+    /// Everything up to this resourceVersion has been seen.
     fn reached(&self) -> u64;
     /// Whether a complete list has been taken in.
     fn synced(&self) -> bool;
@@ -125,6 +128,7 @@ impl<P> Store<P> {
     /// A complete list begins, at this time of the index's clock.
     pub fn begin(&mut self, tick: u64) {
         self.list = self.list.wrapping_add(1);
+        self.listing = true;
         self.list_began = tick;
     }
 
@@ -136,7 +140,9 @@ impl<P> Store<P> {
     /// Takes in a new state; returns the record that it replaces and the shared
     /// spelling of namespace and name.
     pub fn insert(&mut self, meta: &Meta, body: Body<P>) -> (Arc<str>, Arc<str>, Option<Record<P>>) {
-        self.advance(&meta.resource_version);
+        if !self.listing {
+            self.advance(&meta.resource_version);
+        }
         let namespace = match self.namespaces.get_key_value(&*meta.namespace) {
             Some((namespace, _)) => Arc::clone(namespace),
             None => Arc::from(&*meta.namespace),
@@ -173,7 +179,10 @@ impl<P> Store<P> {
 
     /// The list is complete at `version`: takes out and returns what it lacked.
     pub fn complete(&mut self, version: &str) -> Vec<Removed<P>> {
-        self.advance(version);
+        self.listing = false;
+        // Lower than before where etcd was restored from a backup: what is written from now on has
+        // lower versions, too.
+        self.reached = version.parse().unwrap_or(self.reached);
         self.synced = true;
         self.listed_at = self.list_began;
         let list = self.list;
@@ -220,5 +229,36 @@ impl<P> Store<P> {
         self.namespaces.iter().flat_map(|(namespace, objects)| {
             objects.iter().map(move |(name, record)| (namespace, name, record))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(name: &str, version: u64) -> Meta {
+        Meta { name: name.into(), resource_version: version.to_string().into(), ..Meta::default() }
+    }
+
+    #[test]
+    fn a_page_of_a_list_says_nothing_of_what_the_next_one_brings() {
+        let mut store = Store::default();
+        store.begin(1);
+        store.insert(&meta("a", 90), Body::Readable(()));
+        assert_eq!(store.reached(), 0);
+        store.insert(&meta("b", 70), Body::Readable(()));
+        store.complete("100");
+        assert_eq!(store.reached(), 100);
+        store.insert(&meta("c", 101), Body::Readable(()));
+        assert_eq!(store.reached(), 101);
+    }
+
+    #[test]
+    fn a_restored_etcd_begins_again_with_lower_versions() {
+        let mut store = Store::<()>::default();
+        store.complete("5000");
+        store.begin(2);
+        store.complete("40");
+        assert_eq!(store.reached(), 40);
     }
 }

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use dragoman_crds::wire::{self, ConsumerReference};
 use dragoman_machinery::api::{Live, decode};
 use dragoman_machinery::controller::{Answer, LiveRead, Next, Pass, Verdict};
+use dragoman_machinery::expectations::PATIENCE;
 use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::Written;
@@ -148,6 +149,10 @@ impl Pass<Index> for ClaimPass {
             // Whether it uses the claim is unknown; the other consumers need not wait for it.
             Presence::Unreadable
         });
+        if presence == Presence::Alive {
+            // The index does not know it, so that its end may wake nobody.
+            self.verdict = self.verdict.clone().most_urgent(Verdict::After(PATIENCE));
+        }
         self.confirmed.insert(uid, presence);
     }
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use dragoman_crds::wire::{self, Name};
 use dragoman_machinery::api::{Live, decode};
 use dragoman_machinery::controller::{Answer, LiveRead, Next, Pass, Verdict};
+use dragoman_machinery::expectations::PATIENCE;
 use dragoman_machinery::kind::{Kind, POD, RESOURCE_CLAIM};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Write, Written};
@@ -344,9 +345,10 @@ impl Pass<Index> for ConsumerPass {
                 Ok(Live::NotFound) => {
                     self.gone.insert(read.name.as_str().into());
                 }
-                // The watch will bring it and this key with it.
+                // The watch will bring it and this key with it, unless it goes while the watch is cut.
                 Ok(Live::Found(_)) => {
                     self.found.insert(read.name.as_str().into());
+                    self.urge(Verdict::After(PATIENCE));
                 }
                 Err(refusal) => {
                     self.urge(Verdict::Failed(format!("cannot confirm claim {}: {refusal}", read.name)));

@@ -195,3 +195,24 @@ fn one_consumer_that_cannot_be_read_does_not_keep_the_others() {
     let (verdict, sent) = play(&cluster.index, &mut pass, &Answers { write: &write, read: &read }, |_| {});
     assert!(matches!(verdict, Verdict::Failed(_)) && sent.is_empty(), "{verdict:?}");
 }
+
+#[test]
+fn what_rests_on_a_live_read_is_looked_at_again() {
+    let again = Verdict::After(dragoman_machinery::expectations::PATIENCE);
+    let write = |_: &Write| Ok(());
+    // A claim is reserved for a Pod that the index does not know; the Pod is there.
+    let mut cluster = Cluster::synced();
+    cluster.claim(in_use(plain("c"), &["u"]));
+    let read = |_: &str| Ok(found(&running("u")));
+    let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"));
+    let (verdict, sent) = play(&cluster.index, &mut pass, &Answers { write: &write, read: &read }, |_| {});
+    assert!(verdict == again && sent.is_empty(), "{verdict:?} {sent:?}");
+    // A Pod names a claim that the index does not know; the claim is there.
+    let mut cluster = Cluster::synced();
+    cluster.apply(WatchedKind::Templates, template());
+    cluster.pod(publishes(pod("u"), "c"));
+    let read = |_: &str| Ok(found(&generated("c", "u")));
+    let (verdict, sent) =
+        play(&cluster.index, &mut pass_of_pod(), &Answers { write: &write, read: &read }, |_| {});
+    assert!(verdict == again && sent.is_empty(), "{verdict:?} {sent:?}");
+}
