@@ -66,6 +66,7 @@ pub struct Controller<I: Index> {
     expectations: Mutex<Expectations<I::Key, Kind>>,
     /// Whether keys are worked on. A standby keeps its index only.
     works: AtomicBool,
+    warnings: work::Warnings,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -82,6 +83,7 @@ impl<I: Index> Controller<I> {
             index: Mutex::default(),
             expectations: Mutex::default(),
             works: AtomicBool::new(false),
+            warnings: work::Warnings::default(),
         })
     }
 
@@ -218,6 +220,7 @@ impl<I: Index> Controller<I> {
             stores.chain(index.remarks()).collect()
         });
         lines.push(format!("keys that wait for the index: {expected}"));
+        lines.extend(self.queue.describe());
         lines.push(String::new());
         lines.join("\n")
     }

@@ -1,7 +1,7 @@
 //! Workers: take keys from the queue of a controller and reconcile them.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -11,6 +11,7 @@ use tracing::Instrument as _;
 
 use super::{Controller, Index};
 use crate::expectations::{PATIENCE, Readiness};
+use crate::queue::Failing;
 
 /// How a reconciliation ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,14 +100,56 @@ async fn one<R: Reconcile>(reconciler: Arc<R>, key: <R::Index as Index>::Key) {
             "requeue_after"
         }
         Verdict::Failed(why) => {
-            let delay = queue.failed(&key);
-            tracing::debug!(?key, error = %why, ?delay, "reconciliation failed");
+            let (delay, failing) = queue.failed(&key, why);
+            report(metrics.controller(), &key, &failing, delay, &reconciler.controller().warnings);
             "error"
         }
     };
     span.record("result", result);
     queue.worked(started.elapsed());
     metrics.end(result, started.elapsed());
+}
+
+/// Says that a key failed: a warning from the third time on, then each time the number has doubled.
+fn report<K: std::fmt::Debug>(
+    controller: &'static str,
+    key: &K,
+    failing: &Failing,
+    delay: Duration,
+    warnings: &Warnings,
+) {
+    let Failing { since, count, why } = failing;
+    let is_news = *count >= 3 && (*count == 3 || count.is_power_of_two());
+    if is_news && let Some(unsaid) = warnings.may_say(Instant::now()) {
+        let since = since.elapsed();
+        tracing::warn!(controller, ?key, error = %why, count, ?since, unsaid, "reconciliation keeps failing");
+    } else {
+        tracing::debug!(controller, ?key, error = %why, count, ?delay, "reconciliation failed");
+    }
+}
+
+/// Limits warnings about failing keys: when everything fails, the first ones tell why.
+#[derive(Debug, Default)]
+pub(super) struct Warnings(Mutex<(Option<Instant>, u32, u32)>);
+
+impl Warnings {
+    /// So many warnings in a minute.
+    const MOST: u32 = 20;
+
+    /// Whether one more may be said; if so, how many were not said since the last one.
+    fn may_say(&self, now: Instant) -> Option<u32> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (began, said, unsaid) = &mut *state;
+        if began.is_none_or(|began| now >= began + Duration::from_mins(1)) {
+            (*began, *said) = (Some(now), 0);
+        }
+        if *said < Self::MOST {
+            *said += 1;
+            return Some(std::mem::take(unsaid));
+        }
+        *unsaid += 1;
+        None
+    }
 }
 
 async fn decided<R: Reconcile>(reconciler: &R, key: &<R::Index as Index>::Key) -> Verdict {

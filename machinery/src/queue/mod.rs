@@ -33,7 +33,7 @@ const LOOKED_AT: usize = 64;
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 
 /// A key that knows its place in the queue.
-pub trait Keyed: Clone + Eq + Hash + Ord + Send + 'static {
+pub trait Keyed: Clone + Eq + Hash + Ord + Send + std::fmt::Debug + 'static {
     /// What decides which key goes first: a lane, or priority and age.
     type Rank: Copy + Ord + Send + std::fmt::Debug;
     /// The rank of the key. The lowest goes first; keys of one rank and namespace go in the order in
@@ -55,7 +55,18 @@ struct Slot {
     /// In `delayed` until then.
     due: Option<Instant>,
     /// Consecutive failures.
-    failures: u32,
+    failing: Option<Failing>,
+}
+
+/// Consecutive failures of a key.
+#[derive(Debug, Clone)]
+pub struct Failing {
+    /// When the first of them was.
+    pub since: Instant,
+    /// How many there were.
+    pub count: u32,
+    /// Why the last one was, for people.
+    pub why: Box<str>,
 }
 
 /// The queue proper.
@@ -166,24 +177,26 @@ impl<K: Keyed> Queue<K> {
     /// `key` is done for now: it succeeded, so its failures are forgotten.
     pub fn succeeded(&mut self, key: &K, now: Instant) {
         if let Some(slot) = self.slots.get_mut(key) {
-            slot.failures = 0;
+            slot.failing = None;
         }
         self.leave(key, now);
     }
 
-    /// `key` failed: it comes back after a backoff, which is returned. `jitter` is
+    /// `key` failed: it comes back after a backoff, which is returned with its failures. `jitter` is
     /// in 0..1.
-    pub fn failed(&mut self, key: &K, jitter: f64, now: Instant) -> Duration {
-        let failures = self.slots.get_mut(key).map_or(1, |slot| {
-            slot.failures += 1;
-            slot.failures
-        });
+    pub fn failed(&mut self, key: &K, why: &str, jitter: f64, now: Instant) -> (Duration, Failing) {
+        let before = self.slots.get(key).and_then(|slot| slot.failing.as_ref());
+        let (since, count) = before.map_or((now, 0), |before| (before.since, before.count));
+        let failing = Failing { since, count: count.saturating_add(1), why: why.into() };
+        if let Some(slot) = self.slots.get_mut(key) {
+            slot.failing = Some(failing.clone());
+        }
         // 50 ms doubled eleven times is more than a minute.
-        let grown = FIRST_DELAY * (1 << (failures - 1).min(11));
+        let grown = FIRST_DELAY * (1 << (failing.count - 1).min(11));
         let delay = grown.min(MAX_DELAY).mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0));
         self.leave(key, now);
         self.add_after(key.clone(), delay, now);
-        delay
+        (delay, failing)
     }
 
     fn leave(&mut self, key: &K, now: Instant) {
@@ -199,7 +212,7 @@ impl<K: Keyed> Queue<K> {
         }
         if std::mem::take(&mut slot.again) {
             self.add(key.clone(), now);
-        } else if slot.failures == 0 && slot.queued.is_none() && slot.due.is_none() {
+        } else if slot.failing.is_none() && slot.queued.is_none() && slot.due.is_none() {
             self.slots.remove(key);
             // A burst of ten thousand keys must not be paid for ever after.
             if self.slots.is_empty() {
@@ -216,6 +229,22 @@ impl<K: Keyed> Queue<K> {
     /// Keys ready to be taken.
     pub fn ready(&self) -> usize {
         self.ready.values().map(Lane::len).sum()
+    }
+
+    /// The keys that fail, those that have failed longest first.
+    pub fn failing(&self) -> Vec<(&K, &Failing)> {
+        let mut failing: Vec<_> =
+            self.slots.iter().filter_map(|(key, slot)| Some((key, slot.failing.as_ref()?))).collect();
+        failing.sort_unstable_by(|a, b| (a.1.since, a.0).cmp(&(b.1.since, b.0)));
+        failing
+    }
+
+    /// The keys that wait for a worker, those that have waited longest first.
+    pub fn waiting(&self) -> Vec<(&K, Instant)> {
+        let mut waiting: Vec<_> =
+            self.slots.iter().filter_map(|(key, slot)| Some((key, slot.queued?))).collect();
+        waiting.sort_unstable_by(|a, b| (a.1, a.0).cmp(&(b.1, b.0)));
+        waiting
     }
 
     /// How long each key in work has been so.
@@ -291,12 +320,28 @@ impl<K: Keyed> SharedQueue<K> {
     }
 
     /// As [`Queue::failed`].
-    pub fn failed(&self, key: &K) -> Duration {
+    pub fn failed(&self, key: &K, why: &str) -> (Duration, Failing) {
         let mut queue = self.lock();
-        let delay = queue.failed(key, fastrand::f64(), Instant::now());
+        let failed = queue.failed(key, why, fastrand::f64(), Instant::now());
         self.metrics.retries.inc();
         self.changed(&queue);
-        delay
+        failed
+    }
+
+    /// The keys that fail and those that wait for a worker, in words: the oldest of each.
+    pub fn describe(&self) -> Vec<String> {
+        const NAMED: usize = 10;
+        let (queue, now) = (self.lock(), Instant::now());
+        let age = |since: Instant| now.saturating_duration_since(since).as_secs();
+        let (failing, waiting) = (queue.failing(), queue.waiting());
+        let mut lines = vec![format!("keys that fail: {}", failing.len())];
+        for (key, Failing { since, count, why }) in failing.into_iter().take(NAMED) {
+            lines.push(format!("  {key:?}: {count} times in {} s: {why}", age(*since)));
+        }
+        lines.push(format!("keys that wait for a worker: {}", waiting.len()));
+        let waiting = waiting.into_iter().take(NAMED);
+        lines.extend(waiting.map(|(key, since)| format!("  {key:?}: for {} s", age(since))));
+        lines
     }
 
     /// Brings the gauges up to date that age by themselves.
@@ -433,13 +478,15 @@ mod tests {
 
     #[test]
     fn backoff_grows_to_a_minute_and_is_forgotten_on_success() {
-        let mut now = Instant::now();
+        let began = Instant::now();
+        let mut now = began;
         let mut queue = Queue::new(100);
         queue.add(A, now);
         let mut delays = Vec::new();
-        for _ in 0..14 {
+        for times in 1..=14 {
             queue.take(now).expect("due");
-            let delay = queue.failed(&A, 1.0, now);
+            let (delay, failing) = queue.failed(&A, "down", 1.0, now);
+            assert_eq!((failing.count, failing.since), (times, began));
             assert!(queue.take(now).is_none());
             delays.push(delay);
             now += delay;
@@ -451,7 +498,7 @@ mod tests {
         queue.succeeded(&A, now);
         queue.add(A, now);
         queue.take(now);
-        assert_eq!(queue.failed(&A, 1.0, now), FIRST_DELAY);
+        assert_eq!(queue.failed(&A, "down", 1.0, now).0, FIRST_DELAY);
     }
 
     #[test]
@@ -460,7 +507,7 @@ mod tests {
         let mut queue = Queue::new(100);
         queue.add(A, now);
         queue.take(now);
-        queue.failed(&A, 1.0, now);
+        queue.failed(&A, "down", 1.0, now);
         queue.add(A, now);
         assert_eq!(queue.take(now).map(|(k, _)| k), Some(A));
         assert!(queue.next_due().is_none());

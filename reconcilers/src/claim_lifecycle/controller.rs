@@ -77,13 +77,14 @@ impl ClaimLifecycle {
             Said::Created { claim, success, admin_access } => {
                 self.metrics.created(success, admin_access, kind);
                 if success {
-                    tracing::debug!(%namespace, consumer = %name, claim, "claim created");
+                    tracing::info!(%namespace, consumer = %name, claim, "claim created");
                 }
             }
             Said::Reserved { claim } => tracing::debug!(%namespace, pod = %name, claim, "claim reserved"),
             Said::Step(step) => {
                 self.metrics.step(step);
-                tracing::debug!(%namespace, claim = %name, ?step, "claim");
+                // "Who deallocated my claim?" is answered by the log.
+                tracing::info!(%namespace, claim = %name, ?step, "claim");
             }
             Said::Vanished(consumer) => {
                 // The node may still hold the device (kubernetes/kubernetes#141471).
