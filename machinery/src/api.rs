@@ -139,9 +139,7 @@ impl Api {
             let again = match &outcome {
                 // 429 is answered before the request is looked at: repeating any
                 // verb is safe, once the pause it ordered is over.
-                Err(Refusal::Throttled) => {
-                    limits.pauses && attempt < ATTEMPTS && self.pause() < deadline
-                }
+                Err(Refusal::Throttled) => limits.pauses && attempt < ATTEMPTS && self.pause() < deadline,
                 Err(Refusal::Transient(_)) => call.repeatable && attempt < ATTEMPTS,
                 _ => false,
             };

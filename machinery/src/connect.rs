@@ -136,7 +136,12 @@ where
     let client = || kube::Client::new(service.clone(), "kube-system");
     let metrics = ClientMetrics::register(registry, "in-process");
     let lease = Api::new(client(), Limits::lease(), metrics.clone());
-    Clients { api: Api::new(client(), limits, metrics), lease, watch: client(), namespace: "kube-system".to_owned() }
+    Clients {
+        api: Api::new(client(), limits, metrics),
+        lease,
+        watch: client(),
+        namespace: "kube-system".to_owned(),
+    }
 }
 
 async fn from_file(path: &Path) -> Result<Config, ConnectError> {

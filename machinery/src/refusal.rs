@@ -251,7 +251,9 @@ mod tests {
         let terminating = status(
             r#"{"reason":"Forbidden","message":"unable to create new content","details":{"causes":[{"reason":"NamespaceTerminating"}]}}"#,
         );
-        let quota = status(r#"{"reason":"Forbidden","message":"resourceclaims.resource.k8s.io \"c\" is forbidden: exceeded quota: q, requested: 1"}"#);
+        let quota = status(
+            r#"{"reason":"Forbidden","message":"resourceclaims.resource.k8s.io \"c\" is forbidden: exceeded quota: q, requested: 1"}"#,
+        );
         let rbac = status(
             r#"{"reason":"Forbidden","message":"resourceclaims.resource.k8s.io is forbidden: User \"x\" cannot create resource \"resourceclaims\" in API group \"resource.k8s.io\""}"#,
         );
@@ -296,7 +298,8 @@ mod tests {
         let class = |s, name| Refusal::classify(422, s, RESOURCE_CLAIM, name);
         assert!(matches!(class(&webhook, ""), Refusal::Invalid(_)));
         assert!(matches!(class(&webhook, "a"), Refusal::Invalid(_)));
-        let empty = status(r#"{"reason":"Invalid","message":"the server rejected our request","details":{}}"#);
+        let empty =
+            status(r#"{"reason":"Invalid","message":"the server rejected our request","details":{}}"#);
         assert_eq!(class(&empty, "a"), Refusal::Conflict);
         assert!(matches!(class(&empty, ""), Refusal::Invalid(_)), "a creation tests nothing");
     }

@@ -106,11 +106,7 @@ fn fitness(
     journal: Journal,
 ) -> Box<dyn Fn() -> Fitness + Send + Sync> {
     let (process, rights) = (Arc::clone(process), Arc::clone(rights));
-    Box::new(move || Fitness {
-        complete: process.synced(),
-        blind: journal.blind(),
-        barred: rights.barred(),
-    })
+    Box::new(move || Fitness { complete: process.synced(), blind: journal.blind(), barred: rights.barred() })
 }
 
 /// Leads, works until told to stop, finishes what is in work and gives the lease up.

@@ -108,7 +108,11 @@ async fn a_silent_write_ends() {
     assert_eq!(started.elapsed(), Limits::default().write);
     let repeatable = Call { method: Method::PATCH, repeatable: true, ..post() };
     assert!(matches!(api.send(&repeatable).await, Err(Refusal::Transient(_))));
-    assert_eq!(seen.load(Ordering::Relaxed), 2, "a write that took a minute is not repeated in the same call");
+    assert_eq!(
+        seen.load(Ordering::Relaxed),
+        2,
+        "a write that took a minute is not repeated in the same call"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,7 +50,11 @@ pub(super) fn config(config: &Config) -> Result<ClientConfig, String> {
 /// The client certificate with its key, not compared.
 fn identity(auth: &AuthInfo, tls: &ClientConfig) -> Result<CertifiedKey, String> {
     let key = auth.client_key_data.as_ref().map(ExposeSecret::expose_secret);
-    let chain = pem("client-certificate", auth.client_certificate_data.as_deref(), auth.client_certificate.as_deref())?;
+    let chain = pem(
+        "client-certificate",
+        auth.client_certificate_data.as_deref(),
+        auth.client_certificate.as_deref(),
+    )?;
     let key = pem("client-key", key, auth.client_key.as_deref())?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&chain).collect();
     let chain = chain.map_err(|e| format!("client-certificate: {e}"))?;

@@ -83,7 +83,8 @@ impl Fitness {
 
     /// Why a leader like this has to give up, if it has to.
     fn fails(&self, now: Instant) -> Option<Reason> {
-        let long = |since: Option<Instant>| since.is_some_and(|s| now.saturating_duration_since(s) >= PATIENCE);
+        let long =
+            |since: Option<Instant>| since.is_some_and(|s| now.saturating_duration_since(s) >= PATIENCE);
         let blind = long(self.blind).then_some(Reason::Blind);
         blind.or_else(|| long(self.barred).then_some(Reason::Barred))
     }
@@ -128,7 +129,9 @@ pub fn decide(view: View<'_>, now: Instant, periods: Periods) -> Decision {
             return Decision::Lost;
         }
         return match view.fitness.fails(now) {
-            Some(Reason::Barred) if since(view.barred_at).is_some_and(|ago| ago < BARRED_AGAIN) => Decision::Renew,
+            Some(Reason::Barred) if since(view.barred_at).is_some_and(|ago| ago < BARRED_AGAIN) => {
+                Decision::Renew
+            }
             Some(reason) => Decision::Resign(reason),
             None => Decision::Renew,
         };

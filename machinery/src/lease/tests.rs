@@ -13,7 +13,7 @@ fn seen(holder: &str, changed: Instant) -> Seen {
     Seen { holder: holder.to_owned(), lease: Duration::from_secs(15), changed }
 }
 
-fn view<'a>(seen: Option<&'a Seen>, renewed: Option<Instant>) -> View<'a> {
+fn view(seen: Option<&Seen>, renewed: Option<Instant>) -> View<'_> {
     View { me: "me", seen, renewed, fitness: Fitness::FIT, barred_at: None }
 }
 
@@ -159,7 +159,8 @@ impl Server {
             ("POST", None) => self.store(sent),
             ("POST", Some(_)) => (409, json!({"reason": "AlreadyExists"})),
             ("PUT", Some(lease)) => {
-                let same = ["uid", "resourceVersion"].iter().all(|f| sent["metadata"][f] == lease["metadata"][f]);
+                let same =
+                    ["uid", "resourceVersion"].iter().all(|f| sent["metadata"][f] == lease["metadata"][f]);
                 if same { self.store(sent) } else { (409, json!({"reason": "Conflict"})) }
             }
             _ => (405, json!({})),
@@ -207,7 +208,12 @@ struct Running {
     stop: watch::Sender<bool>,
 }
 
-fn stand(identity: &str, server: &Arc<Mutex<Server>>, script: fn(usize) -> Reply, fitness: Fitness) -> Running {
+fn stand(
+    identity: &str,
+    server: &Arc<Mutex<Server>>,
+    script: fn(usize) -> Reply,
+    fitness: Fitness,
+) -> Running {
     let fitness = Arc::new(Mutex::new(fitness));
     let now = Arc::clone(&fitness);
     let candidate = Candidate {

@@ -157,13 +157,22 @@ impl Watched {
         self
     }
 
-    async fn open(&self, query: String, within: Duration) -> Result<impl AsyncBufRead + Send + use<>, Failure> {
+    async fn open(
+        &self,
+        query: String,
+        within: Duration,
+    ) -> Result<impl AsyncBufRead + Send + use<>, Failure> {
         let selectors = self.selectors.query();
-        let request = Request::get(format!("{}?{query}{}{}", self.kind.all_path(), if selectors.is_empty() { "" } else { "&" }, selectors))
-            .header(header::USER_AGENT, USER_AGENT)
-            .header(header::ACCEPT, "application/json")
-            .body(Vec::new())
-            .map_err(|e| Failure::Other(e.to_string()))?;
+        let request = Request::get(format!(
+            "{}?{query}{}{}",
+            self.kind.all_path(),
+            if selectors.is_empty() { "" } else { "&" },
+            selectors
+        ))
+        .header(header::USER_AGENT, USER_AGENT)
+        .header(header::ACCEPT, "application/json")
+        .body(Vec::new())
+        .map_err(|e| Failure::Other(e.to_string()))?;
         match timeout_at(Instant::now() + within, self.client.request_stream(request)).await {
             Ok(Ok(stream)) => Ok(stream),
             Ok(Err(error)) => Err(self.understand(&error)),
