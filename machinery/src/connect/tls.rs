@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use kube::Config;
 use kube::client::ConfigExt as _;
 use kube::config::AuthInfo;
-use secrecy::ExposeSecret as _;
+use secrecy::ExposeSecret;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -49,7 +49,7 @@ pub(super) fn config(config: &Config) -> Result<ClientConfig, String> {
 
 /// The client certificate with its key, not compared.
 fn identity(auth: &AuthInfo, tls: &ClientConfig) -> Result<CertifiedKey, String> {
-    let key = auth.client_key_data.as_ref().map(|data| data.expose_secret());
+    let key = auth.client_key_data.as_ref().map(ExposeSecret::expose_secret);
     let chain = pem(
         "client-certificate",
         auth.client_certificate_data.as_deref(),

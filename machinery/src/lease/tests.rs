@@ -13,7 +13,7 @@ fn seen(holder: &str, changed: Instant) -> Seen {
     Seen { holder: holder.to_owned(), lease: Duration::from_secs(15), changed }
 }
 
-fn view<'a>(seen: Option<&'a Seen>, renewed: Option<Instant>) -> View<'a> {
+fn view(seen: Option<&Seen>, renewed: Option<Instant>) -> View<'_> {
     View { me: "me", seen, renewed, fitness: Fitness::FIT, barred_at: None }
 }
 

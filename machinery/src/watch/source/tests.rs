@@ -83,11 +83,11 @@ async fn a_watch_that_falls_silent_is_noticed_within_a_minute() {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let silent =
             futures::stream::pending::<Result<http_body::Frame<hyper::body::Bytes>, std::io::Error>>();
-        let body = match query.contains("watch=1") {
-            true => http_body_util::Either::Left(http_body_util::StreamBody::new(silent)),
-            false => http_body_util::Either::Right(http_body_util::Full::new(
-                r#"{"resources":[{"name":"resourceclaims"}]}"#.into(),
-            )),
+        let body = if query.contains("watch=1") {
+            http_body_util::Either::Left(http_body_util::StreamBody::new(silent))
+        } else {
+            let group = r#"{"resources":[{"name":"resourceclaims"}]}"#;
+            http_body_util::Either::Right(http_body_util::Full::new(group.into()))
         };
         Ok::<_, std::io::Error>(Response::new(body))
     });
