@@ -14,7 +14,7 @@ use crate::{crowded, scenarios};
 /// The seed of every run, unless `PROPTEST_RNG_SEED` is set.
 const SEED: u64 = 1;
 /// The most scenarios that are tried to make a failure smaller.
-const MOST_SMALLER: u32 = 4_000;
+const MOST_SMALLER: u32 = 1_500;
 
 /// A scenario. It is printed in its own format.
 #[derive(Clone)]
