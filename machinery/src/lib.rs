@@ -8,6 +8,7 @@
 
 pub mod admin;
 pub mod api;
+mod bounds;
 pub mod clock;
 pub mod connect;
 pub mod controller;

@@ -189,6 +189,13 @@ impl<I: Index> Controller<I> {
         self.context.recorder.record(Event { regarding, severity, reason, action, note });
     }
 
+    /// Records a warning that is for the engineer of the cluster: complaints about objects do not
+    /// crowd it out.
+    pub fn alarm(&self, regarding: Regarding, reason: &'static str, action: &'static str, note: String) {
+        let severity = Severity::Warning;
+        self.context.recorder.alarm(Event { regarding, severity, reason, action, note });
+    }
+
     /// The index in words.
     fn dump(&self) -> String {
         let expected = locked(&self.expectations).len();

@@ -99,7 +99,7 @@ impl ClaimLifecycle {
                      node may still hold the device",
                     consumer.resource, consumer.name, consumer.uid
                 );
-                self.kit.warn(about(), "ConsumerVanished", "Release", note);
+                self.kit.alarm(about(), "ConsumerVanished", "Release", note);
             }
             Said::Gone(uid) => self.kit.note(|index| index.proven_gone(&uid)),
             Said::QuotaPassed => self.kit.note(|index| index.quota.passed(key)),
@@ -163,7 +163,7 @@ impl ClaimLifecycle {
         let note = "this claim was created from a template by another process while dragoman runs in \
                     mode own; dragoman stops creating, releasing and deleting claims until it is \
                     restarted (is the built-in resourceclaim-controller switched on?)";
-        self.kit.warn(about, "SecondWriter", "StopLifecycleWrites", note.to_owned());
+        self.kit.alarm(about, "SecondWriter", "StopLifecycleWrites", note.to_owned());
         true
     }
 }
