@@ -96,7 +96,8 @@ async fn a_warning_of_our_own_passes_a_flood_that_the_api_server_answers_slowly(
     }
     let mut said = Vec::new();
     while said.len() < 2 {
-        let reason = seen.recv().await.expect("event").body["reason"].clone();
+        let event = tokio::time::timeout(Duration::from_secs(60), seen.recv()).await.expect("in time");
+        let reason = event.expect("event").body["reason"].clone();
         if reason != "R" {
             said.push(reason);
         }
