@@ -4,8 +4,10 @@
 //! It is answered by the thread that does all the work, and any Pod may be able to reach it. So
 //! answers are computed once a second at most, and the number of connections is bounded.
 
+mod access;
 mod connections;
 mod exposition;
+mod tls;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -18,11 +20,14 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
-use tokio::time::{Instant, sleep};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep, timeout};
 
+pub use self::access::Access;
 use self::connections::Connections;
 pub use self::exposition::Format;
+pub use self::tls::Tls;
 
 /// One thing that has to be true for us to be ready. `Err` says what is missing.
 pub type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -205,6 +210,16 @@ pub async fn listen(address: SocketAddr, door: Door) -> Result<TcpListener, Stri
 
 /// Serves `admin` for ever.
 pub async fn serve(listener: TcpListener, door: Door, admin: Arc<Admin>) {
+    accept(listener, Arc::new(Entrance { door, admin, guard: None })).await;
+}
+
+/// Serves the public door of `admin` for ever, in TLS; `/metrics` is for those whom `access` lets in.
+/// Probes are not asked for a token: the kubelet has none.
+pub async fn serve_guarded(listener: TcpListener, tls: Tls, access: Access, admin: Arc<Admin>) {
+    accept(listener, Arc::new(Entrance { door: Door::Public, admin, guard: Some((tls, access)) })).await;
+}
+
+async fn accept(listener: TcpListener, entrance: Arc<Entrance>) {
     let mut connections = Connections::default();
     loop {
         let stream = match listener.accept().await {
@@ -218,22 +233,51 @@ pub async fn serve(listener: TcpListener, door: Door, admin: Arc<Admin>) {
         if connections.make_room() {
             sleep(CROWDED).await;
         }
-        let admin = Arc::clone(&admin);
+        connections.add(tokio::spawn(Arc::clone(&entrance).connect(stream)).abort_handle());
+    }
+}
+
+/// What stands behind a listener.
+struct Entrance {
+    door: Door,
+    admin: Arc<Admin>,
+    guard: Option<(Tls, Access)>,
+}
+
+impl Entrance {
+    async fn connect(self: Arc<Self>, stream: TcpStream) {
+        let Some((tls, _)) = &self.guard else { return self.talk(stream).await };
+        match timeout(HEAD, tls.acceptor().accept(stream)).await {
+            Ok(Ok(stream)) => self.talk(stream).await,
+            Ok(Err(error)) => tracing::debug!(%error, "admin connection"),
+            Err(_) => tracing::debug!("admin connection: no TLS handshake in time"),
+        }
+    }
+
+    async fn talk(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
         let service = service_fn(move |request: Request<Incoming>| {
-            let response = Response::from(admin.answer(door, &request));
-            async move { Ok::<_, Infallible>(response) }
+            let entrance = Arc::clone(&self);
+            async move { Ok::<_, Infallible>(Response::from(entrance.respond(&request).await)) }
         });
-        let connection = tokio::spawn(async move {
-            let connection = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD)
-                .max_buf_size(LONGEST_HEAD)
-                .serve_connection(TokioIo::new(stream), service);
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "admin connection");
-            }
-        });
-        connections.add(connection.abort_handle());
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD)
+            .max_buf_size(LONGEST_HEAD)
+            .serve_connection(TokioIo::new(stream), service);
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "admin connection");
+        }
+    }
+
+    async fn respond(&self, request: &Request<Incoming>) -> Answer {
+        if let Some((_, access)) = &self.guard
+            && request.uri().path() == "/metrics"
+            && let Err(status) = access.check(request.headers()).await
+        {
+            let body = status.canonical_reason().unwrap_or_default().to_ascii_lowercase() + "\n";
+            return Answer { status, kind: TEXT, body: body.into() };
+        }
+        self.admin.answer(self.door, request)
     }
 }
 

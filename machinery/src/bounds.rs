@@ -1,5 +1,6 @@
 //! Token buckets, and a map that cannot grow without end. Plain data with the time passed in.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
@@ -93,6 +94,18 @@ impl<K: Hash + Eq + Clone, V> Recent<K, V> {
             let value = self.old.remove(key).unwrap_or_else(new);
             self.young.insert(key.clone(), value);
         }
+        match self.young.get_mut(key) {
+            Some(value) => Some(value),
+            None => self.old.get_mut(key),
+        }
+    }
+
+    /// The entry of `key`, if there is one. It does not get younger by that.
+    pub(crate) fn get<Q: Hash + Eq + ?Sized>(&mut self, key: &Q, now: Instant) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        self.turn(now);
         match self.young.get_mut(key) {
             Some(value) => Some(value),
             None => self.old.get_mut(key),

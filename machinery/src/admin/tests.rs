@@ -4,7 +4,9 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use super::access::tests::access;
 use super::connections::MOST;
+use super::tls::tests::{Folder, localhost};
 use super::*;
 
 /// An admin server that counts how often its gauges are computed.
@@ -37,7 +39,7 @@ async fn ask(stream: &mut TcpStream, path: &str) -> String {
     let mut answer = Vec::new();
     // A connection that was closed for another one may be reset.
     let _reset = stream.read_to_end(&mut answer).await;
-    String::from_utf8(answer).expect("text")
+    String::from_utf8_lossy(&answer).into_owned()
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,6 +102,35 @@ async fn a_probe_is_answered_beside_any_number_of_idle_connections() {
         answered += usize::from(ask(&mut stream, "/livez").await.ends_with("ok\n"));
     }
     assert!((1..=MOST).contains(&answered), "{answered}");
+}
+
+#[tokio::test]
+async fn a_guarded_door_wants_tls_and_for_metrics_a_token() {
+    let (admin, _) = counting();
+    let folder = Folder::new("guarded");
+    let client = folder.renew();
+    let (access, _) = access();
+    let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0)), Door::Public).await.expect("listener");
+    let address = listener.local_addr().expect("address");
+    tokio::spawn(serve_guarded(listener, folder.tls().expect("identity"), access, admin));
+    for (path, token, status) in [
+        ("/livez", "", "200 OK"),
+        ("/readyz", "", "200 OK"),
+        ("/metrics", "", "401 Unauthorized"),
+        ("/metrics", "Authorization: Bearer made-up\r\n", "401 Unauthorized"),
+        ("/metrics", "Authorization: Bearer stranger\r\n", "403 Forbidden"),
+        ("/metrics", "Authorization: Bearer reader\r\n", "200 OK"),
+    ] {
+        let stream = TcpStream::connect(address).await.expect("connect");
+        let mut stream = client.connect(localhost(), stream).await.expect("TLS");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{token}Connection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("write");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("answer");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{path} {token}: {answer}");
+    }
+    let mut plain = TcpStream::connect(address).await.expect("connect");
+    assert!(!ask(&mut plain, "/livez").await.contains("200"), "it is not served without TLS");
 }
 
 #[tokio::test]
