@@ -5,7 +5,7 @@
 //! which decides on plain data and sends [`write`]s; [`expectations`] hold a key back until the
 //! index has seen them. Around it: the two clients ([`connect`], [`api`]), [`discovery`], the
 //! [`lease`], [`events`], [`rights`], [`supervise`], [`admin`], [`metrics`], and what the process itself
-//! takes: [`process`], [`stall`].
+//! takes: [`process`], [`stall`]; [`trace`] names spans.
 
 pub mod admin;
 pub mod api;
@@ -26,5 +26,6 @@ pub mod refusal;
 pub mod rights;
 pub mod stall;
 pub mod supervise;
+pub mod trace;
 pub mod watch;
 pub mod write;

@@ -28,6 +28,7 @@ use crate::metrics::{ControllerMetrics, MachineryMetrics};
 use crate::queue::SharedQueue;
 use crate::refusal::Refusal;
 use crate::rights::Rights;
+use crate::trace;
 use crate::write::{Write, Written};
 
 pub use embedded::Embedded;
@@ -169,6 +170,7 @@ impl<I: Index> Controller<I> {
         if !self.context.leadership.holds() {
             return Err(Refusal::Transient("the lease is not held".to_owned()));
         }
+        trace::requested();
         let outcome = write.send(&self.context.api, &self.context.machinery).await;
         match &outcome {
             Ok(written) if !write.dry_run => self.expect(key, watched, &written.meta.resource_version),

@@ -8,9 +8,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Instrument as _;
+use tracing::field::Empty;
 
 use super::{Controller, Index};
 use crate::expectations::{PATIENCE, Readiness};
+use crate::trace;
 
 /// How a reconciliation ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +83,10 @@ async fn one<R: Reconcile>(reconciler: Arc<R>, key: <R::Index as Index>::Key) {
         "reconcile",
         controller = metrics.controller(),
         ?key,
-        result = tracing::field::Empty
+        result = Empty,
+        requests = Empty,
+        otel.status_code = Empty,
+        otel.status_description = Empty,
     );
     let verdict = decided(&*reconciler, &key).instrument(span.clone()).await;
     let result = match &verdict {
@@ -96,6 +101,7 @@ async fn one<R: Reconcile>(reconciler: Arc<R>, key: <R::Index as Index>::Key) {
         }
         Verdict::Failed(why) => {
             let delay = queue.failed(&key);
+            trace::failed(&span, why);
             tracing::debug!(?key, error = %why, ?delay, "reconciliation failed");
             "error"
         }
