@@ -1,9 +1,18 @@
 //! The HTTP side door: /livez, /readyz, /metrics, and on loopback a dump of every
 //! index.
+//!
+//! It is answered by the thread that does all the work, and any Pod may be able to reach it. So
+//! answers are computed once a second at most, and the number of connections is bounded.
+
+mod access;
+mod connections;
+mod exposition;
+mod tls;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
@@ -11,7 +20,14 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep, timeout};
+
+pub use self::access::Access;
+use self::connections::Connections;
+pub use self::exposition::Format;
+pub use self::tls::Tls;
 
 /// One thing that has to be true for us to be ready. `Err` says what is missing.
 pub type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -27,6 +43,49 @@ pub struct Admin {
     dumps: Mutex<Vec<(&'static str, Dump)>>,
     refreshes: Mutex<Vec<Refresh>>,
     registry: Mutex<Registry>,
+    rendered: Cached<Rendered>,
+    unready: Cached<Vec<String>>,
+}
+
+/// How long an answer is given again: shorter than the period of every scraper and probe.
+const AGE: Duration = Duration::from_secs(1);
+/// How long a client may take to send the head of a request, or to think of another one.
+const HEAD: Duration = Duration::from_secs(30);
+/// The longest head of a request.
+const LONGEST_HEAD: usize = 64 * 1024;
+/// How long no connection is accepted after one had to be closed for it. The youngest connections
+/// live as long as all take turns: 64 ms are enough for a probe.
+const CROWDED: Duration = Duration::from_millis(1);
+
+/// An answer and when it was computed.
+struct Cached<T>(Mutex<Option<(Instant, T)>>);
+
+impl<T> Default for Cached<T> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<T: Clone> Cached<T> {
+    /// The answer, computed anew if it is too old.
+    fn get(&self, compute: impl FnOnce() -> T) -> T {
+        let mut cached = locked(&self.0);
+        match &*cached {
+            Some((at, answer)) if at.elapsed() < AGE => answer.clone(),
+            _ => {
+                let answer = compute();
+                *cached = Some((Instant::now(), answer.clone()));
+                answer
+            }
+        }
+    }
+}
+
+/// The metrics in each format. A copy costs nothing.
+#[derive(Clone)]
+struct Rendered {
+    open_metrics: Bytes,
+    text: Bytes,
 }
 
 /// What a listener shows.
@@ -73,48 +132,73 @@ impl Admin {
         locked(&self.refreshes).push(refresh);
     }
 
-    /// The metrics as text.
-    pub fn metrics(&self) -> String {
-        for refresh in locked(&self.refreshes).iter() {
-            refresh();
+    /// The metrics, at most a second old.
+    pub fn metrics(&self, format: Format) -> Bytes {
+        let rendered = self.rendered.get(|| {
+            for refresh in locked(&self.refreshes).iter() {
+                refresh();
+            }
+            let mut text = String::new();
+            // Writing into a String cannot fail.
+            prometheus_client::encoding::text::encode(&mut text, &locked(&self.registry)).unwrap_or_default();
+            Rendered { text: exposition::prometheus_text(&text).into(), open_metrics: text.into() }
+        });
+        match format {
+            Format::OpenMetrics => rendered.open_metrics,
+            Format::Text => rendered.text,
         }
-        let mut text = String::new();
-        // Writing into a String cannot fail.
-        prometheus_client::encoding::text::encode(&mut text, &locked(&self.registry)).unwrap_or_default();
-        text
     }
 
-    /// What is missing for readiness, a line each.
+    /// What is missing for readiness, a line each; at most a second old.
     pub fn unready(&self) -> Vec<String> {
-        let checks = locked(&self.checks);
-        checks.iter().filter_map(|(name, check)| check().err().map(|e| format!("{name}: {e}"))).collect()
+        self.unready.get(|| {
+            let checks = locked(&self.checks);
+            checks.iter().filter_map(|(name, check)| check().err().map(|e| format!("{name}: {e}"))).collect()
+        })
     }
 
-    fn answer(&self, door: Door, method: &Method, path: &str) -> (StatusCode, &'static str, String) {
-        const TEXT: &str = "text/plain; charset=utf-8";
-        if method != Method::GET && method != Method::HEAD {
-            return (StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET\n".to_owned());
+    fn answer<B>(&self, door: Door, request: &Request<B>) -> Answer {
+        let text = |status, text: String| Answer { status, kind: TEXT, body: text.into() };
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
         }
-        match path {
+        match request.uri().path() {
             // Answering at all is what liveness means here; it must not depend on
             // the API server.
-            "/livez" | "/healthz" => (StatusCode::OK, TEXT, "ok\n".to_owned()),
+            "/livez" | "/healthz" => text(StatusCode::OK, "ok\n".to_owned()),
             "/readyz" => match self.unready() {
-                unready if unready.is_empty() => (StatusCode::OK, TEXT, "ok\n".to_owned()),
-                unready => (StatusCode::SERVICE_UNAVAILABLE, TEXT, unready.join("\n") + "\n"),
+                unready if unready.is_empty() => text(StatusCode::OK, "ok\n".to_owned()),
+                unready => text(StatusCode::SERVICE_UNAVAILABLE, unready.join("\n") + "\n"),
             },
             "/metrics" => {
-                let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-                (StatusCode::OK, kind, self.metrics())
+                let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+                let format = Format::of(accept.unwrap_or_default());
+                let body = self.metrics(format);
+                Answer { status: StatusCode::OK, kind: format.content_type(), body }
             }
             "/dump" if door == Door::Loopback => {
                 let dumps = locked(&self.dumps);
                 let parts: Vec<_> =
                     dumps.iter().map(|(name, dump)| format!("== {name}\n{}", dump())).collect();
-                (StatusCode::OK, TEXT, parts.join("\n"))
+                text(StatusCode::OK, parts.join("\n"))
             }
-            _ => (StatusCode::NOT_FOUND, TEXT, "not found\n".to_owned()),
+            _ => text(StatusCode::NOT_FOUND, "not found\n".to_owned()),
         }
+    }
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+struct Answer {
+    status: StatusCode,
+    kind: &'static str,
+    body: Bytes,
+}
+
+impl From<Answer> for Response<Full<Bytes>> {
+    fn from(answer: Answer) -> Self {
+        let response = Response::builder().status(answer.status).header(header::CONTENT_TYPE, answer.kind);
+        response.body(Full::new(answer.body)).unwrap_or_default()
     }
 }
 
@@ -131,34 +215,76 @@ pub async fn listen(address: SocketAddr, door: Door) -> Result<TcpListener, Stri
 
 /// Serves `admin` for ever.
 pub async fn serve(listener: TcpListener, door: Door, admin: Arc<Admin>) {
+    accept(listener, Arc::new(Entrance { door, admin, guard: None })).await;
+}
+
+/// Serves the public door of `admin` for ever, in TLS; `/metrics` is for those whom `access` lets in.
+/// Probes are not asked for a token: the kubelet has none.
+pub async fn serve_guarded(listener: TcpListener, tls: Tls, access: Access, admin: Arc<Admin>) {
+    accept(listener, Arc::new(Entrance { door: Door::Public, admin, guard: Some((tls, access)) })).await;
+}
+
+async fn accept(listener: TcpListener, entrance: Arc<Entrance>) {
+    let mut connections = Connections::default();
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
                 tracing::warn!(%error, "admin server cannot accept");
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
-        let admin = Arc::clone(&admin);
-        let service = service_fn(move |request: Request<Incoming>| {
-            let (status, kind, text) = admin.answer(door, request.method(), request.uri().path());
-            let response = Response::builder()
-                .status(status)
-                .header(header::CONTENT_TYPE, kind)
-                .body(Full::new(Bytes::from(text)))
-                .unwrap_or_default();
-            async move { Ok::<_, Infallible>(response) }
-        });
-        tokio::spawn(async move {
-            // Headers within a minute, or the connection is closed: a slow client
-            // must not hold one for ever.
-            let connection = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .serve_connection(TokioIo::new(stream), service);
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "admin connection");
-            }
-        });
+        if connections.make_room() {
+            sleep(CROWDED).await;
+        }
+        connections.add(tokio::spawn(Arc::clone(&entrance).connect(stream)).abort_handle());
     }
 }
+
+/// What stands behind a listener.
+struct Entrance {
+    door: Door,
+    admin: Arc<Admin>,
+    guard: Option<(Tls, Access)>,
+}
+
+impl Entrance {
+    async fn connect(self: Arc<Self>, stream: TcpStream) {
+        let Some((tls, _)) = &self.guard else { return self.talk(stream).await };
+        match timeout(HEAD, tls.acceptor().accept(stream)).await {
+            Ok(Ok(stream)) => self.talk(stream).await,
+            Ok(Err(error)) => tracing::debug!(%error, "admin connection"),
+            Err(_) => tracing::debug!("admin connection: no TLS handshake in time"),
+        }
+    }
+
+    async fn talk(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+        let service = service_fn(move |request: Request<Incoming>| {
+            let entrance = Arc::clone(&self);
+            async move { Ok::<_, Infallible>(Response::from(entrance.respond(&request).await)) }
+        });
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD)
+            .max_buf_size(LONGEST_HEAD)
+            .serve_connection(TokioIo::new(stream), service);
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "admin connection");
+        }
+    }
+
+    async fn respond(&self, request: &Request<Incoming>) -> Answer {
+        if let Some((_, access)) = &self.guard
+            && request.uri().path() == "/metrics"
+            && let Err(status) = access.check(request.headers()).await
+        {
+            let body = status.canonical_reason().unwrap_or_default().to_ascii_lowercase() + "\n";
+            return Answer { status, kind: TEXT, body: body.into() };
+        }
+        self.admin.answer(self.door, request)
+    }
+}
+
+#[cfg(test)]
+mod tests;

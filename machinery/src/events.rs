@@ -1,17 +1,26 @@
 //! Events for people, without ever being a load.
 //!
-//! [`Recorder::record`] never waits. A task sends what is left after three limits:
-//! the same event again only raises its series; each object has a bucket of its
-//! own; all together have one. What does not fit is dropped and counted.
+//! [`Recorder::record`] and [`Recorder::alarm`] never wait. A task sends what is left after four
+//! limits: the same event again only raises its series; each object and each namespace has a bucket;
+//! namespaces take turns at the pace of all. What does not fit is dropped and counted. Warnings of
+//! our own go through a lane that tenants' complaints cannot fill.
 
-use std::collections::HashMap;
+mod fair;
+#[cfg(test)]
+mod tests;
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
+use self::fair::{Lane, Limits, Turn};
 use crate::api::Api;
+use crate::bounds::{Rate, Recent};
+use crate::controller::LEVEL;
 use crate::kind::{EVENT, Kind};
 use crate::metrics::MachineryMetrics;
 use crate::write::{Action, Guard, Write};
@@ -21,7 +30,7 @@ use crate::write::{Action, Guard, Write};
 pub enum Severity {
     /// For the record.
     Normal,
-    /// Somebody should look.
+    /// A person should look.
     Warning,
 }
 
@@ -61,16 +70,71 @@ pub struct Event {
     pub note: String,
 }
 
+/// Tenants' complaints. In all 100 at once, then ten a second: an event costs the API server as much
+/// as any other write. A namespace has half of that at once, and a fifth for long.
+const COMPLAINTS: Limits = Limits {
+    lane: Rate { size: 100.0, per_second: 10.0 },
+    share: Rate { size: 50.0, per_second: 2.0 },
+    by_reason: false,
+};
+/// Warnings of our own. A tenant who force-deletes Pods causes `ConsumerVanished`, but no reason takes
+/// the share of another one.
+const OWN: Limits = Limits { by_reason: true, ..COMPLAINTS };
+/// How long a repetition belongs to the series of the first: longer than the time after which the
+/// level timer repeats everything, shorter than the hour that the API server keeps Events.
+const SERIES: Duration = Duration::from_secs(LEVEL.as_secs() + 5 * 60);
+/// How many series are remembered: those of `SERIES` at the pace of a lane.
+const MOST_SERIES: usize = 10_000;
+/// The characters of an object's name that are in that of an event: 253 less a dot and the 16 of the
+/// time in nanoseconds, with room to spare.
+const STEM: usize = 230;
+/// Longest note the API takes is 1024 bytes.
+const NOTE: usize = 1024;
+
+/// A lane, shared by the recorders and the task that empties it.
+type Shared = Arc<Mutex<Lane>>;
+
+fn locked(lane: &Mutex<Lane>) -> MutexGuard<'_, Lane> {
+    lane.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The entrance of a lane.
+#[derive(Clone)]
+struct Entrance {
+    lane: Shared,
+    /// Wakes the task. It is closed once every recorder is gone.
+    wake: mpsc::Sender<()>,
+}
+
+/// The exit of a lane.
+struct Exit {
+    lane: Shared,
+    woken: mpsc::Receiver<()>,
+}
+
+fn lane(limits: Limits) -> (Entrance, Exit) {
+    let lane = Arc::new(Mutex::new(Lane::new(limits, Instant::now())));
+    let (wake, woken) = mpsc::channel(1);
+    (Entrance { lane: Arc::clone(&lane), wake }, Exit { lane, woken })
+}
+
 /// Hands events to the sending task. Cheap to clone.
 #[derive(Clone)]
 pub struct Recorder {
-    sender: mpsc::Sender<Event>,
+    complaints: Entrance,
+    own: Entrance,
     metrics: MachineryMetrics,
 }
 
 /// Sends events.
 pub struct Sender {
-    receiver: mpsc::Receiver<Event>,
+    complaints: Exit,
+    own: Exit,
+    outlet: Outlet,
+}
+
+/// Where events go, and under which name.
+struct Outlet {
     api: Api,
     metrics: MachineryMetrics,
     controller: &'static str,
@@ -85,142 +149,100 @@ pub fn recorder(
     controller: &'static str,
     instance: String,
 ) -> (Recorder, Sender) {
-    // A burst larger than this is beyond the global bucket anyway.
-    let (sender, receiver) = mpsc::channel(1024);
-    let recorder = Recorder { sender, metrics: metrics.clone() };
-    (recorder, Sender { receiver, api, metrics, controller, instance })
+    let (complaints, complained) = lane(COMPLAINTS);
+    let (own, warned) = lane(OWN);
+    let recorder = Recorder { complaints, own, metrics: metrics.clone() };
+    let outlet = Outlet { api, metrics, controller, instance };
+    (recorder, Sender { complaints: complained, own: warned, outlet })
 }
 
 impl Recorder {
-    /// Records `event`, or drops and counts it.
+    /// Records what stands in the way of an object, or drops and counts it.
     pub fn record(&self, event: Event) {
-        if self.sender.try_send(event).is_err() {
+        self.enter(&self.complaints, event);
+    }
+
+    /// Records a warning of our own, which is for the engineer of the cluster: complaints about
+    /// objects, however many, do not crowd it out.
+    pub fn alarm(&self, event: Event) {
+        self.enter(&self.own, event);
+    }
+
+    fn enter(&self, entrance: &Entrance, mut event: Event) {
+        // What waits is bounded in bytes, too.
+        event.note.truncate(cut(&event.note, NOTE).len());
+        if locked(&entrance.lane).admit(event, Instant::now()) {
+            // It fails if the task is already to be woken, or gone.
+            let _woken = entrance.wake.try_send(());
+        } else {
             self.metrics.events_dropped.inc();
         }
     }
 }
 
-/// A token bucket.
-#[derive(Debug, Clone)]
-struct Bucket {
-    tokens: f64,
-    filled: Instant,
-}
-
-impl Bucket {
-    fn full(size: f64, now: Instant) -> Self {
-        Self { tokens: size, filled: now }
-    }
-
-    /// Takes a token, if there is one after refilling at `rate` per second.
-    fn take(&mut self, size: f64, rate: f64, now: Instant) -> bool {
-        let gained = now.saturating_duration_since(self.filled).as_secs_f64() * rate;
-        self.tokens = (self.tokens + gained).min(size);
-        self.filled = now;
-        let taken = self.tokens >= 1.0;
-        if taken {
-            self.tokens -= 1.0;
-        }
-        taken
-    }
-}
-
-/// Per object: 25 at once, then one in five minutes, as client-go's spam filter.
-const OBJECT: (f64, f64) = (25.0, 1.0 / 300.0);
-/// All objects together: 100 at once, then ten a second; an event costs the API
-/// server as much as any other write.
-const GLOBAL: (f64, f64) = (100.0, 10.0);
-/// How long a repetition belongs to the series of the first.
-const SERIES: Duration = Duration::from_mins(6);
-/// What of an object's name is in that of an event: 253 characters less a dot and the 16 of the
-/// time in nanoseconds, with room to spare.
-const STEM: usize = 230;
-/// Longest note the API takes is 1024 bytes.
-const NOTE: usize = 1024;
-
-/// What an event has to pass; plain data with the time passed in.
-#[derive(Debug)]
-struct RateLimiter {
-    global: Bucket,
-    objects: HashMap<String, Bucket>,
-    series: HashMap<Event, Series>,
-}
-
+/// An event object that is raised instead of making another.
 #[derive(Debug, Clone)]
 struct Series {
     count: u32,
     last: Instant,
-    /// The event object, once it exists.
-    object: Option<(String, Guard)>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Passed {
-    /// Send it as a new object.
-    New,
-    /// Raise the count of its series.
-    Again(u32),
-    /// Drop it.
-    No,
-}
-
-impl RateLimiter {
-    fn new(now: Instant) -> Self {
-        Self { global: Bucket::full(GLOBAL.0, now), objects: HashMap::new(), series: HashMap::new() }
-    }
-
-    fn pass(&mut self, event: &Event, now: Instant) -> Passed {
-        self.series.retain(|_, series| now.saturating_duration_since(series.last) < SERIES);
-        if self.objects.len() > 4096 {
-            self.objects.clear();
-        }
-        let bucket =
-            self.objects.entry(event.regarding.uid.clone()).or_insert_with(|| Bucket::full(OBJECT.0, now));
-        if !bucket.take(OBJECT.0, OBJECT.1, now) || !self.global.take(GLOBAL.0, GLOBAL.1, now) {
-            return Passed::No;
-        }
-        if let Some(series) = self.series.get_mut(event) {
-            series.count += 1;
-            series.last = now;
-            Passed::Again(series.count)
-        } else {
-            self.series.insert(event.clone(), Series { count: 1, last: now, object: None });
-            Passed::New
-        }
-    }
+    name: String,
+    guard: Guard,
 }
 
 impl Sender {
     /// Sends events until every recorder is gone.
-    pub async fn run(mut self) {
-        let mut limiter = RateLimiter::new(Instant::now());
-        while let Some(event) = self.receiver.recv().await {
-            let passed = limiter.pass(&event, Instant::now());
-            let object = limiter.series.get(&event).and_then(|s| s.object.clone());
-            let write = match (passed, object) {
-                (Passed::No, _) => {
-                    self.metrics.events_dropped.inc();
-                    continue;
+    pub async fn run(self) {
+        // Beside each other: a complaint that the API server leaves without an answer does not hold up
+        // a warning.
+        tokio::join!(self.outlet.empty(self.complaints), self.outlet.empty(self.own));
+    }
+}
+
+impl Outlet {
+    async fn empty(&self, mut exit: Exit) {
+        let mut series = Recent::new(SERIES, MOST_SERIES, Instant::now());
+        let hashes = RandomState::new();
+        loop {
+            let turn = locked(&exit.lane).next(Instant::now());
+            match turn {
+                Turn::Send(event) => {
+                    let key = hashes.hash_one(&event);
+                    self.send(&event, key, &mut series).await;
                 }
-                (Passed::Again(count), Some((name, guard))) => Self::again(&event, name, guard, count),
-                (Passed::New | Passed::Again(_), _) => self.create(&event),
-            };
-            match write.send(&self.api, &self.metrics).await {
-                Ok(written) => {
-                    self.metrics.events_sent.inc();
-                    let guard = Guard {
-                        uid: written.meta.uid.into(),
-                        resource_version: written.meta.resource_version.into(),
-                    };
-                    if let Some(series) = limiter.series.get_mut(&event) {
-                        series.object = Some((write.name, guard));
+                Turn::Wait(until) => sleep_until(until).await,
+                Turn::Idle => {
+                    if exit.woken.recv().await.is_none() {
+                        break;
                     }
                 }
-                Err(refusal) => {
-                    self.metrics.events_dropped.inc();
-                    limiter.series.remove(&event);
-                    tracing::debug!(error = %refusal, reason = event.reason, "event not sent");
+            }
+        }
+    }
+
+    /// Sends one event. `key` stands for it among the series.
+    async fn send(&self, event: &Event, key: u64, series: &mut Recent<u64, Option<Series>>) {
+        let now = Instant::now();
+        let known = series.entry(&key, now, || None).and_then(|entry| entry.clone());
+        let known = known.filter(|series| now.saturating_duration_since(series.last) < SERIES);
+        let (count, write) = match known {
+            Some(known) => (known.count + 1, again(event, known.name, known.guard, known.count + 1)),
+            None => (1, self.create(event)),
+        };
+        match write.send(&self.api, &self.metrics).await {
+            Ok(written) => {
+                self.metrics.events_sent.inc();
+                let guard = Guard {
+                    uid: written.meta.uid.into(),
+                    resource_version: written.meta.resource_version.into(),
+                };
+                if let Some(entry) = series.entry(&key, now, || None) {
+                    *entry = Some(Series { count, last: now, name: write.name, guard });
                 }
+            }
+            Err(refusal) => {
+                self.metrics.events_dropped.inc();
+                series.forget(&key);
+                tracing::debug!(error = %refusal, reason = event.reason, "event not sent");
             }
         }
     }
@@ -252,21 +274,22 @@ impl Sender {
         let action = Action::Create { body: body.to_string() };
         Write::new(EVENT, regarding.events(), name, action)
     }
+}
 
-    fn again(event: &Event, name: String, guard: Guard, count: u32) -> Write {
-        let last = format!("{:.6}", crate::clock::now());
-        let series = json!({"count": count, "lastObservedTime": last});
-        let action = Action::Patch {
-            subresource: None,
-            guard,
-            operations: vec![json!({"op": "add", "path": "/series", "value": series})],
-        };
-        Write::new(EVENT, event.regarding.events(), name, action)
-    }
+/// Raises the series of an event that exists.
+fn again(event: &Event, name: String, guard: Guard, count: u32) -> Write {
+    let last = format!("{:.6}", crate::clock::now());
+    let series = json!({"count": count, "lastObservedTime": last});
+    let action = Action::Patch {
+        subresource: None,
+        guard,
+        operations: vec![json!({"op": "add", "path": "/series", "value": series})],
+    };
+    Write::new(EVENT, event.regarding.events(), name, action)
 }
 
 /// A name for an event, in the way of client-go: the object, a dot, something unique. No part of
-/// a name may end with a dot or a dash, which is how a cut one may end.
+/// a name may end with a dot or a dash, as a cut one might.
 fn name_of(object: &str, unique: i128) -> String {
     let stem: String = object.chars().take(STEM).collect();
     format!("{}.{unique:x}", stem.trim_end_matches(['.', '-']))
@@ -279,62 +302,4 @@ fn cut(text: &str, most: usize) -> &str {
         end -= 1;
     }
     text.get(..end).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::kind::POD;
-
-    fn event(uid: &str, note: &str) -> Event {
-        let regarding = Regarding { kind: POD, namespace: "n".into(), name: "p".into(), uid: uid.into() };
-        Event { regarding, severity: Severity::Warning, reason: "R", action: "A", note: note.into() }
-    }
-
-    #[test]
-    fn the_same_event_again_is_a_series_and_another_note_another_event() {
-        let now = Instant::now();
-        let mut limiter = RateLimiter::new(now);
-        assert_eq!(limiter.pass(&event("1", "a"), now), Passed::New);
-        assert_eq!(limiter.pass(&event("1", "a"), now), Passed::Again(2));
-        assert_eq!(limiter.pass(&event("1", "b"), now), Passed::New);
-        assert_eq!(limiter.pass(&event("1", "a"), now + SERIES), Passed::New);
-    }
-
-    #[test]
-    fn one_object_cannot_use_up_what_all_share() {
-        let now = Instant::now();
-        let mut limiter = RateLimiter::new(now);
-        let passed = |s: &mut RateLimiter, uid: &str, n: usize| {
-            (0..n).filter(|_| s.pass(&event(uid, "a"), now) != Passed::No).count()
-        };
-        assert_eq!(passed(&mut limiter, "1", 100), 25);
-        assert_eq!(passed(&mut limiter, "2", 1), 1);
-        let rest: usize = (3..200).map(|i| passed(&mut limiter, &i.to_string(), 1)).sum();
-        assert_eq!(rest, 100 - 26);
-    }
-
-    #[test]
-    fn a_long_name_is_cut_where_a_name_may_end() {
-        assert_eq!(name_of("pod", 255), "pod.ff");
-        let cut_at = |end: &str| format!("{}{end}{}", "a".repeat(STEM - end.len()), "b".repeat(20));
-        for end in [".", "-", "-.", ".-"] {
-            assert_eq!(name_of(&cut_at(end), 1), format!("{}.1", "a".repeat(STEM - end.len())));
-        }
-        assert!(name_of(&"a".repeat(253), i128::from(i64::MAX)).len() <= 253);
-    }
-
-    #[test]
-    fn an_event_about_a_node_is_in_the_default_namespace() {
-        let mut regarding = event("1", "a").regarding;
-        assert_eq!(regarding.events(), "n");
-        regarding.namespace.clear();
-        assert_eq!(regarding.events(), "default");
-    }
-
-    #[test]
-    fn a_note_is_cut_between_characters() {
-        assert_eq!(cut("aé", 2), "a");
-        assert_eq!(cut("aé", 3), "aé");
-    }
 }

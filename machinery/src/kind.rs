@@ -67,6 +67,11 @@ pub const EVENT: Kind = namespaced("events.k8s.io", "v1", "events", "Event");
 /// `authorization.k8s.io/v1` `SelfSubjectAccessReview`.
 pub const SELF_SUBJECT_ACCESS_REVIEW: Kind =
     cluster("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview");
+/// `authorization.k8s.io/v1` `SubjectAccessReview`.
+pub const SUBJECT_ACCESS_REVIEW: Kind =
+    cluster("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview");
+/// `authentication.k8s.io/v1` `TokenReview`.
+pub const TOKEN_REVIEW: Kind = cluster("authentication.k8s.io", "v1", "tokenreviews", "TokenReview");
 /// `scheduling.k8s.io` PodGroup, newest version first: 1.37 serves `v1beta1`,
 /// 1.36 `v1alpha2`. The two have the same fields as far as Dragoman reads them.
 pub const POD_GROUPS: [Kind; 2] = [

@@ -4,10 +4,12 @@
 //! marks keys dirty in a [`queue`]; the workers of the [`controller`] kit take them to a reconciler,
 //! which decides on plain data and sends [`write`]s; [`expectations`] hold a key back until the
 //! index has seen them. Around it: the two clients ([`connect`], [`api`]), [`discovery`], the
-//! [`lease`], [`events`], [`rights`], [`supervise`], [`admin`] and [`metrics`].
+//! [`lease`], [`events`], [`rights`], [`supervise`], [`admin`], [`metrics`], and what the process itself
+//! takes: [`process`], [`stall`]; [`trace`] names spans.
 
 pub mod admin;
 pub mod api;
+mod bounds;
 pub mod clock;
 pub mod connect;
 pub mod controller;
@@ -18,9 +20,12 @@ pub mod kind;
 pub mod lease;
 pub mod metrics;
 pub mod mode;
+pub mod process;
 pub mod queue;
 pub mod refusal;
 pub mod rights;
+pub mod stall;
 pub mod supervise;
+pub mod trace;
 pub mod watch;
 pub mod write;

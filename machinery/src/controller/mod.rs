@@ -29,6 +29,7 @@ use crate::metrics::{ControllerMetrics, MachineryMetrics};
 use crate::queue::SharedQueue;
 use crate::refusal::Refusal;
 use crate::rights::Rights;
+use crate::trace;
 use crate::write::{Write, Written};
 
 pub use embedded::Embedded;
@@ -176,6 +177,7 @@ impl<I: Index> Controller<I> {
         if !self.context.leadership.holds() {
             return Err(Refusal::Transient("the lease is not held".to_owned()));
         }
+        trace::requested();
         let outcome = write.send(&self.context.api, &self.context.machinery).await;
         match &outcome {
             Ok(written) if !write.dry_run => self.expect(key, write.kind, &written.meta.resource_version),
@@ -210,6 +212,13 @@ impl<I: Index> Controller<I> {
     /// Forgets what only keys remember that nothing will ever wake again.
     fn sweep(&self) {
         locked(&self.expectations).sweep(Instant::now());
+    }
+
+    /// Records a warning that is for the engineer of the cluster: complaints about objects do not
+    /// crowd it out.
+    pub fn alarm(&self, regarding: Regarding, reason: &'static str, action: &'static str, note: String) {
+        let severity = Severity::Warning;
+        self.context.recorder.alarm(Event { regarding, severity, reason, action, note });
     }
 
     /// The index in words.

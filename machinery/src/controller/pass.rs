@@ -3,6 +3,7 @@
 use crate::api::Live;
 use crate::kind::Kind;
 use crate::refusal::Refusal;
+use crate::trace;
 use crate::write::{Write, Written};
 
 use super::{Controller, Index, Verdict};
@@ -108,6 +109,7 @@ impl<I: Index> Controller<I> {
     async fn read_live(&self, read: &LiveRead) -> Answer {
         let LiveRead { kind, namespace, name } = read;
         self.context.machinery.live_get(kind.kind);
+        trace::requested();
         let answer = self.context.api.read(*kind, namespace, name).await;
         if matches!(answer, Err(Refusal::Unserved(_))) {
             self.context.discovery.invalidate();

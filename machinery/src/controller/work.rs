@@ -8,10 +8,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Instrument as _;
+use tracing::field::Empty;
 
 use super::{Controller, Index};
 use crate::expectations::{PATIENCE, Readiness};
 use crate::queue::Failing;
+use crate::trace;
 
 /// How a reconciliation ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +88,10 @@ async fn one<R: Reconcile>(reconciler: Arc<R>, key: <R::Index as Index>::Key) {
         "reconcile",
         controller = metrics.controller(),
         ?key,
-        result = tracing::field::Empty
+        result = Empty,
+        requests = Empty,
+        otel.status_code = Empty,
+        otel.status_description = Empty,
     );
     let verdict = decided(&*reconciler, &key).instrument(span.clone()).await;
     let result = match &verdict {
@@ -102,6 +107,7 @@ async fn one<R: Reconcile>(reconciler: Arc<R>, key: <R::Index as Index>::Key) {
         Verdict::Failed(why) => {
             let (delay, failing) = queue.failed(&key, why);
             report(metrics.controller(), &key, &failing, delay, &reconciler.controller().warnings);
+            trace::failed(&span, why);
             "error"
         }
     };

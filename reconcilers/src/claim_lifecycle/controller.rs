@@ -94,7 +94,7 @@ impl ClaimLifecycle {
                      node may still hold the device",
                     consumer.resource, consumer.name, consumer.uid
                 );
-                self.kit.warn(about(), "ConsumerVanished", "Release", note);
+                self.kit.alarm(about(), "ConsumerVanished", "Release", note);
             }
             Said::Publishing { uid, entry, claim } => {
                 self.kit.note(|index| index.witnesses.publishing(&uid, &entry, &claim));
@@ -156,7 +156,7 @@ impl ClaimLifecycle {
                  built-in resourceclaim-controller switched on?)"
             );
             let about = regarding(RESOURCE_CLAIM, &namespace, &claim, &uid);
-            self.kit.warn(about, "SecondWriter", "StopLifecycleWrites", note);
+            self.kit.alarm(about, "SecondWriter", "StopLifecycleWrites", note);
         }
     }
 }
