@@ -117,6 +117,9 @@ impl ClientMetrics {
             "Times the API server asked the whole client to wait (429)",
             metrics.pauses.clone(),
         );
+        for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            metrics.repeated.get_or_create(&metrics.verb(&method)).inc_by(0);
+        }
         metrics
     }
 
@@ -354,6 +357,14 @@ impl ControllerMetrics {
     }
 }
 
+/// The reasons of failed watches, as [`crate::watch::Failure::reason`] spells them.
+const FAILURES: [&str; 7] =
+    ["Expired", "Unserved", "Throttled", "Forbidden", "Fruitless", "Undecodable", "Other"];
+/// The outcomes of writes that an alert may be about, as [`crate::refusal::Refusal::reason`] spells
+/// them.
+const OUTCOMES: [&str; 8] =
+    ["Done", "Conflict", "QuotaExceeded", "Forbidden", "Invalid", "Throttled", "Transient", "Undecodable"];
+
 /// Watches, writes, lease and events: `dragoman_*`.
 #[derive(Clone, Default)]
 pub struct MachineryMetrics {
@@ -410,6 +421,16 @@ impl MachineryMetrics {
         metrics
     }
 
+    /// A watch of `kind` is to be opened: what is counted about it starts at 0, or the first failure
+    /// would be no increase.
+    pub fn watched(&self, kind: &'static str) {
+        self.watch_events.get_or_create(&KindLabel { kind }).inc_by(0);
+        self.relists.get_or_create(&KindLabel { kind }).inc_by(0);
+        for reason in FAILURES {
+            self.watch_failures.get_or_create(&KindReason { kind, reason }).inc_by(0);
+        }
+    }
+
     /// Counts a watch event.
     pub fn watch_event(&self, kind: &'static str) {
         self.watch_events.get_or_create(&KindLabel { kind }).inc();
@@ -430,8 +451,12 @@ impl MachineryMetrics {
         self.relists.get_or_create(&KindLabel { kind }).inc();
     }
 
-    /// Counts a write.
+    /// Counts a write. With the first of a kind and verb the other outcomes start at 0.
     pub fn write(&self, kind: &'static str, verb: &'static str, outcome: &'static str) {
+        let begun = self.writes.get(&WriteLabels { kind, verb, outcome: "Done" }).is_some();
+        for outcome in OUTCOMES.into_iter().filter(|_| !begun) {
+            self.writes.get_or_create(&WriteLabels { kind, verb, outcome }).inc_by(0);
+        }
         self.writes.get_or_create(&WriteLabels { kind, verb, outcome }).inc();
     }
 
@@ -445,3 +470,6 @@ impl MachineryMetrics {
         self.leader.get_or_create(&NameLabel { name }).set(i64::from(leads));
     }
 }
+
+#[cfg(test)]
+mod tests;

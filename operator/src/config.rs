@@ -77,6 +77,13 @@ pub(crate) struct Settings {
     /// Where /livez, /readyz and /metrics are served [default: 0.0.0.0:8081].
     #[arg(long)]
     admin_address: Option<SocketAddr>,
+    /// Certificate of the admin port in PEM; with it the port speaks TLS, and /metrics is for those who
+    /// may `get` the URL /metrics (needs the ClusterRole system:auth-delegator).
+    #[arg(long)]
+    admin_tls_cert: Option<PathBuf>,
+    /// Key of that certificate in PEM.
+    #[arg(long)]
+    admin_tls_key: Option<PathBuf>,
     /// Where the indexes can be dumped; loopback only, off by default.
     #[arg(long)]
     dump_address: Option<SocketAddr>,
@@ -102,9 +109,33 @@ pub(crate) struct Settings {
     /// What is logged, in the syntax of tracing's `EnvFilter` [default: info].
     #[arg(long)]
     log: Option<String>,
-    /// OTLP gRPC endpoint for traces; off by default.
+    /// OTLP gRPC endpoint for traces, http or https; off by default.
     #[arg(long)]
     otlp_endpoint: Option<String>,
+    /// Certificates in PEM by which an https endpoint is verified, besides those of the machine.
+    #[arg(long)]
+    otlp_ca: Option<PathBuf>,
+    /// Share of the reconciliations that are traced, from 0 to 1 [default: the environment variables
+    /// of OpenTelemetry, or all].
+    #[arg(long)]
+    trace_sampling: Option<f64>,
+}
+
+/// Where traces go.
+#[derive(Debug, Clone)]
+pub(crate) struct Tracing {
+    pub endpoint: String,
+    /// Certificates in PEM, besides those of the machine.
+    pub ca: Option<PathBuf>,
+    /// Share of the reconciliations, if it is not left to the environment.
+    pub sampling: Option<f64>,
+}
+
+/// The files that make the admin port speak TLS, in PEM.
+#[derive(Debug, Clone)]
+pub(crate) struct AdminTls {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
 }
 
 /// The settings that hold.
@@ -113,6 +144,7 @@ pub(crate) struct Config {
     pub kubeconfig: Option<PathBuf>,
     pub mode: AskedMode,
     pub admin_address: SocketAddr,
+    pub admin_tls: Option<AdminTls>,
     pub dump_address: Option<SocketAddr>,
     pub workers: usize,
     pub concurrency: usize,
@@ -121,12 +153,23 @@ pub(crate) struct Config {
     pub controllers: Options,
     pub log_format: LogFormat,
     pub log: String,
-    pub otlp_endpoint: Option<String>,
+    pub tracing: Option<Tracing>,
 }
 
 fn from_file(path: &Path) -> anyhow::Result<Settings> {
     let text = std::fs::read_to_string(path).with_context(|| format!("config {}", path.display()))?;
     serde_saphyr::from_str(&text).with_context(|| format!("config {}", path.display()))
+}
+
+/// # Errors
+/// One of the two files is missing.
+fn admin_tls(certificate: Option<PathBuf>, key: Option<PathBuf>) -> anyhow::Result<Option<AdminTls>> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some(AdminTls { certificate, key })),
+        (None, None) => Ok(None),
+        (Some(_), None) => bail!("admin-tls-key: is needed with admin-tls-cert"),
+        (None, Some(_)) => bail!("admin-tls-cert: is needed with admin-tls-key"),
+    }
 }
 
 impl RunFlags {
@@ -144,6 +187,10 @@ impl RunFlags {
                 .admin_address
                 .or(file.admin_address)
                 .unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 8081))),
+            admin_tls: admin_tls(
+                flags.admin_tls_cert.or(file.admin_tls_cert),
+                flags.admin_tls_key.or(file.admin_tls_key),
+            )?,
             dump_address: flags.dump_address.or(file.dump_address),
             workers: flags.workers.or(file.workers).unwrap_or(50),
             concurrency: flags.concurrency.or(file.concurrency).unwrap_or(64),
@@ -156,13 +203,21 @@ impl RunFlags {
             },
             log_format: flags.log_format.or(file.log_format).unwrap_or(LogFormat::Json),
             log: flags.log.or(file.log).unwrap_or_else(|| "info".to_owned()),
-            otlp_endpoint: flags.otlp_endpoint.or(file.otlp_endpoint),
+            tracing: flags.otlp_endpoint.or(file.otlp_endpoint).map(|endpoint| Tracing {
+                endpoint,
+                ca: flags.otlp_ca.or(file.otlp_ca),
+                sampling: flags.trace_sampling.or(file.trace_sampling),
+            }),
         };
         if !(1..=1024).contains(&config.workers) {
             bail!("workers: {} is not between 1 and 1024", config.workers);
         }
         if !(1..=1024).contains(&config.concurrency) {
             bail!("concurrency: {} is not between 1 and 1024", config.concurrency);
+        }
+        let sampling = config.tracing.as_ref().and_then(|tracing| tracing.sampling);
+        if let Some(share) = sampling.filter(|share| !(0.0..=1.0).contains(share)) {
+            bail!("trace-sampling: {share} is not between 0 and 1");
         }
         if let Some(address) = config.dump_address.filter(|a| !a.ip().is_loopback()) {
             bail!("dump-address: {address} is not a loopback address");
@@ -195,6 +250,8 @@ mod tests {
             (&["--concurrency", "100000"], "concurrency"),
             (&["--admin-address", "nowhere"], "--admin-address"),
             (&["--dump-address", "10.0.0.1:1"], "dump-address"),
+            (&["--admin-tls-cert", "tls.crt"], "admin-tls-key"),
+            (&["--otlp-endpoint", "http://a", "--trace-sampling", "2"], "trace-sampling"),
             (&["--config", "/does/not/exist"], "/does/not/exist"),
         ] {
             let error = resolve(arguments).expect_err(name);
@@ -209,6 +266,9 @@ mod tests {
         let file = path.to_str().expect("path");
         let config = resolve(&["--config", file, "--workers", "5"]).expect("config");
         assert_eq!((config.mode, config.workers), (AskedMode::Own, 5));
+        std::fs::write(&path, "adminTlsCert: tls.crt\n").expect("write");
+        let error = resolve(&["--config", file]).expect_err("half of a pair");
+        assert!(format!("{error:#}").contains("admin-tls-key"), "{error:#}");
         std::fs::write(&path, "wrokers: 3\n").expect("write");
         let error = resolve(&["--config", file]).expect_err("unknown");
         assert!(format!("{error:#}").contains("wrokers"), "{error:#}");

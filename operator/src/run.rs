@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use dragoman_machinery::admin::{self, Admin, Check, Door};
+use dragoman_machinery::admin::{self, Access, Admin, Check, Door, Tls};
 use dragoman_machinery::api::{Api, Limits};
 use dragoman_machinery::connect::connect;
 use dragoman_machinery::controller::{Assembly, Context, ControllerSpec, Process};
@@ -14,8 +14,10 @@ use dragoman_machinery::events;
 use dragoman_machinery::lease::{Candidate, Fitness, Leadership, Periods};
 use dragoman_machinery::metrics::MachineryMetrics;
 use dragoman_machinery::mode::Mode;
+use dragoman_machinery::process;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::rights::{Rights, Scope};
+use dragoman_machinery::stall::StallWatch;
 use dragoman_machinery::supervise::Supervisor;
 use dragoman_machinery::watch::{Connection, Journal};
 use prometheus_client::metrics::family::Family;
@@ -35,15 +37,18 @@ use crate::telemetry;
 /// The end of a part, or a setting that is of no use.
 pub(crate) async fn run(flags: RunFlags) -> anyhow::Result<()> {
     let config = flags.resolve()?;
-    let telemetry = telemetry::start(&config)?;
-    let outcome = control(config).await;
+    let identity = identity();
+    let telemetry = telemetry::start(&config, &identity)?;
+    let outcome = control(config, identity).await;
     telemetry.stop().await;
     outcome
 }
 
 /// Runs the controllers of the table.
-async fn control(config: Config) -> anyhow::Result<()> {
+async fn control(config: Config, identity: String) -> anyhow::Result<()> {
     let mut registry = Registry::default();
+    process::register(&mut registry);
+    let stalls = StallWatch::register(&mut registry);
     let limits = Limits { concurrency: config.concurrency, ..Limits::default() };
     let clients = connect(config.kubeconfig.as_deref(), limits, &mut registry).await?;
     let namespace = config.namespace.clone().unwrap_or_else(|| clients.namespace.clone());
@@ -53,14 +58,13 @@ async fn control(config: Config) -> anyhow::Result<()> {
     let admin = Arc::new(Admin::default());
     let settled = Arc::new(AtomicBool::new(false));
     admin.check("mode", mode_check(&settled));
-    serve(&mut supervisor, &config, &admin).await?;
+    serve(&mut supervisor, &config, &clients.api, &admin).await?;
     let (mode, why) = effective_mode(config.mode, &table, &clients.api).await;
     settled.store(true, Ordering::Relaxed);
     announce_mode(&mut registry, mode, &why);
     let leased = controllers::works(&table, mode) && !config.without_lease;
 
     let machinery = MachineryMetrics::register(&mut registry);
-    let identity = identity();
     let reporter = "dragoman.dev/operator";
     let (recorder, sender) =
         events::recorder(clients.api.clone(), machinery.clone(), reporter, identity.clone());
@@ -83,6 +87,7 @@ async fn control(config: Config) -> anyhow::Result<()> {
 
     admin.show(registry);
     furnish(&admin, &process, &rights, &journal, &leadership);
+    supervisor.spawn("stall watch", stalls.run());
     supervisor.spawn("events", sender.run());
     let fitness = fitness(&process, &rights, journal);
     supervisor.spawn("rights", async move { rights.keep(&clients.api).await });
@@ -276,13 +281,27 @@ fn furnish(
 }
 
 /// Opens the doors.
-async fn serve(supervisor: &mut Supervisor, config: &Config, admin: &Arc<Admin>) -> anyhow::Result<()> {
-    let doors = [(Some(config.admin_address), Door::Public), (config.dump_address, Door::Loopback)];
-    for (address, door) in doors {
-        let Some(address) = address else { continue };
-        let listener = admin::listen(address, door).await.map_err(anyhow::Error::msg)?;
+async fn serve(
+    supervisor: &mut Supervisor,
+    config: &Config,
+    api: &Api,
+    admin: &Arc<Admin>,
+) -> anyhow::Result<()> {
+    let listener = admin::listen(config.admin_address, Door::Public).await.map_err(anyhow::Error::msg)?;
+    let name = format!("admin server on {}", config.admin_address);
+    match &config.admin_tls {
+        Some(files) => {
+            let tls = Tls::read(files.certificate.clone(), files.key.clone());
+            let tls = tls.map_err(anyhow::Error::msg).context("admin-tls-cert, admin-tls-key")?;
+            let access = Access::new(api.clone());
+            supervisor.spawn(name, admin::serve_guarded(listener, tls, access, Arc::clone(admin)));
+        }
+        None => supervisor.spawn(name, admin::serve(listener, Door::Public, Arc::clone(admin))),
+    }
+    if let Some(address) = config.dump_address {
+        let listener = admin::listen(address, Door::Loopback).await.map_err(anyhow::Error::msg)?;
         let name = format!("admin server on {address}");
-        supervisor.spawn(name, admin::serve(listener, door, Arc::clone(admin)));
+        supervisor.spawn(name, admin::serve(listener, Door::Loopback, Arc::clone(admin)));
     }
     Ok(())
 }

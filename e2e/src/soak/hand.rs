@@ -195,8 +195,7 @@ impl Hand {
 fn forged(pod: &str) -> Value {
     let mut claim = objects::claim(&format!("{}-entry-0-forgd", pod.split('.').next().unwrap_or(pod)));
     claim["metadata"]["annotations"] = json!({"resource.kubernetes.io/pod-claim-name": "entry-0"});
-    claim["metadata"]["ownerReferences"] =
-        json!([{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": "never-was", "controller": true}]);
+    claim["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": format!("never-was-{pod}"), "controller": true}]);
     claim
 }
 

@@ -30,6 +30,9 @@ impl<I: Index> Controller<I> {
     where
         I: Keeps<T>,
     {
+        if let Some(kind) = T::KINDS.first() {
+            self.context.machinery.watched(kind.kind);
+        }
         watches.feed(selectors, Feed::<I, T> { controller: Arc::clone(self), kind: PhantomData });
     }
 }
