@@ -62,10 +62,7 @@ fn cluster(pods: Vec<Value>, claims: Vec<Value>, slices: Vec<Value>) -> Cluster 
     Cluster {
         nodes: ["one", "two"].map(|name| read::<Node>(node(name)).accounted()).into(),
         pods: pods.into_iter().map(|pod| read::<Pod>(pod).accounted()).collect(),
-        claims: claims
-            .into_iter()
-            .map(|claim| read::<ResourceClaim>(claim).accounted().expect("an allocation that decodes"))
-            .collect(),
+        claims: claims.into_iter().map(|claim| read::<ResourceClaim>(claim).accounted().unwrap()).collect(),
         slices: slices.into_iter().map(|slice| read::<ResourceSlice>(slice).accounted()).collect(),
         ..Cluster::default()
     }

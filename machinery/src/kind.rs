@@ -84,6 +84,9 @@ pub trait Watchable: wire::Object + Send + 'static {
     /// The versions in which an API server may serve the kind, newest first. They must have the
     /// same fields as far as the type reads them.
     const KINDS: &'static [Kind];
+    /// The newest version.
+    #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
+    const NEWEST: Kind = Self::KINDS[0];
 }
 
 impl Watchable for wire::Pod {

@@ -65,7 +65,7 @@ struct Seen {
 impl Seen {
     fn now() -> Self {
         let text = |path| std::fs::read_to_string(path).unwrap_or_default();
-        let open = std::fs::read_dir("/proc/self/fd").map(|entries| entries.count());
+        let open = std::fs::read_dir("/proc/self/fd").map(Iterator::count);
         Self {
             // The directory itself is open while it is read.
             #[expect(clippy::cast_precision_loss, reason = "a small count")]

@@ -38,7 +38,7 @@ impl<'de> Deserialize<'de> for QuantityText {
     }
 }
 
-/// The schema in a CustomResourceDefinition of an amount that may not be negative.
+/// The schema in a `CustomResourceDefinition` of an amount that may not be negative.
 #[cfg(feature = "schema")]
 impl schemars::JsonSchema for QuantityText {
     fn inline_schema() -> bool {

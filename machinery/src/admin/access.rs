@@ -88,16 +88,15 @@ impl Access {
     /// are asked about, 503 when the API server does not answer.
     pub async fn check(&self, headers: &HeaderMap) -> Result<(), StatusCode> {
         let token = bearer(headers).ok_or(StatusCode::UNAUTHORIZED)?;
-        let status = match self.remembered(token)? {
-            Some(status) => status,
-            None => {
-                let status = self.ask(token).await.map_err(|error| {
-                    tracing::warn!(%error, "cannot ask who may read the metrics");
-                    StatusCode::SERVICE_UNAVAILABLE
-                })?;
-                self.remember(token, status);
-                status
-            }
+        let status = if let Some(status) = self.remembered(token)? {
+            status
+        } else {
+            let status = self.ask(token).await.map_err(|error| {
+                tracing::warn!(%error, "cannot ask who may read the metrics");
+                StatusCode::SERVICE_UNAVAILABLE
+            })?;
+            self.remember(token, status);
+            status
         };
         if status == StatusCode::OK { Ok(()) } else { Err(status) }
     }

@@ -40,7 +40,7 @@ impl<I: Index> Controller<I> {
 impl<T: Watchable, I: Keeps<T>> Feed<I, T> {
     fn change(&self, change: impl FnOnce(&mut I) -> Vec<I::Key>) {
         let now = crate::clock::now();
-        self.controller.change(T::KINDS[0], |index| {
+        self.controller.change(T::NEWEST, |index| {
             index.at(now);
             change(index)
         });
