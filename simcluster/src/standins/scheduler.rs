@@ -196,7 +196,7 @@ impl Scheduler {
 
     async fn place(&mut self, pod: &Value, claims: &Follow, classes: &Follow, nodes: &Follow) -> Placed {
         let namespace = meta::text(pod, "namespace");
-        let mut of_pod = Vec::new();
+        let mut of_pod: Vec<Value> = Vec::new();
         for entry in meta::items(&pod["spec"]["resourceClaims"]) {
             let Some(name) = claim_name(pod, entry) else {
                 return Placed::Waits("waiting for dynamic resource claims to be created".to_owned());
@@ -216,7 +216,10 @@ impl Scheduler {
             if consumers.len() >= MOST_CONSUMERS && !has_it {
                 return Placed::Waits(format!("resourceclaim {name:?} is in use"));
             }
-            of_pod.push(claim.clone());
+            // Two entries may name one claim: it is allocated and reserved once.
+            if of_pod.iter().all(|known| known["metadata"]["uid"] != claim["metadata"]["uid"]) {
+                of_pod.push(claim.clone());
+            }
         }
         let known: Vec<&Value> = classes.all().collect();
         match (extended::made(pod), extended::claim_for(pod, &known)) {
@@ -330,6 +333,11 @@ impl Scheduler {
                 self.client.patch(&format!("{}/status", path_of(&meta::name_of(pod))), &naming).await;
             }
         }
+        self.bind(pod, node).await
+    }
+
+    /// Binds a Pod to a node. Returns whether it is bound.
+    async fn bind(&mut self, pod: &Value, node: &str) -> bool {
         let (namespace, name) = meta::name_of(pod);
         let binding = json!({
             "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace, "uid": pod["metadata"]["uid"]},
