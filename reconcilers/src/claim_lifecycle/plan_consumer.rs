@@ -185,14 +185,7 @@ fn plan_entry(
         }
         Some(NamedClaim::Absent(_) | NamedClaim::Present { .. }) | None => {}
     }
-    let adoptable = entry.owned.iter().filter(|claim| !claim.facts.deleting);
-    // Of several, the one that the consumer may be using already.
-    let fitness = |claim: &&OwnedClaim| {
-        let OwnedClaim { name: claim, facts } = claim;
-        let reserved = facts.reserved.iter().any(|c| c.uid == consumer.uid);
-        (!reserved, !facts.allocated, !is_ours(claim, &consumer.uid, name), claim.clone())
-    };
-    if let Some(claim) = adoptable.min_by_key(fitness) {
+    if let Some(claim) = adoptable(consumer, entry) {
         plan.settled.insert(name.clone(), claim.name.clone());
         return;
     }
@@ -211,6 +204,17 @@ fn plan_entry(
             plan.create.push(Creation { entry: position, predecessor });
         }
     }
+}
+
+/// The claim that an entry without a name gets, of those that were made for it: the one that the
+/// consumer may be using already.
+fn adoptable<'a>(consumer: &ConsumerSnapshot, entry: &'a EntrySnapshot) -> Option<&'a OwnedClaim> {
+    let adoptable = entry.owned.iter().filter(|claim| !claim.facts.deleting);
+    adoptable.min_by_key(|OwnedClaim { name, facts }| {
+        let reserved = facts.reserved.iter().any(|c| c.uid == consumer.uid);
+        let ours = is_ours(name, &consumer.uid, &entry.entry.name);
+        (!reserved, !facts.allocated, !ours, name.clone())
+    })
 }
 
 /// Reservations for a Pod that has a node: the scheduler that bound it did not reserve.
