@@ -168,3 +168,17 @@ async fn decided<R: Reconcile>(reconciler: &R, key: &<R::Index as Index>::Key) -
         Readiness::Parked => Verdict::After(PATIENCE),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_limited_and_those_left_out_are_counted() {
+        let (warnings, began) = (Warnings::default(), Instant::now());
+        let said = (0..100).filter(|_| warnings.may_say(began).is_some()).count();
+        assert_eq!(said, Warnings::MOST as usize);
+        assert_eq!(warnings.may_say(began + Duration::from_mins(1)), Some(100 - Warnings::MOST));
+        assert_eq!(warnings.may_say(began + Duration::from_mins(1)), Some(0));
+    }
+}

@@ -502,6 +502,25 @@ mod tests {
     }
 
     #[test]
+    fn the_keys_that_fail_and_wait_are_named_oldest_first() {
+        let now = Instant::now();
+        let mut queue = Queue::new(100);
+        for (key, at) in [(B, 1), (A, 2)] {
+            let at = now + Duration::from_millis(at);
+            queue.add(key, at);
+            queue.take(at);
+            queue.failed(&key, "down", 1.0, at);
+        }
+        let failing: Vec<_> =
+            queue.failing().into_iter().map(|(key, failing)| (*key, &*failing.why)).collect();
+        assert_eq!(failing, [(B, "down"), (A, "down")]);
+        queue.add(R, now);
+        assert_eq!(queue.waiting(), [(&R, now)]);
+        queue.succeeded(&B, now);
+        assert_eq!(queue.failing().len(), 1);
+    }
+
+    #[test]
     fn a_change_cuts_a_backoff_short() {
         let now = Instant::now();
         let mut queue = Queue::new(100);
