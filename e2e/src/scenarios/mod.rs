@@ -13,6 +13,7 @@ mod sharing;
 mod shipped;
 mod takeover;
 mod telemetry;
+mod tenants;
 mod trouble;
 
 use std::future::Future;
@@ -90,7 +91,7 @@ struct Lane {
 
 fn lanes() -> Vec<Lane> {
     let ordinary = || {
-        [lives::all(), sharing::all(), trouble::all(), kinds::all(), pod_resources::all()]
+        [lives::all(), sharing::all(), trouble::all(), tenants::all(), kinds::all(), pod_resources::all()]
             .into_iter()
             .flatten()
             .collect()

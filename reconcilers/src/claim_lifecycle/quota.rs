@@ -6,8 +6,8 @@
 //! - After a refusal one key tries, later each time.
 //! - A claim that goes leaves a place, and as many keys try as places are known. The quota is counted
 //!   anew within seconds, so they do not try at once.
-//! - A round in which every creation succeeded is followed at once by a guess: one key, then two, four
-//!   and so on, until one is refused.
+//! - Room that no claim has left (the quota was raised) is found by the one key, and used by two, four and
+//!   so on, until one is refused.
 //!
 //! A key whose template has waiting keys joins them without a try. A tenant with a full quota thus
 //! costs one request a minute, however many Pods wait, and at most two for a place that is freed.
@@ -21,8 +21,10 @@ use dragoman_crds::wire::Name;
 
 use super::key::Key;
 
-/// The first wait after a refusal; doubled each time.
-const FIRST: i64 = 2_000;
+/// The first wait for room that no claim has left; doubled each time.
+const FIRST: i64 = 10_000;
+/// How long after a claim went its place is counted by the quota.
+const COUNTED: i64 = 2_000;
 /// The longest wait between two tries of a namespace.
 const LONGEST: i64 = 60_000;
 /// A round whose keys have not all answered by then is over: their Pods fail for another reason.
@@ -77,6 +79,8 @@ struct Waiting {
     round: Round,
     /// Places that were left since the last success.
     places: usize,
+    /// A round was refused although a place had been left.
+    missed: bool,
     delay: i64,
 }
 
@@ -88,6 +92,8 @@ struct Round {
     opens: i64,
     /// How many of them try without a place that is known.
     guessed: usize,
+    /// Whether it has as many keys as places were left.
+    known: bool,
     succeeded: usize,
     refused: usize,
 }
@@ -141,11 +147,12 @@ impl QuotaWaits {
         let throttled = self.spent_until - BURST;
         let Some(waiting) = self.namespaces.get_mut(namespace) else { return Vec::new() };
         waiting.places += 1;
-        waiting.delay = FIRST;
-        if waiting.round.opens <= now + FIRST {
+        waiting.missed = false;
+        waiting.round.known = true;
+        if waiting.round.opens <= now + COUNTED {
             return waiting.turn(now, throttled);
         }
-        waiting.round.opens = (now + FIRST).max(throttled);
+        waiting.round.opens = (now + COUNTED).max(throttled);
         waiting.round.keys.iter().cloned().collect()
     }
 
@@ -170,6 +177,7 @@ impl Waiting {
             why: "".into(),
             round: Round::default(),
             places: 0,
+            missed: false,
             delay: FIRST,
         }
     }
@@ -205,24 +213,31 @@ impl Waiting {
         if !self.round.keys.is_empty() && now < self.round.opens + PATIENCE {
             return Vec::new();
         }
-        let Round { succeeded, refused, guessed, .. } = self.round;
+        let Round { succeeded, refused, guessed, known, .. } = self.round;
+        let full = succeeded > 0 && refused == 0;
         if succeeded > 0 {
             self.delay = FIRST;
-        } else if refused > 0 {
-            // Whatever went, it left no room.
+        }
+        if refused > 0 && succeeded == 0 && std::mem::replace(&mut self.missed, true) {
+            // It is not that the quota was counted late: whatever went, it left no room.
             self.places = 0;
         }
-        let (opens, guessed) = if succeeded > 0 && refused == 0 {
-            // There may be more room than is known: the guess begins with one key.
-            (now, if self.places > 0 { 0 } else { (2 * guessed).max(1) })
+        self.missed &= succeeded == 0;
+        let (opens, guessed) = if full && self.places > 0 {
+            (now, 0)
+        } else if full && !known {
+            // There was room that no claim had left: there may be more of it.
+            (now, (2 * guessed).max(1))
+        } else if self.places > 0 {
+            (now + COUNTED, 0)
         } else {
             let opens = now + self.jittered();
             self.delay = (2 * self.delay).min(LONGEST);
             (opens, 0)
         };
-        let size = self.places.max(guessed).max(1);
+        let (known, size) = (self.places > 0, self.places.max(guessed).max(1));
         let keys: BTreeSet<Key> = self.by_age.values().take(size).cloned().collect();
-        self.round = Round { keys, opens: opens.max(throttled), guessed, succeeded: 0, refused: 0 };
+        self.round = Round { keys, opens: opens.max(throttled), guessed, known, succeeded: 0, refused: 0 };
         self.round.keys.iter().cloned().collect()
     }
 
@@ -425,7 +440,7 @@ mod tests {
             Try::After(wait) => wait.as_secs(),
             other => panic!("{other:?}"),
         };
-        assert!(wait(0) <= 2);
+        assert!(wait(0) <= 10);
         // A thousand refusals at ten a second, less the burst.
         assert_eq!(wait(999), 90);
     }

@@ -1,0 +1,134 @@
+//! What a tenant does in its namespace harms no other: a tenant may create Pods, claims and claim templates
+//! there and nothing else.
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::{Scenario, scenario};
+use crate::client::{CLAIMS, PODS};
+use crate::control_plane::Entry;
+use crate::dragoman::Dragoman;
+use crate::objects::{self, Pod};
+use crate::wait;
+use crate::world::{PATIENCE, World};
+
+pub(super) fn all() -> Vec<Scenario> {
+    vec![
+        scenario!(a_forged_or_copied_claim_stops_nobody),
+        scenario!(a_full_quota_is_no_storm),
+        scenario!(a_pod_with_many_entries_harms_nobody),
+    ]
+}
+
+/// A claim as a controller would make it from a template, for a Pod that never was.
+fn forged(number: usize) -> Value {
+    let mut claim = objects::claim(&format!("pod-gpu-aaa{number:02}"));
+    claim["metadata"]["annotations"] = json!({"resource.kubernetes.io/pod-claim-name": "gpu"});
+    claim["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": "never-was", "controller": true}]);
+    claim
+}
+
+fn created(object: &Value) -> anyhow::Result<jiff::Timestamp> {
+    Ok(object["metadata"]["creationTimestamp"].as_str().context("creationTimestamp")?.parse()?)
+}
+
+/// A claim counts as a second writer's only if it is well younger than the lease: forgeries come until one is.
+async fn a_forged_or_copied_claim_stops_nobody(world: &World, dragoman: &Dragoman) -> anyhow::Result<()> {
+    let (ns, other) = (world.namespace("forger").await?, world.namespace("forgers-neighbour").await?);
+    world.pod(&ns, &Pod::new("pod").with_template("gpu", "one").gated()).await?;
+    let mut copy = world.claim_of(&ns, "pod", "gpu").await?;
+    let begun = created(&copy)?;
+    for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
+        copy["metadata"].as_object_mut().context("metadata")?.remove(field);
+    }
+    copy["metadata"]["name"] = json!("copied");
+    copy["status"] = Value::Null;
+    let mut number = 0;
+    wait::slowly("a forgery is 20 s younger than the lease", PATIENCE, async || {
+        number += 1;
+        let claim = world.client.create(CLAIMS, &ns, &forged(number)).await;
+        let at = claim.ok().and_then(|claim| created(&claim).ok());
+        at.is_some_and(|at| at.as_second() >= begun.as_second() + 20)
+    })
+    .await?;
+    world.client.create(CLAIMS, &ns, &copy).await?;
+    for namespace in [&ns, &other] {
+        world.pod(namespace, &Pod::new("after").with_template("gpu", "one")).await?;
+        world.phase(namespace, "after", "Succeeded").await?;
+    }
+    ensure!(dragoman.readiness().await?.0 == 200, "ready");
+    ensure!(dragoman.metric("dragoman_second_writer", &[]).await? == 0.0, "a forgery is no second writer");
+    Ok(())
+}
+
+async fn a_full_quota_is_no_storm(world: &World, _: &Dragoman) -> anyhow::Result<()> {
+    const PODS_IN_ALL: usize = 40;
+    const ROOM: usize = 4;
+    const FREED: usize = 8;
+    let (ns, other) = (world.namespace("full").await?, world.namespace("fulls-neighbour").await?);
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "claims"},
+        "spec": {"hard": {"count/resourceclaims.resource.k8s.io": ROOM.to_string()}},
+    });
+    world.client.create("/api/v1/{}/resourcequotas", &ns, &quota).await?;
+    let filled = async || {
+        let quota = world.client.get("/api/v1/{}/resourcequotas", &ns, "claims").await?.context("quota")?;
+        Ok(quota["status"]["hard"].is_object().then_some(()))
+    };
+    wait::value("the quota is in force", PATIENCE, filled).await?;
+    for number in 0..PODS_IN_ALL {
+        let pod = Pod::new(&format!("pod-{number:02}")).with_template("gpu", "one").gated();
+        world.pod(&ns, &pod).await?;
+    }
+    world.claims(&ns, ROOM).await?;
+    let tries = |entries: &[Entry]| {
+        let ours = entries.iter().filter(|entry| entry.party() == "dragoman" && entry.verb == "create");
+        ours.filter(|entry| entry.object_ref.resource == "resourceclaims").count()
+    };
+    let made = |entries: &[Entry]| {
+        let names =
+            entries.iter().filter(|entry| entry.verb == "create" && entry.response_status.code == 201);
+        names.filter(|entry| entry.object_ref.resource == "resourceclaims").count()
+    };
+    // A refusal is not known to the Pods that try at the same time.
+    let at_first = tries(&world.rest(&ns).await?);
+    let mut freed = 0;
+    while freed < FREED {
+        let claims = world.claims(&ns, ROOM).await?;
+        let owner = claims.iter().find_map(|claim| claim["metadata"]["ownerReferences"][0]["name"].as_str());
+        world.client.delete(PODS, &ns, owner.context("an owner")?, Some(0)).await?;
+        freed += 1;
+        let again = async || Ok((made(&world.plane.audit().entries(&ns)) >= ROOM + freed).then_some(()));
+        wait::value("the place is taken", PATIENCE, again).await?;
+    }
+    world.pod(&other, &Pod::new("pod").with_template("gpu", "one")).await?;
+    world.phase(&other, "pod", "Succeeded").await?;
+    let tries = tries(&world.plane.audit().entries(&ns)) - at_first;
+    println!("        {at_first} creations tried for {ROOM} places, then {tries} for {FREED} freed ones");
+    ensure!(at_first < PODS_IN_ALL && tries <= 2 * FREED, "{at_first} and {tries} creations tried");
+    Ok(())
+}
+
+async fn a_pod_with_many_entries_harms_nobody(world: &World, dragoman: &Dragoman) -> anyhow::Result<()> {
+    let (ns, other) = (world.namespace("many").await?, world.namespace("manys-neighbour").await?);
+    let with = |name: &str, entries: usize| {
+        let entries = (0..entries).map(|number| format!("entry-{number}"));
+        entries.fold(Pod::new(name).gated(), |pod, entry| pod.with_template(&entry, "one"))
+    };
+    world.pod(&ns, &with("many", 200)).await?;
+    world.pod(&ns, &with("too-many", 3000)).await?;
+    world.pod(&other, &Pod::new("pod").with_template("gpu", "one")).await?;
+    world.phase(&other, "pod", "Succeeded").await?;
+    let named = async || {
+        let pod = world.client.get(PODS, &ns, "many").await?.context("the Pod")?;
+        let names = pod["status"]["resourceClaimStatuses"].as_array().map_or(0, Vec::len);
+        Ok((names == 200).then_some(()))
+    };
+    wait::value("every entry is named", PATIENCE, named).await?;
+    let note = world.event(&ns, "too-many", "FailedResourceClaimCreation").await?;
+    ensure!(note.contains("3000 entries"), "{note}");
+    ensure!(world.claims(&ns, 200).await?.len() == 200, "none for the other");
+    ensure!(dragoman.readiness().await?.0 == 200, "ready");
+    Ok(())
+}
