@@ -207,11 +207,12 @@ impl Shared {
                     Act::Throttle(seconds)
                 }
                 Some(since) => {
-                    // Lists and watches belong to another client. Requests in flight at the time of the 429
-                    // arrive within the first seconds.
-                    let watches = query.contains("watch=1") || query.contains("limit=");
+                    // Lists, watches and the Lease belong to other clients. Requests in flight at the time of
+                    // the 429 arrive within the first seconds.
+                    let others =
+                        query.contains("watch=1") || query.contains("limit=") || path.contains("/leases/");
                     let pause = Duration::from_secs(3)..Duration::from_secs(seconds.into());
-                    state.impatient += usize::from(!watches && pause.contains(&since.elapsed()));
+                    state.impatient += usize::from(!others && pause.contains(&since.elapsed()));
                     Act::Pass
                 }
                 None => Act::Pass,
