@@ -13,10 +13,12 @@ use kube::client::Body;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tracing::Instrument as _;
 
 use crate::kind::Kind;
 use crate::metrics::ClientMetrics;
 use crate::refusal::{Refusal, Status};
+use crate::trace;
 
 /// Identifies us to the API server.
 pub const USER_AGENT: &str = concat!("dragoman/", env!("CARGO_PKG_VERSION"));
@@ -121,11 +123,15 @@ impl Api {
     ///
     /// # Errors
     /// Every other outcome, classified.
-    #[tracing::instrument(
-        name = "request", level = "debug", skip_all,
-        fields(http.request.method = %call.method, url.path = %call.path(), kind = call.kind.kind)
-    )]
     pub async fn send(&self, call: &Call) -> Result<Vec<u8>, Refusal> {
+        let span = trace::request(call);
+        let outcome = self.attempts(call).instrument(span.clone()).await;
+        trace::answered(&span, &outcome);
+        outcome
+    }
+
+    /// Sends `call`, and again where that helps.
+    async fn attempts(&self, call: &Call) -> Result<Vec<u8>, Refusal> {
         // Three attempts within about two seconds, then the caller's own backoff.
         const ATTEMPTS: u32 = 3;
         let limits = &self.shared.limits;
@@ -274,11 +280,6 @@ struct Answer {
 }
 
 impl Call {
-    /// The path without its query.
-    fn path(&self) -> &str {
-        self.uri.split('?').next().unwrap_or_default()
-    }
-
     /// A read.
     pub fn get(kind: Kind, uri: String, name: &str) -> Self {
         Self {
