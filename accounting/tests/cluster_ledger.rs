@@ -300,7 +300,7 @@ fn differing(before: &BTreeMap<Box<str>, Account>, after: &BTreeMap<Box<str>, Ac
 
 fn seen(ledger: &ClusterLedger) -> BTreeMap<Box<str>, Seen> {
     let seen = |(name, node): (&Arc<str>, &NodeLedger)| {
-        (Box::<str>::from(&**name), Seen::of(node, ledger.notices(name).map(str::to_owned)))
+        (Box::<str>::from(&**name), Seen::of(node, ledger.notices(name).map(ToString::to_string)))
     };
     ledger.nodes().map(seen).collect()
 }

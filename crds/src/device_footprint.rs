@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use dragoman_accounting::claim::footprint::{AccountingPolicy, DeviceCost};
+use dragoman_accounting::cluster;
 use dragoman_accounting::wire::device::{
     Definitions, NodeAllocatableResource, Refused, ResourceMapping, ResourceOverhead, ResourceReservation,
     from_1_37,
@@ -12,6 +13,40 @@ use dragoman_accounting::wire::device::{
 use dragoman_quantity::QuantityText;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::wire::{Meta, Object};
+
+/// A DeviceFootprint.
+#[derive(Debug, Clone, Deserialize)]
+pub struct DeviceFootprint {
+    /// `metadata`.
+    #[serde(default)]
+    pub metadata: Meta,
+    /// `spec`.
+    pub spec: DeviceFootprintSpec,
+}
+
+impl Object for DeviceFootprint {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+impl DeviceFootprint {
+    /// Returns the DeviceFootprint as accounting reads it.
+    ///
+    /// # Errors
+    /// What the API server would have refused: names the field.
+    pub fn accounted(&self) -> Result<cluster::DeviceFootprint, String> {
+        let cost = self.spec.cost().map_err(|why| format!("spec.resources{why}"))?;
+        Ok(cluster::DeviceFootprint {
+            name: self.metadata.name.clone(),
+            driver: self.spec.driver.as_str().into(),
+            selector: self.spec.selector.as_deref().map(Into::into),
+            cost,
+        })
+    }
+}
 
 /// `spec` of a DeviceFootprint, which is cluster-scoped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -8,6 +8,24 @@ use dragoman_quantity::QuantityText;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::wire::{Meta, Object, Tolerated};
+
+/// A NodeAllocatableDRAClaimState.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct NodeAllocatableDRAClaimState {
+    /// `metadata`.
+    pub metadata: Meta,
+    /// `status`; one that another version wrote need not decode.
+    pub status: Tolerated<Option<NodeAllocatableDRAClaimStateStatus>>,
+}
+
+impl Object for NodeAllocatableDRAClaimState {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
 /// Amounts by resource.
 pub type Amounts = BTreeMap<String, QuantityText>;
 
@@ -35,14 +53,18 @@ pub struct NodeAllocatableDRAClaimStateStatus {
     /// What is left; absent where it is not known.
     #[schemars(extend("maxProperties" = 16))]
     pub headroom: Amounts,
-    /// The claims behind these amounts. Where a node has more than fit, those with
-    /// the largest amounts; the sums above are always complete.
+    /// The claims behind these amounts, sorted by namespace and name. Where a node has more than fit,
+    /// those with the largest amounts; the sums above are always complete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 512), extend(
+    #[schemars(length(max = 256), extend(
         "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace", "name"]
     ))]
     pub claims: Vec<PublishedClaim>,
-    /// `Overcommitted`, `Unaccounted` (Pods bound before accounting began), `Drifted`.
+    /// The claims that are not in the list, together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_claims: Option<OtherClaims>,
+    /// `Overcommitted`; `Unaccounted`: facts that cannot be read or are missing; `Drifted`: the status
+    /// of a Pod records other amounts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend(
         "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]
@@ -60,6 +82,18 @@ pub struct RequestedByClaims {
     /// As the cost of using devices.
     #[schemars(extend("maxProperties" = 16))]
     pub overhead: Amounts,
+}
+
+/// What the claims take that are not listed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OtherClaims {
+    /// How many they are.
+    #[schemars(range(min = 1))]
+    pub count: i64,
+    /// The amounts, mapping and overhead together.
+    #[schemars(extend("maxProperties" = 16))]
+    pub amounts: Amounts,
 }
 
 /// What one claim takes.
@@ -81,9 +115,9 @@ pub struct PublishedClaim {
     /// How they were added up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accounting_policy: Option<AccountingPolicy>,
-    /// Names of the Pods that use it; a claim has at most 256 consumers.
+    /// Names of Pods on the node that use it, the first of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub consumers: Vec<String>,
 }
 
@@ -115,6 +149,6 @@ pub enum ConditionStatus {
     True,
     /// It does not.
     False,
-    /// Nobody knows.
+    /// It is not known.
     Unknown,
 }

@@ -1,5 +1,8 @@
 //! The kinds of the Kubernetes API that Dragoman touches, and their paths.
 
+use dragoman_crds::crdgen::{GROUP, VERSION};
+use dragoman_crds::device_footprint::DeviceFootprint;
+use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
 use dragoman_crds::wire;
 
 /// Where objects of a kind live.
@@ -60,6 +63,11 @@ pub const RESOURCE_SLICES: [Kind; 3] = [
     cluster("resource.k8s.io", "v1beta2", "resourceslices", "ResourceSlice"),
     cluster("resource.k8s.io", "v1beta1", "resourceslices", "ResourceSlice"),
 ];
+/// `dragoman.dev/v1alpha1` NodeAllocatableDRAClaimState.
+pub const NODE_ALLOCATABLE_DRA_CLAIM_STATE: Kind =
+    cluster(GROUP, VERSION, "nodeallocatabledraclaimstates", "NodeAllocatableDRAClaimState");
+/// `dragoman.dev/v1alpha1` DeviceFootprint.
+pub const DEVICE_FOOTPRINT: Kind = cluster(GROUP, VERSION, "devicefootprints", "DeviceFootprint");
 /// `coordination.k8s.io/v1` Lease.
 pub const LEASE: Kind = namespaced("coordination.k8s.io", "v1", "leases", "Lease");
 /// `events.k8s.io/v1` Event.
@@ -111,6 +119,14 @@ impl Watchable for wire::ResourceSlice {
 
 impl Watchable for wire::PodGroup {
     const KINDS: &'static [Kind] = &POD_GROUPS;
+}
+
+impl Watchable for DeviceFootprint {
+    const KINDS: &'static [Kind] = &[DEVICE_FOOTPRINT];
+}
+
+impl Watchable for NodeAllocatableDRAClaimState {
+    const KINDS: &'static [Kind] = &[NODE_ALLOCATABLE_DRA_CLAIM_STATE];
 }
 
 impl Kind {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use dragoman_machinery::mode::Mode;
-use dragoman_reconcilers::claim_lifecycle;
+use dragoman_reconcilers::{claim_lifecycle, ledger};
 use serde::Deserialize;
 
 use crate::controllers::Options;
@@ -103,6 +103,12 @@ pub(crate) struct Settings {
     /// Pod, but a namespace of unscheduled Pods cannot be deleted while we are down.
     #[arg(long, num_args = 0..=1, default_missing_value = "true")]
     born_protected: Option<bool>,
+    /// Nodes whose ledger is published: those with claims, or all [default: with-claims].
+    #[arg(long, value_enum)]
+    ledger_nodes: Option<LedgerNodes>,
+    /// Serve what is taken from every node as metrics, not the sums of the cluster alone.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true")]
+    metrics_per_node: Option<bool>,
     /// Format of the log [default: json].
     #[arg(long, value_enum)]
     log_format: Option<LogFormat>,
@@ -119,6 +125,16 @@ pub(crate) struct Settings {
     /// of OpenTelemetry, or all].
     #[arg(long)]
     trace_sampling: Option<f64>,
+}
+
+/// The nodes whose ledger is published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum LedgerNodes {
+    /// Nodes from which a claim takes something.
+    WithClaims,
+    /// All nodes.
+    All,
 }
 
 /// Where traces go.
@@ -199,6 +215,10 @@ impl RunFlags {
             controllers: Options {
                 claim_lifecycle: claim_lifecycle::Options {
                     born_protected: flags.born_protected.or(file.born_protected).unwrap_or(false),
+                },
+                ledger: ledger::Options {
+                    all_nodes: flags.ledger_nodes.or(file.ledger_nodes) == Some(LedgerNodes::All),
+                    metrics_per_node: flags.metrics_per_node.or(file.metrics_per_node).unwrap_or(false),
                 },
             },
             log_format: flags.log_format.or(file.log_format).unwrap_or(LogFormat::Json),

@@ -3,7 +3,7 @@
 use dragoman_machinery::controller::ControllerSpec;
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::rights::{Rights, Rule, Scope};
-use dragoman_reconcilers::claim_lifecycle;
+use dragoman_reconcilers::{claim_lifecycle, ledger};
 
 /// The name of the Lease, and of every ClusterRole's stem.
 pub(crate) const LEASE_NAME: &str = "dragoman";
@@ -12,11 +12,12 @@ pub(crate) const LEASE_NAME: &str = "dragoman";
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Options {
     pub(crate) claim_lifecycle: claim_lifecycle::Options,
+    pub(crate) ledger: ledger::Options,
 }
 
 /// Every controller, a row each.
 pub(crate) fn table(options: Options) -> Vec<ControllerSpec> {
-    vec![claim_lifecycle::spec(options.claim_lifecycle)]
+    vec![claim_lifecycle::spec(options.claim_lifecycle), ledger::spec(options.ledger)]
 }
 
 /// To say something: every mode.

@@ -5,3 +5,5 @@
 //! row of the table of controllers: its `spec`.
 
 pub mod claim_lifecycle;
+pub mod cluster;
+pub mod ledger;

@@ -12,7 +12,7 @@ use dragoman_crds::wire;
 use dragoman_machinery::controller::Fed;
 use dragoman_machinery::queue::Queue;
 use dragoman_machinery::watch::decode_item;
-use dragoman_reconcilers::claim_lifecycle::{Index, Key};
+use dragoman_reconcilers::claim_lifecycle::{Key, State};
 use peak_alloc::PeakAlloc;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -87,13 +87,13 @@ fn claim(i: usize) -> Value {
 
 /// The index with the queue of the keys that its changes made dirty.
 struct Loaded {
-    index: Index,
+    state: State,
     queue: Queue<Key>,
 }
 
 impl Default for Loaded {
     fn default() -> Self {
-        Self { index: Index::default(), queue: Queue::new(50) }
+        Self { state: State::default(), queue: Queue::new(50) }
     }
 }
 
@@ -106,24 +106,24 @@ impl Loaded {
     }
 
     fn list_pods(&mut self, claim: bool, managed_fields: usize) {
-        Fed::<wire::Pod>::began(&mut self.index);
+        Fed::<wire::Pod>::began(&mut self.state);
         for i in 0..PODS {
             let item = decode_item::<wire::Pod>(&raw(&pod(i, claim, managed_fields))).expect("metadata");
-            let dirty = Fed::<wire::Pod>::applied(&mut self.index, &item);
+            let dirty = Fed::<wire::Pod>::applied(&mut self.state, &item);
             self.add(dirty);
         }
-        let dirty = Fed::<wire::Pod>::completed(&mut self.index, "20000");
+        let dirty = Fed::<wire::Pod>::completed(&mut self.state, "20000");
         self.add(dirty);
     }
 
     fn list_claims(&mut self) {
-        Fed::<wire::ResourceClaim>::began(&mut self.index);
+        Fed::<wire::ResourceClaim>::began(&mut self.state);
         for i in 0..PODS {
             let item = decode_item::<wire::ResourceClaim>(&raw(&claim(i))).expect("metadata");
-            let dirty = Fed::<wire::ResourceClaim>::applied(&mut self.index, &item);
+            let dirty = Fed::<wire::ResourceClaim>::applied(&mut self.state, &item);
             self.add(dirty);
         }
-        let dirty = Fed::<wire::ResourceClaim>::completed(&mut self.index, "20000");
+        let dirty = Fed::<wire::ResourceClaim>::completed(&mut self.state, "20000");
         self.add(dirty);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::notice::Notice;
 use crate::ledger::NodeLedger;
 
 /// The ledger of a node, with notices for people.
@@ -12,16 +13,16 @@ pub(super) struct NodeAccount {
     pub(super) listed: bool,
     pub(super) ledger: NodeLedger,
     /// Each notice, with the number of Pods that it comes from.
-    notices: BTreeMap<Arc<str>, usize>,
+    notices: BTreeMap<Notice, usize>,
 }
 
 impl NodeAccount {
-    pub(super) fn notices(&self) -> impl Iterator<Item = &Arc<str>> {
+    pub(super) fn notices(&self) -> impl Iterator<Item = &Notice> {
         self.notices.keys()
     }
 
     /// Replaces the notices of one Pod.
-    pub(super) fn notice(&mut self, before: &BTreeSet<Arc<str>>, after: &BTreeSet<Arc<str>>) {
+    pub(super) fn notice(&mut self, before: &BTreeSet<Notice>, after: &BTreeSet<Notice>) {
         for new in after.difference(before) {
             *self.notices.entry(new.clone()).or_default() += 1;
         }
@@ -50,7 +51,7 @@ impl NodeAccount {
 #[derive(Debug, PartialEq, Eq)]
 struct State {
     revision: u64,
-    notices: Vec<Arc<str>>,
+    notices: Vec<Notice>,
 }
 
 /// The accounts of all nodes.

@@ -89,7 +89,7 @@ impl ClusterLedger {
     /// Returns a copy of the account of every node.
     pub fn accounts(&self) -> BTreeMap<Box<str>, Account> {
         let account = |(name, ledger): (&Arc<str>, &NodeLedger)| {
-            let notices = self.notices(name).map(str::to_owned).collect();
+            let notices = self.notices(name).map(ToString::to_string).collect();
             (Box::from(&**name), Account { ledger: ledger.clone(), notices })
         };
         self.nodes().map(account).collect()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::ClusterLedger;
 use super::devices::Devices;
+use super::notice::Notice;
 use super::objects::{Claim, ClaimName, Pod, PodClaim, device_of};
 use crate::Uid;
 use crate::amounts::Amounts;
@@ -20,7 +21,7 @@ pub(super) struct BoundPod {
     pub(super) node: Box<str>,
     pub(super) pod: Pod,
     /// Its notices, as the account of the node has them now.
-    pub(super) notices: BTreeSet<Arc<str>>,
+    pub(super) notices: BTreeSet<Notice>,
 }
 
 /// A claim.

@@ -21,6 +21,7 @@ mod account;
 mod batch;
 mod devices;
 mod links;
+mod notice;
 mod objects;
 mod view;
 
@@ -28,6 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use batch::{Account, Cluster, Index};
+pub use notice::{About, Notice};
 pub use objects::{Claim, ClaimName, DeviceFootprint, Node, Pod, PodClaim, Slice, SliceDevice};
 
 use crate::Uid;
@@ -36,7 +38,7 @@ use crate::ledger::charge::charge;
 use crate::ledger::{Charging, DeviceId, NodeLedger, Stage};
 use crate::pod::requests::Variant;
 use crate::unaccounted::Unaccounted;
-use account::{Accounts, Event};
+use account::{Accounts, Event, NodeAccount};
 use devices::Devices;
 use links::{BoundPod, ClaimEntry, ClaimKey, claim_key};
 use view::Seen;
@@ -249,14 +251,19 @@ impl ClusterLedger {
         Some(&self.accounts.get(name)?.ledger)
     }
 
+    /// Returns the node that a Pod is charged to.
+    pub fn node_of(&self, uid: &str) -> Option<&str> {
+        Some(&*self.pods.get(uid)?.node)
+    }
+
     /// Returns the ledger of every node, sorted by name. Nodes are among them that only Pods name.
     pub fn nodes(&self) -> impl Iterator<Item = (&Arc<str>, &NodeLedger)> {
         self.accounts.iter().map(|(name, account)| (name, &account.ledger))
     }
 
     /// Returns the notices for people about a node, sorted, each once.
-    pub fn notices(&self, node: &str) -> impl Iterator<Item = &str> {
-        self.accounts.get(node).into_iter().flat_map(|account| account.notices().map(|notice| &**notice))
+    pub fn notices(&self, node: &str) -> impl Iterator<Item = &Notice> {
+        self.accounts.get(node).into_iter().flat_map(NodeAccount::notices)
     }
 
     // What follows from the objects.

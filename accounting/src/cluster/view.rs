@@ -1,11 +1,11 @@
 //! A Pod as it is seen from a node: with everything that is known of its claims there.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use super::ClusterLedger;
 use super::devices::Found;
 use super::links::{claim_key, named};
+use super::notice::{About, Notice};
 use super::objects::{Claim, ClaimName, Pod, PodClaim, device_of};
 use crate::Uid;
 use crate::claim::allocation::{DeviceResult, Judgement, cost};
@@ -23,14 +23,14 @@ pub(super) struct Seen {
     /// Entries of both that could not be read.
     pub(super) unaccounted: Vec<Unaccounted>,
     /// Notices for people.
-    pub(super) notices: BTreeSet<Arc<str>>,
+    pub(super) notices: BTreeSet<Notice>,
 }
 
 /// Findings about the claims of a Pod.
 #[derive(Default)]
 struct Said {
     unaccounted: Vec<Unaccounted>,
-    notices: Vec<String>,
+    notices: BTreeSet<Notice>,
 }
 
 impl ClusterLedger {
@@ -78,11 +78,12 @@ impl ClusterLedger {
         }
         let object = pod.view.object();
         let (contributions, drifts) = reconciled(&pod.view.contributions, computed);
-        said.notices.extend(pod.view.conflicts.iter().map(|conflict| format!("{object}: {conflict}")));
-        said.notices.extend(drifts.iter().map(|drift| format!("{object}: {drift}")));
+        let conflicts = pod.view.conflicts.iter().map(ToString::to_string);
+        let drifts = conflicts.chain(drifts.iter().map(ToString::to_string));
+        said.notices.extend(drifts.map(|drift| Notice::new(About::Drift, &format!("{object}: {drift}"))));
         unaccounted.extend(said.unaccounted);
         let view = PodSpecView { contributions, ..pod.view.clone() };
-        Seen { view, unaccounted, notices: said.notices.into_iter().map(Arc::from).collect() }
+        Seen { view, unaccounted, notices: said.notices }
     }
 
     /// Returns what a claim brings along for a Pod on `node`.
@@ -104,13 +105,14 @@ impl ClusterLedger {
         let judgement = self.rules.judgement;
         let used = results.iter().filter(|result| !result.admin_access || judgement == Judgement::Upstream);
         for found in used.filter_map(|result| known.get(&device_of(result))) {
-            said.notices.extend(found.notices(&object));
+            said.notices.extend(found.notices(&object).map(|notice| Notice::new(About::Device, &notice)));
             said.unaccounted.extend(found.doubt(&object));
         }
         let source = Source { uid: Some(Uid::from(&*claim.uid)), ..Source::claim(claim.name.clone()) };
         let device = |result: &DeviceResult| known.get(&device_of(result)).map(|found| &*found.device);
         let cost = cost(&object, source, of.containers, results, device, judgement, &mut said.unaccounted);
-        said.notices.extend(cost.remarks.iter().map(|remark| format!("{object}: {remark}")));
+        let remarks = cost.remarks.iter().map(|remark| format!("{object}: {remark}"));
+        said.notices.extend(remarks.map(|remark| Notice::new(About::Device, &remark)));
         cost.contribution
     }
 }

@@ -67,6 +67,8 @@ pub struct ClaimCharge {
     pub overhead: Units,
     /// Whether other Pods may use it too.
     pub sharing: Sharing,
+    /// The accounting policy of its devices, if a DeviceFootprint gives them one.
+    pub policy: Option<AccountingPolicy>,
 }
 
 /// Requests that are met by claims.
@@ -144,6 +146,7 @@ fn uncharged(pod: &PodSpecView, claim: &Contribution) -> ClaimCharge {
         mapping: Units::default(),
         overhead: Units::default(),
         sharing: sharing(claim),
+        policy: claim.lines.iter().find_map(|line| line.policy),
     }
 }
 

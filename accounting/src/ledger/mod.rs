@@ -10,6 +10,7 @@ pub mod fit;
 pub mod holder;
 pub mod pools;
 mod shared;
+pub mod words;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,17 +1,17 @@
-//! Compares the account of a node by `dragoman-accounting` with that of kube-scheduler, with KEP-5517
-//! switched on.
+//! Compares the account of a node by `dragoman account` and the published ledger of the node with that
+//! of kube-scheduler, with KEP-5517 switched on.
 
 use anyhow::{Context as _, ensure};
 use dragoman_accounting::claim::contribution::Contribution;
 use dragoman_accounting::claim::footprint::{Basis, DeviceCost, Mapping, ResourceFootprint};
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::wire::device;
-use dragoman_accounting::wire::pod_status::to_1_36;
+use dragoman_accounting::wire::pod_status::{to_1_36, to_1_37};
 use dragoman_crds::wire;
 use dragoman_quantity::Decimal;
 use serde_json::{Value, json};
 
-use super::{Standalone, standalone};
+use super::{Standalone, ledger, standalone};
 use crate::client::PODS;
 use crate::control_plane::{Release, Scheduling, Shape};
 use crate::objects::{DRIVER, Pod, node};
@@ -19,7 +19,10 @@ use crate::wait;
 use crate::world::{Bench, PATIENCE, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
-    vec![standalone!(a_dump_says_what_kube_scheduler_counts)]
+    vec![
+        standalone!(a_dump_and_the_ledger_say_what_kube_scheduler_counts),
+        standalone!(a_dump_and_the_ledger_say_what_kube_scheduler_counts_in_1_36),
+    ]
 }
 
 const NODES: &str = "/api/v1/nodes";
@@ -29,14 +32,23 @@ const TEMPLATES: &str = "/apis/resource.k8s.io/v1/{}/resourceclaimtemplates";
 const NODE: &str = "accounted";
 
 /// A node of eight CPUs with two devices: one maps four CPUs, the other has shares of a pool of cores.
-async fn a_dump_says_what_kube_scheduler_counts(bench: &Bench) -> anyhow::Result<()> {
+async fn a_dump_and_the_ledger_say_what_kube_scheduler_counts(bench: &Bench) -> anyhow::Result<()> {
+    counted(bench, Release::V1_37).await
+}
+
+/// The same with the fields of 1.36.
+async fn a_dump_and_the_ledger_say_what_kube_scheduler_counts_in_1_36(bench: &Bench) -> anyhow::Result<()> {
+    counted(bench, Release::V1_36).await
+}
+
+async fn counted(bench: &Bench, release: Release) -> anyhow::Result<()> {
     let shape = Shape {
-        release: Release::V1_36,
+        release,
         on: &["DRANodeAllocatableResources"],
         scheduler: Scheduling::Kube,
         ..Shape::default()
     };
-    let world = World::start(bench, "accounts", shape, 0, 0).await?;
+    let world = World::start(bench, &format!("accounts-{}", release.minor()), shape, 0, 0).await?;
     let dragoman = world.dragoman("own", &[]).await?;
     prepare(&world).await?;
     let ns = world.namespace("accounts").await?;
@@ -50,9 +62,14 @@ async fn a_dump_says_what_kube_scheduler_counts(bench: &Bench) -> anyhow::Result
     ensure!(cpu == expected, "cpu: {cpu}");
     let memory = account(&dump)?["resources"]["memory"].clone();
     ensure!(memory["mapping"] == "1Gi" && memory["left"] == "15Gi", "memory: {memory}");
+    ledger::agrees(&world, NODE).await?;
     shares(&world, &ns).await?;
+    ledger::agrees(&world, NODE).await?;
     boundary(&world, &ns).await?;
-    shape_of_1_36(&world, &ns).await?;
+    let state = ledger::agrees(&world, NODE).await?;
+    ensure!(state["status"]["headroom"]["cpu"] == "0", "{state}");
+    ensure!(ledger::condition(&state, "Overcommitted") == "False", "{state}");
+    own_shape(&world, &ns).await?;
     dragoman.stop().await?;
     world.stop().await
 }
@@ -71,18 +88,30 @@ async fn prepare(world: &World) -> anyhow::Result<()> {
         ..ResourceFootprint::default()
     };
     let resources = [(Resource::Cpu, per_device(4)), (Resource::Memory, per_device(1 << 30))].into();
-    let (printed, losses) = device::to_1_36(&DeviceCost { resources });
+    let cost = DeviceCost { resources };
+    let ((field, printed), losses, share_costs) = match world.release {
+        Release::V1_36 => {
+            let (printed, losses) = device::to_1_36(&cost);
+            let share = json!({"capacityKey": "cores", "allocationMultiplier": "250m"});
+            (("nodeAllocatableResourceMappings", json!(printed)), losses, share)
+        }
+        Release::V1_37 => {
+            let (printed, losses) = device::to_1_37(&cost, false);
+            let share = json!({"mapping": {"capacityKey": "cores", "capacityMultiplier": "250m"}});
+            (("nodeAllocatableResources", json!(printed)), losses, share)
+        }
+    };
     ensure!(losses.is_empty(), "{losses:?}");
     let whole = json!({
         "name": "whole", "attributes": {"kind": {"string": "whole"}},
-        "nodeAllocatableResourceMappings": printed,
+        field: printed,
     });
     let share = json!({
         "name": "share", "attributes": {"kind": {"string": "share"}}, "allowMultipleAllocations": true,
         "capacity": {"cores": {"value": "4", "requestPolicy": {
             "default": "1", "validRange": {"min": "1", "step": "1"},
         }}},
-        "nodeAllocatableResourceMappings": {"cpu": {"capacityKey": "cores", "allocationMultiplier": "250m"}},
+        field: {"cpu": share_costs},
     });
     let slice = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": NODE},
@@ -125,8 +154,8 @@ async fn run(world: &World, ns: &str, class: &str, cpu: &str) -> anyhow::Result<
 }
 
 /// Returns what `dragoman account` prints for the objects of the cluster.
-async fn dump(world: &World) -> anyhow::Result<Value> {
-    let kinds = "nodes,pods,resourceclaims,resourceslices";
+pub(super) async fn dump(world: &World) -> anyhow::Result<Value> {
+    let kinds = "nodes,pods,resourceclaims,resourceslices,devicefootprints";
     let dumped = world.plane.kubectl(&["get", kinds, "-A", "-o", "yaml"], "").await?;
     let path = world.directory.join("dump.yaml");
     std::fs::write(&path, dumped.map_err(anyhow::Error::msg)?).context("dump")?;
@@ -184,8 +213,8 @@ async fn boundary(world: &World, ns: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Dragoman prints for 1.36 what kube-scheduler has written, and the API server accepts it.
-async fn shape_of_1_36(world: &World, ns: &str) -> anyhow::Result<()> {
+/// Dragoman prints for this release what kube-scheduler has written, and the API server accepts it.
+async fn own_shape(world: &World, ns: &str) -> anyhow::Result<()> {
     const FIELD: &str = "nodeAllocatableResourceClaimStatuses";
     let read = |pod: &Value| -> anyhow::Result<Vec<Contribution>> {
         let mut unaccounted = Vec::new();
@@ -197,7 +226,10 @@ async fn shape_of_1_36(world: &World, ns: &str) -> anyhow::Result<()> {
         let pod = world.client.get(PODS, ns, name).await?.context("Pod")?;
         let contributions = read(&pod)?;
         ensure!(contributions.len() == 1, "{}", pod["status"]);
-        let (printed, losses) = to_1_36(&contributions)?;
+        let (printed, losses) = match world.release {
+            Release::V1_36 => to_1_36(&contributions).map(|(printed, losses)| (json!(printed), losses))?,
+            Release::V1_37 => to_1_37(&contributions).map(|(printed, losses)| (json!(printed), losses))?,
+        };
         ensure!(losses.is_empty(), "{losses:?}");
         // Only the order of keys and the spelling of amounts may differ.
         let printed = json!({"status": {FIELD: printed}});

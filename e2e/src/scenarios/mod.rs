@@ -6,6 +6,7 @@ mod crash;
 mod faults;
 mod groups;
 mod kinds;
+mod ledger;
 mod lives;
 mod pod_resources;
 mod rights;
@@ -221,7 +222,7 @@ async fn run_standalone(bench: &Bench, filters: &[String], tally: &mut Tally) {
     // Those apart need the shipped binary, or the release before.
     let alone = [faults::all(), takeover::all(), trouble::alone(), telemetry::alone()];
     let alone = alone.into_iter().flatten().map(|scenario| ("alone", scenario));
-    let apart = [shipped::alone(), accounts::alone()].into_iter().flatten();
+    let apart = [shipped::alone(), accounts::alone(), ledger::alone()].into_iter().flatten();
     for (lane, scenario) in alone.chain(apart.map(|scenario| ("apart", scenario))) {
         let name = format!("{lane}/{}", scenario.name);
         if is_chosen(&name, filters) {

@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use dragoman_accounting::claim::allocation::Judgement;
-use dragoman_accounting::cluster::{self, Cluster, DeviceFootprint, Rules};
+use dragoman_accounting::cluster::{self, Cluster, Rules};
 use dragoman_accounting::ledger::Charging;
 use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::pod::requests::Variant;
 use dragoman_accounting::unaccounted::Unaccounted;
-use dragoman_crds::device_footprint::DeviceFootprintSpec;
+use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::wire::{Node, Pod, ResourceClaim, ResourceSlice};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -109,7 +109,9 @@ impl Dump {
             "ResourceSlice" => {
                 read::<ResourceSlice>(object).map(|read| self.cluster.slices.push(read.accounted()))
             }
-            "DeviceFootprint" => footprint(&object).map(|read| self.cluster.footprints.push(read)),
+            "DeviceFootprint" => read::<DeviceFootprint>(object)
+                .and_then(|read| read.accounted())
+                .map(|read| self.cluster.footprints.push(read)),
             _ => {
                 self.read -= 1;
                 Ok(())
@@ -140,13 +142,6 @@ impl Dump {
 
 fn read<T: DeserializeOwned>(object: Value) -> Result<T, String> {
     serde_json::from_value(object).map_err(|why| why.to_string())
-}
-
-fn footprint(object: &Value) -> Result<DeviceFootprint, String> {
-    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().into();
-    let spec: DeviceFootprintSpec = read(object.get("spec").cloned().unwrap_or_default())?;
-    let cost = spec.cost().map_err(|why| format!("spec.resources{why}"))?;
-    Ok(DeviceFootprint { name, driver: spec.driver.into(), selector: spec.selector.map(Into::into), cost })
 }
 
 /// A Pod that takes an unknown amount from its node.

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_accounting::amounts::written;
 use dragoman_accounting::cluster::{Account, Cluster, Index, Pod, Rules};
 use dragoman_accounting::ledger::fit::{Fit, Headroom};
-use dragoman_accounting::ledger::{Bucket, NodeLedger};
+use dragoman_accounting::ledger::{Bucket, NodeLedger, words};
 use dragoman_accounting::resource::Resource;
-use dragoman_quantity::Decimal;
 use serde::Serialize;
 
 /// What is taken from every node, and where waiting Pods would fit.
@@ -150,13 +148,10 @@ fn on_node(index: &Index, account: &Account, pod: &Pod, name: &str) -> OnNode {
 
 /// The largest holders of a resource.
 fn holders(ledger: &NodeLedger, resource: Resource) -> Vec<String> {
-    const SHOWN: usize = 5;
-    let holding = ledger.who_has(resource).into_iter().take(SHOWN);
-    holding.map(|held| format!("{}: {}", held.cause, amount(resource, held.amount.into()))).collect()
+    words::holders(ledger, resource, 5)
 }
 
 /// An amount in the units of a node.
 fn amount(resource: Resource, count: i128) -> String {
-    let amount = Decimal::new(count.abs(), resource.unit()).unwrap_or_default();
-    format!("{}{}", if count < 0 { "-" } else { "" }, written(resource, amount).0)
+    words::quantity(resource, count).0.to_string()
 }

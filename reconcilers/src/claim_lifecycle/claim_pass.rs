@@ -15,11 +15,11 @@ use serde::Deserialize;
 use super::ended::HowEnded;
 use super::evidence::{self, Presence, ReferenceKind};
 use super::facts::{ClaimFacts, PodFacts};
-use super::index::Index;
 use super::key::Key;
 use super::plan_claim::{ClaimPlan, ClaimStep, Confirmed, plan_claim};
 use super::report::{Report, Said, refused};
 use super::snapshot::ClaimSnapshot;
+use super::state::State;
 
 /// A pass about one claim.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl ClaimPass {
     }
 }
 
-impl Pass<Index> for ClaimPass {
+impl Pass<State> for ClaimPass {
     /// The step, and the consumers that it takes out although they may have been running.
     type Purpose = (ClaimStep, Vec<ConsumerReference>);
 
@@ -106,14 +106,15 @@ impl Pass<Index> for ClaimPass {
         10
     }
 
-    fn observe(&mut self, index: &Index) {
+    fn observe(&mut self, state: &State) {
         let (namespace, name) = (&*self.key.namespace, &*self.key.name);
-        self.groups_kind = index.groups_kind;
+        self.groups_kind = state.index.groups_kind;
         if !self.begun {
             self.begun = true;
-            self.claim = ClaimSnapshot::take(index, namespace, name);
+            self.claim = ClaimSnapshot::take(state, namespace, name);
         } else if let (Some(claim), Some(facts)) = (&self.claim, self.newer.take()) {
-            self.claim = Some(ClaimSnapshot::of(index, namespace, name, &claim.uid, &facts, index.tick()));
+            self.claim =
+                Some(ClaimSnapshot::of(state, namespace, name, &claim.uid, &facts, state.evidence.tick()));
         }
     }
 

@@ -14,13 +14,13 @@ use dragoman_machinery::watch::Watches;
 
 use super::claim_pass::ClaimPass;
 use super::consumer_pass::ConsumerPass;
-use super::index::Index;
 use super::key::{Key, Subject};
 use super::metrics::LifecycleMetrics;
 use super::report::Said;
 use super::rights;
 use super::second_writer::{SecondWriter, Stop};
 use super::snapshot::ConsumerKind;
+use super::state::State;
 
 /// What can be chosen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,7 +48,7 @@ const NAME: &str = "claim_lifecycle";
 
 /// The controller.
 pub(super) struct ClaimLifecycle {
-    kit: Arc<Controller<Index>>,
+    kit: Arc<Controller<State>>,
     options: Options,
     metrics: LifecycleMetrics,
 }
@@ -57,12 +57,12 @@ impl ClaimLifecycle {
     fn start(assembly: &mut Assembly<'_>, options: Options) -> Arc<dyn Running> {
         let metrics = LifecycleMetrics::register(assembly.registry);
         // Dashboards know the queue by the name that the built-in controller gives to its own.
-        let kit = assembly.controller::<Index>(NAME, "resource_claim");
+        let kit = assembly.controller::<State>(NAME, "resource_claim");
         Self::watch(&kit, &mut assembly.watches);
         Arc::new(Self { kit, options, metrics })
     }
 
-    fn watch(kit: &Arc<Controller<Index>>, watches: &mut Watches) {
+    fn watch(kit: &Arc<Controller<State>>, watches: &mut Watches) {
         kit.watch::<wire::Pod>(watches);
         kit.watch::<wire::ResourceClaim>(watches);
         kit.watch::<wire::ResourceClaimTemplate>(watches);
@@ -97,12 +97,12 @@ impl ClaimLifecycle {
                 self.kit.alarm(about(), "ConsumerVanished", "Release", note);
             }
             Said::Publishing { uid, entry, claim } => {
-                self.kit.note(|index| index.witnesses.publishing(&uid, &entry, &claim));
+                self.kit.note(|state| state.witnesses.publishing(&uid, &entry, &claim));
             }
-            Said::Gone(uid) => self.kit.note(|index| index.proven_gone(&uid)),
+            Said::Gone(uid) => self.kit.note(|state| state.evidence.proven_gone(&uid)),
             Said::Quota(outcome) => {
                 let now = clock::now().as_millisecond();
-                let turn = self.kit.note(|index| index.quota.note(key, outcome, now));
+                let turn = self.kit.note(|state| state.quota.note(key, outcome, now));
                 self.kit.enqueue(turn);
             }
         }
@@ -137,18 +137,19 @@ impl ClaimLifecycle {
 
     /// Says where a second full writer was noticed, once for each namespace and pause.
     fn say_second_writers(&self, now: i64) {
-        if self.kit.read(|index| !index.witnesses.has_unsaid()) {
+        if self.kit.read(|state| !state.witnesses.has_unsaid()) {
             return;
         }
-        for SecondWriter { namespace, claim, .. } in self.kit.note(|index| index.witnesses.unsaid()) {
-            let everything = matches!(self.kit.read(|index| index.witnesses.stop(now)), Stop::Everything(_));
+        for SecondWriter { namespace, claim, .. } in self.kit.note(|state| state.witnesses.unsaid()) {
+            let everything = matches!(self.kit.read(|state| state.witnesses.stop(now)), Stop::Everything(_));
             let what = if everything { "claims" } else { "claims of this namespace" };
             tracing::error!(
                 %namespace,
                 claim,
                 "another process creates claims from templates: nothing is written about {what} for ten minutes"
             );
-            let uid = |index: &Index| index.claims.get(&namespace, &claim).map(|claim| claim.uid.to_string());
+            let uid =
+                |state: &State| state.index.claims.get(&namespace, &claim).map(|claim| claim.uid.to_string());
             let uid = self.kit.read(uid).unwrap_or_default();
             let note = format!(
                 "another process created this claim from a template and published it while dragoman runs in \
@@ -162,16 +163,16 @@ impl ClaimLifecycle {
 }
 
 impl Reconcile for ClaimLifecycle {
-    type Index = Index;
+    type Index = State;
 
-    fn controller(&self) -> &Arc<Controller<Index>> {
+    fn controller(&self) -> &Arc<Controller<State>> {
         &self.kit
     }
 
     async fn reconcile(&self, key: &Key) -> Verdict {
         let now = clock::now().as_second();
         self.say_second_writers(now);
-        if self.kit.read(|index| index.witnesses.stops(&key.namespace, now)) {
+        if self.kit.read(|state| state.witnesses.stops(&key.namespace, now)) {
             // The level timer looks at it again.
             return Verdict::Done;
         }
@@ -182,11 +183,11 @@ impl Reconcile for ClaimLifecycle {
     }
 
     fn leads_since(&self, now: i64) {
-        self.kit.note(|index| index.witnesses.leads_since(now));
+        self.kit.note(|state| state.witnesses.leads_since(now));
     }
 
     fn trouble(&self, now: i64) -> Option<String> {
-        match self.kit.read(|index| index.witnesses.stop(now)) {
+        match self.kit.read(|state| state.witnesses.stop(now)) {
             Stop::Namespaces(_) => None,
             Stop::Everything(count) => Some(format!(
                 "another process creates claims from templates in {count} namespaces: nothing is written \
@@ -196,6 +197,6 @@ impl Reconcile for ClaimLifecycle {
     }
 
     fn measure(&self, now: i64) {
-        self.kit.read(|index| self.metrics.measure(index, now));
+        self.kit.read(|state| self.metrics.measure(state, now));
     }
 }

@@ -4,11 +4,47 @@
 //! may be older than the reservation, the API group may be off. This module says
 //! what is proven; a plan that needs more asks the API server.
 
-use dragoman_crds::wire::ConsumerReference;
+use dragoman_crds::wire::{ConsumerReference, Name};
 
-use super::ended::HowEnded;
+use super::ended::{Ended, HowEnded};
 use super::facts::{PodFacts, SCHEDULING_GROUP};
-use super::index::Index;
+use super::state::State;
+
+/// Which consumers have ended, and in which order things were read.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    ended: Ended,
+    tick: u64,
+}
+
+impl Evidence {
+    /// The clock of reads: what is read now is read after everything before.
+    pub fn tick(&self) -> u64 {
+        self.tick
+    }
+
+    /// Advances the clock of reads.
+    pub(super) fn next_tick(&mut self) -> u64 {
+        self.tick += 1;
+        self.tick
+    }
+
+    /// Records a live read or a refusal that proved the consumer with `uid` to be gone: the index
+    /// is stale until the watch says so too.
+    pub fn proven_gone(&mut self, uid: &str) {
+        self.ended.insert(uid.into(), HowEnded::Orderly);
+    }
+
+    /// The end of the consumer with `uid` was seen.
+    pub(super) fn insert(&mut self, uid: Name, how: HowEnded) {
+        self.ended.insert(uid, how);
+    }
+
+    /// How the consumer with `uid` ended, if its end was seen.
+    pub fn ended(&self, uid: &str) -> Option<HowEnded> {
+        self.ended.get(uid)
+    }
+}
 
 /// A consumer, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,27 +88,29 @@ impl ReferenceKind {
 /// What the index knows about `consumer` of a claim in `namespace` whose
 /// reservations were first read at `read_at`.
 pub(super) fn presence(
-    index: &Index,
+    state: &State,
     namespace: &str,
     consumer: &ConsumerReference,
     read_at: u64,
 ) -> Presence {
     let (name, uid) = (&*consumer.name, &*consumer.uid);
     match ReferenceKind::of(consumer) {
-        ReferenceKind::Pod => match index.pods.get(namespace, name).filter(|record| &*record.uid == uid) {
-            Some(record) => match record.readable() {
-                Some(facts) => pod(facts),
-                None => Presence::Unreadable,
-            },
-            None => absent(index, uid, index.pods.listed_after(read_at)),
-        },
+        ReferenceKind::Pod => {
+            match state.index.pods.get(namespace, name).filter(|record| &*record.uid == uid) {
+                Some(record) => match record.readable() {
+                    Some(facts) => pod(facts),
+                    None => Presence::Unreadable,
+                },
+                None => absent(&state.evidence, uid, state.index.pods.listed_after(read_at)),
+            }
+        }
         // While the group is not served, or not known to be, nothing can be said.
-        ReferenceKind::PodGroup if index.groups_served == Some(true) => {
-            match index.groups.get(namespace, name).filter(|record| &*record.uid == uid) {
+        ReferenceKind::PodGroup if state.index.groups_served == Some(true) => {
+            match state.index.groups.get(namespace, name).filter(|record| &*record.uid == uid) {
                 // A finished PodGroup still holds its claims; only its removal ends that.
                 Some(record) if record.readable().is_some() => Presence::Alive,
                 Some(_) => Presence::Unreadable,
-                None => absent(index, uid, index.groups.listed_after(read_at)),
+                None => absent(&state.evidence, uid, state.index.groups.listed_after(read_at)),
             }
         }
         ReferenceKind::PodGroup | ReferenceKind::Foreign => Presence::Foreign,
@@ -84,8 +122,8 @@ pub(super) fn pod(facts: &PodFacts) -> Presence {
     if facts.done() { Presence::Done } else { Presence::Alive }
 }
 
-fn absent(index: &Index, uid: &str, listed_since: bool) -> Presence {
-    match index.ended(uid) {
+fn absent(evidence: &Evidence, uid: &str, listed_since: bool) -> Presence {
+    match evidence.ended(uid) {
         Some(how) => Presence::Gone(how),
         // It existed before the reservation was written, that was read before the
         // list began, and the list lacks it. How it ended we did not see.

@@ -16,10 +16,10 @@ use prometheus_client::registry::Registry;
 
 use super::evidence::ReferenceKind;
 use super::facts::{ClaimFacts, SCHEDULING_GROUP};
-use super::index::Index;
 use super::plan_claim::ClaimStep;
 use super::second_writer::Stop;
 use super::snapshot::ConsumerKind;
+use super::state::State;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CreateLabels {
@@ -155,11 +155,11 @@ impl LifecycleMetrics {
         self.troubles.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// Computes the gauges from the index; `now` in seconds since the epoch.
-    pub(super) fn measure(&self, index: &Index, now: i64) {
+    /// Computes the gauges from the state; `now` in seconds since the epoch.
+    pub(super) fn measure(&self, state: &State, now: i64) {
         let mut counts = HashMap::new();
         let (mut idle, mut oldest, mut foreign) = (0, None::<i64>, 0);
-        for record in index.claims.iter().filter_map(|(_, _, record)| record.readable()) {
+        for record in state.index.claims.iter().filter_map(|(_, _, record)| record.readable()) {
             let facts = &record.facts;
             *counts.entry((facts.allocated, facts.admin_access, source(facts))).or_insert(0) += 1;
             if let Some(since) = record.idle_since {
@@ -182,7 +182,7 @@ impl LifecycleMetrics {
         #[expect(clippy::cast_precision_loss, reason = "an age in seconds")]
         self.idle_oldest.set(oldest.map_or(0.0, |since| (now - since).max(0) as f64));
         self.foreign.set(foreign);
-        let second_writers = match index.witnesses.stop(now) {
+        let second_writers = match state.witnesses.stop(now) {
             Stop::Namespaces(count) | Stop::Everything(count) => count,
         };
         self.second_writer.set(i64::try_from(second_writers).unwrap_or(i64::MAX));

@@ -3,7 +3,7 @@
 //! deletion. What kube-controller-manager's resourceclaim-controller does, for
 //! clusters where that is switched off.
 //!
-//! `index` (fed by watches) → keys → `snapshot` → `plan_claim`, `plan_consumer` → `claim_pass`,
+//! `state` (its `index` fed by watches) → keys → `snapshot` → `plan_claim`, `plan_consumer` → `claim_pass`,
 //! `consumer_pass`, all of them pure; the controller kit carries a pass out.
 
 pub mod claim_body;
@@ -25,10 +25,11 @@ mod report;
 pub mod rights;
 mod second_writer;
 pub mod snapshot;
+mod state;
 #[cfg(test)]
 mod tests;
 
 pub use claim_name::{Generation, claim_name, is_ours};
 pub use controller::{Options, spec};
-pub use index::Index;
 pub use key::{Key, Subject};
+pub use state::State;

@@ -17,12 +17,12 @@ use serde::de::DeserializeOwned;
 use self::creations::{Creating, SALTS};
 use super::claim_name::is_ours;
 use super::facts::{ClaimFacts, PodFacts};
-use super::index::Index;
 use super::key::{Key, Subject};
 use super::plan_consumer::{ConsumerPlan, Note, Reservation, plan_consumer, publication, reservation};
 use super::quota::{Outcome, Try};
 use super::report::{Report, Said, refused};
 use super::snapshot::ConsumerSnapshot;
+use super::state::State;
 
 /// What writes of the pass are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -274,7 +274,7 @@ impl ConsumerPass {
     }
 }
 
-impl Pass<Index> for ConsumerPass {
+impl Pass<State> for ConsumerPass {
     type Purpose = Purpose;
 
     /// A creation costs at most a write and a read for each name and a read of its template, a
@@ -284,14 +284,16 @@ impl Pass<Index> for ConsumerPass {
         16 + entries * (4 * SALTS as usize + 5)
     }
 
-    fn observe(&mut self, index: &Index) {
+    fn observe(&mut self, state: &State) {
         if self.settled {
             return;
         }
         let (namespace, name) = (&*self.key.namespace, &*self.key.name);
         (self.kind, self.consumer) = match self.key.subject {
-            Subject::PodGroup => (index.groups_kind, ConsumerSnapshot::of_group(index, namespace, name)),
-            Subject::Pod | Subject::Claim => (Some(POD), ConsumerSnapshot::of_pod(index, namespace, name)),
+            Subject::PodGroup => {
+                (state.index.groups_kind, ConsumerSnapshot::of_group(state, namespace, name))
+            }
+            Subject::Pod | Subject::Claim => (Some(POD), ConsumerSnapshot::of_pod(state, namespace, name)),
         };
         self.plan = match &self.consumer {
             Some(consumer) => plan_consumer(consumer, &self.gone, &self.found),
@@ -300,7 +302,7 @@ impl Pass<Index> for ConsumerPass {
         let entries = self.consumer.iter().flat_map(|consumer| &consumer.entries);
         let templates: BTreeSet<Name> = entries.filter_map(|entry| entry.template_name().cloned()).collect();
         let may_try = |template: Name| {
-            let may = index.quota.may_try(&self.key, &template, self.now);
+            let may = state.quota.may_try(&self.key, &template, self.now);
             (template, may)
         };
         self.tries = templates.into_iter().map(may_try).collect();

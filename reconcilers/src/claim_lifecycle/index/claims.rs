@@ -9,6 +9,7 @@ use dragoman_machinery::watch::{Record, Store};
 
 use super::super::facts::{ClaimFacts, MAX_CONSUMERS, OwnerKind, Published};
 use super::super::key::{Key, Subject};
+use super::super::state::State;
 use super::Index;
 
 /// A claim with what was learnt about it beside its content.
@@ -36,21 +37,21 @@ fn others(facts: &ClaimFacts) -> impl Iterator<Item = &Name> {
     facts.reserved.iter().map(|consumer| &consumer.uid).filter(move |uid| Some(*uid) != owner)
 }
 
-impl Keeps<wire::ResourceClaim> for Index {
+impl Keeps<wire::ResourceClaim> for State {
     type Projection = Arc<ClaimRecord>;
 
     fn store_mut(&mut self) -> &mut Store<Arc<ClaimRecord>> {
-        &mut self.claims
+        &mut self.index.claims
     }
 
     fn tick(&mut self) -> u64 {
-        self.next_tick()
+        self.evidence.next_tick()
     }
 
     fn project(&mut self, claim: &wire::ResourceClaim) -> Arc<ClaimRecord> {
-        let tick = self.next_tick();
+        let tick = self.evidence.next_tick();
         let meta = &claim.metadata;
-        let before = self.claims.get(&meta.namespace, &meta.name);
+        let before = self.index.claims.get(&meta.namespace, &meta.name);
         let before = before.filter(|record| record.uid == meta.uid).and_then(|record| record.readable());
         let facts = ClaimFacts::from(claim);
         let known = before.filter(|before| before.facts.reserved == facts.reserved);
@@ -72,11 +73,11 @@ impl Keeps<wire::ResourceClaim> for Index {
             self.claim_appeared(namespace, name, &new.facts);
         }
         let (old, new) = (old.map(|old| &**old), new.map(|new| &**new));
-        self.link_owner(namespace, name, old, new);
-        self.link_consumers(namespace, name, old, new);
+        self.index.link_owner(namespace, name, old, new);
+        self.index.link_consumers(namespace, name, old, new);
         let mut dirty = vec![Key::new(Subject::Claim, Arc::clone(namespace), Arc::clone(name))];
         let (old, new) = (old.map(|old| &old.facts), new.map(|new| &new.facts));
-        dirty.extend(self.consumers_concerned(namespace, name, old, new));
+        dirty.extend(self.index.consumers_concerned(namespace, name, old, new));
         dirty
     }
 
@@ -88,35 +89,15 @@ impl Keeps<wire::ResourceClaim> for Index {
         _how: Left,
     ) -> Vec<Key> {
         let last = last.readable().map(|last| &**last);
-        self.link_owner(namespace, name, last, None);
-        self.link_consumers(namespace, name, last, None);
-        let mut dirty = self.users_of(namespace, name, last.map(|last| &last.facts));
+        self.index.link_owner(namespace, name, last, None);
+        self.index.link_consumers(namespace, name, last, None);
+        let mut dirty = self.index.users_of(namespace, name, last.map(|last| &last.facts));
         dirty.extend(self.quota.claim_went(namespace, self.now.as_millisecond()));
         dirty
     }
 }
 
 impl Index {
-    /// Its owner may have named it before.
-    fn claim_appeared(&mut self, namespace: &Arc<str>, name: &Arc<str>, facts: &ClaimFacts) {
-        let Some(owner) = &facts.owner else { return };
-        let claims = match owner.kind {
-            OwnerKind::Pod => {
-                let pod = self.pods.get(namespace, &owner.name).filter(|pod| pod.uid == owner.uid);
-                pod.and_then(Record::readable).and_then(|pod| pod.claims.clone())
-            }
-            OwnerKind::PodGroup => {
-                let group = self.groups.get(namespace, &owner.name).filter(|group| group.uid == owner.uid);
-                group.and_then(Record::readable).map(|group| Arc::clone(&group.claims))
-            }
-            OwnerKind::Other => None,
-        };
-        if let Some(claims) = claims {
-            let is_this = |published: &&Published| published.claim.as_deref() == Some(&**name);
-            self.judge_names(namespace, &owner.uid, &claims, claims.published.iter().filter(is_this));
-        }
-    }
-
     fn link_owner(
         &mut self,
         namespace: &Arc<str>,
@@ -211,5 +192,28 @@ impl Index {
             Some(Key::new(subject, Arc::clone(namespace), &*owner.name))
         });
         pods.chain(groups).chain(owner).collect()
+    }
+}
+
+impl State {
+    /// Its owner may have named it before.
+    fn claim_appeared(&mut self, namespace: &Arc<str>, name: &Arc<str>, facts: &ClaimFacts) {
+        let Some(owner) = &facts.owner else { return };
+        let claims = match owner.kind {
+            OwnerKind::Pod => {
+                let pod = self.index.pods.get(namespace, &owner.name).filter(|pod| pod.uid == owner.uid);
+                pod.and_then(Record::readable).and_then(|pod| pod.claims.clone())
+            }
+            OwnerKind::PodGroup => {
+                let group =
+                    self.index.groups.get(namespace, &owner.name).filter(|group| group.uid == owner.uid);
+                group.and_then(Record::readable).map(|group| Arc::clone(&group.claims))
+            }
+            OwnerKind::Other => None,
+        };
+        if let Some(claims) = claims {
+            let is_this = |published: &&Published| published.claim.as_deref() == Some(&**name);
+            self.judge_names(namespace, &owner.uid, &claims, claims.published.iter().filter(is_this));
+        }
     }
 }

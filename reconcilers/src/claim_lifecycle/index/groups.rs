@@ -11,17 +11,18 @@ use super::super::ended::HowEnded;
 use super::super::evidence::ReferenceKind;
 use super::super::facts::{ConsumerClaims, GroupFacts};
 use super::super::key::{Key, Subject};
+use super::super::state::State;
 use super::Index;
 
-impl Keeps<wire::PodGroup> for Index {
+impl Keeps<wire::PodGroup> for State {
     type Projection = GroupFacts;
 
     fn store_mut(&mut self) -> &mut Store<GroupFacts> {
-        &mut self.groups
+        &mut self.index.groups
     }
 
     fn tick(&mut self) -> u64 {
-        self.next_tick()
+        self.evidence.next_tick()
     }
 
     fn project(&mut self, group: &wire::PodGroup) -> GroupFacts {
@@ -33,12 +34,12 @@ impl Keeps<wire::PodGroup> for Index {
         if old.is_some() && old == new {
             return Vec::new();
         }
-        self.link_group(namespace, name, old.map(|old| &*old.claims), new.map(|new| &*new.claims));
+        self.index.link_group(namespace, name, old.map(|old| &*old.claims), new.map(|new| &*new.claims));
         if let Some(new) = new {
             self.look_for_second_writer(namespace, uid, old.map(|old| &*old.claims), &new.claims);
         }
         let mut dirty = vec![Key::new(Subject::PodGroup, Arc::clone(namespace), Arc::clone(name))];
-        dirty.extend(self.members(namespace, name));
+        dirty.extend(self.index.members(namespace, name));
         dirty
     }
 
@@ -50,35 +51,37 @@ impl Keeps<wire::PodGroup> for Index {
         _how: Left,
     ) -> Vec<Key> {
         let claims = last.readable().map(|group| Arc::clone(&group.claims));
-        self.link_group(namespace, name, claims.as_deref(), None);
-        self.ended.insert(last.uid.clone(), HowEnded::Orderly);
-        let mut dirty = self.claims_of(namespace, claims.as_deref(), &last.uid);
-        dirty.extend(self.members(namespace, name));
+        self.index.link_group(namespace, name, claims.as_deref(), None);
+        self.evidence.insert(last.uid.clone(), HowEnded::Orderly);
+        let mut dirty = self.index.claims_of(namespace, claims.as_deref(), &last.uid);
+        dirty.extend(self.index.members(namespace, name));
         dirty
     }
 
     fn serving(&mut self, kind: Kind) {
-        self.groups_kind = Some(kind);
+        self.index.groups_kind = Some(kind);
     }
 
     /// Marks PodGroups as served. On a transition, wakes member Pods and all claims that are
     /// reserved for a PodGroup.
     fn listed(&mut self) -> Vec<Key> {
-        if self.groups_served.replace(true) == Some(true) {
+        if self.index.groups_served.replace(true) == Some(true) {
             return Vec::new();
         }
-        let mut dirty = self.all_members();
-        dirty.extend(self.reserved_for(|consumer| ReferenceKind::of(consumer) == ReferenceKind::PodGroup));
+        let mut dirty = self.index.all_members();
+        dirty.extend(
+            self.index.reserved_for(|consumer| ReferenceKind::of(consumer) == ReferenceKind::PodGroup),
+        );
         dirty
     }
 
     /// Marks PodGroups as not served: a claim that is reserved for one is held by an unknown
     /// consumer, and Pods in one have to wait.
     fn unserved(&mut self) -> Vec<Key> {
-        if self.groups_served.replace(false) == Some(false) {
+        if self.index.groups_served.replace(false) == Some(false) {
             return Vec::new();
         }
-        self.all_members()
+        self.index.all_members()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Everything this controller knows of the cluster, and what a change makes dirty: a file for each
-//! kind.
+//! The objects of the cluster with their links, and what a change means and makes dirty: a file for
+//! each kind.
 //!
 //! The watches write here, the snapshots read here.
 
@@ -8,21 +8,17 @@ mod groups;
 mod pods;
 mod templates;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use dragoman_crds::wire::{ConsumerReference, Name};
-use dragoman_machinery::controller::{self, Links};
+use dragoman_machinery::controller::Links;
 use dragoman_machinery::kind::{Kind, POD, POD_GROUPS, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE};
 use dragoman_machinery::watch::{Record, Store, StoreState};
 
 pub(super) use self::claims::ClaimRecord;
-use super::ended::{Ended, HowEnded};
-use super::evidence::ReferenceKind;
-use super::facts::{ConsumerClaims, GroupFacts, PodFacts, Published, TemplateRecord};
+use super::facts::{ConsumerClaims, GroupFacts, PodFacts, TemplateRecord};
 use super::key::{Key, Subject};
-use super::quota::QuotaWaits;
-use super::second_writer::{NamedBy, Witnesses};
 
 /// The index.
 #[derive(Debug, Default)]
@@ -41,14 +37,6 @@ pub struct Index {
     pub groups_served: Option<bool>,
     /// The version of PodGroups that is watched.
     pub groups_kind: Option<Kind>,
-    /// Looks out for a second full writer.
-    pub witnesses: Witnesses,
-    /// The time of what is fed.
-    now: jiff::Timestamp,
-    /// Keys whose creation a quota refused.
-    pub quota: QuotaWaits,
-    ended: Ended,
-    tick: u64,
     pods_of_claim: Links,
     groups_of_claim: Links,
     pods_of_template: Links,
@@ -59,10 +47,9 @@ pub struct Index {
     claims_of_consumer: Links,
 }
 
-impl controller::Index for Index {
-    type Key = Key;
-
-    fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
+impl Index {
+    /// The store of each kind, in its newest version.
+    pub(super) fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
         let stores: [(Kind, &dyn StoreState); 4] = [
             (POD, &self.pods),
             (RESOURCE_CLAIM, &self.claims),
@@ -72,15 +59,13 @@ impl controller::Index for Index {
         stores.into_iter()
     }
 
-    fn is_unserved(&self, kind: Kind) -> bool {
+    /// Whether the API server does not serve the kind.
+    pub(super) fn is_unserved(&self, kind: Kind) -> bool {
         kind.is(POD_GROUPS[0]) && self.groups_served == Some(false)
     }
 
-    fn at(&mut self, now: jiff::Timestamp) {
-        self.now = now;
-    }
-
-    fn all_keys(&self) -> Vec<Key> {
+    /// Every claim and PodGroup, and every Pod that waits for claims, in order.
+    pub(super) fn all_keys(&self) -> Vec<Key> {
         let key =
             |subject, ns: &Arc<str>, name: &Arc<str>| Key::new(subject, Arc::clone(ns), Arc::clone(name));
         let claims = self.claims.iter().map(|(ns, name, _)| key(Subject::Claim, ns, name));
@@ -90,44 +75,6 @@ impl controller::Index for Index {
         };
         let pods = self.pods.iter().filter(|(_, _, record)| waits(record));
         Key::in_order(claims.chain(groups).chain(pods.map(|(ns, name, _)| key(Subject::Pod, ns, name))))
-    }
-
-    fn remarks(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        for (ns, name, record) in self.claims.iter() {
-            let reserved = record.readable().map(|claim| &claim.facts.reserved);
-            let foreign =
-                |consumer: &&ConsumerReference| ReferenceKind::of(consumer) == ReferenceKind::Foreign;
-            for consumer in reserved.into_iter().flatten().filter(foreign) {
-                let ConsumerReference { api_group, resource, name: consumer, .. } = consumer;
-                lines.push(format!("  {ns}/{name} held by {resource}.{api_group} {consumer}"));
-            }
-        }
-        lines.push(format!("podgroups served: {:?}", self.groups_served));
-        lines
-    }
-}
-
-impl Index {
-    /// The index's own clock: what is read now is read after everything before.
-    pub fn tick(&self) -> u64 {
-        self.tick
-    }
-
-    fn next_tick(&mut self) -> u64 {
-        self.tick += 1;
-        self.tick
-    }
-
-    /// Records a live read or a refusal that proved the consumer with `uid` to be gone: the index
-    /// is stale until the watch says so too.
-    pub fn proven_gone(&mut self, uid: &str) {
-        self.ended.insert(uid.into(), HowEnded::Orderly);
-    }
-
-    /// How the consumer with `uid` ended, if its end was seen.
-    pub fn ended(&self, uid: &str) -> Option<HowEnded> {
-        self.ended.get(uid)
     }
 
     /// The claims controlled by the Pod or PodGroup with `uid` in `namespace`.
@@ -140,42 +87,6 @@ impl Index {
         claims
             .filter(move |(ns, _)| &**ns == namespace)
             .filter_map(|(ns, name)| Some((&**name, self.claims.get(ns, name)?)))
-    }
-
-    /// Looks for the proof of a second writer in the names that a consumer publishes and did not
-    /// publish before.
-    fn look_for_second_writer(
-        &mut self,
-        namespace: &Arc<str>,
-        uid: &str,
-        before: Option<&ConsumerClaims>,
-        now: &ConsumerClaims,
-    ) {
-        let before: HashSet<&Published> = before.into_iter().flat_map(|claims| &claims.published).collect();
-        let news = now.published.iter().filter(|published| !before.contains(published));
-        self.judge_names(namespace, uid, now, news);
-    }
-
-    /// Looks for the proof of a second writer in some of the names that a consumer publishes.
-    fn judge_names<'a>(
-        &mut self,
-        namespace: &Arc<str>,
-        uid: &str,
-        claims: &ConsumerClaims,
-        names: impl Iterator<Item = &'a Published>,
-    ) {
-        // The names of a member of a PodGroup may be the group's claims.
-        if claims.group.is_some() {
-            return;
-        }
-        for published in names {
-            let Some(claim) = &published.claim else { continue };
-            let record = self.claims.get(namespace, claim).and_then(Record::readable);
-            if let Some(record) = record {
-                let by = NamedBy { namespace, uid, entry: &published.entry };
-                self.witnesses.named(by, claim, &record.facts, self.now.as_second());
-            }
-        }
     }
 
     /// Every claim that is reserved for such a consumer: a search through all there are.

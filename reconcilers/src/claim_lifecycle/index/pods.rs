@@ -9,17 +9,18 @@ use dragoman_machinery::watch::{Record, Store};
 use super::super::ended::HowEnded;
 use super::super::facts::PodFacts;
 use super::super::key::{Key, Subject};
+use super::super::state::State;
 use super::Index;
 
-impl Keeps<wire::Pod> for Index {
+impl Keeps<wire::Pod> for State {
     type Projection = PodFacts;
 
     fn store_mut(&mut self) -> &mut Store<PodFacts> {
-        &mut self.pods
+        &mut self.index.pods
     }
 
     fn tick(&mut self) -> u64 {
-        self.next_tick()
+        self.evidence.next_tick()
     }
 
     fn project(&mut self, pod: &wire::Pod) -> PodFacts {
@@ -31,15 +32,15 @@ impl Keeps<wire::Pod> for Index {
         if old.is_some() && old == new {
             return Vec::new();
         }
-        self.link_pod(namespace, name, old, new);
+        self.index.link_pod(namespace, name, old, new);
         let Some(new) = new else { return Vec::new() };
         if let Some(claims) = &new.claims {
             let before = old.and_then(|old| old.claims.as_deref());
             self.look_for_second_writer(namespace, uid, before, claims);
         }
         if new.done() {
-            let now = self.claims_of(namespace, new.claims.as_deref(), uid);
-            let before = self.claims_of(namespace, old.and_then(|old| old.claims.as_deref()), uid);
+            let now = self.index.claims_of(namespace, new.claims.as_deref(), uid);
+            let before = self.index.claims_of(namespace, old.and_then(|old| old.claims.as_deref()), uid);
             return Key::in_order(now.into_iter().chain(before));
         }
         let key =
@@ -58,13 +59,13 @@ impl Keeps<wire::Pod> for Index {
         // An unreadable Pod may have been running.
         let was_running = how == Left::Deleted && pod.is_none_or(PodFacts::may_run);
         let how = if was_running { HowEnded::Abruptly } else { HowEnded::Orderly };
-        self.link_pod(namespace, name, pod, None);
+        self.index.link_pod(namespace, name, pod, None);
         let claims = pod.and_then(|pod| pod.claims.clone());
         // An unreadable Pod may have had claims.
         if claims.is_some() || pod.is_none() {
-            self.ended.insert(last.uid.clone(), how);
+            self.evidence.insert(last.uid.clone(), how);
         }
-        self.claims_of(namespace, claims.as_deref(), &last.uid)
+        self.index.claims_of(namespace, claims.as_deref(), &last.uid)
     }
 }
 

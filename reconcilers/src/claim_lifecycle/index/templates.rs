@@ -8,25 +8,25 @@ use dragoman_machinery::watch::{Record, Store};
 
 use super::super::facts::TemplateRecord;
 use super::super::key::{Key, Subject};
-use super::Index;
+use super::super::state::State;
 
 /// The bytes of payload that are kept of all templates together. The templates beyond that cost a read
 /// for each claim.
 const PAYLOADS: usize = 16 << 20;
 
-impl Keeps<wire::ResourceClaimTemplate> for Index {
+impl Keeps<wire::ResourceClaimTemplate> for State {
     type Projection = TemplateRecord;
 
     fn store_mut(&mut self) -> &mut Store<TemplateRecord> {
-        &mut self.templates
+        &mut self.index.templates
     }
 
     fn tick(&mut self) -> u64 {
-        self.next_tick()
+        self.evidence.next_tick()
     }
 
     fn project(&mut self, template: &wire::ResourceClaimTemplate) -> TemplateRecord {
-        TemplateRecord::of(template, PAYLOADS.saturating_sub(self.payloads))
+        TemplateRecord::of(template, PAYLOADS.saturating_sub(self.index.payloads))
     }
 
     fn changed(
@@ -36,15 +36,15 @@ impl Keeps<wire::ResourceClaimTemplate> for Index {
         new: Option<&TemplateRecord>,
     ) -> Vec<Key> {
         let Place { namespace, name, .. } = place;
-        self.payloads -= old.map_or(0, TemplateRecord::bytes);
-        self.payloads += new.map_or(0, TemplateRecord::bytes);
+        self.index.payloads -= old.map_or(0, TemplateRecord::bytes);
+        self.index.payloads += new.map_or(0, TemplateRecord::bytes);
         // A change of labels and annotations of the template itself changes no claim.
         if old.zip(new).is_some_and(|(old, new)| old.fingerprint == new.fingerprint) {
             return Vec::new();
         }
         let key = |subject| move |user: &Arc<str>| Key::new(subject, Arc::clone(namespace), Arc::clone(user));
-        let pods = self.pods_of_template.of(namespace, name).map(key(Subject::Pod));
-        let groups = self.groups_of_template.of(namespace, name).map(key(Subject::PodGroup));
+        let pods = self.index.pods_of_template.of(namespace, name).map(key(Subject::Pod));
+        let groups = self.index.groups_of_template.of(namespace, name).map(key(Subject::PodGroup));
         groups.chain(pods).collect()
     }
 
@@ -56,7 +56,7 @@ impl Keeps<wire::ResourceClaimTemplate> for Index {
         last: &Record<TemplateRecord>,
         _how: Left,
     ) -> Vec<Key> {
-        self.payloads -= last.readable().map_or(0, TemplateRecord::bytes);
+        self.index.payloads -= last.readable().map_or(0, TemplateRecord::bytes);
         Vec::new()
     }
 }

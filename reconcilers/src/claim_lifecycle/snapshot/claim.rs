@@ -2,7 +2,7 @@
 
 use super::super::evidence::{self, Presence, presence};
 use super::super::facts::{ClaimFacts, OwnerKind};
-use super::super::index::Index;
+use super::super::state::State;
 
 /// What a decision about a claim is made on.
 #[derive(Debug, Clone)]
@@ -23,25 +23,25 @@ pub struct ClaimSnapshot {
 
 impl ClaimSnapshot {
     /// Takes the snapshot; `None` where the claim is absent or unreadable.
-    pub fn take(index: &Index, namespace: &str, name: &str) -> Option<Self> {
-        let record = index.claims.get(namespace, name)?;
+    pub fn take(state: &State, namespace: &str, name: &str) -> Option<Self> {
+        let record = state.index.claims.get(namespace, name)?;
         let claim = record.readable()?;
-        Some(Self::of(index, namespace, name, &record.uid, &claim.facts, claim.read_at))
+        Some(Self::of(state, namespace, name, &record.uid, &claim.facts, claim.read_at))
     }
 
     /// The snapshot for claim content that is newer than the index.
     pub fn of(
-        index: &Index,
+        state: &State,
         namespace: &str,
         name: &str,
         uid: &str,
         facts: &ClaimFacts,
         read_at: u64,
     ) -> Self {
-        let consumers = facts.reserved.iter().map(|c| presence(index, namespace, c, read_at)).collect();
+        let consumers = facts.reserved.iter().map(|c| presence(state, namespace, c, read_at)).collect();
         let owner = facts.owner.as_ref().filter(|o| o.kind == OwnerKind::Pod).map(|owner| {
-            match index.pods.get(namespace, &owner.name) {
-                Some(record) if record.uid != owner.uid => match index.ended(&owner.uid) {
+            match state.index.pods.get(namespace, &owner.name) {
+                Some(record) if record.uid != owner.uid => match state.evidence.ended(&owner.uid) {
                     Some(how) => Presence::Gone(how),
                     // The index may be older than the claim: a namesake proves nothing.
                     None => Presence::Unproven,

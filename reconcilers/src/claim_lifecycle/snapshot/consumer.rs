@@ -7,7 +7,8 @@ use dragoman_crds::wire::Name;
 use dragoman_machinery::watch::Body;
 
 use super::super::facts::{ConsumerClaims, Entry, OwnerKind, Published, Source, TemplateFacts};
-use super::super::index::{ClaimRecord, Index};
+use super::super::index::ClaimRecord;
+use super::super::state::State;
 
 /// The kinds of consumers that name claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,21 +140,21 @@ pub enum TemplateState {
 
 impl ConsumerSnapshot {
     /// A Pod; `None` where it is absent, unreadable or has no claims.
-    pub fn of_pod(index: &Index, namespace: &str, name: &str) -> Option<Self> {
-        let record = index.pods.get(namespace, name)?;
+    pub fn of_pod(state: &State, namespace: &str, name: &str) -> Option<Self> {
+        let record = state.index.pods.get(namespace, name)?;
         let facts = record.readable()?;
         let claims = facts.claims.as_ref()?;
-        let (group, group_claims) = group_of(index, namespace, claims);
-        let shared = group_claims.as_ref().map(|(claims, uid)| Shared::of(index, namespace, claims, uid));
+        let (group, group_claims) = group_of(state, namespace, claims);
+        let shared = group_claims.as_ref().map(|(claims, uid)| Shared::of(state, namespace, claims, uid));
         Some(Self {
             kind: ConsumerKind::Pod,
             namespace: namespace.into(),
             name: name.into(),
             uid: record.uid.clone(),
-            done: facts.done() || index.ended(&record.uid).is_some(),
+            done: facts.done() || state.evidence.ended(&record.uid).is_some(),
             deleting: facts.deleting,
             scheduled: facts.scheduled,
-            entries: entries(index, namespace, &record.uid, claims, shared.as_ref()),
+            entries: entries(state, namespace, &record.uid, claims, shared.as_ref()),
             left_out: claims.left_out,
             group,
             published: claims.published.to_vec(),
@@ -161,19 +162,19 @@ impl ConsumerSnapshot {
     }
 
     /// A PodGroup; `None` where it is absent or unreadable.
-    pub fn of_group(index: &Index, namespace: &str, name: &str) -> Option<Self> {
-        let record = index.groups.get(namespace, name)?;
+    pub fn of_group(state: &State, namespace: &str, name: &str) -> Option<Self> {
+        let record = state.index.groups.get(namespace, name)?;
         let facts = record.readable()?;
         Some(Self {
             kind: ConsumerKind::PodGroup,
             namespace: namespace.into(),
             name: name.into(),
             uid: record.uid.clone(),
-            done: facts.deleting || index.ended(&record.uid).is_some(),
+            done: facts.deleting || state.evidence.ended(&record.uid).is_some(),
             deleting: facts.deleting,
             scheduled: false,
             group: GroupSnapshot::None,
-            entries: entries(index, namespace, &record.uid, &facts.claims, None),
+            entries: entries(state, namespace, &record.uid, &facts.claims, None),
             left_out: facts.claims.left_out,
             published: facts.claims.published.to_vec(),
         })
@@ -189,15 +190,15 @@ impl ConsumerSnapshot {
 }
 
 fn group_of(
-    index: &Index,
+    state: &State,
     namespace: &str,
     claims: &ConsumerClaims,
 ) -> (GroupSnapshot, Option<(Arc<ConsumerClaims>, Name)>) {
     let Some(name) = claims.group.clone() else { return (GroupSnapshot::None, None) };
-    if index.groups_served != Some(true) {
+    if state.index.groups_served != Some(true) {
         return (GroupSnapshot::Unserved(name), None);
     }
-    match index.groups.get(namespace, &name) {
+    match state.index.groups.get(namespace, &name) {
         None => (GroupSnapshot::Missing(name), None),
         Some(record) => match record.readable() {
             None => (GroupSnapshot::Unreadable(name), None),
@@ -218,11 +219,11 @@ struct Shared<'a> {
 }
 
 impl<'a> Shared<'a> {
-    fn of(index: &Index, namespace: &str, group: &'a ConsumerClaims, uid: &str) -> Self {
+    fn of(state: &State, namespace: &str, group: &'a ConsumerClaims, uid: &str) -> Self {
         Self {
             entries: group.entries.iter().collect(),
             published: group.published_by_entry(),
-            owned: owned_by_entry(index, namespace, uid),
+            owned: owned_by_entry(state, namespace, uid),
         }
     }
 
@@ -245,23 +246,23 @@ impl<'a> Shared<'a> {
 }
 
 fn entries(
-    index: &Index,
+    state: &State,
     namespace: &str,
     uid: &str,
     claims: &ConsumerClaims,
     shared: Option<&Shared<'_>>,
 ) -> Vec<EntrySnapshot> {
     let published = claims.published_by_entry();
-    let mut owned = owned_by_entry(index, namespace, uid);
+    let mut owned = owned_by_entry(state, namespace, uid);
     let snapshot = |entry: &Entry| {
         let template = match &entry.source {
-            Source::Template(template) => template_state(index, namespace, template),
+            Source::Template(template) => template_state(state, namespace, template),
             Source::Claim(_) | Source::Unknown => TemplateState::Absent,
         };
         EntrySnapshot {
             entry: entry.clone(),
             published: published.get(&*entry.name).map(|claim| claim.map(Name::from)),
-            named: entry.resolved(&published).map(|claim| named(index, namespace, claim)),
+            named: entry.resolved(&published).map(|claim| named(state, namespace, claim)),
             owned: owned.remove(&entry.name).unwrap_or_default(),
             shared: shared.and_then(|shared| shared.claim(entry)),
             template,
@@ -270,9 +271,9 @@ fn entries(
     claims.entries.iter().map(snapshot).collect()
 }
 
-fn named(index: &Index, namespace: &str, claim: &str) -> NamedClaim {
+fn named(state: &State, namespace: &str, claim: &str) -> NamedClaim {
     let name = Name::from(claim);
-    match index.claims.get(namespace, claim) {
+    match state.index.claims.get(namespace, claim) {
         None => NamedClaim::Absent(name),
         Some(record) => match record.readable() {
             None => NamedClaim::Unreadable(name),
@@ -282,9 +283,9 @@ fn named(index: &Index, namespace: &str, claim: &str) -> NamedClaim {
 }
 
 /// The claims that a consumer controls, by the entry that they were made for.
-fn owned_by_entry(index: &Index, namespace: &str, uid: &str) -> HashMap<Name, Vec<OwnedClaim>> {
+fn owned_by_entry(state: &State, namespace: &str, uid: &str) -> HashMap<Name, Vec<OwnedClaim>> {
     let mut owned: HashMap<Name, Vec<OwnedClaim>> = HashMap::new();
-    for (name, record) in index.claims_owned_by(namespace, uid) {
+    for (name, record) in state.index.claims_owned_by(namespace, uid) {
         if let Some(facts) = record.readable()
             && let Some(entry) = &facts.entry
         {
@@ -295,8 +296,8 @@ fn owned_by_entry(index: &Index, namespace: &str, uid: &str) -> HashMap<Name, Ve
     owned
 }
 
-fn template_state(index: &Index, namespace: &str, template: &str) -> TemplateState {
-    match index.templates.get(namespace, template).map(|record| &record.body) {
+fn template_state(state: &State, namespace: &str, template: &str) -> TemplateState {
+    match state.index.templates.get(namespace, template).map(|record| &record.body) {
         None => TemplateState::Absent,
         Some(Body::Unreadable(_)) => TemplateState::Unreadable,
         Some(Body::Readable(record)) => TemplateState::Present(record.payload.clone()),

@@ -5,7 +5,7 @@ use super::super::snapshot::ClaimSnapshot;
 use super::*;
 
 fn plan_after(cluster: &Cluster, name: &str, last: Option<ClaimStep>) -> ClaimPlan {
-    let claim = ClaimSnapshot::take(&cluster.index, "ns", name).expect("claim");
+    let claim = ClaimSnapshot::take(&cluster.state, "ns", name).expect("claim");
     plan_claim(&claim, &Confirmed::new(), last)
 }
 
@@ -121,7 +121,7 @@ fn a_pod_that_the_index_lacks_is_asked_for() {
     let mut cluster = Cluster::synced();
     cluster.claim(in_use(plain("c"), &["u"]));
     assert_eq!(plan(&cluster, "c"), ClaimPlan::Confirm(vec![0]));
-    let claim = ClaimSnapshot::take(&cluster.index, "ns", "c").expect("claim");
+    let claim = ClaimSnapshot::take(&cluster.state, "ns", "c").expect("claim");
     let answered = |presence| plan_claim(&claim, &Confirmed::from([("u".to_owned(), presence)]), None);
     assert_eq!(answered(Presence::Alive), ClaimPlan::Rest);
     assert_eq!(answered(Presence::Unreadable), ClaimPlan::Rest);
@@ -232,7 +232,7 @@ fn an_unreadable_pod_blocks_the_release_of_its_claims() {
     cluster.claim(in_use(generated("c", "u"), &["u"]));
     let broken = with(running("u"), "/spec/resourceClaims", json!("from the future"));
     cluster.pod(broken.clone());
-    assert_eq!(cluster.index.pods.count().1, 1);
+    assert_eq!(cluster.state.index.pods.count().1, 1);
     assert_eq!(plan(&cluster, "c"), ClaimPlan::Rest);
     cluster.relist(WatchedKind::Pods, vec![broken]);
     assert_eq!(plan(&cluster, "c"), ClaimPlan::Rest);

@@ -10,7 +10,7 @@ use super::super::snapshot::ConsumerSnapshot;
 use super::*;
 
 fn snapshot(cluster: &Cluster) -> ConsumerSnapshot {
-    ConsumerSnapshot::of_pod(&cluster.index, "ns", "pod").expect("pod")
+    ConsumerSnapshot::of_pod(&cluster.state, "ns", "pod").expect("pod")
 }
 
 fn plan(cluster: &Cluster) -> ConsumerPlan {
@@ -376,7 +376,7 @@ fn a_group_makes_its_claims_and_none_while_it_goes() {
     cluster.apply(WatchedKind::Templates, template());
     cluster.apply(WatchedKind::Groups, group());
     let of_group = |cluster: &Cluster| {
-        let consumer = ConsumerSnapshot::of_group(&cluster.index, "ns", "g").expect("group");
+        let consumer = ConsumerSnapshot::of_group(&cluster.state, "ns", "g").expect("group");
         plan_consumer(&consumer, &BTreeSet::new(), &BTreeSet::new())
     };
     assert_eq!(of_group(&cluster).create.len(), 1);
@@ -386,6 +386,6 @@ fn a_group_makes_its_claims_and_none_while_it_goes() {
     );
     assert_eq!(of_group(&cluster), ConsumerPlan::default());
     cluster.apply(WatchedKind::Groups, group());
-    cluster.index.proven_gone("g");
+    cluster.state.evidence.proven_gone("g");
     assert_eq!(of_group(&cluster), ConsumerPlan::default(), "it is gone, and only the index does not know");
 }

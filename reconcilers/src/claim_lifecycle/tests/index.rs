@@ -64,7 +64,7 @@ fn a_replaced_pod_frees_what_its_predecessor_held() {
     let dirty = cluster.pod(pod("new"));
     assert_eq!(names(&dirty, Subject::Claim), ["c"]);
     assert_eq!(names(&dirty, Subject::Pod), ["pod"]);
-    assert!(cluster.index.ended("old").is_some());
+    assert!(cluster.state.evidence.ended("old").is_some());
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn how_a_pod_ended_is_what_it_may_have_been_doing() {
         let mut cluster = Cluster::synced();
         cluster.pod(last.clone());
         cluster.delete(WatchedKind::Pods, last);
-        assert_eq!(cluster.index.ended("u"), Some(how));
+        assert_eq!(cluster.state.evidence.ended("u"), Some(how));
     }
 }
 
@@ -143,7 +143,7 @@ fn the_level_timer_asks_about_everything_that_can_need_something() {
     cluster.pod(named(running("u"), "runs"));
     cluster.pod(named(succeeded("v"), "done"));
     cluster.pod(with(named(running("w"), "without"), "/spec/resourceClaims", json!([])));
-    let keys = cluster.index.all_keys();
+    let keys = cluster.state.all_keys();
     assert_eq!(names(&keys, Subject::Claim), ["c"]);
     assert_eq!(names(&keys, Subject::PodGroup), ["g"]);
     assert_eq!(names(&keys, Subject::Pod), ["runs"]);
@@ -153,15 +153,15 @@ fn the_level_timer_asks_about_everything_that_can_need_something() {
 fn what_is_not_complete_is_named() {
     let mut cluster = Cluster::default();
     let missing = ["pods", "resourceclaims", "resourceclaimtemplates", "podgroups"];
-    assert_eq!(cluster.index.missing(), missing);
+    assert_eq!(cluster.state.missing(), missing);
     cluster.relist(WatchedKind::Pods, Vec::new());
-    assert_eq!(cluster.index.missing(), missing[1..]);
+    assert_eq!(cluster.state.missing(), missing[1..]);
     // Nothing is missing of what is not served.
     cluster.groups_unserved();
-    assert_eq!(cluster.index.missing(), missing[1..3]);
+    assert_eq!(cluster.state.missing(), missing[1..3]);
     cluster.relist(WatchedKind::Claims, Vec::new());
     cluster.relist(WatchedKind::Templates, Vec::new());
-    assert!(cluster.index.missing().is_empty());
+    assert!(cluster.state.missing().is_empty());
 }
 
 #[test]
@@ -230,11 +230,11 @@ fn a_claim_that_goes_wakes_the_oldest_that_waits_for_a_quota() {
     let refused =
         || Outcome { created: 0, waits: [("one".into(), Some("exceeded quota".to_owned()))].into() };
     let at = NOW * 1000;
-    cluster.index.quota.note(&oldest, refused(), at);
-    cluster.index.quota.note(&other, refused(), at);
+    cluster.state.quota.note(&oldest, refused(), at);
+    cluster.state.quota.note(&other, refused(), at);
     // It has been refused several times, and would wait for half a minute.
     for after in [10_000, 20_000, 40_000, 70_000] {
-        cluster.index.quota.note(&oldest, refused(), at + after);
+        cluster.state.quota.note(&oldest, refused(), at + after);
     }
     cluster.claim(plain("c"));
     let dirty = cluster.delete(WatchedKind::Claims, plain("c"));

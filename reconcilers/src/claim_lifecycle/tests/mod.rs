@@ -19,13 +19,13 @@ use serde_json::{Value, json};
 
 use super::claim_name::{Generation, claim_name};
 use super::facts::ClaimFacts;
-use super::index::Index;
 use super::key::Key;
+use super::state::State;
 
 /// An index and the objects to feed it with.
 #[derive(Default)]
 struct Cluster {
-    index: Index,
+    state: State,
     version: u64,
 }
 
@@ -49,13 +49,13 @@ fn decode<T: DeserializeOwned>(object: Value) -> Result<T, String> {
 /// When objects are read, in seconds since the epoch.
 const NOW: i64 = 1000;
 
-fn applied<T: Watchable>(index: &mut Index, object: &Value) -> Vec<Key>
+fn applied<T: Watchable>(state: &mut State, object: &Value) -> Vec<Key>
 where
-    Index: Fed<T, Key = Key>,
+    State: Fed<T, Key = Key>,
 {
     let raw = RawValue::from_string(object.to_string()).expect("json");
-    index.at(jiff::Timestamp::from_second(NOW).expect("time"));
-    Fed::<T>::applied(index, &decode_item(&raw).expect("metadata"))
+    state.at(jiff::Timestamp::from_second(NOW).expect("time"));
+    Fed::<T>::applied(state, &decode_item(&raw).expect("metadata"))
 }
 
 impl Cluster {
@@ -78,10 +78,10 @@ impl Cluster {
     fn apply(&mut self, watched: WatchedKind, object: Value) -> Vec<Key> {
         let object = self.stamp(object);
         match watched {
-            WatchedKind::Pods => applied::<Pod>(&mut self.index, &object),
-            WatchedKind::Claims => applied::<ResourceClaim>(&mut self.index, &object),
-            WatchedKind::Templates => applied::<ResourceClaimTemplate>(&mut self.index, &object),
-            WatchedKind::Groups => applied::<PodGroup>(&mut self.index, &object),
+            WatchedKind::Pods => applied::<Pod>(&mut self.state, &object),
+            WatchedKind::Claims => applied::<ResourceClaim>(&mut self.state, &object),
+            WatchedKind::Templates => applied::<ResourceClaimTemplate>(&mut self.state, &object),
+            WatchedKind::Groups => applied::<PodGroup>(&mut self.state, &object),
         }
     }
 
@@ -96,34 +96,34 @@ impl Cluster {
     fn delete(&mut self, watched: WatchedKind, object: Value) -> Vec<Key> {
         let meta = meta(&self.stamp(object));
         match watched {
-            WatchedKind::Pods => Fed::<Pod>::deleted(&mut self.index, &meta),
-            WatchedKind::Claims => Fed::<ResourceClaim>::deleted(&mut self.index, &meta),
-            WatchedKind::Templates => Fed::<ResourceClaimTemplate>::deleted(&mut self.index, &meta),
-            WatchedKind::Groups => Fed::<PodGroup>::deleted(&mut self.index, &meta),
+            WatchedKind::Pods => Fed::<Pod>::deleted(&mut self.state, &meta),
+            WatchedKind::Claims => Fed::<ResourceClaim>::deleted(&mut self.state, &meta),
+            WatchedKind::Templates => Fed::<ResourceClaimTemplate>::deleted(&mut self.state, &meta),
+            WatchedKind::Groups => Fed::<PodGroup>::deleted(&mut self.state, &meta),
         }
     }
 
     fn began(&mut self, watched: WatchedKind) {
         match watched {
-            WatchedKind::Pods => Fed::<Pod>::began(&mut self.index),
-            WatchedKind::Claims => Fed::<ResourceClaim>::began(&mut self.index),
-            WatchedKind::Templates => Fed::<ResourceClaimTemplate>::began(&mut self.index),
-            WatchedKind::Groups => Fed::<PodGroup>::began(&mut self.index),
+            WatchedKind::Pods => Fed::<Pod>::began(&mut self.state),
+            WatchedKind::Claims => Fed::<ResourceClaim>::began(&mut self.state),
+            WatchedKind::Templates => Fed::<ResourceClaimTemplate>::began(&mut self.state),
+            WatchedKind::Groups => Fed::<PodGroup>::began(&mut self.state),
         }
     }
 
     fn completed(&mut self, watched: WatchedKind, version: &str) -> Vec<Key> {
         match watched {
-            WatchedKind::Pods => Fed::<Pod>::completed(&mut self.index, version),
-            WatchedKind::Claims => Fed::<ResourceClaim>::completed(&mut self.index, version),
-            WatchedKind::Templates => Fed::<ResourceClaimTemplate>::completed(&mut self.index, version),
-            WatchedKind::Groups => Fed::<PodGroup>::completed(&mut self.index, version),
+            WatchedKind::Pods => Fed::<Pod>::completed(&mut self.state, version),
+            WatchedKind::Claims => Fed::<ResourceClaim>::completed(&mut self.state, version),
+            WatchedKind::Templates => Fed::<ResourceClaimTemplate>::completed(&mut self.state, version),
+            WatchedKind::Groups => Fed::<PodGroup>::completed(&mut self.state, version),
         }
     }
 
     /// The API server does not serve PodGroups.
     fn groups_unserved(&mut self) -> Vec<Key> {
-        Keeps::<PodGroup>::unserved(&mut self.index)
+        Keeps::<PodGroup>::unserved(&mut self.state)
     }
 
     /// A complete list that consists of `objects`.

@@ -21,15 +21,15 @@ struct Answers<'a> {
 }
 
 /// Plays a pass to its end; returns the verdict and every write that was sent.
-fn play<P: Pass<Index>>(
-    index: &Index,
+fn play<P: Pass<State>>(
+    state: &State,
     pass: &mut P,
     answers: &Answers<'_>,
     mut tell: impl FnMut(&mut P),
 ) -> (Verdict, Vec<Write>) {
     let mut sent = Vec::new();
     for steps in 0.. {
-        pass.observe(index);
+        pass.observe(state);
         assert!(steps <= pass.most_steps(), "{steps} steps");
         let next = pass.next();
         tell(pass);
@@ -81,14 +81,14 @@ fn verbs(sent: &[Write]) -> (usize, usize) {
 fn a_pod_with_many_entries_gets_its_claims_in_portions_and_their_names_at_once() {
     let mut cluster = with_entries(100);
     let answers = Answers { write: &|_| Ok(()), read: GONE };
-    let (verdict, sent) = play(&cluster.index, &mut pass_of_pod(), &answers, |_| {});
+    let (verdict, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, |_| {});
     assert_eq!((verdict, verbs(&sent)), (Verdict::After(Duration::ZERO), (64, 0)));
     for write in sent {
         let Action::Create { body } = &write.action else { panic!("{write:?}") };
         let claim: Value = serde_json::from_str(body).expect("claim");
         cluster.claim(with(claim, "/metadata/uid", json!(write.name)));
     }
-    let (verdict, sent) = play(&cluster.index, &mut pass_of_pod(), &answers, |_| {});
+    let (verdict, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, |_| {});
     assert_eq!((verdict, verbs(&sent)), (Verdict::Done, (36, 1)));
     let Action::Apply { body, .. } = &sent[36].action else { panic!("{:?}", sent[36]) };
     assert_eq!(body["status"]["resourceClaimStatuses"].as_array().map(Vec::len), Some(100));
@@ -99,7 +99,7 @@ fn a_template_that_is_too_large_to_be_kept_is_read_once_for_all_claims() {
     let mut cluster = with_entries(5);
     let large = with(template(), "/spec/spec/devices/config", json!("x".repeat(100_000)));
     cluster.apply(WatchedKind::Templates, large.clone());
-    let record = cluster.index.templates.get("ns", "one").and_then(|record| record.readable());
+    let record = cluster.state.index.templates.get("ns", "one").and_then(|record| record.readable());
     assert!(record.is_some_and(|record| record.payload.is_none()), "a tenant's template costs its name");
     let reads = std::cell::Cell::new(0);
     let read = |name: &str| {
@@ -108,7 +108,7 @@ fn a_template_that_is_too_large_to_be_kept_is_read_once_for_all_claims() {
         Ok(found(&large))
     };
     let answers = Answers { write: &|_| Ok(()), read: &read };
-    let (verdict, sent) = play(&cluster.index, &mut pass_of_pod(), &answers, |_| {});
+    let (verdict, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, |_| {});
     assert_eq!((verdict, verbs(&sent), reads.get()), (Verdict::Done, (5, 1), 1));
     let Action::Create { body } = &sent[0].action else { panic!("{:?}", sent[0]) };
     assert!(body.len() > 100_000);
@@ -120,7 +120,7 @@ fn a_pod_with_too_many_entries_gets_none_and_its_author_is_told() {
     let mut report = Vec::new();
     let answers = Answers { write: &|_| Ok(()), read: GONE };
     let tell = |pass: &mut ConsumerPass| report.append(&mut pass.report);
-    let (verdict, sent) = play(&cluster.index, &mut pass_of_pod(), &answers, tell);
+    let (verdict, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, tell);
     assert!(verdict == Verdict::Done && sent.is_empty(), "{verdict:?} {sent:?}");
     let told =
         |said: &Said| matches!(said, Said::Warning { note, .. } if note.contains("there are 1025 entries"));
@@ -137,7 +137,7 @@ fn a_refused_entry_does_not_hold_up_the_others() {
         let mut report = Vec::new();
         let tell = |pass: &mut ConsumerPass| report.append(&mut pass.report);
         let answers = Answers { write: &write, read: GONE };
-        let (verdict, sent) = play(&cluster.index, &mut pass, &answers, tell);
+        let (verdict, sent) = play(&cluster.state, &mut pass, &answers, tell);
         let quota = matches!(refusal, Refusal::Quota(_));
         // A quota refuses claims of one template alike: the others are not tried.
         assert_eq!(verbs(&sent), if quota { (1, 0) } else { (30, 1) }, "{refusal}");
@@ -165,7 +165,7 @@ fn names_that_others_have_are_avoided_and_a_lost_reply_is_looked_at() {
         let is_third = tried.borrow().get(2).is_some_and(|third| third == name);
         Ok(found(&generated(name, if is_third { "u" } else { "other" })))
     };
-    let (verdict, sent) = play(&cluster.index, &mut pass, &Answers { write: &write, read: &read }, |_| {});
+    let (verdict, sent) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
     assert_eq!((verdict, verbs(&sent)), (Verdict::Done, (3, 1)));
     let names: std::collections::BTreeSet<&String> = sent[..3].iter().map(|write| &write.name).collect();
     assert_eq!(names.len(), 3);
@@ -186,13 +186,13 @@ fn one_consumer_that_cannot_be_read_does_not_keep_the_others() {
     };
     let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"));
     let write = |_: &Write| Err(Refusal::Conflict);
-    let (verdict, sent) = play(&cluster.index, &mut pass, &Answers { write: &write, read: &read }, |_| {});
+    let (verdict, sent) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
     assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
     assert_eq!(operations(&sent[0]), ["remove /status/reservedFor/2", "remove /status/reservedFor/0"]);
     // An API server that does not answer decides nothing.
     let read = |_: &str| Err(Refusal::Transient("down".into()));
     let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"));
-    let (verdict, sent) = play(&cluster.index, &mut pass, &Answers { write: &write, read: &read }, |_| {});
+    let (verdict, sent) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
     assert!(matches!(verdict, Verdict::Failed(_)) && sent.is_empty(), "{verdict:?}");
 }
 
@@ -205,7 +205,7 @@ fn what_rests_on_a_live_read_is_looked_at_again() {
     cluster.claim(in_use(plain("c"), &["u"]));
     let read = |_: &str| Ok(found(&running("u")));
     let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"));
-    let (verdict, sent) = play(&cluster.index, &mut pass, &Answers { write: &write, read: &read }, |_| {});
+    let (verdict, sent) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
     assert!(verdict == again && sent.is_empty(), "{verdict:?} {sent:?}");
     // A Pod names a claim that the index does not know; the claim is there.
     let mut cluster = Cluster::synced();
@@ -213,6 +213,6 @@ fn what_rests_on_a_live_read_is_looked_at_again() {
     cluster.pod(publishes(pod("u"), "c"));
     let read = |_: &str| Ok(found(&generated("c", "u")));
     let (verdict, sent) =
-        play(&cluster.index, &mut pass_of_pod(), &Answers { write: &write, read: &read }, |_| {});
+        play(&cluster.state, &mut pass_of_pod(), &Answers { write: &write, read: &read }, |_| {});
     assert!(verdict == again && sent.is_empty(), "{verdict:?} {sent:?}");
 }

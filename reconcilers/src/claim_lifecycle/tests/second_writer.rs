@@ -8,7 +8,7 @@ const LATER: i64 = NOW + 100;
 
 fn leading() -> Cluster {
     let mut cluster = Cluster::synced();
-    cluster.index.witnesses.leads_since(NOW);
+    cluster.state.witnesses.leads_since(NOW);
     cluster.apply(WatchedKind::Templates, template());
     cluster
 }
@@ -19,7 +19,7 @@ fn created(claim: Value, at: i64) -> Value {
 }
 
 fn noticed(cluster: &Cluster) -> bool {
-    cluster.index.witnesses.stops("ns", NOW)
+    cluster.state.witnesses.stops("ns", NOW)
 }
 
 /// A claim that another process made and the Pod names.
@@ -34,12 +34,12 @@ fn a_published_name_that_is_not_ours_proves_a_second_writer() {
     let mut cluster = leading();
     by_another(&mut cluster);
     assert!(noticed(&cluster));
-    assert!(!cluster.index.witnesses.stops("elsewhere", NOW), "one namespace proves nothing about others");
-    assert_eq!(cluster.index.witnesses.stop(NOW), Stop::Namespaces(1));
-    let unsaid: Vec<_> = cluster.index.witnesses.unsaid().into_iter().map(|found| found.claim).collect();
+    assert!(!cluster.state.witnesses.stops("elsewhere", NOW), "one namespace proves nothing about others");
+    assert_eq!(cluster.state.witnesses.stop(NOW), Stop::Namespaces(1));
+    let unsaid: Vec<_> = cluster.state.witnesses.unsaid().into_iter().map(|found| found.claim).collect();
     assert_eq!(unsaid, ["pod-gpu-aaaaa".into()]);
     // It is tried again after a while.
-    assert!(!cluster.index.witnesses.stops("ns", NOW + 600));
+    assert!(!cluster.state.witnesses.stops("ns", NOW + 600));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_forged_claim_that_dragoman_itself_adopted_proves_nothing() {
     let mut cluster = leading();
     cluster.pod(pod("u"));
     cluster.claim(created(generated("pod-gpu-aaaaa", "u"), LATER));
-    cluster.index.witnesses.publishing("u", "gpu", "pod-gpu-aaaaa");
+    cluster.state.witnesses.publishing("u", "gpu", "pod-gpu-aaaaa");
     cluster.pod(publishes(pod("u"), "pod-gpu-aaaaa"));
     assert!(!noticed(&cluster));
 }

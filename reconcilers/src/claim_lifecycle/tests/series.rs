@@ -31,25 +31,25 @@ fn series(registry: &Registry) -> usize {
 fn series_are_bounded_and_none_disappears() {
     let mut registry = Registry::default();
     let metrics = LifecycleMetrics::register(&mut registry);
-    let mut index = Index::default();
-    metrics.measure(&index, 0);
+    let mut state = State::default();
+    metrics.measure(&state, 0);
     let empty = series(&registry);
-    Fed::<ResourceClaim>::began(&mut index);
+    Fed::<ResourceClaim>::began(&mut state);
     for i in 0..5000 {
-        applied::<ResourceClaim>(&mut index, &claim(i));
+        applied::<ResourceClaim>(&mut state, &claim(i));
         for consumer in [ConsumerKind::Pod, ConsumerKind::PodGroup] {
             metrics.created(i.is_multiple_of(3), i.is_multiple_of(7), consumer);
         }
     }
-    Fed::<ResourceClaim>::completed(&mut index, "2");
-    metrics.measure(&index, 0);
+    Fed::<ResourceClaim>::completed(&mut state, "2");
+    metrics.measure(&state, 0);
     let gauge = "dynamic_resource_allocation_resource_claims{allocated=\"true\",admin_access=\"false\",source=\"resource_claim_template\"}";
     assert!(text(&registry).contains(&format!("{gauge} 4285")), "{}", text(&registry));
     // Two by two by two creations of claims; everything else was there before.
     assert_eq!(series(&registry), empty + 8);
-    Fed::<ResourceClaim>::began(&mut index);
-    Fed::<ResourceClaim>::completed(&mut index, "3");
-    metrics.measure(&index, 0);
+    Fed::<ResourceClaim>::began(&mut state);
+    Fed::<ResourceClaim>::completed(&mut state, "3");
+    metrics.measure(&state, 0);
     assert!(text(&registry).contains(&format!("{gauge} 0")), "{}", text(&registry));
     assert_eq!(series(&registry), empty + 8);
 }

@@ -1,0 +1,149 @@
+//! What is taken from every node, kept in step with the API event by event: the index that all
+//! controllers share which look at nodes.
+//!
+//! The [`ClusterLedger`] has the content of the objects; the stores beside it know which objects
+//! exist and which do not decode. Everything follows from the API: after a restart the lists build it
+//! anew. A key is the name of a node whose account, Node or published state has changed.
+//!
+//! An object that does not decode takes an unknown amount from the nodes that are known to be
+//! concerned: those of its last readable state. A user of one namespace cannot make the account of a
+//! node uncertain on which none of the user's Pods runs.
+
+mod objects;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use dragoman_accounting::cluster::{ClusterLedger, NodeNames, Rules};
+use dragoman_accounting::unaccounted::Unaccounted;
+use dragoman_crds::wire::Name;
+use dragoman_machinery::controller::{self, ObjectKey};
+use dragoman_machinery::kind::{
+    DEVICE_FOOTPRINT, Kind, NODE, NODE_ALLOCATABLE_DRA_CLAIM_STATE, POD, RESOURCE_CLAIM, RESOURCE_SLICES,
+};
+use dragoman_machinery::watch::{Store, StoreState};
+
+use crate::ledger::Published;
+
+/// The index.
+#[derive(Debug)]
+pub struct Cluster {
+    /// What Pods and claims take from every node.
+    ledger: ClusterLedger,
+    /// Nodes.
+    pub nodes: Store<()>,
+    pods: Store<()>,
+    claims: Store<()>,
+    slices: Store<()>,
+    /// DeviceFootprints, with the reason why one is refused.
+    pub footprints: Store<Option<Name>>,
+    /// What is published of the ledger.
+    pub published: Store<Arc<Published>>,
+    /// The plurals of the kinds that are not served.
+    unserved: BTreeSet<&'static str>,
+    /// DeviceFootprints that were refused and not reported yet.
+    pub refused: Vec<RefusedFootprint>,
+    /// The nodes that the object which is being taken in has changed.
+    changed: NodeNames,
+}
+
+/// A DeviceFootprint that is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedFootprint {
+    /// Its name.
+    pub name: Name,
+    /// Its uid.
+    pub uid: Name,
+    /// The reason: names the field.
+    pub why: Name,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            ledger: ClusterLedger::new(Rules::default()),
+            nodes: Store::default(),
+            pods: Store::default(),
+            claims: Store::default(),
+            slices: Store::default(),
+            footprints: Store::default(),
+            published: Store::default(),
+            unserved: BTreeSet::new(),
+            refused: Vec::new(),
+            changed: NodeNames::new(),
+        }
+    }
+}
+
+impl controller::Index for Cluster {
+    type Key = ObjectKey;
+
+    fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
+        let stores: [(Kind, &dyn StoreState); 6] = [
+            (NODE, &self.nodes),
+            (POD, &self.pods),
+            (RESOURCE_CLAIM, &self.claims),
+            (RESOURCE_SLICES[0], &self.slices),
+            (DEVICE_FOOTPRINT, &self.footprints),
+            (NODE_ALLOCATABLE_DRA_CLAIM_STATE, &self.published),
+        ];
+        stores.into_iter()
+    }
+
+    fn is_unserved(&self, kind: Kind) -> bool {
+        self.unserved.contains(kind.plural)
+    }
+
+    fn all_keys(&self) -> Vec<ObjectKey> {
+        let nodes = self.nodes.iter().map(|(_, name, _)| name);
+        let published = self.published.iter().map(|(_, name, _)| name);
+        let names: BTreeSet<&Arc<str>> = nodes.chain(published).collect();
+        names.into_iter().map(node_key).collect()
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let unserved = self.unserved.iter().map(|plural| format!("not served: {plural}"));
+        let refused = self.footprints.iter().filter_map(|(_, name, record)| {
+            let why = record.readable()?.as_ref()?;
+            Some(format!("  refused DeviceFootprint {name}: {why}"))
+        });
+        unserved.chain(refused).collect()
+    }
+}
+
+impl Cluster {
+    /// What Pods and claims take from every node.
+    pub fn ledger(&self) -> &ClusterLedger {
+        &self.ledger
+    }
+
+    /// Whether the API server serves what is published of the ledger.
+    pub fn publishes(&self) -> bool {
+        !self.unserved.contains(NODE_ALLOCATABLE_DRA_CLAIM_STATE.plural)
+    }
+
+    /// The keys of the nodes that were changed since the last call.
+    fn take_changed(&mut self) -> Vec<ObjectKey> {
+        std::mem::take(&mut self.changed).iter().map(node_key).collect()
+    }
+
+    /// Notes that an object does not decode, or that it does (`why` is absent).
+    fn doubt(&mut self, object: &str, nodes: &[Option<Name>], why: Option<&str>) {
+        let unread = |why: &str| Unaccounted {
+            object: object.into(),
+            field: Name::default(),
+            resource: None,
+            why: why.into(),
+        };
+        let unread = why.map(unread).into_iter();
+        let unread =
+            unread.flat_map(|unread| nodes.iter().map(move |node| (node.clone(), unread.clone()))).collect();
+        let changed = self.ledger.put_unread(object, unread);
+        self.changed.extend(changed);
+    }
+}
+
+/// The key of a node.
+pub fn node_key(name: &Arc<str>) -> ObjectKey {
+    ObjectKey { namespace: Arc::from(""), name: Arc::clone(name) }
+}

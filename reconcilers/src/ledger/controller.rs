@@ -1,0 +1,185 @@
+//! The controller: its part of the kit.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dragoman_crds::device_footprint::DeviceFootprint;
+use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
+use dragoman_crds::wire::{Node, Pod, ResourceClaim, ResourceSlice};
+use dragoman_machinery::clock;
+use dragoman_machinery::controller::{
+    Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict, regarding,
+};
+use dragoman_machinery::kind::{DEVICE_FOOTPRINT, NODE};
+use dragoman_machinery::mode::Mode;
+use dragoman_machinery::refusal::Refusal;
+
+use super::content::Content;
+use super::metrics::LedgerMetrics;
+use super::plan::{Plan, Snapshot, plan};
+use super::rights;
+use crate::cluster::Cluster;
+
+/// What can be chosen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Publish the ledger of every node, also of those without claims.
+    pub all_nodes: bool,
+    /// Serve the amounts of every node as metrics.
+    pub metrics_per_node: bool,
+}
+
+/// Its row in the table of controllers.
+pub fn spec(options: Options) -> ControllerSpec {
+    ControllerSpec {
+        name: NAME,
+        // What it writes is its own: every mode.
+        works: |_| true,
+        rights: |mode| match mode {
+            Mode::Observe => rights::OBSERVE,
+            Mode::Assist | Mode::Own => &[],
+        },
+        start: Box::new(move |assembly| Ledger::start(assembly, options)),
+    }
+}
+
+const NAME: &str = "ledger";
+
+/// The controller.
+struct Ledger {
+    kit: Arc<Controller<Cluster>>,
+    options: Options,
+    metrics: LedgerMetrics,
+    pace: Mutex<HashMap<Arc<str>, Pace>>,
+}
+
+/// The times of a node, in milliseconds since the epoch.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pace {
+    /// Its object was written then.
+    written: Option<i64>,
+    /// It has been without claims since then.
+    claimless: Option<i64>,
+}
+
+impl Ledger {
+    fn start(assembly: &mut Assembly<'_>, options: Options) -> Arc<dyn Running> {
+        let metrics = LedgerMetrics::register(assembly.registry);
+        let kit = assembly.controller::<Cluster>(NAME, NAME);
+        let watches = &mut assembly.watches;
+        kit.watch::<Node>(watches);
+        kit.watch::<Pod>(watches);
+        kit.watch::<ResourceClaim>(watches);
+        kit.watch::<ResourceSlice>(watches);
+        kit.watch::<DeviceFootprint>(watches);
+        kit.watch::<NodeAllocatableDRAClaimState>(watches);
+        Arc::new(Self { kit, options, metrics, pace: Mutex::default() })
+    }
+
+    fn paces(&self) -> MutexGuard<'_, HashMap<Arc<str>, Pace>> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The times of a node, after it was looked at.
+    fn pace(&self, node: &Arc<str>, has_claims: bool, now: i64) -> Pace {
+        let mut paces = self.paces();
+        let pace = paces.entry(Arc::clone(node)).or_default();
+        pace.claimless = if has_claims { None } else { pace.claimless.or(Some(now)) };
+        *pace
+    }
+
+    fn plan(&self, node: &Arc<str>, now: i64) -> Plan {
+        self.kit.read(|cluster| {
+            if !cluster.publishes() {
+                return Plan::Rest;
+            }
+            let content = Content::of(cluster.ledger(), node);
+            let Pace { written, claimless } =
+                self.pace(node, content.as_ref().is_some_and(|content| content.has_claims), now);
+            let snapshot = Snapshot {
+                node,
+                uid: cluster.nodes.get("", node).map(|record| &*record.uid),
+                content,
+                published: cluster.published.get("", node).and_then(|record| record.readable()).map(|p| &**p),
+                all: self.options.all_nodes,
+                written,
+                claimless,
+            };
+            plan(snapshot, now)
+        })
+    }
+
+    /// Says which DeviceFootprints were refused, each once.
+    fn say_refused(&self) {
+        if self.kit.read(|cluster| cluster.refused.is_empty()) {
+            return;
+        }
+        for refused in self.kit.note(|cluster| std::mem::take(&mut cluster.refused)) {
+            let note = format!("{}: what the devices of its driver cost is not known", refused.why);
+            let about = regarding(DEVICE_FOOTPRINT, "", &refused.name, &refused.uid);
+            self.kit.warn(about, "InvalidFootprint", "Account", note);
+        }
+    }
+
+    fn say_overcommitted(&self, node: &str, message: String) {
+        tracing::warn!(node, message, "node overcommitted");
+        let uid = self.kit.read(|cluster| cluster.nodes.get("", node).map(|record| record.uid.to_string()));
+        // kube-scheduler and the kubelet report Nodes under their names, as kubectl looks them up.
+        let about = regarding(NODE, "", node, &uid.unwrap_or_default());
+        self.kit.alarm(about, "NodeOvercommitted", "Account", message);
+    }
+}
+
+impl Reconcile for Ledger {
+    type Index = Cluster;
+
+    fn controller(&self) -> &Arc<Controller<Cluster>> {
+        &self.kit
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Verdict {
+        self.say_refused();
+        let now = clock::now().as_millisecond();
+        match self.plan(&key.name, now) {
+            Plan::Rest => {
+                if self.kit.read(|cluster| cluster.nodes.get("", &key.name).is_none()) {
+                    self.paces().remove(&key.name);
+                }
+                Verdict::Done
+            }
+            Plan::Wait(wait) => Verdict::After(Duration::from_millis(wait.unsigned_abs())),
+            Plan::Create(write) => match self.kit.send(key, &write).await {
+                // The watch has not brought it yet.
+                Err(Refusal::AlreadyExists) => Verdict::After(Duration::from_secs(1)),
+                outcome => verdict(outcome.map(drop)),
+            },
+            Plan::Delete(write) => match self.kit.send(key, &write).await {
+                Err(Refusal::NotFound) => Verdict::Done,
+                outcome => verdict(outcome.map(drop)),
+            },
+            Plan::Publish { write, overcommitted } => {
+                let outcome = self.kit.send(key, &write).await;
+                if outcome.is_ok() {
+                    self.paces().entry(Arc::clone(&key.name)).or_default().written = Some(now);
+                    self.metrics.published.inc();
+                    if let Some(message) = overcommitted {
+                        self.say_overcommitted(&key.name, message);
+                    }
+                }
+                verdict(outcome.map(drop))
+            }
+        }
+    }
+
+    fn measure(&self, _now: i64) {
+        self.kit.read(|cluster| self.metrics.measure(cluster.ledger(), self.options.metrics_per_node));
+    }
+}
+
+fn verdict(outcome: Result<(), Refusal>) -> Verdict {
+    match outcome {
+        Ok(()) => Verdict::Done,
+        Err(refusal) => Verdict::Failed(refusal.to_string()),
+    }
+}

@@ -1,0 +1,17 @@
+//! The published ledger of every node: NodeAllocatableDRAClaimState.
+//!
+//! `cluster` (fed by watches) → keys of nodes → `content` (what the ledger says, in words) → `plan`,
+//! all of them pure; the controller sends at most one write for a key. docs/ledger.md has the rules.
+
+mod content;
+mod controller;
+mod metrics;
+pub mod plan;
+mod published;
+pub mod rights;
+#[cfg(test)]
+mod tests;
+
+pub use content::Content;
+pub use controller::{Options, spec};
+pub use published::Published;

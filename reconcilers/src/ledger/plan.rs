@@ -1,0 +1,152 @@
+//! The next write about a node: a pure function of its ledger and what is published of it.
+
+use dragoman_crds::crdgen::{GROUP, VERSION};
+use dragoman_crds::node_allocatable_dra_claim_state::{Condition, NodeAllocatableDRAClaimStateStatus};
+use dragoman_machinery::kind::NODE_ALLOCATABLE_DRA_CLAIM_STATE as STATE;
+use dragoman_machinery::write::{Action, Write};
+use serde_json::{Value, json};
+
+use super::content::{Content, Finding, OVERCOMMITTED};
+use super::published::{Published, fingerprint};
+
+/// The field manager of the status.
+pub const MANAGER: &str = "dragoman-ledger";
+/// The shortest time between two writes about a node, in milliseconds.
+pub const COALESCED: i64 = 1_000;
+/// How long a node without claims keeps its object, in milliseconds: claims come and go.
+pub const LINGER: i64 = 60_000;
+
+/// A node with what is published of it.
+#[derive(Debug)]
+pub struct Snapshot<'a> {
+    /// Its name.
+    pub node: &'a str,
+    /// The uid of the Node; absent where there is none.
+    pub uid: Option<&'a str>,
+    /// What the ledger says.
+    pub content: Option<Content>,
+    /// What is published.
+    pub published: Option<&'a Published>,
+    /// Whether nodes without claims have an object, too.
+    pub all: bool,
+    /// When its object was written last by this process, in milliseconds since the epoch.
+    pub written: Option<i64>,
+    /// Since when this process has seen it without claims, in milliseconds since the epoch.
+    pub claimless: Option<i64>,
+}
+
+/// What to do about a node.
+#[derive(Debug, PartialEq)]
+pub enum Plan {
+    /// Nothing, until something changes.
+    Rest,
+    /// Look again after so many milliseconds.
+    Wait(i64),
+    /// Create the object.
+    Create(Box<Write>),
+    /// Delete the object.
+    Delete(Box<Write>),
+    /// Publish the status.
+    Publish {
+        /// The write.
+        write: Box<Write>,
+        /// The message, where the node has become overcommitted.
+        overcommitted: Option<String>,
+    },
+}
+
+/// Decides the next write about a node at `now`, in milliseconds since the epoch.
+pub fn plan(snapshot: Snapshot<'_>, now: i64) -> Plan {
+    let Snapshot { node, uid, content, published, all, written, claimless } = snapshot;
+    let delete = |published: &Published| {
+        let action = Action::Delete { guard: published.guard.clone() };
+        Plan::Delete(Box::new(Write::new(STATE, "", node, action)))
+    };
+    if published.is_some_and(|published| published.deleting) {
+        return Plan::Rest;
+    }
+    let Some(uid) = uid else {
+        // The garbage collector would delete it, too, where one runs.
+        return published.map_or(Plan::Rest, delete);
+    };
+    if let Some(published) = published
+        && published.owner.as_deref() != Some(uid)
+    {
+        // It belongs to a Node of the same name that is gone.
+        return delete(published);
+    }
+    let is_wanted = all || content.as_ref().is_some_and(|content| content.has_claims);
+    let Some(content) = content else { return published.map_or(Plan::Rest, delete) };
+    let Some(published) = published else {
+        return if is_wanted { Plan::Create(Box::new(create(node, uid))) } else { Plan::Rest };
+    };
+    let linger = (!is_wanted).then(|| claimless.unwrap_or(now) + LINGER - now);
+    if linger.is_some_and(|left| left <= 0) {
+        return delete(published);
+    }
+    let rest = linger.map_or(Plan::Rest, Plan::Wait);
+    let Some(status) = changed(&content, published, now) else { return rest };
+    let wait = written.map_or(0, |at| at + COALESCED - now);
+    if wait > 0 {
+        return Plan::Wait(wait.min(COALESCED));
+    }
+    let overcommitted = became_overcommitted(&content, published);
+    let body = json!({
+        "apiVersion": STATE.api_version(), "kind": STATE.kind,
+        "metadata": {"name": node, "uid": published.guard.uid},
+        "status": status,
+    });
+    let action = Action::Apply { subresource: Some("status"), manager: MANAGER, body };
+    Plan::Publish { write: Box::new(Write::new(STATE, "", node, action)), overcommitted }
+}
+
+fn create(node: &str, uid: &str) -> Write {
+    let body: Value = json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"), "kind": STATE.kind,
+        "metadata": {
+            "name": node,
+            "labels": {"app.kubernetes.io/managed-by": "dragoman"},
+            "ownerReferences": [{
+                "apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": true,
+            }],
+        },
+    });
+    Write::new(STATE, "", node, Action::Create { body: body.to_string() })
+}
+
+/// The status to be published, if it differs from the one that is.
+fn changed(content: &Content, published: &Published, now: i64) -> Option<NodeAllocatableDRAClaimStateStatus> {
+    let conditions: Vec<Condition> =
+        content.findings.iter().map(|finding| condition(finding, published, now)).collect();
+    let same_amounts = published.revision.is_some() && fingerprint(&content.status) == published.fingerprint;
+    if same_amounts && conditions == published.conditions {
+        return None;
+    }
+    let before = published.revision.unwrap_or(0);
+    let revision = if same_amounts { before } else { before + 1 };
+    Some(NodeAllocatableDRAClaimStateStatus { revision, conditions, ..content.status.clone() })
+}
+
+/// The condition, with the time of its last transition.
+fn condition(finding: &Finding, published: &Published, now: i64) -> Condition {
+    let before = published.conditions.iter().find(|known| known.r#type == finding.r#type);
+    let same = before.filter(|known| known.status == finding.status);
+    let now = || jiff::Timestamp::from_second(now / 1000).unwrap_or_default().to_string();
+    Condition {
+        r#type: finding.r#type.to_owned(),
+        status: finding.status,
+        reason: finding.reason.to_owned(),
+        message: finding.message.clone(),
+        last_transition_time: same.map_or_else(now, |known| known.last_transition_time.clone()),
+    }
+}
+
+/// The message, where the node was not overcommitted before.
+fn became_overcommitted(content: &Content, published: &Published) -> Option<String> {
+    let status = |conditions: &[Condition]| {
+        conditions.iter().find(|known| known.r#type == OVERCOMMITTED).map(|known| known.status)
+    };
+    let finding = content.findings.iter().find(|of| of.r#type == OVERCOMMITTED)?;
+    let is_news = content.is_overcommitted() && status(&published.conditions) != Some(finding.status);
+    is_news.then(|| finding.message.clone())
+}

@@ -1,0 +1,370 @@
+//! What is published of nodes, on an index fed with ordinary API objects.
+
+use std::sync::Arc;
+
+use dragoman_crds::device_footprint::DeviceFootprint;
+use dragoman_crds::node_allocatable_dra_claim_state::{ConditionStatus, NodeAllocatableDRAClaimState};
+use dragoman_crds::wire::{Meta, Node, Pod, ResourceClaim, ResourceSlice};
+use dragoman_machinery::controller::{Fed, ObjectKey};
+use dragoman_machinery::kind::Watchable;
+use dragoman_machinery::watch::decode_item;
+use dragoman_machinery::write::{Action, Write};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::plan::{COALESCED, LINGER, Plan, Snapshot, plan};
+use super::{Content, Published};
+use crate::cluster::Cluster;
+
+const NOW: i64 = 1_000_000;
+
+fn applied<T: Watchable>(cluster: &mut Cluster, object: &Value) -> Vec<ObjectKey>
+where
+    Cluster: Fed<T, Key = ObjectKey>,
+{
+    let raw = RawValue::from_string(object.to_string()).expect("json");
+    Fed::<T>::applied(cluster, &decode_item(&raw).expect("metadata"))
+}
+
+fn deleted<T: Watchable>(cluster: &mut Cluster, object: &Value) -> Vec<ObjectKey>
+where
+    Cluster: Fed<T, Key = ObjectKey>,
+{
+    let meta: Meta = serde_json::from_value(object["metadata"].clone()).expect("metadata");
+    Fed::<T>::deleted(cluster, &meta)
+}
+
+fn names(keys: Vec<ObjectKey>) -> Vec<String> {
+    keys.into_iter().map(|key| key.name.to_string()).collect()
+}
+
+fn node(name: &str, cpu: &str) -> Value {
+    json!({"metadata": {"name": name, "uid": format!("uid-{name}"), "resourceVersion": "1"},
+        "status": {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"}}})
+}
+
+fn pod(name: &str, node: &str, cpu: &str, claims: &[&str]) -> Value {
+    let entries: Vec<Value> = claims.iter().map(|c| json!({"name": c, "resourceClaimName": c})).collect();
+    let named: Vec<Value> = claims.iter().map(|c| json!({"name": c})).collect();
+    json!({"metadata": {"namespace": "ns", "name": name, "uid": name, "resourceVersion": "1"},
+        "spec": {"nodeName": node, "resourceClaims": entries,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}, "claims": named}}]}})
+}
+
+fn claim(name: &str, device: &str) -> Value {
+    let result = json!({"request": "r", "driver": "d", "pool": "n", "device": device});
+    json!({"metadata": {"namespace": "ns", "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1"},
+        "status": {"allocation": {"devices": {"results": [result]}}}})
+}
+
+/// The slice of node `n`: each device takes two cpus.
+fn slice(devices: &[String]) -> Value {
+    let cost = json!({"cpu": {"mapping": {"deviceMultiplier": "2"}}});
+    let device = |name: &String| json!({"name": name, "nodeAllocatableResources": cost});
+    json!({"metadata": {"name": "n-d", "uid": "s", "resourceVersion": "1"},
+        "spec": {"driver": "d", "nodeName": "n", "pool": {"name": "n", "generation": 1},
+            "devices": devices.iter().map(device).collect::<Vec<_>>()}})
+}
+
+fn footprint(cpu: &str) -> Value {
+    json!({"metadata": {"name": "fp", "uid": "fp", "resourceVersion": "1"},
+        "spec": {"driver": "d", "resources": {"cpu": {"mapping": {"deviceMultiplier": cpu}}}}})
+}
+
+/// One node of four cpus: a Pod of one cpu with a claim of two.
+fn ordinary() -> Cluster {
+    let mut cluster = Cluster::default();
+    applied::<Node>(&mut cluster, &node("n", "4"));
+    applied::<ResourceSlice>(&mut cluster, &slice(&["one".to_owned(), "two".to_owned()]));
+    applied::<ResourceClaim>(&mut cluster, &claim("a", "one"));
+    applied::<Pod>(&mut cluster, &pod("p", "n", "1", &["a"]));
+    cluster
+}
+
+fn planned_at(cluster: &Cluster, now: i64, written: Option<i64>, claimless: Option<i64>) -> Plan {
+    let snapshot = Snapshot {
+        node: "n",
+        uid: cluster.nodes.get("", "n").map(|record| &*record.uid),
+        content: Content::of(cluster.ledger(), "n"),
+        published: cluster.published.get("", "n").and_then(|record| record.readable()).map(|p| &**p),
+        all: false,
+        written,
+        claimless,
+    };
+    plan(snapshot, now)
+}
+
+fn planned(cluster: &Cluster) -> Plan {
+    planned_at(cluster, NOW, None, None)
+}
+
+/// The object as the API server has it after a write.
+fn stored(cluster: &mut Cluster, write: &Write) -> Value {
+    let object = match &write.action {
+        Action::Create { body } => {
+            let mut object: Value = serde_json::from_str(body).expect("json");
+            object["metadata"]["uid"] = json!("state");
+            object
+        }
+        Action::Apply { subresource: Some("status"), body, .. } => {
+            let mut object = body.clone();
+            object["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "uid-n", "controller": true}]);
+            object
+        }
+        other => panic!("{other:?}"),
+    };
+    let mut object = object;
+    object["metadata"]["resourceVersion"] = json!("7");
+    applied::<NodeAllocatableDRAClaimState>(cluster, &object);
+    object
+}
+
+/// Publishes the node, and returns the object.
+fn published(cluster: &mut Cluster) -> Value {
+    let Plan::Create(create) = planned(cluster) else { panic!("{:?}", planned(cluster)) };
+    stored(cluster, &create);
+    let Plan::Publish { write, .. } = planned(cluster) else { panic!("{:?}", planned(cluster)) };
+    stored(cluster, &write)
+}
+
+fn condition<'a>(object: &'a Value, of: &str) -> &'a Value {
+    let conditions = object["status"]["conditions"].as_array().expect("conditions");
+    conditions.iter().find(|known| known["type"] == of).expect("condition")
+}
+
+#[test]
+fn a_node_with_claims_is_published_once() {
+    let mut cluster = ordinary();
+    let object = published(&mut cluster);
+    assert_eq!(object["metadata"]["uid"], "state", "the write is for this object, not for a namesake");
+    let status = &object["status"];
+    assert_eq!(status["allocatable"], json!({"cpu": "4", "memory": "8Gi"}));
+    assert_eq!(status["requestedByPods"]["cpu"], "1");
+    assert_eq!(status["requestedByClaims"]["mapping"]["cpu"], "2");
+    assert_eq!(status["headroom"], json!({"cpu": "1", "memory": "8Gi"}));
+    assert_eq!(status["revision"], 1);
+    let claims = json!([{"namespace": "ns", "name": "a", "uid": "uid-a", "amounts": {"cpu": "2"}, "consumers": ["p"]}]);
+    assert_eq!(status["claims"], claims);
+    assert_eq!(condition(&object, "Overcommitted")["status"], "False");
+    assert_eq!(planned(&cluster), Plan::Rest, "no write without a change");
+}
+
+#[test]
+fn a_node_without_claims_has_no_object_unless_it_is_asked_for() {
+    let mut cluster = Cluster::default();
+    applied::<Node>(&mut cluster, &node("n", "4"));
+    applied::<Pod>(&mut cluster, &pod("p", "n", "1", &[]));
+    assert_eq!(planned(&cluster), Plan::Rest);
+    let snapshot = Snapshot {
+        node: "n",
+        uid: Some("uid-n"),
+        content: Content::of(cluster.ledger(), "n"),
+        published: None,
+        all: true,
+        written: None,
+        claimless: None,
+    };
+    assert!(matches!(plan(snapshot, NOW), Plan::Create(_)));
+}
+
+#[test]
+fn an_object_without_claims_lingers_and_goes() {
+    let mut cluster = ordinary();
+    published(&mut cluster);
+    deleted::<Pod>(&mut cluster, &pod("p", "n", "1", &["a"]));
+    let Plan::Publish { write, .. } = planned_at(&cluster, NOW, None, Some(NOW)) else { panic!("current") };
+    stored(&mut cluster, &write);
+    assert_eq!(planned_at(&cluster, NOW + 1, None, Some(NOW)), Plan::Wait(LINGER - 1));
+    let Plan::Delete(delete) = planned_at(&cluster, NOW + LINGER, None, Some(NOW)) else { panic!("deleted") };
+    let Action::Delete { guard } = &delete.action else { panic!("{delete:?}") };
+    assert_eq!((&*guard.uid, &*guard.resource_version), ("state", "7"));
+}
+
+#[test]
+fn one_write_a_second() {
+    let mut cluster = ordinary();
+    published(&mut cluster);
+    applied::<Node>(&mut cluster, &node("n", "8"));
+    assert_eq!(planned_at(&cluster, NOW + 10, Some(NOW), None), Plan::Wait(COALESCED - 10));
+    assert!(matches!(planned_at(&cluster, NOW + COALESCED, Some(NOW), None), Plan::Publish { .. }));
+    assert_eq!(
+        planned_at(&cluster, NOW - 5_000, Some(NOW), None),
+        Plan::Wait(COALESCED),
+        "a clock that was put back delays a write by a second, not by more"
+    );
+}
+
+#[test]
+fn a_node_of_the_same_name_gets_an_object_of_its_own() {
+    let mut cluster = ordinary();
+    published(&mut cluster);
+    let mut other = node("n", "4");
+    other["metadata"]["uid"] = json!("another");
+    assert_eq!(names(applied::<Node>(&mut cluster, &other)), ["n", "n"]);
+    assert!(matches!(planned(&cluster), Plan::Delete(_)), "{:?}", planned(&cluster));
+}
+
+#[test]
+fn the_object_goes_with_its_node() {
+    let mut cluster = ordinary();
+    published(&mut cluster);
+    assert_eq!(names(deleted::<Node>(&mut cluster, &node("n", "4"))), ["n", "n"]);
+    assert!(matches!(planned(&cluster), Plan::Delete(_)));
+}
+
+#[test]
+fn an_overcommitted_node_says_by_how_much_and_through_whom() {
+    let mut cluster = ordinary();
+    let before = published(&mut cluster);
+    applied::<Pod>(&mut cluster, &pod("late", "n", "1500m", &[]));
+    let Plan::Publish { write, overcommitted } = planned_at(&cluster, NOW + 5_000, None, None) else {
+        panic!("published")
+    };
+    let message = "500m of cpu more is taken than the node has (devices of ResourceClaim ns/a: 2, Pod ns/late: \
+                   1500m, Pod ns/p: 1)";
+    assert_eq!(overcommitted.as_deref(), Some(message));
+    let object = stored(&mut cluster, &write);
+    let now = condition(&object, "Overcommitted");
+    assert_eq!((&now["status"], &now["message"]), (&json!("True"), &json!(message)));
+    assert_eq!(now["lastTransitionTime"], "1970-01-01T00:16:45Z");
+    let same =
+        |of| condition(&object, of)["lastTransitionTime"] == condition(&before, of)["lastTransitionTime"];
+    assert!(same("Unaccounted") && same("Drifted"), "only a condition that changed has a new time");
+    assert_eq!(object["status"]["revision"], 2);
+    // The same again is no news.
+    applied::<Pod>(&mut cluster, &pod("later", "n", "1", &[]));
+    let Plan::Publish { overcommitted, .. } = planned(&cluster) else { panic!("published") };
+    assert_eq!(overcommitted, None);
+}
+
+#[test]
+fn the_order_of_events_changes_nothing() {
+    let wanted = Content::of(ordinary().ledger(), "n");
+    let mut cluster = Cluster::default();
+    applied::<Pod>(&mut cluster, &pod("p", "n", "1", &["a"]));
+    applied::<ResourceClaim>(&mut cluster, &claim("a", "one"));
+    let keys = applied::<Node>(&mut cluster, &node("n", "4"));
+    assert_eq!(names(keys), ["n", "n"]);
+    let unknown = Content::of(cluster.ledger(), "n").expect("account");
+    assert_eq!(unknown.findings[0].status, ConditionStatus::Unknown, "the device is in no slice");
+    let keys = applied::<ResourceSlice>(&mut cluster, &slice(&["one".to_owned(), "two".to_owned()]));
+    assert_eq!(names(keys), ["n"]);
+    assert_eq!(Content::of(cluster.ledger(), "n"), wanted);
+}
+
+#[test]
+fn claims_beyond_the_limit_are_summed() {
+    let mut cluster = Cluster::default();
+    applied::<Node>(&mut cluster, &node("n", "4000"));
+    let devices: Vec<String> = (0..300).map(|i| format!("d{i}")).collect();
+    applied::<ResourceSlice>(&mut cluster, &slice(&devices));
+    for device in &devices {
+        let name = format!("claim-{device}");
+        applied::<ResourceClaim>(&mut cluster, &claim(&name, device));
+        applied::<Pod>(&mut cluster, &pod(&format!("pod-{device}"), "n", "0", &[&name]));
+    }
+    let content = Content::of(cluster.ledger(), "n").expect("account");
+    assert_eq!(content.status.claims.len(), 256);
+    let others = content.status.other_claims.expect("others");
+    assert_eq!((others.count, &*others.amounts["cpu"].0), (44, "88"));
+    assert_eq!(&*content.status.requested_by_claims.mapping["cpu"].0, "600");
+}
+
+#[test]
+fn a_claim_of_many_pods_names_few_of_them() {
+    let mut cluster = Cluster::default();
+    applied::<Node>(&mut cluster, &node("n", "4"));
+    applied::<ResourceSlice>(&mut cluster, &slice(&["one".to_owned()]));
+    applied::<ResourceClaim>(&mut cluster, &claim("a", "one"));
+    for i in 0..100 {
+        applied::<Pod>(&mut cluster, &pod(&format!("p{i}"), "n", "0", &["a"]));
+    }
+    let content = Content::of(cluster.ledger(), "n").expect("account");
+    assert_eq!(content.status.claims[0].consumers.len(), 16);
+    let overcommitted = &content.findings[0];
+    assert_eq!(overcommitted.reason, "RulesBroken", "its devices are for one Pod: {overcommitted:?}");
+}
+
+#[test]
+fn a_footprint_counts_where_the_slice_says_nothing() {
+    let mut cluster = ordinary();
+    let mut bare = slice(&["one".to_owned()]);
+    bare["spec"]["devices"][0].as_object_mut().expect("device").remove("nodeAllocatableResources");
+    applied::<ResourceSlice>(&mut cluster, &bare);
+    let mapped = |cluster: &Cluster| {
+        let status = Content::of(cluster.ledger(), "n").expect("account").status;
+        status.requested_by_claims.mapping["cpu"].0.to_string()
+    };
+    assert_eq!(mapped(&cluster), "0");
+    assert_eq!(names(applied::<DeviceFootprint>(&mut cluster, &footprint("3"))), ["n"]);
+    assert_eq!(mapped(&cluster), "3");
+    deleted::<DeviceFootprint>(&mut cluster, &footprint("3"));
+    assert_eq!(mapped(&cluster), "0");
+}
+
+#[test]
+fn a_refused_footprint_makes_nodes_uncertain_and_is_reported() {
+    let mut cluster = ordinary();
+    applied::<DeviceFootprint>(&mut cluster, &footprint("-1"));
+    assert!(cluster.refused[0].why.contains("cpu"), "{:?}", cluster.refused);
+    let unaccounted = |cluster: &Cluster| {
+        let findings = Content::of(cluster.ledger(), "n").expect("account").findings;
+        findings.into_iter().find(|of| of.r#type == "Unaccounted").expect("finding")
+    };
+    let finding = unaccounted(&cluster);
+    assert_eq!(finding.status, ConditionStatus::True);
+    assert!(finding.message.contains("DeviceFootprint fp"), "{finding:?}");
+    applied::<DeviceFootprint>(&mut cluster, &footprint("1"));
+    assert_eq!(unaccounted(&cluster).status, ConditionStatus::False);
+}
+
+#[test]
+fn an_unreadable_pod_makes_its_node_uncertain_and_no_other() {
+    let mut cluster = ordinary();
+    applied::<Node>(&mut cluster, &node("m", "4"));
+    let mut broken = pod("p", "n", "1", &["a"]);
+    broken["spec"]["containers"] = json!("none");
+    assert_eq!(names(applied::<Pod>(&mut cluster, &broken)), ["n"]);
+    let is_certain = |cluster: &Cluster, of: &str| {
+        cluster.ledger().node(of).expect("account").unaccounted().next().is_none()
+    };
+    assert!(!is_certain(&cluster, "n") && is_certain(&cluster, "m"));
+    applied::<Pod>(&mut cluster, &pod("p", "n", "1", &["a"]));
+    assert!(is_certain(&cluster, "n"));
+    applied::<Pod>(&mut cluster, &broken);
+    deleted::<Pod>(&mut cluster, &pod("p", "n", "1", &["a"]));
+    assert!(is_certain(&cluster, "n"));
+    // One that was never read may be on any node: nobody's account suffers for it.
+    let mut other = broken.clone();
+    other["metadata"]["uid"] = json!("q");
+    applied::<Pod>(&mut cluster, &other);
+    assert!(is_certain(&cluster, "n") && is_certain(&cluster, "m"));
+}
+
+#[test]
+fn a_claim_that_takes_the_name_of_another_counts() {
+    let mut cluster = ordinary();
+    let mut other = claim("a", "two");
+    other["metadata"]["uid"] = json!("uid-b");
+    applied::<ResourceClaim>(&mut cluster, &other);
+    let content = Content::of(cluster.ledger(), "n").expect("account");
+    assert_eq!(content.status.claims[0].uid, "uid-b");
+    deleted::<ResourceClaim>(&mut cluster, &claim("a", "one"));
+    assert_eq!(
+        Content::of(cluster.ledger(), "n"),
+        Some(content),
+        "the deletion of the one before comes late"
+    );
+}
+
+#[test]
+fn what_was_published_by_another_version_is_written_anew() {
+    let mut cluster = ordinary();
+    let mut object = published(&mut cluster);
+    object["status"]["claims"] = json!("none");
+    applied::<NodeAllocatableDRAClaimState>(&mut cluster, &object);
+    let record = cluster.published.get("", "n").and_then(|record| record.readable()).cloned();
+    let published: Arc<Published> = record.expect("readable");
+    assert_eq!(published.revision, None);
+    assert!(matches!(planned(&cluster), Plan::Publish { .. }));
+}
