@@ -31,6 +31,9 @@ pub type Amounts = BTreeMap<String, QuantityText>;
 
 /// `status` of a NodeAllocatableDRAClaimState, which is cluster-scoped, called like
 /// its Node and owned by it. There is no `spec`: all of it is observed.
+///
+/// An empty map is left out: where a server-side apply takes the last key out of a map, the API
+/// server stores `null` in its place and refuses that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeAllocatableDRAClaimStateStatus {
@@ -39,9 +42,11 @@ pub struct NodeAllocatableDRAClaimStateStatus {
     #[schemars(range(min = 0))]
     pub revision: i64,
     /// `status.allocatable` of the Node, as far as it can be claimed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub allocatable: Amounts,
     /// Taken by the specs of Pods.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub requested_by_pods: Amounts,
     /// Taken by claims.
@@ -51,6 +56,7 @@ pub struct NodeAllocatableDRAClaimStateStatus {
     #[schemars(extend("maxProperties" = 16))]
     pub reserved: Amounts,
     /// What is left; absent where it is not known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub headroom: Amounts,
     /// The claims behind these amounts, sorted by namespace and name. Where a node has more than fit,
@@ -77,16 +83,18 @@ pub struct NodeAllocatableDRAClaimStateStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestedByClaims {
     /// As devices that are node resources.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub mapping: Amounts,
     /// As the cost of using devices.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub overhead: Amounts,
 }
 
 /// What the claims take that are not listed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct OtherClaims {
     /// How many they are.
     #[schemars(range(min = 1))]

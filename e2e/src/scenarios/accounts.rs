@@ -79,6 +79,10 @@ async fn prepare(world: &World) -> anyhow::Result<()> {
     let mut node = node(NODE);
     node["status"]["allocatable"] = capacity.clone();
     node["status"]["capacity"] = capacity;
+    if world.release == Release::V1_37 {
+        // Since 1.37 slices may have these fields for nodes whose kubelet declares the feature.
+        node["status"]["declaredFeatures"] = json!(["DRANodeAllocatableResources"]);
+    }
     world.client.create(NODES, "", &node).await?;
     world.client.merge(NODES, "", NODE, &json!({"spec": {"taints": null}})).await?;
     world.client.merge(NODES, "", &format!("{NODE}/status"), &json!({"status": node["status"]})).await?;

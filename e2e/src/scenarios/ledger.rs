@@ -109,7 +109,8 @@ async fn the_ledger_says_what_kube_scheduler_oversees(bench: &Bench) -> anyhow::
     ensure!(note.contains("1 of cpu more"), "{note}");
     ensure!(world.client.list(EVENTS, "default").await?.len() < 10, "one Event, not one for each change");
     let count = dragoman.metric("dragoman_ledger_nodes", &["state=\"overcommitted\""]).await?;
-    let left = dragoman.metric("dragoman_ledger_node_amount", &["node=\"node-0\"", "\"cpu\"", "\"left\""]).await?;
+    let left =
+        dragoman.metric("dragoman_ledger_node_amount", &["node=\"node-0\"", "\"cpu\"", "\"left\""]).await?;
     ensure!((count, left) == (1.0, -1.0), "{count} {left}");
     let table = world.plane.kubectl(&["get", "nadcs"], "").await?.map_err(anyhow::Error::msg)?;
     let columns = table.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -133,22 +134,25 @@ async fn the_ledger_follows_nodes_slices_and_footprints(bench: &Bench) -> anyhow
     let pod = world.phase(&ns, "a", "Running").await?;
     let node = pod["spec"]["nodeName"].as_str().context("node")?;
     let mapped = async |cpu: &str| {
-    let object = agrees(&world, node).await?;
-    let revision = object["status"]["revision"].as_i64().context("revision")?;
+        wait::value(&format!("claims take {cpu} cpus"), PATIENCE, async || {
             let state = world.client.get(STATES, "", node).await?;
             Ok(state.filter(|state| state["status"]["requestedByClaims"]["mapping"]["cpu"] == cpu))
-        });
-        state.await
+        })
+        .await
     };
     mapped("3").await?;
-    let revision = agrees(&world, node).await?["status"]["revision"].as_i64().context("revision")?;
+    let object = agrees(&world, node).await?;
+    let revision = object["status"]["revision"].as_i64().context("revision")?;
     // An edited footprint counts at once, and a second one that says otherwise makes both doubtful.
     world.client.merge(FOOTPRINTS, "", "cores", &json!({"spec": footprint("cores", "4")["spec"]})).await?;
     let state = mapped("4").await?;
     ensure!(state["status"]["revision"].as_i64() > Some(revision), "{state}");
     world.client.create(FOOTPRINTS, "", &footprint("others", "5")).await?;
     let state = becomes(&world, node, "Unaccounted", "True").await?;
-    ensure!(state["status"]["headroom"].get("cpu").is_none() || condition(&state, "Overcommitted") == "Unknown", "{state}");
+    ensure!(
+        state["status"]["headroom"].get("cpu").is_none() || condition(&state, "Overcommitted") == "Unknown",
+        "{state}"
+    );
     world.client.delete(FOOTPRINTS, "", "others", None).await?;
     becomes(&world, node, "Unaccounted", "False").await?;
     // A slice that is withdrawn while its device is in use.

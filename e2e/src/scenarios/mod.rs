@@ -129,6 +129,9 @@ fn lanes() -> Vec<Lane> {
     ]
 }
 
+/// Scenarios with a cluster of their own that run at once.
+const SINGLE_AT_ONCE: usize = 2;
+
 /// Scenarios of one lane that run at once; each has a namespace of its own.
 const AT_ONCE: usize = 6;
 
@@ -138,8 +141,24 @@ pub(crate) async fn run(bench: &Bench, filters: &[String]) -> anyhow::Result<()>
     for lane in lanes() {
         lane.run(bench, filters, &mut tally).await?;
     }
-    run_standalone(bench, filters, &mut tally).await;
-    run_counted(bench, filters, &mut tally).await;
+    // Most of their time is waiting: for a Lease to end, for a watch to time out.
+    let single = single(bench).into_iter().filter(|single| is_chosen(&single.name, filters));
+    let each = single.map(|Single { name, run }| async move {
+        let started = Instant::now();
+        let outcome = run.await;
+        if let Some(why) = outcome.as_ref().err().and_then(|error| error.downcast_ref::<NotRun>()) {
+            println!("not run {name}: {why}");
+            return None;
+        }
+        Some(report(&name, started, outcome))
+    });
+    let mut outcomes = futures::stream::iter(each).buffer_unordered(SINGLE_AT_ONCE);
+    while let Some(outcome) = outcomes.next().await {
+        match outcome {
+            Some(outcome) => tally.count(outcome),
+            None => tally.not_run += 1,
+        }
+    }
     tally.verdict()
 }
 
@@ -217,41 +236,35 @@ impl Lane {
     }
 }
 
-/// Runs the chosen scenarios that start a cluster of their own.
-async fn run_standalone(bench: &Bench, filters: &[String], tally: &mut Tally) {
-    // Those apart need the shipped binary, or the release before.
-    let alone = [faults::all(), takeover::all(), trouble::alone(), telemetry::alone()];
-    let alone = alone.into_iter().flatten().map(|scenario| ("alone", scenario));
-    let apart = [shipped::alone(), accounts::alone(), ledger::alone()].into_iter().flatten();
-    for (lane, scenario) in alone.chain(apart.map(|scenario| ("apart", scenario))) {
-        let name = format!("{lane}/{}", scenario.name);
-        if is_chosen(&name, filters) {
-            let started = Instant::now();
-            let outcome = (scenario.run)(bench).await;
-            if let Some(why) = outcome.as_ref().err().and_then(|error| error.downcast_ref::<NotRun>()) {
-                println!("not run {name}: {why}");
-                tally.not_run += 1;
-                continue;
-            }
-            tally.count(report(&name, started, outcome));
-        }
-    }
+/// A scenario, or a lane that repeats one, with a cluster of its own.
+struct Single<'a> {
+    name: String,
+    run: Outcome<'a>,
 }
 
-/// Runs the chosen lanes that repeat one scenario.
-async fn run_counted(bench: &Bench, filters: &[String], tally: &mut Tally) {
+/// The scenarios and lanes with a cluster of their own, the longest first.
+fn single(bench: &Bench) -> Vec<Single<'_>> {
     let counted: [Counted; 3] = [
         ("differential", "objects with the same history", |bench| Box::pin(crate::differential::run(bench))),
         ("crash", "lives interrupted", |bench| Box::pin(crash::run(bench))),
         ("rights", "rights, each needed", |bench| Box::pin(rights::run(bench))),
     ];
-    for (name, what, run) in counted {
-        if is_chosen(name, filters) {
-            let started = Instant::now();
-            let outcome = run(bench).await.map(|count| println!("        {count} {what}"));
-            tally.count(report(name, started, outcome));
-        }
-    }
+    let counted = counted.into_iter().map(|(name, what, run)| Single {
+        name: name.to_owned(),
+        run: Box::pin(async move {
+            let count = run(bench).await?;
+            println!("        {count} {what}");
+            Ok(())
+        }),
+    });
+    // Those apart need the shipped binary, or the release before.
+    let alone = [faults::all(), takeover::all(), trouble::alone(), telemetry::alone(), ledger::alone()];
+    let alone = alone.into_iter().flatten().map(|scenario| ("alone", scenario));
+    let apart = [shipped::alone(), accounts::alone()].into_iter().flatten();
+    let standalone = alone.chain(apart.map(|scenario| ("apart", scenario)));
+    let standalone = standalone
+        .map(|(lane, Standalone { name, run })| Single { name: format!("{lane}/{name}"), run: run(bench) });
+    counted.chain(standalone).collect()
 }
 
 /// Prints the outcome of a scenario. `Err` holds the name of a scenario that failed.
