@@ -390,14 +390,14 @@ fn e17_a_default_leaves_no_room() {
         vec![claim("a", &["c1"], vec![line("cpu", "10", "", "")])],
     );
     pod.pod_level = Some(Resources { requests: Amounts::default(), limits: amounts(&[("cpu", "12")]) });
-    pod.pod_level = defaulted(&pod).unwrap();
+    pod.pod_level = defaulted(&pod, Checks::V1_36).unwrap();
     assert_eq!(cpu(&pod), q("2"));
     let over = OverBudget::Requests { resource: Resource::Cpu, inner: q("12"), budget: q("2") };
     assert_eq!(unschedulable(&pod, Checks::V1_37).unwrap(), [over]);
     // Without a request of the container the default is the limit.
     pod.containers = vec![container("c1", &[])];
     pod.pod_level = Some(Resources { requests: Amounts::default(), limits: amounts(&[("cpu", "12")]) });
-    pod.pod_level = defaulted(&pod).unwrap();
+    pod.pod_level = defaulted(&pod, Checks::V1_36).unwrap();
     assert_eq!((cpu(&pod), unschedulable(&pod, Checks::V1_37).unwrap()), (q("12"), vec![]));
 }
 

@@ -113,9 +113,30 @@ impl Client {
         name: &str,
         patch: &Value,
     ) -> Result<Value, kube::Error> {
+        self.patch("application/merge-patch+json", collection, namespace, name, patch).await
+    }
+
+    /// Patches an object by a JSON patch, likewise.
+    pub(crate) async fn json_patch(
+        &self,
+        collection: &str,
+        namespace: &str,
+        name: &str,
+        operations: &Value,
+    ) -> Result<Value, kube::Error> {
+        self.patch("application/json-patch+json", collection, namespace, name, operations).await
+    }
+
+    async fn patch(
+        &self,
+        content_type: &'static str,
+        collection: &str,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Value, kube::Error> {
         let path = format!("{}/{name}", path(collection, namespace));
-        let body = patch.to_string().into_bytes();
-        self.send(Method::PATCH, &path, "application/merge-patch+json", body).await
+        self.send(Method::PATCH, &path, content_type, patch.to_string().into_bytes()).await
     }
 
     /// Deletes an object with this grace period. An object that is missing or was replaced is no error.

@@ -44,7 +44,7 @@ fuzz_target!(|text: &str| {
         // A claim without lines, for example an unreadable one, need not survive the conversion.
         assert!(claims.iter().filter(|claim| !claim.lines.is_empty()).all(same));
     }
-    if let (Ok(budget), Ok(_)) = (defaulted(&pod.view), refused(&pod.view)) {
+    if let (Ok(budget), Ok(_)) = (defaulted(&pod.view, Checks::V1_37), refused(&pod.view)) {
         assert_eq!(budget.is_some(), pod.view.pod_level.is_some());
     }
     let _ = advice(&pod.view, Kubelet::V1_37);

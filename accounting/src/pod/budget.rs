@@ -62,12 +62,14 @@ pub enum OverBudget {
     },
 }
 
-/// The version of kube-scheduler whose checks apply.
+/// The version of Kubernetes whose checks and defaults apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checks {
-    /// kube-scheduler 1.36: requests only.
+    /// 1.36: kube-scheduler checks requests only, and the API server completes a Pod with a Pod-level
+    /// limit.
     V1_36,
-    /// kube-scheduler 1.37: huge pages and limits of containers too.
+    /// 1.37: kube-scheduler checks huge pages and limits of containers too, and the API server
+    /// completes every Pod with Pod-level resources, limits included.
     V1_37,
 }
 
@@ -163,17 +165,18 @@ fn over_huge_pages(
 
 /// Returns the Pod-level resources that the API server stores; `None` for a Pod without any.
 ///
-/// A missing Pod-level limit of huge pages becomes the sum of the containers' limits. If the Pod
-/// then has any Pod-level limit, missing Pod-level requests are set: those of huge pages to the
-/// Pod-level limit, others to the sum of the containers' requests, or to the Pod-level limit if no
-/// container requests the resource.
+/// A missing Pod-level limit of huge pages becomes the sum of the containers' limits. Since 1.37 so
+/// does that of cpu and memory where every container, init containers included, has a limit; it is at
+/// least the Pod-level request. If the Pod then has any Pod-level limit (since 1.37: in any case),
+/// missing Pod-level requests are set: those of huge pages to the Pod-level limit, others to the sum of
+/// the containers' requests, or to the Pod-level limit if no container requests the resource.
 ///
 /// The API server does not see claims, so a request that is the sum of the containers' requests
 /// leaves no room for them. Such a Pod is never scheduled.
 ///
 /// # Errors
 /// A sum does not fit into a `Decimal`.
-pub fn defaulted(pod: &PodSpecView) -> Result<Option<Resources>, Overflow> {
+pub fn defaulted(pod: &PodSpecView, checks: Checks) -> Result<Option<Resources>, Overflow> {
     let Some(level) = &pod.pod_level else { return Ok(None) };
     let mut stored = level.clone();
     for pages in pod.resources().filter(|resource| matches!(resource, Resource::HugePages(_))) {
@@ -182,7 +185,10 @@ pub fn defaulted(pod: &PodSpecView) -> Result<Option<Resources>, Overflow> {
             stored.limits.set(pages, inside);
         }
     }
-    if stored.limits.is_empty() {
+    if checks == Checks::V1_37 {
+        default_limits(pod, level, &mut stored.limits)?;
+    }
+    if stored.limits.is_empty() && (checks == Checks::V1_36 || level.requests.is_empty()) {
         return Ok(Some(stored));
     }
     for resource in pod.resources().filter(|resource| resource.at_pod_level()) {
@@ -199,4 +205,21 @@ pub fn defaulted(pod: &PodSpecView) -> Result<Option<Resources>, Overflow> {
         }
     }
     Ok(Some(stored))
+}
+
+/// Sets missing Pod-level limits of cpu and memory, as the API server does since 1.37.
+fn default_limits(pod: &PodSpecView, level: &Resources, limits: &mut Amounts) -> Result<(), Overflow> {
+    let limited = |resource: Resource| {
+        let mut containers = pod.containers.iter().chain(&pod.init_containers);
+        containers.all(|container| container.resources.limits.named(resource).is_some())
+    };
+    for resource in [Resource::Cpu, Resource::Memory] {
+        if limits.named(resource).is_none()
+            && limited(resource)
+            && let Some(inside) = limit(pod, resource, inner(Claims::Ignored))?
+        {
+            limits.set(resource, inside.max(level.requests.get(resource)));
+        }
+    }
+    Ok(())
 }

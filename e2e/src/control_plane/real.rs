@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use super::Release;
 use super::audit::{self, Audit};
 use super::pki::Pki;
 use super::process::{Process, free_port};
@@ -179,6 +180,9 @@ impl Real {
         }
         if self.shape.pod_groups {
             controllers.push("podgroup-protection-controller");
+        }
+        if self.shape.release == Release::V1_37 {
+            controllers.push("device-taint-eviction-controller");
         }
         let mut arguments = self.shape.controllers(&kubeconfig, &controllers)?;
         arguments.extend([

@@ -120,31 +120,39 @@ async fn footprints(world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// No controller publishes the state yet. Its status is written only through the subresource.
+/// The controller publishes the state of each node. Status is written only through the subresource, by
+/// dry runs here: the controller would put its own in place.
 async fn states(world: &World) -> anyhow::Result<()> {
     let state = json!({
         "apiVersion": "dragoman.dev/v1alpha1", "kind": "NodeAllocatableDRAClaimState",
         "metadata": {"name": "node-0"},
         "status": {
             "revision": 3, "allocatable": {"cpu": "64"}, "requestedByPods": {"cpu": "1500m"},
-            "requestedByClaims": {"mapping": {"cpu": "4"}, "overhead": {}}, "headroom": {"cpu": "58500m"},
+            "requestedByClaims": {"mapping": {"cpu": "4"}}, "headroom": {"cpu": "58500m"},
             "claims": [{"namespace": "a", "name": "b", "uid": "c", "amounts": {"cpu": "4"}, "consumers": ["pod"]}],
             "conditions": [{"type": "Overcommitted", "status": "False", "reason": "Fits", "message": "",
                 "lastTransitionTime": "2026-01-01T00:00:00Z"}],
         },
     });
-    let created = world.client.create(STATES, "", &state).await?;
+    let published = async || world.client.get(STATES, "", "node-0").await;
+    crate::wait::value("the ledger of node-0 is published", PATIENCE, published).await?;
+    let mut other = state.clone();
+    other["metadata"]["name"] = json!("other");
+    let created = world.client.create(&format!("{STATES}?dryRun=All"), "", &other).await?;
     ensure!(created["status"].is_null(), "status was written with the object: {created}");
-    world.client.merge(STATES, "", "node-0/status", &json!({"status": state["status"]})).await?;
-    let stored = world.client.get(STATES, "", "node-0").await?.context("state")?;
+    let replaced = json!([{"op": "replace", "path": "/status", "value": state["status"]}]);
+    let stored = world.client.json_patch(STATES, "", "node-0/status?dryRun=All", &replaced).await?;
     ensure!(stored["status"] == state["status"], "{stored}");
     let status: dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimStateStatus =
         serde_json::from_value(stored["status"].clone())?;
     ensure!(serde_json::to_value(status)? == state["status"], "{stored}");
     let table = world.plane.kubectl(&["get", "nadcs"], "").await?.map_err(anyhow::Error::msg)?;
-    ensure!(table.contains("58500m") && table.contains("False"), "{table}");
+    ensure!(table.contains("node-0") && table.contains("REVISION"), "{table}");
     let wrong = json!({"status": {"headroom": {"cpu": "-1"}}});
-    ensure!(world.client.merge(STATES, "", "node-0/status", &wrong).await.is_err(), "negative headroom");
+    ensure!(
+        world.client.merge(STATES, "", "node-0/status?dryRun=All", &wrong).await.is_err(),
+        "negative headroom"
+    );
     Ok(())
 }
 

@@ -69,7 +69,7 @@ async fn becomes(world: &World, node: &str, of: &str, status: &str) -> anyhow::R
 }
 
 /// What each device of the driver costs its node.
-fn footprint(name: &str, cpu: &str) -> Value {
+pub(super) fn footprint(name: &str, cpu: &str) -> Value {
     json!({
         "apiVersion": "dragoman.dev/v1alpha1", "kind": "DeviceFootprint", "metadata": {"name": name},
         "spec": {"driver": DRIVER, "resources": {"cpu": {"mapping": {"deviceMultiplier": cpu}}}},
@@ -165,22 +165,7 @@ async fn the_ledger_follows_nodes_slices_and_footprints(bench: &Bench) -> anyhow
     becomes(&world, node, "Unaccounted", "False").await?;
     // The other node has no claim, and so no object.
     ensure!(world.client.list(STATES, "").await?.len() == 1, "one node has claims");
-    // The Node goes and comes back: the object belongs to the new one.
-    let before = mapped("4").await?;
-    let object = world.client.get(NODES, "", node).await?.context("node")?;
-    world.client.delete(NODES, "", node, None).await?;
-    wait::value("the object is gone with its Node", PATIENCE, async || {
-        Ok(world.client.get(STATES, "", node).await?.is_none().then_some(()))
-    })
-    .await?;
-    let anew = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "labels": object["metadata"]["labels"]}});
-    world.client.create(NODES, "", &anew).await?;
-    world.client.merge(NODES, "", &format!("{node}/status"), &json!({"status": object["status"]})).await?;
-    let after = mapped("4").await?;
-    ensure!(after["metadata"]["uid"] != before["metadata"]["uid"], "{after}");
-    let uid = world.client.get(NODES, "", node).await?.context("node")?["metadata"]["uid"].clone();
-    ensure!(after["metadata"]["ownerReferences"][0]["uid"] == uid, "{after}");
-    ensure!(after["status"]["revision"].as_i64() >= Some(1), "{after}");
+    node_comes_back(&world, node).await?;
     // Nothing is written while nothing changes.
     world.client.delete(PODS, &ns, "a", Some(0)).await?;
     world.claims(&ns, 0).await?;
@@ -190,4 +175,25 @@ async fn the_ledger_follows_nodes_slices_and_footprints(bench: &Bench) -> anyhow
     ensure!(dragoman.metric("dragoman_ledger_published_total", &[]).await? <= written + 1.0, "it rests");
     dragoman.stop().await?;
     world.stop().await
+}
+
+/// The Node goes and comes back under its name: the object belongs to the new one.
+async fn node_comes_back(world: &World, node: &str) -> anyhow::Result<()> {
+    let before = agrees(world, node).await?;
+    let object = world.client.get(NODES, "", node).await?.context("node")?;
+    world.client.delete(NODES, "", node, None).await?;
+    wait::value("the object is gone with its Node", PATIENCE, async || {
+        Ok(world.client.get(STATES, "", node).await?.is_none().then_some(()))
+    })
+    .await?;
+    let anew = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "labels": object["metadata"]["labels"]}});
+    world.client.create(NODES, "", &anew).await?;
+    world.client.merge(NODES, "", &format!("{node}/status"), &json!({"status": object["status"]})).await?;
+    let after = agrees(world, node).await?;
+    ensure!(after["status"]["requestedByClaims"]["mapping"]["cpu"] == "4", "{after}");
+    ensure!(after["metadata"]["uid"] != before["metadata"]["uid"], "{after}");
+    let uid = world.client.get(NODES, "", node).await?.context("node")?["metadata"]["uid"].clone();
+    ensure!(after["metadata"]["ownerReferences"][0]["uid"] == uid, "{after}");
+    ensure!(after["status"]["revision"].as_i64() >= Some(1), "{after}");
+    Ok(())
 }

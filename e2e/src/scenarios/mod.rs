@@ -9,6 +9,7 @@ mod kinds;
 mod ledger;
 mod lives;
 mod pod_resources;
+mod releases;
 mod rights;
 mod sharing;
 mod shipped;
@@ -90,6 +91,9 @@ struct Lane {
     scenarios: Vec<Scenario>,
 }
 
+/// The ledgers of all nodes are published beside the life of claims.
+const LEDGERS: &[&str] = &["--ledger-nodes", "all"];
+
 fn lanes() -> Vec<Lane> {
     let ordinary = || {
         [lives::all(), sharing::all(), trouble::all(), tenants::all(), kinds::all(), pod_resources::all()]
@@ -100,14 +104,14 @@ fn lanes() -> Vec<Lane> {
     let shape = Shape::default;
     let before = || Shape { release: Release::V1_36, ..Shape::default() };
     vec![
-        Lane { name: "1.37", shape: shape(), flags: &[], scenarios: ordinary() },
+        Lane { name: "1.37", shape: shape(), flags: LEDGERS, scenarios: ordinary() },
         Lane {
             name: "1.37-groups",
             shape: Shape { pod_groups: true, ..shape() },
             flags: &[],
             scenarios: groups::all(),
         },
-        Lane { name: "1.36", shape: before(), flags: &[], scenarios: ordinary() },
+        Lane { name: "1.36", shape: before(), flags: LEDGERS, scenarios: ordinary() },
         Lane {
             name: "1.36-groups",
             shape: Shape { pod_groups: true, ..before() },
@@ -117,13 +121,13 @@ fn lanes() -> Vec<Lane> {
         Lane {
             name: "1.35",
             shape: Shape { emulated: Some("1.35"), ..before() },
-            flags: &[],
+            flags: LEDGERS,
             scenarios: ordinary(),
         },
         Lane {
             name: "1.34",
             shape: Shape { emulated: Some("1.34"), ..before() },
-            flags: &[],
+            flags: LEDGERS,
             scenarios: ordinary(),
         },
     ]
@@ -258,7 +262,14 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
         }),
     });
     // Those apart need the shipped binary, or the release before.
-    let alone = [faults::all(), takeover::all(), trouble::alone(), telemetry::alone(), ledger::alone()];
+    let alone = [
+        faults::all(),
+        takeover::all(),
+        trouble::alone(),
+        telemetry::alone(),
+        ledger::alone(),
+        releases::alone(),
+    ];
     let alone = alone.into_iter().flatten().map(|scenario| ("alone", scenario));
     let apart = [shipped::alone(), accounts::alone()].into_iter().flatten();
     let standalone = alone.chain(apart.map(|scenario| ("apart", scenario)));

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 use dragoman_accounting::pod::PodSpecView;
-use dragoman_accounting::pod::budget::{defaulted, refused};
+use dragoman_accounting::pod::budget::{Checks, defaulted, refused};
 use dragoman_accounting::pod::cgroups::{Qos, qos};
 use dragoman_accounting::pod::resize::{Rules, resize};
 use dragoman_crds::wire::Pod;
@@ -17,11 +17,7 @@ use crate::world::World;
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
-        Scenario {
-            // 1.37 gives a Pod-level limit to a Pod whose containers have some.
-            release: Some(Release::V1_36),
-            ..scenario!(pods_are_refused_defaulted_and_classed_as_we_say)
-        },
+        scenario!(pods_are_refused_defaulted_and_classed_as_we_say),
         Scenario { newest_only: true, ..scenario!(resizes_are_refused_as_we_say) },
     ]
 }
@@ -103,12 +99,16 @@ fn pod(rng: &mut Rng) -> Value {
 
 async fn pods_are_refused_defaulted_and_classed_as_we_say(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("pod-resources").await?;
+    let checks = match world.release {
+        Release::V1_36 => Checks::V1_36,
+        Release::V1_37 => Checks::V1_37,
+    };
     let mut rng = Rng::with_seed(3);
     let (mut taken, mut turned_down) = (0, 0);
     for _ in 0..1_000 {
         let pod = pod(&mut rng);
         let mut ours = view(&pod)?;
-        ours.pod_level = defaulted(&ours)?;
+        ours.pod_level = defaulted(&ours, checks)?;
         let why = refused(&ours)?;
         match world.client.create(DRY, &ns, &pod).await {
             Ok(stored) => {

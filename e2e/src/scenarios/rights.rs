@@ -13,6 +13,8 @@ use crate::objects::{self, Pod, foreign_allocation, pod_consumer};
 use crate::world::{Bench, World};
 use crate::{manifest, wait};
 
+const FOOTPRINTS: &str = "/apis/dragoman.dev/v1alpha1/devicefootprints";
+const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// A right: a verb of a rule of a role.
@@ -29,6 +31,8 @@ pub(super) async fn run(bench: &Bench) -> anyhow::Result<usize> {
     let world = World::start(bench, "rights", shape, 1, 8).await?;
     let text = std::fs::read_to_string(bench.repository.join("config/base/roles.yaml")).context("roles")?;
     let rights: Vec<Right> = manifest::parse(&text)?.iter().flat_map(rights_of).collect();
+    // Devices cost their node something, so that its ledger is published.
+    world.client.create(FOOTPRINTS, "", &super::ledger::footprint("cores", "1")).await?;
     let mut useless = Vec::new();
     for right in &rights {
         let name = format!("{} {}", right.verb, right.resource);
@@ -89,6 +93,15 @@ async fn give_back(world: &World, right: &Right) -> anyhow::Result<()> {
 async fn needed(world: &World, right: &Right) -> anyhow::Result<()> {
     let ns = world.namespace("right").await?;
     let log_before = std::fs::read_to_string(world.directory.join("dragoman.log")).unwrap_or_default().len();
+    // One ledger has to be created, and one belongs to no Node.
+    world.client.delete(STATES, "", "node-0", None).await?;
+    if world.client.get(STATES, "", "gone").await?.is_none() {
+        let gone = json!({
+            "apiVersion": "dragoman.dev/v1alpha1", "kind": "NodeAllocatableDRAClaimState",
+            "metadata": {"name": "gone"},
+        });
+        world.client.create(STATES, "", &gone).await?;
+    }
     let dragoman = Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "own", &[]))?;
     provoke(world, &ns).await?;
     let refused = async || {
