@@ -157,6 +157,9 @@ impl Refusal {
             // request again. None says anything about its content.
             401 | 408 | 425 => Self::Transient(message()),
             400..=499 => Self::Invalid(message()),
+            // An apply of a field that this version of the API does not have (1.36, 1.37). Repeated, it
+            // would be answered like that for ever.
+            500 if status.message.contains("field not declared in schema") => Self::Invalid(message()),
             _ => Self::Transient(message()),
         }
     }
@@ -290,6 +293,9 @@ mod tests {
             assert_eq!(refusal, Refusal::Transient(format!("HTTP {code}")));
         }
         assert!(matches!(Refusal::classify(413, &Status::default(), POD, ""), Refusal::Invalid(_)));
+        let text = "failed to create typed patch object (ns/p; /v1, Kind=Pod): .status.x: field not declared in schema";
+        let undeclared = Status { message: text.to_owned(), ..Status::default() };
+        assert_eq!(Refusal::classify(500, &undeclared, POD, "p"), Refusal::Invalid(text.to_owned()));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use dragoman_machinery::controller::ControllerSpec;
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::rights::{Rights, Rule, Scope};
-use dragoman_reconcilers::{claim_lifecycle, ledger};
+use dragoman_reconcilers::cluster::SharedCluster;
+use dragoman_reconcilers::{claim_lifecycle, ledger, pod_status};
 
 /// The name of the Lease, and of every ClusterRole's stem.
 pub(crate) const LEASE_NAME: &str = "dragoman";
@@ -17,7 +18,12 @@ pub(crate) struct Options {
 
 /// Every controller, a row each.
 pub(crate) fn table(options: Options) -> Vec<ControllerSpec> {
-    vec![claim_lifecycle::spec(options.claim_lifecycle), ledger::spec(options.ledger)]
+    let cluster = SharedCluster::default();
+    vec![
+        claim_lifecycle::spec(options.claim_lifecycle),
+        ledger::spec(options.ledger, SharedCluster::clone(&cluster)),
+        pod_status::spec(cluster),
+    ]
 }
 
 /// To say something: every mode.

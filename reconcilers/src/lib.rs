@@ -7,3 +7,4 @@
 pub mod claim_lifecycle;
 pub mod cluster;
 pub mod ledger;
+pub mod pod_status;

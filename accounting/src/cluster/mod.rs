@@ -41,6 +41,7 @@ use crate::unaccounted::Unaccounted;
 use account::{Accounts, Event, NodeAccount};
 use devices::Devices;
 use links::{BoundPod, ClaimEntry, ClaimKey, claim_key};
+pub use view::ClaimsOfPod;
 use view::Seen;
 
 /// The rules by which is counted.

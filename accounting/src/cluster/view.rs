@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ClusterLedger;
 use super::devices::Found;
-use super::links::{claim_key, named};
+use super::links::{BoundPod, claim_key, named};
 use super::notice::{About, Notice};
 use super::objects::{Claim, ClaimName, Pod, PodClaim, device_of};
 use crate::Uid;
@@ -33,7 +33,23 @@ struct Said {
     notices: BTreeSet<Notice>,
 }
 
+/// What the claims of a Pod bring along.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClaimsOfPod {
+    /// The amounts, claim by claim; those that the status of the Pod records are marked.
+    pub contributions: Vec<Contribution>,
+    /// Facts that are missing or could not be read: the amounts are not complete.
+    pub unaccounted: Vec<Unaccounted>,
+}
+
 impl ClusterLedger {
+    /// Returns what the claims of a Pod that has a node bring along; `None` for any other Pod.
+    pub fn claims_of_pod(&self, uid: &str) -> Option<ClaimsOfPod> {
+        let BoundPod { node, pod, .. } = self.pods.get(uid)?;
+        let Seen { view, unaccounted, .. } = self.seen_from(pod, node);
+        Some(ClaimsOfPod { contributions: view.contributions, unaccounted })
+    }
+
     /// Returns a Pod as it would be on `node`, with what its claims would wake up there.
     pub fn candidate(&self, pod: &Pod, node: &str) -> Candidate {
         let Seen { view, unaccounted, .. } = self.seen_from(pod, node);

@@ -29,7 +29,7 @@ const NODES: &str = "/api/v1/nodes";
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
 const TEMPLATES: &str = "/apis/resource.k8s.io/v1/{}/resourceclaimtemplates";
-const NODE: &str = "accounted";
+pub(super) const NODE: &str = "accounted";
 
 /// A node of eight CPUs with two devices: one maps four CPUs, the other has shares of a pool of cores.
 async fn a_dump_and_the_ledger_say_what_kube_scheduler_counts(bench: &Bench) -> anyhow::Result<()> {
@@ -74,7 +74,7 @@ async fn counted(bench: &Bench, release: Release) -> anyhow::Result<()> {
     world.stop().await
 }
 
-async fn prepare(world: &World) -> anyhow::Result<()> {
+pub(super) async fn prepare(world: &World) -> anyhow::Result<()> {
     let capacity = json!({"cpu": "8", "memory": "16Gi", "pods": "100"});
     let mut node = node(NODE);
     node["status"]["allocatable"] = capacity.clone();
@@ -135,7 +135,7 @@ async fn prepare(world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn template(class: &str) -> Value {
+pub(super) fn template(class: &str) -> Value {
     json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": class},
         "spec": {"spec": {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": class}}]}}},
@@ -143,7 +143,7 @@ fn template(class: &str) -> Value {
 }
 
 /// A Pod with this CPU request.
-fn requesting(pod: &Pod, cpu: &str) -> Value {
+pub(super) fn requesting(pod: &Pod, cpu: &str) -> Value {
     let mut pod = pod.object().clone();
     pod["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": cpu});
     pod

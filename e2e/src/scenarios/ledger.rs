@@ -22,7 +22,7 @@ pub(super) fn alone() -> Vec<Standalone> {
 
 const NODES: &str = "/api/v1/nodes";
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
-const FOOTPRINTS: &str = "/apis/dragoman.dev/v1alpha1/devicefootprints";
+pub(super) const FOOTPRINTS: &str = "/apis/dragoman.dev/v1alpha1/devicefootprints";
 const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
 
 /// Waits until the published ledger of a node equals `dragoman account` of a dump of the cluster;
@@ -60,7 +60,7 @@ pub(super) fn condition<'a>(state: &'a Value, of: &str) -> &'a str {
 }
 
 /// Waits until a condition of a node has a status; returns the object.
-async fn becomes(world: &World, node: &str, of: &str, status: &str) -> anyhow::Result<Value> {
+pub(super) async fn becomes(world: &World, node: &str, of: &str, status: &str) -> anyhow::Result<Value> {
     wait::value(&format!("{of} of {node} is {status}"), PATIENCE, async || {
         let state = world.client.get(STATES, "", node).await?;
         Ok(state.filter(|state| condition(state, of) == status))

@@ -9,6 +9,7 @@ mod kinds;
 mod ledger;
 mod lives;
 mod pod_resources;
+mod pod_status;
 mod releases;
 mod rights;
 mod sharing;
@@ -268,6 +269,7 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
         trouble::alone(),
         telemetry::alone(),
         ledger::alone(),
+        pod_status::alone(),
         releases::alone(),
     ];
     let alone = alone.into_iter().flatten().map(|scenario| ("alone", scenario));

@@ -88,16 +88,20 @@ async fn a_device_that_is_attached_late_in_1_36(bench: &Bench) -> anyhow::Result
     attached_late(bench, Release::V1_36).await
 }
 
-/// A slice of one device that has to be attached before a Pod may be bound (KEP-5007), with its class
+/// A slice of two devices of which each has to be attached before a Pod may be bound (KEP-5007), with its class
 /// and a template.
 async fn prepare(world: &World, ns: &str) -> anyhow::Result<()> {
+    let device = |name: &str| {
+        json!({
+            "name": name, "bindsToNode": true, "bindingConditions": ["e2e.dragoman.dev/attached"],
+            "bindingFailureConditions": ["e2e.dragoman.dev/failed"],
+        })
+    };
     let slice = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "late"},
         "spec": {"driver": LATE, "nodeName": "node-0",
             "pool": {"name": "late", "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": "late", "bindsToNode": true,
-                "bindingConditions": ["e2e.dragoman.dev/attached"],
-                "bindingFailureConditions": ["e2e.dragoman.dev/failed"]}]},
+            "devices": [device("one"), device("two")]},
     });
     world.client.create(SLICES, "", &slice).await?;
     let class = json!({
@@ -126,8 +130,9 @@ async fn reserved(world: &World, ns: &str, pod: &str) -> anyhow::Result<String> 
 
 /// Sets a condition of the device in the status of its claim, as a driver does.
 async fn condition(world: &World, ns: &str, claim: &str, of: &str) -> anyhow::Result<()> {
+    let object = world.client.get(CLAIMS, ns, claim).await?.context("claim")?;
     let devices = json!([{
-        "driver": LATE, "pool": "late", "device": "late",
+        "driver": LATE, "pool": "late", "device": device(&object)["device"],
         "conditions": [{"type": of, "status": "True", "reason": "E2E", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}],
     }]);
@@ -156,7 +161,8 @@ async fn attached_late(bench: &Bench, release: Release) -> anyhow::Result<()> {
     world.phase(&ns, "first", "Running").await?;
     world.let_end(&ns, "first").await?;
     world.claims(&ns, 0).await?;
-    // A Pod that is deleted while its device is being attached.
+    // A Pod that is deleted while its device is being attached. kube-scheduler 1.37 goes on waiting for the
+    // device; the next Pod gets the other one.
     world.pod(&ns, &pod("second")).await?;
     reserved(&world, &ns, "second").await?;
     world.client.delete(PODS, &ns, "second", Some(0)).await?;

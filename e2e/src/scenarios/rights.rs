@@ -13,7 +13,6 @@ use crate::objects::{self, Pod, foreign_allocation, pod_consumer};
 use crate::world::{Bench, World};
 use crate::{manifest, wait};
 
-const FOOTPRINTS: &str = "/apis/dragoman.dev/v1alpha1/devicefootprints";
 const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
@@ -32,7 +31,7 @@ pub(super) async fn run(bench: &Bench) -> anyhow::Result<usize> {
     let text = std::fs::read_to_string(bench.repository.join("config/base/roles.yaml")).context("roles")?;
     let rights: Vec<Right> = manifest::parse(&text)?.iter().flat_map(rights_of).collect();
     // Devices cost their node something, so that its ledger is published.
-    world.client.create(FOOTPRINTS, "", &super::ledger::footprint("cores", "1")).await?;
+    world.client.create(super::ledger::FOOTPRINTS, "", &super::ledger::footprint("cores", "1")).await?;
     let mut useless = Vec::new();
     for right in &rights {
         let name = format!("{} {}", right.verb, right.resource);

@@ -12,18 +12,22 @@
 mod objects;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use dragoman_accounting::cluster::{ClusterLedger, NodeNames, Rules};
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_crds::wire::Name;
-use dragoman_machinery::controller::{self, ObjectKey};
+use dragoman_machinery::controller::{self, Controller, ObjectKey};
 use dragoman_machinery::kind::{
     DEVICE_FOOTPRINT, Kind, NODE, NODE_ALLOCATABLE_DRA_CLAIM_STATE, POD, RESOURCE_CLAIM, RESOURCE_SLICES,
 };
 use dragoman_machinery::watch::{Store, StoreState};
 
 use crate::ledger::Published;
+
+/// The index of the cluster for controllers that read it beside their own: there once the controller
+/// that feeds it has been put together.
+pub type SharedCluster = Arc<OnceLock<Arc<Controller<Cluster>>>>;
 
 /// The index.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use super::content::Content;
 use super::metrics::LedgerMetrics;
 use super::plan::{Plan, Snapshot, plan};
 use super::rights;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, SharedCluster};
 
 /// What can be chosen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -30,8 +30,9 @@ pub struct Options {
     pub metrics_per_node: bool,
 }
 
-/// Its row in the table of controllers.
-pub fn spec(options: Options) -> ControllerSpec {
+/// Its row in the table of controllers. It puts the index of the cluster together and fills `cluster`
+/// with it.
+pub fn spec(options: Options, cluster: SharedCluster) -> ControllerSpec {
     ControllerSpec {
         name: NAME,
         // What it writes is its own: every mode.
@@ -40,7 +41,7 @@ pub fn spec(options: Options) -> ControllerSpec {
             Mode::Observe => rights::OBSERVE,
             Mode::Assist | Mode::Own => &[],
         },
-        start: Box::new(move |assembly| Ledger::start(assembly, options)),
+        start: Box::new(move |assembly| Ledger::start(assembly, options, &cluster)),
     }
 }
 
@@ -64,7 +65,7 @@ struct Pace {
 }
 
 impl Ledger {
-    fn start(assembly: &mut Assembly<'_>, options: Options) -> Arc<dyn Running> {
+    fn start(assembly: &mut Assembly<'_>, options: Options, cluster: &SharedCluster) -> Arc<dyn Running> {
         let metrics = LedgerMetrics::register(assembly.registry);
         let kit = assembly.controller::<Cluster>(NAME, NAME);
         let watches = &mut assembly.watches;
@@ -74,6 +75,8 @@ impl Ledger {
         kit.watch::<ResourceSlice>(watches);
         kit.watch::<DeviceFootprint>(watches);
         kit.watch::<NodeAllocatableDRAClaimState>(watches);
+        // A table is put together once; one that is put together again keeps its first index.
+        cluster.get_or_init(|| Arc::clone(&kit));
         Arc::new(Self { kit, options, metrics, pace: Mutex::default() })
     }
 

@@ -6,7 +6,7 @@ use super::{Occasion, resources};
 use crate::api::meta::{self, items};
 use crate::api::status::FieldError;
 
-pub(crate) fn default(pod: &mut Value) {
+pub(crate) fn default(of: &Occasion<'_>, pod: &mut Value) {
     for (path, value) in [
         ("restartPolicy", json!("Always")),
         ("terminationGracePeriodSeconds", json!(30)),
@@ -34,7 +34,7 @@ pub(crate) fn default(pod: &mut Value) {
             );
         }
     }
-    resources::default(pod);
+    resources::default(pod, of.profile.minor);
 }
 
 /// Adds the fields that admission and the API server set.

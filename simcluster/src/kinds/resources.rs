@@ -110,9 +110,10 @@ pub(crate) fn decode(kind: &str, object: &mut Value) -> Result<(), String> {
 }
 
 /// Sets default requests and limits. In each container a missing request defaults to the limit. At the pod
-/// level, hugepages limits default to the aggregate of the containers, and, if there are limits, missing
-/// requests default to the aggregate of the containers or else (and always for hugepages) to the limit.
-pub(super) fn default(pod: &mut Value) {
+/// level, hugepages limits default to the aggregate of the containers, and, if there are limits (since 1.37
+/// also without), missing requests default to the aggregate of the containers or else (and always for
+/// hugepages) to the limit.
+pub(super) fn default(pod: &mut Value, minor: u8) {
     for list in LISTS {
         let list = pod.pointer_mut(&format!("/spec/{list}")).and_then(Value::as_array_mut);
         for container in list.into_iter().flatten() {
@@ -137,7 +138,12 @@ pub(super) fn default(pod: &mut Value) {
             meta::default(pod, &["spec", "resources", "limits", resource], json!(written(resource, inside)));
         }
     }
-    if names(&pod["spec"]["resources"]["limits"]).next().is_none() {
+    let is_empty = |pod: &Value, list: &str| names(&pod["spec"]["resources"][list]).next().is_none();
+    let has_requests = !is_empty(pod, "requests");
+    if minor >= 37 {
+        default_limits(pod);
+    }
+    if is_empty(pod, "limits") && !(minor >= 37 && has_requests) {
         return;
     }
     for resource in &mentioned {
@@ -145,6 +151,22 @@ pub(super) fn default(pod: &mut Value) {
         let limit = pod["spec"]["resources"]["limits"].get(resource).cloned();
         if let Some(request) = inside.map(|inside| json!(written(resource, inside))).or(limit) {
             meta::default(pod, &["spec", "resources", "requests", resource], request);
+        }
+    }
+}
+
+/// Sets missing Pod-level limits of cpu and memory where every container has one: their aggregate, at
+/// least the Pod-level request (since 1.37).
+fn default_limits(pod: &mut Value) {
+    for resource in ["cpu", "memory"] {
+        let limited = |container: &Value| amount(&container["resources"]["limits"], resource).is_some();
+        if !all_containers(pod).all(limited) {
+            continue;
+        }
+        let request = amount(&pod["spec"]["resources"]["requests"], resource).unwrap_or_default();
+        if let Some(inside) = together(pod, "limits", resource) {
+            let limit = json!(written(resource, inside.max(request)));
+            meta::default(pod, &["spec", "resources", "limits", resource], limit);
         }
     }
 }

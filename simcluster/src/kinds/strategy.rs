@@ -105,7 +105,7 @@ pub(crate) fn default(of: &Occasion<'_>, object: &mut Value) {
         meta::put(object, &["status"], Value::Null);
     }
     match &*of.resource.kind {
-        "Pod" => pods::default(object),
+        "Pod" => pods::default(of, object),
         "ResourceClaim" | "ResourceClaimTemplate" => claims::default(of, object),
         "Namespace" => namespaces::default(object),
         "CustomResourceDefinition" => definitions::default(object),

@@ -1,0 +1,117 @@
+//! The Pods whose status may need entries.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use dragoman_accounting::claim::contribution::Contribution;
+use dragoman_crds::wire::{Name, Pod, Tolerated};
+use dragoman_machinery::controller::{self, Keeps, Left, ObjectKey, Place};
+use dragoman_machinery::kind::{Kind, POD};
+use dragoman_machinery::watch::{Record, Store, StoreState};
+
+use super::plan::Mine;
+
+/// The index: for Pods that have a node and claims and have not ended, what their status records.
+#[derive(Debug, Default)]
+pub struct PodStatuses {
+    pods: Store<Option<Recorded>>,
+    /// What this process has written, by the uid of the Pod.
+    pub(super) mine: HashMap<Name, Mine>,
+}
+
+/// What the status of a Pod records of its claims: nothing, or entries that this number tells apart.
+pub(super) type Recorded = Option<u64>;
+
+impl controller::Index for PodStatuses {
+    type Key = ObjectKey;
+
+    fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
+        std::iter::once((POD, &self.pods as &dyn StoreState))
+    }
+
+    fn all_keys(&self) -> Vec<ObjectKey> {
+        let waits = |record: &Record<Option<Recorded>>| record.readable().is_some_and(Option::is_some);
+        let pods = self.pods.iter().filter(|(_, _, record)| waits(record));
+        pods.map(|(namespace, name, _)| ObjectKey {
+            namespace: Arc::clone(namespace),
+            name: Arc::clone(name),
+        })
+        .collect()
+    }
+}
+
+impl Keeps<Pod> for PodStatuses {
+    type Projection = Option<Recorded>;
+
+    fn store_mut(&mut self) -> &mut Store<Option<Recorded>> {
+        &mut self.pods
+    }
+
+    fn project(&mut self, pod: &Pod) -> Option<Recorded> {
+        let (spec, status) = (&pod.spec, &pod.status);
+        let is_done = matches!(&*status.phase, "Succeeded" | "Failed");
+        let concerned = !spec.resource_claims.is_empty() && !spec.node_name.is_empty() && !is_done;
+        (concerned && !pod.metadata.deleting).then(|| recorded(pod))
+    }
+
+    fn changed(
+        &mut self,
+        pod: &Place,
+        old: Option<&Option<Recorded>>,
+        new: Option<&Option<Recorded>>,
+    ) -> Vec<ObjectKey> {
+        if old == new {
+            return Vec::new();
+        }
+        if let Some(Some(_)) = new {
+            return vec![pod.into()];
+        }
+        self.mine.remove(&pod.uid);
+        Vec::new()
+    }
+
+    fn removed(
+        &mut self,
+        _namespace: &Arc<str>,
+        _name: &Arc<str>,
+        last: &Record<Option<Recorded>>,
+        _how: Left,
+    ) -> Vec<ObjectKey> {
+        self.mine.remove(&last.uid);
+        Vec::new()
+    }
+}
+
+impl PodStatuses {
+    /// The uid of a Pod that is concerned, and what its status records.
+    pub(super) fn pod(&self, key: &ObjectKey) -> Option<(&Name, Recorded)> {
+        let record = self.pods.get(&key.namespace, &key.name)?;
+        Some((&record.uid, (*record.readable()?)?))
+    }
+}
+
+/// What the status of a Pod records of its claims, in whichever generation.
+pub(super) fn recorded(pod: &Pod) -> Recorded {
+    // Most Pods have none of the fields: their requests are not read for it.
+    let status = &pod.status;
+    let lists = (
+        &status.native_resource_claim_status,
+        &status.node_allocatable_resource_claim_statuses,
+        &status.additional_node_allocatable_resources,
+    );
+    if lists == (&Tolerated::default(), &Tolerated::default(), &Tolerated::default()) {
+        return None;
+    }
+    let contributions = pod.resources(&mut Vec::new()).contributions;
+    // A field that does not decode is an entry of another writer, too.
+    Some(fingerprint(&contributions))
+}
+
+fn fingerprint(contributions: &[Contribution]) -> u64 {
+    let mut sorted: Vec<&Contribution> = contributions.iter().collect();
+    sorted.sort_by(|a, b| a.source.cmp(&b.source));
+    let mut hasher = DefaultHasher::new();
+    format!("{sorted:?}").hash(&mut hasher);
+    hasher.finish()
+}

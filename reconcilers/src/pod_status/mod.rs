@@ -1,0 +1,16 @@
+//! What claims take, in the status of Pods: the entries of KEP-5517 for Pods whose scheduler knows
+//! nothing of them. A kube-scheduler that counts node-allocatable claims reads the entries.
+//!
+//! `index` (fed by the watch of Pods) and the ledger of [`crate::cluster`] → `plan`, all of them pure;
+//! the controller sends at most one write for a key. docs/ledger.md 8 has the rules.
+
+mod controller;
+mod index;
+pub mod plan;
+pub mod rights;
+mod shape;
+#[cfg(test)]
+mod tests;
+
+pub use controller::spec;
+pub use index::PodStatuses;

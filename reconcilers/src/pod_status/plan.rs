@@ -1,0 +1,98 @@
+//! The next step about the status of a Pod: a pure function of what it records, what its claims bring
+//! along, and what this process has written.
+
+use dragoman_accounting::claim::contribution::Contribution;
+use dragoman_accounting::cluster::ClaimsOfPod;
+
+/// How long an incomplete account is waited for before it is looked at again, in milliseconds. No
+/// request is made for it.
+const INCOMPLETE: i64 = 5_000;
+/// The waits before entries that another writer erased are put back, in milliseconds. After the last
+/// one they stay erased.
+const PUT_BACK: [i64; 3] = [1_000, 10_000, 60_000];
+
+/// What this process has written into the status of a Pod.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mine {
+    /// Tells the entries apart.
+    pub recorded: Option<u64>,
+    /// How often they were written.
+    pub times: usize,
+    /// When they were written last, in milliseconds since the epoch.
+    pub at: i64,
+    /// Whether nothing is written for this Pod any more.
+    pub stopped: bool,
+}
+
+/// What to do about a Pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Plan {
+    /// Nothing, until something changes.
+    Rest,
+    /// Look again after so many milliseconds.
+    Wait(i64),
+    /// Write entries for these contributions.
+    Write(Vec<Contribution>),
+    /// Write nothing for this Pod any more, and say why.
+    Stop(Conflict),
+}
+
+/// Another writer of the same field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conflict {
+    /// It erased the entries each time they were put back.
+    Erased,
+    /// It put other entries in their place.
+    Replaced,
+}
+
+impl Conflict {
+    /// The reason of the Event.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Erased => "PodStatusErased",
+            Self::Replaced => "PodStatusReplaced",
+        }
+    }
+
+    /// The note of the Event.
+    pub fn note(self) -> &'static str {
+        match self {
+            Self::Erased => {
+                "another writer of the Pod's status erases what its claims take from the node; it is not put \
+                 back any more, and a kube-scheduler that counts claims does not count these"
+            }
+            Self::Replaced => {
+                "another writer of the Pod's status has put other amounts in place of what its claims take \
+                 from the node; dragoman leaves them alone"
+            }
+        }
+    }
+}
+
+/// Decides the next step about a Pod at `now`, in milliseconds since the epoch. `recorded`: what its
+/// status records; `claims`: what the ledger knows of its claims.
+pub fn plan(recorded: Option<u64>, claims: Option<ClaimsOfPod>, mine: Option<&Mine>, now: i64) -> Plan {
+    if mine.is_some_and(|mine| mine.stopped) {
+        return Plan::Rest;
+    }
+    match (recorded, mine) {
+        // What another writer wrote first is left alone.
+        (Some(_), None) => return Plan::Rest,
+        (Some(recorded), Some(mine)) if mine.recorded == Some(recorded) => return Plan::Rest,
+        (Some(_), Some(_)) => return Plan::Stop(Conflict::Replaced),
+        (None, Some(mine)) => match PUT_BACK.get(mine.times.saturating_sub(1)) {
+            None => return Plan::Stop(Conflict::Erased),
+            Some(wait) if now < mine.at + wait => return Plan::Wait((mine.at + wait - now).min(*wait)),
+            Some(_) => {}
+        },
+        (None, None) => {}
+    }
+    let Some(ClaimsOfPod { contributions, unaccounted }) = claims else { return Plan::Wait(INCOMPLETE) };
+    if !unaccounted.is_empty() {
+        // Half of the entries would look like all of them.
+        return Plan::Wait(INCOMPLETE);
+    }
+    let entries: Vec<Contribution> = contributions.into_iter().filter(|of| !of.lines.is_empty()).collect();
+    if entries.is_empty() { Plan::Rest } else { Plan::Write(entries) }
+}

@@ -1,0 +1,57 @@
+//! The generation of the field that the API server keeps.
+//!
+//! The schema does not tell: it lists the field also where a feature gate drops it. So the write itself
+//! is tried, as a dry run, newest generation first.
+
+use dragoman_accounting::claim::contribution::{Contribution, Generation};
+use dragoman_accounting::wire::pod_status::{to_1_36, to_1_37, to_1_38};
+use dragoman_crds::wire::{Name, Pod};
+use dragoman_machinery::kind::POD;
+use dragoman_machinery::write::{Action, Write};
+use serde_json::{Value, json};
+
+/// The generations that a released API server may keep, newest first.
+pub(super) const GENERATIONS: [Generation; 3] = [Generation::V1_38, Generation::V1_37, Generation::V1_36];
+/// The field manager of the entries.
+const MANAGER: &str = "dragoman-pod-status";
+
+/// The write of these contributions into the status of a Pod.
+///
+/// # Errors
+/// The amounts do not fit into the generation; the text is for people.
+pub(super) fn write(
+    namespace: &str,
+    name: &str,
+    uid: &Name,
+    contributions: &[Contribution],
+    generation: Generation,
+) -> Result<Write, String> {
+    let (field, entries): (&str, Value) = match generation {
+        Generation::V1_38 => (
+            "additionalNodeAllocatableResources",
+            json!(to_1_38(contributions).map_err(|why| why.to_string())?.0),
+        ),
+        Generation::V1_37 => (
+            "nodeAllocatableResourceClaimStatuses",
+            json!(to_1_37(contributions).map_err(|why| why.to_string())?.0),
+        ),
+        Generation::V1_36 => (
+            "nodeAllocatableResourceClaimStatuses",
+            json!(to_1_36(contributions).map_err(|why| why.to_string())?.0),
+        ),
+        Generation::Draft => return Err("the draft of KEP-5517 was never released".to_owned()),
+    };
+    let body = json!({
+        "apiVersion": POD.api_version(), "kind": POD.kind,
+        "metadata": {"namespace": namespace, "name": name, "uid": uid},
+        "status": {field: entries},
+    });
+    let action = Action::Apply { subresource: Some("status"), manager: MANAGER, body };
+    Ok(Write::new(POD, namespace, name, action))
+}
+
+/// Whether the answer to a write has the entries of this generation.
+pub(super) fn is_kept(answer: &Pod, generation: Generation) -> bool {
+    let contributions = answer.resources(&mut Vec::new()).contributions;
+    contributions.iter().any(|of| of.recorded == Some(generation))
+}

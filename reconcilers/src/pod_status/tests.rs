@@ -1,0 +1,86 @@
+//! What is written into the status of a Pod, and when no more.
+
+use dragoman_accounting::claim::contribution::{Contribution, Line, Source};
+use dragoman_accounting::cluster::ClaimsOfPod;
+use dragoman_accounting::resource::Resource;
+use dragoman_accounting::unaccounted::Unaccounted;
+use dragoman_crds::wire::Pod;
+use dragoman_quantity::Decimal;
+use serde_json::{Value, json};
+
+use super::index::recorded;
+use super::plan::{Conflict, Mine, Plan, plan};
+
+const NOW: i64 = 1_000_000;
+
+fn claims() -> ClaimsOfPod {
+    let line = Line::mapping(Resource::Cpu, Decimal::from(2));
+    let of = Contribution { source: Source::claim("gpu"), lines: vec![line], ..Contribution::default() };
+    ClaimsOfPod { contributions: vec![of], unaccounted: Vec::new() }
+}
+
+fn mine(times: usize) -> Mine {
+    Mine { recorded: Some(7), times, at: NOW, stopped: false }
+}
+
+fn pod(status: &Value) -> Pod {
+    serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).expect("Pod")
+}
+
+#[test]
+fn a_pod_without_entries_gets_them_once() {
+    assert_eq!(plan(None, Some(claims()), None, NOW), Plan::Write(claims().contributions));
+    assert_eq!(plan(Some(7), Some(claims()), Some(&mine(1)), NOW), Plan::Rest);
+}
+
+#[test]
+fn what_another_writer_wrote_first_is_left_alone() {
+    assert_eq!(plan(Some(1), Some(claims()), None, NOW), Plan::Rest);
+}
+
+#[test]
+fn half_of_the_amounts_is_not_written() {
+    let unread = Unaccounted { object: "o".into(), field: "f".into(), resource: None, why: "w".into() };
+    let half = ClaimsOfPod { unaccounted: vec![unread], ..claims() };
+    assert!(matches!(plan(None, Some(half), None, NOW), Plan::Wait(_)));
+    assert!(matches!(plan(None, None, None, NOW), Plan::Wait(_)), "the ledger does not know the Pod yet");
+}
+
+#[test]
+fn claims_that_take_nothing_have_no_entry() {
+    let nothing = Contribution { source: Source::claim("gpu"), ..Contribution::default() };
+    let claims = ClaimsOfPod { contributions: vec![nothing], unaccounted: Vec::new() };
+    assert_eq!(plan(None, Some(claims), None, NOW), Plan::Rest);
+}
+
+#[test]
+fn erased_entries_are_put_back_with_an_end() {
+    assert_eq!(plan(None, Some(claims()), Some(&mine(1)), NOW), Plan::Wait(1_000));
+    assert_eq!(plan(None, Some(claims()), Some(&mine(1)), NOW + 1_000), Plan::Write(claims().contributions));
+    assert_eq!(plan(None, Some(claims()), Some(&mine(3)), NOW + 59_999), Plan::Wait(1));
+    assert_eq!(plan(None, Some(claims()), Some(&mine(4)), NOW + 60_000), Plan::Stop(Conflict::Erased));
+}
+
+#[test]
+fn a_second_writer_ends_it() {
+    assert_eq!(plan(Some(8), Some(claims()), Some(&mine(1)), NOW), Plan::Stop(Conflict::Replaced));
+    let stopped = Mine { stopped: true, ..mine(1) };
+    for recorded in [None, Some(7), Some(8)] {
+        assert_eq!(plan(recorded, Some(claims()), Some(&stopped), NOW), Plan::Rest);
+    }
+}
+
+#[test]
+fn every_generation_and_a_field_that_does_not_decode_is_an_entry() {
+    assert_eq!(recorded(&pod(&json!({}))), None);
+    assert_eq!(recorded(&pod(&json!({"nodeAllocatableResourceClaimStatuses": []}))), None);
+    let of = |status: Value| recorded(&pod(&status)).expect("an entry");
+    let v1_36 = of(json!({"nodeAllocatableResourceClaimStatuses":
+        [{"resourceClaimName": "gpu", "resources": {"cpu": "2"}}]}));
+    let v1_37 = of(json!({"nodeAllocatableResourceClaimStatuses":
+        [{"resourceClaimName": "gpu", "mapping": [{"name": "cpu", "quantity": "2"}]}]}));
+    let other = of(json!({"nodeAllocatableResourceClaimStatuses":
+        [{"resourceClaimName": "gpu", "mapping": [{"name": "cpu", "quantity": "3"}]}]}));
+    let unreadable = of(json!({"nodeAllocatableResourceClaimStatuses": "none"}));
+    assert!(v1_36 != v1_37 && v1_37 != other && unreadable != other);
+}
