@@ -19,7 +19,9 @@ pub(super) type ClaimKey = Arc<str>;
 #[derive(Debug, Clone)]
 pub(super) struct BoundPod {
     pub(super) node: Box<str>,
-    pub(super) pod: Pod,
+    /// The Pod, as long as something else can change what it takes: of a Pod without claims nothing can,
+    /// and nearly all Pods have none.
+    pub(super) pod: Option<Box<Pod>>,
     /// Its notices, as the account of the node has them now.
     pub(super) notices: BTreeSet<Notice>,
 }
@@ -101,7 +103,7 @@ impl Devices {
 
 impl ClusterLedger {
     pub(super) fn link_pod(&mut self, uid: &Uid, pod: BoundPod) {
-        for key in keys(&pod.pod) {
+        for key in pod.pod.iter().flat_map(|pod| keys(pod)) {
             self.claims.entry(key).or_default().pods.insert(uid.clone());
         }
         self.pods.insert(uid.clone(), pod);
@@ -109,7 +111,7 @@ impl ClusterLedger {
 
     pub(super) fn unlink_pod(&mut self, uid: &str) -> Option<BoundPod> {
         let pod = self.pods.remove(uid)?;
-        for key in keys(&pod.pod) {
+        for key in pod.pod.iter().flat_map(|pod| keys(pod)) {
             if let Some(entry) = self.claims.get_mut(&key) {
                 entry.pods.remove(uid);
             }

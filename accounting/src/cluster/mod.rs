@@ -138,7 +138,7 @@ impl ClusterLedger {
     /// Charges a Pod to its node. A Pod without a node and one that is done take nothing.
     pub fn put_pod(&mut self, pod: Pod) -> NodeNames {
         let uid = pod.view.uid.clone();
-        if self.pods.get(&uid).is_some_and(|known| known.pod == pod) {
+        if self.pods.get(&uid).is_some_and(|known| known.pod.as_deref() == Some(&pod)) {
             return NodeNames::new();
         }
         let Some(node) = pod.node.clone().filter(|_| !pod.done) else { return self.remove_pod(&uid) };
@@ -151,8 +151,12 @@ impl ClusterLedger {
                 self.discharge(&uid, &known, &mut event);
             }
         }
-        self.link_pod(&uid, BoundPod { node, pod, notices });
+        let has_claims = !pod.claims.is_empty();
+        self.link_pod(&uid, BoundPod { node, pod: Some(Box::new(pod)), notices });
         self.recharge(&uid, &mut event);
+        if let Some(known) = self.pods.get_mut(&uid).filter(|_| !has_claims) {
+            known.pod = None;
+        }
         self.accounts.settle(event)
     }
 
@@ -222,6 +226,9 @@ impl ClusterLedger {
     /// it is removed by its own method.
     pub fn put_unread(&mut self, object: &str, unread: Vec<(Option<Box<str>>, Unaccounted)>) -> NodeNames {
         let before = self.unread.remove(object).unwrap_or_default();
+        if before.is_empty() && unread.is_empty() {
+            return NodeNames::new();
+        }
         let concerned = |node: &str| {
             let mut all = before.iter().chain(&unread);
             all.any(|(of, _)| of.as_ref().is_none_or(|of| **of == *node))
@@ -283,9 +290,18 @@ impl ClusterLedger {
         self.accounts.settle(event)
     }
 
-    /// Charges a Pod as it is seen now.
+    /// Charges a Pod anew, if it is kept.
     fn recharge(&mut self, uid: &str, event: &mut Event) {
-        let Some(BoundPod { node, pod, notices: before }) = self.pods.get(uid) else { return };
+        let Some(pod) = self.pods.get_mut(uid).and_then(|known| known.pod.take()) else { return };
+        self.charge(uid, &pod, event);
+        if let Some(known) = self.pods.get_mut(uid) {
+            known.pod = Some(pod);
+        }
+    }
+
+    /// Charges a Pod as it is seen now.
+    fn charge(&mut self, uid: &str, pod: &Pod, event: &mut Event) {
+        let Some(BoundPod { node, notices: before, .. }) = self.pods.get(uid) else { return };
         let (node, before) = (node.clone(), before.clone());
         let Seen { view, unaccounted, notices } = self.seen_from(pod, &node);
         let charge = charge(&view, Stage::Bound, self.rules.variant, unaccounted);

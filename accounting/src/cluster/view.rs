@@ -43,9 +43,10 @@ pub struct ClaimsOfPod {
 }
 
 impl ClusterLedger {
-    /// Returns what the claims of a Pod that has a node bring along; `None` for any other Pod.
+    /// Returns what the claims of a Pod that has claims and a node bring along; `None` for any other Pod.
     pub fn claims_of_pod(&self, uid: &str) -> Option<ClaimsOfPod> {
         let BoundPod { node, pod, .. } = self.pods.get(uid)?;
+        let pod = pod.as_deref()?;
         let Seen { view, unaccounted, .. } = self.seen_from(pod, node);
         Some(ClaimsOfPod { contributions: view.contributions, unaccounted })
     }
