@@ -111,14 +111,31 @@ fn what_is_not_known_of_a_claim_makes_its_node_unknown() {
         accounts["one"].ledger.headroom(Resource::Cpu) == Headroom::Unknown
     };
     assert!(!unknown(vec![claim("c", Some("a"))], vec![slice(1, "4")]));
-    assert!(unknown(vec![], vec![slice(1, "4")]), "the claim is gone");
-    assert!(unknown(vec![claim("c", None)], vec![slice(1, "4")]), "the claim is not allocated");
     assert!(unknown(vec![claim("c", Some("z"))], vec![slice(1, "4")]), "the device is in no slice");
     assert!(unknown(vec![claim("c", Some("a"))], vec![]), "there is no slice");
+    assert!(unknown(vec![claim("c", Some("a"))], vec![slice(1, "-4")]), "the definition makes no sense");
+}
+
+/// A user can bind a Pod to any node. A claim that it waits for does not make the node uncertain: the
+/// kubelet starts no container without the claim.
+#[test]
+fn a_claim_that_a_bound_pod_waits_for_takes_nothing_yet() {
     let mut elsewhere = slice(1, "4");
     elsewhere["spec"]["nodeName"] = json!("two");
-    assert!(unknown(vec![claim("c", Some("a"))], vec![elsewhere]), "the device is on another node");
-    assert!(unknown(vec![claim("c", Some("a"))], vec![slice(1, "-4")]), "the definition makes no sense");
+    for (claims, slices) in [
+        (vec![], vec![slice(1, "4")]),
+        (vec![claim("c", None)], vec![slice(1, "4")]),
+        (vec![claim("c", Some("a"))], vec![elsewhere]),
+    ] {
+        let cluster = cluster(vec![pod("x", Some("one"), &["c"])], claims, slices);
+        let account = &accounts(&cluster)["one"];
+        assert_eq!(account.ledger.headroom(Resource::Cpu), Headroom::Left(15_000));
+        assert_eq!(account.notices.len(), 1, "{:?}", account.notices);
+        // It is not known what a Pod would take that is to be placed.
+        let waiting = dragoman_accounting::cluster::Pod { node: None, ..cluster.pods[0].clone() };
+        let index = Index::new(&cluster, Rules::default());
+        assert_ne!(account.ledger.fits(&index.candidate(&waiting, "one")), Fit::Yes);
+    }
 }
 
 #[test]

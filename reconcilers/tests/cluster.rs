@@ -5,11 +5,7 @@
 //! and the environment variable `NODES` sets the number of nodes: times with `--release` or the profile
 //! `soak` only.
 
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    reason = "a test: clippy knows only functions marked as such"
-)]
+#![expect(clippy::expect_used, reason = "a test: clippy knows only functions marked as such")]
 
 use std::time::{Duration, Instant};
 

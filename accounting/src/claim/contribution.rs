@@ -218,9 +218,12 @@ pub fn reconciled(
             if [now, all].contains(&Some(said)) {
                 continue;
             }
-            drifts.push(Drift { of: known.source.clone(), resource, recorded: said, computed: now });
+            let computed = if by_slices.of(resource).next().is_some() { now } else { all };
+            drifts.push(Drift { of: known.source.clone(), resource, recorded: said, computed });
             let (driver, policy) = names(&by_slices, resource);
-            known.lines.retain(|line| line.resource != resource || line.local);
+            // Where slices say something, their scheduler recorded that, and knew no DeviceFootprint.
+            let sliced = by_slices.of(resource).next().is_some();
+            known.lines.retain(|line| line.resource != resource || (line.local && sliced));
             kept.extend(records.iter().map(|record| {
                 let line = |line: &Line| Line { driver: driver.clone(), policy, ..line.clone() };
                 let lines = record.of(resource).map(line).collect();

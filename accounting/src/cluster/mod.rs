@@ -303,7 +303,7 @@ impl ClusterLedger {
     fn charge(&mut self, uid: &str, pod: &Pod, event: &mut Event) {
         let Some(BoundPod { node, notices: before, .. }) = self.pods.get(uid) else { return };
         let (node, before) = (node.clone(), before.clone());
-        let Seen { view, unaccounted, notices } = self.seen_from(pod, &node);
+        let Seen { view, unaccounted, notices, .. } = self.seen_from(pod, &node);
         let charge = charge(&view, Stage::Bound, self.rules.variant, unaccounted);
         self.open(&node, event);
         if let Some(account) = self.accounts.touch(&node, event) {

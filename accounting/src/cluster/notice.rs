@@ -19,6 +19,9 @@ pub enum About {
     Drift,
     /// The definition of a device, or an allocation of it.
     Device,
+    /// A claim that a Pod of the node waits for, or whose device is on another node. It takes nothing
+    /// from the node: the kubelet starts no container without it.
+    Waiting,
 }
 
 impl Notice {

@@ -8,8 +8,9 @@ use super::links::{BoundPod, claim_key, named};
 use super::notice::{About, Notice};
 use super::objects::{Claim, ClaimName, Pod, PodClaim, device_of};
 use crate::Uid;
-use crate::claim::allocation::{DeviceResult, Judgement, cost};
+use crate::claim::allocation::{Device, DeviceResult, Judgement, cost};
 use crate::claim::contribution::{Contribution, Source, reconciled};
+use crate::claim::sharing::{Sharing, sharing};
 use crate::ledger::charge::{charge, units};
 use crate::ledger::fit::{Candidate, Fit};
 use crate::ledger::{DeviceId, Stage};
@@ -22,6 +23,9 @@ pub(super) struct Seen {
     pub(super) view: PodSpecView,
     /// Entries of both that could not be read.
     pub(super) unaccounted: Vec<Unaccounted>,
+    /// Claims that are missing, not allocated, or on another node: they take nothing from the node, for
+    /// the kubelet starts no container without them, and what they will take is not known.
+    pub(super) waiting: Vec<Unaccounted>,
     /// Notices for people.
     pub(super) notices: BTreeSet<Notice>,
 }
@@ -30,6 +34,7 @@ pub(super) struct Seen {
 #[derive(Default)]
 struct Said {
     unaccounted: Vec<Unaccounted>,
+    waiting: Vec<Unaccounted>,
     notices: BTreeSet<Notice>,
 }
 
@@ -47,13 +52,24 @@ impl ClusterLedger {
     pub fn claims_of_pod(&self, uid: &str) -> Option<ClaimsOfPod> {
         let BoundPod { node, pod, .. } = self.pods.get(uid)?;
         let pod = pod.as_deref()?;
-        let Seen { view, unaccounted, .. } = self.seen_from(pod, node);
+        let Seen { view, mut unaccounted, waiting, .. } = self.seen_from(pod, node);
+        unaccounted.extend(waiting);
+        let is_shared = |of: &&Contribution| {
+            let claim = self.claims.get(&claim_key(&pod.view.namespace, &of.source.name));
+            sharing(of) == Sharing::OnePod && claim.is_some_and(|claim| claim.pods.len() > 1)
+        };
+        for of in view.contributions.iter().filter(is_shared) {
+            let field = format!("claim {}", of.source.name).into();
+            let why = "its devices are node resources, and several Pods name it".into();
+            unaccounted.push(Unaccounted { object: pod.view.object().into(), field, resource: None, why });
+        }
         Some(ClaimsOfPod { contributions: view.contributions, unaccounted })
     }
 
     /// Returns a Pod as it would be on `node`, with what its claims would wake up there.
     pub fn candidate(&self, pod: &Pod, node: &str) -> Candidate {
-        let Seen { view, unaccounted, .. } = self.seen_from(pod, node);
+        let Seen { view, mut unaccounted, waiting, .. } = self.seen_from(pod, node);
+        unaccounted.extend(waiting);
         let claims = named(pod).into_keys().map(|name| claim_key(&pod.view.namespace, name));
         let effects = claims.filter_map(|key| Some(&self.claims.get(&key)?.effects));
         let held = effects.flat_map(|effects| &effects.held).filter(|((of, _), _)| **of == *node);
@@ -71,10 +87,10 @@ impl ClusterLedger {
     }
 
     pub(super) fn seen_from(&self, pod: &Pod, node: &str) -> Seen {
-        let mut unaccounted = pod.unaccounted.clone();
+        let (mut unaccounted, mut waiting) = (pod.unaccounted.clone(), Vec::new());
         let mut doubt = |field: String, why: &str| {
             let object = pod.view.object().into();
-            unaccounted.push(Unaccounted { object, field: field.into(), resource: None, why: why.into() });
+            waiting.push(Unaccounted { object, field: field.into(), resource: None, why: why.into() });
         };
         for claim in pod.claims.iter().filter(|claim| claim.claim == ClaimName::NotYet) {
             let names: Vec<&str> = claim.containers.iter().map(AsRef::as_ref).collect();
@@ -99,8 +115,10 @@ impl ClusterLedger {
         let drifts = conflicts.chain(drifts.iter().map(ToString::to_string));
         said.notices.extend(drifts.map(|drift| Notice::new(About::Drift, &format!("{object}: {drift}"))));
         unaccounted.extend(said.unaccounted);
+        waiting.extend(said.waiting);
+        said.notices.extend(waiting.iter().map(|fact| Notice::new(About::Waiting, &fact.to_string())));
         let view = PodSpecView { contributions, ..pod.view.clone() };
-        Seen { view, unaccounted, notices: said.notices }
+        Seen { view, unaccounted, waiting, notices: said.notices }
     }
 
     /// Returns what a claim brings along for a Pod on `node`.
@@ -119,6 +137,8 @@ impl ClusterLedger {
             Some((id, found))
         });
         let known: BTreeMap<DeviceId, Found<'_>> = known.collect();
+        // A device of another node takes nothing from this one.
+        let elsewhere = Device::default();
         let judgement = self.rules.judgement;
         let used = results.iter().filter(|result| !result.admin_access || judgement == Judgement::Upstream);
         for found in used.filter_map(|result| known.get(&device_of(result))) {
@@ -126,7 +146,19 @@ impl ClusterLedger {
             said.unaccounted.extend(found.doubt(&object));
         }
         let source = Source { uid: Some(Uid::from(&*claim.uid)), ..Source::claim(claim.name.clone()) };
-        let device = |result: &DeviceResult| known.get(&device_of(result)).map(|found| &*found.device);
+        let is_elsewhere = |result: &DeviceResult| {
+            let id = device_of(result);
+            !known.contains_key(&id) && !self.devices.found(&id).is_empty()
+        };
+        for (i, _) in results.iter().enumerate().filter(|(_, result)| is_elsewhere(result)) {
+            let field = format!("status.allocation.devices.results[{i}]").into();
+            let (object, why) = (object.as_str().into(), "the device is on another node".into());
+            said.waiting.push(Unaccounted { object, field, resource: None, why });
+        }
+        let device = |result: &DeviceResult| {
+            let of_other_node = || is_elsewhere(result).then_some(&elsewhere);
+            known.get(&device_of(result)).map(|found| &*found.device).or_else(of_other_node)
+        };
         let cost = cost(&object, source, of.containers, results, device, judgement, &mut said.unaccounted);
         let remarks = cost.remarks.iter().map(|remark| format!("{object}: {remark}"));
         said.notices.extend(remarks.map(|remark| Notice::new(About::Device, &remark)));

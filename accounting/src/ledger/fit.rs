@@ -81,6 +81,14 @@ impl NodeLedger {
         self.allocatable.is_none() || self.unaccounted().any(|u| u.resource.is_none_or(|r| r == resource))
     }
 
+    /// By how much more of `resource` is certainly taken than the node has, if it is. What is not known
+    /// can only add to it.
+    pub fn short_by(&self, resource: Resource) -> Option<i128> {
+        let requested = self.requested(resource);
+        let is_short = self.is_known_to_have_less(resource, requested);
+        is_short.then(|| requested - i128::from(self.allocatable(resource)))
+    }
+
     /// Whether the node certainly has less than `need` in all.
     fn is_known_to_have_less(&self, resource: Resource, need: i128) -> bool {
         let unread = self.unread_allocatable.iter().any(|u| u.resource.is_none_or(|r| r == resource));

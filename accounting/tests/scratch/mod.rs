@@ -140,7 +140,7 @@ impl Scratch<'_> {
                 ClaimName::NotYet => {
                     let containers: Vec<&str> = entry.containers.iter().map(AsRef::as_ref).collect();
                     let field = format!("spec.resourceClaims, of containers {containers:?}");
-                    page.doubts.insert((object.as_str().into(), field.into()));
+                    page.notices.insert(format!("{object}: {field}: there is no claim yet"));
                 }
                 ClaimName::None => {}
             }
@@ -154,8 +154,12 @@ impl Scratch<'_> {
                     computed.push(self.contribution(claim, results, containers, node, page));
                 }
                 _ if recorded => {}
-                _ => {
-                    page.doubts.insert((object.as_str().into(), format!("claim {name}").into()));
+                // The kubelet starts no container without its claims.
+                Some(_) => {
+                    page.notices.insert(format!("{object}: claim {name}: the claim is not allocated"));
+                }
+                None => {
+                    page.notices.insert(format!("{object}: claim {name}: the claim does not exist"));
                 }
             }
         }
@@ -174,8 +178,13 @@ impl Scratch<'_> {
     ) -> Contribution {
         let object = format!("ResourceClaim {}/{}", claim.namespace, claim.name);
         let mut devices: BTreeMap<DeviceId, Device> = BTreeMap::new();
-        for result in results {
+        for (i, result) in results.iter().enumerate() {
             let entries = self.listed(result);
+            if !entries.is_empty() && entries.iter().all(|(of, _)| of.is_some_and(|of| of != node)) {
+                let field = format!("status.allocation.devices.results[{i}]");
+                page.notices.insert(format!("{object}: {field}: the device is on another node"));
+                devices.insert(id(result), Device::default());
+            }
             let here = entries.iter().rfind(|(of, _)| of.is_none_or(|of| of == node));
             let Some((_, listed)) = here else { continue };
             devices.insert(id(result), self.device(&result.driver, listed));

@@ -11,7 +11,7 @@
 
 mod objects;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use dragoman_accounting::cluster::{ClusterLedger, NodeNames, Rules};
@@ -45,8 +45,8 @@ pub struct Cluster {
     pub published: Store<Arc<Published>>,
     /// The plurals of the kinds that are not served.
     unserved: BTreeSet<&'static str>,
-    /// DeviceFootprints that were refused and not reported yet.
-    pub refused: Vec<RefusedFootprint>,
+    /// DeviceFootprints that are refused and not reported yet, by name.
+    pub refused: BTreeMap<Name, RefusedFootprint>,
     /// The nodes that the object which is being taken in has changed.
     changed: NodeNames,
 }
@@ -54,8 +54,6 @@ pub struct Cluster {
 /// A DeviceFootprint that is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedFootprint {
-    /// Its name.
-    pub name: Name,
     /// Its uid.
     pub uid: Name,
     /// The reason: names the field.
@@ -73,7 +71,7 @@ impl Default for Cluster {
             footprints: Store::default(),
             published: Store::default(),
             unserved: BTreeSet::new(),
-            refused: Vec::new(),
+            refused: BTreeMap::new(),
             changed: NodeNames::new(),
         }
     }

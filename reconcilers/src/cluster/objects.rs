@@ -192,14 +192,18 @@ impl Keeps<DeviceFootprint> for Cluster {
                 let changed = self.ledger.put_footprint(footprint);
                 self.changed.extend(changed);
                 self.doubt(&object, &[], None);
+                self.refused.remove(name);
                 None
             }
             Err(why) => {
                 let changed = self.ledger.remove_footprint(name);
                 self.changed.extend(changed);
                 self.doubt(&object, &[None], Some(&why));
-                let (name, uid, why) = (name.clone(), footprint.metadata.uid.clone(), Name::from(why));
-                self.refused.push(RefusedFootprint { name, uid, why: why.clone() });
+                let (uid, why) = (footprint.metadata.uid.clone(), Name::from(why));
+                let known = self.footprints.get("", name).and_then(|record| record.readable());
+                if known != Some(&Some(why.clone())) {
+                    self.refused.insert(name.clone(), RefusedFootprint { uid, why: why.clone() });
+                }
                 Some(why)
             }
         }
@@ -232,6 +236,7 @@ impl Keeps<DeviceFootprint> for Cluster {
             let changed = self.ledger.remove_footprint(name);
             self.changed.extend(changed);
             self.doubt(&format!("DeviceFootprint {name}"), &[], None);
+            self.refused.remove(&**name);
         }
         self.take_changed()
     }

@@ -1,6 +1,6 @@
 //! From the ledger of a node to what is published of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_accounting::claim::footprint::AccountingPolicy;
 use dragoman_accounting::cluster::{About, ClusterLedger, Notice};
@@ -22,6 +22,8 @@ const CONSUMERS: usize = 16;
 const NAMES: usize = 256 << 10;
 /// The most resources of one object: cpu, memory, ephemeral storage and the sizes of huge pages.
 const RESOURCES: usize = 16;
+/// The longest uid that the definition takes.
+const UID: usize = 36;
 /// How many facts, holders or notices a message names.
 const NAMED: usize = 5;
 /// The longest name of an object or field in a message, in characters.
@@ -78,7 +80,7 @@ impl Content {
 }
 
 fn status(ledger: &NodeLedger, claims: Vec<OfClaim>) -> NodeAllocatableDRAClaimStateStatus {
-    let resources: Vec<Resource> = ledger.resources().into_iter().take(RESOURCES).collect();
+    let resources = listed_resources(ledger);
     let amounts = |of: &dyn Fn(Resource) -> i128| -> Amounts {
         let named = resources.iter().map(|resource| (*resource, of(*resource)));
         named.map(|(resource, count)| (resource.to_string(), words::quantity(resource, count))).collect()
@@ -105,6 +107,15 @@ fn status(ledger: &NodeLedger, claims: Vec<OfClaim>) -> NodeAllocatableDRAClaimS
         other_claims,
         conditions: Vec::new(),
     }
+}
+
+/// The resources of an object: those that the node has before those that Pods name.
+fn listed_resources(ledger: &NodeLedger) -> Vec<Resource> {
+    let mut resources = ledger.resources();
+    let is_ordinary = |of| matches!(of, Resource::Cpu | Resource::Memory | Resource::EphemeralStorage);
+    resources.sort_by_key(|of| (!is_ordinary(*of), ledger.allocatable(*of) == 0));
+    resources.truncate(RESOURCES);
+    resources
 }
 
 /// What one claim takes from the node.
@@ -153,11 +164,20 @@ fn listed(mut claims: Vec<OfClaim>) -> (Vec<PublishedClaim>, Option<OtherClaims>
         let total = of.total();
         (total.get(Resource::Cpu), total.get(Resource::Memory))
     };
-    claims.sort_by(|a, b| size(b).cmp(&size(a)).then_with(|| a.object.cmp(&b.object)));
+    // A claim of which only a record in Pod status is known has no name and uid of its own.
+    let is_named = |of: &OfClaim| {
+        let uid = of.object.uid();
+        !of.object.namespace().is_empty() && !uid.is_empty() && uid.len() <= UID && !uid.contains(' ')
+    };
+    claims.sort_by(|a, b| {
+        let by_size = is_named(b).cmp(&is_named(a)).then_with(|| size(b).cmp(&size(a)));
+        by_size.then_with(|| a.object.cmp(&b.object))
+    });
     let mut bytes = 0;
+    let mut names = BTreeSet::new();
     let fit = claims.iter().take(CLAIMS).take_while(|of| {
         bytes += of.bytes();
-        bytes <= NAMES
+        is_named(of) && bytes <= NAMES && names.insert((of.object.namespace(), of.object.name()))
     });
     let others = claims.split_off(fit.count());
     let mut total = Sums::default();
@@ -168,8 +188,6 @@ fn listed(mut claims: Vec<OfClaim>) -> (Vec<PublishedClaim>, Option<OtherClaims>
     });
     let mut listed: Vec<PublishedClaim> = claims.into_iter().map(published).collect();
     listed.sort_by(|a, b| (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid)));
-    // Two claims of one name, of which one is gone: the API server takes one of them.
-    listed.dedup_by(|later, first| (&later.namespace, &later.name) == (&first.namespace, &first.name));
     (listed, other_claims)
 }
 
@@ -186,16 +204,19 @@ fn published(mut of: OfClaim) -> PublishedClaim {
 }
 
 fn written(sums: &Sums) -> Amounts {
-    let named = sums.iter().take(RESOURCES);
-    named.map(|(resource, count)| (resource.to_string(), words::quantity(resource, count))).collect()
+    let mut named: Vec<_> = sums.iter().collect();
+    named.sort_by_key(|(of, _)| matches!(of, Resource::HugePages(_)));
+    named
+        .into_iter()
+        .take(RESOURCES)
+        .map(|(resource, count)| (resource.to_string(), words::quantity(resource, count)))
+        .collect()
 }
 
 fn overcommitted(ledger: &NodeLedger) -> Finding {
     let finding = |status, reason, message| Finding { r#type: OVERCOMMITTED, status, reason, message };
-    let short = ledger.resources().into_iter().filter_map(|resource| match ledger.headroom(resource) {
-        Headroom::Left(left) if left < 0 => Some((resource, -left)),
-        _ => None,
-    });
+    let short = ledger.resources().into_iter();
+    let short = short.filter_map(|resource| Some((resource, ledger.short_by(resource)?)));
     let short = short.map(|(resource, missing)| {
         let missing = words::quantity(resource, missing).0;
         let holders = words::holders(ledger, resource, NAMED).join(", ");

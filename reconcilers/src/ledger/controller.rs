@@ -17,7 +17,7 @@ use dragoman_machinery::refusal::Refusal;
 
 use super::content::Content;
 use super::metrics::LedgerMetrics;
-use super::plan::{Plan, Snapshot, plan};
+use super::plan::{COALESCED, Plan, Snapshot, plan};
 use super::rights;
 use crate::cluster::{Cluster, SharedCluster};
 
@@ -88,7 +88,7 @@ impl Ledger {
     fn pace(&self, node: &Arc<str>, has_claims: bool, now: i64) -> Pace {
         let mut paces = self.paces();
         let pace = paces.entry(Arc::clone(node)).or_default();
-        pace.claimless = if has_claims { None } else { pace.claimless.or(Some(now)) };
+        pace.claimless = if has_claims { None } else { pace.claimless.filter(|at| *at <= now).or(Some(now)) };
         *pace
     }
 
@@ -96,6 +96,15 @@ impl Ledger {
         self.kit.read(|cluster| {
             if !cluster.publishes() {
                 return Plan::Rest;
+            }
+            let is_known = cluster.nodes.get("", node).is_some() || cluster.published.get("", node).is_some();
+            if !is_known {
+                return Plan::Rest;
+            }
+            // What is taken from the node is computed when it may be written.
+            let written = self.paces().get(node).and_then(|pace| pace.written);
+            if let Some(at) = written.filter(|at| (now - COALESCED..=now).contains(at)) {
+                return Plan::Wait(at + COALESCED - now + 1);
             }
             let content = Content::of(cluster.ledger(), node);
             let Pace { written, claimless } =
@@ -118,9 +127,9 @@ impl Ledger {
         if self.kit.read(|cluster| cluster.refused.is_empty()) {
             return;
         }
-        for refused in self.kit.note(|cluster| std::mem::take(&mut cluster.refused)) {
+        for (name, refused) in self.kit.note(|cluster| std::mem::take(&mut cluster.refused)) {
             let note = format!("{}: what the devices of its driver cost is not known", refused.why);
-            let about = regarding(DEVICE_FOOTPRINT, "", &refused.name, &refused.uid);
+            let about = regarding(DEVICE_FOOTPRINT, "", &name, &refused.uid);
             self.kit.warn(about, "InvalidFootprint", "Account", note);
         }
     }
@@ -176,7 +185,7 @@ impl Reconcile for Ledger {
     }
 
     fn measure(&self, _now: i64) {
-        self.kit.read(|cluster| self.metrics.measure(cluster.ledger(), self.options.metrics_per_node));
+        self.kit.read(|cluster| self.metrics.measure(cluster, self.options.metrics_per_node));
     }
 }
 

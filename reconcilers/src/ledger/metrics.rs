@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_accounting::cluster::ClusterLedger;
 use dragoman_accounting::ledger::fit::Headroom;
 use dragoman_accounting::ledger::{Bucket, NodeLedger};
 use dragoman_accounting::resource::Resource;
@@ -14,6 +13,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+
+use crate::cluster::Cluster;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
@@ -77,11 +78,13 @@ impl LedgerMetrics {
     }
 
     /// Computes the gauges from the ledger.
-    pub(super) fn measure(&self, ledger: &ClusterLedger, per_node: bool) {
+    pub(super) fn measure(&self, cluster: &Cluster, per_node: bool) {
         let mut sums: BTreeMap<(Resource, &'static str), f64> = BTreeMap::new();
         let (mut overcommitted, mut unknown, mut all, mut facts) = (0, 0, 0, 0);
         self.of_nodes.clear();
-        for (name, node) in ledger.nodes() {
+        // A node that only Pods name is no node.
+        let nodes = cluster.ledger().nodes().filter(|(name, _)| cluster.nodes.get("", name).is_some());
+        for (name, node) in nodes {
             all += 1;
             overcommitted += i64::from(is_overcommitted(node));
             let unaccounted = node.unaccounted().count();
@@ -111,8 +114,7 @@ impl LedgerMetrics {
 }
 
 fn is_overcommitted(node: &NodeLedger) -> bool {
-    let is_short = |of| matches!(node.headroom(of), Headroom::Left(left) if left < 0);
-    node.resources().into_iter().any(is_short)
+    node.resources().into_iter().any(|of| node.short_by(of).is_some())
 }
 
 /// The amounts of one resource, in cores or bytes. What is left may be below zero.

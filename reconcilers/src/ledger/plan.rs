@@ -80,20 +80,23 @@ pub fn plan(snapshot: Snapshot<'_>, now: i64) -> Plan {
     let Some(published) = published else {
         return if is_wanted { Plan::Create(Box::new(create(node, uid))) } else { Plan::Rest };
     };
-    let linger = (!is_wanted).then(|| claimless.unwrap_or(now) + LINGER - now);
+    let linger = (!is_wanted).then(|| claimless.filter(|at| *at <= now).unwrap_or(now) + LINGER - now);
     if linger.is_some_and(|left| left <= 0) {
         return delete(published);
     }
     let rest = linger.map_or(Plan::Rest, Plan::Wait);
     let Some(status) = changed(&content, published, now) else { return rest };
-    let wait = written.map_or(0, |at| at + COALESCED - now);
+    // A time that is still to come is that of a clock that was put back since.
+    let wait = written.filter(|at| *at <= now).map_or(0, |at| at + COALESCED - now);
     if wait > 0 {
-        return Plan::Wait(wait.min(COALESCED));
+        return Plan::Wait(wait);
     }
     let overcommitted = became_overcommitted(&content, published);
     let body = json!({
         "apiVersion": STATE.api_version(), "kind": STATE.kind,
-        "metadata": {"name": node, "uid": published.guard.uid},
+        "metadata": {
+            "name": node, "uid": published.guard.uid, "resourceVersion": published.guard.resource_version,
+        },
         "status": status,
     });
     let action = Action::Apply { subresource: Some("status"), manager: MANAGER, body };

@@ -75,13 +75,24 @@ impl PodStatus {
     fn known(&self, now: i64) -> Option<Result<Generation, i64>> {
         match *self.kept.lock().unwrap_or_else(PoisonError::into_inner) {
             Some((Some(generation), _)) => Some(Ok(generation)),
-            Some((None, at)) if now < at + KEEPS_NOTHING => Some(Err(at + KEEPS_NOTHING - now)),
+            Some((None, at)) if (at..at + KEEPS_NOTHING).contains(&now) => {
+                Some(Err(at + KEEPS_NOTHING - now))
+            }
             Some((None, _)) | None => None,
         }
     }
 
-    fn learnt(&self, kept: Option<(Option<Generation>, i64)>) {
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+    /// Takes in what a Pod's dry runs found; another Pod's may have found a generation meanwhile.
+    fn learnt(&self, kept: Option<Generation>, now: i64) {
+        let mut known = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.is_some() || !matches!(*known, Some((Some(_), _))) {
+            *known = Some((kept, now));
+        }
+    }
+
+    /// The API server has changed: it is asked again.
+    fn forget(&self) {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Finds out by dry runs which generation is kept.
@@ -91,6 +102,7 @@ impl PodStatus {
         uid: &Name,
         contributions: &[Contribution],
     ) -> Result<Option<Generation>, Refusal> {
+        let mut refused = None;
         for generation in GENERATIONS {
             let Ok(question) = write(&key.namespace, &key.name, uid, contributions, generation) else {
                 continue;
@@ -100,11 +112,14 @@ impl PodStatus {
                     return Ok(Some(generation));
                 }
                 // It drops the field, or does not know it.
-                Ok(_) | Err(Refusal::Invalid(_)) => {}
+                Ok(_) => {}
+                Err(Refusal::Invalid(why)) if is_undeclared(&why) => {}
+                // That is about this Pod, and says nothing about the others.
+                Err(refusal @ Refusal::Invalid(_)) => refused = Some(refusal),
                 Err(other) => return Err(other),
             }
         }
-        Ok(None)
+        refused.map_or(Ok(None), Err)
     }
 
     async fn publish(
@@ -120,7 +135,7 @@ impl PodStatus {
             None => match self.probe(key, uid, contributions).await {
                 Ok(kept) => {
                     tracing::info!(?kept, "generation of node-allocatable claim statuses that is kept");
-                    self.learnt(Some((kept, now)));
+                    self.learnt(kept, now);
                     let Some(generation) = kept else { return Verdict::After(Duration::from_secs(600)) };
                     generation
                 }
@@ -136,6 +151,9 @@ impl PodStatus {
                 Ok(pod) if is_kept(&pod, generation) => {
                     self.written.inc();
                     self.kit.note(|index| {
+                        if index.pod(key).is_none_or(|(known, _)| known != uid) {
+                            return;
+                        }
                         let mine = index.mine.entry(uid.clone()).or_default();
                         *mine =
                             Mine { recorded: recorded(&pod), times: mine.times + 1, at: now, stopped: false };
@@ -143,12 +161,17 @@ impl PodStatus {
                     Verdict::Done
                 }
                 Ok(_) => {
-                    self.learnt(None);
+                    self.forget();
                     Verdict::Failed("the API server has dropped the field since it was asked".to_owned())
                 }
                 Err(refusal) => ended(refusal),
             },
-            Err(refusal) => ended(refusal),
+            Err(refusal) => {
+                if matches!(&refusal, Refusal::Invalid(why) if is_undeclared(why)) {
+                    self.forget();
+                }
+                ended(refusal)
+            }
         }
     }
 
@@ -157,6 +180,11 @@ impl PodStatus {
         let about = regarding(POD, &key.namespace, &key.name, uid);
         self.kit.warn(about, conflict.reason(), "Publish", conflict.note().to_owned());
     }
+}
+
+/// Whether the API server does not have the field at all.
+fn is_undeclared(why: &str) -> bool {
+    why.contains("field not declared in schema")
 }
 
 fn ended(refusal: Refusal) -> Verdict {

@@ -2,11 +2,12 @@
 //! along, and what this process has written.
 
 use dragoman_accounting::claim::contribution::Contribution;
+use dragoman_accounting::claim::footprint::AccountingPolicy;
 use dragoman_accounting::cluster::ClaimsOfPod;
 
 /// How long an incomplete account is waited for before it is looked at again, in milliseconds. No
 /// request is made for it.
-const INCOMPLETE: i64 = 5_000;
+const INCOMPLETE: i64 = 15_000;
 /// The waits before entries that another writer erased are put back, in milliseconds. After the last
 /// one they stay erased.
 const PUT_BACK: [i64; 3] = [1_000, 10_000, 60_000];
@@ -37,13 +38,15 @@ pub enum Plan {
     Stop(Conflict),
 }
 
-/// Another writer of the same field.
+/// Why nothing is written for a Pod any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conflict {
     /// It erased the entries each time they were put back.
     Erased,
     /// It put other entries in their place.
     Replaced,
+    /// The shape of the API has no place for the accounting policy of a DeviceFootprint.
+    Inexpressible,
 }
 
 impl Conflict {
@@ -52,6 +55,7 @@ impl Conflict {
         match self {
             Self::Erased => "PodStatusErased",
             Self::Replaced => "PodStatusReplaced",
+            Self::Inexpressible => "PodStatusInexpressible",
         }
     }
 
@@ -65,6 +69,10 @@ impl Conflict {
             Self::Replaced => {
                 "another writer of the Pod's status has put other amounts in place of what its claims take \
                  from the node; dragoman leaves them alone"
+            }
+            Self::Inexpressible => {
+                "what the Pod's claims take is added up by an accounting policy that the Pod's status has no \
+                 place for: a kube-scheduler that counts claims does not count these"
             }
         }
     }
@@ -83,7 +91,10 @@ pub fn plan(recorded: Option<u64>, claims: Option<ClaimsOfPod>, mine: Option<&Mi
         (Some(_), Some(_)) => return Plan::Stop(Conflict::Replaced),
         (None, Some(mine)) => match PUT_BACK.get(mine.times.saturating_sub(1)) {
             None => return Plan::Stop(Conflict::Erased),
-            Some(wait) if now < mine.at + wait => return Plan::Wait((mine.at + wait - now).min(*wait)),
+            // A time that is still to come is that of a clock that was put back since.
+            Some(wait) if (mine.at..mine.at + wait).contains(&now) => {
+                return Plan::Wait(mine.at + wait - now);
+            }
             Some(_) => {}
         },
         (None, None) => {}
@@ -94,5 +105,9 @@ pub fn plan(recorded: Option<u64>, claims: Option<ClaimsOfPod>, mine: Option<&Mi
         return Plan::Wait(INCOMPLETE);
     }
     let entries: Vec<Contribution> = contributions.into_iter().filter(|of| !of.lines.is_empty()).collect();
+    let mut policies = entries.iter().flat_map(|of| &of.lines).filter_map(|line| line.policy);
+    if policies.any(|policy| policy != AccountingPolicy::AddPerClaim) {
+        return Plan::Stop(Conflict::Inexpressible);
+    }
     if entries.is_empty() { Plan::Rest } else { Plan::Write(entries) }
 }

@@ -1,7 +1,12 @@
 //! What is written into the status of a Pod, and when no more.
 
+use dragoman_accounting::claim::allocation::{Device, DeviceResult};
 use dragoman_accounting::claim::contribution::{Contribution, Line, Source};
-use dragoman_accounting::cluster::ClaimsOfPod;
+use dragoman_accounting::claim::footprint::{
+    AccountingPolicy, Basis, DeviceCost, Mapping, ResourceFootprint,
+};
+use dragoman_accounting::cluster::{self, ClaimName, ClaimsOfPod, ClusterLedger, PodClaim, Rules};
+use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_crds::wire::Pod;
@@ -67,6 +72,59 @@ fn a_second_writer_ends_it() {
     let stopped = Mine { stopped: true, ..mine(1) };
     for recorded in [None, Some(7), Some(8)] {
         assert_eq!(plan(recorded, Some(claims()), Some(&stopped), NOW), Plan::Rest);
+    }
+}
+
+#[test]
+fn a_policy_that_the_field_has_no_place_for_is_said() {
+    let mut pooled = claims();
+    pooled.contributions[0].lines[0].policy = Some(AccountingPolicy::ConsumeFrom);
+    assert_eq!(plan(None, Some(pooled), None, NOW), Plan::Stop(Conflict::Inexpressible));
+}
+
+#[test]
+fn a_clock_that_is_put_back_delays_nothing() {
+    assert_eq!(plan(None, Some(claims()), Some(&mine(1)), NOW - 5), Plan::Write(claims().contributions));
+}
+
+#[test]
+fn a_mapped_claim_of_several_pods_is_written_into_none() {
+    let claim = cluster::Claim {
+        namespace: "ns".into(),
+        name: "gpu".into(),
+        uid: "c".into(),
+        results: Some(vec![DeviceResult { driver: "d".into(), ..DeviceResult::default() }]),
+    };
+    let costs = ResourceFootprint {
+        mapping: Some(Mapping { basis: Basis::PerDevice, multiplier: Decimal::from(2) }),
+        ..ResourceFootprint::default()
+    };
+    let device =
+        Device { cost: DeviceCost { resources: [(Resource::Cpu, costs)].into() }, ..Device::default() };
+    let device = cluster::SliceDevice { device, ..cluster::SliceDevice::default() };
+    let mut ledger = ClusterLedger::new(Rules::default());
+    ledger.put_slice(cluster::Slice {
+        driver: "d".into(),
+        devices: vec![device],
+        ..cluster::Slice::default()
+    });
+    ledger.put_claim(claim);
+    let pod = |uid: &str| cluster::Pod {
+        view: PodSpecView {
+            namespace: "ns".into(),
+            name: uid.into(),
+            uid: uid.into(),
+            ..PodSpecView::default()
+        },
+        node: Some("n".into()),
+        claims: vec![PodClaim { claim: ClaimName::Named("gpu".into()), ..PodClaim::default() }],
+        ..cluster::Pod::default()
+    };
+    ledger.put_pod(pod("a"));
+    assert!(matches!(plan(None, ledger.claims_of_pod("a"), None, NOW), Plan::Write(_)));
+    ledger.put_pod(pod("b"));
+    for uid in ["a", "b"] {
+        assert!(matches!(plan(None, ledger.claims_of_pod(uid), None, NOW), Plan::Wait(_)), "{uid}");
     }
 }
 
