@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use dragoman_crds::crdgen;
 use dragoman_simcluster::{
     ApiServer, Clock, Door, Driver, HistoryStep, Kubelet, Listening, Pace, Profile, Promises, Request,
     Scheduler, User,
@@ -74,6 +75,7 @@ pub(crate) async fn demo(flags: &DemoFlags) -> anyhow::Result<()> {
         say(&format!(
             "look with: kubectl --kubeconfig {path} -n {NAMESPACE} get pods,resourceclaims --watch"
         ))?;
+        say(&format!("what devices take from the nodes: kubectl --kubeconfig {path} get nadcs"))?;
     }
     for number in 0..flags.pods {
         create(&admin, "/api/v1/namespaces/demo/pods", &pod(number));
@@ -126,8 +128,16 @@ fn create(admin: &Door, path: &str, object: &Value) {
     });
 }
 
-/// Nodes, a class, a namespace and a template.
+/// Our own kinds, nodes, a class, a namespace and a template. Each device takes two cpus of its node.
 fn populate(admin: &Door, flags: &DemoFlags) {
+    for definition in crdgen::definitions() {
+        create(admin, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition);
+    }
+    let footprint = json!({
+        "apiVersion": "dragoman.dev/v1alpha1", "kind": "DeviceFootprint", "metadata": {"name": "gpu"},
+        "spec": {"driver": DRIVER, "resources": {"cpu": {"mapping": {"deviceMultiplier": "2"}}}},
+    });
+    create(admin, "/apis/dragoman.dev/v1alpha1/devicefootprints", &footprint);
     let class = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"},
         "spec": {"selectors": [{"cel": {"expression": format!("device.driver == {DRIVER:?}")}}]},
@@ -143,7 +153,10 @@ fn populate(admin: &Door, flags: &DemoFlags) {
     for number in 0..flags.nodes {
         let node = json!({
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("node-{number}")},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "allocatable": {"cpu": "32", "memory": "128Gi", "pods": "110"},
+            },
         });
         create(admin, "/api/v1/nodes", &node);
     }
