@@ -211,6 +211,7 @@ fn claim() -> impl Strategy<Value = Claim> {
         name: name.into(),
         uid: format!("{namespace}-{name}-{instance}").into(),
         results,
+        unread: None,
     })
 }
 
@@ -376,7 +377,7 @@ fn allocated(name: &str, node: &str) -> Claim {
     let result =
         DeviceResult { driver: "d".into(), pool: node.into(), device: "0".into(), ..DeviceResult::default() };
     let uid = format!("uid-{name}").into();
-    Claim { namespace: "ns".into(), name: name.into(), uid, results: Some(vec![result]) }
+    Claim { namespace: "ns".into(), name: name.into(), uid, results: Some(vec![result]), unread: None }
 }
 
 /// The slice of a node with a device that is `cpu` cpus.

@@ -67,6 +67,8 @@ pub struct Claim {
     pub uid: Box<str>,
     /// `status.allocation.devices.results`; `None`: not allocated.
     pub results: Option<Vec<DeviceResult>>,
+    /// Why the claim or its allocation does not decode, if it does not.
+    pub unread: Option<Box<str>>,
 }
 
 /// A ResourceSlice.

@@ -105,6 +105,11 @@ impl ClusterLedger {
                     computed.push(self.contribution(found, results, entry, node, &mut said));
                 }
                 _ if recorded => {}
+                Some((Claim { unread: Some(why), namespace, .. }, None)) => {
+                    let object = format!("ResourceClaim {namespace}/{name}").into();
+                    let (field, why) = (Box::default(), why.clone());
+                    unaccounted.push(Unaccounted { object, field, resource: None, why });
+                }
                 Some((_, None)) => doubt(format!("claim {name}"), "the claim is not allocated"),
                 None => doubt(format!("claim {name}"), "the claim does not exist"),
             }

@@ -55,6 +55,7 @@ impl ResourceClaim {
             name: self.metadata.name.clone(),
             uid: self.metadata.uid.clone(),
             results,
+            unread: None,
         })
     }
 }

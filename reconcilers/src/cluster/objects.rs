@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
+use dragoman_accounting::cluster::Claim;
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
-use dragoman_crds::wire::{Name, Node, Pod, ResourceClaim, ResourceSlice};
+use dragoman_crds::wire::{Meta, Name, Node, Pod, ResourceClaim, ResourceSlice};
 use dragoman_machinery::controller::{Keeps, Left, ObjectKey, Place};
 use dragoman_machinery::kind::{DEVICE_FOOTPRINT, NODE_ALLOCATABLE_DRA_CLAIM_STATE, RESOURCE_SLICES};
 use dragoman_machinery::watch::{Body, Record, Store};
@@ -97,19 +98,20 @@ impl Keeps<ResourceClaim> for Cluster {
         &mut self.claims
     }
 
-    /// An allocation that does not decode is none: the Pods that name the claim are uncertain.
+    /// Where the allocation does not decode, the Pods that name the claim are uncertain.
     fn project(&mut self, claim: &ResourceClaim) {
-        let meta = &claim.metadata;
-        let changed = match claim.accounted() {
-            Ok(claim) => self.ledger.put_claim(claim),
-            Err(_) => self.ledger.remove_claim(&meta.namespace, &meta.name),
-        };
+        let Meta { namespace, name, uid, .. } = &claim.metadata;
+        let unread = |why| unread_claim(namespace, name, uid, why);
+        let changed = self.ledger.put_claim(claim.accounted().unwrap_or_else(unread));
         self.changed.extend(changed);
     }
 
     fn changed(&mut self, claim: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
-        if new.is_none() {
-            let changed = self.ledger.remove_claim(&claim.namespace, &claim.name);
+        let Place { namespace, name, uid } = claim;
+        if new.is_none()
+            && let Some(why) = unreadable(&self.claims, namespace, name)
+        {
+            let changed = self.ledger.put_claim(unread_claim(namespace, name, uid, why));
             self.changed.extend(changed);
         }
         self.take_changed()
@@ -295,6 +297,12 @@ impl Cluster {
         let place = Place { namespace: Arc::clone(namespace), name: Arc::clone(name), uid };
         self.doubt(&object(kind, &place), &[], None);
     }
+}
+
+/// A claim that does not decode.
+fn unread_claim(namespace: &str, name: &str, uid: &str, why: Name) -> Claim {
+    let [namespace, name, uid] = [namespace, name, uid].map(Name::from);
+    Claim { namespace, name, uid, results: None, unread: Some(why) }
 }
 
 /// An object of a namespace in messages. The uid tells it from another one of its name.

@@ -430,3 +430,21 @@ fn an_unknown_fact_hides_no_overcommitment() {
     let status: Vec<_> = content.findings.iter().map(|finding| finding.status).collect();
     assert_eq!(status, [ConditionStatus::True, ConditionStatus::True, ConditionStatus::False]);
 }
+
+#[test]
+fn a_claim_that_does_not_decode_is_named() {
+    let of = |broken: Value| {
+        let mut cluster = ordinary();
+        applied::<ResourceClaim>(&mut cluster, &broken);
+        let content = Content::of(cluster.ledger(), "n").expect("account");
+        content.findings[1].message.clone()
+    };
+    let mut allocation = claim("a", "one");
+    allocation["status"]["allocation"]["devices"] = json!("none");
+    let mut whole = claim("a", "one");
+    whole["status"] = json!("none");
+    for (broken, field) in [(allocation, "status.allocation"), (whole, "invalid type")] {
+        let message = of(broken);
+        assert!(message.contains("ResourceClaim ns/a") && message.contains(field), "{message}");
+    }
+}
