@@ -10,6 +10,7 @@
 //! node uncertain on which none of the user's Pods runs.
 
 mod objects;
+mod published;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -23,7 +24,7 @@ use dragoman_machinery::kind::{
 };
 use dragoman_machinery::watch::{Store, StoreState};
 
-use crate::ledger::Published;
+pub use self::published::{Published, fingerprint};
 
 /// The index of the cluster for controllers that read it beside their own: there once the controller
 /// that feeds it has been put together.

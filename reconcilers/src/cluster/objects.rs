@@ -14,8 +14,7 @@ use dragoman_machinery::controller::{Keeps, Left, ObjectKey, Place};
 use dragoman_machinery::kind::{DEVICE_FOOTPRINT, NODE_ALLOCATABLE_DRA_CLAIM_STATE, RESOURCE_SLICES};
 use dragoman_machinery::watch::{Body, Record, Store};
 
-use super::{Cluster, RefusedFootprint, node_key};
-use crate::ledger::Published;
+use super::{Cluster, Published, RefusedFootprint, node_key};
 
 impl Keeps<Node> for Cluster {
     type Projection = ();

@@ -7,11 +7,9 @@ mod content;
 mod controller;
 mod metrics;
 pub mod plan;
-mod published;
 pub mod rights;
 #[cfg(test)]
 mod tests;
 
 pub use content::Content;
 pub use controller::{Options, spec};
-pub use published::Published;

@@ -7,7 +7,7 @@ use dragoman_machinery::write::{Action, Write};
 use serde_json::{Value, json};
 
 use super::content::{Content, Finding, OVERCOMMITTED};
-use super::published::{Published, fingerprint};
+use crate::cluster::{Published, fingerprint};
 
 /// The field manager of the status.
 pub const MANAGER: &str = "dragoman-ledger";

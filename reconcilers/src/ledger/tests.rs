@@ -12,9 +12,9 @@ use dragoman_machinery::write::{Action, Write};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::Content;
 use super::plan::{COALESCED, LINGER, Plan, Snapshot, plan};
-use super::{Content, Published};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Published};
 
 const NOW: i64 = 1_000_000;
 

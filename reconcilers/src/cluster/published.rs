@@ -47,7 +47,7 @@ impl Published {
 }
 
 /// Tells the amounts and claims of two states apart, whatever their revisions and conditions.
-pub(super) fn fingerprint(status: &NodeAllocatableDRAClaimStateStatus) -> u64 {
+pub fn fingerprint(status: &NodeAllocatableDRAClaimStateStatus) -> u64 {
     let mut plain = status.clone();
     plain.revision = 0;
     plain.conditions = Vec::new();
