@@ -13,8 +13,8 @@ use dragoman_machinery::write::Written;
 use serde::Deserialize;
 
 use super::ended::HowEnded;
-use super::evidence::{self, Presence, ReferenceKind};
-use super::facts::{ClaimFacts, PodFacts};
+use super::evidence::{self, Presence};
+use super::facts::{ClaimFacts, PodFacts, ReferenceKind};
 use super::key::Key;
 use super::plan_claim::{ClaimPlan, ClaimStep, Confirmed, plan_claim};
 use super::report::{Report, Said, refused};

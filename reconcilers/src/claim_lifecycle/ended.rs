@@ -1,4 +1,4 @@
-//! Which consumers of claims have ended, as far as we saw it.
+//! Which consumers of claims have ended, as far as we saw it, and in which order things were read.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -41,5 +41,41 @@ impl Ended {
     /// How the consumer with `uid` ended, if that was seen.
     pub(super) fn get(&self, uid: &str) -> Option<HowEnded> {
         self.uids.get(uid).copied()
+    }
+}
+
+/// Which consumers have ended, and in which order things were read.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    ended: Ended,
+    tick: u64,
+}
+
+impl Evidence {
+    /// The clock of reads: what is read now is read after everything before.
+    pub fn tick(&self) -> u64 {
+        self.tick
+    }
+
+    /// Advances the clock of reads.
+    pub(super) fn next_tick(&mut self) -> u64 {
+        self.tick += 1;
+        self.tick
+    }
+
+    /// Records a live read or a refusal that proved the consumer with `uid` to be gone: the index
+    /// is stale until the watch says so too.
+    pub fn proven_gone(&mut self, uid: &str) {
+        self.ended.insert(uid.into(), HowEnded::Orderly);
+    }
+
+    /// The end of the consumer with `uid` was seen.
+    pub(super) fn insert(&mut self, uid: Name, how: HowEnded) {
+        self.ended.insert(uid, how);
+    }
+
+    /// How the consumer with `uid` ended, if its end was seen.
+    pub fn ended(&self, uid: &str) -> Option<HowEnded> {
+        self.ended.get(uid)
     }
 }

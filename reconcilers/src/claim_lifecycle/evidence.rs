@@ -4,47 +4,11 @@
 //! may be older than the reservation, the API group may be off. This module says
 //! what is proven; a plan that needs more asks the API server.
 
-use dragoman_crds::wire::{ConsumerReference, Name};
+use dragoman_crds::wire::ConsumerReference;
 
-use super::ended::{Ended, HowEnded};
-use super::facts::{PodFacts, SCHEDULING_GROUP};
+use super::ended::{Evidence, HowEnded};
+use super::facts::{PodFacts, ReferenceKind};
 use super::state::State;
-
-/// Which consumers have ended, and in which order things were read.
-#[derive(Debug, Default)]
-pub struct Evidence {
-    ended: Ended,
-    tick: u64,
-}
-
-impl Evidence {
-    /// The clock of reads: what is read now is read after everything before.
-    pub fn tick(&self) -> u64 {
-        self.tick
-    }
-
-    /// Advances the clock of reads.
-    pub(super) fn next_tick(&mut self) -> u64 {
-        self.tick += 1;
-        self.tick
-    }
-
-    /// Records a live read or a refusal that proved the consumer with `uid` to be gone: the index
-    /// is stale until the watch says so too.
-    pub fn proven_gone(&mut self, uid: &str) {
-        self.ended.insert(uid.into(), HowEnded::Orderly);
-    }
-
-    /// The end of the consumer with `uid` was seen.
-    pub(super) fn insert(&mut self, uid: Name, how: HowEnded) {
-        self.ended.insert(uid, how);
-    }
-
-    /// How the consumer with `uid` ended, if its end was seen.
-    pub fn ended(&self, uid: &str) -> Option<HowEnded> {
-        self.ended.get(uid)
-    }
-}
 
 /// A consumer, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,28 +25,6 @@ pub enum Presence {
     Unproven,
     /// Of a kind that we do not know or that is not served: never ours to drop.
     Foreign,
-}
-
-/// The kinds of consumers that we can judge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReferenceKind {
-    /// `{"", pods}`.
-    Pod,
-    /// `{scheduling.k8s.io, podgroups}`.
-    PodGroup,
-    /// Anything else.
-    Foreign,
-}
-
-impl ReferenceKind {
-    /// The kind of `consumer`.
-    pub(super) fn of(consumer: &ConsumerReference) -> Self {
-        match (&*consumer.api_group, &*consumer.resource) {
-            ("", "pods") => Self::Pod,
-            (SCHEDULING_GROUP, "podgroups") => Self::PodGroup,
-            _ => Self::Foreign,
-        }
-    }
 }
 
 /// What the index knows about `consumer` of a claim in `namespace` whose

@@ -324,3 +324,25 @@ impl From<&wire::ResourceClaimTemplate> for TemplateFacts {
         Self { metadata: template.spec.metadata.clone(), spec: template.spec.spec.clone() }
     }
 }
+
+/// The kinds of consumers that we can judge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReferenceKind {
+    /// `{"", pods}`.
+    Pod,
+    /// `{scheduling.k8s.io, podgroups}`.
+    PodGroup,
+    /// Anything else.
+    Foreign,
+}
+
+impl ReferenceKind {
+    /// The kind of `consumer`.
+    pub(super) fn of(consumer: &ConsumerReference) -> Self {
+        match (&*consumer.api_group, &*consumer.resource) {
+            ("", "pods") => Self::Pod,
+            (SCHEDULING_GROUP, "podgroups") => Self::PodGroup,
+            _ => Self::Foreign,
+        }
+    }
+}

@@ -14,8 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::evidence::ReferenceKind;
-use super::facts::{ClaimFacts, SCHEDULING_GROUP};
+use super::facts::{ClaimFacts, ReferenceKind, SCHEDULING_GROUP};
 use super::plan_claim::ClaimStep;
 use super::second_writer::Stop;
 use super::snapshot::ConsumerKind;

@@ -10,8 +10,8 @@ use dragoman_machinery::controller;
 use dragoman_machinery::kind::Kind;
 use dragoman_machinery::watch::{Record, StoreState};
 
-use super::evidence::{Evidence, ReferenceKind};
-use super::facts::{ConsumerClaims, Published};
+use super::ended::Evidence;
+use super::facts::{ConsumerClaims, Published, ReferenceKind};
 use super::index::Index;
 use super::key::Key;
 use super::quota::QuotaWaits;

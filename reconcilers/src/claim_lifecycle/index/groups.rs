@@ -8,8 +8,7 @@ use dragoman_machinery::kind::Kind;
 use dragoman_machinery::watch::{Record, Store};
 
 use super::super::ended::HowEnded;
-use super::super::evidence::ReferenceKind;
-use super::super::facts::{ConsumerClaims, GroupFacts};
+use super::super::facts::{ConsumerClaims, GroupFacts, ReferenceKind};
 use super::super::key::{Key, Subject};
 use super::super::state::State;
 use super::Index;
