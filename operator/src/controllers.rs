@@ -45,9 +45,17 @@ pub(crate) const LEASE: &[Rule] = &[
     },
 ];
 
-/// The rules that a mode adds to those of the mode before.
+/// The rules that a mode adds to those of the modes before; what another controller has there already
+/// is not added once more.
 pub(crate) fn added(table: &[ControllerSpec], mode: Mode) -> Vec<Rule> {
-    let mut rules: Vec<Rule> = table.iter().flat_map(|spec| (spec.rights)(mode)).copied().collect();
+    let declared = |mode| table.iter().flat_map(move |spec| (spec.rights)(mode)).copied();
+    let before: Vec<Rule> = Mode::ALL.into_iter().filter(|each| *each < mode).flat_map(declared).collect();
+    let is_covered = |rule: &Rule| {
+        let same = before.iter().filter(|known| (known.group, known.resource) == (rule.group, rule.resource));
+        let verbs: Vec<&str> = same.flat_map(|known| known.verbs).copied().collect();
+        rule.verbs.iter().all(|verb| verbs.contains(verb))
+    };
+    let mut rules: Vec<Rule> = declared(mode).filter(|rule| !is_covered(rule)).collect();
     if mode == Mode::Observe {
         rules.extend(EVENTS);
     }
