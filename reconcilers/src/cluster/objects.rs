@@ -85,7 +85,9 @@ impl Keeps<Pod> for Cluster {
     ) -> Vec<ObjectKey> {
         let changed = self.ledger.remove_pod(&last.uid);
         self.changed.extend(changed);
-        self.settled("Pod", namespace, name, last);
+        // What was not read of it is gone with it. Another Pod of its name has another uid.
+        let (namespace, name, uid) = (Arc::clone(namespace), Arc::clone(name), last.uid.clone());
+        self.doubt(&object("Pod", &Place { namespace, name, uid }), &[], None);
         self.take_changed()
     }
 }
@@ -286,15 +288,6 @@ impl Keeps<NodeAllocatableDRAClaimState> for Cluster {
     fn unserved(&mut self) -> Vec<ObjectKey> {
         self.unserved.insert(NODE_ALLOCATABLE_DRA_CLAIM_STATE.plural);
         Vec::new()
-    }
-}
-
-impl Cluster {
-    /// Clears what was not read of an object that is gone, unless another one has its name.
-    fn settled(&mut self, kind: &str, namespace: &Arc<str>, name: &Arc<str>, last: &Record<()>) {
-        let uid = last.uid.clone();
-        let place = Place { namespace: Arc::clone(namespace), name: Arc::clone(name), uid };
-        self.doubt(&object(kind, &place), &[], None);
     }
 }
 

@@ -17,7 +17,7 @@ use dragoman_machinery::refusal::Refusal;
 
 use super::content::Content;
 use super::metrics::LedgerMetrics;
-use super::plan::{COALESCED, Plan, Snapshot, plan};
+use super::plan::{Plan, Snapshot, coalesced, plan};
 use super::rights;
 use crate::cluster::{Cluster, SharedCluster};
 
@@ -103,8 +103,8 @@ impl Ledger {
             }
             // What is taken from the node is computed when it may be written.
             let written = self.paces().get(node).and_then(|pace| pace.written);
-            if let Some(at) = written.filter(|at| (now - COALESCED..=now).contains(at)) {
-                return Plan::Wait(at + COALESCED - now + 1);
+            if let Some(wait) = coalesced(written, now) {
+                return Plan::Wait(wait);
             }
             let content = Content::of(cluster.ledger(), node);
             let Pace { written, claimless } =

@@ -55,6 +55,13 @@ pub enum Plan {
     },
 }
 
+/// How long the next write of a node that was `written` then has to wait, if it has to.
+pub fn coalesced(written: Option<i64>, now: i64) -> Option<i64> {
+    // A time that is still to come is that of a clock that was put back since.
+    let wait = written.filter(|at| *at <= now).map_or(0, |at| at + COALESCED - now);
+    (wait > 0).then_some(wait)
+}
+
 /// Decides the next write about a node at `now`, in milliseconds since the epoch.
 pub fn plan(snapshot: Snapshot<'_>, now: i64) -> Plan {
     let Snapshot { node, uid, content, published, all, written, claimless } = snapshot;
@@ -86,9 +93,7 @@ pub fn plan(snapshot: Snapshot<'_>, now: i64) -> Plan {
     }
     let rest = linger.map_or(Plan::Rest, Plan::Wait);
     let Some(status) = changed(&content, published, now) else { return rest };
-    // A time that is still to come is that of a clock that was put back since.
-    let wait = written.filter(|at| *at <= now).map_or(0, |at| at + COALESCED - now);
-    if wait > 0 {
+    if let Some(wait) = coalesced(written, now) {
         return Plan::Wait(wait);
     }
     let overcommitted = became_overcommitted(&content, published);

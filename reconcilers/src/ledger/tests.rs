@@ -331,7 +331,7 @@ fn an_unreadable_pod_makes_its_node_uncertain_and_no_other() {
     applied::<Pod>(&mut cluster, &broken);
     deleted::<Pod>(&mut cluster, &pod("p", "n", "1", &["a"]));
     assert!(is_certain(&cluster, "n"));
-    // One that was never read may be on any node: nobody's account suffers for it.
+    // One that was never read may be on any node: it makes no account uncertain.
     let mut other = broken.clone();
     other["metadata"]["uid"] = json!("q");
     applied::<Pod>(&mut cluster, &other);
