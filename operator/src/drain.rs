@@ -10,7 +10,7 @@ use dragoman_machinery::discovery::Discovery;
 use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::metrics::MachineryMetrics;
 use dragoman_machinery::refusal::Refusal;
-use dragoman_machinery::watch::{Item, Source as _, Watched, decode_item};
+use dragoman_machinery::watch::{Item, Source as _, Watched};
 use dragoman_reconcilers::claim_lifecycle::drain::{Claim, DrainAction, action};
 use prometheus_client::registry::Registry;
 
@@ -26,13 +26,14 @@ pub(crate) async fn drain(flags: &ClusterFlags) -> anyhow::Result<()> {
     let clients = connect(flags.kubeconfig.as_deref(), Limits::default(), &mut registry).await?;
     let metrics = MachineryMetrics::register(&mut registry);
     let discovery = Discovery::new(clients.api.clone());
-    let mut source = Watched::new(clients.watch, RESOURCE_CLAIM, discovery);
+    let mut source = Watched::<wire::ResourceClaim>::new(clients.watch, RESOURCE_CLAIM, discovery);
     let (mut freed, mut held, mut unreadable, mut failed) = (0, Vec::new(), Vec::new(), Vec::new());
     let mut page = None;
     loop {
-        let list = source.list(page.as_deref()).await.context("cannot list claims")?;
-        for raw in list.items {
-            let item = decode_item::<wire::ResourceClaim>(&raw).map_err(anyhow::Error::msg)?;
+        let mut items = Vec::new();
+        let each = |item| items.push(item);
+        let list = source.list(page.as_deref(), each).await.context("cannot list claims")?;
+        for item in items {
             let name = format!("{}/{}", item.meta().namespace, item.meta().name);
             let Item::Readable(claim) = item else {
                 unreadable.push(name);

@@ -14,7 +14,6 @@ use dragoman_machinery::queue::Queue;
 use dragoman_machinery::watch::decode_item;
 use dragoman_reconcilers::claim_lifecycle::{Key, State};
 use peak_alloc::PeakAlloc;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 #[global_allocator]
@@ -27,10 +26,6 @@ const WITH_CLAIM: usize = 2048;
 const WITHOUT_CLAIM: usize = 256;
 /// Peak during a complete relist against the steady state before.
 const RELIST: f64 = 1.5;
-
-fn raw(value: &Value) -> Box<RawValue> {
-    RawValue::from_string(value.to_string()).expect("json")
-}
 
 fn uid(kind: &str, i: usize) -> String {
     format!("{kind:0>8}-0000-4000-8000-{i:012}")
@@ -108,7 +103,8 @@ impl Loaded {
     fn list_pods(&mut self, claim: bool, managed_fields: usize) {
         Fed::<wire::Pod>::began(&mut self.state);
         for i in 0..PODS {
-            let item = decode_item::<wire::Pod>(&raw(&pod(i, claim, managed_fields))).expect("metadata");
+            let item = decode_item::<wire::Pod>(pod(i, claim, managed_fields).to_string().as_bytes())
+                .expect("metadata");
             let dirty = Fed::<wire::Pod>::applied(&mut self.state, &item);
             self.add(dirty);
         }
@@ -119,7 +115,7 @@ impl Loaded {
     fn list_claims(&mut self) {
         Fed::<wire::ResourceClaim>::began(&mut self.state);
         for i in 0..PODS {
-            let item = decode_item::<wire::ResourceClaim>(&raw(&claim(i))).expect("metadata");
+            let item = decode_item::<wire::ResourceClaim>(claim(i).to_string().as_bytes()).expect("metadata");
             let dirty = Fed::<wire::ResourceClaim>::applied(&mut self.state, &item);
             self.add(dirty);
         }

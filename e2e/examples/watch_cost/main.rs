@@ -293,7 +293,7 @@ impl<'de, const TOLERANT: bool> Deserialize<'de> for Thin<TOLERANT> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let item = if TOLERANT {
             let raw = Box::<RawValue>::deserialize(deserializer)?;
-            decode_item(&raw).map_err(serde::de::Error::custom)?
+            decode_item(raw.get().as_bytes()).map_err(serde::de::Error::custom)?
         } else {
             Item::Readable(wire::Pod::deserialize(deserializer)?)
         };

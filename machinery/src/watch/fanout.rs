@@ -111,7 +111,8 @@ fn open<T: Watchable>(sinks: Box<dyn Any + Send>, selectors: Selectors, connecti
 /// Watches a kind in whichever version is served, for as long as one is.
 async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors, connection: Connection) {
     let Connection { client, discovery, journal } = connection;
-    let source = |kind| Watched::new(client.clone(), kind, discovery.clone()).selecting(selectors.clone());
+    let source =
+        |kind| Watched::<T>::new(client.clone(), kind, discovery.clone()).selecting(selectors.clone());
     if let [kind] = T::KINDS {
         // There is nothing to choose from: the list itself finds out whether it is served.
         sinks.serving(*kind);

@@ -7,50 +7,28 @@
 //!
 //! docs/adr/0006-no-kube-runtime.md says why kube's watcher is not used.
 
+mod cutter;
+mod event;
 mod fanout;
+mod item;
 mod journal;
 mod source;
 mod store;
 
+pub use event::Step;
 pub use fanout::{Connection, Watches};
+pub use item::{Item, decode_item};
 pub use journal::Journal;
 pub use kube::Client as WatchClient;
-pub use source::{Failure, Page, Selectors, Source, Step, Watch, Watched};
+pub use source::{Failure, Page, Selectors, Source, Watch, Watched};
 pub use store::{Body, Record, Removed, Store, StoreState};
 
 use std::time::Duration;
 
 use dragoman_crds::wire::{Meta, Object};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::kind::Kind;
-
-/// An object as the API sent it. An object that does not decode is present all the same, known by
-/// its metadata alone.
-#[derive(Debug, Clone)]
-pub enum Item<T> {
-    /// It decodes.
-    Readable(T),
-    /// It does not.
-    Unreadable {
-        /// Its metadata; always at least name and uid.
-        meta: Box<Meta>,
-        /// Why it does not decode.
-        why: String,
-    },
-}
-
-impl<T: Object> Item<T> {
-    /// Its metadata.
-    pub fn meta(&self) -> &Meta {
-        match self {
-            Self::Readable(object) => object.meta(),
-            Self::Unreadable { meta, .. } => meta,
-        }
-    }
-}
 
 /// What consumes a watch. Called in order; must not block.
 pub trait Sink: Send + 'static {
@@ -76,41 +54,6 @@ pub trait Sink: Send + 'static {
     fn failed(&mut self, failure: &Failure);
 }
 
-#[derive(Deserialize)]
-struct MetaOnly {
-    #[serde(default)]
-    metadata: Meta,
-}
-
-/// Decodes one object.
-///
-/// # Errors
-/// Only where not even the metadata is readable: such an object has no name to
-/// be remembered under, so the whole list or watch has to be tried again.
-pub fn decode_item<T: Object>(raw: &RawValue) -> Result<Item<T>, String> {
-    match serde_json::from_str::<T>(raw.get()) {
-        Ok(object) => {
-            check_named(object.meta())?;
-            Ok(Item::Readable(object))
-        }
-        Err(why) => Ok(Item::Unreadable { meta: Box::new(decode_meta(raw)?), why: why.to_string() }),
-    }
-}
-
-/// Decodes the metadata of an object, whatever else there is.
-fn decode_meta(raw: &RawValue) -> Result<Meta, String> {
-    let MetaOnly { metadata } = serde_json::from_str(raw.get()).map_err(|e| e.to_string())?;
-    check_named(&metadata)?;
-    Ok(metadata)
-}
-
-fn check_named(meta: &Meta) -> Result<(), String> {
-    if meta.name.is_empty() || meta.uid.is_empty() {
-        return Err("object without name or uid".to_owned());
-    }
-    Ok(())
-}
-
 /// The longest that a server can have us wait.
 const LONGEST_ASKED: Duration = Duration::from_mins(1);
 
@@ -127,7 +70,7 @@ fn pause_after(failures: u32, failure: &Failure) -> Duration {
 
 /// Keeps `sink` in step with `source` until the kind is not served any more, and records in
 /// `journal` how that goes. `kind` is a metric label.
-pub async fn drive_while_served<S: Source, K: Sink>(
+pub async fn drive_while_served<S: Source, K: Sink<Object = S::Object>>(
     kind: &'static str,
     source: &mut S,
     sink: &mut K,
@@ -138,11 +81,16 @@ pub async fn drive_while_served<S: Source, K: Sink>(
 
 /// Keeps `sink` in step with `source` for ever, and records in `journal` how that goes. `kind` is a
 /// metric label.
-pub async fn drive<S: Source, K: Sink>(kind: &'static str, mut source: S, mut sink: K, journal: Journal) {
+pub async fn drive<S: Source, K: Sink<Object = S::Object>>(
+    kind: &'static str,
+    mut source: S,
+    mut sink: K,
+    journal: Journal,
+) {
     follow(kind, &mut source, &mut sink, &journal, false).await;
 }
 
-async fn follow<S: Source, K: Sink>(
+async fn follow<S: Source, K: Sink<Object = S::Object>>(
     kind: &'static str,
     source: &mut S,
     sink: &mut K,
@@ -206,7 +154,7 @@ type Next = Result<Option<String>, (Option<String>, Failure)>;
 /// list lacks in the end did not exist after it began, so that it is complete. But of the pages
 /// before, changes between the two states went unseen. So it is followed by another list, not by a
 /// watch.
-async fn list<S: Source, K: Sink>(
+async fn list<S: Source, K: Sink<Object = S::Object>>(
     kind: &'static str,
     source: &mut S,
     sink: &mut K,
@@ -217,7 +165,10 @@ async fn list<S: Source, K: Sink>(
     let mut oldest = None;
     let (mut mixed, mut renewed) = (false, false);
     loop {
-        let Page { items, next, version } = match source.list(page.as_deref()).await {
+        let each = |item| {
+            apply(kind, sink, &item);
+        };
+        let Page { next, version } = match source.list(page.as_deref(), each).await {
             Ok(page) => page,
             // Once for each page: a server whose tokens are never good must not be asked in a loop.
             Err(Failure::PageExpired(token)) if !renewed => {
@@ -228,9 +179,6 @@ async fn list<S: Source, K: Sink>(
         };
         renewed = false;
         journal.progress();
-        for raw in items {
-            apply(kind, sink, &raw).map_err(|e| (None, Failure::Undecodable(e)))?;
-        }
         let oldest = oldest.get_or_insert(version);
         if let Some(token) = next {
             page = Some(token);
@@ -241,19 +189,18 @@ async fn list<S: Source, K: Sink>(
     }
 }
 
-/// Decodes an object for `sink`; returns its resourceVersion.
-fn apply<K: Sink>(kind: &'static str, sink: &mut K, raw: &RawValue) -> Result<String, String> {
-    let item = decode_item(raw)?;
-    if let Item::Unreadable { meta, why } = &item {
+/// Hands an object to `sink`; returns its resourceVersion.
+fn apply<K: Sink>(kind: &'static str, sink: &mut K, item: &Item<K::Object>) -> String {
+    if let Item::Unreadable { meta, why } = item {
         let Meta { namespace, name, .. } = &**meta;
         tracing::warn!(kind, %namespace, %name, error = %why, "object does not decode; it is kept as present and unreadable");
     }
-    sink.applied(&item);
-    Ok(item.meta().resource_version.to_string())
+    sink.applied(item);
+    item.meta().resource_version.to_string()
 }
 
 /// One watch from `version` until it ends; `progress` is set once anything has come.
-async fn watch<S: Source, K: Sink>(
+async fn watch<S: Source, K: Sink<Object = S::Object>>(
     kind: &'static str,
     source: &mut S,
     sink: &mut K,
@@ -271,9 +218,10 @@ async fn watch<S: Source, K: Sink>(
         let step = match events.next().await {
             Ok(step) => step,
             Err(Failure::Expired) => return Ok(None),
+            // What the event was about is unknown: only a list finds out.
+            Err(failure @ Failure::Undecodable(_)) => return Err((None, failure)),
             Err(failure) => return Err((Some(version), failure)),
         };
-        let relist = |e| (None, Failure::Undecodable(e));
         *progress |= !matches!(step, Step::End);
         match step {
             Step::End => return Ok(Some(version)),
@@ -282,15 +230,14 @@ async fn watch<S: Source, K: Sink>(
                 sink.advanced(&reached);
                 version = reached;
             }
-            Step::Applied(raw) => {
+            Step::Applied(item) => {
                 journal.event();
-                version = apply(kind, sink, &raw).map_err(relist)?;
+                version = apply(kind, sink, &item);
             }
-            Step::Deleted(raw) => {
+            Step::Deleted(item) => {
                 journal.event();
-                let meta = decode_meta(&raw).map_err(relist)?;
-                version = meta.resource_version.to_string();
-                sink.deleted(&meta);
+                version = item.meta().resource_version.to_string();
+                sink.deleted(item.meta());
             }
         }
     }

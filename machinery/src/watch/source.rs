@@ -1,18 +1,21 @@
 //! Where lists and watches come from: an API server, or a script in a test.
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::time::Duration;
 
+use dragoman_crds::wire::Object;
 use futures::{AsyncBufRead, AsyncBufReadExt as _};
 use http::{Request, header};
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
 
+use super::cutter::Cutter;
+use super::event::{Step, decode_event};
+use super::item::{Item, decode_item};
 use crate::api::USER_AGENT;
 use crate::discovery::{Discovery, Served};
 use crate::kind::Kind;
-use crate::refusal::{Refusal, Status};
 
 /// Why a list or a watch ended before its time.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -59,50 +62,44 @@ impl Failure {
     }
 }
 
-/// A page of a list.
+/// What follows the items of a page.
 #[derive(Debug)]
 pub struct Page {
-    /// The objects, undecoded.
-    pub items: Vec<Box<RawValue>>,
     /// Token of the next page.
     pub next: Option<String>,
     /// resourceVersion of the list.
     pub version: String,
 }
 
-/// One step of a watch.
-#[derive(Debug)]
-pub enum Step {
-    /// ADDED or MODIFIED.
-    Applied(Box<RawValue>),
-    /// DELETED, with the last state of the object.
-    Deleted(Box<RawValue>),
-    /// BOOKMARK: everything up to this version has been sent.
-    Bookmark(String),
-    /// The server closed the watch in good order.
-    End,
-}
-
 /// Lists and watches one kind.
 pub trait Source: Send + 'static {
+    /// The wire type.
+    type Object: Object + Send + 'static;
     /// An open watch.
-    type Events: Watch;
+    type Events: Watch<Object = Self::Object>;
     /// Where that is, for people: a URL path.
     fn place(&self) -> String;
-    /// One page of a complete list; `page` is the token of the page before.
-    fn list(&mut self, page: Option<&str>) -> impl Future<Output = Result<Page, Failure>> + Send;
+    /// One page of a complete list; `page` is the token of the page before. `each` receives the objects
+    /// as they arrive, also those of a page that breaks off.
+    fn list(
+        &mut self,
+        page: Option<&str>,
+        each: impl FnMut(Item<Self::Object>) + Send,
+    ) -> impl Future<Output = Result<Page, Failure>> + Send;
     /// Opens a watch from just after `version`.
     fn watch(&mut self, version: &str) -> impl Future<Output = Result<Self::Events, Failure>> + Send;
 }
 
 /// An open watch.
 pub trait Watch: Send {
+    /// The wire type.
+    type Object: Object;
     /// The next step.
-    fn next(&mut self) -> impl Future<Output = Result<Step, Failure>> + Send;
+    fn next(&mut self) -> impl Future<Output = Result<Step<Self::Object>, Failure>> + Send;
 }
 
 /// Objects per page: an API server answers 500 Pods in some tens of
-/// milliseconds, and our peak memory holds one page beside the index.
+/// milliseconds. Our memory holds one object of a page at a time.
 const PAGE: u32 = 500;
 /// How long the server is asked to keep a watch open. It sends a bookmark each minute and shortly
 /// before the end, and then closes the watch in good order, so that it is resumed. Less than a
@@ -134,20 +131,20 @@ impl Selectors {
     }
 }
 
-/// One kind on an API server.
-#[derive(Clone)]
-pub struct Watched {
+/// One kind on an API server, read as `T`.
+pub struct Watched<T> {
     client: kube::Client,
     kind: Kind,
     discovery: Discovery,
     selectors: Selectors,
+    read_as: PhantomData<fn() -> T>,
 }
 
-impl Watched {
+impl<T: Object> Watched<T> {
     /// Watches `kind` in all namespaces through `client`, which must not have a
     /// read timeout.
     pub fn new(client: kube::Client, kind: Kind, discovery: Discovery) -> Self {
-        Self { client, kind, discovery, selectors: Selectors::default() }
+        Self { client, kind, discovery, selectors: Selectors::default(), read_as: PhantomData }
     }
 
     /// The same, narrowed to what `selectors` select.
@@ -161,7 +158,7 @@ impl Watched {
         &self,
         query: String,
         within: Duration,
-    ) -> Result<impl AsyncBufRead + Send + use<>, Failure> {
+    ) -> Result<impl AsyncBufRead + Send + use<T>, Failure> {
         let selectors = self.selectors.query();
         let request = Request::get(format!(
             "{}?{query}{}{}",
@@ -214,8 +211,9 @@ impl Watched {
     }
 }
 
-impl Source for Watched {
-    type Events = Lines;
+impl<T: Object + Send + 'static> Source for Watched<T> {
+    type Object = T;
+    type Events = Lines<T>;
 
     fn place(&self) -> String {
         match self.selectors.query() {
@@ -224,43 +222,39 @@ impl Source for Watched {
         }
     }
 
-    async fn list(&mut self, page: Option<&str>) -> Result<Page, Failure> {
-        #[derive(Deserialize)]
-        struct List {
-            metadata: ListMeta,
-            #[serde(default)]
-            items: Option<Vec<Box<RawValue>>>,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct ListMeta {
-            #[serde(default)]
-            r#continue: Option<String>,
-            #[serde(default)]
-            resource_version: String,
-        }
+    async fn list(
+        &mut self,
+        page: Option<&str>,
+        mut each: impl FnMut(Item<T>) + Send,
+    ) -> Result<Page, Failure> {
         if page.is_none() {
             self.served().await?;
         }
         let token = page.map(|token| format!("&continue={}", encode(token))).unwrap_or_default();
-        let mut stream = self.open(format!("limit={PAGE}{token}"), LISTS).await?;
-        let mut text = Vec::new();
+        let stream = self.open(format!("limit={PAGE}{token}"), LISTS).await?;
+        let mut stream = std::pin::pin!(stream);
+        let mut cutter = Cutter::default();
         let deadline = Instant::now() + LISTS;
-        let read = futures::AsyncReadExt::read_to_end(&mut stream, &mut text);
-        match timeout_at(deadline, read).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => return Err(Failure::Other(error.to_string())),
-            Err(_) => return Err(Failure::Other("the list broke off".to_owned())),
+        loop {
+            let chunk = match timeout_at(deadline, stream.fill_buf()).await {
+                Ok(Ok([])) => break,
+                Ok(Ok(chunk)) => chunk,
+                Ok(Err(error)) => return Err(Failure::Other(error.to_string())),
+                Err(_) => return Err(Failure::Other("the list broke off".to_owned())),
+            };
+            let length = chunk.len();
+            cutter.feed(chunk, &mut |text| decode_item(text).map(&mut each)).map_err(Failure::Undecodable)?;
+            stream.as_mut().consume(length);
         }
-        let list: List = serde_json::from_slice(&text).map_err(|e| Failure::Undecodable(e.to_string()))?;
+        let List { metadata } =
+            serde_json::from_slice(cutter.rest()).map_err(|e| Failure::Undecodable(e.to_string()))?;
         Ok(Page {
-            items: list.items.unwrap_or_default(),
-            next: list.metadata.r#continue.filter(|token| !token.is_empty()),
-            version: list.metadata.resource_version,
+            next: metadata.r#continue.filter(|token| !token.is_empty()),
+            version: metadata.resource_version,
         })
     }
 
-    async fn watch(&mut self, version: &str) -> Result<Lines, Failure> {
+    async fn watch(&mut self, version: &str) -> Result<Lines<T>, Failure> {
         self.served().await?;
         let query = format!(
             "watch=1&allowWatchBookmarks=true&timeoutSeconds={}&resourceVersion={}",
@@ -268,7 +262,7 @@ impl Source for Watched {
             encode(version)
         );
         let stream = self.open(query, OPENS).await?;
-        Ok(Lines { stream: Box::pin(stream), line: Vec::new(), kind: self.kind })
+        Ok(Lines { stream: Box::pin(stream), line: Vec::new(), kind: self.kind, read_as: PhantomData })
     }
 }
 
@@ -285,22 +279,33 @@ fn encode(text: &str) -> String {
     out
 }
 
-/// A watch that arrives as lines of JSON.
-pub struct Lines {
-    stream: std::pin::Pin<Box<dyn AsyncBufRead + Send>>,
-    line: Vec<u8>,
-    kind: Kind,
+/// A list without its items.
+#[derive(Deserialize)]
+struct List {
+    metadata: ListMeta,
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
-    r#type: &'a str,
-    #[serde(borrow)]
-    object: &'a RawValue,
+#[serde(rename_all = "camelCase")]
+struct ListMeta {
+    #[serde(default)]
+    r#continue: Option<String>,
+    #[serde(default)]
+    resource_version: String,
 }
 
-impl Watch for Lines {
-    async fn next(&mut self) -> Result<Step, Failure> {
+/// A watch that arrives as lines of JSON.
+pub struct Lines<T> {
+    stream: std::pin::Pin<Box<dyn AsyncBufRead + Send>>,
+    line: Vec<u8>,
+    kind: Kind,
+    read_as: PhantomData<fn() -> T>,
+}
+
+impl<T: Object> Watch for Lines<T> {
+    type Object = T;
+
+    async fn next(&mut self) -> Result<Step<T>, Failure> {
         self.line.clear();
         let read = self.stream.read_until(b'\n', &mut self.line);
         let length = match timeout_at(Instant::now() + SILENCE, read).await {
@@ -315,42 +320,15 @@ impl Watch for Lines {
         if length == 0 || self.line.last() != Some(&b'\n') {
             return Ok(Step::End);
         }
-        let undecodable = |e: serde_json::Error| Failure::Undecodable(e.to_string());
-        let event: Event<'_> = serde_json::from_slice(&self.line).map_err(undecodable)?;
-        match event.r#type {
-            "ADDED" | "MODIFIED" => Ok(Step::Applied(event.object.to_owned())),
-            "DELETED" => Ok(Step::Deleted(event.object.to_owned())),
-            "BOOKMARK" => {
-                let object: super::MetaOnly =
-                    serde_json::from_str(event.object.get()).map_err(undecodable)?;
-                Ok(Step::Bookmark(object.metadata.resource_version.into()))
-            }
-            "ERROR" => {
-                let status: ErrorStatus = serde_json::from_str(event.object.get()).map_err(undecodable)?;
-                Err(status.failure(self.kind))
-            }
-            other => Err(Failure::Undecodable(format!("watch event of type {other:?}"))),
-        }
+        let step = decode_event(&self.line, self.kind);
+        // An ordinary object has some kilobytes; the room of one with large annotations is given back.
+        self.line.shrink_to(ORDINARY);
+        step
     }
 }
 
-#[derive(Deserialize)]
-struct ErrorStatus {
-    #[serde(default)]
-    code: u16,
-    #[serde(flatten)]
-    status: Status,
-}
-
-impl ErrorStatus {
-    fn failure(&self, kind: Kind) -> Failure {
-        match Refusal::classify(self.code, &self.status, kind, "") {
-            _ if self.code == 410 => Failure::Expired,
-            Refusal::Throttled => Failure::Throttled(None),
-            refusal => Failure::Other(refusal.to_string()),
-        }
-    }
-}
+/// Bytes of a line whose room is kept for the next.
+const ORDINARY: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use super::item::MetaOnly;
 use super::journal::STALE;
 use super::*;
 use crate::metrics::MachineryMetrics;
@@ -13,7 +14,7 @@ struct Script(VecDeque<Answer>);
 
 enum Answer {
     Page(Result<(Vec<(&'static str, &'static str)>, Option<&'static str>, &'static str), Failure>),
-    Watch(Vec<Result<Step, Failure>>),
+    Watch(Vec<Result<Step<MetaOnly>, Failure>>),
     /// A watch that stays open and brings nothing.
     Open,
     NoWatch(Failure),
@@ -22,29 +23,28 @@ enum Answer {
 }
 
 /// The steps of a watch; without one it stays open and nothing comes.
-struct Events(VecDeque<Option<Result<Step, Failure>>>);
+struct Events(VecDeque<Option<Result<Step<MetaOnly>, Failure>>>);
 
-fn object(name: &str, uid: &str) -> Box<RawValue> {
-    raw(
-        &json!({"metadata": {"name": name, "namespace": "n", "uid": uid, "resourceVersion": "5"}, "spec": {}}),
-    )
-}
-
-fn raw(value: &serde_json::Value) -> Box<RawValue> {
-    RawValue::from_string(value.to_string()).expect("json")
+fn object(name: &str, uid: &str) -> Item<MetaOnly> {
+    let object = json!({"metadata": {"name": name, "namespace": "n", "uid": uid, "resourceVersion": "5"}});
+    decode_item(object.to_string().as_bytes()).expect("metadata")
 }
 
 impl Source for Script {
+    type Object = MetaOnly;
     type Events = Events;
     fn place(&self) -> String {
         "/api/v1/pods".to_owned()
     }
-    async fn list(&mut self, _page: Option<&str>) -> Result<Page, Failure> {
+    async fn list(
+        &mut self,
+        _page: Option<&str>,
+        each: impl FnMut(Item<MetaOnly>) + Send,
+    ) -> Result<Page, Failure> {
         match self.0.pop_front() {
-            Some(Answer::Page(page)) => page.map(|(items, next, version)| Page {
-                items: items.iter().map(|(name, uid)| object(name, uid)).collect(),
-                next: next.map(str::to_owned),
-                version: version.to_owned(),
+            Some(Answer::Page(page)) => page.map(|(items, next, version)| {
+                items.iter().map(|(name, uid)| object(name, uid)).for_each(each);
+                Page { next: next.map(str::to_owned), version: version.to_owned() }
             }),
             Some(Answer::Slow(took)) => {
                 tokio::time::sleep(took).await;
@@ -66,7 +66,8 @@ impl Source for Script {
 }
 
 impl Watch for Events {
-    async fn next(&mut self) -> Result<Step, Failure> {
+    type Object = MetaOnly;
+    async fn next(&mut self) -> Result<Step<MetaOnly>, Failure> {
         match self.0.pop_front() {
             Some(Some(step)) => step,
             Some(None) => std::future::pending().await,
@@ -374,12 +375,12 @@ async fn expiry_in_mid_watch_relists() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_without_a_name_is_not_skipped_but_relisted() {
-    let nameless = raw(&json!({"metadata": {"resourceVersion": "11"}}));
+    let nameless = Failure::Undecodable("object without name or uid".to_owned());
     let (left, removed) = play(
         vec![
             Answer::Page(Ok((vec![("a", "1"), ("b", "2")], None, "10"))),
             // It may have been the end of b.
-            Answer::Watch(vec![Ok(Step::Deleted(nameless)), Ok(Step::Bookmark("12".into()))]),
+            Answer::Watch(vec![Err(nameless), Ok(Step::Bookmark("12".into()))]),
             Answer::Page(Ok((vec![("a", "1")], None, "20"))),
         ],
         "20",
@@ -404,8 +405,9 @@ async fn a_late_delete_of_a_namesake_leaves_the_new_object() {
 
 #[test]
 fn an_object_that_does_not_decode_is_present_and_unreadable() {
-    let pod = raw(&json!({"metadata": {"name": "a", "uid": "1"}, "spec": {"resourceClaims": "x"}}));
-    let item: Item<dragoman_crds::wire::Pod> = decode_item(&pod).expect("metadata decodes");
+    let pod = json!({"metadata": {"name": "a", "uid": "1"}, "spec": {"resourceClaims": "x"}});
+    let item: Item<dragoman_crds::wire::Pod> =
+        decode_item(pod.to_string().as_bytes()).expect("metadata decodes");
     assert_eq!(&*item.meta().name, "a");
     assert!(matches!(item, Item::Unreadable { .. }));
 
@@ -422,5 +424,5 @@ fn an_object_that_does_not_decode_is_present_and_unreadable() {
 
 #[test]
 fn an_object_without_a_name_is_a_failure_not_an_absence() {
-    assert!(decode_item::<MetaOnly>(&raw(&json!({"metadata": {}}))).is_err());
+    assert!(decode_item::<MetaOnly>(br#"{"metadata": {}}"#).is_err());
 }

@@ -9,7 +9,6 @@ use dragoman_machinery::controller::{Fed, ObjectKey};
 use dragoman_machinery::kind::Watchable;
 use dragoman_machinery::watch::decode_item;
 use dragoman_machinery::write::{Action, Write};
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Content;
@@ -22,8 +21,7 @@ fn applied<T: Watchable>(cluster: &mut Cluster, object: &Value) -> Vec<ObjectKey
 where
     Cluster: Fed<T, Key = ObjectKey>,
 {
-    let raw = RawValue::from_string(object.to_string()).expect("json");
-    Fed::<T>::applied(cluster, &decode_item(&raw).expect("metadata"))
+    Fed::<T>::applied(cluster, &decode_item(object.to_string().as_bytes()).expect("metadata"))
 }
 
 fn deleted<T: Watchable>(cluster: &mut Cluster, object: &Value) -> Vec<ObjectKey>

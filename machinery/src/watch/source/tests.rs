@@ -1,5 +1,6 @@
 use std::sync::{Arc, Mutex};
 
+use dragoman_crds::wire::ResourceClaim;
 use http::Response;
 use kube::client::Body;
 use prometheus_client::registry::Registry;
@@ -14,7 +15,9 @@ const NOT_THERE: &str = r#"{"kind":"Status","status":"Failure","reason":"NotFoun
 
 /// Claims on a server that answers with `answer(path, how many requests came before)`;
 /// also the paths asked for.
-fn claims(answer: fn(&str, usize) -> (u16, &'static str)) -> (Watched, Arc<Mutex<Vec<String>>>) {
+fn claims(
+    answer: fn(&str, usize) -> (u16, &'static str),
+) -> (Watched<ResourceClaim>, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&asked);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -40,7 +43,7 @@ async fn a_group_that_is_gone_when_a_watch_is_resumed_is_not_watched() {
         GROUP => (404, NOT_THERE),
         _ => (200, r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#),
     });
-    assert_eq!(claims.list(None).await.expect("list").version, "7");
+    assert_eq!(claims.list(None, |_| {}).await.expect("list").version, "7");
     assert!(matches!(claims.watch("7").await, Err(Failure::Unserved)));
     assert_eq!(*asked.lock().unwrap(), [GROUP, "/apis/resource.k8s.io/v1/resourceclaims", GROUP]);
 }
@@ -51,7 +54,7 @@ async fn a_group_version_without_the_kind_lists_nothing() {
         GROUP => (200, r#"{"resources":[{"name":"deviceclasses"}]}"#),
         _ => (200, r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#),
     });
-    assert!(matches!(claims.list(None).await, Err(Failure::Unserved)));
+    assert!(matches!(claims.list(None, |_| {}).await, Err(Failure::Unserved)));
 }
 
 #[tokio::test]
@@ -60,7 +63,7 @@ async fn discovery_without_an_answer_is_no_reason_not_to_look() {
         GROUP => (403, r#"{"kind":"Status","reason":"Forbidden","code":403}"#),
         _ => (200, r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#),
     });
-    assert_eq!(claims.list(None).await.expect("list").version, "7");
+    assert_eq!(claims.list(None, |_| {}).await.expect("list").version, "7");
 }
 
 #[tokio::test]
@@ -72,7 +75,7 @@ async fn the_token_in_a_410_goes_on_with_the_list() {
             r#"{"kind":"Status","status":"Failure","reason":"Expired","metadata":{"continue":"t2"},"message":"too old","code":410}"#,
         ),
     });
-    let outcome = claims.list(Some("t1")).await;
+    let outcome = claims.list(Some("t1"), |_| {}).await;
     assert!(matches!(&outcome, Err(Failure::PageExpired(token)) if token == "t2"), "{outcome:?}");
 }
 
@@ -94,7 +97,8 @@ async fn a_watch_that_falls_silent_is_noticed_within_a_minute() {
     let client = kube::Client::new(service, "default");
     let metrics = ClientMetrics::register(&mut Registry::default(), "server");
     let discovery = Discovery::new(Api::new(client.clone(), Limits::default(), metrics));
-    let mut events = Watched::new(client, RESOURCE_CLAIM, discovery).watch("7").await.expect("open");
+    let mut events =
+        Watched::<ResourceClaim>::new(client, RESOURCE_CLAIM, discovery).watch("7").await.expect("open");
     let opened = Instant::now();
     assert!(matches!(events.next().await, Err(Failure::Other(_))));
     assert!(opened.elapsed() < Duration::from_mins(1), "{:?}", opened.elapsed());

@@ -14,7 +14,6 @@ use dragoman_machinery::kind::Watchable;
 use dragoman_machinery::watch::{StoreState as _, decode_item};
 use dragoman_machinery::write::{Action, Write};
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::claim_name::{Generation, claim_name};
@@ -53,9 +52,8 @@ fn applied<T: Watchable>(state: &mut State, object: &Value) -> Vec<Key>
 where
     State: Fed<T, Key = Key>,
 {
-    let raw = RawValue::from_string(object.to_string()).expect("json");
     state.at(jiff::Timestamp::from_second(NOW).expect("time"));
-    Fed::<T>::applied(state, &decode_item(&raw).expect("metadata"))
+    Fed::<T>::applied(state, &decode_item(object.to_string().as_bytes()).expect("metadata"))
 }
 
 impl Cluster {
