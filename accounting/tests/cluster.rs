@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use dragoman_accounting::claim::allocation::Judgement;
-use dragoman_accounting::cluster::{Account, Cluster, DeviceFootprint, Index, Rules};
+use dragoman_accounting::cluster::{Account, Cluster, DeviceFootprint, Index, Rules, Selector};
 use dragoman_accounting::ledger::fit::{Fit, Headroom};
 use dragoman_accounting::ledger::{Bucket, Charging};
 use dragoman_accounting::resource::Resource;
@@ -161,7 +161,7 @@ fn footprint(selector: Option<&str>) -> DeviceFootprint {
             "memory": {"overhead": {"perPod": "1Gi"}, "reservation": {"perDevice": "2Gi"}, "accountingPolicy": "AddPerClaim"},
         },
     }));
-    let selector = selector.map(Into::into);
+    let selector = selector.map(Selector::unevaluated);
     DeviceFootprint {
         name: "f".into(),
         driver: spec.driver.as_str().into(),
@@ -189,7 +189,7 @@ fn footprints_say_what_slices_do_not() {
     assert_eq!(ledger.fits(&index.candidate(waiting, "one")), Fit::Yes);
     // The device of its claim is not on the other node.
     assert!(matches!(accounts["two"].ledger.fits(&index.candidate(waiting, "two")), Fit::Refused(_)));
-    // CEL is not evaluated here, so the device may cost any amount.
+    // No evaluation is handed in, so the device may cost any amount.
     cluster.footprints = vec![footprint(Some("device.attributes['d'].big"))];
     let accounts = self::accounts(&cluster);
     assert_eq!(accounts["one"].ledger.headroom(Resource::Cpu), Headroom::Unknown);

@@ -161,11 +161,14 @@ fn cost() -> impl Strategy<Value = DeviceCost> {
 
 fn slice_device() -> impl Strategy<Value = SliceDevice> {
     let node = prop::option::weighted(0.2, name(&NODES));
-    let parts = (name(&DEVICES), node, cost(), prop::bool::weighted(0.1), prop::bool::weighted(0.2));
-    parts.prop_map(|(name, node, cost, refused, noticed)| SliceDevice {
+    let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.2), prop::bool::weighted(0.5));
+    let parts = (name(&DEVICES), node, cost(), flags);
+    parts.prop_map(|(name, node, cost, (refused, noticed, big))| SliceDevice {
         name: name.into(),
         node: node.map(Box::<str>::from),
         device: Device { cost, ..Device::default() },
+        attributes: if big { "big".into() } else { Box::default() },
+        allow_multiple_allocations: false,
         notices: noticed.then(|| Box::<str>::from("look at it")).into_iter().collect(),
         refused,
     })
@@ -186,11 +189,12 @@ fn slice() -> impl Strategy<Value = Slice> {
 }
 
 fn footprint() -> impl Strategy<Value = DeviceFootprint> {
-    let parts = (name(&FOOTPRINTS), name(&DRIVERS), prop::bool::weighted(0.1), cost());
-    parts.prop_map(|(name, driver, selecting, cost)| DeviceFootprint {
+    let selector = prop_oneof![8 => Just(None), 1 => Just(Some("unevaluated")), 2 => Just(Some("big"))];
+    let parts = (name(&FOOTPRINTS), name(&DRIVERS), selector, cost());
+    parts.prop_map(|(name, driver, selector, cost)| DeviceFootprint {
         name: name.into(),
         driver: driver.into(),
-        selector: selecting.then(|| Box::<str>::from("device.attributes['d'].big")),
+        selector: selector.map(scratch::selector),
         cost,
     })
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use dragoman_accounting::claim::footprint::{AccountingPolicy, DeviceCost};
-use dragoman_accounting::cluster;
+use dragoman_accounting::cluster::{self, Selector};
 use dragoman_accounting::wire::device::{
     Definitions, NodeAllocatableResource, Refused, ResourceMapping, ResourceOverhead, ResourceReservation,
     from_1_37,
@@ -33,7 +33,7 @@ impl Object for DeviceFootprint {
 }
 
 impl DeviceFootprint {
-    /// Returns the DeviceFootprint as accounting reads it.
+    /// Returns the DeviceFootprint as accounting reads it. Its selector is not evaluated yet.
     ///
     /// # Errors
     /// What the API server would have refused: names the field.
@@ -42,7 +42,7 @@ impl DeviceFootprint {
         Ok(cluster::DeviceFootprint {
             name: self.metadata.name.clone(),
             driver: self.spec.driver.as_str().into(),
-            selector: self.spec.selector.as_deref().map(Into::into),
+            selector: self.spec.selector.as_deref().map(Selector::unevaluated),
             cost,
         })
     }

@@ -191,11 +191,15 @@ impl Devices {
         let mut uncertain = listed.refused.then(refused);
         let mut said: BTreeMap<Resource, &ResourceFootprint> = BTreeMap::new();
         for footprint in self.footprints.values().filter(|footprint| *footprint.driver == *driver) {
-            if let Some(selector) = &footprint.selector {
-                let name = &footprint.name;
-                let why = || format!("DeviceFootprint {name} may be about it: selector {selector:?}");
-                uncertain.get_or_insert_with(why);
-                continue;
+            match footprint.selector.as_ref().map_or(Ok(true), |selector| selector.selects(listed)) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(why) => {
+                    let name = &footprint.name;
+                    let why = || format!("DeviceFootprint {name} may be about it: its selector: {why}");
+                    uncertain.get_or_insert_with(why);
+                    continue;
+                }
             }
             for (resource, costs) in &footprint.cost.resources {
                 if said.insert(*resource, costs).is_some_and(|known| known != costs) {

@@ -23,6 +23,7 @@ mod devices;
 mod links;
 mod notice;
 mod objects;
+mod selector;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +32,7 @@ use std::sync::Arc;
 pub use batch::{Account, Cluster, Index};
 pub use notice::{About, Notice};
 pub use objects::{Claim, ClaimName, DeviceFootprint, Node, Pod, PodClaim, Slice, SliceDevice};
+pub use selector::Selector;
 
 use crate::Uid;
 use crate::claim::allocation::Judgement;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::Selector;
 use crate::amounts::Amounts;
 use crate::claim::allocation::{Device, DeviceResult};
 use crate::claim::footprint::DeviceCost;
@@ -97,6 +98,10 @@ pub struct SliceDevice {
     pub node: Option<Box<str>>,
     /// Its costs and capacities.
     pub device: Device,
+    /// `attributes`, as JSON, for selectors; empty where there are none.
+    pub attributes: Box<str>,
+    /// `allowMultipleAllocations`, for selectors.
+    pub allow_multiple_allocations: bool,
     /// Notices for its author; for a definition that was refused, the reason.
     pub notices: Vec<Box<str>>,
     /// Whether its definition was refused: its costs are not known.
@@ -110,9 +115,8 @@ pub struct DeviceFootprint {
     pub name: Box<str>,
     /// The driver.
     pub driver: Box<str>,
-    /// CEL over the device. Nothing here evaluates CEL: the devices of the driver are
-    /// uncertain where it is set.
-    pub selector: Option<Box<str>>,
+    /// The devices that it is about; absent: all of the driver.
+    pub selector: Option<Selector>,
     /// The costs of each device.
     pub cost: DeviceCost,
 }

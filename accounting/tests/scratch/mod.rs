@@ -8,7 +8,7 @@ use dragoman_accounting::claim::allocation::{Device, DeviceResult, Judgement, co
 use dragoman_accounting::claim::contribution::{Contribution, Source, reconciled};
 use dragoman_accounting::claim::footprint::ResourceFootprint;
 use dragoman_accounting::cluster::{
-    Claim, ClaimName, Cluster, DeviceFootprint, Node, Pod, Rules, Slice, SliceDevice,
+    Claim, ClaimName, Cluster, DeviceFootprint, Node, Pod, Rules, Selector, Slice, SliceDevice,
 };
 use dragoman_accounting::ledger::charge::{ClaimCharge, charge};
 use dragoman_accounting::ledger::{DeviceId, Holding, NodeLedger, Stage};
@@ -268,7 +268,7 @@ impl Scratch<'_> {
     fn device(&self, driver: &str, listed: &SliceDevice) -> Device {
         let mut device = listed.device.clone();
         let mut said: BTreeMap<Resource, ResourceFootprint> = BTreeMap::new();
-        for footprint in self.footprints(driver).iter().filter(|footprint| footprint.selector.is_none()) {
+        for footprint in self.footprints(driver).iter().filter(|footprint| is_about(footprint, listed)) {
             said.extend(footprint.cost.resources.clone());
         }
         for (resource, costs) in said {
@@ -280,11 +280,25 @@ impl Scratch<'_> {
 
     fn is_uncertain(&self, driver: &str, listed: &SliceDevice, entries: usize) -> bool {
         let footprints = self.footprints(driver);
-        let (chosen, plain): (Vec<_>, Vec<_>) =
-            footprints.into_iter().partition(|footprint| footprint.selector.is_some());
-        let contradiction = plain.iter().any(|one| plain.iter().any(|other| contradicts(one, other)));
-        entries > 1 || listed.refused || !chosen.is_empty() || contradiction
+        let is_unevaluated = |footprint: &&DeviceFootprint| {
+            footprint.selector.as_ref().is_some_and(|selector| selector.text() == "unevaluated")
+        };
+        let unevaluated = footprints.iter().any(is_unevaluated);
+        let about: Vec<_> = footprints.into_iter().filter(|footprint| is_about(footprint, listed)).collect();
+        let contradiction = about.iter().any(|one| about.iter().any(|other| contradicts(one, other)));
+        entries > 1 || listed.refused || unevaluated || contradiction
     }
+}
+
+/// The selector of the text `big` selects the devices with these attributes; no other is evaluated.
+pub(super) fn selector(text: &str) -> Selector {
+    let selector = Selector::unevaluated(text);
+    if text == "big" { selector.evaluated(|device| Ok(&*device.attributes == "big")) } else { selector }
+}
+
+fn is_about(footprint: &DeviceFootprint, device: &SliceDevice) -> bool {
+    let text = footprint.selector.as_ref().map(Selector::text);
+    text.is_none_or(|text| text == "big" && &*device.attributes == "big")
 }
 
 /// Whether two DeviceFootprints say different things of a resource.

@@ -56,6 +56,10 @@ struct Content {
     node_name: Option<Box<str>>,
     #[serde(deserialize_with = "or_default")]
     capacity: BTreeMap<Box<str>, Capacity>,
+    #[serde(deserialize_with = "or_default")]
+    attributes: BTreeMap<Box<str>, serde_json::Value>,
+    #[serde(deserialize_with = "or_default")]
+    allow_multiple_allocations: bool,
     #[serde(flatten)]
     fields: DeviceFields,
 }
@@ -92,6 +96,20 @@ impl ListedDevice {
             }
             Err(why) => (vec![format!("device {}: {why}", self.name).into()], true),
         };
-        SliceDevice { name: self.name.clone(), node: content.node_name.clone(), device, notices, refused }
+        SliceDevice {
+            name: self.name.clone(),
+            node: content.node_name.clone(),
+            device,
+            attributes: written(&content.attributes),
+            allow_multiple_allocations: content.allow_multiple_allocations,
+            notices,
+            refused,
+        }
     }
+}
+
+/// Attributes as JSON; nothing for none.
+fn written(attributes: &BTreeMap<Box<str>, serde_json::Value>) -> Box<str> {
+    let text = (!attributes.is_empty()).then(|| serde_json::to_string(attributes));
+    text.and_then(Result::ok).unwrap_or_default().into()
 }

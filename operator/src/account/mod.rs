@@ -16,6 +16,7 @@ use dragoman_accounting::pod::requests::Variant;
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::wire::{Node, Pod, ResourceClaim, ResourceSlice};
+use dragoman_reconcilers::cluster::footprint;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -110,7 +111,7 @@ impl Dump {
                 read::<ResourceSlice>(object).map(|read| self.cluster.slices.push(read.accounted()))
             }
             "DeviceFootprint" => read::<DeviceFootprint>(object)
-                .and_then(|read| read.accounted())
+                .and_then(|read| footprint(&read))
                 .map(|read| self.cluster.footprints.push(read)),
             _ => {
                 self.read -= 1;

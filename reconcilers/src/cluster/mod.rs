@@ -11,6 +11,7 @@
 
 mod objects;
 mod published;
+mod selector;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -25,6 +26,7 @@ use dragoman_machinery::kind::{
 use dragoman_machinery::watch::{Store, StoreState};
 
 pub use self::published::{Published, fingerprint};
+pub use self::selector::footprint;
 
 /// The index of the cluster for controllers that read it beside their own: there once the controller
 /// that feeds it has been put together.

@@ -14,7 +14,7 @@ use dragoman_machinery::controller::{Keeps, Left, ObjectKey, Place};
 use dragoman_machinery::kind::{DEVICE_FOOTPRINT, NODE_ALLOCATABLE_DRA_CLAIM_STATE, RESOURCE_SLICES};
 use dragoman_machinery::watch::{Body, Record, Store};
 
-use super::{Cluster, Published, RefusedFootprint, node_key};
+use super::{Cluster, Published, RefusedFootprint, node_key, selector};
 
 impl Keeps<Node> for Cluster {
     type Projection = ();
@@ -190,7 +190,7 @@ impl Keeps<DeviceFootprint> for Cluster {
     fn project(&mut self, footprint: &DeviceFootprint) -> Option<Name> {
         let name = &footprint.metadata.name;
         let object = format!("DeviceFootprint {name}");
-        match footprint.accounted() {
+        match selector::footprint(footprint) {
             Ok(footprint) => {
                 let changed = self.ledger.put_footprint(footprint);
                 self.changed.extend(changed);
