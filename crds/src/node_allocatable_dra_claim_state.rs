@@ -150,7 +150,7 @@ pub struct Condition {
 }
 
 /// Whether a condition holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Hash)]
 #[schemars(inline)]
 pub enum ConditionStatus {
     /// It does.

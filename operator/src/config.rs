@@ -87,6 +87,10 @@ pub(crate) struct Settings {
     /// Where the indexes can be dumped; loopback only, off by default.
     #[arg(long)]
     dump_address: Option<SocketAddr>,
+    /// Controllers that run, separated by commas: * for all, NAME for one, -NAME for one that is off
+    /// [default: *].
+    #[arg(long, value_delimiter = ',', allow_hyphen_values = true)]
+    controllers: Option<Vec<String>>,
     /// Keys in work at once [default: 50].
     #[arg(long)]
     workers: Option<usize>,
@@ -166,6 +170,7 @@ pub(crate) struct Config {
     pub concurrency: usize,
     pub namespace: Option<String>,
     pub without_lease: bool,
+    pub chosen: Vec<String>,
     pub controllers: Options,
     pub log_format: LogFormat,
     pub log: String,
@@ -212,6 +217,7 @@ impl RunFlags {
             concurrency: flags.concurrency.or(file.concurrency).unwrap_or(64),
             namespace: flags.namespace.or(file.namespace),
             without_lease: flags.without_lease.or(file.without_lease).unwrap_or(false),
+            chosen: flags.controllers.or(file.controllers).unwrap_or_else(|| vec!["*".to_owned()]),
             controllers: Options {
                 claim_lifecycle: claim_lifecycle::Options {
                     born_protected: flags.born_protected.or(file.born_protected).unwrap_or(false),

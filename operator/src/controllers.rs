@@ -18,12 +18,38 @@ pub(crate) struct Options {
 
 /// Every controller, a row each.
 pub(crate) fn table(options: Options) -> Vec<ControllerSpec> {
-    let cluster = SharedCluster::default();
+    table_about(options, &SharedCluster::default())
+}
+
+/// The same, around an index of the cluster that others read, too.
+pub(crate) fn table_about(options: Options, cluster: &SharedCluster) -> Vec<ControllerSpec> {
     vec![
         claim_lifecycle::spec(options.claim_lifecycle),
-        ledger::spec(options.ledger, SharedCluster::clone(&cluster)),
-        pod_status::spec(cluster),
+        ledger::spec(options.ledger, SharedCluster::clone(cluster)),
+        pod_status::spec(SharedCluster::clone(cluster)),
     ]
+}
+
+/// Leaves the controllers in the table that are `chosen`: `*` stands for all, a name for one, and a name
+/// behind a minus for one that is off, as in `--controllers` of kube-controller-manager.
+///
+/// # Errors
+/// Names the entry that is no controller, or the controller that another one needs.
+pub(crate) fn choose(table: &mut Vec<ControllerSpec>, chosen: &[String]) -> Result<(), String> {
+    let known: Vec<&str> = table.iter().map(|spec| spec.name).collect();
+    for entry in chosen {
+        let name = entry.strip_prefix('-').unwrap_or(entry);
+        if name != "*" && !known.contains(&name) {
+            return Err(format!("{entry:?} is none of {}", known.join(", ")));
+        }
+    }
+    let has = |entry: &str| chosen.iter().any(|chosen| chosen == entry);
+    table.retain(|spec| !has(&format!("-{}", spec.name)) && (has("*") || has(spec.name)));
+    let is_on = |name: &str| table.iter().any(|spec| spec.name == name);
+    if is_on("pod_status") && !is_on("ledger") {
+        return Err("pod_status needs ledger".to_owned());
+    }
+    if table.is_empty() { Err("no controller is left".to_owned()) } else { Ok(()) }
 }
 
 /// To say something: every mode.
@@ -82,4 +108,26 @@ pub(crate) fn rights(table: &[ControllerSpec], mode: Mode, lease: Option<&str>) 
 /// Whether any controller writes in a mode, so that the Lease is needed.
 pub(crate) fn works(table: &[ControllerSpec], mode: Mode) -> bool {
     table.iter().any(|spec| (spec.works)(mode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(entries: &str) -> Result<Vec<&'static str>, String> {
+        let mut table = table(Options::default());
+        choose(&mut table, &entries.split(',').map(str::to_owned).collect::<Vec<_>>())?;
+        Ok(table.iter().map(|spec| spec.name).collect())
+    }
+
+    #[test]
+    fn controllers_are_chosen_as_those_of_kube_controller_manager() {
+        assert_eq!(chosen("*"), Ok(vec!["claim_lifecycle", "ledger", "pod_status"]));
+        assert_eq!(chosen("*,-pod_status"), Ok(vec!["claim_lifecycle", "ledger"]));
+        assert_eq!(chosen("claim_lifecycle"), Ok(vec!["claim_lifecycle"]));
+        assert_eq!(chosen("*,-ledger"), Err("pod_status needs ledger".to_owned()));
+        assert_eq!(chosen("-ledger"), Err("no controller is left".to_owned()));
+        let why = "\"legder\" is none of claim_lifecycle, ledger, pod_status";
+        assert_eq!(chosen("*,legder"), Err(why.to_owned()));
+    }
 }

@@ -20,6 +20,7 @@ use dragoman_machinery::rights::{Rights, Scope};
 use dragoman_machinery::stall::StallWatch;
 use dragoman_machinery::supervise::Supervisor;
 use dragoman_machinery::watch::{Connection, Journal};
+use dragoman_reconcilers::cluster::SharedCluster;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -27,6 +28,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::account;
 use crate::config::{AskedMode, Config, RunFlags};
 use crate::controllers::{self, LEASE_NAME};
 use crate::telemetry;
@@ -52,7 +54,9 @@ async fn control(config: Config, identity: String) -> anyhow::Result<()> {
     let limits = Limits { concurrency: config.concurrency, ..Limits::default() };
     let clients = connect(config.kubeconfig.as_deref(), limits, &mut registry).await?;
     let namespace = config.namespace.clone().unwrap_or_else(|| clients.namespace.clone());
-    let table = controllers::table(config.controllers);
+    let cluster = SharedCluster::default();
+    let mut table = controllers::table_about(config.controllers, &cluster);
+    controllers::choose(&mut table, &config.chosen).map_err(anyhow::Error::msg).context("controllers")?;
     // Open before anything is asked: an API server that is not there yet is no reason to be restarted.
     let mut supervisor = Supervisor::default();
     let admin = Arc::new(Admin::default());
@@ -87,6 +91,7 @@ async fn control(config: Config, identity: String) -> anyhow::Result<()> {
 
     admin.show(registry);
     furnish(&admin, &process, &rights, &journal, &leadership);
+    admin.dump("account", Box::new(move || account::of_index(&cluster)));
     supervisor.spawn("stall watch", stalls.run());
     supervisor.spawn("events", sender.run());
     let fitness = fitness(&process, &rights, journal);

@@ -16,7 +16,7 @@ use dragoman_accounting::pod::requests::Variant;
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::wire::{Node, Pod, ResourceClaim, ResourceSlice};
-use dragoman_reconcilers::cluster::footprint;
+use dragoman_reconcilers::cluster::{SharedCluster, footprint};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -75,6 +75,12 @@ pub(crate) fn account(flags: &AccountFlags) -> anyhow::Result<()> {
         Output::Table => table::render(&report),
     };
     std::io::stdout().write_all(text.as_bytes()).context("stdout")
+}
+
+/// The table of a running process: what `dragoman account` prints of a dump, without the Pods that wait.
+pub(crate) fn of_index(cluster: &SharedCluster) -> String {
+    let Some(index) = cluster.get() else { return "the controller of ledgers is off\n".to_owned() };
+    table::render(&index.read(|cluster| Report::of_ledger(cluster.ledger())))
 }
 
 /// The cluster of a dump, as far as it could be read.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_accounting::cluster::{Account, Cluster, Index, Pod, Rules};
+use dragoman_accounting::cluster::{Account, Cluster, ClusterLedger, Index, Pod, Rules};
 use dragoman_accounting::ledger::fit::{Fit, Headroom};
 use dragoman_accounting::ledger::{Bucket, NodeLedger, words};
 use dragoman_accounting::resource::Resource;
@@ -89,6 +89,15 @@ impl Report {
         let pending = pending.map(|pod| OfPod { pod: pod.view.object(), nodes: on_nodes(pod) }).collect();
         let nodes = accounts.iter().map(|(name, account)| of_node(name, account)).collect();
         Self { nodes, pending, unreadable }
+    }
+}
+
+impl Report {
+    /// The report about the nodes of a ledger that is kept up to date.
+    pub(super) fn of_ledger(ledger: &ClusterLedger) -> Self {
+        let accounts = ledger.accounts();
+        let nodes = accounts.iter().map(|(name, account)| of_node(name, account)).collect();
+        Self { nodes, pending: Vec::new(), unreadable: Vec::new() }
     }
 }
 

@@ -29,6 +29,10 @@ impl Keeps<Node> for Cluster {
     }
 
     fn changed(&mut self, node: &Place, old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
+        if old.is_none() || new.is_none() {
+            let why = unreadable(&self.nodes, "", &node.name);
+            self.doubt(&format!("Node {}", node.name), &[Some((*node.name).into())], why.as_deref());
+        }
         let mut keys = self.take_changed();
         // The Node owns what is published, so that it has to be there, and to be readable.
         if old.is_some() != new.is_some() {
@@ -47,6 +51,7 @@ impl Keeps<Node> for Cluster {
         if self.nodes.get("", name).is_none() {
             let changed = self.ledger.remove_node(name);
             self.changed.extend(changed);
+            self.doubt(&format!("Node {name}"), &[], None);
         }
         let mut keys = self.take_changed();
         keys.push(node_key(name));

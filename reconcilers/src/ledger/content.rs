@@ -1,6 +1,7 @@
 //! From the ledger of a node to what is published of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use dragoman_accounting::claim::footprint::AccountingPolicy;
 use dragoman_accounting::cluster::{About, ClusterLedger, Notice};
@@ -13,6 +14,8 @@ use dragoman_crds::node_allocatable_dra_claim_state::{
     Amounts, ConditionStatus, NodeAllocatableDRAClaimStateStatus, OtherClaims, PublishedClaim,
     RequestedByClaims,
 };
+
+use crate::cluster::fingerprint;
 
 /// The most claims in one object.
 const CLAIMS: usize = 256;
@@ -41,7 +44,7 @@ pub struct Content {
 }
 
 /// A condition without its time.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Finding {
     /// Its type.
     pub r#type: &'static str,
@@ -71,6 +74,14 @@ impl Content {
         let drifts = cluster.notices(node).filter(|notice| notice.about == About::Drift);
         let findings = vec![overcommitted(ledger), unaccounted(ledger), drifted(drifts)];
         Some(Self { status: status(ledger, claims), findings, has_claims })
+    }
+
+    /// Tells it from any other.
+    pub fn id(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        fingerprint(&self.status).hash(&mut hasher);
+        self.findings.hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Whether more is taken than the node has.

@@ -17,7 +17,7 @@ use dragoman_machinery::refusal::Refusal;
 
 use super::content::Content;
 use super::metrics::LedgerMetrics;
-use super::plan::{Plan, Snapshot, coalesced, plan};
+use super::plan::{Plan, Snapshot, Written, coalesced, plan};
 use super::rights;
 use crate::cluster::{Cluster, SharedCluster};
 
@@ -58,8 +58,10 @@ struct Ledger {
 /// The times of a node, in milliseconds since the epoch.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pace {
-    /// Its object was written then.
-    written: Option<i64>,
+    /// The last write of its object.
+    written: Option<Written>,
+    /// Something that has changed is not published since then.
+    unpublished: Option<i64>,
     /// It has been without claims since then.
     claimless: Option<i64>,
 }
@@ -92,6 +94,27 @@ impl Ledger {
         *pace
     }
 
+    fn note_unpublished(&self, node: &Arc<str>, plan: &Plan, now: i64) {
+        let waits = matches!(plan, Plan::Later(_) | Plan::Create(_) | Plan::Publish { .. });
+        let mut paces = self.paces();
+        if waits {
+            paces.entry(Arc::clone(node)).or_default().unpublished.get_or_insert(now);
+        } else if let Some(pace) = paces.get_mut(node) {
+            pace.unpublished = None;
+        }
+    }
+
+    fn note_written(&self, node: &Arc<str>, content: u64, now: i64) {
+        let mut paces = self.paces();
+        let pace = paces.entry(Arc::clone(node)).or_default();
+        let written = Written::next(pace.written, content, now);
+        (pace.written, pace.unpublished) = (Some(written), None);
+        drop(paces);
+        if written.again == 2 {
+            tracing::warn!(%node, "another writer changes the published ledger of the node each time");
+        }
+    }
+
     fn plan(&self, node: &Arc<str>, now: i64) -> Plan {
         self.kit.read(|cluster| {
             if !cluster.publishes() {
@@ -104,10 +127,10 @@ impl Ledger {
             // What is taken from the node is computed when it may be written.
             let written = self.paces().get(node).and_then(|pace| pace.written);
             if let Some(wait) = coalesced(written, now) {
-                return Plan::Wait(wait);
+                return Plan::Later(wait);
             }
             let content = Content::of(cluster.ledger(), node);
-            let Pace { written, claimless } =
+            let Pace { written, claimless, .. } =
                 self.pace(node, content.as_ref().is_some_and(|content| content.has_claims), now);
             let snapshot = Snapshot {
                 node,
@@ -153,14 +176,18 @@ impl Reconcile for Ledger {
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {
         self.say_refused();
         let now = clock::now().as_millisecond();
-        match self.plan(&key.name, now) {
+        let plan = self.plan(&key.name, now);
+        self.note_unpublished(&key.name, &plan, now);
+        match plan {
             Plan::Rest => {
                 if self.kit.read(|cluster| cluster.nodes.get("", &key.name).is_none()) {
                     self.paces().remove(&key.name);
                 }
                 Verdict::Done
             }
-            Plan::Wait(wait) => Verdict::After(Duration::from_millis(wait.unsigned_abs())),
+            Plan::Wait(wait) | Plan::Later(wait) => {
+                Verdict::After(Duration::from_millis(wait.unsigned_abs()))
+            }
             Plan::Create(write) => match self.kit.send(key, &write).await {
                 // The watch has not brought it yet.
                 Err(Refusal::AlreadyExists) => Verdict::After(Duration::from_secs(1)),
@@ -170,10 +197,10 @@ impl Reconcile for Ledger {
                 Err(Refusal::NotFound) => Verdict::Done,
                 outcome => verdict(outcome.map(drop)),
             },
-            Plan::Publish { write, overcommitted } => {
+            Plan::Publish { write, content, overcommitted } => {
                 let outcome = self.kit.send(key, &write).await;
                 if outcome.is_ok() {
-                    self.paces().entry(Arc::clone(&key.name)).or_default().written = Some(now);
+                    self.note_written(&key.name, content, now);
                     self.metrics.published.inc();
                     if let Some(message) = overcommitted {
                         self.say_overcommitted(&key.name, message);
@@ -184,8 +211,10 @@ impl Reconcile for Ledger {
         }
     }
 
-    fn measure(&self, _now: i64) {
+    fn measure(&self, now: i64) {
         self.kit.read(|cluster| self.metrics.measure(cluster, self.options.metrics_per_node));
+        let oldest = self.paces().values().filter_map(|pace| pace.unpublished).min();
+        self.metrics.oldest_unpublished.set(oldest.map_or(0, |since| (now - since / 1000).max(0)));
     }
 }
 

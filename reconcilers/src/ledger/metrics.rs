@@ -41,6 +41,8 @@ pub(super) struct LedgerMetrics {
     of_nodes: Family<NodeLabels, FloatGauge>,
     nodes: Family<StateLabels, Gauge>,
     unaccounted: Gauge,
+    /// The age of the oldest change of a ledger that is not published.
+    pub(super) oldest_unpublished: Gauge,
     /// Statuses that were published.
     pub(super) published: Counter,
 }
@@ -72,6 +74,11 @@ impl LedgerMetrics {
             "dragoman_ledger_unaccounted_facts",
             "Facts about Pods, claims, devices and nodes that are missing or cannot be read",
             m.unaccounted.clone(),
+        );
+        registry.register(
+            "dragoman_ledger_oldest_unpublished_change_seconds",
+            "Age of the oldest change of a node's ledger that is not published yet",
+            m.oldest_unpublished.clone(),
         );
         registry.register("dragoman_ledger_published", "Ledgers of nodes written", m.published.clone());
         m

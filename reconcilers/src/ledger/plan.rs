@@ -29,10 +29,29 @@ pub struct Snapshot<'a> {
     pub published: Option<&'a Published>,
     /// Whether nodes without claims have an object, too.
     pub all: bool,
-    /// When its object was written last by this process, in milliseconds since the epoch.
-    pub written: Option<i64>,
+    /// The last write of its object by this process.
+    pub written: Option<Written>,
     /// Since when this process has seen it without claims, in milliseconds since the epoch.
     pub claimless: Option<i64>,
+}
+
+/// A write of the object of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// When, in milliseconds since the epoch.
+    pub at: i64,
+    /// Tells what was written from anything else.
+    pub content: u64,
+    /// How many times the same was written before in a row: what was published did not stay.
+    pub again: u32,
+}
+
+impl Written {
+    /// Notes a write of `content` at `now` after the `last` one.
+    pub fn next(last: Option<Self>, content: u64, now: i64) -> Self {
+        let again = last.filter(|last| last.content == content).map_or(0, |last| last.again + 1);
+        Self { at: now, content, again }
+    }
 }
 
 /// What to do about a node.
@@ -40,8 +59,10 @@ pub struct Snapshot<'a> {
 pub enum Plan {
     /// Nothing, until something changes.
     Rest,
-    /// Look again after so many milliseconds.
+    /// Look again after so many milliseconds: nothing is to be written before.
     Wait(i64),
+    /// Something has changed, or may have; it is written after so many milliseconds.
+    Later(i64),
     /// Create the object.
     Create(Box<Write>),
     /// Delete the object.
@@ -50,15 +71,28 @@ pub enum Plan {
     Publish {
         /// The write.
         write: Box<Write>,
+        /// Tells what is written from anything else.
+        content: u64,
         /// The message, where the node has become overcommitted.
         overcommitted: Option<String>,
     },
 }
 
-/// How long the next write of a node that was `written` then has to wait, if it has to.
-pub fn coalesced(written: Option<i64>, now: i64) -> Option<i64> {
+/// How long the next write of a node that was `written` has to wait, if it has to.
+pub fn coalesced(written: Option<Written>, now: i64) -> Option<i64> {
+    pause(written, COALESCED, now)
+}
+
+/// How long a write of `content` has to wait, if it has to. What another writer changes each time is
+/// put back ever more slowly: after 1, 2, 4 … 64 seconds.
+fn repeated(written: Option<Written>, content: u64, now: i64) -> Option<i64> {
+    let again = written.filter(|last| last.content == content).map_or(0, |last| (last.again + 1).min(6));
+    pause(written, COALESCED << again, now)
+}
+
+fn pause(written: Option<Written>, period: i64, now: i64) -> Option<i64> {
     // A time that is still to come is that of a clock that was put back since.
-    let wait = written.filter(|at| *at <= now).map_or(0, |at| at + COALESCED - now);
+    let wait = written.filter(|last| last.at <= now).map_or(0, |last| last.at + period - now);
     (wait > 0).then_some(wait)
 }
 
@@ -93,8 +127,9 @@ pub fn plan(snapshot: Snapshot<'_>, now: i64) -> Plan {
     }
     let rest = linger.map_or(Plan::Rest, Plan::Wait);
     let Some(status) = changed(&content, published, now) else { return rest };
-    if let Some(wait) = coalesced(written, now) {
-        return Plan::Wait(wait);
+    let id = content.id();
+    if let Some(wait) = repeated(written, id, now) {
+        return Plan::Later(wait);
     }
     let overcommitted = became_overcommitted(&content, published);
     let body = json!({
@@ -105,7 +140,7 @@ pub fn plan(snapshot: Snapshot<'_>, now: i64) -> Plan {
         "status": status,
     });
     let action = Action::Apply { subresource: Some("status"), manager: MANAGER, body };
-    Plan::Publish { write: Box::new(Write::new(STATE, "", node, action)), overcommitted }
+    Plan::Publish { write: Box::new(Write::new(STATE, "", node, action)), content: id, overcommitted }
 }
 
 fn create(node: &str, uid: &str) -> Write {

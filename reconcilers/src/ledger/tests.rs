@@ -12,7 +12,7 @@ use dragoman_machinery::write::{Action, Write};
 use serde_json::{Value, json};
 
 use super::Content;
-use super::plan::{COALESCED, LINGER, Plan, Snapshot, plan};
+use super::plan::{COALESCED, LINGER, Plan, Snapshot, Written, plan};
 use crate::cluster::{Cluster, Published};
 
 const NOW: i64 = 1_000_000;
@@ -80,6 +80,11 @@ fn ordinary() -> Cluster {
 }
 
 fn planned_at(cluster: &Cluster, now: i64, written: Option<i64>, claimless: Option<i64>) -> Plan {
+    let written = written.map(|at| Written { at, content: 0, again: 0 });
+    planned_after(cluster, now, written, claimless)
+}
+
+fn planned_after(cluster: &Cluster, now: i64, written: Option<Written>, claimless: Option<i64>) -> Plan {
     let snapshot = Snapshot {
         node: "n",
         uid: cluster.nodes.get("", "n").map(|record| &*record.uid),
@@ -183,10 +188,50 @@ fn one_write_a_second() {
     let mut cluster = ordinary();
     published(&mut cluster);
     applied::<Node>(&mut cluster, &node("n", "8"));
-    assert_eq!(planned_at(&cluster, NOW + 10, Some(NOW), None), Plan::Wait(COALESCED - 10));
+    assert_eq!(planned_at(&cluster, NOW + 10, Some(NOW), None), Plan::Later(COALESCED - 10));
     assert!(matches!(planned_at(&cluster, NOW + COALESCED, Some(NOW), None), Plan::Publish { .. }));
     let put_back = planned_at(&cluster, NOW - 5_000, Some(NOW), None);
     assert!(matches!(put_back, Plan::Publish { .. }), "a clock that was put back delays nothing");
+}
+
+/// A field that another manager owns stays in the status, whatever is applied.
+#[test]
+fn what_does_not_stay_is_written_ever_more_slowly() {
+    let mut cluster = ordinary();
+    let mut foreign = published(&mut cluster);
+    foreign["status"]["headroom"]["hugepages-2Mi"] = json!("1");
+    applied::<NodeAllocatableDRAClaimState>(&mut cluster, &foreign);
+    let (mut now, mut written, mut pauses) = (NOW, None, Vec::new());
+    for _ in 0..9 {
+        let Plan::Publish { content, .. } = planned_after(&cluster, now, written, None) else {
+            panic!("due")
+        };
+        written = Some(Written::next(written, content, now));
+        let Plan::Later(wait) = planned_after(&cluster, now, written, None) else { panic!("not at once") };
+        pauses.push(wait / 1_000);
+        now += wait;
+    }
+    assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 64, 64, 64]);
+    // What the ledger itself changes is not held up.
+    applied::<Node>(&mut cluster, &node("n", "8"));
+    let before = now - 64_000 + COALESCED;
+    assert!(matches!(planned_after(&cluster, before, written, None), Plan::Publish { .. }));
+}
+
+#[test]
+fn a_node_that_does_not_decode_any_more_is_uncertain() {
+    let mut cluster = ordinary();
+    let is_known = |cluster: &Cluster| {
+        let content = Content::of(cluster.ledger(), "n").expect("an account");
+        !content.status.headroom.is_empty()
+    };
+    assert!(is_known(&cluster));
+    let mut unreadable = node("n", "4");
+    unreadable["status"]["allocatable"] = json!("not an object");
+    applied::<Node>(&mut cluster, &unreadable);
+    assert!(!is_known(&cluster), "what it has is what it once had");
+    applied::<Node>(&mut cluster, &node("n", "4"));
+    assert!(is_known(&cluster));
 }
 
 #[test]
@@ -212,7 +257,7 @@ fn an_overcommitted_node_says_by_how_much_and_through_whom() {
     let mut cluster = ordinary();
     let before = published(&mut cluster);
     applied::<Pod>(&mut cluster, &pod("late", "n", "1500m", &[]));
-    let Plan::Publish { write, overcommitted } = planned_at(&cluster, NOW + 5_000, None, None) else {
+    let Plan::Publish { write, overcommitted, .. } = planned_at(&cluster, NOW + 5_000, None, None) else {
         panic!("published")
     };
     let message = "500m of cpu more is taken than the node has (devices of ResourceClaim ns/a: 2, Pod ns/late: \
