@@ -1,10 +1,20 @@
 //! The published ledger of nodes on clusters whose kube-scheduler does not count what claims take.
 
+mod changes;
+mod random;
+
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
+use self::changes::{
+    charges_follow_claims_to_other_nodes_and_groups, the_example_of_a_footprint_counts,
+    the_ledger_follows_resizes_and_pods_that_end,
+};
+use self::random::{
+    kube_scheduler_and_the_ledger_agree_on_what_fits, the_ledger_says_which_pods_kube_scheduler_oversees,
+};
 use super::accounts::dump;
 use super::{Standalone, standalone};
 use crate::client::{EVENTS, PODS};
@@ -17,6 +27,11 @@ pub(super) fn alone() -> Vec<Standalone> {
     vec![
         standalone!(the_ledger_says_what_kube_scheduler_oversees),
         standalone!(the_ledger_follows_nodes_slices_and_footprints),
+        standalone!(kube_scheduler_and_the_ledger_agree_on_what_fits),
+        standalone!(the_ledger_says_which_pods_kube_scheduler_oversees),
+        standalone!(the_ledger_follows_resizes_and_pods_that_end),
+        standalone!(charges_follow_claims_to_other_nodes_and_groups),
+        standalone!(the_example_of_a_footprint_counts),
     ]
 }
 
