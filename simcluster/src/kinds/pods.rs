@@ -80,6 +80,17 @@ pub(crate) fn prepare_update(of: &Occasion<'_>, before: &Value, pod: &mut Value)
         if !of.profile.has("DRANodeAllocatableResources") {
             meta::put(pod, &["status", "nodeAllocatableResourceClaimStatuses"], Value::Null);
         }
+        drop_other_generation(of.profile.minor, pod);
+    }
+}
+
+/// Drops what the entries of another release have: 1.36 has `resources`, later ones have the others.
+fn drop_other_generation(minor: u8, pod: &mut Value) {
+    let unknown: &[&str] = if minor <= 36 { &["mapping", "overhead"] } else { &["resources"] };
+    let entries =
+        pod.pointer_mut("/status/nodeAllocatableResourceClaimStatuses").and_then(Value::as_array_mut);
+    for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
+        entry.retain(|field, _| !unknown.contains(&&**field));
     }
 }
 

@@ -8,10 +8,9 @@ use serde_json::{Value, json};
 use crate::api::meta::{self, items};
 use crate::api::status::FieldError;
 use crate::kinds::Profile;
+use crate::schema::NOT_A_QUANTITY;
 
 const PAGES: &str = "hugepages-";
-/// The form of quantities in messages of the API.
-const FORM: &str = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$";
 /// The lists of containers with resources.
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 
@@ -103,8 +102,7 @@ pub(crate) fn decode(kind: &str, object: &mut Value) -> Result<(), String> {
             *amount = json!(amount.to_string());
         }
         let quantity = amount.as_str().unwrap_or_default().parse::<Quantity>();
-        *amount =
-            json!(quantity.map_err(|_| format!("quantities must match the regular expression '{FORM}'"))?);
+        *amount = json!(quantity.map_err(|_| NOT_A_QUANTITY.to_owned())?);
     }
     Ok(())
 }

@@ -164,14 +164,20 @@ fn pod() -> Value {
             "schedulingGates": [{"name": null}],
         },
         "status": {
-            OTHERS: null,
+            "allocatedResources": null, "conditions": null, "containerStatuses": null,
+            "ephemeralContainerStatuses": null, "hostIP": null, "hostIPs": null, "initContainerStatuses": null,
+            "message": null, "nominatedNodeName": null, "observedGeneration": null, "phase": null,
+            "podIP": null, "podIPs": null, "qosClass": null, "reason": null, "resize": null, "resources": null,
+            "startTime": null,
             "resourceClaimStatuses": [{"name": null, "resourceClaimName": null}],
             "extendedResourceClaimStatus": {
                 "resourceClaimName": null,
                 "requestMappings": [{"containerName": null, "resourceName": null, "requestName": null}],
             },
+            // `resources` in 1.36, `mapping` and `overhead` since 1.37.
             "nodeAllocatableResourceClaimStatuses": [{
-                "resourceClaimName": null, "containers": null, "resources": null,
+                "resourceClaimName": null, "containers": null, "resources": null, "mapping": null,
+                "overhead": null,
             }],
         },
     })

@@ -7,7 +7,7 @@ use crate::api::meta::{self, items};
 use crate::api::status::FieldError;
 
 /// Fields of devices that are dropped while their feature gate is off, unless the object used them before.
-const GATED: [(&str, &str); 7] = [
+const GATED: [(&str, &str); 8] = [
     ("DRAPartitionableDevices", "consumesCounters"),
     ("DRADeviceTaints", "taints"),
     ("DRAConsumableCapacity", "allowMultipleAllocations"),
@@ -15,23 +15,34 @@ const GATED: [(&str, &str); 7] = [
     ("DRADeviceBindingConditions", "bindingConditions"),
     ("DRADeviceBindingConditions", "bindingFailureConditions"),
     ("DRANodeAllocatableResources", "nodeAllocatableResourceMappings"),
+    ("DRANodeAllocatableResources", "nodeAllocatableResources"),
 ];
+
+/// Fields of devices, with the minor versions that have them.
+const RENAMED: [(&str, std::ops::RangeInclusive<u8>); 2] =
+    [("nodeAllocatableResourceMappings", 0..=36), ("nodeAllocatableResources", 37..=u8::MAX)];
 
 /// Drops the fields whose feature gate is off.
 pub(crate) fn prepare(of: &Occasion<'_>, object: &mut Value, before: Option<&Value>) {
+    let foreign = RENAMED.into_iter().filter(|(_, minors)| !minors.contains(&of.profile.minor));
+    foreign.for_each(|(field, _)| drop_from_devices(object, field));
     for (gate, field) in GATED {
         let used =
             |object: &Value| items(&object["spec"]["devices"]).any(|device| device.get(field).is_some());
         if of.profile.has(gate) || before.is_some_and(used) {
             continue;
         }
-        let devices = object.pointer_mut("/spec/devices").and_then(Value::as_array_mut);
-        for device in devices.into_iter().flatten().filter_map(Value::as_object_mut) {
-            device.remove(field);
-        }
+        drop_from_devices(object, field);
     }
     if !of.profile.has("DRAPartitionableDevices") && before.is_none() {
         meta::put(object, &["spec", "sharedCounters"], Value::Null);
+    }
+}
+
+fn drop_from_devices(slice: &mut Value, field: &str) {
+    let devices = slice.pointer_mut("/spec/devices").and_then(Value::as_array_mut);
+    for device in devices.into_iter().flatten().filter_map(Value::as_object_mut) {
+        device.remove(field);
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::api::meta::{self, items};
 use crate::api::status::FieldError;
 
+pub(crate) use self::rules::NOT_A_QUANTITY;
 use self::rules::Rules;
 
 /// The schema of one version of a custom resource.

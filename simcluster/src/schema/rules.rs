@@ -150,6 +150,10 @@ fn collect(schema: &Value, rules: &mut BTreeMap<String, Program>) -> Result<(), 
     Ok(())
 }
 
+/// What Kubernetes says of a text that is no quantity.
+pub(crate) const NOT_A_QUANTITY: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+
 /// A quantity as a value of CEL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Amount(Quantity);
@@ -162,7 +166,7 @@ impl Opaque for Amount {
 
 fn amount(text: &str) -> Result<Cel, ExecutionError> {
     let quantity = text.parse::<Quantity>();
-    let quantity = quantity.map_err(|why| ExecutionError::function_error("quantity", why))?;
+    let quantity = quantity.map_err(|_| ExecutionError::function_error("quantity", NOT_A_QUANTITY))?;
     Ok(Cel::Opaque(Arc::new(Amount(quantity))))
 }
 

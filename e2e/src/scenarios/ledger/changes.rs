@@ -98,7 +98,7 @@ async fn static_pod(world: &World, ns: &str, node: &str) -> anyhow::Result<()> {
 /// A claim that is allocated again, on another node, takes its charge along; the claim of a PodGroup is
 /// charged once, and for as long as a Pod of the group runs.
 pub(super) async fn charges_follow_claims_to_other_nodes_and_groups(bench: &Bench) -> anyhow::Result<()> {
-    let shape = Shape { pod_groups: true, ..Shape::default() };
+    let shape = Shape { pod_groups: true, scheduler: Scheduling::Kube, ..Shape::default() };
     let world = World::start(bench, "moves", shape, 2, 2).await?;
     let dragoman = world.dragoman("own", &["--ledger-nodes", "all"]).await?;
     let ns = world.namespace("moves").await?;
