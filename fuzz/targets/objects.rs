@@ -7,7 +7,7 @@ use dragoman_accounting::ledger::charge::charge;
 use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_accounting::ledger::{Bucket, Charging, NodeLedger, Stage};
 use dragoman_accounting::pod::advice::advice;
-use dragoman_accounting::pod::budget::{defaulted, refused};
+use dragoman_accounting::pod::budget::{Checks, defaulted, refused};
 use dragoman_accounting::pod::cgroups::Kubelet;
 use dragoman_accounting::pod::requests::Variant;
 use dragoman_accounting::pod::resize::{Rules, resize};

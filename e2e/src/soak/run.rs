@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use dragoman_crds::crdgen;
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::Embedded;
 use dragoman_simcluster::{
@@ -17,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use super::hand::{Hand, NAMESPACE};
 use super::instance;
 use super::invariants::{self, Judged};
-use super::workload::{Action, EXTENDED, Kind, SPAN, Script, script};
+use super::workload::{Action, CORES, EXTENDED, Kind, SPAN, Script, script};
 use crate::objects;
 
 /// The script and the faults of a run.
@@ -61,7 +62,12 @@ const MOST_OF_A_POD: usize = 4;
 
 /// The properties of the run of a seed. Pods may keep devices only in runs with enough devices for all.
 fn kind(seed: u64) -> Kind {
-    Kind { holds: !seed.is_multiple_of(2), groups: seed % 4 == 1, calm: matches!(seed % 16, 3 | 5 | 6) }
+    Kind {
+        holds: !seed.is_multiple_of(2),
+        groups: seed % 4 == 1,
+        calm: matches!(seed % 16, 3 | 5 | 6),
+        accounts: matches!(seed % 8, 2 | 7).then_some(seed % 16 >= 8),
+    }
 }
 
 /// The most requests of all runs that shrink a case: hundreds of short runs, or a few that do not end.
@@ -128,15 +134,18 @@ impl Case {
         let clock = Clock::runtime();
         clock::bind(clock.now());
         let kind = kind(self.seed);
-        let gates: &[&str] =
-            if kind.groups { &["GenericWorkload", "DRAWorkloadResourceClaims"] } else { &[] };
+        let gates: &[&str] = match kind {
+            Kind { groups: true, .. } => &["GenericWorkload", "DRAWorkloadResourceClaims"],
+            Kind { accounts: Some(true), .. } => &["DRANodeAllocatableResources"],
+            Kind { .. } => &[],
+        };
         let profile =
             Profile { on: gates.iter().map(|gate| (*gate).to_owned()).collect(), ..Profile::default() };
         let server = ApiServer::new(profile, clock, self.seed);
         server.chronicle();
         let door = Door::new(server.clone(), User::admin());
         let hand = Hand { door, groups: kind.groups, lends: kind.holds };
-        populate(&hand);
+        populate(&hand, kind);
         let pace = Pace { run: Duration::from_secs(1 + self.seed % 30), ..Pace::default() };
         let devices = if kind.holds { MOST_CLAIMS } else { MOST_OF_A_POD };
         let others = [
@@ -149,14 +158,15 @@ impl Case {
         let rival = hand.clone();
         let rival = Arc::new(move |path: &str| rival.overtake(path));
         let door = FaultyDoor::new(Door::new(server.clone(), user), self.schedule.clone(), rival);
-        let mut instances = vec![instance::start(&door)];
+        let mut instances = vec![instance::start(&door, kind.accounts.is_some())];
         for (when, step) in self.timeline() {
             sleep_until(began + when).await;
-            step.take(&hand, &door, &mut instances);
+            step.take(&hand, &door, &mut instances, kind);
         }
         sleep_until(began + SPAN + SOON).await;
         let judged = Judged { server: &server, kind };
         let late = judged.at_the_end().map(|why| format!("late: {why}"));
+        let rested = server.writes(0).len();
         sleep_until(began + SPAN + REST).await;
         drop(instances);
         others.iter().for_each(tokio::task::JoinHandle::abort);
@@ -167,7 +177,8 @@ impl Case {
                 .or_else(|| endless(&door))
                 .or_else(|| door.hasty().map(|what| format!("hasty: {what} while it was told to wait")))
                 .or_else(|| judged.broken(door.changes(), struck))
-                .or(late),
+                .or(late)
+                .or_else(|| judged.restless(rested)),
             succeeded: invariants::succeeded(&server),
             history: door.history(),
             struck,
@@ -248,12 +259,14 @@ impl<'a> Step<'a> {
         }
     }
 
-    fn take(&self, hand: &Hand, door: &FaultyDoor, instances: &mut Vec<Embedded>) {
+    fn take(&self, hand: &Hand, door: &FaultyDoor, instances: &mut Vec<Embedded>, kind: Kind) {
         match self {
             Self::Act(action) => hand.act(action),
             Self::Crash => instances.clear(),
             Self::Begin if !instances.is_empty() => {}
-            Self::Begin | Self::Join => instances.push(instance::start(&door.for_another())),
+            Self::Begin | Self::Join => {
+                instances.push(instance::start(&door.for_another(), kind.accounts.is_some()));
+            }
             Self::Leave if instances.len() > 1 => drop(instances.remove(0)),
             Self::Leave => {}
         }
@@ -261,13 +274,24 @@ impl<'a> Step<'a> {
 }
 
 /// Creates the objects that every run starts with.
-fn populate(hand: &Hand) {
+fn populate(hand: &Hand, kind: Kind) {
     let namespace =
         serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     hand.create("/api/v1/namespaces", &namespace);
     let mut class = objects::class();
     class["spec"]["extendedResourceName"] = EXTENDED.into();
     hand.create("/apis/resource.k8s.io/v1/deviceclasses", &class);
+    if kind.accounts.is_some() {
+        for definition in crdgen::definitions() {
+            hand.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition);
+        }
+        let footprint = serde_json::json!({
+            "apiVersion": "dragoman.dev/v1alpha1", "kind": "DeviceFootprint", "metadata": {"name": "cores"},
+            "spec": {"driver": objects::DRIVER,
+                "resources": {"cpu": {"mapping": {"deviceMultiplier": CORES.to_string()}}}},
+        });
+        hand.create("/apis/dragoman.dev/v1alpha1/devicefootprints", &footprint);
+    }
     for node in 0..2 {
         hand.create("/api/v1/nodes", &objects::node(&format!("node-{node}")));
     }

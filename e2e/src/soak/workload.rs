@@ -53,6 +53,9 @@ pub(super) type Script = Vec<(Duration, Action)>;
 /// The extended resource of the device class.
 pub(super) const EXTENDED: &str = "soak.dragoman.dev/device";
 
+/// The cpus that a device takes from its node, in runs that publish it.
+pub(super) const CORES: i64 = 2;
+
 /// The time span of a script.
 pub(super) const SPAN: Duration = Duration::from_secs(60);
 
@@ -74,6 +77,8 @@ pub(super) struct Kind {
     pub(super) groups: bool,
     /// There are no faults, and the controller is never restarted.
     pub(super) calm: bool,
+    /// What is taken from nodes is published, too; whether the API server keeps it in Pod status.
+    pub(super) accounts: Option<bool>,
 }
 
 /// An incident in the life of a Pod.
@@ -313,6 +318,10 @@ impl Draw<'_> {
         }
         if rng.u32(..6) == 0 || (taste == Taste::Extended && rng.bool()) {
             pod["spec"]["containers"][0]["resources"] = json!({"limits": {EXTENDED: "1"}});
+        }
+        if self.kind.accounts.is_some() {
+            let cpu = format!("{}m", 250 * rng.u32(..5));
+            pod["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": cpu});
         }
         pod
     }

@@ -108,6 +108,10 @@ fn open<T: Watchable>(sinks: Box<dyn Any + Send>, selectors: Selectors, connecti
     Task::new(format!("watch of {plural}"), task)
 }
 
+/// The pause before it is asked again whether a kind is served. It grows twofold up to the longest one.
+const SOON_AGAIN: Duration = Duration::from_secs(15);
+const SELDOM: Duration = Duration::from_mins(3);
+
 /// Watches a kind in whichever version is served, for as long as one is.
 async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors, connection: Connection) {
     let Connection { client, discovery, journal } = connection;
@@ -120,11 +124,11 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
     }
     let kind = T::KINDS.first().map_or("nothing", |kind| kind.kind);
     journal.expect(kind, selectors.query());
-    let mut was_served = false;
+    let mut pause = SOON_AGAIN;
     loop {
         match discovery.first_served(T::KINDS).await {
             Ok(Some(kind)) => {
-                was_served = true;
+                pause = SOON_AGAIN;
                 sinks.serving(kind);
                 drive_while_served(kind.kind, &mut source(kind), &mut sinks, &journal).await;
                 // Discovery may lag behind: what is refused as unserved is not asked for at once.
@@ -135,7 +139,8 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
                 journal.unserved(kind, selectors.query());
                 // A kind that was there a moment ago is likely to come back: an upgrade is under
                 // way. One that never was may come one day.
-                sleep(Duration::from_secs(if was_served { 15 } else { 180 })).await;
+                sleep(pause).await;
+                pause = SELDOM.min(pause * 2);
                 discovery.invalidate();
             }
             Err(refusal) => {

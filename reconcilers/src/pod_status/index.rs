@@ -51,7 +51,9 @@ impl Keeps<Pod> for PodStatuses {
     fn project(&mut self, pod: &Pod) -> Option<Recorded> {
         let (spec, status) = (&pod.spec, &pod.status);
         let is_done = matches!(&*status.phase, "Succeeded" | "Failed");
-        let concerned = !spec.resource_claims.is_empty() && !spec.node_name.is_empty() && !is_done;
+        // An extended resource may come with a claim that no entry of the spec names.
+        let has_claims = !spec.resource_claims.is_empty() || status.extended_resource_claim_status.is_some();
+        let concerned = has_claims && !spec.node_name.is_empty() && !is_done;
         (concerned && !pod.metadata.deleting).then(|| recorded(pod))
     }
 

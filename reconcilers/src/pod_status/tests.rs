@@ -10,10 +10,11 @@ use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_crds::wire::Pod;
+use dragoman_machinery::controller::Keeps;
 use dragoman_quantity::Decimal;
 use serde_json::{Value, json};
 
-use super::index::recorded;
+use super::index::{PodStatuses, recorded};
 use super::plan::{Conflict, Mine, Plan, plan};
 
 const NOW: i64 = 1_000_000;
@@ -30,6 +31,19 @@ fn mine(times: usize) -> Mine {
 
 fn pod(status: &Value) -> Pod {
     serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).expect("Pod")
+}
+
+#[test]
+fn a_pod_with_an_extended_resource_alone_is_concerned() {
+    let pod = |status: Value| {
+        serde_json::from_value(json!({"metadata": {"name": "p", "uid": "p"},
+            "spec": {"nodeName": "n", "containers": []}, "status": status}))
+        .expect("Pod")
+    };
+    let mut index = PodStatuses::default();
+    assert_eq!(Keeps::<Pod>::project(&mut index, &pod(json!({}))), None, "it has no claim");
+    let extended = json!({"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": []}});
+    assert_eq!(Keeps::<Pod>::project(&mut index, &pod(extended)), Some(None), "nothing is recorded yet");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The invariants of every step of a run, and of its end.
 
+mod accounts;
 mod costs;
 mod end;
 mod said;
@@ -41,12 +42,25 @@ impl Judged<'_> {
         steps::broken(&chronicle, self.kind, &by_us)
             .or_else(|| self.at_the_end())
             .or_else(|| self.kind.calm.then(|| said::broken(self.server, &chronicle)).flatten())
-            .or_else(|| costs::broken(&chronicle, &writes, changes, faults))
+            // The writes about nodes have rules of their own.
+            .or_else(|| {
+                self.kind.accounts.is_none().then(|| costs::broken(&chronicle, &writes, changes, faults))?
+            })
+    }
+
+    /// Since so many writes the cluster has been at rest: nothing about nodes is written, unless another
+    /// client writes.
+    pub(super) fn restless(&self, rested: usize) -> Option<String> {
+        let since = self.server.writes(rested);
+        let about_nodes = since.iter().filter(|write| write.resource.starts_with("nodeallocatable")).count();
+        let alone = since.iter().all(|write| write.user == "dragoman");
+        (about_nodes > 0 && alone).then(|| format!("restless: {about_nodes} writes about nodes at rest"))
     }
 
     /// The first broken invariant of the cluster at rest.
     pub(super) fn at_the_end(&self) -> Option<String> {
-        end::broken(self.server, self.kind)
+        let accounts = || accounts::broken(self.server, self.kind.accounts?);
+        end::broken(self.server, self.kind).or_else(accounts)
     }
 }
 
