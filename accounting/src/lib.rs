@@ -9,6 +9,7 @@
 pub mod amounts;
 pub mod claim;
 pub mod cluster;
+pub mod few;
 pub mod ledger;
 pub mod object;
 pub mod per_resource;

@@ -372,7 +372,8 @@ fn listed(name: &str) -> Node {
 
 /// A Pod that requests one cpu and names a claim.
 fn bound(uid: &str, node: &str, claim: &str) -> Pod {
-    let claim = PodClaim { claim: ClaimName::Named(claim.into()), containers: ["c".into()].into() };
+    let claim =
+        PodClaim { claim: ClaimName::Named(claim.into()), containers: std::iter::once("c".into()).collect() };
     Pod { view: view("ns", uid, 1), node: Some(node.into()), claims: vec![claim], ..Pod::default() }
 }
 

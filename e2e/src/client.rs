@@ -16,6 +16,8 @@ pub(crate) struct Client {
     pub kube: kube::Client,
 }
 
+/// The DeviceFootprints.
+pub(crate) const FOOTPRINTS: &str = "/apis/dragoman.dev/v1alpha1/devicefootprints";
 /// The path of a collection, in which [`path`] replaces `{}`.
 pub(crate) const CLAIMS: &str = "/apis/resource.k8s.io/v1/{}/resourceclaims";
 pub(crate) const TEMPLATES: &str = "/apis/resource.k8s.io/v1/{}/resourceclaimtemplates";

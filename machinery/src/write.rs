@@ -47,6 +47,8 @@ pub enum Action {
         subresource: Option<&'static str>,
         /// Field manager.
         manager: &'static str,
+        /// Whether fields that another manager owns are taken over; otherwise they are a conflict.
+        force: bool,
         /// Apply configuration.
         body: Value,
     },
@@ -176,9 +178,9 @@ impl Write {
                 body.clone().into_bytes(),
                 false,
             ),
-            Action::Apply { subresource, manager, body } => (
+            Action::Apply { subresource, manager, force, body } => (
                 Method::PATCH,
-                format!("{}?fieldManager={manager}&force=true", object(*subresource)),
+                format!("{}?fieldManager={manager}&force={force}", object(*subresource)),
                 "application/apply-patch+yaml",
                 encode(body)?,
                 true,
@@ -287,12 +289,17 @@ mod tests {
     #[test]
     fn a_dry_run_says_so_for_every_action() {
         let at = "/api/v1/namespaces/a/pods";
-        let apply = |subresource| Action::Apply { subresource, manager: "m", body: json!({}) };
+        let apply = |subresource| Action::Apply {
+            subresource,
+            manager: "m",
+            force: subresource.is_none(),
+            body: json!({}),
+        };
         let patch = Action::Patch { subresource: None, guard: guard(), operations: Vec::new() };
         for (action, wanted) in [
             (Action::Create { body: "{}".to_owned() }, format!("POST {at}?fieldManager=dragoman&dryRun=All")),
             (apply(None), format!("PATCH {at}/p?fieldManager=m&force=true&dryRun=All")),
-            (apply(Some("status")), format!("PATCH {at}/p/status?fieldManager=m&force=true&dryRun=All")),
+            (apply(Some("status")), format!("PATCH {at}/p/status?fieldManager=m&force=false&dryRun=All")),
             (patch, format!("PATCH {at}/p?fieldManager=dragoman&dryRun=All")),
             (Action::Delete { guard: guard() }, format!("DELETE {at}/p?dryRun=All")),
         ] {

@@ -9,6 +9,7 @@ use super::notice::Notice;
 use super::objects::{Claim, ClaimName, Pod, PodClaim, device_of};
 use crate::Uid;
 use crate::amounts::Amounts;
+use crate::few::Few;
 use crate::ledger::DeviceId;
 use crate::unaccounted::Unaccounted;
 
@@ -32,7 +33,7 @@ pub(super) struct ClaimEntry {
     /// `None`: Pods name it, but it is not there.
     pub(super) claim: Option<Claim>,
     /// The Pods that name it.
-    pub(super) pods: BTreeSet<Uid>,
+    pub(super) pods: Few<Uid>,
     /// Its own costs, as the accounts have them now.
     pub(super) effects: Effects,
 }
@@ -59,9 +60,8 @@ pub(super) fn named(pod: &Pod) -> BTreeMap<&str, PodClaim> {
     let mut named: BTreeMap<&str, PodClaim> = BTreeMap::new();
     for entry in &pod.claims {
         if let ClaimName::Named(name) = &entry.claim {
-            let known = named
-                .entry(name)
-                .or_insert_with(|| PodClaim { containers: BTreeSet::new(), ..entry.clone() });
+            let known =
+                named.entry(name).or_insert_with(|| PodClaim { containers: Few::default(), ..entry.clone() });
             known.containers.extend(entry.containers.iter().cloned());
         }
     }

@@ -36,6 +36,7 @@ pub use selector::Selector;
 
 use crate::Uid;
 use crate::claim::allocation::Judgement;
+use crate::few::Few;
 use crate::ledger::charge::charge;
 use crate::ledger::{Charging, DeviceId, NodeLedger, Stage};
 use crate::pod::requests::Variant;
@@ -100,7 +101,7 @@ pub struct ClusterLedger {
     /// Claims, those that are only named by a Pod included.
     claims: BTreeMap<ClaimKey, ClaimEntry>,
     /// The claims that have a device.
-    users: BTreeMap<DeviceId, BTreeSet<ClaimKey>>,
+    users: BTreeMap<DeviceId, Few<ClaimKey>>,
     /// The claims with a device on the node whose costs are not known.
     uncertain: BTreeMap<Box<str>, BTreeSet<ClaimKey>>,
     devices: Devices,

@@ -1,11 +1,10 @@
 //! The objects that say something of nodes, as far as accounting reads them.
 
-use std::collections::BTreeSet;
-
 use super::Selector;
 use crate::amounts::Amounts;
 use crate::claim::allocation::{Device, DeviceResult};
 use crate::claim::footprint::DeviceCost;
+use crate::few::Few;
 use crate::ledger::DeviceId;
 use crate::pod::PodSpecView;
 use crate::unaccounted::Unaccounted;
@@ -42,7 +41,7 @@ pub struct PodClaim {
     /// The claim object.
     pub claim: ClaimName,
     /// The containers that name it.
-    pub containers: BTreeSet<Box<str>>,
+    pub containers: Few<Box<str>>,
 }
 
 /// The claim of an entry of `spec.resourceClaims`.

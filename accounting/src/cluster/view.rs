@@ -164,7 +164,15 @@ impl ClusterLedger {
             let of_other_node = || is_elsewhere(result).then_some(&elsewhere);
             known.get(&device_of(result)).map(|found| &*found.device).or_else(of_other_node)
         };
-        let cost = cost(&object, source, of.containers, results, device, judgement, &mut said.unaccounted);
+        let cost = cost(
+            &object,
+            source,
+            of.containers.into_iter().collect(),
+            results,
+            device,
+            judgement,
+            &mut said.unaccounted,
+        );
         let remarks = cost.remarks.iter().map(|remark| format!("{object}: {remark}"));
         said.notices.extend(remarks.map(|remark| Notice::new(About::Device, &remark)));
         cost.contribution

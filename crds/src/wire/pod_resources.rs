@@ -1,9 +1,10 @@
 //! A Pod as accounting reads it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use dragoman_accounting::amounts::{Amounts, ResourceList};
 use dragoman_accounting::cluster::{self, ClaimName, PodClaim};
+use dragoman_accounting::few::Few;
 use dragoman_accounting::pod::{self, PodSpecView, PodStatusView, Resources};
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_accounting::wire::pod_status::{Reading, Recorded, read};
@@ -29,7 +30,7 @@ impl Pod {
         let extended = status.extended_resource_claim_status.as_ref();
         let extended = extended.map(|extended| &extended.resource_claim_name).filter(|name| !name.is_empty());
         let extended = extended
-            .map(|name| PodClaim { claim: ClaimName::Named(name.clone()), containers: BTreeSet::new() });
+            .map(|name| PodClaim { claim: ClaimName::Named(name.clone()), containers: Few::default() });
         cluster::Pod {
             node: Some(spec.node_name.clone()).filter(|node| !node.is_empty()),
             done: matches!(&*status.phase, "Succeeded" | "Failed"),
@@ -40,7 +41,7 @@ impl Pod {
     }
 
     /// The containers that name a claim.
-    fn naming(&self, entry: &str) -> BTreeSet<Box<str>> {
+    fn naming(&self, entry: &str) -> Few<Box<str>> {
         let containers = self.spec.init_containers.iter().chain(&self.spec.containers);
         let naming = containers.filter(|c| c.resources.claims.iter().any(|claim| *claim.name == *entry));
         naming.map(|container| container.name.clone()).collect()

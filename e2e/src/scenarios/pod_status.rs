@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::accounts::{NODE, prepare, requesting, template};
 use super::{Standalone, ledger, standalone};
-use crate::client::{CLAIMS, PODS};
+use crate::client::{CLAIMS, FOOTPRINTS, PODS};
 use crate::control_plane::{Release, Scheduling, Shape};
 use crate::objects::{DRIVER, Pod, pod_consumer};
 use crate::wait;
@@ -129,7 +129,7 @@ async fn where_the_field_is_dropped_nothing_is_written(bench: &Bench) -> anyhow:
     let world = World::start(bench, "pod-status-off", Shape::default(), 1, 2).await?;
     let dragoman = world.dragoman("own", &[]).await?;
     let ns = world.namespace("off").await?;
-    world.client.create(ledger::FOOTPRINTS, "", &ledger::footprint("cores", "1")).await?;
+    world.client.create(FOOTPRINTS, "", &ledger::footprint("cores", "1")).await?;
     for name in ["a", "b"] {
         world.pod(&ns, &Pod::new(name).with_template("device", "one").held()).await?;
         world.phase(&ns, name, "Running").await?;

@@ -31,7 +31,7 @@ pub(super) async fn run(bench: &Bench) -> anyhow::Result<usize> {
     let text = std::fs::read_to_string(bench.repository.join("config/base/roles.yaml")).context("roles")?;
     let rights: Vec<Right> = manifest::parse(&text)?.iter().flat_map(rights_of).collect();
     // Devices cost their node something, so that its ledger is published.
-    world.client.create(super::ledger::FOOTPRINTS, "", &super::ledger::footprint("cores", "1")).await?;
+    world.client.create(crate::client::FOOTPRINTS, "", &super::ledger::footprint("cores", "1")).await?;
     let mut useless = Vec::new();
     for right in &rights {
         let name = format!("{} {}", right.verb, right.resource);

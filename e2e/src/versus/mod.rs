@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use futures::StreamExt as _;
+use serde_json::{Value, json};
 
-use crate::client::{CLAIMS, PODS};
+use crate::client::{CLAIMS, FOOTPRINTS, PODS};
 use crate::control_plane::Shape;
 use crate::dragoman::{Dragoman, Start};
-use crate::objects::Pod;
+use crate::objects::{DRIVER, Pod};
 use crate::usage::Usage;
 use crate::world::{Bench, World};
 use figures::Column;
@@ -33,8 +34,13 @@ pub(crate) struct Load {
     pub runs: usize,
 }
 
-const SIDES: [Side; 4] =
-    [Side::BuiltInRaised, Side::BuiltInDefault, Side::Dragoman, Side::DragomanBornProtected];
+const SIDES: [Side; 5] = [
+    Side::BuiltInRaised,
+    Side::BuiltInDefault,
+    Side::Dragoman,
+    Side::DragomanBornProtected,
+    Side::DragomanClaimsOnly,
+];
 
 /// The controller that owns the lifecycle of claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +49,8 @@ enum Side {
     BuiltInDefault,
     Dragoman,
     DragomanBornProtected,
+    /// Neither the ledger nor Pod status.
+    DragomanClaimsOnly,
 }
 
 impl Side {
@@ -52,6 +60,7 @@ impl Side {
             Self::BuiltInDefault => "built-in, default",
             Self::Dragoman => "dragoman",
             Self::DragomanBornProtected => "dragoman, born protected",
+            Self::DragomanClaimsOnly => "dragoman, claims only",
         }
     }
 
@@ -88,9 +97,12 @@ pub(crate) async fn run(bench: &Bench, load: Load, only: &str) -> anyhow::Result
 async fn measure(bench: &Bench, side: Side, load: Load, all: bool) -> anyhow::Result<Column> {
     let directory = format!("versus-{}", side.name().replace([' ', ','], ""));
     let world = World::start(bench, &directory, side.shape(), NODES, DEVICES).await?;
+    // Every device takes a cpu from its node.
+    world.client.create(FOOTPRINTS, "", &footprint()).await?;
     let flags: Option<&[&str]> = match side {
         Side::Dragoman => Some(&[]),
         Side::DragomanBornProtected => Some(&["--born-protected"]),
+        Side::DragomanClaimsOnly => Some(&["--controllers", "claim_lifecycle"]),
         Side::BuiltInRaised | Side::BuiltInDefault => None,
     };
     let dragoman = match flags {
@@ -106,7 +118,7 @@ async fn measure(bench: &Bench, side: Side, load: Load, all: bool) -> anyhow::Re
     // Default client limits make lives slow, so that fewer of them are measured.
     let slow = side == Side::BuiltInDefault;
     lives(&world, dragoman.as_ref(), if slow { load.pods.min(400) } else { load.pods }, &mut column).await?;
-    if all && !slow && side != Side::DragomanBornProtected {
+    if all && !slow && side != Side::DragomanBornProtected && side != Side::DragomanClaimsOnly {
         gated(&world, dragoman.as_ref(), load.gated, &mut column).await?;
         completed(&world, load.completed, load.idle, &mut column).await?;
     }
@@ -168,7 +180,19 @@ async fn lives(
     column.cpu(&before, &after, pods);
     world.rest(&ns).await?;
     column.writes(&world.plane.audit().entries(&ns), pods);
+    if let Some(dragoman) = dragoman {
+        // Without the controller there is no such metric.
+        let published = dragoman.metric("dragoman_ledger_published_total", &[]).await.unwrap_or(0.0);
+        column.figure("ledgers of nodes published per life", published / pods, 2);
+    }
     Ok(())
+}
+
+fn footprint() -> Value {
+    json!({
+        "apiVersion": "dragoman.dev/v1alpha1", "kind": "DeviceFootprint", "metadata": {"name": "cores"},
+        "spec": {"driver": DRIVER, "resources": {"cpu": {"mapping": {"deviceMultiplier": "1"}}}},
+    })
 }
 
 async fn gated(

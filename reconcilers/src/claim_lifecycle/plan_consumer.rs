@@ -289,7 +289,7 @@ pub fn publication(kind: Kind, consumer: &ConsumerSnapshot, settled: &BTreeMap<N
         "metadata": {"name": consumer.name, "namespace": consumer.namespace, "uid": consumer.uid},
         "status": {"resourceClaimStatuses": statuses},
     });
-    let action = Action::Apply { subresource: Some("status"), manager: STATUS_MANAGER, body };
+    let action = Action::Apply { subresource: Some("status"), manager: STATUS_MANAGER, force: true, body };
     Some(Write::new(kind, &*consumer.namespace, &*consumer.name, action))
 }
 

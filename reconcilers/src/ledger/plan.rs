@@ -139,7 +139,7 @@ pub fn plan(snapshot: Snapshot<'_>, now: i64) -> Plan {
         },
         "status": status,
     });
-    let action = Action::Apply { subresource: Some("status"), manager: MANAGER, body };
+    let action = Action::Apply { subresource: Some("status"), manager: MANAGER, force: true, body };
     Plan::Publish { write: Box::new(Write::new(STATE, "", node, action)), content: id, overcommitted }
 }
 

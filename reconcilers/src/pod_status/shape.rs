@@ -46,7 +46,8 @@ pub(super) fn write(
         "metadata": {"namespace": namespace, "name": name, "uid": uid},
         "status": {field: entries},
     });
-    let action = Action::Apply { subresource: Some("status"), manager: MANAGER, body };
+    // Entries that another writer has put there meanwhile are not replaced.
+    let action = Action::Apply { subresource: Some("status"), manager: MANAGER, force: false, body };
     Ok(Write::new(POD, namespace, name, action))
 }
 

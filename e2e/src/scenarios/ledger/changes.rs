@@ -3,9 +3,9 @@
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{FOOTPRINTS, SLICES};
+use super::SLICES;
 use super::{NODES, STATES, agrees, becomes, footprint};
-use crate::client::{CLAIMS, PODS};
+use crate::client::{CLAIMS, FOOTPRINTS, PODS};
 use crate::control_plane::{Scheduling, Shape};
 use crate::objects::{self, Pod};
 use crate::scenarios::accounts::requesting;

@@ -17,7 +17,7 @@ use self::random::{
 };
 use super::accounts::dump;
 use super::{Standalone, standalone};
-use crate::client::{EVENTS, PODS};
+use crate::client::{EVENTS, FOOTPRINTS, PODS};
 use crate::control_plane::{Release, Scheduling, Shape};
 use crate::objects::{DRIVER, Pod};
 use crate::wait;
@@ -37,7 +37,6 @@ pub(super) fn alone() -> Vec<Standalone> {
 
 const NODES: &str = "/api/v1/nodes";
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
-pub(super) const FOOTPRINTS: &str = "/apis/dragoman.dev/v1alpha1/devicefootprints";
 const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
 
 /// Waits until the published ledger of a node equals `dragoman account` of a dump of the cluster;

@@ -7,8 +7,8 @@ use anyhow::{Context as _, ensure};
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use super::{FOOTPRINTS, NODES, SLICES, STATES, agrees, becomes, condition};
-use crate::client::PODS;
+use super::{NODES, SLICES, STATES, agrees, becomes, condition};
+use crate::client::{FOOTPRINTS, PODS};
 use crate::control_plane::{Release, Scheduling, Shape};
 use crate::objects::{self, DRIVER, Pod};
 use crate::scenarios::accounts::{dump, requesting};
