@@ -144,9 +144,19 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
                 discovery.invalidate();
             }
             Err(refusal) => {
+                // The lists find out: an account that may read objects may be refused discovery.
                 tracing::warn!(kind, error = %refusal, "cannot ask which versions are served");
-                sleep(Duration::from_secs(5)).await;
+                for kind in T::KINDS {
+                    sinks.serving(*kind);
+                    drive_while_served(kind.kind, &mut source(*kind), &mut sinks, &journal).await;
+                }
+                journal.unserved(kind, selectors.query());
+                sleep(pause).await;
+                pause = SELDOM.min(pause * 2);
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

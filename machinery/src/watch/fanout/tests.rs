@@ -1,0 +1,87 @@
+use dragoman_crds::wire::PodGroup;
+use http::{Request, Response, StatusCode};
+use kube::client::Body;
+use prometheus_client::registry::Registry;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::api::{Api, Limits};
+use crate::metrics::{ClientMetrics, MachineryMetrics};
+
+/// Says when a list is complete.
+struct Lists(mpsc::UnboundedSender<Kind>, Option<Kind>);
+
+impl Sink for Lists {
+    type Object = PodGroup;
+    fn name(&self) -> &'static str {
+        "lists"
+    }
+    fn serving(&mut self, kind: Kind) {
+        self.1 = Some(kind);
+    }
+    fn began(&mut self) {}
+    fn applied(&mut self, _item: &Item<PodGroup>) {}
+    fn deleted(&mut self, _meta: &Meta) {}
+    fn completed(&mut self, _version: &str) {
+        if let Some(kind) = self.1 {
+            self.0.send(kind).ok();
+        }
+    }
+    fn advanced(&mut self, _version: &str) {}
+    fn failed(&mut self, _failure: &Failure) {}
+}
+
+/// The first version of PodGroups whose list completes on a server that answers with `answer(path,
+/// seconds since the start)`.
+async fn listed(answer: fn(&str, u64) -> (u16, &'static str)) -> Kind {
+    let began = tokio::time::Instant::now();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (code, text) = answer(request.uri().path(), began.elapsed().as_secs());
+        async move {
+            let mut response = Response::new(Body::from(text.as_bytes().to_vec()));
+            *response.status_mut() = StatusCode::from_u16(code).expect("code");
+            Ok::<_, std::io::Error>(response)
+        }
+    });
+    let client = kube::Client::new(service, "default");
+    let metrics = ClientMetrics::register(&mut Registry::default(), "server");
+    let discovery = Discovery::new(Api::new(client.clone(), Limits::default(), metrics));
+    let journal = Journal::new(MachineryMetrics::default());
+    let (completed, mut lists) = mpsc::unbounded_channel();
+    let mut watches = Watches::default();
+    watches.feed(Selectors::default(), Lists(completed, None));
+    let tasks = watches.open(&Connection { client, discovery, journal });
+    let tasks: Vec<_> = tasks.into_iter().map(|task| tokio::spawn(task.future)).collect();
+    let first = tokio::time::timeout(Duration::from_hours(1), lists.recv()).await;
+    let first = first.expect("within an hour").expect("a list");
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    first
+}
+
+const LIST: &str = r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#;
+const SERVED: &str = r#"{"resources":[{"name":"podgroups"}]}"#;
+const NOT_THERE: &str = r#"{"kind":"Status","status":"Failure","reason":"NotFound","details":{},"code":404}"#;
+
+#[tokio::test(start_paused = true)]
+async fn an_account_that_may_not_ask_what_is_served_finds_out_by_listing() {
+    let kind = listed(|path, _| match path {
+        "/apis/scheduling.k8s.io/v1alpha2/podgroups" => (200, LIST),
+        path if path.ends_with("/podgroups") => (404, NOT_THERE),
+        _ => (403, r#"{"kind":"Status","reason":"Forbidden","code":403}"#),
+    })
+    .await;
+    assert_eq!(kind.version, "v1alpha2");
+}
+
+/// An API group that is installed while its Pods wait is found soon, not after minutes.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_was_not_served_at_the_start_is_found_within_half_a_minute() {
+    let began = tokio::time::Instant::now();
+    listed(|path, seconds| match path {
+        _ if seconds < 8 => (404, NOT_THERE),
+        path if path.ends_with("/podgroups") => (200, LIST),
+        _ => (200, SERVED),
+    })
+    .await;
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+}
