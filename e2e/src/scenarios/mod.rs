@@ -269,6 +269,7 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
         trouble::alone(),
         telemetry::alone(),
         ledger::alone(),
+        tenants::alone(),
         pod_status::alone(),
         releases::alone(),
     ];

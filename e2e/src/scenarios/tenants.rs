@@ -4,13 +4,14 @@
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{Scenario, scenario};
-use crate::client::{CLAIMS, PODS};
-use crate::control_plane::Entry;
+use super::{Scenario, Standalone, scenario, standalone};
+use crate::client::{CLAIMS, PODS, TEMPLATES};
+use crate::control_plane::{Entry, Shape};
 use crate::dragoman::Dragoman;
 use crate::objects::{self, Pod};
+use crate::usage::Usage;
 use crate::wait;
-use crate::world::{PATIENCE, World};
+use crate::world::{Bench, PATIENCE, World};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
@@ -18,6 +19,44 @@ pub(super) fn all() -> Vec<Scenario> {
         scenario!(a_full_quota_is_no_storm),
         scenario!(a_pod_with_many_entries_harms_nobody),
     ]
+}
+
+pub(super) fn alone() -> Vec<Standalone> {
+    vec![standalone!(large_objects_are_listed_in_little_memory)]
+}
+
+/// The Pods and templates of the tenant, and the bytes that each carries in an annotation: near the limit
+/// of 256 KiB.
+const LARGE: (usize, usize) = (400, 100);
+const WEIGHT: usize = 250_000;
+/// The peak of a process that lists them, in KiB. All of them together have 125 MiB.
+const PEAK: u64 = 100 << 10;
+
+/// A process that starts when they are there holds one at a time.
+async fn large_objects_are_listed_in_little_memory(bench: &Bench) -> anyhow::Result<()> {
+    let world = World::start(bench, "large", Shape::default(), 1, 8).await?;
+    let ns = world.namespace("large").await?;
+    let weight = json!({"weight": "x".repeat(WEIGHT)});
+    let (pods, templates) = LARGE;
+    for number in 0..templates {
+        let mut template = objects::template(&format!("large-{number}"));
+        template["metadata"]["annotations"] = weight.clone();
+        template["spec"]["metadata"] = json!({"annotations": weight});
+        world.client.create(TEMPLATES, &ns, &template).await?;
+    }
+    for number in 0..pods {
+        let mut pod =
+            Pod::new(&format!("large-{number}")).with_template("gpu", "one").gated().object().clone();
+        pod["metadata"]["annotations"] = weight.clone();
+        world.client.create(PODS, &ns, &pod).await?;
+    }
+    let dragoman = world.dragoman("own", &[]).await?;
+    world.claims(&ns, pods).await?;
+    let peak = Usage::of(dragoman.pid().context("pid")?)?.peak;
+    println!("        {pods} Pods and {templates} templates of {WEIGHT} bytes: peak {} MiB", peak >> 10);
+    ensure!(peak <= PEAK, "{peak} KiB");
+    dragoman.stop().await?;
+    world.stop().await
 }
 
 /// A claim as a controller would make it from a template, for a Pod that never was.
