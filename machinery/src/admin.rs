@@ -177,9 +177,11 @@ impl Admin {
                 Answer { status: StatusCode::OK, kind: format.content_type(), body }
             }
             "/dump" if door == Door::Loopback => {
-                let dumps = locked(&self.dumps);
-                let parts: Vec<_> =
-                    dumps.iter().map(|(name, dump)| format!("== {name}\n{}", dump())).collect();
+                let parts: Vec<_> = locked(&self.dumps).iter().map(|(name, dump)| (*name, dump())).collect();
+                if request.uri().query() == Some("format=json") {
+                    return Answer { status: StatusCode::OK, kind: JSON, body: as_json(&parts).into() };
+                }
+                let parts: Vec<_> = parts.iter().map(|(name, part)| format!("== {name}\n{part}")).collect();
                 text(StatusCode::OK, parts.join("\n"))
             }
             _ => text(StatusCode::NOT_FOUND, "not found\n".to_owned()),
@@ -188,6 +190,15 @@ impl Admin {
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+
+/// The parts of the dump for programs: the lines of each by its name.
+fn as_json(parts: &[(&'static str, String)]) -> String {
+    let lines = |(name, part): &(&'static str, String)| {
+        ((*name).to_owned(), part.lines().map(serde_json::Value::from).collect())
+    };
+    serde_json::Value::Object(parts.iter().map(lines).collect()).to_string()
+}
 
 struct Answer {
     status: StatusCode,

@@ -271,6 +271,11 @@ fn furnish(
     let [dumped, measured, checked] = std::array::from_fn(|_| journal.clone());
     admin.dump("watches", Box::new(move || dumped.dump()));
     admin.refresh(Box::new(move || measured.measure()));
+    let (standing, granted) = (leadership.clone(), Arc::clone(rights));
+    admin.dump("lease", Box::new(move || standing.in_words() + "\n"));
+    let in_words =
+        |missing: Result<(), String>| missing.err().unwrap_or_else(|| "nothing is missing".to_owned());
+    admin.dump("rights", Box::new(move || in_words(granted.check()) + "\n"));
     // A standby that does not see is none of the readiness of a Service: it does not stand.
     let leadership = leadership.clone();
     let check = move || if leadership.holds() { checked.ready() } else { Ok(()) };

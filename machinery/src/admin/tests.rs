@@ -139,6 +139,8 @@ async fn the_dump_is_shown_on_loopback_only() {
     admin.dump("part", Box::new(|| "secret".to_owned()));
     assert_eq!(admin.answer(Door::Public, &get("/dump", "")).status, StatusCode::NOT_FOUND);
     assert_eq!(admin.answer(Door::Loopback, &get("/dump", "")).body, "== part\nsecret");
+    let json = admin.answer(Door::Loopback, &get("/dump?format=json", ""));
+    assert_eq!((json.kind, &*json.body), ("application/json", &br#"{"part":["secret"]}"#[..]));
     let public = SocketAddr::from(([0, 0, 0, 0], 0));
     assert!(listen(public, Door::Loopback).await.is_err());
 }

@@ -43,6 +43,15 @@ impl Leadership {
         self.valid_until.borrow().is_some_and(|until| Instant::now() < until)
     }
 
+    /// Whether we lead, and for how long at least, in words.
+    pub fn in_words(&self) -> String {
+        let left = self.valid_until.borrow().map(|until| until.saturating_duration_since(Instant::now()));
+        match left.filter(|left| !left.is_zero()) {
+            Some(left) => format!("leading, for {} s if it is not renewed", left.as_secs()),
+            None => "not leading".to_owned(),
+        }
+    }
+
     /// Waits until this process does not lead because it gave the lease up. A lease that runs out
     /// ends the process instead.
     pub async fn ended(&self) {
