@@ -52,6 +52,17 @@ pub(crate) fn choose(table: &mut Vec<ControllerSpec>, chosen: &[String]) -> Resu
     if table.is_empty() { Err("no controller is left".to_owned()) } else { Ok(()) }
 }
 
+/// The holder of the Lease: a process and its mode.
+pub(crate) fn holder(identity: &str, mode: Mode) -> String {
+    format!("{identity}_{}", mode.name())
+}
+
+/// Whether a holder of the Lease may be in mode own: it does not say that it is in another one.
+pub(crate) fn may_own(holder: &str) -> bool {
+    let said = holder.rsplit('_').next();
+    !Mode::ALL.into_iter().any(|mode| mode != Mode::Own && Some(mode.name()) == said)
+}
+
 /// To say something: every mode.
 const EVENTS: &[Rule] = &[Rule {
     group: "events.k8s.io",

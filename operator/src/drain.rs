@@ -2,12 +2,14 @@
 
 use std::io::Write as _;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
+use clap::Args;
 use dragoman_crds::wire;
 use dragoman_machinery::api::Limits;
 use dragoman_machinery::connect::connect;
 use dragoman_machinery::discovery::Discovery;
 use dragoman_machinery::kind::RESOURCE_CLAIM;
+use dragoman_machinery::lease::live_holder;
 use dragoman_machinery::metrics::MachineryMetrics;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::watch::{Item, Source as _, Watched};
@@ -15,15 +17,37 @@ use dragoman_reconcilers::claim_lifecycle::drain::{Claim, DrainAction, action};
 use prometheus_client::registry::Registry;
 
 use crate::config::ClusterFlags;
+use crate::controllers::{LEASE_NAME, may_own};
+
+/// Flags of `dragoman drain`.
+#[derive(Debug, Args)]
+pub(crate) struct DrainFlags {
+    #[command(flatten)]
+    cluster: ClusterFlags,
+    /// Namespace of the Lease that a running dragoman holds.
+    #[arg(long, default_value = "kube-system")]
+    namespace: String,
+}
 
 /// Removes the delete-protection finalizer from every claim that nothing holds and
 /// lists the others.
 ///
 /// # Errors
-/// The cluster cannot be read, or a claim could not be changed.
-pub(crate) async fn drain(flags: &ClusterFlags) -> anyhow::Result<()> {
+/// Dragoman runs in mode own and would protect claims again, the cluster cannot be read, or a claim could not be
+/// changed.
+pub(crate) async fn drain(flags: &DrainFlags) -> anyhow::Result<()> {
     let mut registry = Registry::default();
-    let clients = connect(flags.kubeconfig.as_deref(), Limits::default(), &mut registry).await?;
+    let clients = connect(flags.cluster.kubeconfig.as_deref(), Limits::default(), &mut registry).await?;
+    let lease = format!("{}/{LEASE_NAME}", flags.namespace);
+    let holder = live_holder(&clients.api, &flags.namespace, LEASE_NAME).await;
+    let holder =
+        holder.with_context(|| format!("cannot tell from the Lease {lease} whether dragoman runs"))?;
+    if let Some(holder) = holder.filter(|holder| may_own(holder)) {
+        bail!(
+            "dragoman runs: {holder} renews the Lease {lease}. It would make protected claims while this \
+             command removes finalizers: scale its Deployment to zero first, or run it in another mode"
+        );
+    }
     let metrics = MachineryMetrics::register(&mut registry);
     let discovery = Discovery::new(clients.api.clone());
     let mut source = Watched::<wire::ResourceClaim>::new(clients.watch, RESOURCE_CLAIM, discovery);
@@ -53,6 +77,8 @@ pub(crate) async fn drain(flags: &ClusterFlags) -> anyhow::Result<()> {
             None => break,
         }
     }
+    let holder = live_holder(&clients.api, &flags.namespace, LEASE_NAME).await.context("the Lease")?;
+    let began = holder.filter(|holder| may_own(holder));
     let mut text = format!("finalizer removed from {freed} claims\n");
     for (what, names) in [("still held", &held), ("does not decode", &unreadable), ("failed", &failed)] {
         for name in names {
@@ -60,6 +86,9 @@ pub(crate) async fn drain(flags: &ClusterFlags) -> anyhow::Result<()> {
         }
     }
     std::io::stdout().write_all(text.as_bytes()).context("stdout")?;
+    if let Some(holder) = began {
+        bail!("dragoman was started meanwhile ({holder}): run drain again when it is down");
+    }
     anyhow::ensure!(failed.is_empty(), "{} claims could not be changed; run drain again", failed.len());
     Ok(())
 }

@@ -41,7 +41,7 @@ enum Command {
     /// Make the cluster independent of us: remove the delete-protection finalizer
     /// from every unallocated, unreserved claim and list what is still allocated.
     /// The step before uninstalling, scaling to zero or leaving mode own.
-    Drain(config::ClusterFlags),
+    Drain(drain::DrainFlags),
     /// Watch everything at work on a simulated cluster in this process.
     #[cfg(feature = "simulation")]
     Demo(demo::DemoFlags),

@@ -102,7 +102,7 @@ async fn control(config: Config, identity: String) -> anyhow::Result<()> {
         metrics: machinery,
         namespace,
         name: LEASE_NAME,
-        identity,
+        identity: controllers::holder(&identity, mode),
         periods: Periods::default(),
         fitness,
     });

@@ -167,6 +167,14 @@ async fn drain_leaves_nothing_that_needs_us(bench: &Bench) -> anyhow::Result<()>
             &objects::foreign_allocation("node-0", &[objects::unknown_consumer(0)]),
         )
         .await?;
+    // Beside a leader it would miss the claims that are made meanwhile.
+    let dragoman = world.dragoman("own", &["--born-protected"]).await?;
+    crate::wait::value("drain is refused", PATIENCE, async || {
+        let refused = drain(&world).await.err().map(|why| why.to_string());
+        Ok(refused.filter(|why| why.contains("renews the Lease kube-system/dragoman")))
+    })
+    .await?;
+    dragoman.stop().await?;
     let out = drain(&world).await?;
     ensure!(out.contains(&format!("still held: {ns}/used: allocated, reserved for jobs job-0")), "{out}");
     world.stop().await

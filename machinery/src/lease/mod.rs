@@ -12,6 +12,7 @@
 //! `system-leader-election` and `workload-leader-election`).
 
 mod decide;
+mod holder;
 mod leadership;
 
 use std::time::Duration;
@@ -29,6 +30,7 @@ use crate::write::{Action, Guard, Write};
 use dragoman_crds::wire::Meta;
 
 pub use decide::{Decision, Fitness, PATIENCE, Periods, Reason, Seen, View, decide, pause};
+pub use holder::live_holder;
 pub use leadership::{AtWork, Leadership};
 
 /// One candidate for one Lease.
