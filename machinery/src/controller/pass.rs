@@ -1,5 +1,9 @@
 //! One pass of a reconciliation: a pure step machine, and the one executor that carries it out.
 
+use std::pin::pin;
+
+use futures::StreamExt as _;
+
 use crate::api::Live;
 use crate::kind::Kind;
 use crate::refusal::Refusal;
@@ -14,8 +18,8 @@ use super::{Controller, Index, Verdict};
 pub enum Next<P> {
     /// There is nothing more to do in this pass.
     Rest(Verdict),
-    /// Read these objects live in this order, hand each answer to [`Pass::read`], then ask for the
-    /// next step. After an answer that is transient or throttled the others are not read.
+    /// Read these objects live, a few at once, hand each answer to [`Pass::read`] in this order, then
+    /// ask for the next step. After an answer that is transient or throttled no more is asked.
     Read(Vec<LiveRead>),
     /// Send this write, hand the answer to [`Pass::sent`], then ask for the next step.
     Send {
@@ -25,6 +29,9 @@ pub enum Next<P> {
         purpose: P,
     },
 }
+
+/// The reads of a pass that are in flight at once: a claim may have 256 consumers to be confirmed.
+const READS_AT_ONCE: usize = 8;
 
 /// An object to be read from the API server.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,8 +91,13 @@ impl<I: Index> Controller<I> {
             match next {
                 Next::Rest(verdict) => return verdict,
                 Next::Read(reads) => {
-                    for read in reads {
+                    // Each is sent in its turn; the answers are taken in in the same order.
+                    let answers = reads.into_iter().map(async |read| {
                         let answer = self.read_live(&read).await;
+                        (read, answer)
+                    });
+                    let mut answers = pin!(futures::stream::iter(answers).buffered(READS_AT_ONCE));
+                    while let Some((read, answer)) = answers.next().await {
                         // An API server that does not answer is not asked hundreds of times more.
                         let silent = matches!(answer, Err(Refusal::Transient(_) | Refusal::Throttled));
                         pass.read(&read, answer);
