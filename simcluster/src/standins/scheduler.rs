@@ -330,7 +330,12 @@ impl Scheduler {
             }
             if is_new {
                 let naming = extended::naming(pod, classes, meta::text(&claim, "name"));
-                self.client.patch(&format!("{}/status", path_of(&meta::name_of(pod))), &naming).await;
+                let status = format!("{}/status", path_of(&meta::name_of(pod)));
+                if !self.client.patch(&status, &naming).await.is_success() {
+                    // The Pod is gone, or another one has its name: nothing would name the claim.
+                    self.client.delete_at_once(&path, meta::text(&claim, "uid")).await;
+                    return false;
+                }
             }
         }
         self.bind(pod, node).await
