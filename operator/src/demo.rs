@@ -231,7 +231,10 @@ fn summary(server: &ApiServer) -> String {
     });
     let pods = chronicle.iter().filter(|step| step.resource == "pods" && step.before.is_none()).count();
     let writes = server.writes(0);
-    let by = |user: &str| writes.iter().filter(|write| write.user == user).count();
+    let about_nodes = |resource: &str| resource.starts_with("nodeallocatabledraclaimstates");
+    let by = |user: &str, nodes: bool| {
+        writes.iter().filter(|write| write.user == user && about_nodes(&write.resource) == nodes).count()
+    };
     // Tenths are enough, and whole numbers hold them.
     let per = |count: usize| {
         let tenths = count * 10 / pods.max(1);
@@ -249,9 +252,10 @@ fn summary(server: &ApiServer) -> String {
             server.count(CLAIMS)
         ),
         format!(
-            "API writes for a Pod's life: {} by dragoman, {} by the scheduler",
-            per(by(simulated::USER)),
-            per(by("system:kube-scheduler"))
+            "API writes for a Pod's life: {} by dragoman, {} by the scheduler; {} for the ledgers of nodes",
+            per(by(simulated::USER, false)),
+            per(by("system:kube-scheduler", false)),
+            per(by(simulated::USER, true))
         ),
         latency("Pod created until its status names the claim", until_named(&chronicle)),
         latency("Pod done until its claim is gone", until_gone(&chronicle)),
