@@ -3,11 +3,12 @@
 use std::any::Any;
 
 use dragoman_crds::wire::Meta;
-use tokio::time::{Duration, sleep};
+use tokio::time::{Duration, Instant, sleep};
 
 use super::{Failure, Item, Journal, Selectors, Sink, WatchClient, Watched, drive, drive_while_served};
 use crate::discovery::Discovery;
 use crate::kind::{Kind, Watchable};
+use crate::refusal::Refusal;
 use crate::supervise::Task;
 
 /// Several sinks as one: an object is decoded once for all of them.
@@ -143,13 +144,24 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
                 pause = SELDOM.min(pause * 2);
                 discovery.invalidate();
             }
+            Err(refusal @ (Refusal::Transient(_) | Refusal::Throttled)) => {
+                tracing::warn!(kind, error = %refusal, "cannot ask which versions are served");
+                sleep(Duration::from_secs(5)).await;
+            }
             Err(refusal) => {
                 // The lists find out: an account that may read objects may be refused discovery.
-                tracing::warn!(kind, error = %refusal, "cannot ask which versions are served");
+                tracing::warn!(kind, error = %refusal, "may not ask which versions are served");
+                let began = Instant::now();
                 for kind in T::KINDS {
                     sinks.serving(*kind);
                     drive_while_served(kind.kind, &mut source(*kind), &mut sinks, &journal).await;
                 }
+                if began.elapsed() > SELDOM {
+                    // One was served until a moment ago.
+                    pause = SOON_AGAIN;
+                    continue;
+                }
+                sinks.failed(&Failure::Unserved);
                 journal.unserved(kind, selectors.query());
                 sleep(pause).await;
                 pause = SELDOM.min(pause * 2);

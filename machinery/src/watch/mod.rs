@@ -131,10 +131,11 @@ async fn follow<S: Source, K: Sink<Object = S::Object>>(
                 failures += 1;
                 journal.failed(&failure);
                 tracing::warn!(kind, error = %failure, failures, "list or watch failed");
-                sink.failed(&failure);
+                // Another version may be served: only who knows them all says that none is.
                 if ends_unserved && matches!(failure, Failure::Unserved) {
                     return;
                 }
+                sink.failed(&failure);
                 position = next;
                 tokio::time::sleep(pause_after(failures, &failure)).await;
             }

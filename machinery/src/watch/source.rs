@@ -322,6 +322,7 @@ impl<T: Object> Watch for Lines<T> {
         }
         let step = decode_event(&self.line, self.kind);
         // An ordinary object has some kilobytes; the room of one with large annotations is given back.
+        self.line.clear();
         self.line.shrink_to(ORDINARY);
         step
     }
