@@ -116,9 +116,12 @@ impl Dump {
             "ResourceSlice" => {
                 read::<ResourceSlice>(object).map(|read| self.cluster.slices.push(read.accounted()))
             }
-            "DeviceFootprint" => read::<DeviceFootprint>(object)
-                .and_then(|read| footprint(&read))
-                .map(|read| self.cluster.footprints.push(read)),
+            "DeviceFootprint" => {
+                read::<DeviceFootprint>(object).and_then(|read| footprint(&read)).map(|(read, refused)| {
+                    self.unreadable.extend(refused.map(|why| format!("{name}: {why}")));
+                    self.cluster.footprints.push(read);
+                })
+            }
             _ => {
                 self.read -= 1;
                 Ok(())

@@ -195,24 +195,19 @@ impl Keeps<DeviceFootprint> for Cluster {
     fn project(&mut self, footprint: &DeviceFootprint) -> Option<Name> {
         let name = &footprint.metadata.name;
         let object = format!("DeviceFootprint {name}");
+        self.refused.remove(name);
         match selector::footprint(footprint) {
-            Ok(footprint) => {
-                let changed = self.ledger.put_footprint(footprint);
+            Ok((accounted, refused)) => {
+                let changed = self.ledger.put_footprint(accounted);
                 self.changed.extend(changed);
                 self.doubt(&object, &[], None);
-                self.refused.remove(name);
-                None
+                refused.map(|why| self.refuse(footprint, why))
             }
             Err(why) => {
                 let changed = self.ledger.remove_footprint(name);
                 self.changed.extend(changed);
                 self.doubt(&object, &[None], Some(&why));
-                let (uid, why) = (footprint.metadata.uid.clone(), Name::from(why));
-                let known = self.footprints.get("", name).and_then(|record| record.readable());
-                if known != Some(&Some(why.clone())) {
-                    self.refused.insert(name.clone(), RefusedFootprint { uid, why: why.clone() });
-                }
-                Some(why)
+                Some(self.refuse(footprint, why))
             }
         }
     }
@@ -293,6 +288,19 @@ impl Keeps<NodeAllocatableDRAClaimState> for Cluster {
     fn unserved(&mut self) -> Vec<ObjectKey> {
         self.unserved.insert(NODE_ALLOCATABLE_DRA_CLAIM_STATE.plural);
         Vec::new()
+    }
+}
+
+impl Cluster {
+    /// Notes that a DeviceFootprint is refused; it is said once for each reason.
+    fn refuse(&mut self, footprint: &DeviceFootprint, why: String) -> Name {
+        let (name, uid) = (&footprint.metadata.name, footprint.metadata.uid.clone());
+        let why = Name::from(why);
+        let known = self.footprints.get("", name).and_then(|record| record.readable());
+        if known != Some(&Some(why.clone())) {
+            self.refused.insert(name.clone(), RefusedFootprint { uid, why: why.clone() });
+        }
+        why
     }
 }
 

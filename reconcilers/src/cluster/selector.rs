@@ -1,7 +1,8 @@
 //! The CEL selectors of DeviceFootprints, in the allocator's environment and with its limits.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dragoman_accounting::claim::allocation::Device as Content;
 use dragoman_accounting::cluster::{self, SliceDevice};
@@ -10,24 +11,36 @@ use dragoman_allocator::input::Device;
 use dragoman_crds::device_footprint::DeviceFootprint;
 use serde_json::{Value, json};
 
-/// The number of verdicts of a selector at which they are forgotten: what is kept of each is the text of
-/// a device, about a kilobyte.
-const MOST_REMEMBERED: usize = 4096;
+/// The number of verdicts of a selector at which they are forgotten: four megabytes of them.
+const MOST_REMEMBERED: usize = 1 << 16;
 
-/// Returns a DeviceFootprint as accounting reads it. Its selector is evaluated as that of a DeviceClass.
+/// Returns a DeviceFootprint as accounting reads it, and why its selector is refused, if it is. The
+/// selector is evaluated as that of a DeviceClass; where it does not compile, or could cost too much, the
+/// devices of the driver are uncertain.
 ///
 /// # Errors
-/// What the API server would have refused, and an expression that does not compile or could cost too
-/// much: names the field.
-pub fn footprint(object: &DeviceFootprint) -> Result<cluster::DeviceFootprint, String> {
+/// What the API server would have refused: names the field.
+pub fn footprint(object: &DeviceFootprint) -> Result<(cluster::DeviceFootprint, Option<String>), String> {
     let mut footprint = object.accounted()?;
-    if let Some(selector) = footprint.selector.take() {
-        let expression = Compiler::default().compile(selector.text(), Purpose::Selector);
-        let expression = expression.map_err(|why| format!("spec.selector: {why}"))?;
-        let verdicts = Verdicts { driver: footprint.driver.clone(), expression, known: Mutex::default() };
-        footprint.selector = Some(selector.evaluated(move |device| verdicts.of(device)));
-    }
-    Ok(footprint)
+    let Some(selector) = footprint.selector.take() else { return Ok((footprint, None)) };
+    let (selector, refused) = match Compiler::default().compile(selector.text(), Purpose::Selector) {
+        Ok(expression) => {
+            let verdicts = Verdicts {
+                driver: footprint.driver.clone(),
+                expression,
+                hasher: RandomState::new(),
+                known: Mutex::default(),
+            };
+            (selector.evaluated(move |device| verdicts.of(device)), None)
+        }
+        Err(why) => {
+            let why = why.to_string();
+            let refused = format!("spec.selector: {why}");
+            (selector.evaluated(move |_| Err(why.clone())), Some(refused))
+        }
+    };
+    footprint.selector = Some(selector);
+    Ok((footprint, refused))
 }
 
 /// The verdicts of an expression. Each is computed once: an account is computed anew with every change
@@ -35,22 +48,30 @@ pub fn footprint(object: &DeviceFootprint) -> Result<cluster::DeviceFootprint, S
 struct Verdicts {
     driver: Box<str>,
     expression: Expression,
-    known: Mutex<HashMap<String, Result<bool, String>>>,
+    hasher: RandomState,
+    /// By a hash of what the expression can read. Its key is this process' own, so that no author of
+    /// slices can make two devices look alike.
+    known: Mutex<HashMap<u64, Result<bool, String>>>,
 }
 
 impl Verdicts {
     fn of(&self, device: &SliceDevice) -> Result<bool, String> {
         let content = content(device);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(verdict) = known.get(&content) {
+        let key = self.hasher.hash_one(&content);
+        if let Some(verdict) = self.known().get(&key) {
             return verdict.clone();
         }
         let verdict = self.evaluate(&content);
+        let mut known = self.known();
         if known.len() >= MOST_REMEMBERED {
             known.clear();
         }
-        known.insert(content, verdict.clone());
+        known.insert(key, verdict.clone());
         verdict
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<u64, Result<bool, String>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn evaluate(&self, content: &str) -> Result<bool, String> {
@@ -75,10 +96,10 @@ fn content(device: &SliceDevice) -> String {
 mod tests {
     use super::*;
 
-    fn footprint_of(selector: &str) -> Result<cluster::DeviceFootprint, String> {
+    fn footprint_of(selector: &str) -> (cluster::DeviceFootprint, Option<String>) {
         let object = json!({"metadata": {"name": "f"}, "spec": {"driver": "gpu.example.com",
             "selector": selector, "resources": {"cpu": {"overhead": {"perPod": "1"}}}}});
-        footprint(&serde_json::from_value(object).expect("a DeviceFootprint"))
+        footprint(&serde_json::from_value(object).expect("a DeviceFootprint")).expect("accounted")
     }
 
     fn device(content: &Value) -> SliceDevice {
@@ -93,7 +114,7 @@ mod tests {
     #[test]
     fn a_selector_reads_what_a_slice_says_of_a_device() {
         let says = |selector: &str| {
-            let selector = footprint_of(selector).expect("it compiles").selector.expect("there is one");
+            let selector = footprint_of(selector).0.selector.expect("there is one");
             let device = device(&json!({"attributes": {"model": {"string": "big"}, "x.io/gen": {"int": 3},
                 "driverVersion": {"version": "1.2.0"}}, "capacity": {"memory": {"value": "80Gi"}},
                 "allowMultipleAllocations": true}));
@@ -114,16 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_that_cannot_be_evaluated_is_refused() {
-        for (selector, expected) in [
-            ("device.attributes[", "spec.selector: CEL compile error: "),
-            ("device.driver", "spec.selector: CEL compile error: "),
-            ("'a'.matches('a')", ""),
-        ] {
-            match footprint_of(selector) {
-                Ok(_) => assert!(expected.is_empty(), "{selector}"),
-                Err(why) => assert!(!expected.is_empty() && why.starts_with(expected), "{selector}: {why}"),
-            }
+    fn a_selector_that_cannot_be_evaluated_is_refused_and_makes_its_devices_uncertain() {
+        for (selector, is_refused) in
+            [("device.attributes[", true), ("device.driver", true), ("'a'.matches('a')", false)]
+        {
+            let (footprint, refused) = footprint_of(selector);
+            let said = refused.is_some_and(|why| why.starts_with("spec.selector: CEL compile error: "));
+            let verdict = footprint.selector.expect("there is one").selects(&device(&json!({})));
+            assert_eq!((said, verdict.is_err()), (is_refused, is_refused), "{selector}: {verdict:?}");
         }
     }
 }
