@@ -17,6 +17,7 @@ mod work;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::api::Api;
@@ -68,7 +69,12 @@ pub struct Controller<I: Index> {
     /// Whether keys are worked on. A standby keeps its index only.
     works: AtomicBool,
     warnings: work::Warnings,
+    /// Permits for the reads of passes: reads of one tenant's keys leave room for the writes of others.
+    reads: Semaphore,
 }
+
+/// The reads of all passes of a controller that are in flight at once.
+const READS_IN_FLIGHT: usize = 16;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -85,6 +91,7 @@ impl<I: Index> Controller<I> {
             expectations: Mutex::default(),
             works: AtomicBool::new(false),
             warnings: work::Warnings::default(),
+            reads: Semaphore::new(READS_IN_FLIGHT),
         })
     }
 

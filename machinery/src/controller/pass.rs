@@ -122,6 +122,8 @@ impl<I: Index> Controller<I> {
         let LiveRead { kind, namespace, name } = read;
         self.context.machinery.live_get(kind.kind);
         trace::requested();
+        // The semaphore is never closed.
+        let _permit = self.reads.acquire().await;
         let answer = self.context.api.read(*kind, namespace, name).await;
         if matches!(answer, Err(Refusal::Unserved(_))) {
             self.context.discovery.invalidate();

@@ -211,9 +211,15 @@ impl Reconcile for Ledger {
         }
     }
 
+    /// Times of an earlier term say nothing: another process may have published since.
+    fn leads_since(&self, _now: i64) {
+        self.paces().clear();
+    }
+
     fn measure(&self, now: i64) {
         self.kit.read(|cluster| self.metrics.measure(cluster, self.options.metrics_per_node));
         let oldest = self.paces().values().filter_map(|pace| pace.unpublished).min();
+        let oldest = oldest.filter(|_| self.kit.works());
         self.metrics.oldest_unpublished.set(oldest.map_or(0, |since| (now - since / 1000).max(0)));
     }
 }
