@@ -33,8 +33,8 @@ pub(crate) struct DrainFlags {
 /// lists the others.
 ///
 /// # Errors
-/// Dragoman runs in mode own and would protect claims again, the cluster cannot be read, or a claim could not be
-/// changed.
+/// Dragoman runs in mode own and would protect claims again, the cluster cannot be read, or a claim
+/// could not be changed.
 pub(crate) async fn drain(flags: &DrainFlags) -> anyhow::Result<()> {
     let mut registry = Registry::default();
     let clients = connect(flags.cluster.kubeconfig.as_deref(), Limits::default(), &mut registry).await?;
@@ -77,8 +77,6 @@ pub(crate) async fn drain(flags: &DrainFlags) -> anyhow::Result<()> {
             None => break,
         }
     }
-    let holder = live_holder(&clients.api, &flags.namespace, LEASE_NAME).await.context("the Lease")?;
-    let began = holder.filter(|holder| may_own(holder));
     let mut text = format!("finalizer removed from {freed} claims\n");
     for (what, names) in [("still held", &held), ("does not decode", &unreadable), ("failed", &failed)] {
         for name in names {
@@ -86,7 +84,9 @@ pub(crate) async fn drain(flags: &DrainFlags) -> anyhow::Result<()> {
         }
     }
     std::io::stdout().write_all(text.as_bytes()).context("stdout")?;
-    if let Some(holder) = began {
+    // What was made by a leader that came meanwhile may have been missed.
+    let holder = live_holder(&clients.api, &flags.namespace, LEASE_NAME).await.context("the Lease")?;
+    if let Some(holder) = holder.filter(|holder| may_own(holder)) {
         bail!("dragoman was started meanwhile ({holder}): run drain again when it is down");
     }
     anyhow::ensure!(failed.is_empty(), "{} claims could not be changed; run drain again", failed.len());

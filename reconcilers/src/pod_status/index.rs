@@ -1,6 +1,6 @@
 //! The Pods whose status may need entries.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
@@ -33,11 +33,10 @@ impl controller::Index for PodStatuses {
     fn all_keys(&self) -> Vec<ObjectKey> {
         let waits = |record: &Record<Option<Recorded>>| record.readable().is_some_and(Option::is_some);
         let pods = self.pods.iter().filter(|(_, _, record)| waits(record));
-        pods.map(|(namespace, name, _)| ObjectKey {
-            namespace: Arc::clone(namespace),
-            name: Arc::clone(name),
-        })
-        .collect()
+        // In order, so that a simulated run repeats itself.
+        let names: BTreeSet<_> = pods.map(|(namespace, name, _)| (namespace, name)).collect();
+        let key = |(namespace, name)| ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(name) };
+        names.into_iter().map(key).collect()
     }
 }
 

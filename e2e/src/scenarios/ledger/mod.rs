@@ -54,16 +54,17 @@ pub(super) async fn agrees(world: &World, node: &str) -> anyhow::Result<Value> {
 
 fn is_same(status: &Value, account: &Value) -> bool {
     let Some(resources) = account["resources"].as_object() else { return false };
-    resources.iter().all(|(name, of)| {
-        let reserved = status["reserved"].get(name).cloned().unwrap_or_else(|| json!("0"));
-        let left = of["left"].as_str().map(|left| if left.starts_with('-') { "0" } else { left });
-        status["allocatable"][name] == of["allocatable"]
-            && status["requestedByPods"][name] == of["pods"]
-            && status["requestedByClaims"]["mapping"][name] == of["mapping"]
-            && status["requestedByClaims"]["overhead"][name] == of["overhead"]
-            && reserved == of["reservations"]
-            && status["headroom"][name].as_str() == left
-    })
+    !resources.is_empty()
+        && resources.iter().all(|(name, of)| {
+            let reserved = status["reserved"].get(name).cloned().unwrap_or_else(|| json!("0"));
+            let left = of["left"].as_str().map(|left| if left.starts_with('-') { "0" } else { left });
+            status["allocatable"][name] == of["allocatable"]
+                && status["requestedByPods"][name] == of["pods"]
+                && status["requestedByClaims"]["mapping"][name] == of["mapping"]
+                && status["requestedByClaims"]["overhead"][name] == of["overhead"]
+                && reserved == of["reservations"]
+                && status["headroom"][name].as_str() == left
+        })
 }
 
 /// The status of a condition.

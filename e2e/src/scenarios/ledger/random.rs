@@ -159,7 +159,8 @@ async fn load(world: &World, name: &str) -> anyhow::Result<String> {
         let fits =
             |pod: &&Value| pod["nodes"].as_object().into_iter().flatten().any(|(_, on)| on["fits"] == true);
         ensure!(!pending.is_empty(), "every Pod is bound: that tells nothing");
-        Ok(plain.clone().all(|pod| !fits(&pod)).then(|| plain.count()))
+        let count = plain.clone().count();
+        Ok((count > 0 && plain.clone().all(|pod| !fits(&pod))).then_some(count))
     })
     .await?;
     Ok(ns)
@@ -167,8 +168,8 @@ async fn load(world: &World, name: &str) -> anyhow::Result<String> {
 
 /// Whether what is missing is known on every node: the Pod has no claim that is not allocated.
 fn is_plain(pod: &Value) -> bool {
-    let mut nodes = pod["nodes"].as_object().into_iter().flatten();
-    nodes.all(|(_, on)| !on["fits"].is_null())
+    let nodes = pod["nodes"].as_object().filter(|nodes| !nodes.is_empty());
+    nodes.is_some_and(|nodes| nodes.values().all(|on| !on["fits"].is_null()))
 }
 
 /// What is left of the cpus of every node, in thousandths, as it is published.

@@ -69,7 +69,7 @@ fn differs_from_the_library(server: &ApiServer, node: &str) -> Option<String> {
         slices: read::<ResourceSlice>(server, SLICES).iter().map(ResourceSlice::accounted).collect(),
         footprints: read::<DeviceFootprint>(server, FOOTPRINTS)
             .iter()
-            .filter_map(|of| footprint(of).ok())
+            .filter_map(|of| Some(footprint(of).ok()?.0))
             .collect(),
         unread: Vec::new(),
     };
@@ -80,8 +80,12 @@ fn differs_from_the_library(server: &ApiServer, node: &str) -> Option<String> {
         (None, None) => None,
         (None, Some(_)) => Some(format!("ledger: {node} has no claim, and an object")),
         (Some(_), None) => Some(format!("ledger: nothing is published of {node}")),
-        (Some(content), Some(state)) => (fingerprint(&content.status) != state.fingerprint)
-            .then(|| format!("ledger: {node} should be {:?}", content.status)),
+        (Some(content), Some(state)) => {
+            let said = state.conditions.iter().map(|of| (&*of.r#type, of.status));
+            let due = content.findings.iter().map(|of| (of.r#type, of.status));
+            (fingerprint(&content.status) != state.fingerprint || !said.eq(due))
+                .then(|| format!("ledger: {node} should be {content:?}"))
+        }
     }
 }
 
