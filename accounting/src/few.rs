@@ -20,7 +20,10 @@ impl<T: Ord> Few<T> {
     /// Adds an element.
     pub fn insert(&mut self, element: T) {
         if let Err(at) = self.0.binary_search(&element) {
-            self.0.reserve_exact(1);
+            // The few that have many grow as a list does, or each would be copied for every one.
+            if self.0.is_empty() {
+                self.0.reserve_exact(1);
+            }
             self.0.insert(at, element);
         }
     }

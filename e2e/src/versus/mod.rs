@@ -118,6 +118,11 @@ async fn measure(bench: &Bench, side: Side, load: Load, all: bool) -> anyhow::Re
     // Default client limits make lives slow, so that fewer of them are measured.
     let slow = side == Side::BuiltInDefault;
     lives(&world, dragoman.as_ref(), if slow { load.pods.min(400) } else { load.pods }, &mut column).await?;
+    if let Some(dragoman) = dragoman.as_ref().filter(|_| side != Side::DragomanClaimsOnly) {
+        let published = dragoman.metric("dragoman_ledger_published_total", &[]).await?;
+        #[expect(clippy::cast_precision_loss, reason = "a count of Pods")]
+        column.figure("ledgers of nodes published per life", published / load.pods as f64, 2);
+    }
     if all && !slow && side != Side::DragomanBornProtected && side != Side::DragomanClaimsOnly {
         gated(&world, dragoman.as_ref(), load.gated, &mut column).await?;
         completed(&world, load.completed, load.idle, &mut column).await?;
@@ -180,11 +185,6 @@ async fn lives(
     column.cpu(&before, &after, pods);
     world.rest(&ns).await?;
     column.writes(&world.plane.audit().entries(&ns), pods);
-    if let Some(dragoman) = dragoman {
-        // Without the controller there is no such metric.
-        let published = dragoman.metric("dragoman_ledger_published_total", &[]).await.unwrap_or(0.0);
-        column.figure("ledgers of nodes published per life", published / pods, 2);
-    }
     Ok(())
 }
 

@@ -9,6 +9,8 @@
 
 mod cutter;
 mod event;
+#[cfg(test)]
+mod fake;
 mod fanout;
 mod item;
 mod journal;
@@ -131,7 +133,7 @@ async fn follow<S: Source, K: Sink<Object = S::Object>>(
                 failures += 1;
                 journal.failed(&failure);
                 tracing::warn!(kind, error = %failure, failures, "list or watch failed");
-                // Another version may be served: only who knows them all says that none is.
+                // Another version may be served: the caller knows them all.
                 if ends_unserved && matches!(failure, Failure::Unserved) {
                     return;
                 }

@@ -123,7 +123,7 @@ fn lacks_entries(server: &ApiServer, pod: &Value, node: &str) -> Option<String> 
     }
     let mut wanted = BTreeSet::new();
     for name in claims_of(pod) {
-        // One that is shared, on another node, or not there at all is written by nobody.
+        // A claim that is shared, on another node, or missing gets no entry.
         let name = name?;
         let claim = by_name(&claims, name).filter(|claim| is_allocated(claim))?;
         let results = &claim["status"]["allocation"]["devices"]["results"];

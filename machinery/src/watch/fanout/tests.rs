@@ -1,12 +1,9 @@
 use dragoman_crds::wire::PodGroup;
-use http::{Request, Response, StatusCode};
-use kube::client::Body;
-use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::api::{Api, Limits};
-use crate::metrics::{ClientMetrics, MachineryMetrics};
+use crate::metrics::MachineryMetrics;
+use crate::watch::fake;
 
 /// Says when a list is complete.
 struct Lists(mpsc::UnboundedSender<Kind>, Option<Kind>);
@@ -35,17 +32,7 @@ impl Sink for Lists {
 /// seconds since the start)`.
 async fn listed(answer: fn(&str, u64) -> (u16, &'static str)) -> Kind {
     let began = tokio::time::Instant::now();
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (code, text) = answer(request.uri().path(), began.elapsed().as_secs());
-        async move {
-            let mut response = Response::new(Body::from(text.as_bytes().to_vec()));
-            *response.status_mut() = StatusCode::from_u16(code).expect("code");
-            Ok::<_, std::io::Error>(response)
-        }
-    });
-    let client = kube::Client::new(service, "default");
-    let metrics = ClientMetrics::register(&mut Registry::default(), "server");
-    let discovery = Discovery::new(Api::new(client.clone(), Limits::default(), metrics));
+    let (client, discovery) = fake::server(move |path| answer(path, began.elapsed().as_secs()));
     let journal = Journal::new(MachineryMetrics::default());
     let (completed, mut lists) = mpsc::unbounded_channel();
     let mut watches = Watches::default();

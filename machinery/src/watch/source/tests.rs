@@ -9,6 +9,7 @@ use super::*;
 use crate::api::{Api, Limits};
 use crate::kind::RESOURCE_CLAIM;
 use crate::metrics::ClientMetrics;
+use crate::watch::fake;
 
 const GROUP: &str = "/apis/resource.k8s.io/v1";
 const NOT_THERE: &str = r#"{"kind":"Status","status":"Failure","reason":"NotFound","details":{},"code":404}"#;
@@ -20,19 +21,11 @@ fn claims(
 ) -> (Watched<ResourceClaim>, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&asked);
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let path = request.uri().path().to_owned();
-        let (code, text) = answer(&path, log.lock().unwrap().len());
-        log.lock().unwrap().push(path);
-        async move {
-            let mut response = Response::new(Body::from(text.as_bytes().to_vec()));
-            *response.status_mut() = http::StatusCode::from_u16(code).expect("code");
-            Ok::<_, std::io::Error>(response)
-        }
+    let (client, discovery) = fake::server(move |path| {
+        let mut log = log.lock().unwrap();
+        log.push(path.to_owned());
+        answer(path, log.len() - 1)
     });
-    let client = kube::Client::new(service, "default");
-    let metrics = ClientMetrics::register(&mut Registry::default(), "server");
-    let discovery = Discovery::new(Api::new(client.clone(), Limits::default(), metrics));
     (Watched::new(client, RESOURCE_CLAIM, discovery), asked)
 }
 
