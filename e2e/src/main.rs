@@ -17,6 +17,7 @@ mod proxy;
 mod scale;
 mod scenarios;
 mod soak;
+mod tenants;
 mod usage;
 mod versus;
 mod wait;
@@ -108,6 +109,18 @@ enum Command {
         #[arg(long, default_value_t = 0)]
         least: usize,
     },
+    /// Measure what hostile tenants cost the others.
+    Tenants {
+        /// Number of Pods that are refused a claim.
+        #[arg(long, default_value_t = 10_000)]
+        refused: usize,
+        /// Number of Pods that exist beside them while 200 clients scrape the metrics.
+        #[arg(long, default_value_t = 50_000)]
+        bystanders: usize,
+        /// Number of Pods and templates with annotations of a quarter of a megabyte.
+        #[arg(long, default_value_t = 10_000)]
+        large: usize,
+    },
     /// Measure the built-in claim controller and Dragoman side by side.
     Versus {
         /// Number of Pods that run from creation to deletion.
@@ -169,6 +182,9 @@ async fn main() -> anyhow::Result<()> {
                 let asked = conformance::run(&bench, &filter).await?;
                 println!("ok      conformance: {asked} answers are the same");
                 Ok(())
+            }
+            Command::Tenants { refused, bystanders, large } => {
+                tenants::run(&bench, tenants::Load { refused, bystanders, large }).await
             }
             Command::Scale { pods, least } => scale::run(&bench, least, pods).await,
             Command::BuiltIn { filter } => scenarios::built_in::run(&bench, &filter).await,

@@ -197,6 +197,7 @@ impl Api {
 
     /// One attempt, which begins before `deadline` and takes no longer than `longest`.
     async fn attempt(&self, call: &Call, deadline: Instant, longest: Duration) -> Result<Vec<u8>, Refusal> {
+        let wanted = Instant::now();
         let Ok(permit) = timeout_at(deadline, self.shared.permits.acquire()).await else {
             return Err(Refusal::Transient("no free request slot in time".to_owned()));
         };
@@ -214,6 +215,7 @@ impl Api {
             sleep_until(until).await;
         }
         let started = Instant::now();
+        self.shared.metrics.waited(started - wanted);
         // A read is over with its call; a write that has begun is let finish.
         let until = started + longest;
         let until = if call.method == Method::GET { until.min(deadline) } else { until };

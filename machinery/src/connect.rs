@@ -16,6 +16,7 @@ use tower::{BoxError, ServiceBuilder};
 
 use crate::api::{Api, Limits};
 use crate::metrics::ClientMetrics;
+use crate::watch::WatchClient;
 
 /// The clients of a process. Each has connections of its own.
 #[derive(Clone)]
@@ -25,7 +26,7 @@ pub struct Clients {
     /// For the Lease alone: see [`Limits::lease`].
     pub lease: Api,
     /// For watches: without a read timeout, the watch driver has its own.
-    pub watch: kube::Client,
+    pub watch: WatchClient,
     /// Namespace of the kubeconfig context or of our own Pod.
     pub namespace: String,
 }
@@ -68,6 +69,7 @@ pub async fn connect(
     let namespace = api.default_namespace().to_owned();
     let metrics = ClientMetrics::register(registry, &host);
     let lease = Api::new(lease, Limits::lease(), metrics.clone());
+    let watch = WatchClient::new(watch, metrics.clone());
     Ok(Clients { api: Api::new(api, limits, metrics), lease, watch, namespace })
 }
 
@@ -137,9 +139,9 @@ where
     let metrics = ClientMetrics::register(registry, "in-process");
     let lease = Api::new(client(), Limits::lease(), metrics.clone());
     Clients {
+        watch: WatchClient::new(client(), metrics.clone()),
         api: Api::new(client(), limits, metrics),
         lease,
-        watch: client(),
         namespace: "kube-system".to_owned(),
     }
 }

@@ -82,7 +82,8 @@ impl Discovery {
         Ok(if resources.iter().any(|r| r == kind.plural) { Served::Yes } else { Served::No })
     }
 
-    /// The first of `kinds` that is served.
+    /// The first of `kinds` that is served. Where none is, the kind in a version that is not known
+    /// here, newest first: a release may serve it in that version alone.
     ///
     /// # Errors
     /// As for [`Discovery::serves`].
@@ -92,7 +93,37 @@ impl Discovery {
                 return Ok(Some(*kind));
             }
         }
+        let Some(newest) = kinds.first().filter(|kind| !kind.group.is_empty()) else { return Ok(None) };
+        for version in self.versions(*newest).await? {
+            // Not for versions that were asked for above: what they said stands.
+            if kinds.iter().any(|kind| kind.version == version) {
+                continue;
+            }
+            let kind = newest.in_version(&version);
+            if self.serves(kind).await? == Served::Yes {
+                return Ok(Some(kind));
+            }
+        }
         Ok(None)
+    }
+
+    /// The versions in which the group of `kind` is served, in the order of the API server: newest
+    /// first.
+    async fn versions(&self, kind: Kind) -> Result<Vec<String>, Refusal> {
+        #[derive(Deserialize)]
+        struct Group {
+            #[serde(default)]
+            versions: Vec<Version>,
+        }
+        #[derive(Deserialize)]
+        struct Version {
+            version: String,
+        }
+        match self.api.send(&Call::get(kind, format!("/apis/{}", kind.group), "")).await {
+            Ok(body) => Ok(decode::<Group>(&body)?.versions.into_iter().map(|v| v.version).collect()),
+            Err(Refusal::Unserved(_)) => Ok(Vec::new()),
+            Err(other) => Err(other),
+        }
     }
 
     /// Something did not fit what is known: the next question is asked anew.

@@ -1,5 +1,8 @@
 //! The kinds of the Kubernetes API that Dragoman touches, and their paths.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
 use dragoman_crds::crdgen::{GROUP, VERSION};
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
@@ -133,6 +136,20 @@ impl Kind {
     /// Whether both are the same resource, in whichever version.
     pub fn is(self, other: Self) -> bool {
         (self.group, self.plural) == (other.group, other.plural)
+    }
+
+    /// The same resource in another version. Each version is remembered for the life of the process:
+    /// an API server serves few.
+    #[must_use]
+    pub fn in_version(self, version: &str) -> Self {
+        static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let version = known.get(version).copied().unwrap_or_else(|| {
+            let version: &'static str = version.to_owned().leak();
+            known.insert(version);
+            version
+        });
+        Self { version, ..self }
     }
 
     /// `apiVersion` of an object, for example `resource.k8s.io/v1`.

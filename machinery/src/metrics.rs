@@ -3,11 +3,11 @@
 //! Labels are taken from fixed sets only (verbs, codes, reasons, kinds): the
 //! number of series does not grow with the cluster.
 
-use std::sync::Arc;
+mod client;
+
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use http::Method;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -15,25 +15,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+pub use self::client::ClientMetrics;
+
 /// A gauge of seconds or other fractions.
 pub type FloatGauge = Gauge<f64, AtomicU64>;
 
 /// 1 ms to 65 s in powers of two.
 fn latency() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 17))
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    code: String,
-    method: String,
-    host: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct VerbLabels {
-    verb: String,
-    host: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -77,75 +66,6 @@ struct WriteLabels {
     outcome: &'static str,
 }
 
-/// Requests to the API server: `rest_client_*`.
-#[derive(Clone)]
-pub struct ClientMetrics {
-    host: Arc<str>,
-    requests: Family<RequestLabels, Counter>,
-    duration: Family<VerbLabels, Histogram, fn() -> Histogram>,
-    repeated: Family<VerbLabels, Counter>,
-    pauses: Counter,
-}
-
-impl ClientMetrics {
-    /// Registers the metrics; `host` is the label client-go also sets.
-    pub fn register(registry: &mut Registry, host: &str) -> Self {
-        let metrics = Self {
-            host: host.into(),
-            requests: Family::default(),
-            duration: Family::new_with_constructor(latency),
-            repeated: Family::default(),
-            pauses: Counter::default(),
-        };
-        registry.register(
-            "rest_client_requests",
-            "Attempts of requests by status code, method and host; code 0 is no answer",
-            metrics.requests.clone(),
-        );
-        registry.register(
-            "rest_client_request_duration_seconds",
-            "Seconds from sending an attempt to its answer",
-            metrics.duration.clone(),
-        );
-        registry.register(
-            "dragoman_client_repetitions",
-            "Attempts repeated after a transient failure",
-            metrics.repeated.clone(),
-        );
-        registry.register(
-            "dragoman_client_pauses",
-            "Times the API server asked the whole client to wait (429)",
-            metrics.pauses.clone(),
-        );
-        for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
-            metrics.repeated.get_or_create(&metrics.verb(&method)).inc_by(0);
-        }
-        metrics
-    }
-
-    /// Counts one attempt; `code` is absent where there was no answer.
-    pub fn attempt(&self, method: &Method, code: Option<u16>, took: Duration) {
-        let host = self.host.to_string();
-        let code = code.unwrap_or(0).to_string();
-        self.requests.get_or_create(&RequestLabels { code, method: method.to_string(), host }).inc();
-        self.duration.get_or_create(&self.verb(method)).observe(took.as_secs_f64());
-    }
-
-    /// Counts a repetition.
-    pub fn repeated(&self, method: &Method) {
-        self.repeated.get_or_create(&self.verb(method)).inc();
-    }
-
-    /// Counts an ordered pause.
-    pub fn paused(&self) {
-        self.pauses.inc();
-    }
-
-    fn verb(&self, method: &Method) -> VerbLabels {
-        VerbLabels { verb: method.to_string(), host: self.host.to_string() }
-    }
-}
-
 /// The families that every controller has a share in. Registered once in a process: a family that
 /// is registered twice is printed twice, which `OpenMetrics` forbids.
 #[derive(Clone)]
@@ -157,6 +77,8 @@ pub struct ControllerFamilies {
     unfinished: Family<NameLabel, FloatGauge>,
     longest_running: Family<NameLabel, FloatGauge>,
     retries: Family<NameLabel, Counter>,
+    failing: Family<NameLabel, Gauge>,
+    failing_oldest: Family<NameLabel, FloatGauge>,
     reconciles: Family<ResultLabels, Counter>,
     errors: Family<ControllerLabel, Counter>,
     time: Family<ControllerLabel, Histogram, fn() -> Histogram>,
@@ -178,6 +100,8 @@ impl ControllerFamilies {
             unfinished: Family::default(),
             longest_running: Family::default(),
             retries: Family::default(),
+            failing: Family::default(),
+            failing_oldest: Family::default(),
             reconciles: Family::default(),
             errors: Family::default(),
             time: Family::new_with_constructor(latency),
@@ -217,6 +141,16 @@ impl ControllerFamilies {
             self.longest_running.clone(),
         );
         registry.register("workqueue_retries", "Keys put back with backoff", self.retries.clone());
+        registry.register(
+            "dragoman_keys_failing",
+            "Keys whose last reconciliation failed",
+            self.failing.clone(),
+        );
+        registry.register(
+            "dragoman_keys_failing_oldest_seconds",
+            "Seconds since the first failure of the key that has failed longest",
+            self.failing_oldest.clone(),
+        );
     }
 
     /// Under the names of controller-runtime, and of ours.
@@ -278,6 +212,8 @@ impl ControllerFamilies {
                 unfinished: self.unfinished.get_or_create_owned(&name),
                 longest_running: self.longest_running.get_or_create_owned(&name),
                 retries: self.retries.get_or_create_owned(&name),
+                failing: self.failing.get_or_create_owned(&name),
+                failing_oldest: self.failing_oldest.get_or_create_owned(&name),
             },
             errors: self.errors.get_or_create_owned(&label),
             time: self.time.get_or_create_owned(&label),
@@ -307,6 +243,10 @@ pub struct QueueMetrics {
     pub longest_running: FloatGauge,
     /// Keys put back with backoff.
     pub retries: Counter,
+    /// Keys whose last reconciliation failed.
+    pub failing: Gauge,
+    /// Seconds since the first failure of the key that has failed longest.
+    pub failing_oldest: FloatGauge,
 }
 
 /// The metrics of one controller.
@@ -375,6 +315,8 @@ pub struct MachineryMetrics {
     writes: Family<WriteLabels, Counter>,
     live_gets: Family<KindLabel, Counter>,
     leader: Family<NameLabel, Gauge>,
+    /// Seconds since this process renewed the Lease; 0 while it does not lead.
+    pub lease_age: FloatGauge,
     /// Events accepted for sending.
     pub events_sent: Counter,
     /// Events dropped by a bucket or a full channel.
@@ -407,6 +349,11 @@ impl MachineryMetrics {
             "leader_election_master_status",
             "1 while this process holds the lease",
             metrics.leader.clone(),
+        );
+        registry.register(
+            "dragoman_lease_age_seconds",
+            "Seconds since this process renewed the Lease; 0 while it does not lead",
+            metrics.lease_age.clone(),
         );
         registry.register(
             "dragoman_events_sent",

@@ -12,7 +12,7 @@ use dragoman_machinery::controller::{Assembly, Context, ControllerSpec, Process}
 use dragoman_machinery::discovery::Discovery;
 use dragoman_machinery::events;
 use dragoman_machinery::lease::{Candidate, Fitness, Leadership, Periods};
-use dragoman_machinery::metrics::MachineryMetrics;
+use dragoman_machinery::metrics::{FloatGauge, MachineryMetrics};
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::process;
 use dragoman_machinery::refusal::Refusal;
@@ -65,7 +65,7 @@ async fn control(config: Config, identity: String) -> anyhow::Result<()> {
     serve(&mut supervisor, &config, &clients.api, &admin).await?;
     let (mode, why) = effective_mode(config.mode, &table, &clients.api).await;
     settled.store(true, Ordering::Relaxed);
-    announce_mode(&mut registry, mode, &why);
+    let in_force = announce_mode(&mut registry, mode, &why);
     let leased = controllers::works(&table, mode) && !config.without_lease;
 
     let machinery = MachineryMetrics::register(&mut registry);
@@ -91,9 +91,11 @@ async fn control(config: Config, identity: String) -> anyhow::Result<()> {
 
     admin.show(registry);
     furnish(&admin, &process, &rights, &journal, &leadership);
+    measure(&admin, &process, leadership.clone(), machinery.lease_age.clone(), in_force);
     admin.dump("account", Box::new(move || account::of_index(&cluster)));
     supervisor.spawn("stall watch", stalls.run());
     supervisor.spawn("events", sender.run());
+    let renewals = leased.then(|| journal.clone());
     let fitness = fitness(&process, &rights, journal);
     supervisor.spawn("rights", async move { rights.keep(&clients.api).await });
     watches.into_iter().for_each(|task| supervisor.spawn(task.name, task.future));
@@ -106,7 +108,22 @@ async fn control(config: Config, identity: String) -> anyhow::Result<()> {
         periods: Periods::default(),
         fitness,
     });
-    work(supervisor, process, leadership, candidate).await
+    work(supervisor, process, leadership, candidate, renewals).await
+}
+
+/// Adds the gauges that are about the process as a whole.
+fn measure(
+    admin: &Admin,
+    process: &Arc<Process>,
+    leadership: Leadership,
+    lease_age: FloatGauge,
+    in_force: impl Fn(bool) + Send + Sync + 'static,
+) {
+    let process = Arc::clone(process);
+    admin.refresh(Box::new(move || {
+        lease_age.set(leadership.age().unwrap_or_default().as_secs_f64());
+        in_force(process.yields());
+    }));
 }
 
 /// How well this process could lead: its indexes, its watches, its rights.
@@ -125,6 +142,7 @@ async fn work(
     process: Arc<Process>,
     leadership: Leadership,
     candidate: Option<Candidate>,
+    journal: Option<Journal>,
 ) -> anyhow::Result<()> {
     let (stop, stopped) = watch::channel(false);
     let (workers_done, lease_stop) = watch::channel(false);
@@ -133,7 +151,7 @@ async fn work(
     if works {
         let leadership = leadership.clone();
         ending.spawn("workers", async move {
-            while !*stopped.borrow() && lead(&process, &leadership, stopped.clone()).await {
+            while !*stopped.borrow() && lead(&process, &leadership, journal.as_ref(), &stopped).await {
                 if !term(&process, &leadership, stopped.clone()).await {
                     return;
                 }
@@ -166,16 +184,27 @@ async fn work(
     }
 }
 
-/// Waits until this process leads and every index is complete. Returns false when it is to stop
-/// instead.
-async fn lead(process: &Process, leadership: &Leadership, stopped: watch::Receiver<bool>) -> bool {
+/// Waits until this process leads, every index is complete, and nothing is missing there that a leader
+/// before may have written. Returns false when it is to stop instead.
+async fn lead(
+    process: &Process,
+    leadership: &Leadership,
+    journal: Option<&Journal>,
+    stopped: &watch::Receiver<bool>,
+) -> bool {
     // Polled because both ends are only ever read, and only before the first key.
     const POLL: Duration = Duration::from_millis(50);
+    let mut led = false;
     loop {
         if *stopped.borrow() {
             return false;
         }
-        if leadership.holds() && process.synced() {
+        let leads = leadership.holds();
+        if leads && !led {
+            journal.inspect(|journal| journal.renew());
+        }
+        led = leads;
+        if leads && process.synced() && journal.is_none_or(Journal::is_renewed) {
             return true;
         }
         tokio::time::sleep(POLL).await;
@@ -245,13 +274,18 @@ fn mode_check(settled: &Arc<AtomicBool>) -> Check {
     })
 }
 
-fn announce_mode(registry: &mut Registry, mode: Mode, why: &str) {
+/// Says which mode it is; returns what brings its gauge up to date. A process in mode own that yields to
+/// another full writer does what mode assist does.
+fn announce_mode(registry: &mut Registry, mode: Mode, why: &str) -> impl Fn(bool) + Send + Sync + use<> {
     tracing::info!(mode = mode.name(), why, "mode");
     let modes = Family::<Vec<(&'static str, &'static str)>, Gauge>::default();
-    for each in Mode::ALL {
-        modes.get_or_create(&vec![("mode", each.name())]).set(i64::from(each == mode));
+    registry.register("dragoman_mode", "1 for the mode that is in force", modes.clone());
+    move |yields| {
+        let in_force = if yields { mode.min(Mode::Assist) } else { mode };
+        for each in Mode::ALL {
+            modes.get_or_create(&vec![("mode", each.name())]).set(i64::from(each == in_force));
+        }
     }
-    registry.register("dragoman_mode", "1 for the mode that is in force", modes);
 }
 
 fn identity() -> String {

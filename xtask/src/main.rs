@@ -102,6 +102,8 @@ enum Bench {
         #[arg(long, default_value_t = 50_000)]
         pods: usize,
     },
+    /// What hostile tenants cost the others.
+    Tenants,
     /// Claim lifecycles: the built-in controller and Dragoman side by side.
     Lifecycle {
         /// Number of Pods that run from creation to deletion.
@@ -141,6 +143,7 @@ fn main() -> anyhow::Result<()> {
         Task::Bench { what: Bench::Accounting } => e2e(&["bench-accounting"]),
         Task::Bench { what: Bench::Allocator { filter } } => e2e(&["bench-allocator", &filter]),
         Task::Bench { what: Bench::Scale { pods } } => e2e(&["scale", "--pods", &pods.to_string()]),
+        Task::Bench { what: Bench::Tenants } => e2e(&["tenants"]),
         Task::Bench { what: Bench::Lifecycle { pods, gated, runs } } => {
             let [pods, gated, runs] = [pods, gated, runs].map(|number| number.to_string());
             e2e(&["versus", "--pods", &pods, "--gated", &gated, "--runs", &runs])

@@ -273,7 +273,9 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
         pod_status::alone(),
         releases::alone(),
     ];
-    let alone = alone.into_iter().flatten().map(|scenario| ("alone", scenario));
+    let needs_before = |scenario: &Standalone| scenario.name.ends_with("_in_1_36");
+    let lane = |scenario| (if needs_before(&scenario) { "apart" } else { "alone" }, scenario);
+    let alone = alone.into_iter().flatten().map(lane);
     let apart = [shipped::alone(), accounts::alone()].into_iter().flatten();
     let standalone = alone.chain(apart.map(|scenario| ("apart", scenario)));
     let standalone = standalone

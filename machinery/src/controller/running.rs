@@ -46,6 +46,8 @@ pub trait Running: Send + Sync {
     /// # Errors
     /// The kinds that are not listed yet, or what keeps it from working.
     fn ready(&self) -> Result<(), String>;
+    /// Whether it has stopped its work because of something in the cluster.
+    fn yields(&self) -> bool;
     /// Its index in words, with the objects that stand in the way.
     fn dump(&self) -> String;
     /// Brings the gauges up to date that are computed when they are asked for.
@@ -78,6 +80,10 @@ impl<R: Reconcile> Running for R {
             return Err(format!("not yet listed: {}", missing.join(", ")));
         }
         self.trouble(crate::clock::now().as_second()).map_or(Ok(()), Err)
+    }
+
+    fn yields(&self) -> bool {
+        self.trouble(crate::clock::now().as_second()).is_some()
     }
 
     fn dump(&self) -> String {
@@ -186,6 +192,11 @@ impl Process {
     /// Whether any controller works on keys, so that the lease is needed.
     pub fn works(&self) -> bool {
         self.controllers.iter().any(|(_, works)| *works)
+    }
+
+    /// Whether any controller has stopped its work because of something in the cluster.
+    pub fn yields(&self) -> bool {
+        self.controllers().any(|controller| controller.yields())
     }
 
     /// Whether every index is complete.

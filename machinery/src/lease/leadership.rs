@@ -6,16 +6,25 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+/// What the last renewal of the Lease is worth.
+#[derive(Debug, Clone, Copy)]
+struct Term {
+    /// When it was sent.
+    renewed: Instant,
+    /// This process leads until then.
+    until: Instant,
+}
+
 /// Proof of leadership that writers look at before each write. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Leadership {
-    valid_until: Arc<watch::Sender<Option<Instant>>>,
+    term: Arc<watch::Sender<Option<Term>>>,
     at_work: Arc<watch::Sender<bool>>,
 }
 
 impl Default for Leadership {
     fn default() -> Self {
-        Self { valid_until: Arc::new(watch::Sender::new(None)), at_work: Arc::new(watch::Sender::new(false)) }
+        Self { term: Arc::new(watch::Sender::new(None)), at_work: Arc::new(watch::Sender::new(false)) }
     }
 }
 
@@ -34,18 +43,18 @@ impl Leadership {
     pub fn without_lease() -> Self {
         let leadership = Self::default();
         // A year: this is not a protocol constant, only "never".
-        leadership.set(Some(Instant::now() + Duration::from_hours(8760)));
+        leadership.renewed(Instant::now(), Duration::from_hours(8760));
         leadership
     }
 
     /// Whether we lead now.
     pub fn holds(&self) -> bool {
-        self.valid_until.borrow().is_some_and(|until| Instant::now() < until)
+        self.term.borrow().is_some_and(|term| Instant::now() < term.until)
     }
 
     /// Whether we lead, and for how long at least, in words.
     pub fn in_words(&self) -> String {
-        let left = self.valid_until.borrow().map(|until| until.saturating_duration_since(Instant::now()));
+        let left = self.term.borrow().map(|term| term.until.saturating_duration_since(Instant::now()));
         match left.filter(|left| !left.is_zero()) {
             Some(left) => format!("leading, for {} s if it is not renewed", left.as_secs()),
             None => "not leading".to_owned(),
@@ -56,7 +65,7 @@ impl Leadership {
     /// ends the process instead.
     pub async fn ended(&self) {
         // The sender lives as long as we do: there is always an answer.
-        drop(self.valid_until.subscribe().wait_for(Option::is_none).await);
+        drop(self.term.subscribe().wait_for(Option::is_none).await);
     }
 
     /// Workers begin. The lease is not freed before they have ended.
@@ -70,7 +79,19 @@ impl Leadership {
         drop(self.at_work.subscribe().wait_for(|at_work| !*at_work).await);
     }
 
-    pub(super) fn set(&self, until: Option<Instant>) {
-        self.valid_until.send_replace(until);
+    /// How long ago the Lease was renewed; absent while this process does not lead.
+    pub fn age(&self) -> Option<Duration> {
+        let now = Instant::now();
+        self.term.borrow().filter(|term| now < term.until).map(|term| now - term.renewed)
+    }
+
+    /// This process has renewed the Lease at `at`, and leads for so long since then.
+    pub(super) fn renewed(&self, at: Instant, valid: Duration) {
+        self.term.send_replace(Some(Term { renewed: at, until: at + valid }));
+    }
+
+    /// This process leads no more.
+    pub(super) fn withdraw(&self) {
+        self.term.send_replace(None);
     }
 }

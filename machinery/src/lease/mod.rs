@@ -180,7 +180,7 @@ impl Candidate {
 
     /// Marks us as a candidate that does not lead.
     fn withdraw(&self, leadership: &Leadership) {
-        leadership.set(None);
+        leadership.withdraw();
         self.metrics.leading(self.name, false);
     }
 
@@ -219,7 +219,7 @@ impl Candidate {
                 // Counted from before the request: the server may have
                 // taken it at any moment since.
                 standing.renewed = Some(begun);
-                leadership.set(Some(begun + self.periods.renew));
+                leadership.renewed(begun, self.periods.renew);
                 self.metrics.leading(self.name, true);
                 Outcome::Over
             }

@@ -75,6 +75,10 @@ pub struct Queue<K: Keyed> {
     ready: BTreeMap<K::Rank, Lane<K>>,
     slots: HashMap<K, Slot>,
     delayed: BTreeSet<(Instant, K)>,
+    /// The keys in work, those that have been so longest first.
+    running: BTreeSet<(Instant, K)>,
+    /// The keys that fail, those that have failed longest first.
+    failing: BTreeSet<(Instant, K)>,
     /// The keys in work of each namespace.
     working: HashMap<Tenant, usize>,
     workers: usize,
@@ -88,6 +92,8 @@ impl<K: Keyed> Queue<K> {
             ready: BTreeMap::new(),
             slots: HashMap::new(),
             delayed: BTreeSet::new(),
+            running: BTreeSet::new(),
+            failing: BTreeSet::new(),
             working: HashMap::new(),
             workers,
             takes: 0,
@@ -142,6 +148,7 @@ impl<K: Keyed> Queue<K> {
         let slot = self.slots.entry(key.clone()).or_default();
         let waited = slot.queued.take().map_or(Duration::ZERO, |since| now - since);
         slot.running = Some(now);
+        self.running.insert((now, key.clone()));
         Some((key, waited))
     }
 
@@ -176,8 +183,8 @@ impl<K: Keyed> Queue<K> {
 
     /// `key` is done for now: it succeeded, so its failures are forgotten.
     pub fn succeeded(&mut self, key: &K, now: Instant) {
-        if let Some(slot) = self.slots.get_mut(key) {
-            slot.failing = None;
+        if let Some(failing) = self.slots.get_mut(key).and_then(|slot| slot.failing.take()) {
+            self.failing.remove(&(failing.since, key.clone()));
         }
         self.leave(key, now);
     }
@@ -190,6 +197,7 @@ impl<K: Keyed> Queue<K> {
         let failing = Failing { since, count: count.saturating_add(1), why: why.into() };
         if let Some(slot) = self.slots.get_mut(key) {
             slot.failing = Some(failing.clone());
+            self.failing.insert((since, key.clone()));
         }
         // 50 ms doubled eleven times is more than a minute.
         let grown = FIRST_DELAY * (1 << (failing.count - 1).min(11));
@@ -201,7 +209,8 @@ impl<K: Keyed> Queue<K> {
 
     fn leave(&mut self, key: &K, now: Instant) {
         let Some(slot) = self.slots.get_mut(key) else { return };
-        if slot.running.take().is_some() {
+        if let Some(since) = slot.running.take() {
+            self.running.remove(&(since, key.clone()));
             let tenant = key.namespace();
             let left = self.working.get(&tenant).copied().unwrap_or_default().saturating_sub(1);
             if left == 0 {
@@ -233,10 +242,13 @@ impl<K: Keyed> Queue<K> {
 
     /// The keys that fail, those that have failed longest first.
     pub fn failing(&self) -> Vec<(&K, &Failing)> {
-        let mut failing: Vec<_> =
-            self.slots.iter().filter_map(|(key, slot)| Some((key, slot.failing.as_ref()?))).collect();
-        failing.sort_unstable_by(|a, b| (a.1.since, a.0).cmp(&(b.1.since, b.0)));
-        failing
+        let failing = |key| self.slots.get(key).and_then(|slot| slot.failing.as_ref());
+        self.failing.iter().filter_map(|(_, key)| Some((key, failing(key)?))).collect()
+    }
+
+    /// The number of keys that fail, and since when the oldest does.
+    pub fn failures(&self) -> (usize, Option<Instant>) {
+        (self.failing.len(), self.failing.first().map(|(since, _)| *since))
     }
 
     /// The keys that wait for a worker, those that have waited longest first.
@@ -249,7 +261,7 @@ impl<K: Keyed> Queue<K> {
 
     /// How long each key in work has been so.
     pub fn running(&self, now: Instant) -> impl Iterator<Item = Duration> {
-        self.slots.values().filter_map(move |slot| slot.running.map(|since| now - since))
+        self.running.iter().map(move |(since, _)| now.saturating_duration_since(*since))
     }
 }
 
@@ -355,6 +367,10 @@ impl<K: Keyed> SharedQueue<K> {
         }
         self.metrics.unfinished.set(sum.as_secs_f64());
         self.metrics.longest_running.set(longest.as_secs_f64());
+        let (failing, oldest) = queue.failures();
+        self.metrics.failing.set(i64::try_from(failing).unwrap_or(i64::MAX));
+        let oldest = oldest.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        self.metrics.failing_oldest.set(oldest.as_secs_f64());
     }
 
     /// Observes how long a key was in work.
@@ -518,6 +534,7 @@ mod tests {
         assert_eq!(queue.waiting(), [(&R, now)]);
         queue.succeeded(&B, now);
         assert_eq!(queue.failing().len(), 1);
+        assert_eq!(queue.failures(), (1, Some(now + Duration::from_millis(2))));
     }
 
     #[test]

@@ -7,12 +7,13 @@ use prometheus_client::registry::Registry;
 use crate::api::{Api, Limits};
 use crate::discovery::Discovery;
 use crate::metrics::ClientMetrics;
+use crate::watch::WatchClient;
 
 /// A client of a server that answers with the code and text of `answer(path)`, and what it discovers
 /// there.
 pub(super) fn server(
     mut answer: impl FnMut(&str) -> (u16, &'static str) + Send + 'static,
-) -> (kube::Client, Discovery) {
+) -> (WatchClient, Discovery) {
     let service = tower::service_fn(move |request: Request<Body>| {
         let (code, text) = answer(request.uri().path());
         async move {
@@ -23,6 +24,6 @@ pub(super) fn server(
     });
     let client = kube::Client::new(service, "default");
     let metrics = ClientMetrics::register(&mut Registry::default(), "server");
-    let discovery = Discovery::new(Api::new(client.clone(), Limits::default(), metrics));
-    (client, discovery)
+    let discovery = Discovery::new(Api::new(client.clone(), Limits::default(), metrics.clone()));
+    (WatchClient::new(client, metrics), discovery)
 }

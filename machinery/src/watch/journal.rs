@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Failure;
@@ -17,6 +18,8 @@ pub struct Journal {
     metrics: MachineryMetrics,
     watches: Arc<Mutex<BTreeMap<String, Entry>>>,
     sights: Arc<Mutex<BTreeMap<Scene, Sight>>>,
+    /// When it was wanted last that every watch shows that nothing is missing.
+    renewed: Arc<watch::Sender<Option<Instant>>>,
 }
 
 /// What a watch is of, in whichever version: the name of the kind, and the selectors.
@@ -35,6 +38,9 @@ struct Sight {
     blind: Option<Instant>,
     /// When something came last: a page of a list, an event, a bookmark, an orderly end.
     progress: Instant,
+    /// Everything that was there at this moment has come: a list, or a watch that has ended in good
+    /// order, began then.
+    complete: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -51,7 +57,8 @@ struct Entry {
 impl Journal {
     /// An empty journal that also counts in `metrics`.
     pub fn new(metrics: MachineryMetrics) -> Self {
-        Self { metrics, watches: Arc::default(), sights: Arc::default() }
+        let renewed = Arc::new(watch::Sender::new(None));
+        Self { metrics, watches: Arc::default(), sights: Arc::default(), renewed }
     }
 
     /// The page of one watch: of the kind `kind` (a metric label) at `place` (a URL path), which
@@ -68,7 +75,7 @@ impl Journal {
     /// which version the kind is served.
     pub(super) fn expect(&self, kind: &'static str, selectors: String) {
         let now = Instant::now();
-        let fresh = Sight { served: true, blind: Some(now), progress: now };
+        let fresh = Sight { served: true, blind: Some(now), progress: now, complete: None };
         let mut sights = self.sights();
         let sight = sights.entry((kind, selectors)).or_insert(fresh);
         if !sight.served {
@@ -79,13 +86,26 @@ impl Journal {
     /// The API server does not serve the kind: there is nothing to be seen.
     pub(super) fn unserved(&self, kind: &'static str, selectors: String) {
         let now = Instant::now();
-        self.sights().insert((kind, selectors), Sight { served: false, blind: Some(now), progress: now });
+        let nothing = Sight { served: false, blind: Some(now), progress: now, complete: None };
+        self.sights().insert((kind, selectors), nothing);
     }
 
     /// Since when at least one watch has not been open; absent while all are. Kinds that are not
     /// served do not count.
     pub fn blind(&self) -> Option<Instant> {
         self.sights().values().filter(|sight| sight.served).filter_map(|sight| sight.blind).min()
+    }
+
+    /// Has every watch opened anew for a short time, so that it shows that nothing is missing.
+    pub fn renew(&self) {
+        self.renewed.send_replace(Some(Instant::now()));
+    }
+
+    /// Whether every watch has shown since the last [`Journal::renew`] that nothing is missing that was
+    /// there then. Kinds that are not served do not count.
+    pub fn is_renewed(&self) -> bool {
+        let wanted = *self.renewed.borrow();
+        self.sights().values().filter(|sight| sight.served).all(|sight| sight.complete >= wanted)
     }
 
     /// Whether every watch has progressed lately.
@@ -181,6 +201,24 @@ impl Page {
         });
     }
 
+    /// Everything has come that was there at `begun`.
+    pub(super) fn complete(&self, begun: Instant) {
+        self.see(|sight, _| sight.complete = Some(begun));
+    }
+
+    /// Whether this watch has yet to show that nothing is missing.
+    pub(super) fn renews(&self) -> bool {
+        let wanted = *self.journal.renewed.borrow();
+        self.journal.sights().get(&self.scene).is_some_and(|sight| sight.complete < wanted)
+    }
+
+    /// Tells when this watch is to show that nothing is missing, from now on.
+    pub(super) fn renewal(&self) -> Renewal {
+        let mut renewed = self.journal.renewed.subscribe();
+        renewed.mark_unchanged();
+        Renewal(renewed)
+    }
+
     /// A complete list begins.
     pub(super) fn lists(&self) {
         self.journal.metrics.relist(self.scene.0);
@@ -189,7 +227,9 @@ impl Page {
 
     /// A watch is open.
     pub(super) fn opened(&self) {
-        self.see(|sight, now| *sight = Sight { served: true, blind: None, progress: now });
+        self.see(|sight, now| {
+            *sight = Sight { served: true, blind: None, progress: now, complete: sight.complete };
+        });
         self.note(|entry| entry.opened += 1);
     }
 
@@ -213,5 +253,18 @@ impl Page {
             entry.failures += 1;
             entry.last_failure = Some((crate::clock::now(), failure.to_string()));
         });
+    }
+}
+
+/// Tells when a watch is to show that nothing is missing.
+pub(super) struct Renewal(watch::Receiver<Option<Instant>>);
+
+impl Renewal {
+    /// Waits until that is wanted.
+    pub(super) async fn wanted(&mut self) {
+        // Without the journal nobody can want it.
+        if self.0.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 }

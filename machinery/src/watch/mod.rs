@@ -21,8 +21,7 @@ pub use event::Step;
 pub use fanout::{Connection, Watches};
 pub use item::{Item, decode_item};
 pub use journal::Journal;
-pub use kube::Client as WatchClient;
-pub use source::{Failure, Page, Selectors, Source, Watch, Watched};
+pub use source::{Failure, Page, Selectors, Source, Watch, WatchClient, Watched};
 pub use store::{Body, Record, Removed, Store, StoreState};
 
 use std::time::Duration;
@@ -105,6 +104,7 @@ async fn follow<S: Source, K: Sink<Object = S::Object>>(
     loop {
         let begun = Instant::now();
         let (mut progress, mut stayed) = (false, false);
+        let renews = journal.renews();
         let outcome = match position.take() {
             None => {
                 journal.lists();
@@ -118,7 +118,7 @@ async fn follow<S: Source, K: Sink<Object = S::Object>>(
                 stayed = outcome.is_ok() && begun.elapsed() >= BRIEF;
                 // A server that closes every watch at once, or has always just forgotten
                 // where we were, must not be asked in a loop.
-                let fruitless = !progress && !stayed;
+                let fruitless = !progress && !stayed && !renews && !journal.renews();
                 outcome.and_then(|next| if fruitless { Err((next, Failure::Fruitless)) } else { Ok(next) })
             }
         };
@@ -145,6 +145,10 @@ async fn follow<S: Source, K: Sink<Object = S::Object>>(
     }
 }
 
+/// How long a watch lasts that shows that nothing is missing: the server ends it in good order after
+/// everything that it knew when the watch was opened, and for some time more.
+const RENEWAL: Duration = Duration::from_secs(1);
+
 /// A watch that ends sooner than this without having brought anything was of no use.
 const BRIEF: Duration = Duration::from_secs(2);
 
@@ -163,6 +167,7 @@ async fn list<S: Source, K: Sink<Object = S::Object>>(
     sink: &mut K,
     journal: &journal::Page,
 ) -> Next {
+    let begun = Instant::now();
     sink.began();
     let mut page = None;
     let mut oldest = None;
@@ -188,7 +193,11 @@ async fn list<S: Source, K: Sink<Object = S::Object>>(
             continue;
         }
         sink.completed(oldest);
-        return if mixed { Err((None, Failure::Expired)) } else { Ok(Some(oldest.clone())) };
+        if mixed {
+            return Err((None, Failure::Expired));
+        }
+        journal.complete(begun);
+        return Ok(Some(oldest.clone()));
     }
 }
 
@@ -211,14 +220,24 @@ async fn watch<S: Source, K: Sink<Object = S::Object>>(
     journal: &journal::Page,
     progress: &mut bool,
 ) -> Next {
-    let mut events = match source.watch(&version).await {
+    let begun = Instant::now();
+    // Before it is looked at whether one is wanted: a wish in between is not missed.
+    let mut renewal = journal.renewal();
+    let lasts = if journal.renews() { RENEWAL } else { source::WATCH_LASTS };
+    let mut events = match source.watch(&version, lasts).await {
         Ok(events) => events,
         Err(Failure::Expired) => return Ok(None),
         Err(failure) => return Err((Some(version), failure)),
     };
     journal.opened();
     loop {
-        let step = match events.next().await {
+        let step = tokio::select! {
+            biased;
+            // What is under way is lost with the watch, and comes again with the next one.
+            () = renewal.wanted() => return Ok(Some(version)),
+            step = events.next() => step,
+        };
+        let step = match step {
             Ok(step) => step,
             Err(Failure::Expired) => return Ok(None),
             // What the event was about is unknown: only a list finds out.
@@ -227,7 +246,10 @@ async fn watch<S: Source, K: Sink<Object = S::Object>>(
         };
         *progress |= !matches!(step, Step::End);
         match step {
-            Step::End => return Ok(Some(version)),
+            Step::End => {
+                journal.complete(begun);
+                return Ok(Some(version));
+            }
             Step::Bookmark(reached) => {
                 journal.progress();
                 sink.advanced(&reached);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dragoman_crds::wire::Object;
 use futures::{AsyncBufRead, AsyncBufReadExt as _};
-use http::{Request, header};
+use http::{Method, Request, header};
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
@@ -16,6 +16,7 @@ use super::item::{Item, decode_item};
 use crate::api::USER_AGENT;
 use crate::discovery::{Discovery, Served};
 use crate::kind::Kind;
+use crate::metrics::ClientMetrics;
 
 /// Why a list or a watch ended before its time.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -86,8 +87,12 @@ pub trait Source: Send + 'static {
         page: Option<&str>,
         each: impl FnMut(Item<Self::Object>) + Send,
     ) -> impl Future<Output = Result<Page, Failure>> + Send;
-    /// Opens a watch from just after `version`.
-    fn watch(&mut self, version: &str) -> impl Future<Output = Result<Self::Events, Failure>> + Send;
+    /// Opens a watch from just after `version`, which the server ends after the time `lasts`.
+    fn watch(
+        &mut self,
+        version: &str,
+        lasts: Duration,
+    ) -> impl Future<Output = Result<Self::Events, Failure>> + Send;
 }
 
 /// An open watch.
@@ -105,7 +110,7 @@ const PAGE: u32 = 500;
 /// before the end, and then closes the watch in good order, so that it is resumed. Less than a
 /// minute: silence is noticed sooner than a missing bookmark would be, and a resumed watch costs the
 /// API server no read of etcd.
-const WATCH_LASTS: Duration = Duration::from_secs(45);
+pub(super) const WATCH_LASTS: Duration = Duration::from_secs(45);
 /// Silence after which a watch counts as dead: it has outlived its own time.
 const SILENCE: Duration = Duration::from_secs(50);
 /// How long a watch may take to open: an API server lets a request wait 15 s for its turn.
@@ -131,9 +136,38 @@ impl Selectors {
     }
 }
 
+/// What lists and watches are sent with. Cheap to clone.
+#[derive(Clone)]
+pub struct WatchClient {
+    client: kube::Client,
+    metrics: ClientMetrics,
+}
+
+impl WatchClient {
+    /// Sends through `client`, which must not have a read timeout, and counts in `metrics`.
+    pub fn new(client: kube::Client, metrics: ClientMetrics) -> Self {
+        Self { client, metrics }
+    }
+
+    /// The answer to a GET, as it arrives.
+    async fn stream(
+        &self,
+        request: Request<Vec<u8>>,
+    ) -> Result<impl AsyncBufRead + Send + use<>, kube::Error> {
+        let answer = self.client.request_stream(request).await;
+        let code = match &answer {
+            Ok(_) => Some(200),
+            Err(kube::Error::Api(status)) => Some(status.code),
+            Err(_) => None,
+        };
+        self.metrics.answered(&Method::GET, code);
+        answer
+    }
+}
+
 /// One kind on an API server, read as `T`.
 pub struct Watched<T> {
-    client: kube::Client,
+    client: WatchClient,
     kind: Kind,
     discovery: Discovery,
     selectors: Selectors,
@@ -141,9 +175,8 @@ pub struct Watched<T> {
 }
 
 impl<T: Object> Watched<T> {
-    /// Watches `kind` in all namespaces through `client`, which must not have a
-    /// read timeout.
-    pub fn new(client: kube::Client, kind: Kind, discovery: Discovery) -> Self {
+    /// Watches `kind` in all namespaces through `client`.
+    pub fn new(client: WatchClient, kind: Kind, discovery: Discovery) -> Self {
         Self { client, kind, discovery, selectors: Selectors::default(), read_as: PhantomData }
     }
 
@@ -170,7 +203,7 @@ impl<T: Object> Watched<T> {
         .header(header::ACCEPT, "application/json")
         .body(Vec::new())
         .map_err(|e| Failure::Other(e.to_string()))?;
-        match timeout_at(Instant::now() + within, self.client.request_stream(request)).await {
+        match timeout_at(Instant::now() + within, self.client.stream(request)).await {
             Ok(Ok(stream)) => Ok(stream),
             Ok(Err(error)) => Err(self.understand(&error)),
             Err(_) => Err(Failure::Other("no answer in time".to_owned())),
@@ -254,11 +287,11 @@ impl<T: Object + Send + 'static> Source for Watched<T> {
         })
     }
 
-    async fn watch(&mut self, version: &str) -> Result<Lines<T>, Failure> {
+    async fn watch(&mut self, version: &str, lasts: Duration) -> Result<Lines<T>, Failure> {
         self.served().await?;
         let query = format!(
             "watch=1&allowWatchBookmarks=true&timeoutSeconds={}&resourceVersion={}",
-            WATCH_LASTS.as_secs(),
+            lasts.as_secs(),
             encode(version)
         );
         let stream = self.open(query, OPENS).await?;

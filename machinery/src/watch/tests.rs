@@ -54,7 +54,7 @@ impl Source for Script {
             None => std::future::pending().await,
         }
     }
-    async fn watch(&mut self, _version: &str) -> Result<Events, Failure> {
+    async fn watch(&mut self, _version: &str, _lasts: Duration) -> Result<Events, Failure> {
         match self.0.pop_front() {
             Some(Answer::Watch(steps)) => Ok(Events(steps.into_iter().map(Some).collect())),
             Some(Answer::Open) => Ok(Events([None].into())),
@@ -211,6 +211,34 @@ async fn a_watch_is_blind_from_its_end_until_it_is_open_again() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert!(since.elapsed() > Duration::from_millis(250), "it failed twice in between");
+    driver.abort();
+}
+
+/// A new leader asks for it: what the one before wrote must not be missing.
+#[tokio::test(start_paused = true)]
+async fn a_watch_shows_on_demand_that_nothing_is_missing() {
+    let began = tokio::time::Instant::now();
+    let script = vec![
+        Answer::Page(Ok((vec![("a", "1")], None, "10"))),
+        Answer::Open,
+        // It breaks off: that shows nothing.
+        Answer::Watch(vec![Err(Failure::Other("down".to_owned()))]),
+        Answer::Watch(vec![Ok(Step::Applied(object("b", "2")))]),
+        Answer::Open,
+    ];
+    let (driver, journal) = driven(script);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(journal.is_renewed(), "nothing was asked for");
+    journal.renew();
+    assert!(!journal.is_renewed(), "the list began before");
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert!(!journal.is_renewed(), "the watch broke off");
+    while !journal.is_renewed() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // A pause for one failure, and none for watches that are short on purpose.
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(journal.dump().contains(", 1 failures"), "{}", journal.dump());
     driver.abort();
 }
 

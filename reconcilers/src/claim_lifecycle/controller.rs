@@ -55,9 +55,9 @@ pub(super) struct ClaimLifecycle {
 
 impl ClaimLifecycle {
     fn start(assembly: &mut Assembly<'_>, options: Options) -> Arc<dyn Running> {
-        let metrics = LifecycleMetrics::register(assembly.registry);
         // Dashboards know the queue by the name that the built-in controller gives to its own.
         let kit = assembly.controller::<State>(NAME, "resource_claim");
+        let metrics = kit.read(|state| LifecycleMetrics::register(assembly.registry, state));
         Self::watch(&kit, &mut assembly.watches);
         Arc::new(Self { kit, options, metrics })
     }
@@ -72,7 +72,11 @@ impl ClaimLifecycle {
     fn tell(&self, key: &Key, about: &dyn Fn() -> Regarding, kind: ConsumerKind, said: Said) {
         let (namespace, name) = (&key.namespace, &key.name);
         match said {
-            Said::Trouble(reason) => self.metrics.trouble(reason),
+            Said::Trouble(word) => {
+                self.metrics.trouble(word);
+                let uid = about().uid;
+                self.kit.note(|state| state.waits.blocked(&uid, word));
+            }
             Said::Warning { reason, action, note } => self.kit.warn(about(), reason, action, note),
             Said::Created { claim, success, admin_access } => {
                 self.metrics.created(success, admin_access, kind);
@@ -173,6 +177,9 @@ impl Reconcile for ClaimLifecycle {
         let now = clock::now().as_second();
         self.say_second_writers(now);
         if self.kit.read(|state| state.witnesses.stops(&key.namespace, now)) {
+            if key.subject == Subject::Pod {
+                self.kit.note(|state| state.stopped_by_second_writer(key));
+            }
             // The level timer looks at it again.
             return Verdict::Done;
         }
@@ -183,6 +190,7 @@ impl Reconcile for ClaimLifecycle {
     }
 
     fn leads_since(&self, now: i64) {
+        self.metrics.leads();
         self.kit.note(|state| state.witnesses.leads_since(now));
     }
 
@@ -197,6 +205,7 @@ impl Reconcile for ClaimLifecycle {
     }
 
     fn measure(&self, now: i64) {
-        self.kit.read(|state| self.metrics.measure(state, now));
+        let leads = self.kit.works();
+        self.kit.read(|state| self.metrics.measure(state, leads, now));
     }
 }

@@ -17,6 +17,9 @@ pub enum Presence {
     Alive,
     /// It exists but will never use the claim again.
     Done,
+    /// It was ended for a node that is gone or out of service: it will never use the claim again, and
+    /// containers of it may be running.
+    Lost,
     /// It exists and does not decode: whether it uses the claim is unknown.
     Unreadable,
     /// Proven to be gone.
@@ -61,7 +64,11 @@ pub(super) fn presence(
 
 /// What a Pod that exists is to its claims.
 pub(super) fn pod(facts: &PodFacts) -> Presence {
-    if facts.done() { Presence::Done } else { Presence::Alive }
+    match facts {
+        facts if !facts.done() => Presence::Alive,
+        facts if facts.may_run() => Presence::Lost,
+        _ => Presence::Done,
+    }
 }
 
 fn absent(evidence: &Evidence, uid: &str, listed_since: bool) -> Presence {

@@ -27,6 +27,9 @@ pub struct PodFacts {
     pub deleting: bool,
     /// `spec.nodeName` is set.
     pub scheduled: bool,
+    /// It was ended by the garbage collection of Pods, for a node that is gone or out of service: no
+    /// kubelet said so.
+    pub lost: bool,
     /// What it says about claims, if anything.
     pub claims: Option<Arc<ConsumerClaims>>,
 }
@@ -40,7 +43,7 @@ impl PodFacts {
 
     /// Whether containers of it may be running on a node.
     pub fn may_run(&self) -> bool {
-        self.scheduled && !self.terminal
+        self.scheduled && (!self.terminal || self.lost)
     }
 }
 
@@ -60,9 +63,15 @@ impl From<&wire::Pod> for PodFacts {
             terminal: matches!(&*pod.status.phase, "Succeeded" | "Failed"),
             deleting: pod.metadata.deleting,
             scheduled: !pod.spec.node_name.is_empty(),
+            lost: pod.status.conditions.iter().any(is_lost),
             claims: relevant.then(|| Arc::new(claims)),
         }
     }
+}
+
+/// Whether a condition says that kube-controller-manager ended a Pod in place of its kubelet.
+fn is_lost(condition: &wire::Condition) -> bool {
+    (&*condition.r#type, &*condition.reason) == ("DisruptionTarget", "DeletionByPodGC")
 }
 
 /// A PodGroup.

@@ -5,7 +5,7 @@
 //! label comes from a fixed set, and every combination of the gauge is always
 //! there: a count that falls to nothing says 0.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use dragoman_machinery::metrics::FloatGauge;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -14,11 +14,14 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::facts::{ClaimFacts, ReferenceKind, SCHEDULING_GROUP};
+use super::facts::SCHEDULING_GROUP;
+use super::objectives::PENDING;
 use super::plan_claim::ClaimStep;
+use super::plan_consumer::Trouble;
 use super::second_writer::Stop;
 use super::snapshot::ConsumerKind;
-use super::state::State;
+use super::state::{SECOND_WRITER, State};
+use super::tally::{ClaimClass, SOURCES};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CreateLabels {
@@ -56,6 +59,8 @@ pub(super) struct LifecycleMetrics {
     idle_oldest: FloatGauge,
     foreign: Gauge,
     second_writer: Gauge,
+    waiting: Family<ReasonLabel, Gauge>,
+    waiting_oldest: Family<ReasonLabel, FloatGauge>,
     /// Consumers dropped that vanished while they may have been running.
     pub abrupt: Counter,
 }
@@ -64,20 +69,41 @@ fn bool_label(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }
 
-const SOURCES: [&str; 3] = ["", "resource_claim_template", "extended_resource"];
+/// The troubles beside those of [`Trouble`] that an alert may be about; refusals have the words of
+/// [`Refusal::reason`](dragoman_machinery::refusal::Refusal::reason).
+const REFUSALS: [&str; 9] = [
+    "TemplateUnusable",
+    "FieldsDropped",
+    "QuotaExceeded",
+    "AdminAccessForbidden",
+    "Forbidden",
+    "Invalid",
+    "Conflict",
+    "Throttled",
+    "Transient",
+];
 
-fn source(claim: &ClaimFacts) -> &'static str {
-    match (claim.extended, &claim.entry) {
-        (true, _) => "extended_resource",
-        (false, Some(_)) => "resource_claim_template",
-        (false, None) => "",
-    }
-}
+const STEPS: [ClaimStep; 5] = [
+    ClaimStep::Unreserve,
+    ClaimStep::Release,
+    ClaimStep::Deallocate,
+    ClaimStep::Unprotect,
+    ClaimStep::Delete,
+];
 
 impl LifecycleMetrics {
     /// Registers the metrics.
-    pub(super) fn register(registry: &mut Registry) -> Self {
+    pub(super) fn register(registry: &mut Registry, state: &State) -> Self {
         let m = Self::default();
+        m.register_upstream(registry);
+        m.register_claims(registry);
+        m.register_objectives(registry, state);
+        m
+    }
+
+    /// Under the names of the built-in controller.
+    fn register_upstream(&self, registry: &mut Registry) {
+        let m = self;
         registry.register(
             "dynamic_resource_allocation_resourceclaim_creates",
             "Attempts to create a ResourceClaim",
@@ -88,6 +114,10 @@ impl LifecycleMetrics {
             "ResourceClaims by state",
             m.claims.clone(),
         );
+    }
+
+    fn register_claims(&self, registry: &mut Registry) {
+        let m = self;
         registry.register("dragoman_claim_steps", "Steps taken at the end of claims", m.steps.clone());
         registry.register(
             "dragoman_claim_troubles",
@@ -119,34 +149,57 @@ impl LifecycleMetrics {
             "Consumers dropped that vanished while they may have been running",
             m.abrupt.clone(),
         );
-        m
+        for step in STEPS {
+            m.steps.get_or_create(&StepLabel { step: step_label(step) }).inc_by(0);
+        }
+        for reason in Trouble::WORDS.into_iter().chain(REFUSALS) {
+            m.troubles.get_or_create(&ReasonLabel { reason }).inc_by(0);
+        }
+    }
+
+    /// How long people wait, measured on the index.
+    fn register_objectives(&self, registry: &mut Registry, state: &State) {
+        registry.register(
+            "dragoman_pod_claims_published_seconds",
+            "Seconds from the creation of a Pod until its status names all its claims from templates",
+            state.waits.published.0.clone(),
+        );
+        registry.register(
+            "dragoman_claim_release_seconds",
+            "Seconds from the end of a consumer until a claim is not reserved for it any more",
+            state.ends.released.0.clone(),
+        );
+        registry.register(
+            "dragoman_pods_waiting_for_claims",
+            "Pods whose status does not name all their claims from templates yet, by what stood in the way last",
+            self.waiting.clone(),
+        );
+        registry.register(
+            "dragoman_pods_waiting_for_claims_oldest_seconds",
+            "Age of the oldest Pod that waits for its claims for this reason",
+            self.waiting_oldest.clone(),
+        );
     }
 
     /// Counts an attempt to create a claim.
     pub(super) fn created(&self, success: bool, admin_access: bool, consumer: ConsumerKind) {
-        let (owner_api_group, owner_api_kind) = match consumer {
-            ConsumerKind::Pod => ("", "Pod"),
-            ConsumerKind::PodGroup => (SCHEDULING_GROUP, "PodGroup"),
-        };
-        let labels = CreateLabels {
-            status: if success { "success" } else { "failure" },
-            admin_access: bool_label(admin_access),
-            owner_api_group,
-            owner_api_kind,
-        };
-        self.creates.get_or_create(&labels).inc();
+        self.creates.get_or_create(&create_labels(success, admin_access, consumer)).inc();
+    }
+
+    /// This process leads from now on: every attempt to come is an increase.
+    pub(super) fn leads(&self) {
+        for consumer in [ConsumerKind::Pod, ConsumerKind::PodGroup] {
+            for success in [false, true] {
+                for admin_access in [false, true] {
+                    self.creates.get_or_create(&create_labels(success, admin_access, consumer)).inc_by(0);
+                }
+            }
+        }
     }
 
     /// Counts a step.
     pub(super) fn step(&self, step: ClaimStep) {
-        let step = match step {
-            ClaimStep::Unreserve => "unreserve",
-            ClaimStep::Release => "release",
-            ClaimStep::Deallocate => "deallocate",
-            ClaimStep::Unprotect => "unprotect",
-            ClaimStep::Delete => "delete",
-        };
-        self.steps.get_or_create(&StepLabel { step }).inc();
+        self.steps.get_or_create(&StepLabel { step: step_label(step) }).inc();
     }
 
     /// Counts something that stood in the way; `reason` is from a fixed set.
@@ -154,36 +207,77 @@ impl LifecycleMetrics {
         self.troubles.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// Computes the gauges from the state; `now` in seconds since the epoch.
-    pub(super) fn measure(&self, state: &State, now: i64) {
-        let mut counts = HashMap::new();
-        let (mut idle, mut oldest, mut foreign) = (0, None::<i64>, 0);
-        for record in state.index.claims.iter().filter_map(|(_, _, record)| record.readable()) {
-            let facts = &record.facts;
-            *counts.entry((facts.allocated, facts.admin_access, source(facts))).or_insert(0) += 1;
-            if let Some(since) = record.idle_since {
-                idle += 1;
-                oldest = Some(oldest.map_or(since, |o| o.min(since)));
-            }
-            foreign +=
-                i64::from(facts.reserved.iter().any(|c| ReferenceKind::of(c) == ReferenceKind::Foreign));
+    /// Brings the gauges up to date, at `now` (seconds since the epoch). Nothing here looks at single
+    /// objects. The gauge with upstream's name is that of the leader alone: a sum over all replicas
+    /// stays right.
+    pub(super) fn measure(&self, state: &State, leads: bool, now: i64) {
+        if leads {
+            self.measure_claims(state);
+        } else {
+            self.claims.clear();
         }
+        let age = |since: i64| (now - since).max(0);
+        let (idle, oldest) = state.tally.idle();
+        self.idle.set(i64::try_from(idle).unwrap_or(i64::MAX));
+        #[expect(clippy::cast_precision_loss, reason = "an age in seconds")]
+        self.idle_oldest.set(oldest.map_or(0.0, |since| age(since) as f64));
+        self.foreign.set(state.tally.foreign());
+        let second_writers = match state.witnesses.stop(now) {
+            Stop::Namespaces(count) | Stop::Everything(count) => count,
+        };
+        self.second_writer.set(i64::try_from(second_writers).unwrap_or(i64::MAX));
+        self.measure_waits(state, now);
+    }
+
+    fn measure_claims(&self, state: &State) {
         for allocated in [false, true] {
             for admin_access in [false, true] {
                 for source in SOURCES {
-                    let count = counts.get(&(allocated, admin_access, source)).copied().unwrap_or(0);
+                    let count = state.tally.of(ClaimClass { allocated, admin_access, source });
                     let (allocated, admin_access) = (bool_label(allocated), bool_label(admin_access));
                     self.claims.get_or_create(&ClaimLabels { allocated, admin_access, source }).set(count);
                 }
             }
         }
-        self.idle.set(idle);
-        #[expect(clippy::cast_precision_loss, reason = "an age in seconds")]
-        self.idle_oldest.set(oldest.map_or(0.0, |since| (now - since).max(0) as f64));
-        self.foreign.set(foreign);
-        let second_writers = match state.witnesses.stop(now) {
-            Stop::Namespaces(count) | Stop::Everything(count) => count,
-        };
-        self.second_writer.set(i64::try_from(second_writers).unwrap_or(i64::MAX));
+    }
+
+    /// A reason for which no Pod waits any more has none, not the number of before.
+    fn measure_waits(&self, state: &State, now: i64) {
+        self.waiting.clear();
+        self.waiting_oldest.clear();
+        let known = Trouble::WORDS.into_iter().chain(REFUSALS).chain([PENDING, SECOND_WRITER]);
+        let mut waits: BTreeMap<&str, (usize, i64)> = known.map(|reason| (reason, (0, now))).collect();
+        for (reason, count, since) in state.waits.by_reason() {
+            waits.insert(reason, (count, since / 1000));
+        }
+        for (reason, (count, since)) in waits {
+            let label = ReasonLabel { reason };
+            self.waiting.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
+            #[expect(clippy::cast_precision_loss, reason = "an age in seconds")]
+            self.waiting_oldest.get_or_create(&label).set((now - since).max(0) as f64);
+        }
+    }
+}
+
+fn create_labels(success: bool, admin_access: bool, consumer: ConsumerKind) -> CreateLabels {
+    let (owner_api_group, owner_api_kind) = match consumer {
+        ConsumerKind::Pod => ("", "Pod"),
+        ConsumerKind::PodGroup => (SCHEDULING_GROUP, "PodGroup"),
+    };
+    CreateLabels {
+        status: if success { "success" } else { "failure" },
+        admin_access: bool_label(admin_access),
+        owner_api_group,
+        owner_api_kind,
+    }
+}
+
+fn step_label(step: ClaimStep) -> &'static str {
+    match step {
+        ClaimStep::Unreserve => "unreserve",
+        ClaimStep::Release => "release",
+        ClaimStep::Deallocate => "deallocate",
+        ClaimStep::Unprotect => "unprotect",
+        ClaimStep::Delete => "delete",
     }
 }

@@ -18,6 +18,7 @@ mod facts;
 mod index;
 mod key;
 mod metrics;
+mod objectives;
 pub mod plan_claim;
 pub mod plan_consumer;
 mod quota;
@@ -26,6 +27,7 @@ pub mod rights;
 mod second_writer;
 pub mod snapshot;
 mod state;
+mod tally;
 #[cfg(test)]
 mod tests;
 

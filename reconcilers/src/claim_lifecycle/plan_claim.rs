@@ -65,12 +65,10 @@ pub fn plan_claim(claim: &ClaimSnapshot, confirmed: &Confirmed, last: Option<Cla
     let mut unproven = Vec::new();
     for (position, presence) in claim.consumers_with(confirmed).enumerate() {
         match presence {
-            Presence::Done => drop.push(position),
-            Presence::Gone(how) => {
+            Presence::Done | Presence::Gone(HowEnded::Orderly) => drop.push(position),
+            Presence::Lost | Presence::Gone(HowEnded::Abruptly) => {
                 drop.push(position);
-                if how == HowEnded::Abruptly {
-                    abrupt.push(position);
-                }
+                abrupt.push(position);
             }
             Presence::Unproven => unproven.push(position),
             // One foreign or unreadable consumer holds the claim, never the others.
@@ -90,7 +88,7 @@ pub fn plan_claim(claim: &ClaimSnapshot, confirmed: &Confirmed, last: Option<Cla
     if !facts.reserved.is_empty() {
         return ClaimPlan::Rest;
     }
-    let owner_done = claim.owner == Some(Presence::Done);
+    let owner_done = matches!(claim.owner, Some(Presence::Done | Presence::Lost));
     let going = facts.deleting || owner_done;
     if facts.allocated {
         // A live claim that is allocated and not reserved may be half way through

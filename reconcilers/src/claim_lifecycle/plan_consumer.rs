@@ -97,6 +97,36 @@ pub enum Trouble {
     TooManyConsumers(Name),
 }
 
+impl Trouble {
+    /// Every word for a trouble, a metric label.
+    pub const WORDS: [&'static str; 9] = [
+        "UnknownApi",
+        "TemplateNotFound",
+        "TemplateUnreadable",
+        "ClaimUnreadable",
+        "PodGroupNotFound",
+        "PodGroupsUnserved",
+        "PodGroupUnreadable",
+        "TooManyEntries",
+        "TooManyConsumers",
+    ];
+
+    /// A short fixed word, one of [`Trouble::WORDS`].
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::UnknownApi => "UnknownApi",
+            Self::NoTemplate(_) => "TemplateNotFound",
+            Self::UnreadableTemplate(_) => "TemplateUnreadable",
+            Self::UnreadableClaim(_) => "ClaimUnreadable",
+            Self::NoGroup(_) => "PodGroupNotFound",
+            Self::GroupsUnserved(_) => "PodGroupsUnserved",
+            Self::UnreadableGroup(_) => "PodGroupUnreadable",
+            Self::TooManyEntries(_) => "TooManyEntries",
+            Self::TooManyConsumers(_) => "TooManyConsumers",
+        }
+    }
+}
+
 /// Plans for one consumer. `gone` are claims proven to be gone, `found` claims that
 /// exist although the index lacks them.
 pub fn plan_consumer(

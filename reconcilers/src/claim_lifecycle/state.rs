@@ -14,8 +14,13 @@ use super::ended::Evidence;
 use super::facts::{ConsumerClaims, Published, ReferenceKind};
 use super::index::Index;
 use super::key::Key;
+use super::objectives::{Ends, PodWaits};
 use super::quota::QuotaWaits;
 use super::second_writer::{NamedBy, Witnesses};
+use super::tally::ClaimTally;
+
+/// The word for Pods that wait because another full writer was noticed.
+pub(super) const SECOND_WRITER: &str = "SecondWriter";
 
 /// What the controller knows.
 #[derive(Debug, Default)]
@@ -28,6 +33,12 @@ pub struct State {
     pub quota: QuotaWaits,
     /// Looks out for a second full writer.
     pub witnesses: Witnesses,
+    /// Counts of claims, for metrics.
+    pub tally: ClaimTally,
+    /// Pods that wait for their claims, for metrics.
+    pub waits: PodWaits,
+    /// When consumers ended, for metrics.
+    pub ends: Ends,
     /// The time of what is fed.
     pub(super) now: jiff::Timestamp,
 }
@@ -68,6 +79,14 @@ impl controller::Index for State {
 }
 
 impl State {
+    /// A Pod is not served because another full writer was noticed.
+    pub(super) fn stopped_by_second_writer(&mut self, pod: &Key) {
+        let record = self.index.pods.get(&pod.namespace, &pod.name);
+        if let Some(uid) = record.map(|record| record.uid.clone()) {
+            self.waits.blocked(&uid, SECOND_WRITER);
+        }
+    }
+
     /// Looks for the proof of a second writer in the names that a consumer publishes and did not
     /// publish before.
     pub(super) fn look_for_second_writer(

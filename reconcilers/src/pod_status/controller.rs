@@ -139,7 +139,7 @@ impl PodStatus {
                     let Some(generation) = kept else { return Verdict::After(Duration::from_secs(600)) };
                     generation
                 }
-                Err(refusal) => return ended(refusal),
+                Err(refusal) => return self.refused(key, uid, refusal, now),
             },
         };
         let write = match write(&key.namespace, &key.name, uid, contributions, generation) {
@@ -155,8 +155,8 @@ impl PodStatus {
                             return;
                         }
                         let mine = index.mine.entry(uid.clone()).or_default();
-                        *mine =
-                            Mine { recorded: recorded(&pod), times: mine.times + 1, at: now, stopped: false };
+                        let (recorded, times) = (recorded(&pod), mine.times + 1);
+                        *mine = Mine { recorded, times, at: now, ..Mine::default() };
                     });
                     Verdict::Done
                 }
@@ -164,14 +164,33 @@ impl PodStatus {
                     self.forget();
                     Verdict::Failed("the API server has dropped the field since it was asked".to_owned())
                 }
-                Err(refusal) => ended(refusal),
+                Err(refusal) => self.refused(key, uid, refusal, now),
             },
             Err(refusal) => {
                 if matches!(&refusal, Refusal::Invalid(why) if is_undeclared(why)) {
                     self.forget();
                 }
-                ended(refusal)
+                self.refused(key, uid, refusal, now)
             }
+        }
+    }
+
+    /// What a refusal means. An apply without force conflicts with the manager that owns the field: its
+    /// entries may be on their way to the index.
+    fn refused(&self, key: &ObjectKey, uid: &Name, refusal: Refusal, now: i64) -> Verdict {
+        match refusal {
+            // The Pod is gone: its watch says so soon.
+            Refusal::NotFound | Refusal::Replaced => Verdict::Done,
+            Refusal::Conflict => {
+                self.kit.note(|index| {
+                    if index.pod(key).is_some_and(|(known, _)| known == uid) {
+                        let mine = index.mine.entry(uid.clone()).or_default();
+                        *mine = Mine { times: mine.times + 1, at: now, owned: true, ..*mine };
+                    }
+                });
+                Verdict::Failed(refusal.to_string())
+            }
+            other => Verdict::Failed(other.to_string()),
         }
     }
 
@@ -185,14 +204,6 @@ impl PodStatus {
 /// Whether the API server does not have the field at all.
 fn is_undeclared(why: &str) -> bool {
     why.contains("field not declared in schema")
-}
-
-fn ended(refusal: Refusal) -> Verdict {
-    match refusal {
-        // The Pod is gone: its watch says so soon.
-        Refusal::NotFound | Refusal::Replaced => Verdict::Done,
-        other => Verdict::Failed(other.to_string()),
-    }
 }
 
 impl Reconcile for PodStatus {

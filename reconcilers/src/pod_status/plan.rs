@@ -12,15 +12,17 @@ const INCOMPLETE: i64 = 15_000;
 /// one they stay erased.
 const PUT_BACK: [i64; 3] = [1_000, 10_000, 60_000];
 
-/// What this process has written into the status of a Pod.
+/// What this process has written into the status of a Pod, or tried to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mine {
     /// Tells the entries apart.
     pub recorded: Option<u64>,
-    /// How often they were written.
+    /// How often they were written, or refused because another manager owns the field.
     pub times: usize,
-    /// When they were written last, in milliseconds since the epoch.
+    /// When that was last, in milliseconds since the epoch.
     pub at: i64,
+    /// Whether another manager owned the field then.
+    pub owned: bool,
     /// Whether nothing is written for this Pod any more.
     pub stopped: bool,
 }
@@ -45,6 +47,8 @@ pub enum Conflict {
     Erased,
     /// It put other entries in their place.
     Replaced,
+    /// It owns the field and has no entries in it.
+    Owned,
     /// The shape of the API has no place for the accounting policy of a DeviceFootprint.
     Inexpressible,
 }
@@ -55,6 +59,7 @@ impl Conflict {
         match self {
             Self::Erased => "PodStatusErased",
             Self::Replaced => "PodStatusReplaced",
+            Self::Owned => "PodStatusOwned",
             Self::Inexpressible => "PodStatusInexpressible",
         }
     }
@@ -69,6 +74,11 @@ impl Conflict {
             Self::Replaced => {
                 "another writer of the Pod's status has put other amounts in place of what its claims take \
                  from the node; dragoman leaves them alone"
+            }
+            Self::Owned => {
+                "another field manager owns status.nodeAllocatableResourceClaimStatuses of the Pod and has no \
+                 entries in it: what its claims take is not written, and a kube-scheduler that counts claims \
+                 does not count these (kubectl get --show-managed-fields names the manager)"
             }
             Self::Inexpressible => {
                 "what the Pod's claims take is added up by an accounting policy that the Pod's status has no \
@@ -86,10 +96,11 @@ pub fn plan(recorded: Option<u64>, claims: Option<ClaimsOfPod>, mine: Option<&Mi
     }
     match (recorded, mine) {
         // What another writer wrote first is left alone.
-        (Some(_), None) => return Plan::Rest,
+        (Some(_), None | Some(Mine { recorded: None, .. })) => return Plan::Rest,
         (Some(recorded), Some(mine)) if mine.recorded == Some(recorded) => return Plan::Rest,
         (Some(_), Some(_)) => return Plan::Stop(Conflict::Replaced),
         (None, Some(mine)) => match PUT_BACK.get(mine.times.saturating_sub(1)) {
+            None if mine.owned => return Plan::Stop(Conflict::Owned),
             None => return Plan::Stop(Conflict::Erased),
             // A time that is still to come is that of a clock that was put back since.
             Some(wait) if (mine.at..mine.at + wait).contains(&now) => {

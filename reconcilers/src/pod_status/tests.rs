@@ -26,7 +26,7 @@ fn claims() -> ClaimsOfPod {
 }
 
 fn mine(times: usize) -> Mine {
-    Mine { recorded: Some(7), times, at: NOW, stopped: false }
+    Mine { recorded: Some(7), times, at: NOW, ..Mine::default() }
 }
 
 fn pod(status: &Value) -> Pod {
@@ -87,6 +87,16 @@ fn a_second_writer_ends_it() {
     for recorded in [None, Some(7), Some(8)] {
         assert_eq!(plan(recorded, Some(claims()), Some(&stopped), NOW), Plan::Rest);
     }
+}
+
+/// An apply conflicts with a manager that owns the field and has no entries in it.
+#[test]
+fn a_field_that_another_manager_owns_is_tried_four_times_and_said() {
+    let refused = |times| Mine { recorded: None, owned: true, ..mine(times) };
+    assert_eq!(plan(None, Some(claims()), Some(&refused(1)), NOW), Plan::Wait(1_000));
+    assert_eq!(plan(None, Some(claims()), Some(&refused(4)), NOW), Plan::Stop(Conflict::Owned));
+    // Its entries were on their way: they were there first.
+    assert_eq!(plan(Some(8), Some(claims()), Some(&refused(1)), NOW), Plan::Rest);
 }
 
 #[test]

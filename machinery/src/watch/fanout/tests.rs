@@ -72,3 +72,29 @@ async fn a_kind_that_was_not_served_at_the_start_is_found_within_half_a_minute()
     .await;
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }
+
+/// A release may serve a kind in a version alone that is newer than this program.
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_not_known_here_is_found_by_its_group() {
+    let kind = listed(|path, _| match path {
+        "/apis/scheduling.k8s.io" => (200, r#"{"versions":[{"version":"v1"},{"version":"v1beta1"}]}"#),
+        "/apis/scheduling.k8s.io/v1" => (200, SERVED),
+        "/apis/scheduling.k8s.io/v1/podgroups" => (200, LIST),
+        _ => (404, NOT_THERE),
+    })
+    .await;
+    assert_eq!((kind.version, kind.plural), ("v1", "podgroups"));
+}
+
+/// A version that is known is taken even where a newer one is served beside it: its fields are known.
+#[tokio::test(start_paused = true)]
+async fn a_known_version_is_preferred() {
+    let kind = listed(|path, _| match path {
+        "/apis/scheduling.k8s.io" => (200, r#"{"versions":[{"version":"v1"},{"version":"v1alpha2"}]}"#),
+        "/apis/scheduling.k8s.io/v1" | "/apis/scheduling.k8s.io/v1alpha2" => (200, SERVED),
+        path if path.ends_with("/podgroups") => (200, LIST),
+        _ => (404, NOT_THERE),
+    })
+    .await;
+    assert_eq!(kind.version, "v1alpha2");
+}

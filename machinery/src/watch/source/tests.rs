@@ -37,7 +37,7 @@ async fn a_group_that_is_gone_when_a_watch_is_resumed_is_not_watched() {
         _ => (200, r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#),
     });
     assert_eq!(claims.list(None, |_| {}).await.expect("list").version, "7");
-    assert!(matches!(claims.watch("7").await, Err(Failure::Unserved)));
+    assert!(matches!(claims.watch("7", WATCH_LASTS).await, Err(Failure::Unserved)));
     assert_eq!(*asked.lock().unwrap(), [GROUP, "/apis/resource.k8s.io/v1/resourceclaims", GROUP]);
 }
 
@@ -89,9 +89,10 @@ async fn a_watch_that_falls_silent_is_noticed_within_a_minute() {
     });
     let client = kube::Client::new(service, "default");
     let metrics = ClientMetrics::register(&mut Registry::default(), "server");
-    let discovery = Discovery::new(Api::new(client.clone(), Limits::default(), metrics));
-    let mut events =
-        Watched::<ResourceClaim>::new(client, RESOURCE_CLAIM, discovery).watch("7").await.expect("open");
+    let discovery = Discovery::new(Api::new(client.clone(), Limits::default(), metrics.clone()));
+    let client = WatchClient::new(client, metrics);
+    let mut claims = Watched::<ResourceClaim>::new(client, RESOURCE_CLAIM, discovery);
+    let mut events = claims.watch("7", WATCH_LASTS).await.expect("open");
     let opened = Instant::now();
     assert!(matches!(events.next().await, Err(Failure::Other(_))));
     assert!(opened.elapsed() < Duration::from_mins(1), "{:?}", opened.elapsed());

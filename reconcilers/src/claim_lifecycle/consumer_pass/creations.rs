@@ -85,8 +85,8 @@ impl ConsumerPass {
                 self.urge(Verdict::After(*wait));
             }
             Some(Try::Wait(why)) => {
-                let why = Refusal::Quota(why.to_string()).to_string();
-                self.warn_author(&creating.entry, &why);
+                let refusal = Refusal::Quota(why.to_string());
+                self.trouble(&creating.entry, refusal.reason(), &refusal.to_string());
                 self.waits_for_quota(creating.template, None);
             }
         }
@@ -126,7 +126,7 @@ impl ConsumerPass {
                     // Unusable until the template changes, which wakes the consumer.
                     let entry = creating.entry.clone();
                     self.creations.pop_front();
-                    self.warn_author(&entry, &bad.to_string());
+                    self.trouble(&entry, "TemplateUnusable", &bad.to_string());
                 }
             }
         }
@@ -178,7 +178,8 @@ impl ConsumerPass {
                 // The watch will bring that it is gone.
                 let entry = creating.entry.clone();
                 self.creations.retain(|creating| creating.template != name);
-                self.warn_author(&entry, &Trouble::NoTemplate(name).to_string());
+                let trouble = Trouble::NoTemplate(name);
+                self.trouble(&entry, trouble.word(), &trouble.to_string());
             }
             Err(refusal) => self.creation_refused(refusal),
         }
@@ -224,13 +225,13 @@ impl ConsumerPass {
         match refusal {
             Refusal::Quota(ref why) => {
                 let template = creating.template;
-                self.warn_author(&creating.entry, &refusal.to_string());
+                self.trouble(&creating.entry, refusal.reason(), &refusal.to_string());
                 // The quota refuses the others of this template as well.
                 self.creations.retain(|other| other.template != template);
                 self.waits_for_quota(template, Some(why.clone()));
             }
             Refusal::Invalid(_) | Refusal::AdminAccess(_) => {
-                self.warn_author(&creating.entry, &refusal.to_string());
+                self.trouble(&creating.entry, refusal.reason(), &refusal.to_string());
                 // A change of the template wakes the Pod; admission may change its mind without
                 // one, and so may the author of the namespace's labels.
                 self.urge(Verdict::After(Duration::from_mins(5)));

@@ -144,10 +144,16 @@ impl ConsumerPass {
         self.urge(verdict);
     }
 
+    /// Something stands in the way of an entry: it is counted under `word`, and the author of the
+    /// consumer is told.
+    fn trouble(&mut self, entry: &str, word: &'static str, trouble: &str) {
+        self.report.push(Said::Trouble(word));
+        self.warn_author(entry, trouble);
+    }
+
     /// Tells the author of the consumer what is wrong with an entry.
     fn warn_author(&mut self, entry: &str, trouble: &str) {
         const REASON: &str = "FailedResourceClaimCreation";
-        self.report.push(Said::Trouble(REASON));
         let note = format!("{} {entry}: {trouble}", self.prefix());
         self.report.push(Said::Warning { reason: REASON, action: "CreateClaim", note });
     }
@@ -163,7 +169,7 @@ impl ConsumerPass {
     fn settle(&mut self) {
         self.settled = true;
         for Note { entry, trouble } in std::mem::take(&mut self.plan.notes) {
-            self.warn_author(&entry, &trouble.to_string());
+            self.trouble(&entry, trouble.word(), &trouble.to_string());
         }
         self.plan_creations();
         self.reservations = std::mem::take(&mut self.plan.reserve).into();

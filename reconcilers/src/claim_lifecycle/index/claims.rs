@@ -75,6 +75,7 @@ impl Keeps<wire::ResourceClaim> for State {
         let (old, new) = (old.map(|old| &**old), new.map(|new| &**new));
         self.index.link_owner(namespace, name, old, new);
         self.index.link_consumers(namespace, name, old, new);
+        self.measure_claim(namespace, name, old, new);
         let mut dirty = vec![Key::new(Subject::Claim, Arc::clone(namespace), Arc::clone(name))];
         let (old, new) = (old.map(|old| &old.facts), new.map(|new| &new.facts));
         dirty.extend(self.index.consumers_concerned(namespace, name, old, new));
@@ -91,6 +92,7 @@ impl Keeps<wire::ResourceClaim> for State {
         let last = last.readable().map(|last| &**last);
         self.index.link_owner(namespace, name, last, None);
         self.index.link_consumers(namespace, name, last, None);
+        self.measure_claim(namespace, name, last, None);
         let mut dirty = self.index.users_of(namespace, name, last.map(|last| &last.facts));
         dirty.extend(self.quota.claim_went(namespace, self.now.as_millisecond()));
         dirty
@@ -196,6 +198,24 @@ impl Index {
 }
 
 impl State {
+    fn measure_claim(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        old: Option<&ClaimRecord>,
+        new: Option<&ClaimRecord>,
+    ) {
+        self.tally.changed(namespace, name, old, new);
+        let old = old.map_or(&[][..], |old| &old.facts.reserved);
+        let new = new.map_or(&[][..], |new| &new.facts.reserved);
+        if old == new {
+            return;
+        }
+        let still: HashSet<&Name> = new.iter().map(|consumer| &consumer.uid).collect();
+        let left = old.iter().map(|consumer| &consumer.uid).filter(|uid| !still.contains(uid));
+        left.for_each(|uid| self.ends.released(uid, self.now.as_millisecond()));
+    }
+
     /// Its owner may have named it before.
     fn claim_appeared(&mut self, namespace: &Arc<str>, name: &Arc<str>, facts: &ClaimFacts) {
         let Some(owner) = &facts.owner else { return };

@@ -52,6 +52,7 @@ impl Keeps<wire::PodGroup> for State {
         let claims = last.readable().map(|group| Arc::clone(&group.claims));
         self.index.link_group(namespace, name, claims.as_deref(), None);
         self.evidence.insert(last.uid.clone(), HowEnded::Orderly);
+        self.ends.ended(&last.uid, self.now.as_millisecond());
         let mut dirty = self.index.claims_of(namespace, claims.as_deref(), &last.uid);
         dirty.extend(self.index.members(namespace, name));
         dirty

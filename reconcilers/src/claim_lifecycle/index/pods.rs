@@ -24,7 +24,9 @@ impl Keeps<wire::Pod> for State {
     }
 
     fn project(&mut self, pod: &wire::Pod) -> PodFacts {
-        pod.into()
+        let facts = pod.into();
+        self.waits.read(pod, &facts, self.now.as_millisecond());
+        facts
     }
 
     fn changed(&mut self, place: &Place, old: Option<&PodFacts>, new: Option<&PodFacts>) -> Vec<Key> {
@@ -33,12 +35,18 @@ impl Keeps<wire::Pod> for State {
             return Vec::new();
         }
         self.index.link_pod(namespace, name, old, new);
-        let Some(new) = new else { return Vec::new() };
+        let Some(new) = new else {
+            self.waits.gone(uid);
+            return Vec::new();
+        };
         if let Some(claims) = &new.claims {
             let before = old.and_then(|old| old.claims.as_deref());
             self.look_for_second_writer(namespace, uid, before, claims);
         }
         if new.done() {
+            if old.is_some_and(|old| old.claims.is_some() && !old.done()) {
+                self.ends.ended(uid, self.now.as_millisecond());
+            }
             let now = self.index.claims_of(namespace, new.claims.as_deref(), uid);
             let before = self.index.claims_of(namespace, old.and_then(|old| old.claims.as_deref()), uid);
             return Key::in_order(now.into_iter().chain(before));
@@ -60,7 +68,11 @@ impl Keeps<wire::Pod> for State {
         let was_running = how == Left::Deleted && pod.is_none_or(PodFacts::may_run);
         let how = if was_running { HowEnded::Abruptly } else { HowEnded::Orderly };
         self.index.link_pod(namespace, name, pod, None);
+        self.waits.gone(&last.uid);
         let claims = pod.and_then(|pod| pod.claims.clone());
+        if claims.is_some() {
+            self.ends.ended(&last.uid, self.now.as_millisecond());
+        }
         // An unreadable Pod may have had claims.
         if claims.is_some() || pod.is_none() {
             self.evidence.insert(last.uid.clone(), how);

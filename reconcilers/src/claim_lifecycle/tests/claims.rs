@@ -114,6 +114,20 @@ fn the_claim_of_a_done_pod_stays_for_a_foreign_consumer() {
     assert_eq!(plan(&cluster, "c"), ClaimPlan::Rest);
 }
 
+/// kube-controller-manager ends the Pods of a node that is gone or out of service; no kubelet said that
+/// their containers have.
+#[test]
+fn the_claim_of_a_lost_pod_is_released_and_said_to_be() {
+    let mut cluster = Cluster::synced();
+    cluster.pod(publishes(lost("u"), "c"));
+    cluster.claim(in_use(generated("c", "u"), &["u"]));
+    let ClaimPlan::Send { step, abrupt, .. } = plan(&cluster, "c") else { panic!("nothing is done") };
+    assert_eq!((step, abrupt), (ClaimStep::Release, vec![0]));
+    // Once it is released it goes as that of any Pod that has ended.
+    cluster.claim(with(in_use(generated("c", "u"), &[]), "/status/allocation", Value::Null));
+    assert!(matches!(plan(&cluster, "c"), ClaimPlan::Send { abrupt, .. } if abrupt.is_empty()));
+}
+
 // Absence is no proof.
 
 #[test]

@@ -115,6 +115,7 @@ fn how_a_pod_ended_is_what_it_may_have_been_doing() {
     for (last, how) in [
         (running("u"), HowEnded::Abruptly),
         (succeeded("u"), HowEnded::Orderly),
+        (lost("u"), HowEnded::Abruptly),
         (pod("u"), HowEnded::Orderly),
     ] {
         let mut cluster = Cluster::synced();

@@ -160,6 +160,12 @@ fn succeeded(uid: &str) -> Value {
     with(running(uid), "/status/phase", json!("Succeeded"))
 }
 
+/// A Pod of a node that is gone, ended by kube-controller-manager.
+fn lost(uid: &str) -> Value {
+    let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"});
+    with(with(running(uid), "/status/phase", json!("Failed")), "/status/conditions", json!([condition]))
+}
+
 /// The claim that the status of a Pod names.
 fn publishes(pod: Value, claim: &str) -> Value {
     with(pod, "/status/resourceClaimStatuses", json!([{"name": "gpu", "resourceClaimName": claim}]))

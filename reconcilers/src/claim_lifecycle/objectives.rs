@@ -1,0 +1,242 @@
+//! How long people wait: Pods for their claims, and claims for the end of a consumer to be noticed.
+//!
+//! Both are read off the index, so that they are measured in every mode, whoever writes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+
+use dragoman_crds::wire::{self, Name};
+use prometheus_client::metrics::histogram::Histogram;
+
+use super::facts::{ConsumerClaims, PodFacts, Source};
+
+/// Around the objectives of five seconds, in seconds.
+const BUCKETS: [f64; 13] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0];
+
+/// A histogram of seconds.
+#[derive(Debug, Clone)]
+pub struct Waited(pub Histogram);
+
+impl Default for Waited {
+    fn default() -> Self {
+        Self(Histogram::new(BUCKETS))
+    }
+}
+
+impl Waited {
+    /// Observes a time from `since` to `now`, both in milliseconds since the epoch.
+    fn observe(&self, since: i64, now: i64) {
+        #[expect(clippy::cast_precision_loss, reason = "an age in milliseconds")]
+        self.0.observe((now - since).max(0) as f64 / 1000.0);
+    }
+}
+
+/// The word for what keeps a Pod waiting that no pass has met a trouble with.
+pub(super) const PENDING: &str = "Pending";
+
+/// The Pods whose status does not name all their claims from templates yet.
+#[derive(Debug, Default)]
+pub struct PodWaits {
+    /// From the creation of a Pod until its status names its claims.
+    pub published: Waited,
+    pods: HashMap<Name, Wait>,
+    /// The same, the oldest of each reason first.
+    by_reason: BTreeMap<&'static str, BTreeSet<(i64, Name)>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Wait {
+    since: i64,
+    reason: &'static str,
+}
+
+impl PodWaits {
+    /// A Pod was read at `now` (milliseconds since the epoch).
+    pub fn read(&mut self, pod: &wire::Pod, facts: &PodFacts, now: i64) {
+        let uid = &pod.metadata.uid;
+        let waits = facts.claims.as_deref().is_some_and(waits) && !facts.done();
+        if !waits {
+            if let Some(wait) = self.forget(uid)
+                && !facts.done()
+            {
+                self.published.observe(wait.since, now);
+            }
+            return;
+        }
+        if !self.pods.contains_key(uid) {
+            let since = since(&pod.metadata, now);
+            self.insert(uid.clone(), Wait { since, reason: PENDING });
+        }
+    }
+
+    /// A trouble of a fixed set stands in the way of the Pod with `uid`.
+    pub fn blocked(&mut self, uid: &str, reason: &'static str) {
+        if self.pods.get(uid).is_some_and(|wait| wait.reason != reason)
+            && let Some(wait) = self.forget(uid)
+        {
+            self.insert(uid.into(), Wait { reason, ..wait });
+        }
+    }
+
+    /// The Pod with `uid` is gone, or is not readable any more.
+    pub fn gone(&mut self, uid: &str) {
+        self.forget(uid);
+    }
+
+    /// The number of Pods that wait for each reason, and since when the oldest does (milliseconds since
+    /// the epoch). A reason for which none waits is left out.
+    pub fn by_reason(&self) -> impl Iterator<Item = (&'static str, usize, i64)> {
+        let oldest = |pods: &BTreeSet<(i64, Name)>| pods.first().map(|(since, _)| *since);
+        self.by_reason.iter().filter_map(move |(reason, pods)| Some((*reason, pods.len(), oldest(pods)?)))
+    }
+
+    fn insert(&mut self, uid: Name, wait: Wait) {
+        self.by_reason.entry(wait.reason).or_default().insert((wait.since, uid.clone()));
+        self.pods.insert(uid, wait);
+    }
+
+    fn forget(&mut self, uid: &str) -> Option<Wait> {
+        let (uid, wait) = self.pods.remove_entry(uid)?;
+        let same = self.by_reason.get_mut(wait.reason)?;
+        same.remove(&(wait.since, uid));
+        if same.is_empty() {
+            self.by_reason.remove(wait.reason);
+        }
+        Some(wait)
+    }
+}
+
+/// Whether an entry with a template has nothing in the status yet.
+fn waits(claims: &ConsumerClaims) -> bool {
+    let from_template = claims.entries.iter().filter(|entry| matches!(entry.source, Source::Template(_)));
+    if from_template.clone().count() > claims.published.len() {
+        return true;
+    }
+    let published: HashSet<&Name> = claims.published.iter().map(|published| &published.entry).collect();
+    from_template.into_iter().any(|entry| !published.contains(&entry.name))
+}
+
+/// When a Pod that is read at `now` began to wait. `metadata.creationTimestamp` has whole seconds, so
+/// that a Pod may be a second younger than it says: it is not older than its first event.
+fn since(meta: &wire::Meta, now: i64) -> i64 {
+    let created = meta.creation_timestamp.as_deref().and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    created.map_or(now, |created| now.min(created.as_millisecond() + 1000))
+}
+
+/// When consumers of claims were seen to end; the oldest are forgotten.
+#[derive(Debug, Default)]
+pub struct Ends {
+    /// From the end of a consumer until a claim is not reserved for it any more.
+    pub released: Waited,
+    at: HashMap<Name, i64>,
+    order: VecDeque<Name>,
+}
+
+/// As many as the evidence keeps of those that are gone.
+const ENDS: usize = 32_768;
+
+impl Ends {
+    /// The consumer with `uid` was seen at `now` (milliseconds since the epoch) to have ended. Only the
+    /// first time counts.
+    pub fn ended(&mut self, uid: &Name, now: i64) {
+        if self.at.contains_key(uid) {
+            return;
+        }
+        self.at.insert(uid.clone(), now);
+        self.order.push_back(uid.clone());
+        if self.order.len() > ENDS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.at.remove(&oldest);
+        }
+    }
+
+    /// A claim is not reserved any more for the consumer with `uid`.
+    pub fn released(&self, uid: &str, now: i64) {
+        if let Some(at) = self.at.get(uid) {
+            self.released.observe(*at, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A Pod created at 10:00:00 with two entries, of which the status names some.
+    fn pod(uid: &str, phase: &str, published: &[&str]) -> wire::Pod {
+        let statuses: Vec<_> = published
+            .iter()
+            .map(|name| serde_json::json!({"name": name, "resourceClaimName": "c"}))
+            .collect();
+        let entry = |name| serde_json::json!({"name": name, "resourceClaimTemplateName": "t"});
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "p", "namespace": "n", "uid": uid,
+                "creationTimestamp": "2026-01-01T10:00:00Z"},
+            "spec": {"resourceClaims": [entry("a"), entry("b")]},
+            "status": {"phase": phase, "resourceClaimStatuses": statuses},
+        }))
+        .expect("a Pod")
+    }
+
+    fn at(text: &str) -> i64 {
+        text.parse::<jiff::Timestamp>().expect("a time").as_millisecond()
+    }
+
+    fn read(waits: &mut PodWaits, pod: &wire::Pod, now: i64) {
+        waits.read(pod, &PodFacts::from(pod), now);
+    }
+
+    /// The lines of the histogram that are not zero.
+    fn observed(histogram: &Waited) -> Vec<String> {
+        let mut registry = prometheus_client::registry::Registry::default();
+        registry.register("waited", "Seconds", histogram.0.clone());
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
+        let lines = text
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.ends_with(" 0") && !line.ends_with(" 0.0"));
+        lines.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_pod_waits_until_its_status_names_every_claim() {
+        let mut waits = PodWaits::default();
+        let now = at("2026-01-01T10:00:07.5Z");
+        read(&mut waits, &pod("1", "Pending", &[]), now);
+        read(&mut waits, &pod("1", "Pending", &["a"]), now + 100);
+        // It may have been created at the end of the first second.
+        let since = at("2026-01-01T10:00:01Z");
+        assert_eq!(waits.by_reason().collect::<Vec<_>>(), [(PENDING, 1, since)]);
+        waits.blocked("1", "TemplateNotFound");
+        assert_eq!(waits.by_reason().collect::<Vec<_>>(), [("TemplateNotFound", 1, since)]);
+        read(&mut waits, &pod("1", "Pending", &["b", "a"]), now + 500);
+        assert_eq!(waits.by_reason().count(), 0);
+        assert!(observed(&waits.published).contains(&"waited_sum 7.0".to_owned()));
+    }
+
+    #[test]
+    fn a_pod_that_ends_without_its_claims_was_not_served() {
+        let mut waits = PodWaits::default();
+        let now = at("2026-01-01T10:00:07Z");
+        read(&mut waits, &pod("1", "Pending", &[]), now);
+        read(&mut waits, &pod("2", "Pending", &[]), now);
+        read(&mut waits, &pod("1", "Failed", &[]), now);
+        waits.gone("2");
+        // What is gone already cannot be blocked.
+        waits.blocked("2", "TemplateNotFound");
+        assert_eq!(waits.by_reason().count(), 0);
+        assert_eq!(observed(&waits.published), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_release_is_measured_from_the_first_sight_of_the_end() {
+        let mut ends = Ends::default();
+        ends.ended(&"1".into(), 10_000);
+        ends.ended(&"1".into(), 11_000);
+        ends.released("1", 13_000);
+        ends.released("2", 13_000);
+        assert!(observed(&ends.released).contains(&"waited_sum 3.0".to_owned()));
+        (0..ENDS).for_each(|n| ends.ended(&format!("other-{n}").into(), 0));
+        assert_eq!((ends.at.len(), ends.order.len()), (ENDS, ENDS));
+    }
+}
