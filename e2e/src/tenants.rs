@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::client::{CLAIMS, EVENTS, PODS, TEMPLATES};
-use crate::control_plane::{Entry, Shape};
+use crate::control_plane::{Backend, Entry, Shape};
 use crate::dragoman::{Dragoman, Start};
 use crate::objects::{self, Pod};
 use crate::usage::Usage;
@@ -308,10 +308,12 @@ async fn scrapes(
     Ok(())
 }
 
-/// A process that starts in a cluster full of large objects.
+/// A process that starts in a cluster full of large objects: a simulated one, because ten thousand of
+/// them take more than twenty gibibytes of a real control plane. The lists are real HTTP.
 async fn large(bench: &Bench, count: usize, bill: &mut Bill) -> anyhow::Result<()> {
     const WEIGHT: usize = 250_000;
     const PEAK: usize = 100;
+    let bench = &Bench { backend: Backend::Sim, ..bench.clone() };
     let world = World::start(bench, "tenants-large", Shape::default(), 1, 8).await?;
     let ns = world.namespace("large").await?;
     let weight = json!({"weight": "x".repeat(WEIGHT)});

@@ -45,6 +45,11 @@ pub enum Fault {
     Ungrouped(Duration),
     /// The rival changes the object just before the request arrives.
     Overtaken,
+    /// Every write is refused with 500 for this time.
+    ReadOnly(Duration),
+    /// Every second request never arrives and is never answered for this time: one of two API servers
+    /// is dead, and the load balancer does not know.
+    HalfDead(Duration),
 }
 
 /// A competing client, called with the path of an object.
@@ -68,7 +73,13 @@ impl Fault {
         }
     }
 
-    /// Draws a fault.
+    /// Draws a fault that lasts for up to a minute.
+    pub fn any_outage(rng: &mut Rng) -> Self {
+        let wait = Duration::from_millis(rng.u64(1..=60_000));
+        if rng.bool() { Self::ReadOnly(wait) } else { Self::HalfDead(wait) }
+    }
+
+    /// Draws a fault for one request.
     pub fn any(rng: &mut Rng) -> Self {
         let mut millis = |most: u64| Duration::from_millis(rng.u64(1..=most));
         let (short, long) = (millis(2_000), millis(20_000));
@@ -112,6 +123,9 @@ struct State {
     changes: usize,
     /// The number of outages that have not ended yet.
     away: usize,
+    /// Those of single verbs and of one API server.
+    read_only: usize,
+    half_dead: usize,
     struck: Vec<(u64, Fault)>,
     history: Vec<String>,
     /// The first request of the client while it was told to wait.
@@ -206,6 +220,22 @@ impl FaultyDoor {
         }
     }
 
+    /// Has a part of the API server fail for some time.
+    fn fail(&self, wait: Duration, part: fn(&mut State) -> &mut usize) {
+        {
+            let mut state = self.state();
+            *part(&mut state) += 1;
+            state.away += 1;
+        }
+        let door = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(wait).await;
+            let mut state = door.state();
+            *part(&mut state) -= 1;
+            state.away -= 1;
+        });
+    }
+
     fn vanish(&self, group: &'static str, wait: Duration) {
         let door = self.clone();
         door.server().vanish(group, true);
@@ -246,7 +276,20 @@ impl FaultyDoor {
             Some(Fault::Vanished(wait)) => self.vanish(CLAIMS, wait),
             Some(Fault::Ungrouped(wait)) => self.vanish(GROUPS, wait),
             Some(Fault::Overtaken) => (self.rival)(object_of(&request.path)),
+            Some(Fault::ReadOnly(wait)) => self.fail(wait, |state| &mut state.read_only),
+            Some(Fault::HalfDead(wait)) => self.fail(wait, |state| &mut state.half_dead),
             _ => {}
+        }
+        let (read_only, half_dead) = {
+            let state = self.state();
+            (state.read_only > 0, state.half_dead > 0)
+        };
+        if half_dead && number.is_multiple_of(2) {
+            self.tell(number, &request, fault, 0);
+            std::future::pending::<()>().await;
+        }
+        if read_only && request.method != Method::GET {
+            return refused(500);
         }
         let answer = self.door.ask(request.clone());
         self.tell(number, &request, fault, answer.code);

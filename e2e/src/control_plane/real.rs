@@ -113,8 +113,6 @@ impl Real {
             format!("--initial-advertise-peer-urls={}", url(peer)),
             format!("--initial-cluster=default={}", url(peer)),
             "--unsafe-no-fsync".to_owned(),
-            // Eight gibibytes: some measurements fill clusters with large objects.
-            "--quota-backend-bytes=8589934592".to_owned(),
             "--log-level=warn".to_owned(),
         ];
         self.etcd = Some(self.spawn("etcd", &arguments)?);

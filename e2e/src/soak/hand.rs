@@ -5,16 +5,18 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::invariants::{MOST_CONSUMERS, claim_name};
-use super::workload::Action;
-use crate::client::{CLAIMS, PODS, TEMPLATES, path};
+use super::workload::{Action, Attack, ROOM};
+use crate::client::{CLAIMS, NAMESPACES, PODS, TEMPLATES, path};
 use crate::control_plane::Release;
-use crate::objects;
+use crate::objects::{self, Pod};
 
-/// The namespace in which everything happens.
 /// The release that is simulated.
 const RELEASE: Release = Release::V1_36;
 
+/// The namespace of the script.
 pub(super) const NAMESPACE: &str = "soak";
+/// The namespace of the hostile tenant.
+pub(super) const TENANT: &str = "tenant";
 
 /// A client with all rights.
 #[derive(Clone)]
@@ -60,7 +62,11 @@ impl Hand {
     }
 
     pub(super) fn create(&self, collection: &str, object: &Value) {
-        self.ask(Method::POST, &path(collection, NAMESPACE), "application/json", object);
+        self.create_in(NAMESPACE, collection, object);
+    }
+
+    fn create_in(&self, namespace: &str, collection: &str, object: &Value) {
+        self.ask(Method::POST, &path(collection, namespace), "application/json", object);
     }
 
     /// Takes an action. An action whose object does not exist has no effect.
@@ -102,7 +108,52 @@ impl Hand {
             Action::Fail(name) => {
                 self.merge(&(pod(name) + "/status"), &json!({"status": {"phase": "Failed"}}));
             }
+            Action::Attack(attack) => self.attack(*attack),
             Action::Crash(_) | Action::Takeover(_) => {}
+        }
+    }
+
+    /// Gives the hostile tenant its namespace, with a quota.
+    pub(super) fn let_a_tenant_in(&self) {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}});
+        self.create_in("", NAMESPACES, &namespace);
+        let quota = json!({
+            "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "claims"},
+            "spec": {"hard": {"count/resourceclaims.resource.k8s.io": ROOM.to_string()}},
+        });
+        self.create_in(TENANT, "/api/v1/{}/resourcequotas", &quota);
+        self.create_in(TENANT, TEMPLATES, &template("one"));
+    }
+
+    fn attack(&self, attack: Attack) {
+        let pod = |name: String, entries: usize, template: &str| {
+            let entries = (0..entries).map(|number| format!("entry-{number}"));
+            let pod = Pod::new(&name).gated();
+            entries.fold(pod, |pod, entry| pod.with_template(&entry, template)).object().clone()
+        };
+        let create = |pod: Value| self.create_in(TENANT, PODS, &pod);
+        let one = format!("{}/one", path(TEMPLATES, TENANT));
+        match attack {
+            Attack::Crowd(count) => (0..count).for_each(|n| create(pod(format!("crowd-{n}"), 1, "one"))),
+            Attack::Refused(count) => (0..count).for_each(|n| create(pod(format!("no-{n}"), 1, "never"))),
+            Attack::Entries(count) => create(pod(format!("entries-{count}"), count, "one")),
+            Attack::Touch(second) => {
+                self.merge(&one, &json!({"metadata": {"annotations": {"touched": second.to_string()}}}));
+            }
+            Attack::Fatten => {
+                let fat = json!({"fat": "x".repeat(100_000)});
+                self.merge(&one, &json!({"metadata": {"annotations": fat}}));
+            }
+            Attack::Forge(count) => {
+                (0..count).for_each(|n| self.create_in(TENANT, CLAIMS, &forged(&format!("forged-{n}"))));
+            }
+            Attack::Free => {
+                let claims = self.get(&path(CLAIMS, TENANT));
+                let owner = claims.pointer("/items/0/metadata/ownerReferences/0/name");
+                if let Some(owner) = owner.and_then(Value::as_str) {
+                    self.delete_at_once(&format!("{}/{owner}", path(PODS, TENANT)));
+                }
+            }
         }
     }
 

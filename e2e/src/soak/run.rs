@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::hand::{Hand, NAMESPACE};
 use super::instance;
-use super::invariants::{self, Judged};
+use super::invariants::{self, Judged, tenants};
 use super::workload::{Action, CORES, EXTENDED, Kind, SPAN, Script, script};
 use crate::objects;
 
@@ -68,6 +68,7 @@ fn kind(seed: u64) -> Kind {
         calm: matches!(seed % 16, 3 | 5 | 6),
         // Runs in which Pods may keep devices to the end: others have nothing to be counted then.
         accounts: matches!(seed % 16, 7 | 11 | 15).then_some(seed % 32 >= 16),
+        tenant: matches!(seed % 16, 2 | 6 | 13),
     }
 }
 
@@ -116,7 +117,10 @@ impl Case {
             let last = if rng.bool() { EARLY } else { REQUESTS };
             rng.u64(1..=last)
         };
-        let schedule = faults.into_iter().map(|fault| (from(), fault)).collect();
+        let mut schedule: Schedule = faults.into_iter().map(|fault| (from(), fault)).collect();
+        if kind.tenant && !kind.calm {
+            schedule.insert(rng.u64(1..=REQUESTS), Fault::any_outage(&mut rng));
+        }
         Self { seed, script, schedule }
     }
 
@@ -147,6 +151,9 @@ impl Case {
         let door = Door::new(server.clone(), User::admin());
         let hand = Hand { door, groups: kind.groups, lends: kind.holds };
         populate(&hand, kind);
+        if kind.tenant {
+            hand.let_a_tenant_in();
+        }
         let pace = Pace { run: Duration::from_secs(1 + self.seed % 30), ..Pace::default() };
         let devices = if kind.holds { MOST_CLAIMS } else { MOST_OF_A_POD };
         let others = [
@@ -178,6 +185,7 @@ impl Case {
                 .or_else(|| endless(&door))
                 .or_else(|| door.hasty().map(|what| format!("hasty: {what} while it was told to wait")))
                 .or_else(|| judged.broken(door.changes(), struck))
+                .or_else(|| kind.tenant.then(|| tenants::stormy(&door.history()))?)
                 .or(late)
                 .or_else(|| judged.restless(rested)),
             succeeded: invariants::succeeded(&server),

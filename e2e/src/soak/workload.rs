@@ -45,7 +45,31 @@ pub(super) enum Action {
     Crash(Duration),
     /// Starts another instance of the controller. The oldest one stops after this time.
     Takeover(Duration),
+    /// A hostile tenant does something in a namespace of its own.
+    Attack(Attack),
 }
+
+/// What a hostile tenant does in its namespace, whose quota has room for [`ROOM`] claims.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Attack {
+    /// Creates so many Pods that all want a claim.
+    Crowd(usize),
+    /// Creates so many Pods whose template is never created.
+    Refused(usize),
+    /// Creates a Pod with so many entries.
+    Entries(usize),
+    /// Changes its template so that nothing about claims is different.
+    Touch(u32),
+    /// Makes its template large.
+    Fatten,
+    /// Creates claims as if a controller had made them, for Pods that never were.
+    Forge(usize),
+    /// Deletes the oldest of its Pods that has a claim, which frees a place.
+    Free,
+}
+
+/// The claims for which the quota of the hostile tenant has room.
+pub(super) const ROOM: usize = 3;
 
 /// The actions, each with its time.
 pub(super) type Script = Vec<(Duration, Action)>;
@@ -70,6 +94,7 @@ const NEVER: &str = "never";
 
 /// The properties of a run.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "each is drawn for itself")]
 pub(super) struct Kind {
     /// Pods may run until they are deleted, and foreign consumers may keep their reservations.
     pub(super) holds: bool,
@@ -79,6 +104,8 @@ pub(super) struct Kind {
     pub(super) calm: bool,
     /// What is taken from nodes is published, too; whether the API server keeps it in Pod status.
     pub(super) accounts: Option<bool>,
+    /// A hostile tenant is at work in another namespace.
+    pub(super) tenant: bool,
 }
 
 /// An incident in the life of a Pod.
@@ -171,6 +198,9 @@ pub(super) fn script(rng: &mut Rng, kind: Kind) -> Script {
     }
     if !kind.calm {
         draw.ends(&mut script);
+    }
+    if kind.tenant {
+        draw.attacks(&mut script);
     }
     script.sort_by_key(|(when, _)| *when);
     script
@@ -269,6 +299,27 @@ impl Draw<'_> {
                 Deed::Release | Deed::Lend => Action::Release(name),
             };
             script.push((when, action));
+        }
+    }
+
+    /// Draws what the hostile tenant does, and when.
+    fn attacks(&mut self, script: &mut Script) {
+        for _ in 0..self.rng.usize(1..=4) {
+            let attack = match self.rng.u32(..6) {
+                0 => Attack::Crowd(self.rng.usize(5..40)),
+                1 => Attack::Refused(self.rng.usize(5..40)),
+                2 => Attack::Entries(self.rng.usize(2..80)),
+                3 => Attack::Entries(1_100),
+                4 => Attack::Fatten,
+                _ => Attack::Forge(self.rng.usize(1..10)),
+            };
+            script.push((self.at(Duration::ZERO), Action::Attack(attack)));
+        }
+        for second in 0..self.rng.u32(..30) {
+            script.push((Duration::from_secs(second.into()), Action::Attack(Attack::Touch(second))));
+        }
+        for _ in 0..self.rng.usize(..4) {
+            script.push((self.at(Duration::ZERO), Action::Attack(Attack::Free)));
         }
     }
 

@@ -32,6 +32,11 @@ const LOOKED_AT: usize = 64;
 /// The first wait of a failing key; doubled each time.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 
+/// The time between two retries, once [`RETRIES_AT_ONCE`] are under way: an API server that refuses
+/// everything gets a hundred requests a second, however many keys fail.
+const BETWEEN_RETRIES: Duration = Duration::from_millis(10);
+const RETRIES_AT_ONCE: u32 = 1000;
+
 /// A key that knows its place in the queue.
 pub trait Keyed: Clone + Eq + Hash + Ord + Send + std::fmt::Debug + 'static {
     /// What decides which key goes first: a lane, or priority and age.
@@ -83,6 +88,8 @@ pub struct Queue<K: Keyed> {
     working: HashMap<Tenant, usize>,
     workers: usize,
     takes: u32,
+    /// When the retries that were promised are over, at their rate.
+    retries_until: Option<Instant>,
 }
 
 impl<K: Keyed> Queue<K> {
@@ -97,6 +104,7 @@ impl<K: Keyed> Queue<K> {
             working: HashMap::new(),
             workers,
             takes: 0,
+            retries_until: None,
         }
     }
 
@@ -202,9 +210,17 @@ impl<K: Keyed> Queue<K> {
         // 50 ms doubled eleven times is more than a minute.
         let grown = FIRST_DELAY * (1 << (failing.count - 1).min(11));
         let delay = grown.min(MAX_DELAY).mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0));
+        let delay = delay.max(self.next_retry(now));
         self.leave(key, now);
         self.add_after(key.clone(), delay, now);
         (delay, failing)
+    }
+
+    /// Promises a retry; returns how long it has to wait for those of other keys.
+    fn next_retry(&mut self, now: Instant) -> Duration {
+        let until = self.retries_until.map_or(now, |until| until.max(now));
+        self.retries_until = Some(until + BETWEEN_RETRIES);
+        (until - now).saturating_sub(BETWEEN_RETRIES * RETRIES_AT_ONCE)
     }
 
     fn leave(&mut self, key: &K, now: Instant) {
@@ -515,6 +531,25 @@ mod tests {
         queue.add(A, now);
         queue.take(now);
         assert_eq!(queue.failed(&A, "down", 1.0, now).0, FIRST_DELAY);
+    }
+
+    #[test]
+    fn retries_of_all_keys_have_one_rate() {
+        let now = Instant::now();
+        let mut queue = Queue::new(100_000);
+        let failed = |queue: &mut Queue<(u8, u32)>, key| {
+            queue.add((1, key), now);
+            queue.take(now).expect("due");
+            queue.failed(&(1, key), "down", 1.0, now).0
+        };
+        let delays: Vec<Duration> = (0..6000).map(|key| failed(&mut queue, key)).collect();
+        assert!(delays[..1000].iter().all(|delay| *delay == FIRST_DELAY));
+        // Five thousand more take fifty seconds.
+        assert_eq!(delays[5999], BETWEEN_RETRIES * 4999);
+        let later = now + Duration::from_mins(2);
+        queue.add((2, 1), later);
+        while queue.take(later).expect("due").0 != (2, 1) {}
+        assert_eq!(queue.failed(&(2, 1), "down", 1.0, later).0, FIRST_DELAY);
     }
 
     #[test]

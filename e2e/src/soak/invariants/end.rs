@@ -7,8 +7,9 @@ use dragoman_simcluster::ApiServer;
 use serde_json::Value;
 
 use super::{
-    CLAIMS, ENTRY, GROUPS, MOST_CONSUMERS, PODS, TEMPLATES, by_name, by_uid, claim_name, consumers, has_node,
-    is_allocated, is_deleting, is_foreign, is_garbled, is_reserved_for, items, may_run, owner_of, text,
+    CLAIMS, ENTRY, GROUPS, MOST_CONSUMERS, PODS, TEMPLATES, all, by_name, by_uid, claim_name, consumers,
+    has_node, is_allocated, is_deleting, is_foreign, is_garbled, is_reserved_for, items, may_run, owner_of,
+    text,
 };
 use crate::soak::workload::Kind;
 
@@ -23,7 +24,7 @@ struct End {
 
 /// The first broken invariant.
 pub(super) fn broken(server: &ApiServer, kind: Kind) -> Option<String> {
-    let [pods, groups, claims, templates] = [PODS, GROUPS, CLAIMS, TEMPLATES].map(|kind| server.all(kind));
+    let [pods, groups, claims, templates] = [PODS, GROUPS, CLAIMS, TEMPLATES].map(|kind| all(server, kind));
     let end = End { kind, pods, groups, claims, templates };
     end.claims.iter().find_map(|claim| end.leaked(claim)).or_else(|| {
         let live = end.pods.iter().filter(|pod| may_run(pod) && !is_garbled(pod));

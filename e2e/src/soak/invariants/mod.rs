@@ -5,6 +5,7 @@ mod costs;
 mod end;
 mod said;
 mod steps;
+pub(super) mod tenants;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use dragoman_simcluster::ApiServer;
 use serde_json::Value;
 
 pub(super) use self::costs::succeeded;
+use super::hand::TENANT;
 use super::workload::Kind;
 
 const PODS: &str = "pods";
@@ -36,15 +38,19 @@ impl Judged<'_> {
     /// The first broken invariant of a run with `changes` write requests of the controller and `faults`
     /// faults.
     pub(super) fn broken(&self, changes: usize, faults: usize) -> Option<String> {
-        let (chronicle, writes) = (self.server.chronicled(0), self.server.writes(0));
+        let (mut chronicle, writes) = (self.server.chronicled(0), self.server.writes(0));
+        // The tenant gets what it deserves: no invariant is about its Pods.
+        chronicle.retain(|step| !step.after.as_ref().or(step.before.as_ref()).is_some_and(is_tenants));
         let by_us = writes.iter().filter(|write| write.user == "dragoman" && write.verb == "delete");
         let by_us: BTreeSet<&str> = by_us.map(|write| &*write.uid).collect();
         steps::broken(&chronicle, self.kind, &by_us)
             .or_else(|| self.at_the_end())
             .or_else(|| self.kind.calm.then(|| said::broken(self.server, &chronicle)).flatten())
+            .or_else(|| (self.kind.calm && self.kind.tenant).then(|| tenants::starved(&chronicle)).flatten())
             // The writes about nodes have rules of their own.
             .or_else(|| {
-                self.kind.accounts.is_none().then(|| costs::broken(&chronicle, &writes, changes, faults))?
+                let counts = self.kind.accounts.is_none() && !self.kind.tenant;
+                counts.then(|| costs::broken(&chronicle, &writes, changes, faults))?
             })
     }
 
@@ -62,6 +68,17 @@ impl Judged<'_> {
         let accounts = || accounts::broken(self.server, self.kind.accounts?);
         end::broken(self.server, self.kind).or_else(accounts)
     }
+}
+
+fn is_tenants(object: &Arc<Value>) -> bool {
+    text(object, "namespace") == TENANT
+}
+
+/// The objects of a kind that are not the hostile tenant's.
+fn all(server: &ApiServer, kind: &str) -> Vec<Arc<Value>> {
+    let mut objects = server.all(kind);
+    objects.retain(|object| !is_tenants(object));
+    objects
 }
 
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {

@@ -6,14 +6,14 @@ use dragoman_simcluster::{ApiServer, HistoryStep};
 use serde_json::Value;
 
 use super::{
-    CLAIMS, EVENTS, MOST_CONSUMERS, PODS, TEMPLATES, by_name, consumers, has_node, is_deleting, is_garbled,
-    is_reserved_for, items, may_run, text,
+    CLAIMS, EVENTS, MOST_CONSUMERS, PODS, TEMPLATES, all, by_name, consumers, has_node, is_deleting,
+    is_garbled, is_reserved_for, items, may_run, text,
 };
 
 /// The first Event that is missing.
 pub(super) fn broken(server: &ApiServer, chronicle: &[HistoryStep]) -> Option<String> {
     let events = server.all(EVENTS);
-    let [pods, claims, templates] = [PODS, CLAIMS, TEMPLATES].map(|kind| server.all(kind));
+    let [pods, claims, templates] = [PODS, CLAIMS, TEMPLATES].map(|kind| all(server, kind));
     let waits = |pod: &&Arc<Value>| may_run(pod) && !is_deleting(pod) && !is_garbled(pod);
     pods.iter()
         .filter(waits)

@@ -240,6 +240,11 @@ impl ConsumerPass {
                 self.warn_author(&creating.entry, &refusal.to_string());
                 self.refused("create the claim", &refusal);
             }
+            other @ (Refusal::Transient(_) | Refusal::Throttled) => {
+                // The API server is in trouble: a Pod with many entries would send it a request for each.
+                self.creations.clear();
+                self.refused("create the claim", &other);
+            }
             other => self.refused("create the claim", &other),
         }
     }
