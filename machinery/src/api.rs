@@ -199,6 +199,7 @@ impl Api {
     async fn attempt(&self, call: &Call, deadline: Instant, longest: Duration) -> Result<Vec<u8>, Refusal> {
         let wanted = Instant::now();
         let Ok(permit) = timeout_at(deadline, self.shared.permits.acquire()).await else {
+            self.shared.metrics.waited(wanted.elapsed());
             return Err(Refusal::Transient("no free request slot in time".to_owned()));
         };
         let _permit = permit.map_err(|_| Refusal::Transient("client closed".to_owned()))?;

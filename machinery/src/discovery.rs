@@ -27,6 +27,18 @@ pub enum Served {
     No,
 }
 
+/// Orders API versions as Kubernetes does: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`; what is none is
+/// lower than all.
+fn rank(version: &str) -> Option<(u8, u32, u32)> {
+    let rest = version.strip_prefix('v')?;
+    for (stability, word) in [(1, "alpha"), (2, "beta")] {
+        if let Some((major, minor)) = rest.split_once(word) {
+            return Some((stability, major.parse().ok()?, minor.parse().ok()?));
+        }
+    }
+    Some((3, rest.parse().ok()?, 0))
+}
+
 /// Discovery with a short memory. Cheap to clone.
 #[derive(Clone)]
 pub struct Discovery {
@@ -95,12 +107,13 @@ impl Discovery {
         }
         let Some(newest) = kinds.first().filter(|kind| !kind.group.is_empty()) else { return Ok(None) };
         for version in self.versions(*newest).await? {
-            // Not for versions that were asked for above: what they said stands.
-            if kinds.iter().any(|kind| kind.version == version) {
+            // An older one than those that are known has other fields.
+            if rank(&version) <= rank(newest.version) {
                 continue;
             }
             let kind = newest.in_version(&version);
             if self.serves(kind).await? == Served::Yes {
+                tracing::warn!(%kind, version, "served in a version alone that is newer than this program");
                 return Ok(Some(kind));
             }
         }

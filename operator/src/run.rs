@@ -27,6 +27,7 @@ use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::account;
 use crate::config::{AskedMode, Config, RunFlags};
@@ -91,7 +92,8 @@ async fn control(config: Config, identity: String) -> anyhow::Result<()> {
 
     admin.show(registry);
     furnish(&admin, &process, &rights, &journal, &leadership);
-    measure(&admin, &process, leadership.clone(), machinery.lease_age.clone(), in_force);
+    let standing = leased.then(|| leadership.clone());
+    measure(&admin, &process, standing, machinery.lease_age.clone(), in_force);
     admin.dump("account", Box::new(move || account::of_index(&cluster)));
     supervisor.spawn("stall watch", stalls.run());
     supervisor.spawn("events", sender.run());
@@ -115,13 +117,14 @@ async fn control(config: Config, identity: String) -> anyhow::Result<()> {
 fn measure(
     admin: &Admin,
     process: &Arc<Process>,
-    leadership: Leadership,
+    leadership: Option<Leadership>,
     lease_age: FloatGauge,
     in_force: impl Fn(bool) + Send + Sync + 'static,
 ) {
     let process = Arc::clone(process);
     admin.refresh(Box::new(move || {
-        lease_age.set(leadership.age().unwrap_or_default().as_secs_f64());
+        let age = leadership.as_ref().and_then(Leadership::age);
+        lease_age.set(age.unwrap_or_default().as_secs_f64());
         in_force(process.yields());
     }));
 }
@@ -194,18 +197,28 @@ async fn lead(
 ) -> bool {
     // Polled because both ends are only ever read, and only before the first key.
     const POLL: Duration = Duration::from_millis(50);
-    let mut led = false;
+    // An API server that lets nobody open a watch must not keep everybody from working: every write is
+    // guarded.
+    const RENEWED_WITHIN: Duration = Duration::from_secs(10);
+    let mut led = None;
     loop {
         if *stopped.borrow() {
             return false;
         }
-        let leads = leadership.holds();
-        if leads && !led {
+        if !leadership.holds() {
+            led = None;
+        } else if led.is_none() {
             journal.inspect(|journal| journal.renew());
+            led = Some(Instant::now());
         }
-        led = leads;
-        if leads && process.synced() && journal.is_none_or(Journal::is_renewed) {
-            return true;
+        if let Some(since) = led.filter(|_| process.synced()) {
+            if journal.is_none_or(Journal::is_renewed) {
+                return true;
+            }
+            if since.elapsed() >= RENEWED_WITHIN {
+                tracing::warn!("working although not every watch has been renewed");
+                return true;
+            }
         }
         tokio::time::sleep(POLL).await;
     }

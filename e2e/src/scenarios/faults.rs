@@ -170,8 +170,11 @@ async fn a_throttled_client_waits_with_everything(bench: &Bench) -> anyhow::Resu
     let (world, proxy, kubeconfig) = proxied(bench, "throttled").await?;
     let dragoman = world.dragoman_as(kubeconfig, "own", &[]).await?;
     let ns = world.namespace("throttled").await?;
+    // Its watches are open: a 429 to one of them is about that watch alone.
+    world.pod(&ns, &Pod::new("first").with_template("gpu", "one").gated()).await?;
+    world.claim_of(&ns, "first", "gpu").await?;
     proxy.harm(Some(Harm::Throttle { seconds: 8 }));
-    for i in 0..COUNT {
+    for i in 1..COUNT {
         world.pod(&ns, &Pod::new(&format!("pod-{i}")).with_template("gpu", "one").gated()).await?;
     }
     world.claims(&ns, COUNT).await?;

@@ -10,7 +10,7 @@ use crate::client::{CLAIMS, PODS};
 use crate::control_plane::{Scheduling, Shape};
 use crate::dragoman::Dragoman;
 use crate::objects::{self, Pod, foreign_allocation, pod_consumer};
-use crate::world::{Bench, World};
+use crate::world::{Bench, PATIENCE, World};
 use crate::{manifest, wait};
 
 const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
@@ -102,7 +102,6 @@ async fn needed(world: &World, right: &Right) -> anyhow::Result<()> {
         world.client.create(STATES, "", &gone).await?;
     }
     let dragoman = Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "own", &[]))?;
-    provoke(world, &ns).await?;
     let refused = async || {
         // No request has the synthetic resource `resourceclaims/binding`; only the text of a refusal
         // names it. A missing right in the operator's review of its own rights proves nothing.
@@ -114,6 +113,13 @@ async fn needed(world: &World, right: &Right) -> anyhow::Result<()> {
         let audited = refusals.iter().any(|e| e.what() == format!("{} {}", right.verb, right.resource));
         Ok((in_text || audited).then_some(()))
     };
+    // What is provoked too early is over when it begins to work. Without some rights it never does.
+    let works = async || {
+        let worked = dragoman.metric("controller_runtime_reconcile_total", &[]).await;
+        worked.is_ok_and(|count| count > 0.0) || refused().await.is_ok_and(|it: Option<()>| it.is_some())
+    };
+    wait::until("the operator works, or is refused", PATIENCE, works).await?;
+    provoke(world, &ns).await?;
     let outcome = wait::value("the operator is refused", Duration::from_secs(25), refused).await;
     dragoman.kill().await?;
     world.plane.audit().forget()?;

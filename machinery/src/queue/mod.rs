@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep_until};
 use self::lane::{Lane, Tenant};
 use crate::metrics::QueueMetrics;
 
-/// The longest a failing key waits for its next attempt.
+/// The longest back-off of a failing key.
 pub const MAX_DELAY: Duration = Duration::from_mins(1);
 /// One take in this many goes to the key that has waited longest.
 const AGED: u32 = 4;
@@ -32,10 +32,13 @@ const LOOKED_AT: usize = 64;
 /// The first wait of a failing key; doubled each time.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 
-/// The time between two retries, once [`RETRIES_AT_ONCE`] are under way: an API server that refuses
-/// everything gets a hundred requests a second, however many keys fail.
+/// The time between two retries in a namespace, once [`RETRIES_AT_ONCE`] are under way there: an API
+/// server that refuses everything gets a hundred requests a second for it, however many keys fail. The
+/// retries of one tenant never wait for those of another.
 const BETWEEN_RETRIES: Duration = Duration::from_millis(10);
 const RETRIES_AT_ONCE: u32 = 1000;
+/// The longest that a retry waits for the others of its namespace.
+const LONGEST_TURN: Duration = Duration::from_mins(5);
 
 /// A key that knows its place in the queue.
 pub trait Keyed: Clone + Eq + Hash + Ord + Send + std::fmt::Debug + 'static {
@@ -88,8 +91,9 @@ pub struct Queue<K: Keyed> {
     working: HashMap<Tenant, usize>,
     workers: usize,
     takes: u32,
-    /// When the retries that were promised are over, at their rate.
-    retries_until: Option<Instant>,
+    /// When the retries that were promised in a namespace are over, at their rate. None of those that
+    /// are over need be known.
+    retries_until: HashMap<Tenant, Instant>,
 }
 
 impl<K: Keyed> Queue<K> {
@@ -104,7 +108,7 @@ impl<K: Keyed> Queue<K> {
             working: HashMap::new(),
             workers,
             takes: 0,
-            retries_until: None,
+            retries_until: HashMap::new(),
         }
     }
 
@@ -210,17 +214,24 @@ impl<K: Keyed> Queue<K> {
         // 50 ms doubled eleven times is more than a minute.
         let grown = FIRST_DELAY * (1 << (failing.count - 1).min(11));
         let delay = grown.min(MAX_DELAY).mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0));
-        let delay = delay.max(self.next_retry(now));
+        let delay = delay.max(self.next_retry(key.namespace(), now));
         self.leave(key, now);
         self.add_after(key.clone(), delay, now);
         (delay, failing)
     }
 
-    /// Promises a retry; returns how long it has to wait for those of other keys.
-    fn next_retry(&mut self, now: Instant) -> Duration {
-        let until = self.retries_until.map_or(now, |until| until.max(now));
-        self.retries_until = Some(until + BETWEEN_RETRIES);
-        (until - now).saturating_sub(BETWEEN_RETRIES * RETRIES_AT_ONCE)
+    /// Promises a retry; returns how long it has to wait for those of other keys of the namespace.
+    fn next_retry(&mut self, tenant: Tenant, now: Instant) -> Duration {
+        const REMEMBERED: usize = 1000;
+        if self.retries_until.len() > REMEMBERED {
+            self.retries_until.retain(|_, until| *until > now);
+        }
+        let promised = self.retries_until.entry(tenant).or_insert(now);
+        let until = now.max(*promised);
+        // Keys that were woken or succeeded give nothing back: what is promised has an end.
+        *promised = (until + BETWEEN_RETRIES).min(now + LONGEST_TURN);
+        let wait = (until - now).saturating_sub(BETWEEN_RETRIES * RETRIES_AT_ONCE);
+        wait.min(LONGEST_TURN)
     }
 
     fn leave(&mut self, key: &K, now: Instant) {
@@ -534,22 +545,21 @@ mod tests {
     }
 
     #[test]
-    fn retries_of_all_keys_have_one_rate() {
+    fn retries_of_a_namespace_have_one_rate() {
         let now = Instant::now();
         let mut queue = Queue::new(100_000);
-        let failed = |queue: &mut Queue<(u8, u32)>, key| {
-            queue.add((1, key), now);
-            queue.take(now).expect("due");
-            queue.failed(&(1, key), "down", 1.0, now).0
+        let failed = |queue: &mut Queue<Of>, key: Of, now| {
+            queue.add(key.clone(), now);
+            while queue.take(now).expect("due").0 != key {}
+            queue.failed(&key, "down", 1.0, now).0
         };
-        let delays: Vec<Duration> = (0..6000).map(|key| failed(&mut queue, key)).collect();
+        let delays: Vec<Duration> =
+            (0..6000).map(|number| failed(&mut queue, Of("flood", 1, number), now)).collect();
         assert!(delays[..1000].iter().all(|delay| *delay == FIRST_DELAY));
         // Five thousand more take fifty seconds.
         assert_eq!(delays[5999], BETWEEN_RETRIES * 4999);
-        let later = now + Duration::from_mins(2);
-        queue.add((2, 1), later);
-        while queue.take(later).expect("due").0 != (2, 1) {}
-        assert_eq!(queue.failed(&(2, 1), "down", 1.0, later).0, FIRST_DELAY);
+        assert_eq!(failed(&mut queue, Of("quiet", 1, 0), now), FIRST_DELAY, "the other namespace waits");
+        assert_eq!(failed(&mut queue, Of("flood", 2, 0), now + Duration::from_mins(2)), FIRST_DELAY);
     }
 
     #[test]

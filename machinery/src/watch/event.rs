@@ -20,6 +20,8 @@ pub enum Step<T> {
     Bookmark(String),
     /// The server closed the watch in good order.
     End,
+    /// The connection broke: what the server had sent may not have come.
+    Cut,
 }
 
 /// A line of a watch.

@@ -104,7 +104,6 @@ async fn follow<S: Source, K: Sink<Object = S::Object>>(
     loop {
         let begun = Instant::now();
         let (mut progress, mut stayed) = (false, false);
-        let renews = journal.renews();
         let outcome = match position.take() {
             None => {
                 journal.lists();
@@ -118,7 +117,7 @@ async fn follow<S: Source, K: Sink<Object = S::Object>>(
                 stayed = outcome.is_ok() && begun.elapsed() >= BRIEF;
                 // A server that closes every watch at once, or has always just forgotten
                 // where we were, must not be asked in a loop.
-                let fruitless = !progress && !stayed && !renews && !journal.renews();
+                let fruitless = !progress && !stayed;
                 outcome.and_then(|next| if fruitless { Err((next, Failure::Fruitless)) } else { Ok(next) })
             }
         };
@@ -220,7 +219,7 @@ async fn watch<S: Source, K: Sink<Object = S::Object>>(
     journal: &journal::Page,
     progress: &mut bool,
 ) -> Next {
-    let begun = Instant::now();
+    let mut begun = Instant::now();
     // Before it is looked at whether one is wanted: a wish in between is not missed.
     let mut renewal = journal.renewal();
     let lasts = if journal.renews() { RENEWAL } else { source::WATCH_LASTS };
@@ -233,8 +232,16 @@ async fn watch<S: Source, K: Sink<Object = S::Object>>(
     loop {
         let step = tokio::select! {
             biased;
-            // What is under way is lost with the watch, and comes again with the next one.
-            () = renewal.wanted() => return Ok(Some(version)),
+            () = renewal.wanted() => {
+                // The open watch is given up for one that is open, too: an API server that takes no
+                // new ones blinds nobody.
+                let asked = Instant::now();
+                match source.watch(&version, RENEWAL).await {
+                    Ok(renewed) => (events, begun) = (renewed, asked),
+                    Err(failure) => tracing::warn!(kind, error = %failure, "the watch cannot be renewed now"),
+                }
+                continue;
+            }
             step = events.next() => step,
         };
         let step = match step {
@@ -244,12 +251,15 @@ async fn watch<S: Source, K: Sink<Object = S::Object>>(
             Err(failure @ Failure::Undecodable(_)) => return Err((None, failure)),
             Err(failure) => return Err((Some(version), failure)),
         };
-        *progress |= !matches!(step, Step::End);
+        *progress |= !matches!(step, Step::End | Step::Cut);
         match step {
             Step::End => {
+                // One that was short on purpose is not fruitless.
+                *progress |= journal.renews();
                 journal.complete(begun);
                 return Ok(Some(version));
             }
+            Step::Cut => return Ok(Some(version)),
             Step::Bookmark(reached) => {
                 journal.progress();
                 sink.advanced(&reached);

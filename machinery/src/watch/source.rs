@@ -206,7 +206,10 @@ impl<T: Object> Watched<T> {
         match timeout_at(Instant::now() + within, self.client.stream(request)).await {
             Ok(Ok(stream)) => Ok(stream),
             Ok(Err(error)) => Err(self.understand(&error)),
-            Err(_) => Err(Failure::Other("no answer in time".to_owned())),
+            Err(_) => {
+                self.client.metrics.answered(&Method::GET, None);
+                Err(Failure::Other("no answer in time".to_owned()))
+            }
         }
     }
 
@@ -343,15 +346,18 @@ impl<T: Object> Watch for Lines<T> {
         let read = self.stream.read_until(b'\n', &mut self.line);
         let length = match timeout_at(Instant::now() + SILENCE, read).await {
             Ok(Ok(length)) => length,
-            // A connection that breaks is an ordinary end: the watch is resumed.
+            // A connection that breaks is no failure: the watch is resumed.
             Ok(Err(error)) => {
                 tracing::debug!(kind = self.kind.kind, %error, "watch broke off");
-                return Ok(Step::End);
+                return Ok(Step::Cut);
             }
             Err(_) => return Err(Failure::Other("the watch fell silent".to_owned())),
         };
-        if length == 0 || self.line.last() != Some(&b'\n') {
+        if length == 0 {
             return Ok(Step::End);
+        }
+        if self.line.last() != Some(&b'\n') {
+            return Ok(Step::Cut);
         }
         let step = decode_event(&self.line, self.kind);
         // An ordinary object has some kilobytes; the room of one with large annotations is given back.

@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::facts::SCHEDULING_GROUP;
-use super::objectives::PENDING;
+use super::objectives::{GROUP_PENDING, PENDING, UNJUDGED};
 use super::plan_claim::ClaimStep;
 use super::plan_consumer::Trouble;
 use super::second_writer::Stop;
@@ -71,7 +71,7 @@ fn bool_label(value: bool) -> &'static str {
 
 /// The troubles beside those of [`Trouble`] that an alert may be about; refusals have the words of
 /// [`Refusal::reason`](dragoman_machinery::refusal::Refusal::reason).
-const REFUSALS: [&str; 9] = [
+const REFUSALS: [&str; 15] = [
     "TemplateUnusable",
     "FieldsDropped",
     "QuotaExceeded",
@@ -81,6 +81,12 @@ const REFUSALS: [&str; 9] = [
     "Conflict",
     "Throttled",
     "Transient",
+    "AlreadyExists",
+    "NamespaceTerminating",
+    "NotFound",
+    "Replaced",
+    "Undecodable",
+    "Unserved",
 ];
 
 const STEPS: [ClaimStep; 5] = [
@@ -226,7 +232,7 @@ impl LifecycleMetrics {
             Stop::Namespaces(count) | Stop::Everything(count) => count,
         };
         self.second_writer.set(i64::try_from(second_writers).unwrap_or(i64::MAX));
-        self.measure_waits(state, now);
+        self.measure_waits(state, leads, now);
     }
 
     fn measure_claims(&self, state: &State) {
@@ -241,14 +247,22 @@ impl LifecycleMetrics {
         }
     }
 
-    /// A reason for which no Pod waits any more has none, not the number of before.
-    fn measure_waits(&self, state: &State, now: i64) {
+    /// A reason for which no Pod waits any more has none, not the number of before. A process that makes
+    /// no passes knows no reasons.
+    fn measure_waits(&self, state: &State, leads: bool, now: i64) {
         self.waiting.clear();
         self.waiting_oldest.clear();
-        let known = Trouble::WORDS.into_iter().chain(REFUSALS).chain([PENDING, SECOND_WRITER]);
+        let known = Trouble::WORDS.into_iter().chain(REFUSALS).chain([
+            PENDING,
+            GROUP_PENDING,
+            UNJUDGED,
+            SECOND_WRITER,
+        ]);
         let mut waits: BTreeMap<&str, (usize, i64)> = known.map(|reason| (reason, (0, now))).collect();
         for (reason, count, since) in state.waits.by_reason() {
-            waits.insert(reason, (count, since / 1000));
+            let reason = if leads { reason } else { UNJUDGED };
+            let (known, oldest) = waits.entry(reason).or_insert((0, now));
+            (*known, *oldest) = (*known + count, (*oldest).min(since / 1000));
         }
         for (reason, (count, since)) in waits {
             let label = ReasonLabel { reason };

@@ -30,8 +30,12 @@ impl Waited {
     }
 }
 
-/// The word for what keeps a Pod waiting that no pass has met a trouble with.
+/// The word for a Pod with which no pass has met a trouble.
 pub(super) const PENDING: &str = "Pending";
+/// The same for a Pod that is in a PodGroup: its claims may be the group's.
+pub(super) const GROUP_PENDING: &str = "PodGroupPending";
+/// The word for every Pod in a process that makes no passes.
+pub(super) const UNJUDGED: &str = "Unjudged";
 
 /// The Pods whose status does not name all their claims from templates yet.
 #[derive(Debug, Default)]
@@ -64,7 +68,9 @@ impl PodWaits {
         }
         if !self.pods.contains_key(uid) {
             let since = since(&pod.metadata, now);
-            self.insert(uid.clone(), Wait { since, reason: PENDING });
+            let is_member = facts.claims.as_ref().is_some_and(|claims| claims.group.is_some());
+            let reason = if is_member { GROUP_PENDING } else { PENDING };
+            self.insert(uid.clone(), Wait { since, reason });
         }
     }
 

@@ -192,3 +192,44 @@ pub(super) async fn the_example_of_a_footprint_counts(bench: &Bench) -> anyhow::
     dragoman.stop().await?;
     world.stop().await
 }
+
+/// The API server takes quantities that no ledger can hold. The device that has one makes its node
+/// uncertain, for as long as it has it.
+pub(super) async fn what_cannot_be_read_makes_its_node_uncertain_and_no_other(
+    bench: &Bench,
+) -> anyhow::Result<()> {
+    let world = World::start(bench, "unread", Shape::default(), 2, 0).await?;
+    let dragoman = world.dragoman("own", &[]).await?;
+    let ns = world.namespace("unread").await?;
+    let mut costs = footprint("memory", "1");
+    costs["spec"]["resources"] =
+        json!({"memory": {"mapping": {"capacityKey": "memory", "capacityMultiplier": "1"}}});
+    world.client.create(FOOTPRINTS, "", &costs).await?;
+    let list = async |node: &str, generation: u32, memory: &str| {
+        let devices = json!([{"name": "dev", "capacity": {"memory": {"value": memory}}}]);
+        let pool = json!({"name": node, "generation": generation, "resourceSliceCount": 1});
+        let edit = json!({"spec": {"devices": devices, "pool": pool}});
+        world.client.merge(SLICES, "", node, &edit).await
+    };
+    let beyond = format!("1{}", "0".repeat(40));
+    list("node-0", 2, &beyond).await?;
+    list("node-1", 2, "1Gi").await?;
+    for name in ["a", "b"] {
+        world.pod(&ns, &Pod::new(name).with_template("device", "one").held()).await?;
+    }
+    for name in ["a", "b"] {
+        world.phase(&ns, name, "Running").await?;
+    }
+    let state = becomes(&world, "node-0", "Unaccounted", "True").await?;
+    let conditions = state["status"]["conditions"].to_string();
+    ensure!(conditions.contains("memory") && conditions.contains(&ns), "{conditions}");
+    let mapped = "/status/requestedByClaims/mapping/memory";
+    part(&world, "node-1", mapped, "1Gi").await?;
+    becomes(&world, "node-1", "Unaccounted", "False").await?;
+    list("node-0", 3, "2Gi").await?;
+    part(&world, "node-0", mapped, "2Gi").await?;
+    becomes(&world, "node-0", "Unaccounted", "False").await?;
+    agrees(&world, "node-0").await?;
+    dragoman.stop().await?;
+    world.stop().await
+}

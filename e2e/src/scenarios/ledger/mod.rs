@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use self::changes::{
     charges_follow_claims_to_other_nodes_and_groups, the_example_of_a_footprint_counts,
-    the_ledger_follows_resizes_and_pods_that_end,
+    the_ledger_follows_resizes_and_pods_that_end, what_cannot_be_read_makes_its_node_uncertain_and_no_other,
 };
 use self::random::{
     kube_scheduler_and_the_ledger_agree_on_what_fits, the_ledger_says_which_pods_kube_scheduler_oversees,
@@ -32,6 +32,7 @@ pub(super) fn alone() -> Vec<Standalone> {
         standalone!(the_ledger_follows_resizes_and_pods_that_end),
         standalone!(charges_follow_claims_to_other_nodes_and_groups),
         standalone!(the_example_of_a_footprint_counts),
+        standalone!(what_cannot_be_read_makes_its_node_uncertain_and_no_other),
     ]
 }
 

@@ -29,7 +29,7 @@ pub(in crate::soak) fn stormy(history: &[String]) -> Option<String> {
         if method == "GET" || !about || is_refused {
             continue;
         }
-        let at: jiff::Timestamp = at.parse().ok()?;
+        let Ok(at) = at.parse::<jiff::Timestamp>() else { return Some(format!("stormy: no time in {line}")) };
         minute.push_back(at);
         while minute.front().is_some_and(|first| at.as_second() - first.as_second() >= 60) {
             minute.pop_front();

@@ -72,15 +72,15 @@ async fn the_token_in_a_410_goes_on_with_the_list() {
     assert!(matches!(&outcome, Err(Failure::PageExpired(token)) if token == "t2"), "{outcome:?}");
 }
 
-/// A proxy that forwards nothing any more and closes nothing: no keepalive of TCP notices.
-#[tokio::test(start_paused = true)]
-async fn a_watch_that_falls_silent_is_noticed_within_a_minute() {
+/// A watch whose connection delivers `body`.
+async fn watch_of<S>(body: fn() -> S) -> Lines<ResourceClaim>
+where
+    S: futures::Stream<Item = Result<http_body::Frame<hyper::body::Bytes>, std::io::Error>> + Send + 'static,
+{
     let service = tower::service_fn(move |request: Request<Body>| async move {
         let query = request.uri().query().unwrap_or_default().to_owned();
-        let silent =
-            futures::stream::pending::<Result<http_body::Frame<hyper::body::Bytes>, std::io::Error>>();
         let body = if query.contains("watch=1") {
-            http_body_util::Either::Left(http_body_util::StreamBody::new(silent))
+            http_body_util::Either::Left(http_body_util::StreamBody::new(body()))
         } else {
             let group = r#"{"resources":[{"name":"resourceclaims"}]}"#;
             http_body_util::Either::Right(http_body_util::Full::new(group.into()))
@@ -92,8 +92,25 @@ async fn a_watch_that_falls_silent_is_noticed_within_a_minute() {
     let discovery = Discovery::new(Api::new(client.clone(), Limits::default(), metrics.clone()));
     let client = WatchClient::new(client, metrics);
     let mut claims = Watched::<ResourceClaim>::new(client, RESOURCE_CLAIM, discovery);
-    let mut events = claims.watch("7", WATCH_LASTS).await.expect("open");
+    claims.watch("7", WATCH_LASTS).await.expect("open")
+}
+
+/// A proxy that forwards nothing any more and closes nothing: no keepalive of TCP notices.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_falls_silent_is_noticed_within_a_minute() {
+    let mut events = watch_of(futures::stream::pending).await;
     let opened = Instant::now();
     assert!(matches!(events.next().await, Err(Failure::Other(_))));
     assert!(opened.elapsed() < Duration::from_mins(1), "{:?}", opened.elapsed());
+}
+
+/// An end in good order shows that everything has come. A connection that breaks does not.
+#[tokio::test]
+async fn a_connection_that_breaks_is_no_end_in_good_order() {
+    let mut events = watch_of(futures::stream::empty).await;
+    assert!(matches!(events.next().await, Ok(Step::End)));
+    let mut events = watch_of(|| futures::stream::iter([Err(std::io::Error::other("reset"))])).await;
+    assert!(matches!(events.next().await, Ok(Step::Cut)));
+    let half = || futures::stream::iter([Ok(http_body::Frame::data(r#"{"type":"ADD"#.into()))]);
+    assert!(matches!(watch_of(half).await.next().await, Ok(Step::Cut)));
 }

@@ -27,6 +27,9 @@ pub(super) const SALTS: u32 = 8;
 /// many entries a Pod has.
 const PORTION: usize = 64;
 
+/// The creations that may fail for a while in one pass.
+const FAILURES: usize = 3;
+
 /// A claim that is being created.
 #[derive(Debug)]
 pub(super) struct Creating {
@@ -242,7 +245,11 @@ impl ConsumerPass {
             }
             other @ (Refusal::Transient(_) | Refusal::Throttled) => {
                 // The API server is in trouble: a Pod with many entries would send it a request for each.
-                self.creations.clear();
+                // One template alone may fail for ever, so that the first failure is no proof.
+                self.failures += 1;
+                if self.failures == FAILURES {
+                    self.creations.clear();
+                }
                 self.refused("create the claim", &other);
             }
             other => self.refused("create the claim", &other),

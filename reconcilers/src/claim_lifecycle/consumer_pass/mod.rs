@@ -72,6 +72,8 @@ pub struct ConsumerPass {
     lives: Option<bool>,
     creations: VecDeque<Creating>,
     published: bool,
+    /// Creations that failed for a while.
+    failures: usize,
     /// There are more claims to create than this pass does.
     is_portion: bool,
     may_reserve: Option<bool>,
@@ -106,6 +108,7 @@ impl ConsumerPass {
             lives: None,
             creations: VecDeque::new(),
             published: false,
+            failures: 0,
             is_portion: false,
             may_reserve: None,
             reserve_now: None,

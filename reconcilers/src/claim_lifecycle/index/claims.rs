@@ -206,9 +206,12 @@ impl State {
         new: Option<&ClaimRecord>,
     ) {
         self.tally.changed(namespace, name, old, new);
+        let is_readable = new.is_some();
+        let is_there = self.index.claims.get(namespace, name).is_some();
         let old = old.map_or(&[][..], |old| &old.facts.reserved);
         let new = new.map_or(&[][..], |new| &new.facts.reserved);
-        if old == new {
+        // One that does not decode any more may be reserved as before.
+        if old == new || (is_there && !is_readable) {
             return;
         }
         let still: HashSet<&Name> = new.iter().map(|consumer| &consumer.uid).collect();

@@ -148,13 +148,13 @@ fn a_refused_entry_does_not_hold_up_the_others() {
 
 /// An API server in trouble does not get a request for each of many entries.
 #[test]
-fn a_pass_ends_with_the_first_creation_that_fails_for_a_while() {
+fn a_pass_ends_when_three_creations_have_failed_for_a_while() {
     let cluster = with_entries(50);
     let down = |_: &Write| Err(Refusal::Transient("500".to_owned()));
     let (verdict, sent) =
         play(&cluster.state, &mut pass_of_pod(), &Answers { write: &down, read: GONE }, |_| {});
     assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
-    assert_eq!(verbs(&sent), (1, 0));
+    assert_eq!(verbs(&sent), (3, 0));
 }
 
 #[test]

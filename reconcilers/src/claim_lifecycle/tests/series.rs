@@ -94,16 +94,23 @@ fn waits_and_ends_are_read_off_the_objects() {
     let mut registry = Registry::default();
     let metrics = LifecycleMetrics::register(&mut registry, &cluster.state);
     cluster.pod(running("u"));
-    metrics.measure(&cluster.state, false, NOW + 30);
+    metrics.measure(&cluster.state, true, NOW + 30);
     let line = |name: &str, value: &str| {
         let text = text(&registry);
         assert!(text.lines().any(|line| line == format!("{name} {value}")), "{name} {value}: {text}");
     };
     line("dragoman_pods_waiting_for_claims{reason=\"Pending\"}", "1");
     line("dragoman_pods_waiting_for_claims_oldest_seconds{reason=\"Pending\"}", "30.0");
+    // A process that makes no passes does not know what stands in the way.
+    metrics.measure(&cluster.state, false, NOW + 30);
+    line("dragoman_pods_waiting_for_claims{reason=\"Pending\"}", "0");
+    line("dragoman_pods_waiting_for_claims{reason=\"Unjudged\"}", "1");
     cluster.claim(in_use(generated("c", "u"), &["u"]));
     cluster.pod(publishes(running("u"), "c"));
     cluster.pod(publishes(succeeded("u"), "c"));
+    // A claim that does not decode for a while is not released.
+    cluster.claim(with(generated("c", "u"), "/spec", json!("does not decode")));
+    cluster.claim(in_use(generated("c", "u"), &["u"]));
     cluster.claim(in_use(generated("c", "u"), &[]));
     metrics.measure(&cluster.state, false, NOW + 30);
     line("dragoman_pods_waiting_for_claims{reason=\"Pending\"}", "0");
