@@ -92,8 +92,7 @@ async fn control(config: Config, identity: String) -> anyhow::Result<()> {
 
     admin.show(registry);
     furnish(&admin, &process, &rights, &journal, &leadership);
-    let standing = leased.then(|| leadership.clone());
-    measure(&admin, &process, standing, machinery.lease_age.clone(), in_force);
+    measure(&admin, &process, leased.then_some(&leadership), machinery.lease_age.clone(), in_force);
     admin.dump("account", Box::new(move || account::of_index(&cluster)));
     supervisor.spawn("stall watch", stalls.run());
     supervisor.spawn("events", sender.run());
@@ -117,11 +116,11 @@ async fn control(config: Config, identity: String) -> anyhow::Result<()> {
 fn measure(
     admin: &Admin,
     process: &Arc<Process>,
-    leadership: Option<Leadership>,
+    leadership: Option<&Leadership>,
     lease_age: FloatGauge,
     in_force: impl Fn(bool) + Send + Sync + 'static,
 ) {
-    let process = Arc::clone(process);
+    let (process, leadership) = (Arc::clone(process), leadership.cloned());
     admin.refresh(Box::new(move || {
         let age = leadership.as_ref().and_then(Leadership::age);
         lease_age.set(age.unwrap_or_default().as_secs_f64());
