@@ -210,6 +210,19 @@ fn apply<K: Sink>(kind: &'static str, sink: &mut K, item: &Item<K::Object>) -> S
     item.meta().resource_version.to_string()
 }
 
+/// A watch that shows that nothing is missing, and when it was asked for. The open one is given up for
+/// one that is open, too: an API server that takes no new ones blinds nobody.
+async fn renewed<S: Source>(kind: &str, source: &mut S, version: &str) -> Option<(S::Events, Instant)> {
+    let asked = Instant::now();
+    match source.watch(version, RENEWAL).await {
+        Ok(events) => Some((events, asked)),
+        Err(failure) => {
+            tracing::warn!(kind, error = %failure, "the watch cannot be renewed now");
+            None
+        }
+    }
+}
+
 /// One watch from `version` until it ends; `progress` is set once anything has come.
 async fn watch<S: Source, K: Sink<Object = S::Object>>(
     kind: &'static str,
@@ -233,12 +246,8 @@ async fn watch<S: Source, K: Sink<Object = S::Object>>(
         let step = tokio::select! {
             biased;
             () = renewal.wanted() => {
-                // The open watch is given up for one that is open, too: an API server that takes no
-                // new ones blinds nobody.
-                let asked = Instant::now();
-                match source.watch(&version, RENEWAL).await {
-                    Ok(renewed) => (events, begun) = (renewed, asked),
-                    Err(failure) => tracing::warn!(kind, error = %failure, "the watch cannot be renewed now"),
+                if let Some(renewed) = renewed(kind, source, &version).await {
+                    (events, begun) = renewed;
                 }
                 continue;
             }
