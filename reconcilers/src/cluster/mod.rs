@@ -5,6 +5,13 @@
 //! exist and which do not decode. Everything follows from the API: after a restart the lists build it
 //! anew. A key is the name of a node whose account, Node or published state has changed.
 //!
+//! Only watches write here. A controller that has decided something which the API does not show yet (a
+//! gate that opens, an allocation under way) keeps that charge itself: it charges a copy of the node's
+//! ledger at [`Stage::Assumed`](dragoman_accounting::ledger::Stage), and counts the charge for every
+//! decision of its own. It takes the charge back when the index has reached the version of its write, which
+//! then counts instead, or when the write is refused. A charge is therefore counted once, and none
+//! outlives the process that assumed it.
+//!
 //! An object that does not decode takes an unknown amount from the nodes that are known to be
 //! concerned: those of its last readable state. A user of one namespace cannot make the account of a
 //! node uncertain on which none of the user's Pods runs.
