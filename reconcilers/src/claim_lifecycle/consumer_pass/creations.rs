@@ -7,7 +7,7 @@ use dragoman_crds::wire::{self, Name};
 use dragoman_machinery::api::decode;
 use dragoman_machinery::controller::{Answer, Next, Verdict};
 use dragoman_machinery::kind::{Kind, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE};
-use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::refusal::{Refusal, Retry};
 use dragoman_machinery::write::{Action, Write, Written};
 
 use super::super::claim_body::{BadTemplate, ClaimSource, claim_body, dropped_fields};
@@ -225,6 +225,14 @@ impl ConsumerPass {
     /// The first creation is given up in this pass. The others go on.
     fn creation_refused(&mut self, refusal: Refusal) {
         let Some(creating) = self.creations.pop_front() else { return };
+        if refusal.retry() == Retry::Backoff {
+            // The API server is in trouble: a Pod with many entries would send it a request for each.
+            // One template alone may fail for ever, so that the first failure is no proof.
+            self.failures += 1;
+            if self.failures == FAILURES {
+                self.creations.clear();
+            }
+        }
         match refusal {
             Refusal::Quota(ref why) => {
                 let template = creating.template;
@@ -242,15 +250,6 @@ impl ConsumerPass {
             Refusal::Rbac(_) => {
                 self.warn_author(&creating.entry, &refusal.to_string());
                 self.refused("create the claim", &refusal);
-            }
-            other @ (Refusal::Transient(_) | Refusal::Throttled) => {
-                // The API server is in trouble: a Pod with many entries would send it a request for each.
-                // One template alone may fail for ever, so that the first failure is no proof.
-                self.failures += 1;
-                if self.failures == FAILURES {
-                    self.creations.clear();
-                }
-                self.refused("create the claim", &other);
             }
             other => self.refused("create the claim", &other),
         }
