@@ -196,8 +196,8 @@ async fn lead(
 ) -> bool {
     // Polled because both ends are only ever read, and only before the first key.
     const POLL: Duration = Duration::from_millis(50);
-    // An API server that lets nobody open a watch must not keep everybody from working: every write is
-    // guarded.
+    // While an API server accepts no new watch, a leader works on the indexes that it has: every write
+    // is guarded.
     const RENEWED_WITHIN: Duration = Duration::from_secs(10);
     let mut led = None;
     loop {

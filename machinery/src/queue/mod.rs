@@ -91,8 +91,8 @@ pub struct Queue<K: Keyed> {
     working: HashMap<Tenant, usize>,
     workers: usize,
     takes: u32,
-    /// When the retries that were promised in a namespace are over, at their rate. None of those that
-    /// are over need be known.
+    /// When the retries that were promised in a namespace end, at their rate. A time that has passed may
+    /// be forgotten.
     retries_until: HashMap<Tenant, Instant>,
 }
 
@@ -230,8 +230,7 @@ impl<K: Keyed> Queue<K> {
         let until = now.max(*promised);
         // Keys that were woken or succeeded give nothing back: what is promised has an end.
         *promised = (until + BETWEEN_RETRIES).min(now + LONGEST_TURN);
-        let wait = (until - now).saturating_sub(BETWEEN_RETRIES * RETRIES_AT_ONCE);
-        wait.min(LONGEST_TURN)
+        (until - now).saturating_sub(BETWEEN_RETRIES * RETRIES_AT_ONCE)
     }
 
     fn leave(&mut self, key: &K, now: Instant) {

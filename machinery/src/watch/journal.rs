@@ -214,9 +214,7 @@ impl Page {
 
     /// Tells when this watch is to show that nothing is missing, from now on.
     pub(super) fn renewal(&self) -> Renewal {
-        let mut renewed = self.journal.renewed.subscribe();
-        renewed.mark_unchanged();
-        Renewal(renewed)
+        Renewal(self.journal.renewed.subscribe())
     }
 
     /// A complete list begins.
@@ -262,7 +260,7 @@ pub(super) struct Renewal(watch::Receiver<Option<Instant>>);
 impl Renewal {
     /// Waits until that is wanted.
     pub(super) async fn wanted(&mut self) {
-        // Without the journal nobody can want it.
+        // The sender is part of the journal. Without it no renewal can be wanted.
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -210,8 +210,8 @@ fn apply<K: Sink>(kind: &'static str, sink: &mut K, item: &Item<K::Object>) -> S
     item.meta().resource_version.to_string()
 }
 
-/// A watch that shows that nothing is missing, and when it was asked for. The open one is given up for
-/// one that is open, too: an API server that takes no new ones blinds nobody.
+/// Returns a watch that shows that nothing is missing, and when it was asked for. The open watch is closed
+/// only after that: while an API server accepts no new watch, the index stays in step.
 async fn renewed<S: Source>(kind: &str, source: &mut S, version: &str) -> Option<(S::Events, Instant)> {
     let asked = Instant::now();
     match source.watch(version, RENEWAL).await {

@@ -1,6 +1,6 @@
 //! How long people wait: Pods for their claims, and claims for the end of a consumer to be noticed.
 //!
-//! Both are read off the index, so that they are measured in every mode, whoever writes.
+//! Both are measured on the index: in every mode, whichever process writes the objects.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 

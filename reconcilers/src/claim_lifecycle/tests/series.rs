@@ -87,7 +87,7 @@ fn the_tally_is_a_recount() {
     }
 }
 
-/// What people wait for is seen in the objects, whoever writes them.
+/// Waits and ends are measured on the objects, whichever process writes them.
 #[test]
 fn waits_and_ends_are_read_off_the_objects() {
     let mut cluster = Cluster::synced();
