@@ -43,8 +43,6 @@ impl Dragoman {
             &start.kubeconfig.display().to_string(),
             "--mode",
             start.mode,
-            "--namespace",
-            "kube-system",
             "--admin-address",
             &format!("127.0.0.1:{admin}"),
             "--dump-address",
@@ -56,6 +54,9 @@ impl Dragoman {
         ]
         .map(str::to_owned)
         .into();
+        if !start.flags.contains(&"--namespace") {
+            arguments.extend(["--namespace", "kube-system"].map(str::to_owned));
+        }
         arguments.extend(start.flags.iter().map(|flag| (*flag).to_owned()));
         let process = Process::spawn(start.binary, "dragoman", &arguments, start.directory)?;
         Ok(Self { process, admin, dump })

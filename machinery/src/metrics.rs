@@ -317,6 +317,8 @@ pub struct MachineryMetrics {
     leader: Family<NameLabel, Gauge>,
     /// Seconds since this process renewed the Lease; 0 while it does not lead.
     pub lease_age: FloatGauge,
+    /// Leases of our name that are renewed in other namespaces, as far as a leader sees.
+    pub leaders_elsewhere: Gauge,
     /// Events accepted for sending.
     pub events_sent: Counter,
     /// Events dropped by a bucket or a full channel.
@@ -354,6 +356,11 @@ impl MachineryMetrics {
             "dragoman_lease_age_seconds",
             "Seconds since this process renewed the Lease; 0 while it does not lead",
             metrics.lease_age.clone(),
+        );
+        registry.register(
+            "dragoman_leaders_elsewhere",
+            "Leases of the same name that are renewed in other namespaces, as the leader sees them",
+            metrics.leaders_elsewhere.clone(),
         );
         registry.register(
             "dragoman_events_sent",

@@ -60,6 +60,9 @@ pub enum Refusal {
     /// The object changed since it was read.
     #[error("the object has changed")]
     Conflict,
+    /// Another manager owns a field of an apply without force; the text names both.
+    #[error("{0}")]
+    OwnedByAnother(String),
     /// An object of that name exists.
     #[error("already exists")]
     AlreadyExists,
@@ -111,6 +114,7 @@ impl Refusal {
             Self::Unserved(_) => "Unserved",
             Self::Replaced => "Replaced",
             Self::Conflict => "Conflict",
+            Self::OwnedByAnother(_) => "OwnedByAnother",
             Self::AlreadyExists => "AlreadyExists",
             Self::NamespaceTerminating => "NamespaceTerminating",
             Self::Quota(_) => "QuotaExceeded",
@@ -126,7 +130,7 @@ impl Refusal {
     /// The retry class.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Conflict | Self::AlreadyExists => Retry::Conflict,
+            Self::Conflict | Self::OwnedByAnother(_) | Self::AlreadyExists => Retry::Conflict,
             Self::NotFound | Self::Replaced | Self::NamespaceTerminating => Retry::Never,
             Self::Quota(_) | Self::AdminAccess(_) | Self::Invalid(_) => Retry::Change,
             Self::Unserved(_)
@@ -147,6 +151,9 @@ impl Refusal {
             404 if names_object(status, kind, name) => Self::NotFound,
             404 => Self::Unserved(message()),
             409 if status.reason == "AlreadyExists" => Self::AlreadyExists,
+            409 if causes(status).any(|cause| cause.reason == "FieldManagerConflict") => {
+                Self::OwnedByAnother(message())
+            }
             // A DELETE with a wrong uid precondition answers 409, as a wrong
             // resourceVersion does; a second look tells them apart.
             409 => Self::Conflict,
@@ -308,6 +315,18 @@ mod tests {
             status(r#"{"reason":"Invalid","message":"the server rejected our request","details":{}}"#);
         assert_eq!(class(&empty, "a"), Refusal::Conflict);
         assert!(matches!(class(&empty, ""), Refusal::Invalid(_)), "a creation tests nothing");
+    }
+
+    #[test]
+    fn a_409_tells_an_owned_field_from_a_changed_object() {
+        let owned = status(
+            r#"{"reason":"Conflict","message":"Apply failed with 1 conflict: conflict with \"x\": .status.y",
+                "details":{"causes":[{"reason":"FieldManagerConflict","field":".status.y"}]}}"#,
+        );
+        let changed = status(r#"{"reason":"Conflict","message":"uid mismatch"}"#);
+        let class = |s| Refusal::classify(409, s, POD, "p");
+        assert_eq!(class(&owned), Refusal::OwnedByAnother(owned.message.clone()));
+        assert_eq!(class(&changed), Refusal::Conflict);
     }
 
     #[test]

@@ -82,6 +82,14 @@ pub(crate) const LEASE: &[Rule] = &[
     },
 ];
 
+/// In every namespace, for Leases of our name.
+pub(crate) const ELSEWHERE: &[Rule] = &[Rule {
+    group: "coordination.k8s.io",
+    resource: "leases",
+    verbs: &["list"],
+    why: "notice an installation in another namespace, Leases of this name only",
+}];
+
 /// The rules that a mode adds to those of the modes before; what another controller has there already
 /// is not added once more.
 pub(crate) fn added(table: &[ControllerSpec], mode: Mode) -> Vec<Rule> {
@@ -109,10 +117,11 @@ pub(crate) fn rules(table: &[ControllerSpec], mode: Mode) -> Vec<Rule> {
 /// one.
 pub(crate) fn rights(table: &[ControllerSpec], mode: Mode, lease: Option<&str>) -> Rights {
     let mut needed = vec![(Scope::default(), rules(table, mode))];
-    needed.extend(lease.map(|namespace| {
-        let scope = Scope { namespace: Some(namespace.to_owned()), name: Some(LEASE_NAME) };
-        (scope, LEASE.to_vec())
-    }));
+    if let Some(namespace) = lease {
+        let named = |namespace| Scope { namespace, name: Some(LEASE_NAME) };
+        needed.push((named(Some(namespace.to_owned())), LEASE.to_vec()));
+        needed.push((named(None), ELSEWHERE.to_vec()));
+    }
     Rights::new(needed)
 }
 

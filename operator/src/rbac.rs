@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::rights::Rule;
 
-use crate::controllers::{self, LEASE, LEASE_NAME, Options};
+use crate::controllers::{self, ELSEWHERE, LEASE, LEASE_NAME, Options};
 
 /// The manifest.
 pub(crate) fn render() -> String {
@@ -20,6 +20,7 @@ pub(crate) fn render() -> String {
             role(&mut text, "ClusterRole", &format!("dragoman-{}", mode.name()), &added, None);
         }
     }
+    role(&mut text, "ClusterRole", "dragoman-lease", ELSEWHERE, Some(LEASE_NAME));
     role(&mut text, "Role", "dragoman-lease", LEASE, Some(LEASE_NAME));
     text
 }

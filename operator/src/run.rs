@@ -11,7 +11,7 @@ use dragoman_machinery::connect::connect;
 use dragoman_machinery::controller::{Assembly, Context, ControllerSpec, Process};
 use dragoman_machinery::discovery::Discovery;
 use dragoman_machinery::events;
-use dragoman_machinery::lease::{Candidate, Fitness, Leadership, Periods};
+use dragoman_machinery::lease::{Candidate, Elsewhere, Fitness, Leadership, Periods};
 use dragoman_machinery::metrics::{FloatGauge, MachineryMetrics};
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::process;
@@ -86,6 +86,9 @@ async fn control(config: Config, identity: String) -> anyhow::Result<()> {
     let journal = Journal::new(machinery.clone());
     let connection =
         Connection { client: clients.watch, discovery: context.discovery.clone(), journal: journal.clone() };
+    if leased {
+        supervisor.spawn("leaders elsewhere", elsewhere(&context, &connection, &namespace));
+    }
     let assembly = Assembly::new(context, &mut registry, config.workers);
     let (process, watches) = assembly.start(&table, mode, &connection);
     let process = Arc::new(process);
@@ -100,15 +103,8 @@ async fn control(config: Config, identity: String) -> anyhow::Result<()> {
     let fitness = fitness(&process, &rights, journal);
     supervisor.spawn("rights", async move { rights.keep(&clients.api).await });
     watches.into_iter().for_each(|task| supervisor.spawn(task.name, task.future));
-    let candidate = leased.then(|| Candidate {
-        api: clients.lease,
-        metrics: machinery,
-        namespace,
-        name: LEASE_NAME,
-        identity: controllers::holder(&identity, mode),
-        periods: Periods::default(),
-        fitness,
-    });
+    let holder = controllers::holder(&identity, mode);
+    let candidate = leased.then(|| candidate(clients.lease, machinery, namespace, holder, fitness));
     work(supervisor, process, leadership, candidate, renewals).await
 }
 
@@ -126,6 +122,33 @@ fn measure(
         lease_age.set(age.unwrap_or_default().as_secs_f64());
         in_force(process.yields());
     }));
+}
+
+/// Looks for leaders in other namespaces.
+fn elsewhere(
+    context: &Context,
+    connection: &Connection,
+    namespace: &str,
+) -> impl Future<Output = ()> + use<> {
+    let elsewhere = Elsewhere {
+        connection: connection.clone(),
+        recorder: context.recorder.clone(),
+        metrics: context.machinery.clone(),
+        namespace: namespace.to_owned(),
+        name: LEASE_NAME,
+    };
+    elsewhere.run(context.leadership.clone())
+}
+
+/// What stands for the Lease.
+fn candidate(
+    api: Api,
+    metrics: MachineryMetrics,
+    namespace: String,
+    identity: String,
+    fitness: Box<dyn Fn() -> Fitness + Send + Sync>,
+) -> Candidate {
+    Candidate { api, metrics, namespace, name: LEASE_NAME, identity, periods: Periods::default(), fitness }
 }
 
 /// How well this process could lead: its indexes, its watches, its rights.

@@ -19,6 +19,8 @@ pub(super) fn all() -> Vec<Standalone> {
         standalone!(two_instances_late_watches_and_lost_replies_make_each_claim_once),
         standalone!(pods_that_go_while_the_watch_is_cut),
         standalone!(the_lease),
+        standalone!(a_new_leader_waits_for_what_the_last_one_wrote),
+        standalone!(two_installations_in_two_namespaces_notice_each_other),
         standalone!(a_throttled_client_waits_with_everything),
     ]
 }
@@ -160,6 +162,71 @@ async fn the_lease(bench: &Bench) -> anyhow::Result<()> {
     world.claims(&ns, count).await?;
     println!("        {before} of {count} claims were there when the lease was lost");
     third.stop().await?;
+    world.stop().await
+}
+
+/// A leader whose watch of claims lags makes no claim before it has given up waiting for it.
+async fn a_new_leader_waits_for_what_the_last_one_wrote(bench: &Bench) -> anyhow::Result<()> {
+    let (world, proxy, kubeconfig) = proxied(bench, "new-leader").await?;
+    let first = world.dragoman("own", &[]).await?;
+    let ns = world.namespace("leader").await?;
+    let pod = async |name: &str| world.pod(&ns, &Pod::new(name).with_template("gpu", "one").gated()).await;
+    pod("before").await?;
+    world.claim_of(&ns, "before", "gpu").await?;
+    let second = world.dragoman_as(kubeconfig, "own", &[]).await?;
+    proxy.hold_watches(Some("resourceclaims"));
+    pod("between").await?;
+    world.claim_of(&ns, "between", "gpu").await?;
+    ensure!(first.stop().await?.success(), "the end was not orderly");
+    pod("after").await?;
+    world.claim_of(&ns, "after", "gpu").await?;
+    ensure!(second.log().contains("working although not every watch has been renewed"), "it did not wait");
+    proxy.hold_watches(None);
+    world.rest(&ns).await?;
+    world.claims(&ns, 3).await?;
+    second.stop().await?;
+    world.stop().await
+}
+
+/// Two installations have a Lease each, and both lead: each says so, and every claim is made once.
+async fn two_installations_in_two_namespaces_notice_each_other(bench: &Bench) -> anyhow::Result<()> {
+    const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/{}";
+    const LEASE: &str = "dragoman";
+    let shape = Shape { scheduler: Scheduling::Nobody, ..Shape::default() };
+    let world = World::start(bench, "elsewhere", shape, 1, 1).await?;
+    let ns = world.namespace("elsewhere").await?;
+    for plural in ["roles", "rolebindings"] {
+        let path = format!("{RBAC}/{plural}");
+        let shipped = world.client.get(&path, "kube-system", "dragoman-lease").await?;
+        let mut copy = shipped.context("it is not shipped")?;
+        copy["metadata"] = json!({"name": "dragoman-lease", "namespace": ns});
+        world.client.create(&path, &ns, &copy).await?;
+    }
+    let here = world.dragoman("own", &[]).await?;
+    let there = world.dragoman("own", &["--namespace", &ns]).await?;
+    for (dragoman, own, other) in [(&here, "kube-system", &*ns), (&there, &*ns, "kube-system")] {
+        let noticed = async || {
+            let count = dragoman.metric("dragoman_leaders_elsewhere", &[]).await?;
+            Ok((count == 1.0).then_some(()))
+        };
+        crate::wait::value("the other leader is noticed", Duration::from_secs(60), noticed).await?;
+        let note = world.event(own, LEASE, "LeaderElsewhere").await?;
+        ensure!(note.contains(&format!("is renewed in namespace {other} (")), "{note}");
+    }
+    let burst = world.namespace("burst").await?;
+    for i in 0..40 {
+        world.pod(&burst, &Pod::new(&format!("pod-{i}")).with_template("gpu", "one").gated()).await?;
+    }
+    world.claims(&burst, 40).await?;
+    world.rest(&burst).await?;
+    world.claims(&burst, 40).await?;
+    ensure!(there.stop().await?.success(), "the end was not orderly");
+    let alone = async || {
+        let count = here.metric("dragoman_leaders_elsewhere", &[]).await?;
+        Ok((count == 0.0).then_some(()))
+    };
+    crate::wait::value("nobody else leads", Duration::from_secs(60), alone).await?;
+    here.stop().await?;
     world.stop().await
 }
 

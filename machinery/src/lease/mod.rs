@@ -12,6 +12,7 @@
 //! `system-leader-election` and `workload-leader-election`).
 
 mod decide;
+mod elsewhere;
 mod holder;
 mod leadership;
 
@@ -30,6 +31,7 @@ use crate::write::{Action, Guard, Write};
 use dragoman_crds::wire::Meta;
 
 pub use decide::{Decision, Fitness, PATIENCE, Periods, Reason, Seen, View, decide, pause};
+pub use elsewhere::Elsewhere;
 pub use holder::live_holder;
 pub use leadership::{AtWork, Leadership};
 

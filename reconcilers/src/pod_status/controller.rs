@@ -181,7 +181,7 @@ impl PodStatus {
         match refusal {
             // The Pod is gone: its watch says so soon.
             Refusal::NotFound | Refusal::Replaced => Verdict::Done,
-            Refusal::Conflict => {
+            Refusal::OwnedByAnother(_) => {
                 self.kit.note(|index| {
                     if index.pod(key).is_some_and(|(known, _)| known == uid) {
                         let mine = index.mine.entry(uid.clone()).or_default();
