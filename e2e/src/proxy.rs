@@ -115,6 +115,11 @@ impl Proxy {
         state.throttled.map(|_| state.impatient)
     }
 
+    /// How long ago a [`Harm::Throttle`] struck.
+    pub(crate) fn throttled_for(&self) -> Option<Duration> {
+        locked(&self.state).throttled.map(|since| since.elapsed())
+    }
+
     /// Waits until a [`Harm::Kill`] has struck.
     pub(crate) async fn struck(&self) {
         self.hit.notified().await;

@@ -287,6 +287,12 @@ mod tests {
     }
 
     #[test]
+    fn a_delete_names_the_uid_and_the_version() {
+        let (_, body) = sent(&Write::new(POD, "a", "p", Action::Delete { guard: guard() }));
+        assert_eq!(body["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
+    }
+
+    #[test]
     fn a_dry_run_says_so_for_every_action() {
         let at = "/api/v1/namespaces/a/pods";
         let apply = |subresource| Action::Apply {

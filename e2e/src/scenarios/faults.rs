@@ -241,9 +241,17 @@ async fn a_throttled_client_waits_with_everything(bench: &Bench) -> anyhow::Resu
     world.pod(&ns, &Pod::new("first").with_template("gpu", "one").gated()).await?;
     world.claim_of(&ns, "first", "gpu").await?;
     proxy.harm(Some(Harm::Throttle { seconds: 8 }));
-    for i in 1..COUNT {
-        world.pod(&ns, &Pod::new(&format!("pod-{i}")).with_template("gpu", "one").gated()).await?;
-    }
+    let pods = async |numbers: std::ops::Range<usize>| {
+        for i in numbers {
+            world.pod(&ns, &Pod::new(&format!("pod-{i}")).with_template("gpu", "one").gated()).await?;
+        }
+        anyhow::Ok(())
+    };
+    pods(1..COUNT / 2).await?;
+    // What was in flight when the 429 came is over.
+    let is_paused = async || proxy.throttled_for().is_some_and(|since| since > Duration::from_secs(4));
+    crate::wait::until("the pause is under way", Duration::from_secs(20), is_paused).await?;
+    pods(COUNT / 2..COUNT).await?;
     world.claims(&ns, COUNT).await?;
     world.rest(&ns).await?;
     ensure!(proxy.impatient() == Some(0), "requests in the pause: {:?}", proxy.impatient());
