@@ -1,7 +1,6 @@
 //! `dragoman allocate`: which devices claims would get.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail, ensure};
@@ -76,7 +75,7 @@ pub(crate) fn run(flags: &AllocateFlags) -> anyhow::Result<()> {
     for (place, scenario) in scenarios {
         let answer = answered(&scenario, flags.rank).with_context(|| place.clone())?;
         let line = serde_json::to_string(&answer)? + "\n";
-        std::io::stdout().write_all(line.as_bytes()).context("stdout")?;
+        crate::print(&line)?;
     }
     Ok(())
 }

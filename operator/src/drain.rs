@@ -1,7 +1,5 @@
 //! `dragoman drain`: leave nothing behind that needs us.
 
-use std::io::Write as _;
-
 use anyhow::{Context as _, bail};
 use clap::Args;
 use dragoman_crds::wire;
@@ -83,7 +81,7 @@ pub(crate) async fn drain(flags: &DrainFlags) -> anyhow::Result<()> {
             text.push_str(&format!("{what}: {name}\n"));
         }
     }
-    std::io::stdout().write_all(text.as_bytes()).context("stdout")?;
+    crate::print(&text)?;
     // What was made by a leader that came meanwhile may have been missed.
     let holder = live_holder(&clients.api, &flags.namespace, LEASE_NAME).await.context("the Lease")?;
     if let Some(holder) = holder.filter(|holder| may_own(holder)) {

@@ -89,9 +89,15 @@ async fn main() -> ExitCode {
     }
 }
 
+/// Prints a text for people or programs. A reader that closes the pipe, as `head` does, has read what it
+/// wanted.
+///
 /// # Errors
-/// Standard output is closed.
-fn print(text: &str) -> anyhow::Result<()> {
+/// Standard output cannot be written.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     use std::io::Write as _;
-    std::io::stdout().write_all(text.as_bytes()).context("stdout")
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.context("stdout"),
+    }
 }

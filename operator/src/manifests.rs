@@ -2,6 +2,7 @@
 
 #![expect(clippy::indexing_slicing, reason = "reading a field of JSON that is not there gives null")]
 
+use std::borrow::Cow;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -58,7 +59,7 @@ fn parsed(document: &str) -> anyhow::Result<Vec<Value>> {
         let values = serde_json::Deserializer::from_str(document).into_iter::<Value>();
         return values.collect::<Result<_, _>>().map_err(anyhow::Error::from);
     }
-    let value = serde_saphyr::from_str_with_options::<Value>(document, yaml());
+    let value = serde_saphyr::from_str_with_options::<Value>(&endless_quoted(document), yaml());
     Ok(vec![value.map_err(|why| anyhow::anyhow!("{why}"))?])
 }
 
@@ -84,9 +85,59 @@ fn flatten(place: &str, value: Value, all: &mut Vec<anyhow::Result<Found>>) {
     }
 }
 
-/// YAML as Kubernetes has it: a name `n` or `off` is a name.
+/// YAML as Kubernetes has it: a name `n` or `off` is a name. The files are the user's own, and those of
+/// a large cluster are large; nothing is bounded but aliases and depth, of which kubectl prints few.
 fn yaml() -> serde_saphyr::Options {
-    serde_saphyr::options! { strict_booleans: true }
+    serde_saphyr::options! {
+        strict_booleans: true,
+        // Quantities and names are texts; no field of Kubernetes is infinite.
+        non_finite_float_policy: serde_saphyr::options::NonFiniteFloatPolicy::AsString,
+        budget: serde_saphyr::budget! {
+            max_events: usize::MAX,
+            max_nodes: usize::MAX,
+            max_total_scalar_bytes: usize::MAX,
+            max_total_comment_bytes: usize::MAX,
+        },
+    }
+}
+
+/// Quotes plain scalars that look like a number beyond all numbers, such as the label `12e4567`: kubectl
+/// prints them without quotes, because its own library reads them as text.
+fn endless_quoted(document: &str) -> Cow<'_, str> {
+    let mut quoted: Option<String> = None;
+    // The indentation of the line that begins a block scalar: its text is left alone.
+    let mut block: Option<usize> = None;
+    let mut at = 0;
+    for line in document.split_inclusive('\n') {
+        let end = at + line.len();
+        let text = line.trim_end();
+        let indent = text.len() - text.trim_start().len();
+        let is_inside = block.is_some_and(|outer| text.is_empty() || indent > outer);
+        if !is_inside {
+            let value = text.rsplit([' ', '\t']).next().unwrap_or_default();
+            block = value.starts_with(['|', '>']).then_some(indent);
+            if is_endless(value) {
+                let head = text.strip_suffix(value).unwrap_or_default();
+                let before = document.get(..at).unwrap_or_default();
+                let quoted = quoted.get_or_insert_with(|| before.to_owned());
+                quoted.push_str(&format!("{head}\"{value}\"\n"));
+                at = end;
+                continue;
+            }
+        }
+        if let Some(quoted) = &mut quoted {
+            quoted.push_str(line);
+        }
+        at = end;
+    }
+    quoted.map_or(Cow::Borrowed(document), Cow::Owned)
+}
+
+/// Whether a text is written as a number, and none is that large.
+fn is_endless(value: &str) -> bool {
+    let digits = value.trim_start_matches(['+', '-']);
+    digits.starts_with(|first: char| first.is_ascii_digit())
+        && value.parse::<f64>().is_ok_and(f64::is_infinite)
 }
 
 /// The documents of a text, each with the line on which it begins.
@@ -113,6 +164,20 @@ mod tests {
         let told = |found: Found| format!("{} {}", found.place, found.object["kind"]);
         let found = objects(Path::new("f"), text).into_iter();
         found.map(|found| found.map_or_else(|why| format!("{why:#}"), told)).collect()
+    }
+
+    #[test]
+    fn yaml_of_any_size_is_read_as_kubectl_prints_it() {
+        let pod = "- kind: Pod\n  metadata:\n    labels:\n      hash: 12e4567\n      off: n\n    name: p\n";
+        let script = "  spec:\n    args:\n    - |\n      x: 1e999\n      ---\n    - 9e999\n";
+        let text = format!("apiVersion: v1\nitems:\n{}kind: List\n", [pod, script].concat().repeat(20_000));
+        let objects = objects(Path::new("f"), &text);
+        assert_eq!(objects.len(), 20_000);
+        for found in objects {
+            let object = found.expect("a Pod").object;
+            assert_eq!(object["metadata"]["labels"], serde_json::json!({"hash": "12e4567", "off": "n"}));
+            assert_eq!(object["spec"]["args"], serde_json::json!(["x: 1e999\n---\n", "9e999"]));
+        }
     }
 
     #[test]

@@ -59,6 +59,10 @@ pub enum Refused {
     /// The policy does not allow the amount after rounding.
     #[error("capacity {0:?}: {1} is not allowed by its request policy")]
     NotAllowed(Box<str>, Decimal),
+    /// The device offers less than nothing: its capacity, or the default of the request policy, is
+    /// negative. Consumed, it would make room for others.
+    #[error("capacity {0:?}: the device offers {1}")]
+    NegativeOffer(Box<str>, Decimal),
     /// Less than the amount is left.
     #[error("capacity {0:?}: {1} is more than is left")]
     NotLeft(Box<str>, Decimal),
@@ -105,10 +109,15 @@ impl Capacity {
     /// error.
     ///
     /// # Errors
-    /// The amount is negative, not allowed by the policy, or not countable in steps.
+    /// The amount is negative, not allowed by the policy, or not countable in steps, or the device offers
+    /// a negative amount.
     pub fn consumed(&self, name: &str, request: Option<Decimal>, steps: Steps) -> Result<Decimal, Refused> {
         let default = self.policy.as_ref().and_then(|policy| policy.default);
-        let Some(request) = request else { return Ok(default.unwrap_or(self.value)) };
+        let Some(request) = request else {
+            let amount = default.unwrap_or(self.value);
+            let offered = || Refused::NegativeOffer(name.into(), amount);
+            return if amount.is_negative() { Err(offered()) } else { Ok(amount) };
+        };
         let negative = |amount: Decimal| Err(Refused::Negative(name.into(), amount));
         let Some(policy) = &self.policy else {
             return if request.is_negative() { negative(request) } else { Ok(request) };
@@ -155,7 +164,7 @@ impl Range {
         }
         let whole = above.checked_add(step - 1).ok_or(Overflow)? / step;
         let count = whole.checked_mul(step).and_then(|above| above.checked_add(min.ok()?)).ok_or(Overflow)?;
-        Decimal::new(count, unit)
+        Decimal::new(counted(count)?, unit)
     }
 }
 
@@ -172,10 +181,13 @@ impl Steps {
         if self == Self::Thousandths && number.exponent() < self.unit() {
             return Err(Overflow);
         }
-        let count = number.rounded_up(self.unit())?;
-        // Kubernetes counts in 64 bits.
-        i64::try_from(count).map(i128::from).map_err(|_| Overflow)
+        counted(number.rounded_up(self.unit())?)
     }
+}
+
+/// Kubernetes counts in 64 bits: numbers that it reads as well as those that it computes.
+fn counted(count: i128) -> Result<i128, Overflow> {
+    i64::try_from(count).map(i128::from).map_err(|_| Overflow)
 }
 
 /// The reason why the API server refuses a request policy.

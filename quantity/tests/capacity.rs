@@ -219,3 +219,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_rounded_amount_is_counted_in_64_bits() {
+    // The step exceeds the request, and twice the step exceeds 64 bits.
+    let huge = range("10E", "0", "0", "", "5E");
+    for (request, steps) in [("5000000000000000001", Steps::Whole), ("9E", Steps::Whole)] {
+        let (capacities, requests) = (of(&[("c", huge.clone())]), of(&[("c", q(request))]));
+        let refused = consumption(&capacities, &requests, &ByCapacity::new(), steps);
+        assert_eq!(refused, Err(Refused::Uncountable("c".into(), q(request))), "{steps:?}");
+    }
+    let milli = range("9P", "0", "0", "", "5P");
+    let (capacities, requests) = (of(&[("c", milli)]), of(&[("c", q("5000000000000001"))]));
+    let refused = consumption(&capacities, &requests, &ByCapacity::new(), Steps::Thousandths);
+    assert_eq!(refused, Err(Refused::Uncountable("c".into(), q("5000000000000001"))));
+}
+
+#[test]
+fn a_device_that_offers_less_than_nothing_is_refused() {
+    for capacity in [plain("-2"), values("4", "-2", &[]), range("4", "-1", "-1", "", "1")] {
+        let refused = consumed(&capacity, "0", "");
+        assert!(matches!(refused, Err(Refused::NegativeOffer(..))), "{capacity:?}: {refused:?}");
+    }
+}

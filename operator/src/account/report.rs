@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_accounting::cluster::{Account, Cluster, ClusterLedger, Index, Pod, Rules};
+use dragoman_accounting::cluster::{Account, ClusterLedger, Index, Pod, Rules};
 use dragoman_accounting::ledger::fit::{Fit, Headroom};
 use dragoman_accounting::ledger::{Bucket, NodeLedger, words};
 use dragoman_accounting::resource::Resource;
 use serde::Serialize;
+
+use super::dump::Dump;
 
 /// What is taken from every node, and where waiting Pods would fit.
 #[derive(Debug, Serialize)]
@@ -15,6 +17,35 @@ pub(super) struct Report {
     pub(super) pending: Vec<OfPod>,
     /// Objects that do not decode, each with why.
     pub(super) unreadable: Vec<String>,
+    /// What is missing in the dump or stands there twice.
+    pub(super) notes: Vec<String>,
+}
+
+/// What a report is about: everything, unless narrowed.
+#[derive(Debug, Default)]
+pub(super) struct Filter {
+    /// Names of nodes; empty for all.
+    pub(super) nodes: Vec<String>,
+    /// Namespaces of waiting Pods; empty for all.
+    pub(super) namespaces: Vec<String>,
+    /// `NAMESPACE/NAME` of waiting Pods; empty for all.
+    pub(super) pods: Vec<String>,
+    /// Only nodes that have promised too much, and no Pods.
+    pub(super) overcommitted: bool,
+}
+
+impl Filter {
+    fn has_node(&self, name: &str) -> bool {
+        self.nodes.is_empty() || self.nodes.iter().any(|node| node == name)
+    }
+
+    fn has_pod(&self, pod: &Pod) -> bool {
+        let (namespace, name) = (&*pod.view.namespace, &*pod.view.name);
+        let is_named = |named: &String| named.split_once('/') == Some((namespace, name));
+        !self.overcommitted
+            && (self.namespaces.is_empty() || self.namespaces.iter().any(|known| known == namespace))
+            && (self.pods.is_empty() || self.pods.iter().any(is_named))
+    }
 }
 
 /// A node.
@@ -65,6 +96,14 @@ pub(super) struct OnNode {
     pub(super) refused: Vec<String>,
 }
 
+impl OnNode {
+    /// How much stands between a Pod and this node: first what nobody can mend by ending another Pod,
+    /// then what is unknown, then the number of missing resources.
+    pub(super) fn obstacles(&self) -> (usize, usize, usize) {
+        (self.never.len() + self.refused.len(), self.unknown.len(), self.missing.len())
+    }
+}
+
 /// A resource that is missing on a node.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -76,10 +115,13 @@ pub(super) struct Missing {
 
 impl Report {
     /// The report about a cluster.
-    pub(super) fn of(cluster: &Cluster, rules: Rules, unreadable: Vec<String>) -> Self {
-        let index = Index::new(cluster, rules);
-        let accounts = index.accounts();
-        let pending = cluster.pods.iter().filter(|pod| pod.node.is_none() && !pod.done);
+    pub(super) fn of(dump: Dump, rules: Rules, filter: &Filter) -> Self {
+        let Dump { cluster, unreadable, notes } = dump;
+        let index = Index::new(&cluster, rules);
+        let mut accounts = index.accounts();
+        accounts.retain(|name, _| filter.has_node(name));
+        let is_pending = |pod: &&Pod| pod.node.is_none() && !pod.done && filter.has_pod(pod);
+        let pending = cluster.pods.iter().filter(is_pending);
         let on_nodes = |pod: &Pod| {
             accounts
                 .iter()
@@ -87,8 +129,9 @@ impl Report {
                 .collect()
         };
         let pending = pending.map(|pod| OfPod { pod: pod.view.object(), nodes: on_nodes(pod) }).collect();
-        let nodes = accounts.iter().map(|(name, account)| of_node(name, account)).collect();
-        Self { nodes, pending, unreadable }
+        let nodes = accounts.iter().map(|(name, account)| of_node(name, account));
+        let nodes = nodes.filter(|node| !filter.overcommitted || !node.violations.is_empty()).collect();
+        Self { nodes, pending, unreadable, notes }
     }
 }
 
@@ -97,7 +140,7 @@ impl Report {
     pub(super) fn of_ledger(ledger: &ClusterLedger) -> Self {
         let accounts = ledger.accounts();
         let nodes = accounts.iter().map(|(name, account)| of_node(name, account)).collect();
-        Self { nodes, pending: Vec::new(), unreadable: Vec::new() }
+        Self { nodes, pending: Vec::new(), unreadable: Vec::new(), notes: Vec::new() }
     }
 }
 

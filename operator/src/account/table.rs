@@ -1,12 +1,13 @@
 //! The report for people.
 
-use super::report::{OfNode, OnNode, Report};
+use super::report::{OfNode, OfPod, OnNode, Report};
 
 const HEAD: [&str; 8] =
     ["NODE", "RESOURCE", "ALLOCATABLE", "PODS", "MAPPING", "OVERHEAD", "RESERVED", "LEFT"];
 
 /// A table of all nodes, and below it what is wrong and where waiting Pods would fit.
-pub(super) fn render(report: &Report) -> String {
+/// Without `nearest`, a waiting Pod has a line for every node.
+pub(super) fn render(report: &Report, nearest: bool) -> String {
     let mut rows = vec![HEAD.map(str::to_owned)];
     report.nodes.iter().for_each(|node| rows.extend(self::rows(node)));
     let mut below = String::new();
@@ -20,14 +21,46 @@ pub(super) fn render(report: &Report) -> String {
             lines.iter().for_each(|line| below += &format!("{}: {part}: {line}\n", node.name));
         }
     }
-    for pod in &report.pending {
-        for (node, answer) in &pod.nodes {
-            below += &format!("{} on {node}: {}\n", pod.pod, in_words(answer));
-        }
-    }
+    report.pending.iter().for_each(|pod| below += &of_pod(pod, nearest));
     report.unreadable.iter().for_each(|line| below += &format!("unreadable: {line}\n"));
-    let table = aligned(&rows);
-    if below.is_empty() { table } else { format!("{table}\n{below}") }
+    report.notes.iter().for_each(|line| below += &format!("note: {line}\n"));
+    let table = if report.nodes.is_empty() { "no such node\n".to_owned() } else { aligned(&rows) };
+    let summary = if report.nodes.len() > FEW { summary(report) + "\n" } else { String::new() };
+    if below.is_empty() { summary + &table } else { format!("{summary}{table}\n{below}") }
+}
+
+/// The number of nodes that one can see at a glance.
+const FEW: usize = 3;
+
+/// What a reader of a long table looks for.
+fn summary(report: &Report) -> String {
+    let count = |is: fn(&OfNode) -> bool| report.nodes.iter().filter(|node| is(node)).count();
+    let overcommitted = count(|node| !node.violations.is_empty());
+    let unknown = count(|node| !node.unaccounted.is_empty());
+    let mut text = format!(
+        "{} nodes: {overcommitted} overcommitted, {unknown} with facts that are not known\n",
+        report.nodes.len()
+    );
+    if !report.pending.is_empty() {
+        let fits = |pod: &&OfPod| pod.nodes.values().any(|node| node.fits == Some(true));
+        let fit = report.pending.iter().filter(fits).count();
+        text += &format!("{} waiting Pods: {fit} fit on a node\n", report.pending.len());
+    }
+    text
+}
+
+/// Where a waiting Pod fits; of many nodes the nearest ones only, if `nearest` says so.
+fn of_pod(pod: &OfPod, nearest: bool) -> String {
+    let line = |(node, answer): (&String, &OnNode)| format!("{} on {node}: {}\n", pod.pod, in_words(answer));
+    if !nearest || pod.nodes.len() <= FEW {
+        return pod.nodes.iter().map(line).collect();
+    }
+    let fits = pod.nodes.values().filter(|node| node.fits == Some(true)).count();
+    let mut nodes: Vec<_> = pod.nodes.iter().collect();
+    // A stable sort: of two nodes alike the one whose name is first.
+    nodes.sort_by_key(|(_, answer)| answer.obstacles());
+    let lines: String = nodes.into_iter().take(FEW).map(line).collect();
+    format!("{}: fits on {fits} of {} nodes; the nearest:\n{lines}", pod.pod, pod.nodes.len())
 }
 
 fn rows(node: &OfNode) -> impl Iterator<Item = [String; 8]> {

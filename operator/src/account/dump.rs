@@ -1,0 +1,208 @@
+//! The objects of a dump, on their way into the accounts of a cluster.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{bail, ensure};
+use dragoman_accounting::cluster::{self, Cluster};
+use dragoman_accounting::pod::PodSpecView;
+use dragoman_accounting::unaccounted::Unaccounted;
+use dragoman_crds::device_footprint::DeviceFootprint;
+use dragoman_crds::wire::{Node, Pod, ResourceClaim, ResourceSlice};
+use dragoman_reconcilers::cluster::footprint;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::manifests::Found;
+
+/// The kinds that cost a node something, or say what it has.
+const KINDS: [&str; 5] = ["Node", "Pod", "ResourceClaim", "ResourceSlice", "DeviceFootprint"];
+/// The objects that a note names; the others are counted.
+const NAMED: usize = 3;
+
+/// Kind, namespace and name of an object.
+type Key = (String, String, String);
+
+/// The objects of a dump, each once.
+#[derive(Default)]
+pub(super) struct Objects {
+    objects: BTreeMap<Key, Value>,
+    /// Objects of which the dump has several versions.
+    twice: BTreeSet<String>,
+}
+
+/// The cluster of a dump, as far as it could be read.
+#[derive(Default)]
+pub(super) struct Dump {
+    pub(super) cluster: Cluster,
+    /// Objects that do not decode, each with the reason.
+    pub(super) unreadable: Vec<String>,
+    /// What is missing in the dump or stands there twice, for its reader.
+    pub(super) notes: Vec<String>,
+}
+
+impl Objects {
+    /// Takes in an object; one of a kind that costs no node anything is left out. Of two versions of an
+    /// object the newer one counts, whatever their order in the dump.
+    ///
+    /// # Errors
+    /// It is no Kubernetes object: nothing may vanish without a word.
+    pub(super) fn take(&mut self, Found { place, object }: Found) -> anyhow::Result<()> {
+        let kind = text(&object, "/kind").to_owned();
+        ensure!(
+            !kind.is_empty() && object.is_object(),
+            "{place}: it is no Kubernetes object: it has no kind (print dumps with -o yaml or -o json)"
+        );
+        if ["Table", "Status"].contains(&&*kind) {
+            bail!("{place}: it is a {kind} and no object of a cluster (print dumps with -o yaml or -o json)");
+        }
+        if !KINDS.contains(&&*kind) {
+            return Ok(());
+        }
+        let name = text(&object, "/metadata/name").to_owned();
+        ensure!(!name.is_empty(), "{place}: a {kind} without metadata.name");
+        let key = (kind, text(&object, "/metadata/namespace").to_owned(), name);
+        match self.objects.entry(key) {
+            Entry::Vacant(entry) => drop(entry.insert(object)),
+            Entry::Occupied(mut entry) if *entry.get() != object => {
+                self.twice.insert(in_words(entry.key()));
+                if version(&object) >= version(entry.get()) {
+                    entry.insert(object);
+                }
+            }
+            Entry::Occupied(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Whether there is nothing to account for.
+    pub(super) fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// Reads the objects.
+    pub(super) fn read(mut self) -> Dump {
+        let mut dump = Dump::default();
+        dump.note("in several versions, of which the newest counts", self.twice.clone());
+        dump.note("without a uid of their own, so that namespace and name tell them apart", self.give_uids());
+        dump.note(
+            "reserved for a Pod that is not in the dump (all namespaces: -A)",
+            self.held_from_outside(),
+        );
+        for (key, object) in self.objects {
+            dump.read(&key, object);
+        }
+        dump
+    }
+
+    /// Gives Pods and claims a uid that share theirs or have none, as in dumps that were cleaned or
+    /// edited; one of them would count for all. Returns these objects.
+    fn give_uids(&mut self) -> BTreeSet<String> {
+        let mut alike: BTreeMap<(&str, &str), Vec<&Key>> = BTreeMap::new();
+        let are_known_by_it = |(key, _): &(&Key, &Value)| ["Pod", "ResourceClaim"].contains(&&*key.0);
+        for (key, object) in self.objects.iter().filter(are_known_by_it) {
+            alike.entry((&key.0, text(object, "/metadata/uid"))).or_default().push(key);
+        }
+        let alike = alike.into_iter().filter(|((_, uid), keys)| uid.is_empty() || keys.len() > 1);
+        let alike: Vec<Key> = alike.flat_map(|(_, keys)| keys).cloned().collect();
+        for key in &alike {
+            let metadata = self.objects.get_mut(key).and_then(|object| object.get_mut("metadata"));
+            if let Some(metadata) = metadata.and_then(Value::as_object_mut) {
+                metadata.insert("uid".to_owned(), format!("{}/{}", key.1, key.2).into());
+            }
+        }
+        alike.iter().map(in_words).collect()
+    }
+
+    /// The claims that are reserved for Pods which the dump does not have.
+    fn held_from_outside(&self) -> BTreeSet<String> {
+        let is_here = |namespace: &str, name: &str| {
+            self.objects.contains_key(&("Pod".to_owned(), namespace.to_owned(), name.to_owned()))
+        };
+        let claims = self.objects.iter().filter(|(key, claim)| {
+            let consumers = claim.pointer("/status/reservedFor").and_then(Value::as_array);
+            let mut pods =
+                consumers.into_iter().flatten().filter(|consumer| text(consumer, "/resource") == "pods");
+            key.0 == "ResourceClaim" && pods.any(|pod| !is_here(&key.1, text(pod, "/name")))
+        });
+        claims.map(|(key, _)| in_words(key)).collect()
+    }
+}
+
+impl Dump {
+    /// Notes what is true of some objects.
+    fn note(&mut self, what: &str, objects: BTreeSet<String>) {
+        let others = objects.len().saturating_sub(NAMED);
+        let others = if others == 0 { String::new() } else { format!(" and {others} more") };
+        let named: Vec<String> = objects.into_iter().take(NAMED).collect();
+        if !named.is_empty() {
+            self.notes.push(format!("{}{others}: {what}", named.join(", ")));
+        }
+    }
+
+    /// Reads an object. One that does not decode costs something that is unknown.
+    fn read(&mut self, key: &Key, object: Value) {
+        let (kind, name) = (key.0.as_str(), in_words(key));
+        let node = text(&object, "/spec/nodeName").to_owned();
+        let taken = match kind {
+            "Node" => read::<Node>(object).map(|read| self.cluster.nodes.push(read.accounted())),
+            "Pod" => read::<Pod>(object).map(|read| self.cluster.pods.push(read.accounted())),
+            "ResourceClaim" => read::<ResourceClaim>(object)
+                .and_then(|read| read.accounted().map_err(String::from))
+                .map(|read| self.cluster.claims.push(read)),
+            "ResourceSlice" => {
+                read::<ResourceSlice>(object).map(|read| self.cluster.slices.push(read.accounted()))
+            }
+            "DeviceFootprint" => {
+                read::<DeviceFootprint>(object).and_then(|read| footprint(&read)).map(|(read, refused)| {
+                    self.unreadable.extend(refused.map(|why| format!("{name}: {why}")));
+                    self.cluster.footprints.push(read);
+                })
+            }
+            _ => Ok(()),
+        };
+        if let Err(why) = taken {
+            self.unread(kind, &name, node, &why);
+        }
+    }
+
+    /// Counts an object that does not decode as an unknown cost.
+    fn unread(&mut self, kind: &str, name: &str, node: String, why: &str) {
+        let unread = Unaccounted { object: name.into(), field: "".into(), resource: None, why: why.into() };
+        match kind {
+            "Pod" if !node.is_empty() => self.cluster.pods.push(unreadable(name, node, unread)),
+            // It may cost any node something, or the one it names.
+            "ResourceSlice" if !node.is_empty() => self.cluster.unread.push((Some(node.into()), unread)),
+            "ResourceSlice" | "DeviceFootprint" | "ResourceClaim" => {
+                self.cluster.unread.push((None, unread));
+            }
+            // A Node that is not listed is unknown, and so are Pods whose claim is not.
+            _ => {}
+        }
+        self.unreadable.push(format!("{name}: {why}"));
+    }
+}
+
+fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// `KIND NAMESPACE/NAME`, or `KIND NAME` where there is no namespace.
+fn in_words((kind, namespace, name): &Key) -> String {
+    if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
+}
+
+/// Orders versions of an object. A resourceVersion that is no number is below all others.
+fn version(object: &Value) -> Option<u128> {
+    text(object, "/metadata/resourceVersion").parse().ok()
+}
+
+fn read<T: DeserializeOwned>(object: Value) -> Result<T, String> {
+    serde_json::from_value(object).map_err(|why| why.to_string())
+}
+
+/// A Pod that takes an unknown amount from its node.
+fn unreadable(name: &str, node: String, unaccounted: Unaccounted) -> cluster::Pod {
+    let view = PodSpecView { uid: name.into(), ..PodSpecView::default() };
+    cluster::Pod { view, node: Some(node.into()), unaccounted: vec![unaccounted], ..cluster::Pod::default() }
+}

@@ -1,0 +1,125 @@
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn report(objects: &[Value]) -> Report {
+    let mut all = Objects::default();
+    for object in objects {
+        for found in manifests::objects(Path::new("f"), &object.to_string()) {
+            all.take(found.expect("object")).expect("a Kubernetes object");
+        }
+    }
+    Report::of(all.read(), Rules::default(), &Filter::default())
+}
+
+fn pod(name: &str, node: &str, cpu: &str) -> Value {
+    let containers = json!([{"name": "c", "resources": {"requests": {"cpu": cpu}}}]);
+    let node = if node.is_empty() { Value::Null } else { node.into() };
+    json!({"kind": "Pod", "metadata": {"namespace": "ns", "name": name, "uid": name},
+        "spec": {"nodeName": node, "containers": containers}, "status": {"phase": "Pending"}})
+}
+
+fn node(name: &str, cpu: &str) -> Value {
+    json!({"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu}}})
+}
+
+/// What is taken of the cpu of the first node by Pods.
+fn taken(report: &Report) -> &str {
+    &report.nodes[0].resources["cpu"].pods
+}
+
+#[test]
+fn items_of_typed_lists_count() {
+    let bare = |mut object: Value| {
+        object.as_object_mut().expect("an object").remove("kind");
+        object
+    };
+    let nodes = json!({"kind": "NodeList", "apiVersion": "v1", "items": [bare(node("n", "4"))]});
+    let pods = [bare(pod("a", "n", "3")), bare(pod("b", "", "2"))];
+    let pods = json!({"kind": "PodList", "apiVersion": "v1", "items": pods});
+    let text = table::render(&report(&[json!({"kind": "List", "items": [nodes, pods]})]), true);
+    assert!(text.contains("n     cpu       4            3     0        0         0         1\n"), "{text}");
+    assert!(text.contains("Pod ns/b on n: 1 of cpu is missing (Pod ns/a: 3)"), "{text}");
+}
+
+#[test]
+fn nothing_vanishes_without_a_word() {
+    let texts = [
+        "NAME READY\npod 1/1\n",
+        "{\"metadata\": {}}",
+        "[{\"kind\": \"Pod\"}]",
+        "{\"kind\": \"Table\", \"rows\": []}",
+        "{\"kind\": \"Status\", \"message\": \"Unauthorized\"}",
+        "{\"kind\": \"Pod\", \"metadata\": {}}",
+    ];
+    for text in texts {
+        for found in manifests::objects(Path::new("f"), text) {
+            let why = found.and_then(|found| Objects::default().take(found)).expect_err(text);
+            assert!(format!("{why:#}").starts_with("f:1: "), "{why:#}");
+        }
+    }
+}
+
+#[test]
+fn of_two_versions_the_newer_counts_in_any_order() {
+    let version = |version: &str, cpu| {
+        let mut pod = pod("a", "n", cpu);
+        pod["metadata"]["resourceVersion"] = version.into();
+        pod
+    };
+    let (old, new) = (version("9", "1"), version("10", "3"));
+    for objects in [[node("n", "4"), old.clone(), new.clone()], [node("n", "4"), new.clone(), old]] {
+        let report = report(&objects);
+        assert_eq!(taken(&report), "3");
+        assert_eq!(report.notes, ["Pod ns/a: in several versions, of which the newest counts"]);
+    }
+    let same = report(&[node("n", "4"), new.clone(), new]);
+    assert_eq!((taken(&same), same.notes.len()), ("3", 0));
+}
+
+#[test]
+fn pods_without_a_uid_of_their_own_all_count() {
+    for uid in ["", "copied"] {
+        let copy = |name: &str| {
+            let mut pod = pod(name, "n", "1");
+            pod["metadata"]["uid"] = uid.into();
+            pod
+        };
+        let report = report(&[node("n", "8"), copy("a"), copy("b"), copy("c"), copy("d")]);
+        assert_eq!(taken(&report), "4");
+        let notes = "Pod ns/a, Pod ns/b, Pod ns/c and 1 more: without a uid of their own, so that namespace \
+                     and name tell them apart";
+        assert_eq!(report.notes, [notes]);
+    }
+}
+
+#[test]
+fn a_claim_that_is_held_from_outside_is_said() {
+    let claim = json!({"kind": "ResourceClaim", "metadata": {"namespace": "ns", "name": "c", "uid": "u"},
+        "status": {"reservedFor": [{"resource": "pods", "name": "a", "uid": "a"},
+            {"resource": "pods", "name": "elsewhere", "uid": "e"}]}});
+    let report = report(&[node("n", "8"), pod("a", "n", "1"), claim]);
+    let note = "ResourceClaim ns/c: reserved for a Pod that is not in the dump (all namespaces: -A)";
+    assert_eq!(report.notes, [note]);
+}
+
+#[test]
+fn of_many_nodes_a_waiting_pod_gets_the_nearest() {
+    let mut objects: Vec<Value> = (0..9).map(|n| node(&format!("n{n}"), "4")).collect();
+    objects.extend((0..9).map(|n| pod(&format!("on-{n}"), &format!("n{n}"), "3")));
+    objects.extend([pod("big", "", "5"), pod("small", "", "2")]);
+    objects[4] = node("n4", "6");
+    let report = report(&objects);
+    let text = table::render(&report, true);
+    assert!(text.starts_with("9 nodes: 0 overcommitted, 0 with facts"), "{text}");
+    assert!(text.contains("\n2 waiting Pods: 1 fit on a node\n"), "{text}");
+    assert!(text.contains("Pod ns/small: fits on 1 of 9 nodes; the nearest:\nPod ns/small on n4: fits\n"));
+    assert!(
+        text.contains("the nearest:\nPod ns/big on n4: 2 of cpu is missing (Pod ns/on-4: 3)\n"),
+        "{text}"
+    );
+    assert_eq!(text.matches("Pod ns/big on ").count(), 3);
+    assert_eq!(table::render(&report, false).matches("Pod ns/big on ").count(), 9);
+}
