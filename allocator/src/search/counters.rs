@@ -21,7 +21,9 @@ impl Drawn {
     /// and only while a slice has it.
     pub(crate) fn new(pool: &PoolView, snapshot: &Snapshot) -> Self {
         let mut available = pool.counters.declared.clone();
-        for slice in pool.all_slices() {
+        // Where nothing is declared nothing is drawn, however many slices there are.
+        let slices = pool.all_slices().filter(|_| !pool.counters.declared.is_empty());
+        for slice in slices {
             let held = snapshot.held(slice);
             let devices = slice.devices.iter().zip(held.iter()).filter(|(_, held)| held.at_all());
             for (device, _) in devices {

@@ -1,6 +1,7 @@
 //! The part of the cluster that concerns devices, at one moment.
 
 mod held;
+mod pool;
 mod pools;
 mod slice;
 
@@ -8,6 +9,7 @@ pub(crate) use held::Held;
 pub(crate) use pools::{NodeView, PoolStatus, PoolView, ViewDevice};
 pub(crate) use slice::{PoolKey, PreparedSlice};
 
+use std::collections::BTreeSet;
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,6 +18,7 @@ use rpds::HashTrieMapSync;
 use rustc_hash::FxHasher;
 
 use self::held::PoolHeld;
+use self::pool::PoolSlices;
 use crate::gates::Gates;
 use crate::input::{
     Allocation, Attribute, Claim, Class, Cluster, DeviceResult, Name, Node, Slice, TaintRule,
@@ -52,8 +55,6 @@ struct State {
     held: Map<PoolKey, Arc<PoolHeld>>,
 }
 
-type PoolSlices = Map<Name, Arc<PreparedSlice>>;
-
 /// The state that all snapshots derived from the same first one share.
 #[derive(Debug, Default)]
 struct Family {
@@ -64,7 +65,7 @@ struct Family {
 /// The slices with the `nodeName` of one node.
 #[derive(Debug, Default)]
 struct NodeSlices {
-    slices: Vec<Arc<PreparedSlice>>,
+    slices: Map<Name, Arc<PreparedSlice>>,
     view: RwLock<Option<Arc<NodeView>>>,
 }
 
@@ -236,9 +237,9 @@ impl Snapshot {
     /// Returns an attribute of a device in the newest generation of its pool (KEP-5304).
     pub fn attribute(&self, driver: &str, pool: &str, device: &str, name: &str) -> Option<&Attribute> {
         let key = PoolKey { driver: driver.into(), pool: pool.into() };
-        let slices = self.0.pools.get(&key)?;
-        let newest = slices.values().map(|slice| slice.slice.pool.generation).max()?;
-        let mut current = slices.values().filter(|slice| slice.slice.pool.generation == newest);
+        let slices = || self.0.pools.get(&key).into_iter().flat_map(PoolSlices::iter);
+        let newest = slices().map(|slice| slice.slice.pool.generation).max()?;
+        let mut current = slices().filter(|slice| slice.slice.pool.generation == newest);
         let device = current.find_map(|slice| slice.devices.get(slice.place(device)?))?;
         device.device.attribute(driver, name)
     }
@@ -253,28 +254,32 @@ impl Snapshot {
 
     /// Returns the pools as one node sees them.
     pub(crate) fn view(&self, node: &Arc<Node>, gates: &Gates) -> Arc<NodeView> {
-        let Some(local) = self.0.local.get(&node.name) else {
-            return Arc::new(self.gathered(node, &[], gates));
+        let state = &self.0;
+        let Some(local) = state.local.get(&node.name) else {
+            return Arc::new(self.gathered(node, &NodeSlices::default(), gates));
         };
-        let fits = |view: &&Arc<NodeView>| view.serves(self.0.shared_revision, gates);
+        let revision = |key: &PoolKey| state.pools.get(key).map(PoolSlices::revision);
+        let fits = |view: &&Arc<NodeView>| view.serves(state.shared_revision, gates, revision);
         if let Some(view) = local.view.read().unwrap_or_else(PoisonError::into_inner).as_ref().filter(fits) {
             return view.clone();
         }
-        let view = Arc::new(self.gathered(node, &local.slices, gates));
+        let view = Arc::new(self.gathered(node, local, gates));
         *local.view.write().unwrap_or_else(PoisonError::into_inner) = Some(view.clone());
         view
     }
 
-    fn gathered(&self, node: &Node, local: &[Arc<PreparedSlice>], gates: &Gates) -> NodeView {
+    fn gathered(&self, node: &Node, local: &NodeSlices, gates: &Gates) -> NodeView {
         let state = &self.0;
-        pools::Gathering {
+        let gathering = pools::Gathering {
             node,
             gates,
-            candidates: local.iter().chain(state.shared.values()),
-            all: |key: &PoolKey| state.pools.get(key).into_iter().flat_map(Map::values),
+            candidates: local.slices.values().chain(state.shared.values()),
+            whole: |key: &PoolKey| Some(state.pools.get(key)?.whole(gates)),
             rules: state.rules.values().collect(),
-        }
-        .view(state.shared_revision)
+        };
+        let keys: BTreeSet<&PoolKey> = local.slices.values().map(|slice| &slice.key).collect();
+        let revision = |key: &PoolKey| Some((key.clone(), state.pools.get(key)?.revision()));
+        gathering.view(state.shared_revision, keys.into_iter().filter_map(revision).collect())
     }
 
     /// Returns the held state of a slice's devices. Empty if none is held.
@@ -301,63 +306,51 @@ impl State {
 
     fn insert_slice(&mut self, slice: Arc<PreparedSlice>) {
         let name = slice.slice.name.clone();
-        self.change_slices_of_node(&slice, |slices| slices.push(slice.clone()));
+        self.change_slices_of_node(&slice, |slices| slices.insert_mut(name.clone(), slice.clone()));
         let pool = self.pools.get(&slice.key).cloned().unwrap_or_default();
-        self.pools.insert_mut(slice.key.clone(), pool.insert(name.clone(), slice.clone()));
-        self.touch_pool(&slice.key);
+        self.put_pool(&slice.key, pool.with(&slice, self.revision));
         self.slices.insert_mut(name, slice);
     }
 
     fn remove_slice(&mut self, name: &str) {
         let Some(slice) = self.slices.get(name).cloned() else { return };
         self.slices.remove_mut(name);
-        self.change_slices_of_node(&slice, |slices| slices.retain(|other| other.id != slice.id));
-        self.touch_pool(&slice.key);
+        self.change_slices_of_node(&slice, |slices| {
+            slices.remove_mut(name);
+        });
         if let Some(pool) = self.pools.get(&slice.key) {
-            let pool = pool.remove(name);
-            if pool.is_empty() {
-                self.pools.remove_mut(&slice.key);
-            } else {
-                self.pools.insert_mut(slice.key.clone(), pool);
-            }
+            let pool = pool.without(&slice, self.revision);
+            self.put_pool(&slice.key, pool);
+        }
+    }
+
+    /// Puts a changed pool in its place. The completeness of a pool depends on all of its slices: the
+    /// views of their nodes see from its revision that they are out of date, and every view does where
+    /// a slice belongs to no single node.
+    fn put_pool(&mut self, key: &PoolKey, pool: PoolSlices) {
+        if pool.is_shared() {
+            self.shared_revision = self.revision;
+        }
+        if pool.is_empty() {
+            self.pools.remove_mut(key);
+        } else {
+            self.pools.insert_mut(key.clone(), pool);
         }
     }
 
     fn change_slices_of_node(
         &mut self,
         slice: &Arc<PreparedSlice>,
-        change: impl FnOnce(&mut Vec<Arc<PreparedSlice>>),
+        change: impl FnOnce(&mut Map<Name, Arc<PreparedSlice>>),
     ) {
         let Some(node) = slice.node_name() else {
             self.shared_revision = self.revision;
-            let shared: Vec<Arc<PreparedSlice>> =
-                self.shared.get(&slice.slice.name).into_iter().cloned().collect();
-            let mut slices = shared;
-            change(&mut slices);
-            match slices.pop() {
-                Some(slice) => self.shared.insert_mut(slice.slice.name.clone(), slice),
-                None => {
-                    self.shared.remove_mut(&slice.slice.name);
-                }
-            }
+            change(&mut self.shared);
             return;
         };
         let mut slices = self.local.get(node).map(|local| local.slices.clone()).unwrap_or_default();
         change(&mut slices);
         self.local.insert_mut(node.clone(), Arc::new(NodeSlices { slices, view: RwLock::default() }));
-    }
-
-    /// Invalidates the views of all nodes that a pool has slices on, because the completeness of a
-    /// pool depends on all of its slices.
-    fn touch_pool(&mut self, key: &PoolKey) {
-        let Some(pool) = self.pools.get(key).filter(|pool| pool.size() > 1) else { return };
-        let nodes: Vec<Name> = pool.values().filter_map(|slice| slice.node_name().cloned()).collect();
-        if pool.values().any(|slice| slice.node_name().is_none()) {
-            self.shared_revision = self.revision;
-        }
-        for node in nodes {
-            self.forget_view(&node);
-        }
     }
 
     fn release(&mut self, uid: &str) {

@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use dragoman_quantity::Decimal;
 
+use super::pool::{Counters, Whole};
 use super::slice::{PoolKey, PreparedSlice};
 use crate::error::{Object, PodError};
 use crate::gates::Gates;
-use crate::input::{Device, Name, Node, NodeSelector, Taint, TaintRule};
+use crate::input::{Device, Node, NodeSelector, Taint, TaintRule};
 use crate::selectors::Content;
 
 /// The pools of one node, in the order in which their devices are tried.
 #[derive(Debug)]
 pub(crate) struct NodeView {
     shared_revision: u64,
+    /// The revisions of the pools of the node's own slices.
+    revisions: Vec<(PoolKey, u64)>,
     gates: Gates,
     pub(crate) pools: Vec<PoolView>,
     /// The slices of all usable pools, in order.
@@ -32,51 +35,11 @@ pub(crate) struct PoolView {
     pub(crate) status: PoolStatus,
     /// The slices that the node has access to, by name.
     pub(crate) slices: Vec<Arc<PreparedSlice>>,
-    /// The other slices of the same generation. They are known only if the completeness check had
-    /// to look for them.
-    pub(crate) others: Vec<Arc<PreparedSlice>>,
+    /// All slices of the same generation. They are those that the node has access to, unless the
+    /// completeness check had to look for others.
+    whole: Arc<Whole>,
     /// The counters of all counter sets.
-    pub(crate) counters: Counters,
-}
-
-/// The counters of a pool, by counter set and name.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    numbers: BTreeMap<(Name, Name), usize>,
-    /// The declared value of each counter.
-    pub(crate) declared: Vec<Decimal>,
-}
-
-impl Counters {
-    fn new<'a>(slices: impl Iterator<Item = &'a Arc<PreparedSlice>>) -> Self {
-        let mut counters = Self::default();
-        for set in slices.flat_map(|slice| &slice.slice.shared_counters) {
-            for (name, counter) in &set.counters {
-                let number = counters.declared.len();
-                counters.numbers.insert((set.name.clone(), name.clone()), number);
-                counters.declared.push(counter.value.amount);
-            }
-        }
-        counters
-    }
-
-    /// Returns the counter set and the name of a counter.
-    pub(crate) fn name(&self, number: usize) -> Option<(&Name, &Name)> {
-        let mut numbers = self.numbers.iter();
-        numbers.find(|(_, known)| **known == number).map(|((set, name), _)| (set, name))
-    }
-
-    /// Returns the amounts that a device draws. Unknown counters are skipped: they make the pool
-    /// invalid, so none of its devices is used.
-    pub(crate) fn drawn(&self, device: &Device) -> Box<[(usize, Decimal)]> {
-        let consumed = device.consumes_counters.iter().flat_map(|consumption| {
-            let set = &consumption.counter_set;
-            consumption.counters.iter().map(move |(name, counter)| ((set.clone(), name.clone()), counter))
-        });
-        let drawn =
-            consumed.filter_map(|(key, counter)| Some((*self.numbers.get(&key)?, counter.value.amount)));
-        drawn.collect()
-    }
+    pub(crate) counters: Arc<Counters>,
 }
 
 /// The usability of a pool.
@@ -109,9 +72,17 @@ pub(crate) struct ViewDevice {
 }
 
 impl NodeView {
-    /// Whether the view is still valid for a snapshot with this shared revision and these gates.
-    pub(super) fn serves(&self, shared_revision: u64, gates: &Gates) -> bool {
-        self.shared_revision == shared_revision && self.gates == *gates
+    /// Whether the view is still valid for a snapshot with this shared revision, these gates and these
+    /// revisions of pools.
+    pub(super) fn serves(
+        &self,
+        shared_revision: u64,
+        gates: &Gates,
+        revision: impl Fn(&PoolKey) -> Option<u64>,
+    ) -> bool {
+        self.shared_revision == shared_revision
+            && self.gates == *gates
+            && self.revisions.iter().all(|(key, known)| revision(key) == Some(*known))
     }
 
     /// Returns the first invalid pool, and the contradiction.
@@ -124,25 +95,25 @@ impl NodeView {
 }
 
 /// The inputs of a view.
-pub(super) struct Gathering<'a, C, A> {
+pub(super) struct Gathering<'a, C, W> {
     pub(super) node: &'a Node,
     pub(super) gates: &'a Gates,
     /// The slices with the `nodeName` of this node, and those without a `nodeName`.
     pub(super) candidates: C,
-    /// Returns all slices of a pool.
-    pub(super) all: A,
+    /// Returns the newest generation of a pool.
+    pub(super) whole: W,
     pub(super) rules: Vec<&'a Arc<TaintRule>>,
 }
 
-impl<'a, C, A, I> Gathering<'a, C, A>
+impl<'a, C, W> Gathering<'a, C, W>
 where
     C: Iterator<Item = &'a Arc<PreparedSlice>>,
-    A: Fn(&PoolKey) -> I,
-    I: Iterator<Item = &'a Arc<PreparedSlice>>,
+    W: Fn(&PoolKey) -> Option<Arc<Whole>>,
 {
-    pub(super) fn view(mut self, shared_revision: u64) -> NodeView {
+    pub(super) fn view(mut self, shared_revision: u64, revisions: Vec<(PoolKey, u64)>) -> NodeView {
         let mut view = NodeView {
             shared_revision,
+            revisions,
             gates: *self.gates,
             pools: vec![],
             slices: vec![],
@@ -183,7 +154,7 @@ where
         let mut pools: BTreeMap<PoolKey, Vec<Arc<PreparedSlice>>> = BTreeMap::new();
         for slice in self.candidates.by_ref() {
             let partitions = slice.slice.per_device_node_selection || !slice.slice.shared_counters.is_empty();
-            if (partitions && !self.gates.partitionable_devices) || ignored(slice, self.gates) {
+            if (partitions && !self.gates.partitionable_devices) || slice.is_ignored(self.gates) {
                 continue;
             }
             if !concerns(slice, self.node)? {
@@ -202,32 +173,30 @@ where
     }
 
     /// Builds a pool. `None` if slices of a newer generation exist that the node has no access to.
-    fn pool(&self, key: PoolKey, mut slices: Vec<Arc<PreparedSlice>>) -> Option<PoolView> {
-        slices.sort_by(|a, b| a.slice.name.cmp(&b.slice.name));
-        let first = slices.first()?.slice.pool.clone();
-        let mut others = Vec::new();
-        let wanted = usize::try_from(first.resource_slice_count).unwrap_or(usize::MAX);
+    fn pool(&self, key: PoolKey, slices: Vec<Arc<PreparedSlice>>) -> Option<PoolView> {
+        let first = slices.first()?.slice.pool.generation;
+        let ours = Whole::of(first, slices);
+        let slices = ours.slices.clone();
+        let wanted = slices.first().map(|slice| slice.slice.pool.resource_slice_count)?;
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let mut whole = Arc::new(ours);
         let mut status = PoolStatus::Usable;
         if slices.len() != wanted {
-            let all = (self.all)(&key).filter(|slice| !ignored(slice, self.gates));
-            let mut all: Vec<&Arc<PreparedSlice>> = all.collect();
-            if all.iter().any(|slice| slice.slice.pool.generation > first.generation) {
+            let all = (self.whole)(&key)?;
+            if all.generation > first {
                 return None;
             }
-            all.retain(|slice| slice.slice.pool.generation == first.generation);
-            if all.len() == wanted {
-                let ours = |slice: &&&Arc<PreparedSlice>| slices.iter().any(|known| known.id == slice.id);
-                others = all.iter().filter(|slice| !ours(slice)).map(|slice| Arc::clone(slice)).collect();
-                others.sort_by(|a, b| a.slice.name.cmp(&b.slice.name));
+            if all.slices.len() == wanted {
+                whole = all;
             } else {
                 status = PoolStatus::Incomplete;
             }
         }
-        let mut pool = PoolView { key, status, slices, others, counters: Counters::default() };
+        let mut pool = PoolView { key, status, slices, whole, counters: Arc::default() };
         if pool.status == PoolStatus::Usable {
-            match pool.contradiction(self.gates) {
-                Some(why) => pool.status = PoolStatus::Invalid(why.into()),
-                None => pool.counters = Counters::new(pool.all_slices()),
+            match pool.duplicate().map_or_else(|| pool.whole.counters(self.gates), Err) {
+                Ok(counters) => pool.counters = counters,
+                Err(why) => pool.status = PoolStatus::Invalid(why),
             }
         }
         Some(pool)
@@ -243,11 +212,6 @@ where
         let taints = device.taints.iter().chain(rules.map(|rule| &rule.taint));
         taints.filter(|taint| taint.repels()).cloned().collect()
     }
-}
-
-/// Whether a slice is treated as absent.
-fn ignored(slice: &PreparedSlice, gates: &Gates) -> bool {
-    slice.has_groups && !gates.compatibility_groups
 }
 
 /// Whether a node has access to a slice, or to one of its devices.
@@ -302,44 +266,16 @@ impl PoolView {
         devices.any(|prepared| !prepared.device.binding_conditions.is_empty())
     }
 
-    /// All known slices: those that the node has access to, then the others.
+    /// All known slices of the generation, by name.
     pub(crate) fn all_slices(&self) -> impl Iterator<Item = &Arc<PreparedSlice>> {
-        self.slices.iter().chain(&self.others)
+        self.whole.slices.iter()
     }
 
-    /// Returns the contradiction of an invalid pool.
-    fn contradiction(&self, gates: &Gates) -> Option<String> {
+    /// Returns what is wrong with a pool that has a device twice on this node.
+    fn duplicate(&self) -> Option<Arc<str>> {
         let mut names = BTreeSet::new();
         let mut devices = self.slices.iter().flat_map(|slice| &slice.devices);
-        if let Some(twice) = devices.find(|prepared| !names.insert(&prepared.device.name)) {
-            return Some(format!("duplicate device name {}", twice.device.name));
-        }
-        if !gates.partitionable_devices {
-            return None;
-        }
-        let mut sets: BTreeMap<&Name, BTreeSet<&Name>> = BTreeMap::new();
-        for set in self.all_slices().flat_map(|slice| &slice.slice.shared_counters) {
-            if sets.insert(&set.name, set.counters.keys().collect()).is_some() {
-                return Some(format!("duplicate counter set name {}", set.name));
-            }
-        }
-        let devices = self.all_slices().flat_map(|slice| &slice.devices).map(|prepared| &prepared.device);
-        for device in devices {
-            for consumption in &device.consumes_counters {
-                let Some(counters) = sets.get(&consumption.counter_set) else {
-                    let set = &consumption.counter_set;
-                    return Some(format!("device {} consumes the unknown counter set {set}", device.name));
-                };
-                let unknown = consumption.counters.keys().find(|counter| !counters.contains(counter));
-                if let Some(counter) = unknown {
-                    let set = &consumption.counter_set;
-                    let name = &device.name;
-                    return Some(format!(
-                        "device {name} consumes the unknown counter {counter} of set {set}"
-                    ));
-                }
-            }
-        }
-        None
+        let twice = devices.find(|prepared| !names.insert(&prepared.device.name))?;
+        Some(format!("duplicate device name {}", twice.device.name).into())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::gates::Gates;
 use crate::input::{Device, Name, Slice};
 use crate::selectors::{Content, Interned};
 
@@ -43,6 +44,11 @@ impl PreparedSlice {
             consumptions.any(|consumption| !consumption.compatibility_groups.is_empty())
         });
         Self { id, slice, key, devices, has_groups }
+    }
+
+    /// Whether a slice is treated as absent.
+    pub(crate) fn is_ignored(&self, gates: &Gates) -> bool {
+        self.has_groups && !gates.compatibility_groups
     }
 
     /// Returns the index of a device.
