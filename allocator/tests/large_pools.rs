@@ -46,7 +46,8 @@ fn time(slices: usize, nodes: usize) -> Result<Duration, Box<dyn Error>> {
 /// test with it, if an event cost as much as its pool is large.
 #[test]
 fn a_pool_of_many_slices_is_loaded_and_tried_on_every_node() -> Result<(), Box<dyn Error>> {
-    for (slices, nodes) in [(500, 1), (4_000, 1), (1_000, 1_000), (4_000, 4_000)] {
+    for (slices, nodes) in [(500, 1), (1_000, 1), (2_000, 1), (1_000, 1_000), (2_000, 2_000), (4_000, 4_000)]
+    {
         println!("{slices} slices, {nodes} nodes: {:?}", time(slices, nodes)?);
     }
     Ok(())

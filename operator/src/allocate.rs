@@ -32,6 +32,10 @@ pub(crate) struct AllocateFlags {
     /// Look at all candidates and take the best, instead of the first with a solution.
     #[arg(long, value_enum)]
     rank: Option<By>,
+    /// The number of devices that the search may examine on a node. Some requests take longer than anyone
+    /// waits; the answer is then `unknown`.
+    #[arg(long, default_value_t = 10_000_000)]
+    budget: u64,
 }
 
 /// What decides between nodes after preference.
@@ -73,7 +77,7 @@ pub(crate) fn run(flags: &AllocateFlags) -> anyhow::Result<()> {
     let scenarios = scenarios(flags)?;
     ensure!(!scenarios.is_empty(), "there is nothing to allocate in these files");
     for (place, scenario) in scenarios {
-        let answer = answered(&scenario, flags.rank).with_context(|| place.clone())?;
+        let answer = answered(&scenario, flags.rank, flags.budget).with_context(|| place.clone())?;
         let line = serde_json::to_string(&answer)? + "\n";
         crate::print(&line)?;
     }
@@ -115,14 +119,15 @@ fn scenarios(flags: &AllocateFlags) -> anyhow::Result<Vec<(String, Scenario)>> {
     Ok(scenarios)
 }
 
-fn answered(scenario: &Scenario, by: Option<By>) -> anyhow::Result<Answer> {
+fn answered(scenario: &Scenario, by: Option<By>, budget: u64) -> anyhow::Result<Answer> {
     let snapshot = scenario.snapshot(&Snapshot::default())?;
     let claims = scenario.claims(&snapshot)?;
     let overlay = Overlay::default();
     let mut answer = Answer { outcome: "none", ..Answer::default() };
     let (mut solutions, mut why): (Vec<Solution>, _) = (Vec::new(), BTreeMap::new());
     for node in &scenario.candidates {
-        match allocate(&snapshot, &overlay, node, &claims, Options::default()) {
+        let options = Options { budget: Some(budget), ..Options::default() };
+        match allocate(&snapshot, &overlay, node, &claims, options) {
             Outcome::Solution(solution) => {
                 solutions.push(solution);
                 if by.is_none() {
@@ -141,8 +146,13 @@ fn answered(scenario: &Scenario, by: Option<By>) -> anyhow::Result<Answer> {
             Outcome::Unsatisfiable(unsatisfiable) => {
                 why.insert(node.clone(), unsatisfiable.explain(None));
             }
-            // These do not occur without a budget and an interrupt.
-            Outcome::BudgetSpent(_) | Outcome::Cancelled => {}
+            Outcome::BudgetSpent(_) => {
+                answer.outcome = "unknown";
+                let why = format!("no answer after {budget} devices were examined; --budget allows more");
+                answer.node_errors.insert(node.clone(), why);
+            }
+            // It does not occur without an interrupt.
+            Outcome::Cancelled => {}
         }
     }
     let Some(solution) = best(solutions, by) else {
@@ -181,4 +191,35 @@ fn best(solutions: Vec<Solution>, by: Option<By>) -> Option<Solution> {
     rank(&mut ranked, policy);
     let best = ranked.first()?.node.clone();
     solutions.into_iter().find(|solution| *solution.node() == best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten requests whose devices must differ in an attribute of nine values.
+    #[test]
+    fn a_search_without_an_end_says_so() {
+        let device = |number: usize| json!({"name": format!("d{number}"), "attributes": {"x.io/slot": {"int": number % 9}}});
+        let request = |number: usize| {
+            json!({"name": format!("r{number}"), "exactly":
+                {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}})
+        };
+        let requests: Vec<Value> = (0..10).map(request).collect();
+        let scenario = json!({
+            "nodes": [{"metadata": {"name": "n"}}], "deviceClasses": [{"metadata": {"name": "gpu"}}],
+            "resourceSlices": [{"metadata": {"name": "s"}, "spec": {
+                "driver": "gpu.example.com", "nodeName": "n",
+                "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+                "devices": (0..18).map(device).collect::<Vec<Value>>()}}],
+            "resourceClaims": [{"metadata": {"namespace": "ns", "name": "c", "uid": "u"}, "spec": {"devices":
+                {"requests": requests, "constraints": [{"distinctAttribute": "x.io/slot"}]}}}],
+            "allocate": ["ns/c"], "candidates": ["n"]
+        });
+        let scenario: Scenario = serde_json::from_value(scenario).expect("a scenario");
+        let answer = answered(&scenario, None, 1_000).expect("an answer");
+        assert_eq!(answer.outcome, "unknown");
+        let why = answer.node_errors.values().next().expect("a reason");
+        assert_eq!(&**why, "no answer after 1000 devices were examined; --budget allows more");
+    }
 }
