@@ -302,8 +302,17 @@ const FAILURES: [&str; 7] =
     ["Expired", "Unserved", "Throttled", "Forbidden", "Fruitless", "Undecodable", "Other"];
 /// The outcomes of writes that an alert may be about, as [`crate::refusal::Refusal::reason`] spells
 /// them.
-const OUTCOMES: [&str; 8] =
-    ["Done", "Conflict", "QuotaExceeded", "Forbidden", "Invalid", "Throttled", "Transient", "Undecodable"];
+const OUTCOMES: [&str; 9] = [
+    "Done",
+    "Conflict",
+    "OwnedByAnother",
+    "QuotaExceeded",
+    "Forbidden",
+    "Invalid",
+    "Throttled",
+    "Transient",
+    "Undecodable",
+];
 
 /// Watches, writes, lease and events: `dragoman_*`.
 #[derive(Clone, Default)]

@@ -82,7 +82,8 @@ pub(crate) const LEASE: &[Rule] = &[
     },
 ];
 
-/// In every namespace, for Leases of our name.
+/// In every namespace, for Leases of our name. Nothing depends on it: a process without this right is
+/// ready, and says once that it does not see other installations.
 pub(crate) const ELSEWHERE: &[Rule] = &[Rule {
     group: "coordination.k8s.io",
     resource: "leases",
@@ -117,11 +118,10 @@ pub(crate) fn rules(table: &[ControllerSpec], mode: Mode) -> Vec<Rule> {
 /// one.
 pub(crate) fn rights(table: &[ControllerSpec], mode: Mode, lease: Option<&str>) -> Rights {
     let mut needed = vec![(Scope::default(), rules(table, mode))];
-    if let Some(namespace) = lease {
-        let named = |namespace| Scope { namespace, name: Some(LEASE_NAME) };
-        needed.push((named(Some(namespace.to_owned())), LEASE.to_vec()));
-        needed.push((named(None), ELSEWHERE.to_vec()));
-    }
+    needed.extend(lease.map(|namespace| {
+        let scope = Scope { namespace: Some(namespace.to_owned()), name: Some(LEASE_NAME) };
+        (scope, LEASE.to_vec())
+    }));
     Rights::new(needed)
 }
 

@@ -115,9 +115,14 @@ fn endless_quoted(document: &str) -> Cow<'_, str> {
         let is_inside = block.is_some_and(|outer| text.is_empty() || indent > outer);
         if !is_inside {
             let value = text.rsplit([' ', '\t']).next().unwrap_or_default();
-            block = value.starts_with(['|', '>']).then_some(indent);
-            if is_endless(value) {
-                let head = text.strip_suffix(value).unwrap_or_default();
+            let head = text.strip_suffix(value).unwrap_or_default();
+            // A line of a folded text has neither a key nor a dash before its last word.
+            let is_value = head.trim_end().ends_with([':', '-']);
+            // The keys of an item begin behind its dash.
+            let dashes = text.trim_start().len() - text.trim_start().trim_start_matches("- ").len();
+            block = (is_value && value.starts_with(['|', '>']))
+                .then(|| if head.trim_end().ends_with(':') { indent + dashes } else { indent });
+            if is_value && is_endless(value) {
                 let before = document.get(..at).unwrap_or_default();
                 let quoted = quoted.get_or_insert_with(|| before.to_owned());
                 quoted.push_str(&format!("{head}\"{value}\"\n"));
@@ -169,14 +174,19 @@ mod tests {
     #[test]
     fn yaml_of_any_size_is_read_as_kubectl_prints_it() {
         let pod = "- kind: Pod\n  metadata:\n    labels:\n      hash: 12e4567\n      off: n\n    name: p\n";
-        let script = "  spec:\n    args:\n    - |\n      x: 1e999\n      ---\n    - 9e999\n";
+        let script = "  spec:\n    args:\n    - |\n      x: 1e999\n      ---\n    - 9e999\n    - \"ends in\n      \
+                      1e999\n      or 1e999\n      not\"\n    env:\n    - text: |\n        - 1e999\n      name: 2e999\n";
         let text = format!("apiVersion: v1\nitems:\n{}kind: List\n", [pod, script].concat().repeat(20_000));
         let objects = objects(Path::new("f"), &text);
         assert_eq!(objects.len(), 20_000);
         for found in objects {
             let object = found.expect("a Pod").object;
             assert_eq!(object["metadata"]["labels"], serde_json::json!({"hash": "12e4567", "off": "n"}));
-            assert_eq!(object["spec"]["args"], serde_json::json!(["x: 1e999\n---\n", "9e999"]));
+            assert_eq!(
+                object["spec"]["args"],
+                serde_json::json!(["x: 1e999\n---\n", "9e999", "ends in 1e999 or 1e999 not"])
+            );
+            assert_eq!(object["spec"]["env"], serde_json::json!([{"text": "- 1e999\n", "name": "2e999"}]));
         }
     }
 

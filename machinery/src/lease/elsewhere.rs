@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{Leadership, Lease};
 use crate::events::{Event, Recorder, Regarding, Severity};
@@ -22,6 +22,10 @@ use dragoman_crds::wire::{Meta, Object};
 const LOOK: Duration = Duration::from_secs(20);
 /// How soon a new leader begins to look.
 const SOON: Duration = Duration::from_secs(1);
+/// How long the same is not said again: whoever may write Leases can come and go, and rename the holder.
+const SAID: Duration = Duration::from_mins(10);
+/// The looks in a row that may fail before what is known is forgotten.
+const FAILURES: u32 = 3;
 /// The leaders that a text names; the others are counted.
 const NAMED: usize = 3;
 /// The characters of a holder that a text shows: more than a Pod's name, a time and a mode have.
@@ -76,7 +80,10 @@ impl Look {
         let renewed =
             before.get(&*meta.namespace).is_some_and(|(uid, version)| *uid == now.0 && *version != now.1);
         if renewed {
-            self.leaders.push((meta.namespace.to_string(), holder.chars().take(SHOWN).collect()));
+            self.leaders.push((
+                meta.namespace.to_string(),
+                holder.chars().take(SHOWN).flat_map(char::escape_debug).collect(),
+            ));
         }
         self.versions.insert(meta.namespace.to_string(), now);
     }
@@ -90,7 +97,7 @@ impl Look {
             .map(|(namespace, holder)| format!("{namespace} ({holder})"))
             .collect();
         let others = self.leaders.len().saturating_sub(NAMED);
-        let others = if others == 0 { String::new() } else { format!(" and {others} others") };
+        let others = if others == 0 { String::new() } else { format!(" and {others} more") };
         (!named.is_empty()).then(|| {
             format!(
                 "a Lease of the same name is renewed in namespace {}{others}: two installations do every \
@@ -108,30 +115,38 @@ impl Elsewhere {
         let fields = format!("metadata.name={}", self.name);
         let mut source = Watched::<Lease>::new(client.clone(), LEASE, discovery.clone())
             .selecting(Selectors { fields, ..Selectors::default() });
-        let (mut before, mut last) = (Versions::new(), None);
+        let mut before = Versions::new();
+        let (mut said, mut failures) = (None::<Instant>, 0);
         let mut pause = SOON;
         loop {
             sleep(pause).await;
-            pause = if leadership.holds() { LOOK } else { SOON };
-            if !leadership.holds() {
+            let leads = leadership.holds();
+            pause = if leads { LOOK } else { SOON };
+            if !leads || failures > FAILURES {
                 self.metrics.leaders_elsewhere.set(0);
-                (before, last) = (Versions::new(), None);
+                before.clear();
+            }
+            if !leads {
                 continue;
             }
-            let look = match look(&mut source, &self.namespace, &before).await {
-                Ok(look) => look,
-                Err(error) => {
-                    tracing::debug!(%error, "cannot look for leaders in other namespaces");
-                    continue;
+            match look(&mut source, &self.namespace, &before).await {
+                Ok(look) => {
+                    self.metrics.leaders_elsewhere.set(i64::try_from(look.leaders.len()).unwrap_or(i64::MAX));
+                    let is_due = said.is_none_or(|said| said.elapsed() >= SAID);
+                    if let Some(note) = look.in_words().filter(|_| is_due) {
+                        tracing::warn!(lease = self.name, "{note}");
+                        self.say(look.own, note);
+                        said = Some(Instant::now());
+                    }
+                    (before, failures) = (look.versions, 0);
                 }
-            };
-            self.metrics.leaders_elsewhere.set(i64::try_from(look.leaders.len()).unwrap_or(i64::MAX));
-            let found = look.in_words();
-            if let Some(note) = found.clone().filter(|_| found != last) {
-                tracing::warn!(lease = self.name, "{note}");
-                self.say(look.own, note);
+                Err(error) => {
+                    if failures == 0 {
+                        tracing::warn!(%error, "cannot look for leaders in other namespaces");
+                    }
+                    failures += 1;
+                }
             }
-            (before, last) = (look.versions, found);
         }
     }
 
@@ -213,6 +228,6 @@ mod tests {
         };
         let first = seen(&Versions::new(), &leases("1"));
         let note = seen(&first.versions, &leases("2")).in_words().expect("leaders");
-        assert!(note.len() < 1_024 && note.contains("and 997 others"), "{note}");
+        assert!(note.len() < 1_024 && note.contains("and 997 more"), "{note}");
     }
 }

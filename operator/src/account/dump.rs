@@ -43,7 +43,7 @@ pub(super) struct Dump {
 
 impl Objects {
     /// Takes in an object; one of a kind that costs no node anything is left out. Of two versions of an
-    /// object the newer one counts, whatever their order in the dump.
+    /// object the one of the higher resourceVersion counts, or the later one where that decides nothing.
     ///
     /// # Errors
     /// It is no Kubernetes object: nothing may vanish without a word.
@@ -83,10 +83,13 @@ impl Objects {
     /// Reads the objects.
     pub(super) fn read(mut self) -> Dump {
         let mut dump = Dump::default();
-        dump.note("in several versions, of which the newest counts", self.twice.clone());
+        dump.note(
+            "in several versions, of which the one of the highest resourceVersion counts, or the last",
+            self.twice.clone(),
+        );
         dump.note("without a uid of their own, so that namespace and name tell them apart", self.give_uids());
         dump.note(
-            "reserved for a Pod that is not in the dump (all namespaces: -A)",
+            "reserved for a Pod that is not in the dump, so that it is gone or was not printed",
             self.held_from_outside(),
         );
         for (key, object) in self.objects {
@@ -105,10 +108,12 @@ impl Objects {
         }
         let alike = alike.into_iter().filter(|((_, uid), keys)| uid.is_empty() || keys.len() > 1);
         let alike: Vec<Key> = alike.flat_map(|(_, keys)| keys).cloned().collect();
-        for key in &alike {
-            let metadata = self.objects.get_mut(key).and_then(|object| object.get_mut("metadata"));
-            if let Some(metadata) = metadata.and_then(Value::as_object_mut) {
-                metadata.insert("uid".to_owned(), format!("{}/{}", key.1, key.2).into());
+        if !alike.is_empty() {
+            // All get one, so that none can be like a uid of the dump.
+            for (key, object) in &mut self.objects {
+                if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                    metadata.insert("uid".to_owned(), in_words(key).into());
+                }
             }
         }
         alike.iter().map(in_words).collect()

@@ -14,6 +14,8 @@ use super::dump::Dump;
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) nodes: Vec<OfNode>,
+    /// The number of nodes that there are, shown or not.
+    pub(super) of_nodes: usize,
     pub(super) pending: Vec<OfPod>,
     /// Objects that do not decode, each with why.
     pub(super) unreadable: Vec<String>,
@@ -37,6 +39,21 @@ pub(super) struct Filter {
 impl Filter {
     fn has_node(&self, name: &str) -> bool {
         self.nodes.is_empty() || self.nodes.iter().any(|node| node == name)
+    }
+
+    /// Says which names of the filter are those of nothing that is there.
+    fn misses(&self, has_node: impl Fn(&str) -> bool, pods: &[Pod]) -> Vec<String> {
+        let in_namespace = |name: &String| pods.iter().any(|pod| *pod.view.namespace == **name);
+        let is_pod = |name: &String| {
+            let named = name.split_once('/');
+            pods.iter().any(|pod| named == Some((&*pod.view.namespace, &*pod.view.name)))
+        };
+        let nodes = self.nodes.iter().filter(|name| !has_node(name)).map(|name| ("node", name));
+        let spaces =
+            self.namespaces.iter().filter(|name| !in_namespace(name)).map(|name| ("namespace", name));
+        let named = self.pods.iter().filter(|name| !is_pod(name)).map(|name| ("pod", name));
+        let missed = nodes.chain(spaces).chain(named);
+        missed.map(|(flag, name)| format!("--{flag} {name}: there is no such thing in the dump")).collect()
     }
 
     fn has_pod(&self, pod: &Pod) -> bool {
@@ -116,9 +133,11 @@ pub(super) struct Missing {
 impl Report {
     /// The report about a cluster.
     pub(super) fn of(dump: Dump, rules: Rules, filter: &Filter) -> Self {
-        let Dump { cluster, unreadable, notes } = dump;
+        let Dump { cluster, unreadable, mut notes } = dump;
         let index = Index::new(&cluster, rules);
         let mut accounts = index.accounts();
+        let count = accounts.len();
+        notes.extend(filter.misses(|node| accounts.keys().any(|name| **name == *node), &cluster.pods));
         accounts.retain(|name, _| filter.has_node(name));
         let is_pending = |pod: &&Pod| pod.node.is_none() && !pod.done && filter.has_pod(pod);
         let pending = cluster.pods.iter().filter(is_pending);
@@ -131,7 +150,7 @@ impl Report {
         let pending = pending.map(|pod| OfPod { pod: pod.view.object(), nodes: on_nodes(pod) }).collect();
         let nodes = accounts.iter().map(|(name, account)| of_node(name, account));
         let nodes = nodes.filter(|node| !filter.overcommitted || !node.violations.is_empty()).collect();
-        Self { nodes, pending, unreadable, notes }
+        Self { nodes, of_nodes: count, pending, unreadable, notes }
     }
 }
 
@@ -140,7 +159,13 @@ impl Report {
     pub(super) fn of_ledger(ledger: &ClusterLedger) -> Self {
         let accounts = ledger.accounts();
         let nodes = accounts.iter().map(|(name, account)| of_node(name, account)).collect();
-        Self { nodes, pending: Vec::new(), unreadable: Vec::new(), notes: Vec::new() }
+        Self {
+            of_nodes: accounts.len(),
+            nodes,
+            pending: Vec::new(),
+            unreadable: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 }
 

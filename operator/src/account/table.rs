@@ -24,8 +24,8 @@ pub(super) fn render(report: &Report, nearest: bool) -> String {
     report.pending.iter().for_each(|pod| below += &of_pod(pod, nearest));
     report.unreadable.iter().for_each(|line| below += &format!("unreadable: {line}\n"));
     report.notes.iter().for_each(|line| below += &format!("note: {line}\n"));
-    let table = if report.nodes.is_empty() { "no such node\n".to_owned() } else { aligned(&rows) };
-    let summary = if report.nodes.len() > FEW { summary(report) + "\n" } else { String::new() };
+    let table = if report.nodes.is_empty() { "no node is to be shown\n".to_owned() } else { aligned(&rows) };
+    let summary = if report.of_nodes > FEW { summary(report) + "\n" } else { String::new() };
     if below.is_empty() { summary + &table } else { format!("{summary}{table}\n{below}") }
 }
 
@@ -38,8 +38,9 @@ fn summary(report: &Report) -> String {
     let overcommitted = count(|node| !node.violations.is_empty());
     let unknown = count(|node| !node.unaccounted.is_empty());
     let mut text = format!(
-        "{} nodes: {overcommitted} overcommitted, {unknown} with facts that are not known\n",
-        report.nodes.len()
+        "{} of {} nodes: {overcommitted} overcommitted, {unknown} with facts that are not known\n",
+        report.nodes.len(),
+        report.of_nodes
     );
     if !report.pending.is_empty() {
         let fits = |pod: &&OfPod| pod.nodes.values().any(|node| node.fits == Some(true));

@@ -73,7 +73,12 @@ fn of_two_versions_the_newer_counts_in_any_order() {
     for objects in [[node("n", "4"), old.clone(), new.clone()], [node("n", "4"), new.clone(), old]] {
         let report = report(&objects);
         assert_eq!(taken(&report), "3");
-        assert_eq!(report.notes, ["Pod ns/a: in several versions, of which the newest counts"]);
+        assert_eq!(
+            report.notes,
+            [
+                "Pod ns/a: in several versions, of which the one of the highest resourceVersion counts, or the last"
+            ]
+        );
     }
     let same = report(&[node("n", "4"), new.clone(), new]);
     assert_eq!((taken(&same), same.notes.len()), ("3", 0));
@@ -101,7 +106,7 @@ fn a_claim_that_is_held_from_outside_is_said() {
         "status": {"reservedFor": [{"resource": "pods", "name": "a", "uid": "a"},
             {"resource": "pods", "name": "elsewhere", "uid": "e"}]}});
     let report = report(&[node("n", "8"), pod("a", "n", "1"), claim]);
-    let note = "ResourceClaim ns/c: reserved for a Pod that is not in the dump (all namespaces: -A)";
+    let note = "ResourceClaim ns/c: reserved for a Pod that is not in the dump, so that it is gone or was not printed";
     assert_eq!(report.notes, [note]);
 }
 
@@ -113,7 +118,7 @@ fn of_many_nodes_a_waiting_pod_gets_the_nearest() {
     objects[4] = node("n4", "6");
     let report = report(&objects);
     let text = table::render(&report, true);
-    assert!(text.starts_with("9 nodes: 0 overcommitted, 0 with facts"), "{text}");
+    assert!(text.starts_with("9 of 9 nodes: 0 overcommitted, 0 with facts"), "{text}");
     assert!(text.contains("\n2 waiting Pods: 1 fit on a node\n"), "{text}");
     assert!(text.contains("Pod ns/small: fits on 1 of 9 nodes; the nearest:\nPod ns/small on n4: fits\n"));
     assert!(
