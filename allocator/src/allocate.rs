@@ -14,7 +14,7 @@ use crate::input::{Allocation, Claim, Name};
 use crate::overlay::{Assumed, Overlay};
 use crate::ranking::Part;
 use crate::result::{self, ShareIds};
-use crate::search::{Attempt, End, Question, Search, Stop};
+use crate::search::{Attempt, End, Question, Search, Stopped};
 use crate::snapshot::{Held, Snapshot};
 
 /// The parameters of an attempt.
@@ -22,10 +22,11 @@ use crate::snapshot::{Held, Snapshot};
 pub struct Options<'a> {
     /// The resources of the node that devices take besides themselves.
     pub fit: Option<&'a dyn Fit>,
-    /// The number of devices that the search may examine. Without a budget it runs to its end.
+    /// The work that the search may do, in examined devices. Evaluating selectors counts in the same
+    /// unit: 64 units of the cost of CEL are one device. Without a budget it runs to its end.
     pub budget: Option<u64>,
     /// A flag that ends the attempt once it is set.
-    pub interrupt: Option<&'a AtomicBool>,
+    pub interrupt: Option<&'a Arc<AtomicBool>>,
     /// Walks through every branch as Kubernetes does, including branches that are proved to hold no
     /// solution. Its only use is to find the error that such a branch raises.
     pub every_branch: bool,
@@ -128,11 +129,7 @@ pub fn allocate(
         return unsolved(Why::Searched(question));
     }
     let fit = options.fit.map(|fit| fit.open(&question.node, &question.prepared.fixed));
-    match Search::new(Attempt::new(question, fit), options.every_branch) {
-        Ok(search) => run(Box::new(search), before, options),
-        Err(Stop::Pod(error)) => Outcome::PodError(error),
-        Err(Stop::Node(error)) => Outcome::NodeError(error),
-    }
+    run(Box::new(Search::new(Attempt::new(question, fit), options.every_branch)), before, options)
 }
 
 fn run(
@@ -141,7 +138,7 @@ fn run(
     options: Options<'_>,
 ) -> Outcome {
     let end = search.run(options.budget.unwrap_or(u64::MAX), options.interrupt);
-    if !matches!(end, End::BudgetSpent) {
+    if !matches!(end, End::Stopped(_)) {
         search.ended();
     }
     match end {
@@ -158,8 +155,9 @@ fn run(
             Outcome::NodeError(NodeError::Invalid { driver, pool, why })
         }
         End::Failed(error) => Outcome::PodError(error),
-        End::BudgetSpent => Outcome::BudgetSpent(Paused { search, before: before() }),
-        End::Interrupted => Outcome::Cancelled,
+        End::Unusable(error) => Outcome::NodeError(error),
+        End::Stopped(Stopped::Budget) => Outcome::BudgetSpent(Paused { search, before: before() }),
+        End::Stopped(Stopped::Interrupt) => Outcome::Cancelled,
     }
 }
 

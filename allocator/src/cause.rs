@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::error::PodError;
+use crate::search::Stopped;
 
 /// The reason why a device is not given to a request. The order is that of the checks: a device
 /// counts under the first cause (docs/allocator.md 1.4 and 1.5).
@@ -21,6 +22,8 @@ pub enum Cause {
     InFlight,
     /// Another request of the same attempt has the device.
     TakenHere,
+    /// The device cannot be read, for example because of a quantity that no integer holds.
+    Unreadable,
     /// The device has binding conditions, and the feature gate is off.
     BindingConditions,
     /// A selector of the class does not hold.
@@ -63,6 +66,14 @@ pub(crate) enum Refusal {
     Device(Cause),
     /// The whole Pod is refused.
     Pod(Arc<PodError>),
+    /// Nothing is refused: the search has to stop before it knows.
+    Stopped(Stopped),
+}
+
+impl From<Stopped> for Refusal {
+    fn from(stopped: Stopped) -> Self {
+        Self::Stopped(stopped)
+    }
 }
 
 impl From<Cause> for Refusal {

@@ -197,6 +197,9 @@ impl Preparing<'_> {
     }
 
     fn request(&self, request: &Request, path: &str) -> Result<Vec<Asked>, Problem> {
+        if let Some(why) = &request.unreadable {
+            return Err((path.to_owned(), format!("request {}: {why}", request.name)));
+        }
         if let Some(exactly) = &request.exactly {
             let path = format!("{path}.exactly");
             if exactly.admin_access.is_some() && !self.gates.admin_access {

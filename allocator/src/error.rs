@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::input::Name;
+use crate::search::MOST_COST;
 
 /// An error that makes the whole Pod unschedulable until an object is corrected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +31,15 @@ pub enum Object {
 impl PodError {
     pub(crate) fn new(object: Object, field: impl Into<Arc<str>>, message: impl Into<Arc<str>>) -> Self {
         Self { object, field: field.into(), message: message.into() }
+    }
+
+    /// The selectors and derived attributes of a Pod cost too much on one node. The field is the
+    /// one that exceeded the limit.
+    pub(crate) fn too_expensive(object: Object, field: impl Into<Arc<str>>) -> Self {
+        let message = format!(
+            "the CEL expressions of the Pod's requests cost more than {MOST_COST} on the devices of one node"
+        );
+        Self::new(object, field, message)
     }
 }
 

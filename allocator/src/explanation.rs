@@ -124,8 +124,11 @@ impl Unsatisfiable {
         };
         let fit = fit.map(|fit| fit.open(&searched.node, &searched.prepared.fixed));
         let attempt = Attempt::new(searched.clone(), fit);
-        // Preflight errors are another outcome, so they do not occur here.
-        let Ok(mut search) = Search::new(attempt, true) else { return Explanation::default() };
+        let mut search = Search::new(attempt, true);
+        // These errors are another outcome, so they do not occur here.
+        if search.prepare().is_err() {
+            return Explanation::default();
+        }
         let mut suits = HashSet::new();
         let mut requests = Vec::new();
         let mut each_enough = true;
@@ -250,7 +253,8 @@ impl Attempt {
                 None
             }
             Err(Refusal::Device(cause)) => Some(cause),
-            Err(Refusal::Pod(_)) => Some(Cause::Failed),
+            // Without limits nothing stops here.
+            Err(Refusal::Pod(_) | Refusal::Stopped(_)) => Some(Cause::Failed),
         }
     }
 }

@@ -11,6 +11,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use crate::capacity;
 use crate::cel::{BoundDevice, CompileError, Compiler, Expression, Purpose};
 use crate::input::{Attribute, Device, Name};
+use crate::search::{MOST_COST, Pace, Stopped};
 
 /// The part of a device that selectors see. Devices with equal content share one value.
 #[derive(Debug)]
@@ -51,46 +52,47 @@ pub(crate) enum Verdict {
 pub(crate) struct Selectors {
     of_class: usize,
     expressions: Vec<Result<Expression, CompileError>>,
-    said: RwLock<FxHashMap<u64, Verdict>>,
+    said: Remembered<Verdict>,
 }
 
 impl Selectors {
     /// Evaluates the selectors in order, until the first that does not hold.
-    pub(crate) fn say(&self, content: &Content) -> Verdict {
+    ///
+    /// # Errors
+    /// The search has to stop, or these expressions are too expensive for it.
+    pub(crate) fn say(&self, content: &Content, pace: &Pace) -> Result<Verdict, Unsaid> {
         if self.expressions.is_empty() {
-            return Verdict::Selected;
+            return Ok(Verdict::Selected);
         }
-        let said = self.said.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(verdict) = said.get(&content.id) {
-            return verdict.clone();
-        }
-        drop(said);
-        let verdict = self.evaluate(content);
-        let mut said = self.said.write().unwrap_or_else(PoisonError::into_inner);
-        if said.len() >= MOST_REMEMBERED {
-            said.clear();
-        }
-        said.insert(content.id, verdict.clone());
-        verdict
+        self.said.of(content, pace, |spent| self.evaluate(content, pace, spent))
     }
 
-    fn evaluate(&self, content: &Content) -> Verdict {
+    /// Returns `None` if the search is interrupted. Adds the cost to `spent`.
+    fn evaluate(&self, content: &Content, pace: &Pace, spent: &mut u64) -> Option<Verdict> {
         let device = BoundDevice::new(content.driver.clone(), content.device.clone());
         for (place, expression) in self.expressions.iter().enumerate() {
             let holds = match expression {
-                Ok(expression) => expression.matches(&device).map_err(|why| why.to_string()),
+                Ok(expression) => {
+                    let (holds, cost) = expression.matches_unless(&device, pace.interrupt());
+                    *spent = spent.saturating_add(cost);
+                    holds?.map_err(|why| why.to_string())
+                }
                 Err(why) => Err(why.to_string()),
             };
+            if *spent > MOST_COST {
+                // No search affords this verdict, whatever it is.
+                return Some(Verdict::NotOfRequest);
+            }
             let in_request = place.checked_sub(self.of_class);
             match (holds, in_request) {
                 (Ok(true), _) => {}
-                (Ok(false), None) => return Verdict::NotOfClass,
-                (Ok(false), Some(_)) => return Verdict::NotOfRequest,
-                (Err(why), None) => return Verdict::ClassFailed(place, why.into()),
-                (Err(why), Some(place)) => return Verdict::RequestFailed(place, why.into()),
+                (Ok(false), None) => return Some(Verdict::NotOfClass),
+                (Ok(false), Some(_)) => return Some(Verdict::NotOfRequest),
+                (Err(why), None) => return Some(Verdict::ClassFailed(place, why.into())),
+                (Err(why), Some(number)) => return Some(Verdict::RequestFailed(number, why.into())),
             }
         }
-        Verdict::Selected
+        Some(Verdict::Selected)
     }
 }
 
@@ -98,30 +100,76 @@ impl Selectors {
 #[derive(Debug)]
 pub(crate) struct Derivation {
     expression: Result<Expression, CompileError>,
-    gave: RwLock<FxHashMap<u64, Result<Attribute, Arc<str>>>>,
+    gave: Remembered<Result<Attribute, Arc<str>>>,
 }
 
 impl Derivation {
     /// Returns the attribute of a device, or the error of the expression.
-    pub(crate) fn of(&self, content: &Content) -> Result<Attribute, Arc<str>> {
-        let gave = self.gave.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(attribute) = gave.get(&content.id) {
-            return attribute.clone();
-        }
-        drop(gave);
-        let attribute = match &self.expression {
-            Ok(expression) => {
-                let device = BoundDevice::new(content.driver.clone(), content.device.clone());
-                expression.derive(&device).map_err(|why| why.to_string().into())
+    ///
+    /// # Errors
+    /// The search has to stop, or the expression is too expensive for it.
+    pub(crate) fn of(&self, content: &Content, pace: &Pace) -> Result<Result<Attribute, Arc<str>>, Unsaid> {
+        self.gave.of(content, pace, |spent| {
+            let expression = match &self.expression {
+                Ok(expression) => expression,
+                Err(why) => return Some(Err(why.to_string().into())),
+            };
+            let device = BoundDevice::new(content.driver.clone(), content.device.clone());
+            let (attribute, cost) = expression.derive_unless(&device, pace.interrupt());
+            *spent = cost;
+            Some(attribute?.map_err(|why| why.to_string().into()))
+        })
+    }
+}
+
+/// The reason why expressions say nothing about a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unsaid {
+    /// The search has to stop.
+    Stopped(Stopped),
+    /// All expressions of the Pod on this node cost more than [`MOST_COST`] together.
+    TooExpensive,
+}
+
+/// The results of expressions by content, and what each cost.
+#[derive(Debug)]
+struct Remembered<T>(RwLock<FxHashMap<u64, (T, u64)>>);
+
+impl<T> Default for Remembered<T> {
+    fn default() -> Self {
+        Self(RwLock::default())
+    }
+}
+
+impl<T: Clone> Remembered<T> {
+    /// Returns the result for a content. `evaluate` is called if it is not known. It returns `None`
+    /// if the search is interrupted, and adds the cost.
+    fn of(
+        &self,
+        content: &Content,
+        pace: &Pace,
+        evaluate: impl FnOnce(&mut u64) -> Option<T>,
+    ) -> Result<T, Unsaid> {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let remembered = known.get(&content.id).cloned();
+        drop(known);
+        let (result, cost) = if let Some(remembered) = remembered {
+            remembered
+        } else {
+            pace.may_evaluate().map_err(Unsaid::Stopped)?;
+            let mut cost = 0;
+            let result = evaluate(&mut cost);
+            pace.evaluated(cost);
+            let result = result.ok_or(Unsaid::Stopped(Stopped::Interrupt))?;
+            let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            if known.len() >= MOST_REMEMBERED {
+                known.clear();
             }
-            Err(why) => Err(why.to_string().into()),
+            known.insert(content.id, (result.clone(), cost));
+            (result, cost)
         };
-        let mut gave = self.gave.write().unwrap_or_else(PoisonError::into_inner);
-        if gave.len() >= MOST_REMEMBERED {
-            gave.clear();
-        }
-        gave.insert(content.id, attribute.clone());
-        attribute
+        let address = std::ptr::from_ref(self).addr();
+        if pace.affords(address, content.id, cost) { Ok(result) } else { Err(Unsaid::TooExpensive) }
     }
 }
 
@@ -193,7 +241,7 @@ impl Interned {
         let selectors = Arc::new(Selectors {
             of_class: key.0.len(),
             expressions: key.0.iter().chain(&key.1).map(compile).collect(),
-            said: RwLock::default(),
+            said: Remembered::default(),
         });
         known.insert(key, selectors.clone());
         selectors
@@ -209,7 +257,7 @@ impl Interned {
             known.clear();
         }
         let expression = self.compiler.compile(text, Purpose::DerivedAttribute);
-        let derivation = Arc::new(Derivation { expression, gave: RwLock::default() });
+        let derivation = Arc::new(Derivation { expression, gave: Remembered::default() });
         known.insert(text.clone(), derivation.clone());
         derivation
     }

@@ -224,7 +224,7 @@ fn a_search_is_put_aside_and_gone_on_with() {
     }
     assert!(pauses > 1, "{pauses}");
     assert_eq!(names(outcome), Ok(vec!["gpu-0".to_owned(), "gpu-4".to_owned()]));
-    let flag = std::sync::atomic::AtomicBool::new(true);
+    let flag = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let options = Options { interrupt: Some(&flag), ..Options::default() };
     let outcome = allocate(&snapshot, &Overlay::default(), "node", &claims, options);
     assert!(matches!(outcome, Outcome::Cancelled), "{outcome:?}");
@@ -287,7 +287,7 @@ fn an_interrupt_ends_the_search() {
     let mut requests: Vec<Request> = requests.collect();
     requests.push(exactly("none", 1, Some("device.attributes['gpu.example.com'].model == 'b'")));
     let claims = pod(&snapshot, vec![claim("c", requests, vec![])]);
-    let flag = std::sync::atomic::AtomicBool::new(true);
+    let flag = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let options = Options { interrupt: Some(&flag), every_branch: true, ..Options::default() };
     let outcome = allocate(&snapshot, &Overlay::default(), "node", &claims, options);
     assert!(matches!(outcome, Outcome::Cancelled), "{outcome:?}");

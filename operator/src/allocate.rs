@@ -32,8 +32,8 @@ pub(crate) struct AllocateFlags {
     /// Look at all candidates and take the best, instead of the first with a solution.
     #[arg(long, value_enum)]
     rank: Option<By>,
-    /// The number of devices that the search may examine on a node. Some requests take longer than anyone
-    /// waits; the answer is then `unknown`.
+    /// The work that the search may do on a node, in examined devices (64 units of the cost of CEL are one).
+    /// Some requests take longer than anyone waits; the answer is then `unknown`.
     #[arg(long, default_value_t = 10_000_000)]
     budget: u64,
 }
@@ -148,7 +148,8 @@ fn answered(scenario: &Scenario, by: Option<By>, budget: u64) -> anyhow::Result<
             }
             Outcome::BudgetSpent(_) => {
                 answer.outcome = "unknown";
-                let why = format!("no answer after {budget} devices were examined; --budget allows more");
+                let why =
+                    format!("no answer after work worth {budget} examined devices; --budget allows more");
                 answer.node_errors.insert(node.clone(), why);
             }
             // It does not occur without an interrupt.
@@ -197,29 +198,37 @@ fn best(solutions: Vec<Solution>, by: Option<By>) -> Option<Solution> {
 mod tests {
     use super::*;
 
-    /// Ten requests whose devices must differ in an attribute of nine values.
+    /// Sixteen of forty devices that draw different amounts from a counter, which has a little less
+    /// than the sixteen smallest amounts. Nothing but trying finds that out.
     #[test]
     fn a_search_without_an_end_says_so() {
-        let device = |number: usize| json!({"name": format!("d{number}"), "attributes": {"x.io/slot": {"int": number % 9}}});
-        let request = |number: usize| {
-            json!({"name": format!("r{number}"), "exactly":
-                {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}})
+        let draws = |value: usize| json!({"c": {"value": value.to_string()}});
+        let device = |number: usize| {
+            json!({"name": format!("d{number}"),
+                "consumesCounters": [{"counterSet": "set", "counters": draws(1000 + number)}]})
         };
-        let requests: Vec<Value> = (0..10).map(request).collect();
+        let slice = |name: &str, more: Value| {
+            let mut spec = json!({"driver": "gpu.example.com", "nodeName": "n",
+                "pool": {"name": "n", "generation": 1, "resourceSliceCount": 2}});
+            spec.as_object_mut()
+                .into_iter()
+                .for_each(|spec| spec.extend(more.as_object().cloned().unwrap_or_default()));
+            json!({"metadata": {"name": name}, "spec": spec})
+        };
         let scenario = json!({
             "nodes": [{"metadata": {"name": "n"}}], "deviceClasses": [{"metadata": {"name": "gpu"}}],
-            "resourceSlices": [{"metadata": {"name": "s"}, "spec": {
-                "driver": "gpu.example.com", "nodeName": "n",
-                "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
-                "devices": (0..18).map(device).collect::<Vec<Value>>()}}],
+            "resourceSlices": [
+                slice("devices", json!({"devices": (0..40).map(device).collect::<Vec<Value>>()})),
+                slice("counters", json!({"sharedCounters": [{"name": "set", "counters": draws(16 * 1000 + 119)}]}))],
             "resourceClaims": [{"metadata": {"namespace": "ns", "name": "c", "uid": "u"}, "spec": {"devices":
-                {"requests": requests, "constraints": [{"distinctAttribute": "x.io/slot"}]}}}],
-            "allocate": ["ns/c"], "candidates": ["n"]
+                {"requests": [{"name": "r", "exactly":
+                    {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 16}}]}}}],
+            "allocate": ["ns/c"], "candidates": ["n"], "featureGates": {"DRAPartitionableDevices": true}
         });
         let scenario: Scenario = serde_json::from_value(scenario).expect("a scenario");
         let answer = answered(&scenario, None, 1_000).expect("an answer");
         assert_eq!(answer.outcome, "unknown");
         let why = answer.node_errors.values().next().expect("a reason");
-        assert_eq!(&**why, "no answer after 1000 devices were examined; --budget allows more");
+        assert_eq!(&**why, "no answer after work worth 1000 examined devices; --budget allows more");
     }
 }

@@ -8,14 +8,14 @@
 //! compilation.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 use cel::{Context, DeclarationError, ExecutionError, FunctionContext, Value};
 
-use super::EXCEEDED;
 use super::library;
 use super::size::Sizes;
+use super::{COST_LIMIT, EXCEEDED};
 
 const CHARGE: &str = "@charge";
 
@@ -208,10 +208,37 @@ pub(super) fn count(tree: &mut IdedExpr, sizes: &Sizes) {
         }
         _ => None,
     };
+    let is_long = matches!(&tree.expr, Expr::Call(call) if is_long(call, sizes));
     parts_mut(tree).into_iter().for_each(|part| count(part, sizes));
     if let (Expr::Comprehension(comprehension), Some(round)) = (&mut tree.expr, round) {
         charge(comprehension, round);
     }
+    if is_long {
+        // A charge of nothing looks at the interrupt.
+        let call = std::mem::take(tree);
+        let never = IdedExpr { id: call.id, expr: Expr::Literal(LiteralValue::Boolean(false.into())) };
+        *tree = after_charge(0, call, never);
+    }
+}
+
+/// Whether the evaluation of a function takes so long that the interrupt is looked at before it.
+/// Operators are left as they are, because the evaluator recognizes the shape of loop steps.
+fn is_long(call: &CallExpr, sizes: &Sizes) -> bool {
+    call.func_name.starts_with(char::is_alphabetic) && of_call(call, sizes) >= PATTERN
+}
+
+/// Returns an expression that charges a cost, evaluates another expression and yields its value.
+/// The evaluator never reaches `otherwise`.
+fn after_charge(cost: u64, expression: IdedExpr, otherwise: IdedExpr) -> IdedExpr {
+    let id = expression.id;
+    let call = |name: &str, args: Vec<IdedExpr>| IdedExpr {
+        id,
+        expr: Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args }),
+    };
+    let cost = i64::try_from(cost).unwrap_or(i64::MAX);
+    let cost = IdedExpr { id, expr: Expr::Literal(LiteralValue::Int(cost.into())) };
+    let charge = call(CHARGE, vec![cost]);
+    call(operators::CONDITIONAL, vec![charge, expression, otherwise])
 }
 
 /// Adds a charge to a loop step. The evaluator recognizes some shapes of a step: `accu + [item]`,
@@ -231,32 +258,50 @@ fn charge(comprehension: &mut ComprehensionExpr, cost: u64) {
         },
         _ => (&mut comprehension.loop_step, accumulator()),
     };
-    let call = |name: &str, args: Vec<IdedExpr>| {
-        ided(Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args }))
-    };
-    let cost = i64::try_from(cost).unwrap_or(i64::MAX);
-    let charge = call(CHARGE, vec![ided(Expr::Literal(LiteralValue::Int(cost.into())))]);
     let inner = std::mem::take(charged);
-    *charged = call(operators::CONDITIONAL, vec![charge, inner, otherwise]);
+    *charged = after_charge(cost, inner, otherwise);
 }
 
-/// Limits the cost of an evaluation in this context to `limit`, of which `once` is spent. Returns
-/// the counter of the cost, because a logical operator may have swallowed the error.
-pub(super) fn limit(
-    context: &mut Context<'_, '_>,
-    limit: u64,
-    once: u64,
-) -> Result<Arc<AtomicU64>, DeclarationError> {
-    let total = Arc::new(AtomicU64::new(once));
-    let spent = total.clone();
-    context.add_function(CHARGE, move |context: &FunctionContext<'_, '_>, cost: i64| {
-        let cost = u64::try_from(cost).unwrap_or_default();
-        let before = spent.fetch_add(cost, Ordering::Relaxed);
-        if before.saturating_add(cost) > limit {
-            Err(context.error(EXCEEDED))
-        } else {
-            Ok::<Value, ExecutionError>(Value::Bool(true))
+/// The cost of one evaluation while it runs, and the flag that ends it.
+pub(super) struct Meter {
+    spent: AtomicU64,
+    interrupt: Option<Arc<AtomicBool>>,
+    interrupted: AtomicBool,
+}
+
+impl Meter {
+    /// Adds a meter to a context. The cost outside of loops is spent.
+    pub(super) fn of(
+        context: &mut Context<'_, '_>,
+        once: u64,
+        interrupt: Option<Arc<AtomicBool>>,
+    ) -> Result<Arc<Self>, DeclarationError> {
+        let meter =
+            Arc::new(Self { spent: AtomicU64::new(once), interrupt, interrupted: AtomicBool::new(false) });
+        let charged = meter.clone();
+        context.add_function(CHARGE, move |context: &FunctionContext<'_, '_>, cost: i64| {
+            if charged.charge(u64::try_from(cost).unwrap_or_default()) {
+                Ok::<Value, ExecutionError>(Value::Bool(true))
+            } else {
+                Err(context.error(EXCEEDED))
+            }
+        })?;
+        Ok(meter)
+    }
+
+    fn charge(&self, cost: u64) -> bool {
+        if self.interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+            self.interrupted.store(true, Ordering::Relaxed);
         }
-    })?;
-    Ok(total)
+        let before = self.spent.fetch_add(cost, Ordering::Relaxed);
+        before.saturating_add(cost) <= COST_LIMIT && !self.was_interrupted()
+    }
+
+    pub(super) fn spent(&self) -> u64 {
+        self.spent.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn was_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
 }

@@ -19,17 +19,21 @@ mod url;
 pub use device::BoundDevice;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::AtomicBool;
 
 use cel::common::ast::IdedExpr;
 use cel::common::value::CowVal;
 use cel::{Context, Env, ExecutionError, Value};
 
+use self::cost::Meter;
 use self::size::Sizes;
 use crate::input::Attribute;
 
 /// The largest cost of an evaluation (`CELSelectorExpressionMaxCost`).
 pub const COST_LIMIT: u64 = 1_000_000;
+
+/// The cost up to which an expression is evaluated without counting: half a millisecond.
+const CHEAP: u64 = 10_000;
 
 /// The message of cel-go.
 const EXCEEDED: &str = "actual cost limit exceeded";
@@ -79,9 +83,11 @@ impl std::fmt::Debug for Compiler {
 #[derive(Debug)]
 pub struct Expression {
     tree: IdedExpr,
-    /// The cost outside of loops, if the loops are rewritten to count their cost. `None` if the
-    /// cost cannot exceed the limit.
-    counted: Option<u64>,
+    /// The cost outside of loops.
+    once: u64,
+    /// The largest possible cost, if it is small. Otherwise the loops are rewritten to count what
+    /// they cost.
+    most: Option<u64>,
     environment: Compiler,
 }
 
@@ -130,14 +136,14 @@ impl Compiler {
         if once > COST_LIMIT {
             return Err(refused(EXCEEDED.to_owned()));
         }
-        let counted = (most > COST_LIMIT).then_some(once);
-        if counted.is_some() {
+        let is_cheap = most <= CHEAP;
+        if !is_cheap {
             cost::count(&mut tree, &sizes);
         }
         cost::replace(&mut tree);
         pairs::instead_of_two_variables(&mut tree);
         lazy::alternatives(&mut tree);
-        Ok(Expression { tree, counted, environment: self.clone() })
+        Ok(Expression { tree, once, most: is_cheap.then_some(most), environment: self.clone() })
     }
 }
 
@@ -147,7 +153,17 @@ impl Expression {
     /// # Errors
     /// The evaluation failed or did not yield a boolean.
     pub fn matches(&self, device: &BoundDevice) -> Result<bool, EvaluationError> {
-        self.evaluate(device, |value| {
+        self.matches_unless(device, None).0.unwrap_or_else(|| Err(EvaluationError(EXCEEDED.into())))
+    }
+
+    /// As [`matches`](Self::matches), with the cost. `None` if the flag was set before there was a
+    /// result.
+    pub(crate) fn matches_unless(
+        &self,
+        device: &BoundDevice,
+        interrupt: Option<Arc<AtomicBool>>,
+    ) -> (Evaluated<bool>, u64) {
+        self.evaluate(device, interrupt, |value| {
             let value = value.downcast_ref::<cel::common::types::CelBool>();
             value.map(|value| *value.inner())
         })
@@ -158,33 +174,65 @@ impl Expression {
     /// # Errors
     /// The evaluation failed or did not yield an attribute.
     pub fn derive(&self, device: &BoundDevice) -> Result<Attribute, EvaluationError> {
-        self.evaluate(device, device::attribute_of)
+        self.derive_unless(device, None).0.unwrap_or_else(|| Err(EvaluationError(EXCEEDED.into())))
+    }
+
+    /// As [`derive`](Self::derive), with the cost. `None` if the flag was set before there was a
+    /// result.
+    pub(crate) fn derive_unless(
+        &self,
+        device: &BoundDevice,
+        interrupt: Option<Arc<AtomicBool>>,
+    ) -> (Evaluated<Attribute>, u64) {
+        self.evaluate(device, interrupt, device::attribute_of)
     }
 
     fn evaluate<T>(
         &self,
         device: &BoundDevice,
+        interrupt: Option<Arc<AtomicBool>>,
+        read: impl FnOnce(&CowVal<'_, '_>) -> Option<T>,
+    ) -> (Evaluated<T>, u64) {
+        let mut context = Context::with_env(self.environment.0.clone());
+        let mut meter = None;
+        if self.most.is_none() {
+            match Meter::of(&mut context, self.once, interrupt) {
+                Ok(added) => meter = Some(added),
+                Err(why) => return (Some(Err(failed(&why.to_string()))), self.once),
+            }
+        }
+        let result = self.resolve(device, context, read);
+        let cost = meter.as_ref().map_or_else(|| self.most.unwrap_or(self.once), |meter| meter.spent());
+        // A logical operator may have swallowed the error of the meter.
+        if meter.is_some_and(|meter| meter.was_interrupted()) {
+            return (None, cost);
+        }
+        if cost > COST_LIMIT {
+            return (Some(Err(failed(EXCEEDED))), cost);
+        }
+        (Some(result), cost)
+    }
+
+    fn resolve<T>(
+        &self,
+        device: &BoundDevice,
+        mut context: Context<'_, '_>,
         read: impl FnOnce(&CowVal<'_, '_>) -> Option<T>,
     ) -> Result<T, EvaluationError> {
-        let failed = |why: String| EvaluationError(brief(&why).into());
-        let device = device.value().map_err(|why| failed(why.to_string()))?;
-        let mut context = Context::with_env(self.environment.0.clone());
+        let device = device.value().map_err(|why| failed(why.as_ref()))?;
         context.add_variable_as_val("device", Box::new(device.clone()));
-        let mut spent = None;
-        if let Some(once) = self.counted {
-            let counter =
-                cost::limit(&mut context, COST_LIMIT, once).map_err(|why| failed(why.to_string()))?;
-            spent = Some(counter);
-        }
-        let value = Value::resolve_val(&self.tree, &context);
-        if spent.is_some_and(|spent| spent.load(Ordering::Relaxed) > COST_LIMIT) {
-            return Err(failed(EXCEEDED.to_owned()));
-        }
-        let value = value.map_err(|why| failed(described(&why)))?;
+        let value = Value::resolve_val(&self.tree, &context).map_err(|why| failed(&described(&why)))?;
         read(&value).ok_or_else(|| {
-            failed(format!("CEL result of type {} could not be converted", value.get_type().name()))
+            failed(&format!("CEL result of type {} could not be converted", value.get_type().name()))
         })
     }
+}
+
+/// The result of an evaluation. `None` if it was interrupted.
+pub(crate) type Evaluated<T> = Option<Result<T, EvaluationError>>;
+
+fn failed(why: &str) -> EvaluationError {
+    EvaluationError(brief(why).into())
 }
 
 /// The largest length of a message. Messages quote their subject, which may be long.

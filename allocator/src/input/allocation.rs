@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use dragoman_quantity::Quantity;
 use serde::{Deserialize, Serialize};
 
+use super::unreadable::each;
 use super::{Name, NodeSelector, OpaqueConfiguration, Toleration, or_default};
 
 /// `status.allocation` of a claim.
@@ -24,7 +25,7 @@ pub struct Allocation {
 #[serde(default)]
 pub struct DeviceAllocation {
     /// `results`.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "each", skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<DeviceResult>,
     /// `config`.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]

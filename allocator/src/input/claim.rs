@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use dragoman_quantity::Quantity;
 use serde::Deserialize;
 
+use super::unreadable::each;
 use super::{Allocation, Name, OpaqueConfiguration, Toleration, or_default};
 
 /// A `ResourceClaim`.
@@ -27,7 +28,7 @@ pub struct Claim {
 #[serde(default)]
 pub struct ClaimDevices {
     /// `requests`.
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "each")]
     pub requests: Vec<Request>,
     /// `constraints`.
     #[serde(deserialize_with = "or_default")]
@@ -49,6 +50,9 @@ pub struct Request {
     /// `firstAvailable`.
     #[serde(deserialize_with = "or_default")]
     pub first_available: Vec<SubRequest>,
+    /// The reason why the rest cannot be read, if that is so.
+    #[serde(skip)]
+    pub unreadable: Option<Name>,
 }
 
 /// `exactly` of a request.

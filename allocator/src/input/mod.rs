@@ -8,6 +8,7 @@ mod cluster;
 mod node;
 mod slice;
 mod taint;
+mod unreadable;
 
 pub use allocation::{Allocation, AllocationConfiguration, ConfigSource, DeviceAllocation, DeviceResult};
 pub use claim::{

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use dragoman_quantity::Quantity;
 use serde::Deserialize;
 
+use super::unreadable::each;
 use super::{Name, NodeSelector, Taint, or_default};
 
 /// A `ResourceSlice`: its `spec` and its name.
@@ -31,10 +32,10 @@ pub struct Slice {
     #[serde(deserialize_with = "or_default")]
     pub per_device_node_selection: bool,
     /// `devices`.
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "each")]
     pub devices: Vec<Device>,
     /// `sharedCounters`.
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "each")]
     pub shared_counters: Vec<CounterSet>,
     /// `skipNodeOperations`.
     #[serde(deserialize_with = "or_default")]
@@ -94,6 +95,9 @@ pub struct Device {
     /// `allowMultipleAllocations`.
     #[serde(deserialize_with = "or_default")]
     pub allow_multiple_allocations: bool,
+    /// The reason why the rest cannot be read, if that is so.
+    #[serde(skip)]
+    pub unreadable: Option<Name>,
 }
 
 /// An attribute. If several fields are set, the first one counts.
@@ -197,6 +201,9 @@ pub struct CounterSet {
     /// `counters`.
     #[serde(deserialize_with = "or_default")]
     pub counters: BTreeMap<Name, Counter>,
+    /// The reason why the rest cannot be read, if that is so.
+    #[serde(skip)]
+    pub unreadable: Option<Name>,
 }
 
 /// A counter.

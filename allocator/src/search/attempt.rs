@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::constraints::{Constrained, values_of};
 use super::counters::{Drawn, Groups};
+use super::pace::Pace;
 use crate::capacity::{Amounts, Short, consume};
 use crate::cause::{Cause, Refusal};
 use crate::claims::{Asked, Prepared, PreparedClaim, PreparedRequest};
@@ -15,7 +16,7 @@ use crate::error::{Object, PodError};
 use crate::fit::{FitSession, Misfit, Taken};
 use crate::gates::Gates;
 use crate::input::{Name, Node};
-use crate::selectors::Verdict;
+use crate::selectors::{Unsaid, Verdict};
 use crate::snapshot::{Held, NodeView, PoolKey, PreparedSlice, Snapshot, ViewDevice};
 
 /// The feature that a node declares if its kubelet accepts `skipNodeOperations`.
@@ -95,6 +96,7 @@ pub(crate) struct Attempt {
     /// By claim, then by constraint.
     pub(crate) constrained: Vec<Vec<Constrained>>,
     pub(crate) fit: Option<Box<dyn FitSession>>,
+    pub(crate) pace: Pace,
 }
 
 impl Attempt {
@@ -114,6 +116,7 @@ impl Attempt {
             node,
             snapshot,
             fit,
+            pace: Pace::default(),
         }
     }
 
@@ -175,10 +178,20 @@ impl Attempt {
 
     /// Whether the device is one of those that a request is about.
     pub(crate) fn selected(&self, ask: Ask, asked: &Asked, device: &ViewDevice) -> Result<(), Refusal> {
+        if device.device.unreadable.is_some() {
+            return Err(Cause::Unreadable.into());
+        }
         if !device.device.binding_conditions.is_empty() && !self.gates().binding_conditions {
             return Err(Cause::BindingConditions.into());
         }
-        match asked.selectors.say(&device.content) {
+        let verdict = asked.selectors.say(&device.content, &self.pace).map_err(|unsaid| match unsaid {
+            Unsaid::Stopped(stopped) => Refusal::from(stopped),
+            Unsaid::TooExpensive => {
+                let field = format!("spec.devices.requests[{}].selectors", asked.name);
+                PodError::too_expensive(self.claim_object(ask.claim), field).into()
+            }
+        })?;
+        match verdict {
             Verdict::Selected => {}
             Verdict::NotOfClass => return Err(Cause::NotOfClass.into()),
             Verdict::NotOfRequest => return Err(Cause::Selector.into()),
@@ -449,11 +462,12 @@ impl Attempt {
         device: &ViewDevice,
     ) -> Result<(), Refusal> {
         let (gates, object) = (*self.gates(), self.claim_object(placed.ask.claim));
+        let limits = (&gates, &self.pace);
         let driver = self.view.pools.get(device.pool).map(|pool| pool.key.driver.clone()).unwrap_or_default();
         let Some(constrained) = self.constrained.get_mut(placed.ask.claim) else { return Ok(()) };
         for (constraint, known) in claim.constraints.iter().zip(constrained) {
             if constraint.covers(request, asked) {
-                let values = values_of(constraint, asked, device, &driver, &object, &gates)?;
+                let values = values_of(constraint, asked, device, &driver, &object, limits)?;
                 if !known.add(constraint.distinct, values) {
                     return Err(Cause::Constraint.into());
                 }

@@ -151,8 +151,11 @@ impl Attempt {
         let (driver, object) = (&self.view.pools.get(device.pool)?.key.driver, self.claim_object(ask.claim));
         let known = self.constrained.get(ask.claim)?;
         let refuses = claim.constraints.iter().zip(known).position(|(constraint, known)| {
-            let values =
-                || values_of(constraint, asked, device, driver, &object, self.gates()).ok().flatten();
+            let values = || {
+                values_of(constraint, asked, device, driver, &object, (self.gates(), &self.pace))
+                    .ok()
+                    .flatten()
+            };
             constraint.covers(request, asked) && !known.clone().add(constraint.distinct, values())
         });
         let index = refuses?;

@@ -1,9 +1,12 @@
 //! Constraints on the devices of a claim (docs/allocator.md 1.8).
 
+use super::Pace;
+use crate::cause::Refusal;
 use crate::claims::{Asked, PreparedConstraint};
 use crate::error::{Object, PodError};
 use crate::gates::Gates;
 use crate::input::{Attribute, Name};
+use crate::selectors::Unsaid;
 use crate::snapshot::ViewDevice;
 
 /// The values of an attribute: a scalar, or the elements of a list. All have one type.
@@ -55,6 +58,17 @@ impl Values {
             (Self::Strings(a), Self::Strings(b)) => both(a, b).map(Self::Strings),
             (Self::Versions(a), Self::Versions(b)) => both(a, b).map(Self::Versions),
             _ => None,
+        }
+    }
+
+    /// Returns the first value alone.
+    pub(crate) fn first(&self) -> Option<Self> {
+        match self {
+            Self::Ints(values) => values.first().map(|value| Self::Ints(vec![*value])),
+            Self::Bools(values) => values.first().map(|value| Self::Bools(vec![*value])),
+            Self::Strings(values) => values.first().map(|value| Self::Strings(vec![value.clone()])),
+            Self::Versions(values) => values.first().map(|value| Self::Versions(vec![value.clone()])),
+            Self::Opaque => None,
         }
     }
 
@@ -110,23 +124,29 @@ impl Constrained {
 /// Returns the values of the constraint's attribute, for a device of a request.
 ///
 /// # Errors
-/// The expression of a derived attribute cannot be compiled or evaluated.
+/// The expression of a derived attribute cannot be compiled or evaluated, or the search has to
+/// stop.
 pub(crate) fn values_of(
     constraint: &PreparedConstraint,
     asked: &Asked,
     device: &ViewDevice,
     driver: &str,
     claim: &Object,
-    gates: &Gates,
-) -> Result<Option<Values>, PodError> {
+    (gates, pace): (&Gates, &Pace),
+) -> Result<Option<Values>, Refusal> {
     let Some((name, derivation)) = asked.derived.iter().find(|(name, _)| *name == constraint.attribute)
     else {
         let attribute = device.device.attribute(driver, &constraint.attribute);
         return Ok(attribute.and_then(|attribute| Values::of(attribute, gates)));
     };
-    let attribute = derivation.of(&device.content).map_err(|why| {
-        let field = format!("spec.devices.requests[{}].derivedAttributes[{name}]", asked.name);
-        PodError::new(claim.clone(), field, format!("on device {}: {why}", device.device.name))
-    })?;
-    Ok(Values::of(&attribute, gates))
+    let field = || format!("spec.devices.requests[{}].derivedAttributes[{name}]", asked.name);
+    match derivation.of(&device.content, pace) {
+        Ok(Ok(attribute)) => Ok(Values::of(&attribute, gates)),
+        Ok(Err(why)) => {
+            let message = format!("on device {}: {why}", device.device.name);
+            Err(PodError::new(claim.clone(), field(), message).into())
+        }
+        Err(Unsaid::Stopped(stopped)) => Err(stopped.into()),
+        Err(Unsaid::TooExpensive) => Err(PodError::too_expensive(claim.clone(), field()).into()),
+    }
 }

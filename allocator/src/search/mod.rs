@@ -6,20 +6,23 @@ mod attempt;
 mod blocked;
 mod constraints;
 mod counters;
+mod pace;
 mod preflight;
 mod prune;
 
 pub(crate) use attempt::{Ask, Attempt, Placed, Question};
 pub use blocked::Blocked;
 pub(crate) use blocked::Watch;
-pub(crate) use preflight::Stop;
+pub(crate) use pace::{MOST_COST, Pace, Stopped};
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use self::preflight::{Preflight, Stop};
 use self::prune::{AFTER_FAILURES, Pruning};
 use crate::cause::{Cause, Refusal};
 use crate::claims::{AllWanted, Asked, MOST_RESULTS, PreparedRequest, Wanted};
-use crate::error::PodError;
+use crate::error::{NodeError, PodError};
 
 /// A decision of the search.
 #[derive(Debug)]
@@ -68,18 +71,31 @@ enum Step {
     Again,
 }
 
+/// What the search for one more device found.
+enum Found {
+    /// The device with this number, which is placed.
+    Placed(usize),
+    /// No device.
+    Nothing,
+    /// The search has to stop before this device.
+    Stopped(usize),
+}
+
 /// The reason why `run` returned.
 pub(crate) enum End {
     Solved,
     Exhausted,
     Failed(PodError),
-    BudgetSpent,
-    Interrupted,
+    /// The node cannot be searched.
+    Unusable(NodeError),
+    Stopped(Stopped),
 }
 
 /// A search on one node.
 pub(crate) struct Search {
     pub(crate) attempt: Attempt,
+    /// The checks before the search, until they are done.
+    preflight: Option<Preflight>,
     wanted: AllWanted,
     frames: Vec<Frame>,
     /// The step that `run` continues with.
@@ -88,32 +104,23 @@ pub(crate) struct Search {
     pub(crate) failures: u64,
     every_branch: bool,
     pruning: Option<Pruning>,
-    /// The number of devices examined.
-    pub(crate) work: u64,
-    /// The value of `work` at which the interrupt flag is read next.
-    next_look: u64,
     /// Present only if the search serves an explanation.
     pub(crate) watch: Option<Watch>,
 }
 
-/// The number of examined devices between two reads of the interrupt flag.
-const INTERRUPT_EVERY: u64 = 256;
-
 impl Search {
-    pub(crate) fn new(attempt: Attempt, every_branch: bool) -> Result<Self, Stop> {
-        let wanted = preflight::wanted(&attempt)?;
-        Ok(Self {
+    pub(crate) fn new(attempt: Attempt, every_branch: bool) -> Self {
+        Self {
             attempt,
-            wanted,
+            preflight: Some(Preflight::default()),
+            wanted: AllWanted::default(),
             frames: Vec::new(),
             next: Step::Request(0, 0),
             failures: 0,
             every_branch,
             pruning: None,
-            work: 0,
-            next_look: 0,
             watch: None,
-        })
+        }
     }
 
     /// Returns the number of devices that a request wants.
@@ -121,8 +128,9 @@ impl Search {
         self.asked(ask).map_or(0, |(_, _, wanted)| wanted.count)
     }
 
-    /// Drops the state that only a running search needs.
+    /// Drops the state that only a running search needs, and its limits.
     pub(crate) fn ended(&mut self) {
+        self.attempt.pace.limit(u64::MAX, None);
         self.frames = Vec::new();
         self.pruning = None;
     }
@@ -133,21 +141,29 @@ impl Search {
         Some((request, request.asked.get(ask.sub)?, wanted))
     }
 
-    /// Runs until the end, or until `budget` more devices were examined.
-    pub(crate) fn run(&mut self, budget: u64, interrupt: Option<&AtomicBool>) -> End {
-        let stop_at = self.work.saturating_add(budget);
+    /// Makes the checks before the search, once.
+    pub(crate) fn prepare(&mut self) -> Result<(), Stop> {
+        if let Some(preflight) = &mut self.preflight {
+            self.wanted = preflight.run(&self.attempt)?;
+            self.preflight = None;
+        }
+        Ok(())
+    }
+
+    /// Runs until the end, or until this much more work was done.
+    pub(crate) fn run(&mut self, budget: u64, interrupt: Option<&Arc<AtomicBool>>) -> End {
+        self.attempt.pace.limit(budget, interrupt);
+        match self.prepare() {
+            Ok(()) => {}
+            Err(Stop::Pod(error)) => return End::Failed(error),
+            Err(Stop::Node(error)) => return End::Unusable(error),
+            Err(Stop::Here(stopped)) => return End::Stopped(stopped),
+        }
         let mut step = std::mem::replace(&mut self.next, Step::Again);
         loop {
-            if self.work >= stop_at {
+            if let Some(stopped) = self.attempt.pace.stopped() {
                 self.next = step;
-                return End::BudgetSpent;
-            }
-            if self.work >= self.next_look {
-                self.next_look = self.work + INTERRUPT_EVERY;
-                if interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
-                    self.next = step;
-                    return End::Interrupted;
-                }
+                return End::Stopped(stopped);
             }
             step = match step {
                 Step::Request(claim, request) => match self.request(claim, request) {
@@ -213,7 +229,7 @@ impl Search {
             return Step::Back(Failure::Size);
         }
         if let Some(pruning) = &self.pruning {
-            self.work += 1;
+            self.attempt.pace.did(1);
             if !pruning.may_do(&self.attempt, &self.wanted, ask, index, cursor) {
                 return Step::Back(Failure::Plain);
             }
@@ -228,7 +244,8 @@ impl Search {
         if let Some(pruning) = &mut self.pruning {
             pruning.failed(self.frames.len(), failure);
         } else if self.failures > AFTER_FAILURES && !self.every_branch {
-            self.pruning = Some(Pruning::new(&self.attempt, &self.wanted));
+            // A search that has to stop tries it again when it goes on.
+            self.pruning = Pruning::new(&self.attempt, &self.wanted).ok();
         }
         let frame = self.frames.last_mut()?;
         match frame {
@@ -276,55 +293,57 @@ impl Search {
             }
             Some(Frame::Device { ask, index, cursor, .. }) => {
                 let (ask, index, cursor) = (*ask, *index, *cursor);
-                let (tried, found) = self.next_device(ask, index, cursor)?;
-                self.work += tried + 1;
-                let Some(number) = found else {
-                    self.frames.pop();
-                    return Ok(Some(Step::Back(Failure::Plain)));
+                let (device, next) = match self.next_device(ask, index, cursor)? {
+                    Found::Placed(device) => (Some(device), device + 1),
+                    Found::Stopped(device) => (None, device),
+                    Found::Nothing => {
+                        self.attempt.pace.did(1);
+                        self.frames.pop();
+                        return Ok(Some(Step::Back(Failure::Plain)));
+                    }
                 };
                 if let Some(Frame::Device { cursor, placed, .. }) = self.frames.last_mut() {
-                    *cursor = number + 1;
-                    *placed = true;
+                    *cursor = next;
+                    *placed = device.is_some();
                 }
-                Ok(Some(Step::Device(ask, index + 1, number + 1)))
+                Ok(Some(device.map_or(Step::Again, |_| Step::Device(ask, index + 1, next))))
             }
         }
     }
 
-    /// Places the first possible device from `cursor` on. Returns the number of examined devices as
-    /// well.
-    fn next_device(
-        &mut self,
-        ask: Ask,
-        index: usize,
-        cursor: usize,
-    ) -> Result<(u64, Option<usize>), PodError> {
+    /// Places the first possible device from `cursor` on.
+    fn next_device(&mut self, ask: Ask, index: usize, cursor: usize) -> Result<Found, PodError> {
         let all = self.asked(ask).is_some_and(|(_, asked, _)| asked.all);
         let Some(first) = (if all { Some(cursor) } else { self.first_free(ask, cursor) }) else {
-            return Ok((self.attempt.view.devices.len().saturating_sub(cursor) as u64, None));
+            self.attempt.pace.did(self.attempt.view.devices.len().saturating_sub(cursor) as u64);
+            return Ok(Found::Nothing);
         };
         let prepared = self.attempt.prepared.clone();
         let request = prepared.wanted.get(ask.claim).and_then(|claim| claim.requests.get(ask.request));
         let Some((request, asked)) = request.and_then(|request| Some((request, request.asked.get(ask.sub)?)))
         else {
-            return Ok((0, None));
+            return Ok(Found::Nothing);
         };
         if let Some(all) = self.asked(ask).and_then(|(_, _, wanted)| wanted.all.as_ref()) {
-            let Some(number) = all.get(index).copied() else { return Ok((0, None)) };
+            let Some(number) = all.get(index).copied() else { return Ok(Found::Nothing) };
+            self.attempt.pace.did(1);
             return match self.attempt.place(ask, request, asked, number) {
-                Ok(()) => Ok((1, Some(number))),
+                Ok(()) => Ok(Found::Placed(number)),
                 Err(Refusal::Device(Cause::Constraint)) => Err(self.unsatisfied(ask, number)),
                 Err(Refusal::Device(cause)) => {
                     self.refused((ask, request, asked), number, cause);
-                    Ok((1, None))
+                    Ok(Found::Nothing)
                 }
                 Err(Refusal::Pod(error)) => Err(PodError::clone(&error)),
+                Err(Refusal::Stopped(_)) => Ok(Found::Stopped(cursor)),
             };
         }
         let view = self.attempt.view.clone();
-        let mut tried = first.saturating_sub(cursor) as u64;
+        self.attempt.pace.did(first.saturating_sub(cursor) as u64);
         for (number, device) in view.devices.iter().enumerate().skip(first) {
-            tried += 1;
+            if self.attempt.pace.begin(1).is_err() {
+                return Ok(Found::Stopped(number));
+            }
             if let Some(cause) = self.attempt.in_use(ask, asked.admin, number) {
                 self.refused((ask, request, asked), number, cause);
                 continue;
@@ -339,7 +358,7 @@ impl Search {
                 .and_then(|()| self.attempt.consumed(ask, asked, number, device))
                 .and_then(|_| self.attempt.place(ask, request, asked, number));
             match placed {
-                Ok(()) => return Ok((tried, Some(number))),
+                Ok(()) => return Ok(Found::Placed(number)),
                 Err(Refusal::Device(cause)) => {
                     self.refused((ask, request, asked), number, cause);
                     if let Some(frame) = self.frames.last_mut() {
@@ -347,9 +366,10 @@ impl Search {
                     }
                 }
                 Err(Refusal::Pod(error)) => return Err(PodError::clone(&error)),
+                Err(Refusal::Stopped(_)) => return Ok(Found::Stopped(number)),
             }
         }
-        Ok((tried, None))
+        Ok(Found::Nothing)
     }
 
     /// Returns the first device from `cursor` on that is not in use. On a full node there is none,

@@ -113,6 +113,9 @@ impl Whole {
     fn contradiction(&self) -> Option<String> {
         let mut sets: BTreeMap<&Name, BTreeSet<&Name>> = BTreeMap::new();
         for set in self.slices.iter().flat_map(|slice| &slice.slice.shared_counters) {
+            if let Some(why) = &set.unreadable {
+                return Some(format!("counter set {}: {why}", set.name));
+            }
             if sets.insert(&set.name, set.counters.keys().collect()).is_some() {
                 return Some(format!("duplicate counter set name {}", set.name));
             }
@@ -122,7 +125,10 @@ impl Whole {
             for consumption in &device.consumes_counters {
                 let Some(counters) = sets.get(&consumption.counter_set) else {
                     let set = &consumption.counter_set;
-                    return Some(format!("device {} consumes the unknown counter set {set}", device.name));
+                    return Some(device.unreadable.as_ref().map_or_else(
+                        || format!("device {} consumes the unknown counter set {set}", device.name),
+                        |why| format!("device {}: {why}", device.name),
+                    ));
                 };
                 let unknown = consumption.counters.keys().find(|counter| !counters.contains(counter));
                 if let Some(counter) = unknown {

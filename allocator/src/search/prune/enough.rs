@@ -4,10 +4,15 @@
 //! supplies the devices that are not taken. An edge exists where the request may ever get a device
 //! of the kind. If the flow does not meet the demand, no solution exists.
 
+use rustc_hash::FxHashMap;
+
 use super::super::attempt::{Ask, Attempt};
 use super::super::constraints::Values;
 use super::kinds::{Kinds, Known};
 use crate::claims::{AllWanted, PreparedConstraint};
+
+/// The number of edges that take as long as examining one device.
+const EDGES_OF_A_DEVICE: u64 = 64;
 
 pub(super) struct Enough<'a> {
     pub(super) attempt: &'a Attempt,
@@ -22,6 +27,7 @@ pub(super) struct Enough<'a> {
 }
 
 /// The number of devices that a request still wants.
+#[derive(Clone, Copy)]
 struct Demand {
     ask: Ask,
     count: usize,
@@ -43,12 +49,18 @@ impl Enough<'_> {
         if !self.flows(&demands, &supplies, None) {
             return false;
         }
-        // A `matchAttribute` without a value yet has one in every solution.
+        // A `matchAttribute` without a value yet has one in every solution, and the devices under a
+        // `distinctAttribute` have different ones.
         let claims = self.attempt.prepared.wanted.iter().enumerate().skip(self.ask.claim);
         for (claim, prepared) in claims {
             for (number, constraint) in prepared.constraints.iter().enumerate() {
-                let open = !constraint.distinct && self.fixed(claim, number).is_none();
-                if open && !self.some_value_flows(&demands, &supplies, claim, number, constraint) {
+                let suffices = if constraint.distinct {
+                    self.values_suffice(&demands, &supplies, claim, number, constraint)
+                } else {
+                    self.fixed(claim, number).is_some()
+                        || self.some_value_flows(&demands, &supplies, claim, number, constraint)
+                };
+                if !suffices {
                     return false;
                 }
             }
@@ -175,46 +187,98 @@ impl Enough<'_> {
         })
     }
 
-    /// Whether all demands can be met at once. The flow grows along augmenting paths.
+    /// Whether all demands can be met at once.
     fn flows(
         &self,
         demands: &[Demand],
         supplies: &[Supply],
         supposed: Option<(usize, usize, &Values)>,
     ) -> bool {
+        let places = supplies.iter().map(|supply| Place { shared: supply.shared, count: supply.count });
+        self.grows(demands, places.collect(), |demand, place| {
+            supplies.get(place).is_some_and(|supply| self.takes(demand.ask, supply, supposed))
+        })
+    }
+
+    /// Whether the outstanding devices under a `distinctAttribute` can have values of their own. Each
+    /// value is the place of one device. A device with a list takes the place of its first value,
+    /// which no other device may have either.
+    fn values_suffice(
+        &self,
+        demands: &[Demand],
+        supplies: &[Supply],
+        claim: usize,
+        number: usize,
+        constraint: &PreparedConstraint,
+    ) -> bool {
+        let covered: Vec<Demand> =
+            demands.iter().filter(|demand| self.covers(demand.ask, claim, constraint)).copied().collect();
+        let seen = self.attempt.constrained.get(claim).and_then(|of_claim| of_claim.get(number));
+        let is_seen = |value: &Values| {
+            seen.is_some_and(|seen| seen.values.iter().any(|other| other.common(value).is_some()))
+        };
+        let mut places: FxHashMap<Values, Vec<&Supply>> = FxHashMap::default();
+        for supply in supplies {
+            match self.kinds.value(supply.kind, claim, number) {
+                Known::Missing => {}
+                Known::No | Known::Values(Values::Opaque) => return true,
+                Known::Values(value) if is_seen(value) => {}
+                Known::Values(value) => {
+                    if let Some(first) = value.first() {
+                        places.entry(first).or_default().push(supply);
+                    }
+                }
+            }
+        }
+        let places: Vec<Vec<&Supply>> = places.into_values().collect();
+        self.grows(&covered, vec![Place { shared: false, count: 1 }; places.len()], |demand, place| {
+            let mut supplies = places.get(place).into_iter().flatten();
+            supplies.any(|supply| self.takes(demand.ask, supply, None))
+        })
+    }
+
+    /// Whether all demands find places at once. The flow grows along augmenting paths.
+    fn grows(&self, demands: &[Demand], places: Vec<Place>, takes: impl Fn(&Demand, usize) -> bool) -> bool {
+        // A search that has to stop proves nothing.
+        if self.attempt.pace.begin((demands.len() * places.len()) as u64 / EDGES_OF_A_DEVICE).is_err() {
+            return true;
+        }
+        let of_demand = |demand: &Demand| (0..places.len()).map(|place| takes(demand, place)).collect();
         let mut flow = Flow {
-            takes: demands
-                .iter()
-                .map(|demand| {
-                    supplies.iter().map(|supply| self.takes(demand.ask, supply, supposed)).collect()
-                })
-                .collect(),
-            taken: vec![vec![0; supplies.len()]; demands.len()],
-            left: supplies.iter().map(|supply| supply.count).collect(),
-            supplies,
+            takes: demands.iter().map(of_demand).collect(),
+            taken: vec![vec![0; places.len()]; demands.len()],
+            left: places.iter().map(|place| place.count).collect(),
+            places,
         };
         demands.iter().enumerate().all(|(number, demand)| (0..demand.count).all(|_| flow.grow(number)))
     }
 }
 
-struct Flow<'a> {
-    supplies: &'a [Supply],
+/// The devices that a demand can be met with: so many, of which a request takes each once.
+#[derive(Clone)]
+struct Place {
+    shared: bool,
+    count: usize,
+}
+
+struct Flow {
+    places: Vec<Place>,
     takes: Vec<Vec<bool>>,
-    /// By demand, then by supply.
+    /// By demand, then by place.
     taken: Vec<Vec<usize>>,
     left: Vec<usize>,
 }
 
-impl Flow<'_> {
+impl Flow {
     /// Gives one more device to a demand, along an augmenting path if necessary.
     fn grow(&mut self, demand: usize) -> bool {
-        // Breadth first: `reached` has the supply through which a demand was reached, `through` the
-        // demand from which a supply was reached.
+        // Breadth first: `reached` has the place through which a demand was reached, `through` the
+        // demand from which a place was reached.
         let mut reached: Vec<Option<usize>> = vec![None; self.taken.len()];
-        let mut through: Vec<Option<usize>> = vec![None; self.supplies.len()];
+        let mut through: Vec<Option<usize>> = vec![None; self.places.len()];
         let mut queue = std::collections::VecDeque::from([demand]);
         while let Some(from) = queue.pop_front() {
-            for (place, supply) in self.supplies.iter().enumerate() {
+            for (place, supply) in self.places.iter().enumerate() {
                 let seen = through.get(place).copied().flatten().is_some();
                 if seen || !self.may_take(from, place, supply) {
                     continue;
@@ -242,7 +306,7 @@ impl Flow<'_> {
     }
 
     /// A request takes a device at most once, even a shared one.
-    fn may_take(&self, demand: usize, place: usize, supply: &Supply) -> bool {
+    fn may_take(&self, demand: usize, place: usize, supply: &Place) -> bool {
         let may = self.takes.get(demand).and_then(|takes| takes.get(place)).copied();
         let has = self.taken.get(demand).and_then(|taken| taken.get(place)).copied();
         may.unwrap_or_default() && has.is_some_and(|has| has < supply.count)

@@ -2,8 +2,10 @@
 
 use rustc_hash::FxHashMap;
 
+use super::super::Stopped;
 use super::super::attempt::{Ask, Attempt};
 use super::super::constraints::{Values, values_of};
+use crate::cause::Refusal;
 use crate::claims::{AllWanted, Asked, PreparedRequest};
 use crate::input::{CounterConsumption, DeviceCapacity, Name, NodeSelector};
 use crate::snapshot::Held;
@@ -61,7 +63,9 @@ pub(in crate::search) struct Kinds {
 }
 
 impl Kinds {
-    pub(in crate::search) fn new(attempt: &Attempt, wanted: &AllWanted) -> Self {
+    /// Returns the kinds, unless the search has to stop. Verdicts are remembered, so the next call
+    /// gets further.
+    pub(in crate::search) fn new(attempt: &Attempt, wanted: &AllWanted) -> Result<Self, Stopped> {
         let all: Vec<(Ask, &PreparedRequest, &Asked)> = asks(attempt).collect();
         let (mut constraints, mut plain) = (Vec::new(), Vec::new());
         for claim in &attempt.prepared.wanted {
@@ -83,8 +87,8 @@ impl Kinds {
         };
         let mut known: FxHashMap<Traits<'_>, usize> = FxHashMap::default();
         for (number, device) in attempt.view.devices.iter().enumerate() {
-            let may: Vec<May> =
-                all.iter().map(|(ask, _, asked)| may(attempt, wanted, *ask, asked, number)).collect();
+            let may = all.iter().map(|(ask, _, asked)| may(attempt, wanted, *ask, asked, number));
+            let may = may.collect::<Result<Vec<May>, Stopped>>()?;
             let (values, derived) = kinds.values_of(attempt, number);
             let Some(slice) = attempt.view.slices.get(device.slice).map(|slice| &slice.slice) else {
                 continue;
@@ -116,7 +120,8 @@ impl Kinds {
             }
             kinds.of.push(kind);
         }
-        kinds
+        // An unknown value is not a missing one.
+        attempt.pace.stopped().map_or(Ok(kinds), Err)
     }
 
     /// Returns the values for all constraints of all claims. A derived attribute may differ between
@@ -130,7 +135,14 @@ impl Kinds {
             let object = attempt.claim_object(claim);
             for constraint in &prepared.constraints {
                 let value = |asked: &Asked| {
-                    let values = values_of(constraint, asked, device, driver, &object, attempt.gates());
+                    let values = values_of(
+                        constraint,
+                        asked,
+                        device,
+                        driver,
+                        &object,
+                        (attempt.gates(), &attempt.pace),
+                    );
                     values.ok().flatten()
                 };
                 let mut asked = prepared.requests.iter().flat_map(|request| &request.asked);
@@ -177,15 +189,22 @@ fn asks(attempt: &Attempt) -> impl Iterator<Item = (Ask, &PreparedRequest, &Aske
     })
 }
 
-fn may(attempt: &Attempt, wanted: &AllWanted, ask: Ask, asked: &Asked, number: usize) -> May {
+fn may(
+    attempt: &Attempt,
+    wanted: &AllWanted,
+    ask: Ask,
+    asked: &Asked,
+    number: usize,
+) -> Result<May, Stopped> {
     let all =
         wanted.get(ask.claim).and_then(|requests| requests.get(ask.request)?.get(ask.sub)?.all.as_ref());
     if let Some(all) = all {
-        return if all.contains(&number) { May::Perhaps } else { May::Never };
+        return Ok(if all.contains(&number) { May::Perhaps } else { May::Never });
     }
     match attempt.may_ever(ask, asked, number) {
-        Ok(()) => May::Perhaps,
-        Err(crate::cause::Refusal::Device(_)) => May::Never,
-        Err(crate::cause::Refusal::Pod(_)) => May::Error,
+        Ok(()) => Ok(May::Perhaps),
+        Err(Refusal::Device(_)) => Ok(May::Never),
+        Err(Refusal::Pod(_)) => Ok(May::Error),
+        Err(Refusal::Stopped(stopped)) => Err(stopped),
     }
 }

@@ -20,7 +20,7 @@ use self::enough::Enough;
 pub(super) use self::kinds::Kinds;
 use super::attempt::{Ask, Attempt};
 use super::constraints::Values;
-use super::{Failure, Frame};
+use super::{Failure, Frame, Stopped};
 use crate::claims::AllWanted;
 
 /// The number of failures after which pruning begins. Most searches end earlier.
@@ -39,14 +39,14 @@ pub(super) struct Pruning {
 }
 
 impl Pruning {
-    pub(super) fn new(attempt: &Attempt, wanted: &AllWanted) -> Self {
-        Self {
-            kinds: Kinds::new(attempt, wanted),
+    pub(super) fn new(attempt: &Attempt, wanted: &AllWanted) -> Result<Self, Stopped> {
+        Ok(Self {
+            kinds: Kinds::new(attempt, wanted)?,
             failed: FxHashMap::default(),
             under_way: Vec::new(),
             values: FxHashMap::default(),
             amounts: FxHashMap::default(),
-        }
+        })
     }
 
     /// Returns the kind of a device that this attempt has not taken. Devices of one kind are

@@ -1,0 +1,71 @@
+//! Lists of which one element may be unreadable. The API server stores quantities that no integer
+//! holds (39 digits, `1e1001`), so one device, counter set or request of a cluster may have one. The
+//! element is then known by name only, and whoever would need the rest of it gets the reason.
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::{CounterConsumption, CounterSet, Device, DeviceResult, Name, Request};
+
+/// An element that is known although it cannot be read.
+pub(super) trait Unreadable: for<'de> Deserialize<'de> {
+    /// Returns what is known of it.
+    fn unreadable(element: &Value, why: Name) -> Self;
+}
+
+/// Reads a list element by element. The list may be missing or `null`.
+pub(super) fn each<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Unreadable,
+{
+    let elements = Option::<Vec<Value>>::deserialize(deserializer)?.unwrap_or_default();
+    let read = |element: &Value| {
+        T::deserialize(element).unwrap_or_else(|why| T::unreadable(element, why.to_string().into()))
+    };
+    Ok(elements.iter().map(read).collect())
+}
+
+fn text(element: &Value, field: &str) -> Name {
+    element.get(field).and_then(Value::as_str).unwrap_or_default().into()
+}
+
+impl Unreadable for Device {
+    /// What the device draws from counters is kept: it counts while a claim holds the device. If that
+    /// is what cannot be read, the device draws from an unknown set, which makes its pool invalid.
+    fn unreadable(element: &Value, why: Name) -> Self {
+        let unknown =
+            || vec![CounterConsumption { counter_set: "?".into(), ..CounterConsumption::default() }];
+        let consumes_counters = match element.get("consumesCounters") {
+            None | Some(Value::Null) => Vec::new(),
+            Some(consumed) => Vec::deserialize(consumed).unwrap_or_else(|_| unknown()),
+        };
+        Self { name: text(element, "name"), consumes_counters, unreadable: Some(why), ..Self::default() }
+    }
+}
+
+impl Unreadable for CounterSet {
+    fn unreadable(element: &Value, why: Name) -> Self {
+        Self { name: text(element, "name"), unreadable: Some(why), ..Self::default() }
+    }
+}
+
+impl Unreadable for Request {
+    fn unreadable(element: &Value, why: Name) -> Self {
+        Self { name: text(element, "name"), unreadable: Some(why), ..Self::default() }
+    }
+}
+
+impl Unreadable for DeviceResult {
+    /// The device is held. What is consumed of it is unknown, so nothing counts as left.
+    fn unreadable(element: &Value, _: Name) -> Self {
+        Self {
+            request: text(element, "request"),
+            driver: text(element, "driver"),
+            pool: text(element, "pool"),
+            device: text(element, "device"),
+            admin_access: element.get("adminAccess").and_then(Value::as_bool),
+            ..Self::default()
+        }
+    }
+}
