@@ -118,8 +118,8 @@ pub fn allocate(
         let selector = claim.allocation.as_ref().and_then(|allocation| allocation.node_selector.as_ref());
         selector.is_some_and(|selector| selector.matches(&node) != Ok(true))
     };
-    let elsewhere = prepared.fixed.iter().filter(is_elsewhere).map(|claim| claim.uid.clone());
-    let elsewhere: Vec<Name> = elsewhere.collect();
+    let elsewhere = prepared.fixed.iter().filter(is_elsewhere).cloned();
+    let elsewhere: Vec<Arc<Claim>> = elsewhere.collect();
     if !elsewhere.is_empty() {
         return unsolved(Why::Elsewhere(elsewhere));
     }

@@ -70,24 +70,42 @@ pub(crate) fn consume(
     if suffices { Ok(amounts.into()) } else { Err(Short::Device) }
 }
 
+/// A capacity that does not suffice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shortage {
+    pub(crate) name: Name,
+    /// The amount that the request would consume. `None` if the device does not give the amount
+    /// that is asked for, whatever is left.
+    pub(crate) wanted: Option<Decimal>,
+    /// The amount that is left. `None` if the device has no such capacity.
+    pub(crate) left: Option<Decimal>,
+}
+
 /// Returns the first capacity that the device lacks or that does not suffice.
 pub(crate) fn short(
     capacities: &[(Name, Capacity)],
     requests: &[(Name, Quantity)],
     taken: impl Fn(&Name, usize) -> Decimal,
     gates: &Gates,
-) -> Option<Name> {
+) -> Option<Shortage> {
     let unknown = requests.iter().find(|(name, _)| !capacities.iter().any(|(known, _)| known == name));
     let short = || {
-        let mut capacities = capacities.iter().enumerate();
-        capacities.find(|(place, (name, capacity))| {
+        capacities.iter().enumerate().find_map(|(place, (name, capacity))| {
             let request = requests.iter().find(|(requested, _)| requested == name);
-            let amount = capacity.consumed(name, request.map(|(_, amount)| amount.amount), steps(gates));
-            let sum = amount.ok().and_then(|amount| taken(name, *place).checked_add(amount).ok());
-            sum.is_none_or(|sum| sum > capacity.value)
+            let wanted = capacity.consumed(name, request.map(|(_, amount)| amount.amount), steps(gates)).ok();
+            let taken = taken(name, place);
+            let sum = wanted.and_then(|wanted| taken.checked_add(wanted).ok());
+            let left = capacity.value.checked_sub(taken).unwrap_or(capacity.value);
+            let suffices = sum.is_some_and(|sum| sum <= capacity.value);
+            (!suffices).then(|| Shortage { name: name.clone(), wanted, left: Some(left) })
         })
     };
-    unknown.map(|(name, _)| name.clone()).or_else(|| short().map(|(_, (name, _))| name.clone()))
+    let lacks = |(name, amount): &(Name, Quantity)| Shortage {
+        name: name.clone(),
+        wanted: Some(amount.amount),
+        left: None,
+    };
+    unknown.map(lacks).or_else(short)
 }
 
 /// Returns the notation of a consumed amount: that of the quantity it derives from.

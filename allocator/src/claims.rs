@@ -58,6 +58,8 @@ pub(crate) struct PreparedRequest {
 pub(crate) struct Asked {
     /// `request` or `request/subrequest`.
     pub(crate) name: Name,
+    /// The path of the field, for example `spec.devices.requests[0].exactly`.
+    pub(crate) path: Name,
     pub(crate) class: Arc<Class>,
     pub(crate) selectors: Arc<Selectors>,
     pub(crate) all: bool,
@@ -278,6 +280,7 @@ impl Preparing<'_> {
             tolerations: asked.tolerations.clone(),
             capacity: asked.capacity.iter().flat_map(|capacity| capacity.requests.clone()).collect(),
             derived: asked.derived_attributes.iter().map(derived).collect(),
+            path: path.into(),
             name,
         })
     }

@@ -29,7 +29,7 @@ pub use allocate::{Options, Outcome, Paused, Solution, allocate};
 pub use cause::Cause;
 pub use claims::PodClaims;
 pub use error::{NodeError, Object, PodError};
-pub use explanation::{Combination, Explanation, OfPool, OfRequest, Unsatisfiable};
+pub use explanation::{Combination, Detail, Explanation, OfPool, OfRequest, Reason, Unsatisfiable};
 pub use fit::{Fit, FitSession, Misfit, Taken};
 pub use gates::Gates;
 pub use overlay::Overlay;

@@ -37,10 +37,10 @@ impl Content {
 pub(crate) enum Verdict {
     /// All selectors hold.
     Selected,
-    /// A selector of the class does not hold.
-    NotOfClass,
-    /// A selector of the request does not hold.
-    NotOfRequest,
+    /// This selector of the class does not hold.
+    NotOfClass(usize),
+    /// This selector of the request does not hold.
+    NotOfRequest(usize),
     /// A selector of the class cannot be compiled or evaluated.
     ClassFailed(usize, Arc<str>),
     /// A selector of the request cannot be compiled or evaluated.
@@ -51,6 +51,7 @@ pub(crate) enum Verdict {
 #[derive(Debug)]
 pub(crate) struct Selectors {
     of_class: usize,
+    texts: Vec<Name>,
     expressions: Vec<Result<Expression, CompileError>>,
     said: Remembered<Verdict>,
 }
@@ -67,6 +68,18 @@ impl Selectors {
         self.said.of(content, pace, |spent| self.evaluate(content, pace, spent))
     }
 
+    /// Returns the text of a selector of the class or of the request.
+    pub(crate) fn text(&self, of_request: bool, number: usize) -> Name {
+        let first = if of_request { self.of_class } else { 0 };
+        self.texts.get(first + number).cloned().unwrap_or_default()
+    }
+
+    /// Whether the fault of a selector lies in its expression, and not in a device.
+    pub(crate) fn is_broken(&self, of_request: bool, number: usize) -> bool {
+        let first = if of_request { self.of_class } else { 0 };
+        self.expressions.get(first + number).is_some_and(Result::is_err)
+    }
+
     /// Returns `None` if the search is interrupted. Adds the cost to `spent`.
     fn evaluate(&self, content: &Content, pace: &Pace, spent: &mut u64) -> Option<Verdict> {
         let device = BoundDevice::new(content.driver.clone(), content.device.clone());
@@ -81,13 +94,13 @@ impl Selectors {
             };
             if *spent > MOST_COST {
                 // No search affords this verdict, whatever it is.
-                return Some(Verdict::NotOfRequest);
+                return Some(Verdict::NotOfRequest(0));
             }
             let in_request = place.checked_sub(self.of_class);
             match (holds, in_request) {
                 (Ok(true), _) => {}
-                (Ok(false), None) => return Some(Verdict::NotOfClass),
-                (Ok(false), Some(_)) => return Some(Verdict::NotOfRequest),
+                (Ok(false), None) => return Some(Verdict::NotOfClass(place)),
+                (Ok(false), Some(number)) => return Some(Verdict::NotOfRequest(number)),
                 (Err(why), None) => return Some(Verdict::ClassFailed(place, why.into())),
                 (Err(why), Some(number)) => return Some(Verdict::RequestFailed(number, why.into())),
             }
@@ -240,6 +253,7 @@ impl Interned {
         let compile = |text: &Name| self.compiler.compile(text, Purpose::Selector);
         let selectors = Arc::new(Selectors {
             of_class: key.0.len(),
+            texts: key.0.iter().chain(&key.1).cloned().collect(),
             expressions: key.0.iter().chain(&key.1).map(compile).collect(),
             said: Remembered::default(),
         });

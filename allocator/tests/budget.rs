@@ -56,7 +56,7 @@ fn selectors_of_a_pod_may_cost_only_so_much_together() -> Result<(), Box<dyn Err
             let Outcome::PodError(error) = outcome(&cluster, Options::default()) else {
                 return Err(format!("{mode}: it must be too expensive").into());
             };
-            let said = "claim ns/c: spec.devices.requests[dear].selectors: the CEL expressions of the Pod's \
+            let said = "claim ns/c: spec.devices.requests[0].exactly.selectors: the CEL expressions of the Pod's \
                         requests cost more than 10000000 on the devices of one node";
             assert_eq!(error.to_string(), said, "{mode}");
         }

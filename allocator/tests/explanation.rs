@@ -188,7 +188,9 @@ fn a_capacity_is_named() {
     let some = json!({"capacity": {"requests": {"bandwidth": "6", "queues": "1"}}});
     let explanation =
         explained(&scenario(slices, json!([exactly("one", some.clone()), exactly("two", some)])));
-    assert_eq!(blocked(explanation), ("two".to_owned(), Blocked::Capacity { name: "bandwidth".into() }));
+    let quantity = |text: &str| text.parse().ok();
+    let capacity = Blocked::Capacity { name: "bandwidth".into(), wanted: quantity("6"), left: quantity("4") };
+    assert_eq!(blocked(explanation), ("two".to_owned(), capacity));
 }
 
 #[test]
@@ -258,5 +260,87 @@ fn a_claim_that_is_allocated_elsewhere_is_named() {
         "metadata": {"namespace": "default", "name": "fixed", "uid": "fixed"},
         "status": {"allocation": {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]}}}}));
     scenario["allocate"] = json!(["default/c", "default/fixed"]);
-    assert_eq!(explained(&scenario).elsewhere, [Name::from("fixed")]);
+    assert_eq!(explained(&scenario).elsewhere, [Name::from("default/fixed")]);
+}
+
+/// What a person reads: the thing to change, by name and number, and never a uid.
+#[test]
+fn the_reasons_name_what_a_person_can_change() {
+    let mut slices = json!([slice(
+        "gpu",
+        json!({"devices": [
+            {"name": "held"}, {"name": "also-held"},
+            {"name": "tainted", "taints": [{"key": "broken", "value": "yes", "effect": "NoSchedule"}]},
+            {"name": "ruled"},
+            {"name": "old", "attributes": {"year": {"int": 2019}}},
+            {"name": "small", "capacity": {"memory": {"value": "10Gi"}}},
+            {"name": "less", "capacity": {"memory": {"value": "40Gi"}}},
+            {"name": "none"},
+            {"name": "endless", "capacity": {"memory": {"value": "1e1001"}}},
+        ]})
+    )]);
+    for device in slices[0]["spec"]["devices"].as_array_mut().unwrap() {
+        if device["attributes"].is_null() {
+            device["attributes"] = json!({"year": {"int": 2026}});
+        }
+    }
+    let year = json!([{"cel": {"expression": "device.driver == 'gpu'"}},
+        {"cel": {"expression": "device.attributes['gpu'].year > 2020"}}]);
+    let request = json!({"selectors": year, "capacity": {"requests": {"memory": "80Gi"}}});
+    let mut whole = scenario(slices, json!([exactly("r", request)]));
+    whole["resourceClaims"].as_array_mut().unwrap().push(json!({
+        "metadata": {"namespace": "other", "name": "holder", "uid": "0b0e6f1c"}, "status": {"allocation": {"devices":
+            {"results": [{"driver": "gpu", "pool": "gpu", "device": "held"}, {"driver": "gpu", "pool": "gpu", "device": "also-held"}]}}}}));
+    whole["deviceTaintRules"] = json!([{"metadata": {"name": "repair"}, "spec": {
+        "deviceSelector": {"driver": "gpu", "pool": "gpu", "device": "ruled"},
+        "taint": {"key": "repair", "effect": "NoSchedule"}}}]);
+    for device in ["tainted", "ruled"] {
+        let devices = whole["resourceSlices"][0]["spec"]["devices"].as_array_mut().unwrap();
+        let device = devices.iter_mut().find(|known| known["name"] == device).unwrap();
+        device["capacity"] = json!({"memory": {"value": "80Gi"}});
+    }
+    let said = explained(&whole).to_string();
+    let mut lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.remove(0), "request r of claim default/c wants 1 device, 0 suitable");
+    lines.sort_unstable();
+    assert_eq!(
+        lines,
+        [
+            "  1 device: no capacity memory",
+            "  1 device: quantity \"1e1001\": the number is too large",
+            "  1 device: selector 1 does not hold: device.attributes['gpu'].year > 2020",
+            "  1 device: taint broken=yes:NoSchedule is not tolerated",
+            "  1 device: taint repair:NoSchedule is not tolerated (DeviceTaintRule repair)",
+            "  2 devices: capacity memory: 80Gi wanted, at most 40Gi left",
+            "  2 devices: held by claim other/holder",
+        ]
+    );
+}
+
+#[test]
+fn an_attribute_that_no_device_has_is_said() {
+    let slices = json!([slice(
+        "gpu",
+        json!({"devices": [{"name": "a", "attributes": {"numa": {"int": 1}}}, {"name": "b"}]})
+    )]);
+    for (attribute, said) in [
+        ("gpu/nmua", "all 2 devices: constraint 0: no device of the node has the attribute gpu/nmua"),
+        ("gpu/numa", "1 device: constraint 0: these devices do not have the attribute gpu/numa"),
+    ] {
+        let mut scenario = scenario(slices.clone(), json!([exactly("r", json!({"count": 2}))]));
+        scenario["resourceClaims"][0]["spec"]["devices"]["constraints"] =
+            json!([{"matchAttribute": attribute}]);
+        let words = explained(&scenario).to_string();
+        assert!(words.contains(said), "{words}");
+    }
+}
+
+#[test]
+fn pools_that_are_not_usable_are_said() {
+    let pool = json!({"name": "gpu", "generation": 1, "resourceSliceCount": 3});
+    let slices = json!([slice("gpu", json!({"devices": [{"name": "a"}], "pool": pool}))]);
+    let words = explained(&scenario(slices, json!([exactly("r", json!({}))]))).to_string();
+    assert!(words.contains("all 1 device: pool gpu of driver gpu has 1 of 3 slices"), "{words}");
+    let words = explained(&scenario(json!([]), json!([exactly("r", json!({}))]))).to_string();
+    assert!(words.contains("no driver publishes devices for the node"), "{words}");
 }

@@ -12,8 +12,10 @@ const ENDLESS: [&str; 2] = ["111111111111111111111111111111111111111", "1e1001"]
 
 /// Two devices of which claims take shares, and two that draw from a counter.
 fn cluster(change: impl FnOnce(&mut Value)) -> Result<Scenario, serde_json::Error> {
-    let device = |name: &str| json!({"name": name, "allowMultipleAllocations": true, "capacity": {"memory": {"value": "40Gi",
-            "requestPolicy": {"default": "1Gi", "validRange": {"min": "1Gi"}}}}});
+    let device = |name: &str| {
+        json!({"name": name, "allowMultipleAllocations": true, "capacity": {"memory": {"value": "40Gi",
+            "requestPolicy": {"default": "1Gi", "validRange": {"min": "1Gi"}}}}})
+    };
     let part = |name: &str| json!({"name": name, "consumesCounters": [{"counterSet": "set", "counters": {"c": {"value": "1"}}}]});
     let slice = |name: &str, count: usize, content: (&str, Value)| {
         let mut slice = json!({"metadata": {"name": name}, "spec": {

@@ -19,6 +19,14 @@ pub struct Taint {
     pub effect: Name,
 }
 
+impl std::fmt::Display for Taint {
+    /// `key=value:effect`, as kubectl writes taints; without a value `key:effect`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { key, value, effect } = self;
+        if value.is_empty() { write!(f, "{key}:{effect}") } else { write!(f, "{key}={value}:{effect}") }
+    }
+}
+
 impl Taint {
     /// Whether it keeps a device from being allocated: unknown effects do not.
     pub fn repels(&self) -> bool {

@@ -17,7 +17,7 @@ use crate::fit::{FitSession, Misfit, Taken};
 use crate::gates::Gates;
 use crate::input::{Name, Node};
 use crate::selectors::{Unsaid, Verdict};
-use crate::snapshot::{Held, NodeView, PoolKey, PreparedSlice, Snapshot, ViewDevice};
+use crate::snapshot::{Held, NodeView, PoolKey, PreparedSlice, Repels, Snapshot, ViewDevice};
 
 /// The feature that a node declares if its kubelet accepts `skipNodeOperations`.
 const OPTIONAL_NODE_OPERATIONS: &str = "DRAOptionalNodeOperations";
@@ -187,25 +187,24 @@ impl Attempt {
         let verdict = asked.selectors.say(&device.content, &self.pace).map_err(|unsaid| match unsaid {
             Unsaid::Stopped(stopped) => Refusal::from(stopped),
             Unsaid::TooExpensive => {
-                let field = format!("spec.devices.requests[{}].selectors", asked.name);
+                let field = format!("{}.selectors", asked.path);
                 PodError::too_expensive(self.claim_object(ask.claim), field).into()
             }
         })?;
         match verdict {
             Verdict::Selected => {}
-            Verdict::NotOfClass => return Err(Cause::NotOfClass.into()),
-            Verdict::NotOfRequest => return Err(Cause::Selector.into()),
+            Verdict::NotOfClass(_) => return Err(Cause::NotOfClass.into()),
+            Verdict::NotOfRequest(_) => return Err(Cause::Selector.into()),
             Verdict::ClassFailed(number, why) => {
                 let class = &asked.class.name;
-                let message =
-                    format!("class {class}: selector #{number} on device {}: {why}", device.device.name);
-                let field = format!("spec.selectors[{number}]");
+                let message = at_device(asked.selectors.is_broken(false, number), device, &why);
+                let field = format!("spec.selectors[{number}].cel.expression");
                 return Err(PodError::new(Object::Class(class.clone()), field, message).into());
             }
             Verdict::RequestFailed(number, why) => {
                 let claim = self.claim_object(ask.claim);
-                let message = format!("{claim}: selector #{number} on device {}: {why}", device.device.name);
-                let field = format!("spec.devices.requests[{}].selectors[{number}]", asked.name);
+                let message = at_device(asked.selectors.is_broken(true, number), device, &why);
+                let field = format!("{}.selectors[{number}].cel.expression", asked.path);
                 return Err(PodError::new(claim, field, message).into());
             }
         }
@@ -282,7 +281,7 @@ impl Attempt {
         {
             Short::Device => Cause::Capacity.into(),
             Short::Request(why) => {
-                let field = format!("spec.devices.requests[{}].capacity", asked.name);
+                let field = format!("{}.capacity.requests", asked.path);
                 let message = format!("on device {}: {why}", device.device.name);
                 PodError::new(self.claim_object(ask.claim), field, message).into()
             }
@@ -417,7 +416,8 @@ impl Attempt {
     }
 
     fn tolerated(&self, asked: &Asked, device: &ViewDevice) -> Result<(), Refusal> {
-        let tolerated = |taint| asked.tolerations.iter().any(|toleration| toleration.tolerates(taint));
+        let tolerated =
+            |repels: &Repels| asked.tolerations.iter().any(|known| known.tolerates(&repels.taint));
         if self.gates().device_taints && !device.taints.iter().all(tolerated) {
             return Err(Cause::Tainted.into());
         }
@@ -535,6 +535,12 @@ impl Attempt {
         let known = self.view.pools.get(pool)?;
         Some(self.groups.entry(pool).or_insert_with(|| Groups::new(known, &self.snapshot)))
     }
+}
+
+/// Returns the message of a failed selector. A fault of the expression is not one of the device that
+/// happened to be first.
+fn at_device(is_broken: bool, device: &ViewDevice, why: &str) -> String {
+    if is_broken { why.to_owned() } else { format!("on device {}: {why}", device.device.name) }
 }
 
 fn taken(held: Option<&Held>, ours: Option<&Shares>, name: &Name, place: usize) -> Decimal {

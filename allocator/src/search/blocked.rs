@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use dragoman_quantity::Decimal;
+use dragoman_quantity::{Decimal, Quantity};
 use serde::Serialize;
 
 use super::attempt::{Ask, Attempt};
@@ -44,6 +44,13 @@ pub enum Blocked {
     Capacity {
         /// The name of the capacity.
         name: Name,
+        /// The amount that the request would consume. Missing if the device does not give the amount
+        /// that is asked for, whatever is left (`requestPolicy`).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        wanted: Option<Quantity>,
+        /// The amount that is left. Missing if the device has no such capacity.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        left: Option<Quantity>,
     },
     /// A resource of the node.
     Resource {
@@ -120,7 +127,7 @@ impl Watch {
 
 impl Attempt {
     /// Returns the blocker behind a refusal.
-    fn blocked(
+    pub(crate) fn blocked(
         &mut self,
         ask: Ask,
         request: &PreparedRequest,
@@ -181,8 +188,13 @@ impl Attempt {
     fn capacity_in_the_way(&self, asked: &Asked, number: usize) -> Option<Blocked> {
         let device = self.view.devices.get(number)?;
         let taken = |name: &Name, place: usize| self.taken(number, name, place);
-        let name = short(&device.content.capacities, &asked.capacity, taken, self.gates())?;
-        Some(Blocked::Capacity { name })
+        let short = short(&device.content.capacities, &asked.capacity, taken, self.gates())?;
+        let request = asked.capacity.iter().find(|(name, _)| *name == short.name);
+        let capacity = device.device.capacity.get(&short.name).map(|capacity| capacity.value.notation);
+        let notation = request.map(|(_, amount)| amount.notation).or(capacity)?;
+        let quantity = |amount| Quantity { amount, notation };
+        let (wanted, left) = (short.wanted.map(quantity), short.left.map(quantity));
+        Some(Blocked::Capacity { name: short.name, wanted, left })
     }
 
     fn resource_in_the_way(&mut self, ask: Ask, asked: &Asked, number: usize) -> Option<Blocked> {

@@ -139,7 +139,7 @@ pub(crate) fn values_of(
         let attribute = device.device.attribute(driver, &constraint.attribute);
         return Ok(attribute.and_then(|attribute| Values::of(attribute, gates)));
     };
-    let field = || format!("spec.devices.requests[{}].derivedAttributes[{name}]", asked.name);
+    let field = || format!("{}.derivedAttributes[{name}]", asked.path);
     match derivation.of(&device.content, pace) {
         Ok(Ok(attribute)) => Ok(Values::of(&attribute, gates)),
         Ok(Err(why)) => {

@@ -6,7 +6,7 @@ mod pools;
 mod slice;
 
 pub(crate) use held::Held;
-pub(crate) use pools::{NodeView, PoolStatus, PoolView, ViewDevice};
+pub(crate) use pools::{NodeView, PoolStatus, PoolView, Repels, ViewDevice};
 pub(crate) use slice::{PoolKey, PreparedSlice};
 
 use std::collections::BTreeSet;

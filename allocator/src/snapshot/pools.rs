@@ -9,7 +9,7 @@ use super::pool::{Counters, Whole};
 use super::slice::{PoolKey, PreparedSlice};
 use crate::error::{Object, PodError};
 use crate::gates::Gates;
-use crate::input::{Device, Node, NodeSelector, Taint, TaintRule};
+use crate::input::{Device, Name, Node, NodeSelector, Taint, TaintRule};
 use crate::selectors::Content;
 
 /// The pools of one node, in the order in which their devices are tried.
@@ -68,7 +68,7 @@ pub(crate) struct ViewDevice {
     /// Whether the node has access to this device.
     pub(crate) reach: Result<bool, PodError>,
     /// The taints of the device that repel, followed by those of taint rules.
-    pub(crate) taints: Vec<Taint>,
+    pub(crate) taints: Vec<Repels>,
 }
 
 impl NodeView {
@@ -92,6 +92,14 @@ impl NodeView {
             _ => None,
         })
     }
+}
+
+/// A taint that repels.
+#[derive(Debug)]
+pub(crate) struct Repels {
+    pub(crate) taint: Taint,
+    /// The rule with the taint. `None` if the device itself has it.
+    pub(crate) rule: Option<Name>,
 }
 
 /// The inputs of a view.
@@ -206,11 +214,12 @@ where
         if slice.slice.per_device_node_selection { reached(slice, device, self.node) } else { Ok(true) }
     }
 
-    fn taints(&self, key: &PoolKey, device: &Device) -> Vec<Taint> {
+    fn taints(&self, key: &PoolKey, device: &Device) -> Vec<Repels> {
         let selected = |rule: &&&Arc<TaintRule>| rule.selects(&key.driver, &key.pool, &device.name);
         let rules = self.rules.iter().filter(|_| self.gates.device_taint_rules).filter(selected);
-        let taints = device.taints.iter().chain(rules.map(|rule| &rule.taint));
-        taints.filter(|taint| taint.repels()).cloned().collect()
+        let own = device.taints.iter().map(|taint| Repels { taint: taint.clone(), rule: None });
+        let ruled = rules.map(|rule| Repels { taint: rule.taint.clone(), rule: Some(rule.name.clone()) });
+        own.chain(ruled).filter(|repels| repels.taint.repels()).collect()
     }
 }
 

@@ -32,7 +32,8 @@ fn adds_up(request: &OfRequest) -> Result<(), TestCaseError> {
 /// The claim with one request alone, for one device. Nothing if the request has alternatives or wants more.
 fn alone(question: &Question, request: &OfRequest) -> Option<PodClaims> {
     let wanted = question.wanted_claims();
-    let claim = wanted.iter().find(|claim| claim.uid == request.claim)?;
+    let claim =
+        wanted.iter().find(|claim| *request.claim == *format!("{}/{}", claim.namespace, claim.name))?;
     let number = claim.devices.requests.iter().position(|known| known.name == request.request)?;
     if request.wanted != 1 {
         return None;

@@ -1,17 +1,24 @@
 //! The explanation why a node has no solution. It is computed on demand.
 
+mod reasons;
+mod words;
+
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::cause::{Cause, Refusal};
 use crate::claims::{Asked, PreparedRequest};
 use crate::fit::Fit;
-use crate::input::Name;
+use crate::input::{Claim, Name};
 use crate::overlay::Assumed;
 use crate::search::{Ask, Attempt, Blocked, Question, Search, Watch};
 use crate::snapshot::{PoolStatus, Snapshot};
+
+use self::reasons::Reasons;
+pub use self::reasons::{Detail, Reason};
 
 /// The number of devices that the search may examine to find the blocker at its deepest point.
 const BUDGET: u64 = 10_000;
@@ -28,8 +35,8 @@ pub struct Unsatisfiable {
 pub(crate) enum Why {
     /// The node does not exist.
     NoNode,
-    /// Claims, by uid, that are allocated already and cannot be used on the node.
-    Elsewhere(Vec<Name>),
+    /// Claims that are allocated already and cannot be used on the node.
+    Elsewhere(Vec<Arc<Claim>>),
     /// The search found no solution, or the node has no free device.
     Searched(Question),
 }
@@ -44,7 +51,7 @@ impl fmt::Debug for Unsatisfiable {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// Claims of the Pod, by uid, whose allocation excludes the node. If there are any, nothing
+    /// Claims of the Pod, as `namespace/name`, whose allocation excludes the node. If there are any, nothing
     /// else is examined.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub elsewhere: Vec<Name>,
@@ -61,7 +68,7 @@ pub struct Explanation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OfRequest {
-    /// The claim, by uid.
+    /// The claim, as `namespace/name`.
     pub claim: Name,
     /// `request` or `request/subrequest`.
     pub request: Name,
@@ -69,6 +76,9 @@ pub struct OfRequest {
     pub wanted: usize,
     /// The number of suitable devices.
     pub suit: usize,
+    /// What stands against devices, the most frequent reason first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<Reason>,
     /// The pools of the node.
     pub pools: Vec<OfPool>,
 }
@@ -85,7 +95,7 @@ pub struct OfPool {
     pub devices: usize,
     /// The number of devices under each cause.
     pub causes: BTreeMap<Cause, usize>,
-    /// Claims, by uid, whose allocation is only assumed, and the number of devices that each holds.
+    /// Claims, as `namespace/name`, whose allocation is only assumed, and the number of devices that each holds.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub in_flight: BTreeMap<Name, usize>,
 }
@@ -94,7 +104,7 @@ pub struct OfPool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Combination {
-    /// The claim, by uid.
+    /// The claim, as `namespace/name`.
     pub claim: Name,
     /// The request that found no device there: `request` or `request/subrequest`.
     pub request: Name,
@@ -118,7 +128,8 @@ impl Unsatisfiable {
         let searched = match &self.why {
             Why::NoNode => return Explanation::default(),
             Why::Elsewhere(claims) => {
-                return Explanation { elsewhere: claims.clone(), ..Explanation::default() };
+                let elsewhere = claims.iter().map(|claim| named(claim)).collect();
+                return Explanation { elsewhere, ..Explanation::default() };
             }
             Why::Searched(question) => question,
         };
@@ -177,7 +188,7 @@ impl Unsatisfiable {
                 }
             })
             .collect();
-        let mut suitable = Vec::new();
+        let (mut suitable, mut reasons) = (Vec::new(), Reasons::new(&self.base, &view));
         for (number, device) in view.devices.iter().enumerate() {
             let Some(of_pool) = pools.get_mut(device.pool) else { continue };
             let mut cause = attempt.against(ask, request, asked, number);
@@ -185,7 +196,11 @@ impl Unsatisfiable {
                 && let Some(holder) = self.in_flight(&of_pool.driver, &of_pool.pool, &device.device.name)
             {
                 cause = Some(Cause::InFlight);
-                *of_pool.in_flight.entry(holder.clone()).or_default() += 1;
+                *of_pool.in_flight.entry(self.named(holder)).or_default() += 1;
+                reasons.add(Cause::InFlight, Some(Detail::Held { claims: [self.named(holder)].into() }));
+            } else if let Some(cause) = cause {
+                let detail = reasons.detail(attempt, (ask, request, asked), number, cause);
+                reasons.add(cause, detail);
             }
             match cause {
                 Some(cause) => *of_pool.causes.entry(cause).or_default() += 1,
@@ -200,8 +215,17 @@ impl Unsatisfiable {
                 *of_pool.causes.entry(cause).or_default() += 1;
             }
         }
-        let claim = attempt.prepared.wanted.get(ask.claim).map(|claim| claim.claim.uid.clone());
-        OfRequest { claim: claim.unwrap_or_default(), request: asked.name.clone(), wanted, suit, pools }
+        for pool in view.pools.iter().filter(|pool| pool.status != PoolStatus::Usable) {
+            reasons.of_pool(pool);
+        }
+        let claim = attempt.prepared.wanted.get(ask.claim).map(|claim| named(&claim.claim));
+        let (claim, request) = (claim.unwrap_or_default(), asked.name.clone());
+        OfRequest { claim, request, wanted, suit, reasons: reasons.sorted(), pools }
+    }
+
+    /// Returns `namespace/name` of a claim; its uid if it is not known.
+    fn named(&self, uid: &Name) -> Name {
+        self.base.claim(uid).map_or_else(|| uid.clone(), |claim| named(claim))
     }
 
     /// Returns the claim that holds the device by an assumed allocation.
@@ -221,12 +245,16 @@ impl Unsatisfiable {
     }
 }
 
+fn named(claim: &Claim) -> Name {
+    format!("{}/{}", claim.namespace, claim.name).into()
+}
+
 fn combination(mut search: Search) -> Option<Combination> {
     search.run(BUDGET, None);
     let (ask, blocked) = search.watch.as_ref()?.deepest()?;
     let claim = search.attempt.prepared.wanted.get(ask.claim)?;
     let request = claim.requests.get(ask.request)?.asked.get(ask.sub)?.name.clone();
-    Some(Combination { claim: claim.claim.uid.clone(), request, blocked: blocked.clone() })
+    Some(Combination { claim: named(&claim.claim), request, blocked: blocked.clone() })
 }
 
 impl Attempt {
