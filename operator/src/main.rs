@@ -62,20 +62,21 @@ enum Command {
 // for each answer cost a fifth of our cpu.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
+    let done = |()| ExitCode::SUCCESS;
     let outcome = match Arguments::parse().command {
-        Command::Run(flags) => run::run(*flags).await,
-        Command::Drain(flags) => drain::drain(&flags).await,
+        Command::Run(flags) => run::run(*flags).await.map(done),
+        Command::Drain(flags) => drain::drain(&flags).await.map(done),
         #[cfg(feature = "simulation")]
-        Command::Demo(flags) => demo::demo(&flags).await,
+        Command::Demo(flags) => demo::demo(&flags).await.map(done),
         #[cfg(feature = "simulation")]
-        Command::Simulate(flags) => simulate::simulate(&flags).await,
+        Command::Simulate(flags) => simulate::simulate(&flags).await.map(done),
         Command::Account(flags) => account::account(&flags),
         Command::Allocate(flags) => allocate::run(&flags),
-        Command::Rbac => print(&rbac::render()),
-        Command::Crdgen => crdgen::render().and_then(|text| print(&text)),
+        Command::Rbac => print(&rbac::render()).map(done),
+        Command::Crdgen => crdgen::render().and_then(|text| print(&text)).map(done),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             // Also where no log is set up yet, and for people who see only the last
             // line of a dead container.
@@ -87,6 +88,25 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The exit code of an answer that is no: a claim without devices, a node that is overcommitted. An error
+/// is 1, and a wrong flag 2.
+pub(crate) const NO: u8 = 3;
+
+/// Aligns the columns of a table, as kubectl does.
+pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
 }
 
 /// Prints a text for people or programs. A reader that closes the pipe, as `head` does, has read what it

@@ -32,7 +32,11 @@ pub(crate) fn read(files: &[PathBuf]) -> anyhow::Result<Vec<anyhow::Result<Found
         } else {
             text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
         }
-        all.extend(objects(file, &text));
+        let found = objects(file, &text);
+        if found.is_empty() {
+            all.push(Err(anyhow::anyhow!("{}: it is empty", file.display())));
+        }
+        all.extend(found);
     }
     Ok(all)
 }

@@ -5,6 +5,7 @@ mod report;
 mod table;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
@@ -59,11 +60,11 @@ enum Output {
     Json,
 }
 
-/// Prints the ledgers.
+/// Prints the ledgers. The exit code says whether a node of them is overcommitted.
 ///
 /// # Errors
 /// A file cannot be read, or holds something that is no Kubernetes object.
-pub(crate) fn account(flags: &AccountFlags) -> anyhow::Result<()> {
+pub(crate) fn account(flags: &AccountFlags) -> anyhow::Result<ExitCode> {
     let mut objects = Objects::default();
     let mut wrong = Vec::new();
     for found in manifests::read(&flags.files)? {
@@ -90,7 +91,9 @@ pub(crate) fn account(flags: &AccountFlags) -> anyhow::Result<()> {
         Output::Json => serde_json::to_string_pretty(&report)? + "\n",
         Output::Table => table::render(&report, !flags.all_nodes),
     };
-    crate::print(&text)
+    crate::print(&text)?;
+    let is_overcommitted = report.nodes.iter().any(|node| !node.violations.is_empty());
+    Ok(if is_overcommitted { ExitCode::from(crate::NO) } else { ExitCode::SUCCESS })
 }
 
 /// The table of a running process: what `dragoman account` prints of a dump, without the Pods that wait.

@@ -24,7 +24,8 @@ pub(super) fn render(report: &Report, nearest: bool) -> String {
     report.pending.iter().for_each(|pod| below += &of_pod(pod, nearest));
     report.unreadable.iter().for_each(|line| below += &format!("unreadable: {line}\n"));
     report.notes.iter().for_each(|line| below += &format!("note: {line}\n"));
-    let table = if report.nodes.is_empty() { "no node is to be shown\n".to_owned() } else { aligned(&rows) };
+    let table =
+        if report.nodes.is_empty() { "no node is to be shown\n".to_owned() } else { crate::columns(&rows) };
     let summary = if report.of_nodes > FEW { summary(report) + "\n" } else { String::new() };
     if below.is_empty() { summary + &table } else { format!("{summary}{table}\n{below}") }
 }
@@ -71,20 +72,6 @@ fn rows(node: &OfNode) -> impl Iterator<Item = [String; 8]> {
         let [name, resource, allocatable, pods, mapping, overhead] = cells.map(Clone::clone);
         [name, resource, allocatable, pods, mapping, overhead, of.reservations.clone(), left]
     })
-}
-
-fn aligned(rows: &[[String; 8]]) -> String {
-    let mut widths = [0; 8];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.len().max(*width);
-        }
-    }
-    let line = |row: &[String; 8]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
 }
 
 /// Whether a Pod fits on a node, and what stands in the way.

@@ -1,9 +1,14 @@
 //! `dragoman allocate`: which devices claims would get.
 
+mod fields;
+mod scenarios;
+mod table;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use dragoman_allocator::input::{Allocation, Name};
 use dragoman_allocator::scenario::Scenario;
@@ -11,9 +16,8 @@ use dragoman_allocator::{
     Explanation, Options, Outcome, Overlay, Policy, Ranked, Snapshot, Solution, allocate, rank,
 };
 use serde::Serialize;
-use serde_json::{Value, json};
 
-use crate::manifests;
+use self::scenarios::Placed;
 
 /// Flags of `dragoman allocate`.
 #[derive(Debug, Args)]
@@ -36,6 +40,17 @@ pub(crate) struct AllocateFlags {
     /// Some requests take longer than anyone waits; the answer is then `unknown`.
     #[arg(long, default_value_t = 10_000_000)]
     budget: u64,
+    /// How to print it.
+    #[arg(short = 'o', long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Output {
+    /// For people.
+    Table,
+    /// For programs: one line for each scenario.
+    Json,
 }
 
 /// What decides between nodes after preference.
@@ -69,54 +84,29 @@ enum Why {
     Nodes(BTreeMap<Name, Explanation>),
 }
 
-/// Prints for each scenario what the allocator does with it, as a line of JSON.
+/// Prints for each scenario what the allocator does with it: a table, or a line of JSON.
 ///
 /// # Errors
 /// A file cannot be read, or does not hold together.
-pub(crate) fn run(flags: &AllocateFlags) -> anyhow::Result<()> {
-    let scenarios = scenarios(flags)?;
+pub(crate) fn run(flags: &AllocateFlags) -> anyhow::Result<ExitCode> {
+    let scenarios = scenarios::of(flags)?;
     ensure!(!scenarios.is_empty(), "there is nothing to allocate in these files");
-    for (place, scenario) in scenarios {
-        let answer = answered(&scenario, flags.rank, flags.budget).with_context(|| place.clone())?;
-        let line = serde_json::to_string(&answer)? + "\n";
-        crate::print(&line)?;
-    }
-    Ok(())
-}
-
-/// The scenarios of the files, each with its place; all objects of kubectl are one.
-fn scenarios(flags: &AllocateFlags) -> anyhow::Result<Vec<(String, Scenario)>> {
-    let mut scenarios = Vec::new();
-    let mut objects = BTreeMap::<&str, Vec<Value>>::new();
-    for found in manifests::read(&flags.files)? {
-        let manifests::Found { place, object } = found?;
-        let list = match object.get("kind").map(Value::as_str) {
-            None => {
-                let scenario = serde_json::from_value(object).with_context(|| place.clone())?;
-                scenarios.push((place, scenario));
-                continue;
+    let mut all_solved = true;
+    for Placed { place, scenario, notes } in &scenarios {
+        let answer = answered(scenario, flags.rank, flags.budget).with_context(|| place.clone())?;
+        all_solved &= answer.outcome == "solution";
+        let text = match flags.output {
+            Output::Json => serde_json::to_string(&answer)? + "\n",
+            Output::Table => {
+                let claims: Vec<String> =
+                    scenario.allocate.iter().map(|name| format!("claim {name}")).collect();
+                let notes: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
+                table::render(&answer, &claims) + &notes
             }
-            Some(Some("Node")) => "nodes",
-            Some(Some("ResourceSlice")) => "resourceSlices",
-            Some(Some("DeviceClass")) => "deviceClasses",
-            Some(Some("ResourceClaim")) => "resourceClaims",
-            Some(Some("DeviceTaintRule")) => "deviceTaintRules",
-            Some(kind) => bail!("{place}: a {} says nothing about devices", kind.unwrap_or("thing")),
         };
-        objects.entry(list).or_default().push(object);
+        crate::print(&text)?;
     }
-    if !objects.is_empty() {
-        ensure!(!flags.claim.is_empty(), "--claim: name the claims to allocate");
-        let name = |node: &Value| node.pointer("/metadata/name").cloned().unwrap_or_default();
-        let all = || objects.get("nodes").into_iter().flatten().map(name).collect::<Vec<_>>();
-        let candidates = if flags.node.is_empty() { json!(all()) } else { json!(flags.node) };
-        let mut whole = json!({"allocate": flags.claim, "candidates": candidates});
-        if let Some(whole) = whole.as_object_mut() {
-            whole.extend(objects.iter().map(|(list, objects)| ((*list).to_owned(), json!(objects))));
-        }
-        scenarios.push(("the objects".to_owned(), serde_json::from_value(whole)?));
-    }
-    Ok(scenarios)
+    Ok(if all_solved { ExitCode::SUCCESS } else { ExitCode::from(crate::NO) })
 }
 
 fn answered(scenario: &Scenario, by: Option<By>, budget: u64) -> anyhow::Result<Answer> {
@@ -124,6 +114,9 @@ fn answered(scenario: &Scenario, by: Option<By>, budget: u64) -> anyhow::Result<
     let claims = scenario.claims(&snapshot)?;
     let overlay = Overlay::default();
     let mut answer = Answer { outcome: "none", ..Answer::default() };
+    if scenario.candidates.is_empty() {
+        return Ok(Answer { outcome: "noCandidates", ..answer });
+    }
     let (mut solutions, mut why): (Vec<Solution>, _) = (Vec::new(), BTreeMap::new());
     for node in &scenario.candidates {
         let options = Options { budget: Some(budget), ..Options::default() };
@@ -196,6 +189,8 @@ fn best(solutions: Vec<Solution>, by: Option<By>) -> Option<Solution> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     /// Sixteen of forty devices that draw different amounts from a counter, which has a little less
