@@ -147,7 +147,10 @@ fn an_error_names_the_object_and_where() {
     let wrong =
         on_node(&snapshot, vec![claim("c", vec![exactly("r", 1, Some("device.colour == 'red'"))], vec![])]);
     let wrong = wrong.unwrap_err();
-    assert!(wrong.starts_with("claim default/c: spec.devices.requests[0].exactly.selectors[0].cel.expression:"), "{wrong}");
+    assert!(
+        wrong.starts_with("claim default/c: spec.devices.requests[0].exactly.selectors[0].cel.expression:"),
+        "{wrong}"
+    );
     assert!(wrong.contains("undefined field 'colour'"), "{wrong}");
     let mut request = exactly("r", 1, None);
     request.exactly.as_mut().unwrap().asked.device_class_name = "absent".into();

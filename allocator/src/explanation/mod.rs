@@ -15,7 +15,7 @@ use crate::fit::Fit;
 use crate::input::{Claim, Name};
 use crate::overlay::Assumed;
 use crate::search::{Ask, Attempt, Blocked, Question, Search, Watch};
-use crate::snapshot::{PoolStatus, Snapshot};
+use crate::snapshot::{NodeView, PoolStatus, Snapshot};
 
 use self::reasons::Reasons;
 pub use self::reasons::{Detail, Reason};
@@ -169,25 +169,7 @@ impl Unsatisfiable {
         suits: &mut HashSet<(Ask, usize)>,
     ) -> OfRequest {
         let view = attempt.view.clone();
-        let mut pools: Vec<OfPool> = view
-            .pools
-            .iter()
-            .map(|pool| {
-                let devices = pool.slices.iter().map(|slice| slice.devices.len()).sum();
-                let all = match &pool.status {
-                    PoolStatus::Usable => None,
-                    PoolStatus::Incomplete => Some((Cause::PoolIncomplete, devices)),
-                    PoolStatus::Invalid(_) => Some((Cause::PoolInvalid, devices)),
-                };
-                OfPool {
-                    driver: pool.key.driver.clone(),
-                    pool: pool.key.pool.clone(),
-                    devices,
-                    causes: all.into_iter().filter(|_| devices > 0).collect(),
-                    in_flight: BTreeMap::new(),
-                }
-            })
-            .collect();
+        let mut pools = of_pools(&view);
         let (mut suitable, mut reasons) = (Vec::new(), Reasons::new(&self.base, &view));
         for (number, device) in view.devices.iter().enumerate() {
             let Some(of_pool) = pools.get_mut(device.pool) else { continue };
@@ -243,6 +225,28 @@ impl Unsatisfiable {
         });
         holder.map(|(uid, _)| uid)
     }
+}
+
+/// Returns the pools of a node. Of a pool that is not usable every device counts under that cause.
+fn of_pools(view: &NodeView) -> Vec<OfPool> {
+    view.pools
+        .iter()
+        .map(|pool| {
+            let devices = pool.slices.iter().map(|slice| slice.devices.len()).sum();
+            let all = match &pool.status {
+                PoolStatus::Usable => None,
+                PoolStatus::Incomplete => Some((Cause::PoolIncomplete, devices)),
+                PoolStatus::Invalid(_) => Some((Cause::PoolInvalid, devices)),
+            };
+            OfPool {
+                driver: pool.key.driver.clone(),
+                pool: pool.key.pool.clone(),
+                devices,
+                causes: all.into_iter().filter(|_| devices > 0).collect(),
+                in_flight: BTreeMap::new(),
+            }
+        })
+        .collect()
 }
 
 fn named(claim: &Claim) -> Name {

@@ -79,20 +79,20 @@ pub(super) struct Reasons<'a> {
     /// The claims that hold devices of the node, once they are asked for.
     holders: Option<BTreeMap<[Name; 3], Name>>,
     view: &'a NodeView,
-    reasons: Vec<Reason>,
+    found: Vec<Reason>,
 }
 
 impl<'a> Reasons<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, view: &'a NodeView) -> Self {
-        Self { snapshot, holders: None, view, reasons: Vec::new() }
+        Self { snapshot, holders: None, view, found: Vec::new() }
     }
 
     /// Adds a device. Devices of one cause count together if what is behind it is the same thing.
     pub(super) fn add(&mut self, cause: Cause, detail: Option<Detail>) {
-        let mut known = self.reasons.iter_mut().filter(|known| known.cause == cause);
+        let mut known = self.found.iter_mut().filter(|known| known.cause == cause);
         match known.find_map(|known| known.absorbs(detail.as_ref()).then_some(&mut known.devices)) {
             Some(devices) => *devices += 1,
-            None => self.reasons.push(Reason { devices: 1, cause, detail }),
+            None => self.found.push(Reason { devices: 1, cause, detail }),
         }
     }
 
@@ -109,13 +109,13 @@ impl<'a> Reasons<'a> {
             }
             PoolStatus::Invalid(why) => (Cause::PoolInvalid, format!("{name}: {why}")),
         };
-        self.reasons.push(Reason { devices, cause, detail: Some(Detail::Unusable { why: why.into() }) });
+        self.found.push(Reason { devices, cause, detail: Some(Detail::Unusable { why: why.into() }) });
     }
 
     /// The reasons, that of most devices first.
     pub(super) fn sorted(mut self) -> Vec<Reason> {
-        self.reasons.sort_by_key(|reason| (std::cmp::Reverse(reason.devices), reason.cause));
-        self.reasons
+        self.found.sort_by_key(|reason| (std::cmp::Reverse(reason.devices), reason.cause));
+        self.found
     }
 
     /// Returns the thing behind a cause.

@@ -218,8 +218,8 @@ where
         let selected = |rule: &&&Arc<TaintRule>| rule.selects(&key.driver, &key.pool, &device.name);
         let rules = self.rules.iter().filter(|_| self.gates.device_taint_rules).filter(selected);
         let own = device.taints.iter().map(|taint| Repels { taint: taint.clone(), rule: None });
-        let ruled = rules.map(|rule| Repels { taint: rule.taint.clone(), rule: Some(rule.name.clone()) });
-        own.chain(ruled).filter(|repels| repels.taint.repels()).collect()
+        let by_rules = rules.map(|rule| Repels { taint: rule.taint.clone(), rule: Some(rule.name.clone()) });
+        own.chain(by_rules).filter(|repels| repels.taint.repels()).collect()
     }
 }
 

@@ -9,11 +9,11 @@ enum Shape {
     /// Anything: a scalar, or a value that the allocator copies or does not read.
     Any,
     /// A list of values of one shape.
-    Each(&'static Shape),
+    Each(&'static Self),
     /// A map from names to values of one shape.
-    Map(&'static Shape),
+    Map(&'static Self),
     /// An object with these fields.
-    Fields(&'static [(&'static str, Shape)]),
+    Fields(&'static [(&'static str, Self)]),
 }
 
 use Shape::{Any, Each, Fields, Map};

@@ -100,8 +100,8 @@ pub(crate) fn run(flags: &AllocateFlags) -> anyhow::Result<ExitCode> {
             Output::Table => {
                 let claims: Vec<String> =
                     scenario.allocate.iter().map(|name| format!("claim {name}")).collect();
-                let notes: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
-                table::render(&answer, &claims) + &notes
+                let notes: Vec<String> = notes.iter().map(|note| format!("note: {note}\n")).collect();
+                table::render(&answer, &claims) + &notes.concat()
             }
         };
         crate::print(&text)?;
