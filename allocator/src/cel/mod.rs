@@ -153,7 +153,14 @@ impl Expression {
     /// # Errors
     /// The evaluation failed or did not yield a boolean.
     pub fn matches(&self, device: &BoundDevice) -> Result<bool, EvaluationError> {
-        self.matches_unless(device, None).0.unwrap_or_else(|| Err(EvaluationError(EXCEEDED.into())))
+        self.matches_at_cost(device).0
+    }
+
+    /// As [`matches`](Self::matches), with the cost: exact for loops, else the largest possible one.
+    pub fn matches_at_cost(&self, device: &BoundDevice) -> (Result<bool, EvaluationError>, u64) {
+        let (matches, cost) = self.matches_unless(device, None);
+        // Without an interrupt there is always a result.
+        (matches.unwrap_or_else(|| Err(EvaluationError(EXCEEDED.into()))), cost)
     }
 
     /// As [`matches`](Self::matches), with the cost. `None` if the flag was set before there was a

@@ -2,14 +2,21 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dragoman_accounting::claim::allocation::Device as Content;
 use dragoman_accounting::cluster::{self, SliceDevice};
-use dragoman_allocator::cel::{BoundDevice, Compiler, Expression, Purpose};
+use dragoman_allocator::cel::{BoundDevice, COST_LIMIT, Compiler, Expression, Purpose};
 use dragoman_allocator::input::Device;
 use dragoman_crds::device_footprint::DeviceFootprint;
 use serde_json::{Value, json};
+
+/// The cost of all verdicts of a selector together, about half a second of evaluation: an edit of a
+/// footprint judges the devices of all nodes in one go. Verdicts below [`EXPENSIVE`] do not count.
+const MOST_COST: u64 = 10 * COST_LIMIT;
+/// The cost from which a verdict counts. A selector without loops costs less than a hundred.
+const EXPENSIVE: u64 = 1_000;
 
 /// The number of verdicts of a selector at which they are forgotten: four megabytes of them.
 const MOST_REMEMBERED: usize = 1 << 16;
@@ -30,6 +37,7 @@ pub fn footprint(object: &DeviceFootprint) -> Result<(cluster::DeviceFootprint, 
                 expression,
                 hasher: RandomState::new(),
                 known: Mutex::default(),
+                spent: AtomicU64::new(0),
             };
             (selector.evaluated(move |device| verdicts.of(device)), None)
         }
@@ -52,6 +60,8 @@ struct Verdicts {
     /// By a hash of what the expression can read. Its key is this process' own, so that no author of
     /// slices can make two devices look alike.
     known: Mutex<HashMap<u64, Result<bool, String>>>,
+    /// The cost of the expensive verdicts so far.
+    spent: AtomicU64,
 }
 
 impl Verdicts {
@@ -77,7 +87,14 @@ impl Verdicts {
     fn evaluate(&self, content: &str) -> Result<bool, String> {
         let device: Device = serde_json::from_str(content).map_err(|why| why.to_string())?;
         let bound = BoundDevice::new((&*self.driver).into(), Arc::new(device));
-        self.expression.matches(&bound).map_err(|why| why.to_string())
+        if self.spent.load(Ordering::Relaxed) > MOST_COST {
+            return Err(format!("spec.selector: it costs more than {MOST_COST} on all devices together"));
+        }
+        let (matches, cost) = self.expression.matches_at_cost(&bound);
+        if cost >= EXPENSIVE {
+            self.spent.fetch_add(cost, Ordering::Relaxed);
+        }
+        matches.map_err(|why| why.to_string())
     }
 }
 
@@ -143,6 +160,22 @@ mod tests {
             let said = refused.is_some_and(|why| why.starts_with("spec.selector: CEL compile error: "));
             let verdict = footprint.selector.expect("there is one").selects(&device(&json!({})));
             assert_eq!((said, verdict.is_err()), (is_refused, is_refused), "{selector}: {verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_selector_may_cost_only_so_much_on_all_devices() {
+        let selector = "lists.range(700).all(x, lists.range(50).all(y, x + y >= 0))";
+        let selector = footprint_of(selector).0.selector.expect("there is one");
+        let says = |number: usize| {
+            selector.selects(&device(&json!({"attributes": {"x.io/number": {"int": number}}})))
+        };
+        let refused = (0..100).map(says).find_map(Result::err).expect("a hundred devices cost too much");
+        assert!(refused.contains("costs more than 10000000 on all devices together"), "{refused}");
+        let cheap = footprint_of("device.attributes['x.io'].number >= 0").0.selector.expect("there is one");
+        for number in 0..100 {
+            let device = device(&json!({"attributes": {"x.io/number": {"int": number}}}));
+            assert_eq!(cheap.selects(&device), Ok(true));
         }
     }
 }
