@@ -7,4 +7,5 @@
 pub mod claim_lifecycle;
 pub mod cluster;
 pub mod ledger;
+pub mod placement;
 pub mod pod_status;

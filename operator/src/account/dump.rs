@@ -10,13 +10,17 @@ use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::wire::{Node, Pod, ResourceClaim, ResourceSlice};
 use dragoman_reconcilers::cluster::footprint;
+use dragoman_reconcilers::placement::{Placement, Site};
+use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::devices::Devices;
 use crate::manifests::Found;
 
-/// The kinds that cost a node something, or say what it has.
-const KINDS: [&str; 5] = ["Node", "Pod", "ResourceClaim", "ResourceSlice", "DeviceFootprint"];
+/// The kinds that cost a node something, say what it has, or say which devices a claim may get.
+const KINDS: [&str; 7] =
+    ["Node", "Pod", "ResourceClaim", "ResourceSlice", "DeviceFootprint", "DeviceClass", "DeviceTaintRule"];
 /// The objects that a note names; the others are counted.
 const NAMED: usize = 3;
 
@@ -39,6 +43,11 @@ pub(super) struct Dump {
     pub(super) unreadable: Vec<String>,
     /// What is missing in the dump or stands there twice, for its reader.
     pub(super) notes: Vec<String>,
+    /// What a scheduler looks at besides amounts: nodes by name, and Pods by what messages call them.
+    pub(super) sites: BTreeMap<String, Site>,
+    pub(super) placements: BTreeMap<String, Placement>,
+    /// The devices, where a waiting Pod has a claim without any.
+    pub(super) devices: Option<Devices>,
 }
 
 impl Objects {
@@ -92,10 +101,40 @@ impl Objects {
             "reserved for a Pod that is not in the dump, so that it is gone or was not printed",
             self.held_from_outside(),
         );
+        if self.has_unallocated() {
+            match Devices::of(self.scenario()) {
+                Ok(devices) => dump.devices = devices,
+                Err(why) => dump.notes.push(format!("devices were not looked at: {why}")),
+            }
+        }
+        // Nodes come before Pods.
         for (key, object) in self.objects {
+            dump.place(&key, &object);
             dump.read(&key, object);
         }
         dump
+    }
+
+    /// Whether a claim has no devices yet.
+    fn has_unallocated(&self) -> bool {
+        let mut claims = self.objects.iter().filter(|(key, _)| key.0 == "ResourceClaim");
+        claims.any(|(_, claim)| claim.pointer("/status/allocation").is_none_or(Value::is_null))
+    }
+
+    /// The objects that decide which devices a claim may get.
+    fn scenario(&self) -> Value {
+        let lists = [
+            ("nodes", "Node"),
+            ("resourceSlices", "ResourceSlice"),
+            ("deviceClasses", "DeviceClass"),
+            ("resourceClaims", "ResourceClaim"),
+            ("deviceTaintRules", "DeviceTaintRule"),
+        ];
+        let of_kind = |kind: &str| {
+            let objects = self.objects.iter().filter(|(key, _)| key.0 == kind);
+            objects.map(|(_, object)| object.clone()).collect::<Value>()
+        };
+        lists.into_iter().map(|(list, kind)| (list.to_owned(), of_kind(kind))).collect()
     }
 
     /// Gives Pods and claims a uid that share theirs or have none, as in dumps that were cleaned or
@@ -142,6 +181,26 @@ impl Dump {
         let named: Vec<String> = objects.into_iter().take(NAMED).collect();
         if !named.is_empty() {
             self.notes.push(format!("{}{others}: {what}", named.join(", ")));
+        }
+    }
+
+    /// Takes in what an object says about where Pods may run. One that does not decode is reported when
+    /// it is read.
+    fn place(&mut self, key: &Key, object: &Value) {
+        match &*key.0 {
+            "Node" => {
+                let site = Site::deserialize(object).unwrap_or_default();
+                self.sites.insert(key.2.clone(), site);
+            }
+            "Pod" if !["Succeeded", "Failed"].contains(&text(object, "/status/phase")) => {
+                let placement = Placement::deserialize(object).unwrap_or_default();
+                let node = text(object, "/spec/nodeName");
+                match self.sites.get_mut(node) {
+                    Some(site) => site.add(&placement),
+                    None => drop(self.placements.insert(in_words(key), placement)),
+                }
+            }
+            _ => {}
         }
     }
 

@@ -1,5 +1,6 @@
 //! `dragoman account`: what Pods and claims take from every node of a dump, and what fits.
 
+mod devices;
 mod dump;
 mod report;
 mod table;

@@ -1,6 +1,6 @@
 //! The ledgers of a cluster as plain data, for both kinds of output.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_accounting::cluster::{Account, ClusterLedger, Index, Pod, Rules};
 use dragoman_accounting::ledger::fit::{Fit, Headroom};
@@ -8,6 +8,9 @@ use dragoman_accounting::ledger::{Bucket, NodeLedger, words};
 use dragoman_accounting::resource::Resource;
 use serde::Serialize;
 
+use dragoman_reconcilers::placement::Placement;
+
+use super::devices::unallocated;
 use super::dump::Dump;
 
 /// What is taken from every node, and where waiting Pods would fit.
@@ -91,9 +94,13 @@ pub(super) struct OfResource {
 
 /// A Pod without a node.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct OfPod {
     pub(super) pod: String,
     pub(super) nodes: BTreeMap<String, OnNode>,
+    /// What decides about nodes too, and was not looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) not_looked_at: Vec<String>,
 }
 
 /// Whether a Pod fits on a node.
@@ -114,6 +121,15 @@ pub(super) struct OnNode {
 }
 
 impl OnNode {
+    /// Adds what a scheduler has against the node.
+    fn forbid(&mut self, obstacles: impl IntoIterator<Item = String>) {
+        let before = self.refused.len();
+        self.refused.extend(obstacles);
+        if self.refused.len() > before {
+            self.fits = Some(false);
+        }
+    }
+
     /// How much stands between a Pod and this node: first what nobody can mend by ending another Pod,
     /// then what is unknown, then the number of missing resources.
     pub(super) fn obstacles(&self) -> (usize, usize, usize) {
@@ -133,7 +149,7 @@ pub(super) struct Missing {
 impl Report {
     /// The report about a cluster.
     pub(super) fn of(dump: Dump, rules: Rules, filter: &Filter) -> Self {
-        let Dump { cluster, unreadable, mut notes } = dump;
+        let Dump { cluster, unreadable, mut notes, sites, placements, devices } = dump;
         let index = Index::new(&cluster, rules);
         let mut accounts = index.accounts();
         let count = accounts.len();
@@ -141,13 +157,43 @@ impl Report {
         accounts.retain(|name, _| filter.has_node(name));
         let is_pending = |pod: &&Pod| pod.node.is_none() && !pod.done && filter.has_pod(pod);
         let pending = cluster.pods.iter().filter(is_pending);
+        let allocated: BTreeSet<(&str, &str)> = cluster
+            .claims
+            .iter()
+            .filter(|claim| claim.results.is_some())
+            .map(|claim| (&*claim.namespace, &*claim.name))
+            .collect();
+        let missing =
+            |pod: &Pod| unallocated(pod, |claim| allocated.contains(&(&*pod.view.namespace, claim)));
         let on_nodes = |pod: &Pod| {
+            let devices = devices.as_ref().filter(|_| !missing(pod).is_empty());
+            let claims = devices.map(|devices| (devices, devices.claims(pod)));
             accounts
                 .iter()
-                .map(|(name, account)| (name.to_string(), on_node(&index, account, pod, name)))
+                .map(|(name, account)| {
+                    let mut answer = on_node(&index, account, pod, name);
+                    let placement = placements.get(&pod.view.object());
+                    let site = sites.get(&**name);
+                    let obstacles = placement.zip(site).map(|(pod, site)| site.obstacles(pod));
+                    answer.forbid(obstacles.into_iter().flatten().map(|obstacle| obstacle.to_string()));
+                    answer
+                        .forbid(claims.as_ref().and_then(|(devices, claims)| devices.against(claims, name)));
+                    (name.to_string(), answer)
+                })
                 .collect()
         };
-        let pending = pending.map(|pod| OfPod { pod: pod.view.object(), nodes: on_nodes(pod) }).collect();
+        let of_pod = |pod: &Pod| {
+            let name = pod.view.object();
+            let looked_at = placements.get(&name).map(Placement::not_looked_at);
+            let not_looked_at = looked_at.into_iter().flatten().map(str::to_owned);
+            let unknown = missing(pod).into_iter().map(|claim| {
+                let what = if devices.is_some() { "what its devices will take" } else { "devices" };
+                format!("{what} for {claim}")
+            });
+            let not_looked_at = not_looked_at.chain(unknown).collect();
+            OfPod { nodes: on_nodes(pod), pod: name, not_looked_at }
+        };
+        let pending = pending.map(of_pod).collect();
         let nodes = accounts.iter().map(|(name, account)| of_node(name, account));
         let nodes = nodes.filter(|node| !filter.overcommitted || !node.violations.is_empty()).collect();
         Self { nodes, of_nodes: count, pending, unreadable, notes }

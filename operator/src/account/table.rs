@@ -54,15 +54,20 @@ fn summary(report: &Report) -> String {
 /// Where a waiting Pod fits; of many nodes the nearest ones only, if `nearest` says so.
 fn of_pod(pod: &OfPod, nearest: bool) -> String {
     let line = |(node, answer): (&String, &OnNode)| format!("{} on {node}: {}\n", pod.pod, in_words(answer));
+    let unseen = if pod.not_looked_at.is_empty() {
+        String::new()
+    } else {
+        format!("{}: not looked at: {}\n", pod.pod, pod.not_looked_at.join(", "))
+    };
     if !nearest || pod.nodes.len() <= FEW {
-        return pod.nodes.iter().map(line).collect();
+        return pod.nodes.iter().map(line).collect::<String>() + &unseen;
     }
     let fits = pod.nodes.values().filter(|node| node.fits == Some(true)).count();
     let mut nodes: Vec<_> = pod.nodes.iter().collect();
     // A stable sort: of two nodes alike the one whose name is first.
     nodes.sort_by_key(|(_, answer)| answer.obstacles());
     let lines: String = nodes.into_iter().take(FEW).map(line).collect();
-    format!("{}: fits on {fits} of {} nodes; the nearest:\n{lines}", pod.pod, pod.nodes.len())
+    format!("{}: fits on {fits} of {} nodes; the nearest:\n{lines}{unseen}", pod.pod, pod.nodes.len())
 }
 
 fn rows(node: &OfNode) -> impl Iterator<Item = [String; 8]> {

@@ -128,3 +128,44 @@ fn of_many_nodes_a_waiting_pod_gets_the_nearest() {
     assert_eq!(text.matches("Pod ns/big on ").count(), 3);
     assert_eq!(table::render(&report, false).matches("Pod ns/big on ").count(), 9);
 }
+
+/// "fits" means that a scheduler could bind the Pod there, as far as one node and one Pod tell.
+#[test]
+fn a_pod_fits_only_where_a_scheduler_would_let_it_run() {
+    let mut cordoned = node("cordoned", "8");
+    cordoned["spec"] = json!({"unschedulable": true});
+    let mut full = node("full", "8");
+    full["status"]["allocatable"]["pods"] = json!("1");
+    let mut picky = pod("picky", "", "1");
+    picky["spec"]["nodeSelector"] = json!({"zone": "a"});
+    picky["spec"]["affinity"] = json!({"podAffinity": {}});
+    let objects = [cordoned, full, node("free", "8"), pod("a", "full", "1"), pod("b", "", "1"), picky];
+    let text = table::render(&report(&objects), true);
+    for line in [
+        "Pod ns/b on cordoned: the node is cordoned\n",
+        "Pod ns/b on free: fits\n",
+        "Pod ns/b on full: the node has its 1 Pods\n",
+        "Pod ns/picky on free: the node does not have the label zone=a (nodeSelector)\n",
+        "Pod ns/picky: not looked at: Pod affinity\n",
+    ] {
+        assert!(text.contains(line), "{line}{text}");
+    }
+}
+
+#[test]
+fn a_claim_without_devices_is_tried_where_the_dump_says_what_it_means() {
+    let mut waiting = pod("w", "", "1");
+    waiting["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "c"}]);
+    let claim = json!({"kind": "ResourceClaim", "metadata": {"namespace": "ns", "name": "c", "uid": "c"}, "spec": {
+        "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 8}}]}}});
+    let slice = json!({"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {"driver": "gpu.example.com",
+        "nodeName": "n", "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}, "devices": [{"name": "d"}]}});
+    let class = json!({"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}});
+    let objects = [node("n", "8"), waiting, claim, slice, class];
+    let known = table::render(&report(&objects), true);
+    assert!(known.contains("Pod ns/w on n: "), "{known}");
+    assert!(known.contains("request r of claim ns/c wants 8 devices, 1 suitable"), "{known}");
+    // Without its class nobody knows what the request means.
+    let unknown = table::render(&report(&objects[..4]), true);
+    assert!(unknown.contains("Pod ns/w: not looked at: devices for ResourceClaim ns/c\n"), "{unknown}");
+}

@@ -1,0 +1,72 @@
+//! The devices of a dump, for the claims of waiting Pods that have none yet.
+
+use std::sync::Arc;
+
+use dragoman_accounting::cluster::{ClaimName, Pod};
+use dragoman_allocator::input::Claim;
+use dragoman_allocator::scenario::Scenario;
+use dragoman_allocator::{Gates, Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
+use serde_json::Value;
+
+/// The work that a Pod may cost on a node, in examined devices. There may be thousands of each.
+const BUDGET: u64 = 10_000;
+
+/// The devices, classes and claims of a dump.
+pub(super) struct Devices(Snapshot);
+
+impl Devices {
+    /// Returns the devices of a dump; `None` without DeviceClasses, because they say what a request
+    /// means.
+    ///
+    /// # Errors
+    /// An object does not decode.
+    pub(super) fn of(scenario: Value) -> Result<Option<Self>, String> {
+        let classes = scenario.get("deviceClasses").and_then(Value::as_array);
+        if classes.is_none_or(Vec::is_empty) {
+            return Ok(None);
+        }
+        let scenario: Scenario = serde_json::from_value(scenario).map_err(|why| why.to_string())?;
+        Ok(Some(Self(scenario.snapshot(&Snapshot::default()).map_err(|why| why.to_string())?)))
+    }
+
+    /// The claims of a Pod, ready to be tried on nodes.
+    pub(super) fn claims(&self, pod: &Pod) -> PodClaims {
+        let is_named = |claim: &&Arc<Claim>| {
+            *claim.namespace == *pod.view.namespace
+                && pod
+                    .claims
+                    .iter()
+                    .any(|of| matches!(&of.claim, ClaimName::Named(name) if **name == *claim.name))
+        };
+        let claims = self.0.claims().filter(is_named).cloned().collect();
+        PodClaims::new(&self.0, claims, Gates::default())
+    }
+
+    /// Returns why a node has no devices for the claims, in words; `None` if it has.
+    pub(super) fn against(&self, claims: &PodClaims, node: &str) -> Option<String> {
+        let options = Options { budget: Some(BUDGET), ..Options::default() };
+        match allocate(&self.0, &Overlay::default(), node, claims, options) {
+            Outcome::Solution(_) => None,
+            Outcome::Unsatisfiable(unsolved) => {
+                let words = unsolved.explain(None).to_string();
+                Some(words.lines().map(str::trim).collect::<Vec<_>>().join("; "))
+            }
+            Outcome::NodeError(error) => Some(error.to_string()),
+            Outcome::PodError(error) => Some(error.to_string()),
+            Outcome::BudgetSpent(_) | Outcome::Cancelled => {
+                Some("it is unknown whether the node has the devices".to_owned())
+            }
+        }
+    }
+}
+
+/// The claims of a Pod that have no devices yet, as `namespace/name`.
+pub(super) fn unallocated(pod: &Pod, is_allocated: impl Fn(&str) -> bool) -> Vec<String> {
+    let namespace = &pod.view.namespace;
+    let named = pod.claims.iter().filter_map(|of| match &of.claim {
+        ClaimName::Named(name) if !is_allocated(name) => Some(format!("ResourceClaim {namespace}/{name}")),
+        ClaimName::NotYet => Some("a ResourceClaim that is not created yet".to_owned()),
+        _ => None,
+    });
+    named.collect()
+}

@@ -1,0 +1,303 @@
+//! Where a scheduler would let a Pod run, devices and amounts aside: the filters of kube-scheduler that
+//! look at one node and one Pod. Each is a function over plain data.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display, Formatter};
+
+use dragoman_allocator::input::{self, Name, NodeSelector, Taint, Toleration};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// The taint that a scheduler sees on a node with `spec.unschedulable`.
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// What a Pod says about the nodes it may run on. Decoded from a Pod.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Placement {
+    spec: PodSpec,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodSpec {
+    node_selector: BTreeMap<Name, Name>,
+    affinity: Affinity,
+    tolerations: Vec<Toleration>,
+    host_network: bool,
+    containers: Vec<Container>,
+    init_containers: Vec<Container>,
+    topology_spread_constraints: Vec<IgnoredAny>,
+    volumes: Vec<Volume>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Affinity {
+    node_affinity: NodeAffinity,
+    pod_affinity: Option<IgnoredAny>,
+    pod_anti_affinity: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeAffinity {
+    required_during_scheduling_ignored_during_execution: Option<NodeSelector>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Container {
+    ports: Vec<Port>,
+    restart_policy: Option<Name>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Port {
+    host_port: u16,
+    container_port: u16,
+    #[serde(rename = "hostIP")]
+    host_ip: Name,
+    protocol: Name,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Volume {
+    persistent_volume_claim: Option<IgnoredAny>,
+    ephemeral: Option<IgnoredAny>,
+}
+
+/// A port of a node that a Pod takes: address, protocol and number. An address of `0.0.0.0` is all of
+/// them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostPort {
+    address: Name,
+    protocol: Name,
+    number: u16,
+}
+
+/// What a node says about the Pods that may run on it. Decoded from a Node.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Site {
+    metadata: Metadata,
+    spec: NodeSpec,
+    status: NodeStatus,
+    /// The Pods on the node that have not ended.
+    #[serde(skip)]
+    pods: usize,
+    /// The ports that they take.
+    #[serde(skip)]
+    ports: BTreeSet<HostPort>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    name: Name,
+    labels: BTreeMap<Name, Name>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct NodeSpec {
+    taints: Vec<Taint>,
+    unschedulable: bool,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct NodeStatus {
+    allocatable: Allocatable,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Allocatable {
+    pods: Option<Name>,
+}
+
+/// A reason why a scheduler would not let a Pod run on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// `spec.nodeSelector` names a label that the node does not have: key and value.
+    NodeSelector(Name, Name),
+    /// The required node affinity does not select the node.
+    NodeAffinity,
+    /// A taint of the node that the Pod does not tolerate.
+    Taint(Taint),
+    /// `spec.unschedulable` of the node.
+    Unschedulable,
+    /// The node has as many Pods as it takes.
+    PodCount(usize),
+    /// Another Pod on the node has the port.
+    HostPort(HostPort),
+}
+
+impl Site {
+    /// Adds a Pod that runs on the node.
+    pub fn add(&mut self, pod: &Placement) {
+        self.pods += 1;
+        self.ports.extend(pod.ports());
+    }
+
+    /// Returns all reasons why a scheduler would not let the Pod run here.
+    pub fn obstacles(&self, pod: &Placement) -> Vec<Obstacle> {
+        let Site { metadata, spec, .. } = self;
+        let lacks = |(key, value): &(&Name, &Name)| metadata.labels.get(*key) != Some(*value);
+        let labels = pod.spec.node_selector.iter().filter(lacks);
+        let labels = labels.map(|(key, value)| Obstacle::NodeSelector(key.clone(), value.clone()));
+        let affinity = (!self.is_selected_by(pod)).then_some(Obstacle::NodeAffinity);
+        let tolerated = |taint: &Taint| pod.spec.tolerations.iter().any(|known| known.tolerates(taint));
+        let taints = spec.taints.iter().filter(|taint| taint.repels() && !tolerated(taint));
+        // A cordoned node has the taint too, as soon as the node controller has seen it.
+        let taints = taints.filter(|taint| &*taint.key != UNSCHEDULABLE).cloned().map(Obstacle::Taint);
+        let cordoned = Taint { key: UNSCHEDULABLE.into(), effect: "NoSchedule".into(), ..Taint::default() };
+        let is_cordoned = spec.unschedulable || spec.taints.iter().any(|taint| &*taint.key == UNSCHEDULABLE);
+        let cordoned = (is_cordoned && !tolerated(&cordoned)).then_some(Obstacle::Unschedulable);
+        let most = self.status.allocatable.pods.as_ref().and_then(|most| most.parse::<usize>().ok());
+        let count = most.filter(|most| self.pods >= *most).map(Obstacle::PodCount);
+        let ports = pod.ports().filter(|port| self.ports.iter().any(|taken| taken.overlaps(port)));
+        let ports = ports.map(Obstacle::HostPort);
+        labels.chain(affinity).chain(taints).chain(cordoned).chain(count).chain(ports).collect()
+    }
+
+    fn is_selected_by(&self, pod: &Placement) -> bool {
+        let affinity = &pod.spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution;
+        let Some(selector) = affinity else { return true };
+        let (name, labels) = (self.metadata.name.clone(), self.metadata.labels.clone());
+        selector.matches(&input::Node { name, labels, ..input::Node::default() }) == Ok(true)
+    }
+}
+
+impl Placement {
+    /// What a scheduler looks at and these filters do not.
+    pub fn not_looked_at(&self) -> Vec<&'static str> {
+        let spec = &self.spec;
+        let bound = |volume: &Volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
+        let all = [
+            (spec.affinity.pod_affinity.is_some(), "Pod affinity"),
+            (spec.affinity.pod_anti_affinity.is_some(), "Pod anti-affinity"),
+            (!spec.topology_spread_constraints.is_empty(), "topology spread"),
+            (spec.volumes.iter().any(bound), "volumes"),
+        ];
+        all.into_iter().filter(|(is, _)| *is).map(|(_, what)| what).collect()
+    }
+
+    /// The ports that the Pod takes of its node: those of containers that run as long as the Pod.
+    fn ports(&self) -> impl Iterator<Item = HostPort> {
+        let sidecars = self.spec.init_containers.iter();
+        let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+        let ports = self.spec.containers.iter().chain(sidecars).flat_map(|container| &container.ports);
+        let or = |text: &Name, default: &str| if text.is_empty() { default.into() } else { text.clone() };
+        ports.filter_map(move |port| {
+            // The API server sets the host port of Pods on the network of their node.
+            let is_unset = port.host_port == 0 && self.spec.host_network;
+            let number = if is_unset { port.container_port } else { port.host_port };
+            let (address, protocol) = (or(&port.host_ip, "0.0.0.0"), or(&port.protocol, "TCP"));
+            (number > 0).then_some(HostPort { address, protocol, number })
+        })
+    }
+}
+
+impl HostPort {
+    fn overlaps(&self, other: &Self) -> bool {
+        let all = |port: &Self| &*port.address == "0.0.0.0";
+        (&self.protocol, self.number) == (&other.protocol, other.number)
+            && (self.address == other.address || all(self) || all(other))
+    }
+}
+
+impl Display for Obstacle {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodeSelector(key, value) => {
+                write!(f, "the node does not have the label {key}={value} (nodeSelector)")
+            }
+            Self::NodeAffinity => f.write_str("the required node affinity does not select the node"),
+            Self::Taint(taint) => write!(f, "taint {taint} of the node is not tolerated"),
+            Self::Unschedulable => f.write_str("the node is cordoned"),
+            Self::PodCount(most) => write!(f, "the node has its {most} Pods"),
+            Self::HostPort(HostPort { address, protocol, number }) => {
+                write!(f, "another Pod of the node has the host port {address}:{number}/{protocol}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn obstacles(pod: Value, node: Value) -> Vec<String> {
+        let pod: Placement = serde_json::from_value(json!({"spec": pod})).expect("a Pod");
+        let mut site: Site = serde_json::from_value(node).expect("a Node");
+        let taken = json!({"spec": {"containers": [{"ports": [{"hostPort": 80, "hostIP": "10.0.0.1"}]}]}});
+        site.add(&serde_json::from_value(taken).expect("a Pod"));
+        site.obstacles(&pod).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_pod_runs_where_nothing_is_against_it() {
+        assert_eq!(obstacles(json!({}), json!({"metadata": {"name": "n"}})), Vec::<String>::new());
+    }
+
+    #[test]
+    fn labels_select_nodes() {
+        let node = || json!({"metadata": {"name": "n", "labels": {"zone": "a"}}});
+        assert_eq!(
+            obstacles(json!({"nodeSelector": {"zone": "b"}}), node()),
+            ["the node does not have the label zone=b (nodeSelector)"]
+        );
+        let affinity = |values: &[&str]| {
+            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": values}]}]}}}})
+        };
+        assert_eq!(obstacles(affinity(&["a", "c"]), node()), Vec::<String>::new());
+        assert_eq!(
+            obstacles(affinity(&["c"]), node()),
+            ["the required node affinity does not select the node"]
+        );
+    }
+
+    #[test]
+    fn taints_repel() {
+        let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true, "taints": [
+            {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+            {"key": "gpu", "value": "yes", "effect": "NoExecute"}, {"key": "soft", "effect": "PreferNoSchedule"}]}});
+        assert_eq!(
+            obstacles(json!({}), node.clone()),
+            ["taint gpu=yes:NoExecute of the node is not tolerated", "the node is cordoned"]
+        );
+        assert_eq!(obstacles(json!({"tolerations": [{"operator": "Exists"}]}), node), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_node_takes_so_many_pods() {
+        let node = |pods: &str| json!({"metadata": {"name": "n"}, "status": {"allocatable": {"pods": pods}}});
+        assert_eq!(obstacles(json!({}), node("1")), ["the node has its 1 Pods"]);
+        assert_eq!(obstacles(json!({}), node("2")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_host_port_is_taken_once() {
+        let wants = |port: Value| obstacles(json!({"containers": [{"ports": [port]}]}), json!({}));
+        let taken = ["another Pod of the node has the host port 0.0.0.0:80/TCP"];
+        assert_eq!(wants(json!({"hostPort": 80})), taken);
+        assert_eq!(wants(json!({"hostPort": 80, "hostIP": "10.0.0.2"})), Vec::<String>::new());
+        assert_eq!(wants(json!({"hostPort": 80, "protocol": "UDP"})), Vec::<String>::new());
+        assert_eq!(wants(json!({"containerPort": 80})), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_not_looked_at_is_said() {
+        let pod = json!({"spec": {"affinity": {"podAntiAffinity": {}}, "topologySpreadConstraints": [{}],
+            "volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}});
+        let pod: Placement = serde_json::from_value(pod).expect("a Pod");
+        assert_eq!(pod.not_looked_at(), ["Pod anti-affinity", "topology spread", "volumes"]);
+    }
+}
