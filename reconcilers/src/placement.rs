@@ -32,11 +32,14 @@ struct PodSpec {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(default)]
 struct Affinity {
-    node_affinity: NodeAffinity,
-    pod_affinity: Option<IgnoredAny>,
-    pod_anti_affinity: Option<IgnoredAny>,
+    #[serde(rename = "nodeAffinity")]
+    node: NodeAffinity,
+    #[serde(rename = "podAffinity")]
+    pod: Option<IgnoredAny>,
+    #[serde(rename = "podAntiAffinity")]
+    pod_anti: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -53,10 +56,12 @@ struct Container {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(default)]
 struct Port {
-    host_port: u16,
-    container_port: u16,
+    #[serde(rename = "hostPort")]
+    host: u16,
+    #[serde(rename = "containerPort")]
+    container: u16,
     #[serde(rename = "hostIP")]
     host_ip: Name,
     protocol: Name,
@@ -145,7 +150,7 @@ impl Site {
 
     /// Returns all reasons why a scheduler would not let the Pod run here.
     pub fn obstacles(&self, pod: &Placement) -> Vec<Obstacle> {
-        let Site { metadata, spec, .. } = self;
+        let Self { metadata, spec, .. } = self;
         let lacks = |(key, value): &(&Name, &Name)| metadata.labels.get(*key) != Some(*value);
         let labels = pod.spec.node_selector.iter().filter(lacks);
         let labels = labels.map(|(key, value)| Obstacle::NodeSelector(key.clone(), value.clone()));
@@ -165,7 +170,7 @@ impl Site {
     }
 
     fn is_selected_by(&self, pod: &Placement) -> bool {
-        let affinity = &pod.spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution;
+        let affinity = &pod.spec.affinity.node.required_during_scheduling_ignored_during_execution;
         let Some(selector) = affinity else { return true };
         let (name, labels) = (self.metadata.name.clone(), self.metadata.labels.clone());
         selector.matches(&input::Node { name, labels, ..input::Node::default() }) == Ok(true)
@@ -178,8 +183,8 @@ impl Placement {
         let spec = &self.spec;
         let bound = |volume: &Volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
         let all = [
-            (spec.affinity.pod_affinity.is_some(), "Pod affinity"),
-            (spec.affinity.pod_anti_affinity.is_some(), "Pod anti-affinity"),
+            (spec.affinity.pod.is_some(), "Pod affinity"),
+            (spec.affinity.pod_anti.is_some(), "Pod anti-affinity"),
             (!spec.topology_spread_constraints.is_empty(), "topology spread"),
             (spec.volumes.iter().any(bound), "volumes"),
         ];
@@ -194,8 +199,8 @@ impl Placement {
         let or = |text: &Name, default: &str| if text.is_empty() { default.into() } else { text.clone() };
         ports.filter_map(move |port| {
             // The API server sets the host port of Pods on the network of their node.
-            let is_unset = port.host_port == 0 && self.spec.host_network;
-            let number = if is_unset { port.container_port } else { port.host_port };
+            let is_unset = port.host == 0 && self.spec.host_network;
+            let number = if is_unset { port.container } else { port.host };
             let (address, protocol) = (or(&port.host_ip, "0.0.0.0"), or(&port.protocol, "TCP"));
             (number > 0).then_some(HostPort { address, protocol, number })
         })
@@ -233,8 +238,8 @@ mod tests {
 
     use super::*;
 
-    fn obstacles(pod: Value, node: Value) -> Vec<String> {
-        let pod: Placement = serde_json::from_value(json!({"spec": pod})).expect("a Pod");
+    fn obstacles(pod: &Value, node: Value) -> Vec<String> {
+        let pod: Placement = serde_json::from_value(json!({"spec": pod.clone()})).expect("a Pod");
         let mut site: Site = serde_json::from_value(node).expect("a Node");
         let taken = json!({"spec": {"containers": [{"ports": [{"hostPort": 80, "hostIP": "10.0.0.1"}]}]}});
         site.add(&serde_json::from_value(taken).expect("a Pod"));
@@ -243,23 +248,23 @@ mod tests {
 
     #[test]
     fn a_pod_runs_where_nothing_is_against_it() {
-        assert_eq!(obstacles(json!({}), json!({"metadata": {"name": "n"}})), Vec::<String>::new());
+        assert_eq!(obstacles(&json!({}), json!({"metadata": {"name": "n"}})), Vec::<String>::new());
     }
 
     #[test]
     fn labels_select_nodes() {
         let node = || json!({"metadata": {"name": "n", "labels": {"zone": "a"}}});
         assert_eq!(
-            obstacles(json!({"nodeSelector": {"zone": "b"}}), node()),
+            obstacles(&json!({"nodeSelector": {"zone": "b"}}), node()),
             ["the node does not have the label zone=b (nodeSelector)"]
         );
         let affinity = |values: &[&str]| {
             json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
                 "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": values}]}]}}}})
         };
-        assert_eq!(obstacles(affinity(&["a", "c"]), node()), Vec::<String>::new());
+        assert_eq!(obstacles(&affinity(&["a", "c"]), node()), Vec::<String>::new());
         assert_eq!(
-            obstacles(affinity(&["c"]), node()),
+            obstacles(&affinity(&["c"]), node()),
             ["the required node affinity does not select the node"]
         );
     }
@@ -270,22 +275,22 @@ mod tests {
             {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
             {"key": "gpu", "value": "yes", "effect": "NoExecute"}, {"key": "soft", "effect": "PreferNoSchedule"}]}});
         assert_eq!(
-            obstacles(json!({}), node.clone()),
+            obstacles(&json!({}), node.clone()),
             ["taint gpu=yes:NoExecute of the node is not tolerated", "the node is cordoned"]
         );
-        assert_eq!(obstacles(json!({"tolerations": [{"operator": "Exists"}]}), node), Vec::<String>::new());
+        assert_eq!(obstacles(&json!({"tolerations": [{"operator": "Exists"}]}), node), Vec::<String>::new());
     }
 
     #[test]
     fn a_node_takes_so_many_pods() {
         let node = |pods: &str| json!({"metadata": {"name": "n"}, "status": {"allocatable": {"pods": pods}}});
-        assert_eq!(obstacles(json!({}), node("1")), ["the node has its 1 Pods"]);
-        assert_eq!(obstacles(json!({}), node("2")), Vec::<String>::new());
+        assert_eq!(obstacles(&json!({}), node("1")), ["the node has its 1 Pods"]);
+        assert_eq!(obstacles(&json!({}), node("2")), Vec::<String>::new());
     }
 
     #[test]
     fn a_host_port_is_taken_once() {
-        let wants = |port: Value| obstacles(json!({"containers": [{"ports": [port]}]}), json!({}));
+        let wants = |port: Value| obstacles(&json!({"containers": [{"ports": [port]}]}), json!({}));
         let taken = ["another Pod of the node has the host port 0.0.0.0:80/TCP"];
         assert_eq!(wants(json!({"hostPort": 80})), taken);
         assert_eq!(wants(json!({"hostPort": 80, "hostIP": "10.0.0.2"})), Vec::<String>::new());

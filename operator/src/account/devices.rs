@@ -15,7 +15,7 @@ const BUDGET: u64 = 10_000;
 pub(super) struct Devices(Snapshot);
 
 impl Devices {
-    /// Returns the devices of a dump; `None` without DeviceClasses, because they say what a request
+    /// Returns the devices of a dump; `None` without a `DeviceClass`, because they say what a request
     /// means.
     ///
     /// # Errors
