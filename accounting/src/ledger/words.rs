@@ -18,3 +18,16 @@ pub fn holders(ledger: &NodeLedger, resource: Resource, shown: usize) -> Vec<Str
     let holding = ledger.who_has(resource).into_iter().take(shown);
     holding.map(|held| format!("{}: {}", held.cause, quantity(resource, held.amount.into()).0)).collect()
 }
+
+/// Returns what is taken beyond what the node has: a sentence for each resource, with its `shown` largest
+/// holdings.
+pub fn shortages(ledger: &NodeLedger, shown: usize) -> Vec<String> {
+    let short = ledger.resources().into_iter();
+    let short = short.filter_map(|resource| Some((resource, ledger.short_by(resource)?)));
+    let short = short.map(|(resource, missing)| {
+        let missing = quantity(resource, missing).0;
+        let holders = holders(ledger, resource, shown).join(", ");
+        format!("{missing} of {resource} more is taken than the node has ({holders})")
+    });
+    short.collect()
+}

@@ -17,7 +17,7 @@ use dragoman_accounting::pod::requests::Variant;
 use dragoman_reconcilers::cluster::SharedCluster;
 
 use self::dump::Objects;
-use self::report::{Filter, Report};
+use self::report::{Filter, OfNode, Report};
 use crate::manifests;
 
 /// Flags of `dragoman account`.
@@ -93,7 +93,7 @@ pub(crate) fn account(flags: &AccountFlags) -> anyhow::Result<ExitCode> {
         Output::Table => table::render(&report, !flags.all_nodes),
     };
     crate::print(&text)?;
-    let is_overcommitted = report.nodes.iter().any(|node| !node.violations.is_empty());
+    let is_overcommitted = report.nodes.iter().any(OfNode::is_overcommitted);
     Ok(if is_overcommitted { ExitCode::from(crate::NO) } else { ExitCode::SUCCESS })
 }
 

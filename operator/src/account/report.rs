@@ -73,11 +73,21 @@ impl Filter {
 pub(super) struct OfNode {
     pub(super) name: String,
     pub(super) resources: BTreeMap<String, OfResource>,
-    /// Promises that the node cannot keep.
+    /// What is taken beyond what the node has.
+    pub(super) overcommitted: Vec<String>,
+    /// Rules about devices and Pods that are broken.
     pub(super) violations: Vec<String>,
     /// Facts that could not be read.
     pub(super) unaccounted: Vec<String>,
     pub(super) notices: Vec<String>,
+}
+
+impl OfNode {
+    /// Whether more is promised of the node than it can keep, as the condition Overcommitted of the
+    /// published ledger has it.
+    pub(super) fn is_overcommitted(&self) -> bool {
+        !self.overcommitted.is_empty() || !self.violations.is_empty()
+    }
 }
 
 /// A resource of a node; amounts as Kubernetes spells quantities.
@@ -195,7 +205,7 @@ impl Report {
         };
         let pending = pending.map(of_pod).collect();
         let nodes = accounts.iter().map(|(name, account)| of_node(name, account));
-        let nodes = nodes.filter(|node| !filter.overcommitted || !node.violations.is_empty()).collect();
+        let nodes = nodes.filter(|node| !filter.overcommitted || node.is_overcommitted()).collect();
         Self { nodes, of_nodes: count, pending, unreadable, notes }
     }
 }
@@ -220,6 +230,7 @@ fn of_node(name: &str, Account { ledger, notices }: &Account) -> OfNode {
     OfNode {
         name: name.to_owned(),
         resources: ledger.resources().into_iter().map(of).collect(),
+        overcommitted: words::shortages(ledger, 5),
         violations: ledger.violations().iter().map(ToString::to_string).collect(),
         unaccounted: ledger.unaccounted().map(ToString::to_string).collect(),
         notices: notices.iter().map(ToString::to_string).collect(),

@@ -13,6 +13,7 @@ pub(super) fn render(report: &Report, nearest: bool) -> String {
     let mut below = String::new();
     for node in &report.nodes {
         let parts = [
+            ("overcommitted", &node.overcommitted),
             ("violations", &node.violations),
             ("unaccounted", &node.unaccounted),
             ("notices", &node.notices),
@@ -36,7 +37,7 @@ const FEW: usize = 3;
 /// What a reader of a long table looks for.
 fn summary(report: &Report) -> String {
     let count = |is: fn(&OfNode) -> bool| report.nodes.iter().filter(|node| is(node)).count();
-    let overcommitted = count(|node| !node.violations.is_empty());
+    let overcommitted = count(OfNode::is_overcommitted);
     let unknown = count(|node| !node.unaccounted.is_empty());
     let mut text = format!(
         "{} of {} nodes: {overcommitted} overcommitted, {unknown} with facts that are not known\n",

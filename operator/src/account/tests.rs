@@ -169,3 +169,16 @@ fn a_claim_without_devices_is_tried_where_the_dump_says_what_it_means() {
     let unknown = table::render(&report(&objects[..4]), true);
     assert!(unknown.contains("Pod ns/w: not looked at: devices for ResourceClaim ns/c\n"), "{unknown}");
 }
+
+/// 5 of 4 cpus: what a reader sees in the column LEFT is also said, filtered by and counted.
+#[test]
+fn a_node_with_less_than_nothing_left_is_overcommitted() {
+    let objects = [node("n", "4"), pod("a", "n", "3"), pod("b", "n", "2"), node("free", "4")];
+    let all = report(&objects);
+    let text = table::render(&all, true);
+    let line = "n: overcommitted: 1 of cpu more is taken than the node has (Pod ns/a: 3, Pod ns/b: 2)\n";
+    assert!(text.contains(line), "{text}");
+    let over: Vec<&str> =
+        all.nodes.iter().filter(|node| node.is_overcommitted()).map(|node| &*node.name).collect();
+    assert_eq!(over, ["n"]);
+}

@@ -226,14 +226,7 @@ fn written(sums: &Sums) -> Amounts {
 
 fn overcommitted(ledger: &NodeLedger) -> Finding {
     let finding = |status, reason, message| Finding { r#type: OVERCOMMITTED, status, reason, message };
-    let short = ledger.resources().into_iter();
-    let short = short.filter_map(|resource| Some((resource, ledger.short_by(resource)?)));
-    let short = short.map(|(resource, missing)| {
-        let missing = words::quantity(resource, missing).0;
-        let holders = words::holders(ledger, resource, NAMED).join(", ");
-        format!("{missing} of {resource} more is taken than the node has ({holders})")
-    });
-    let short: Vec<String> = short.collect();
+    let short = words::shortages(ledger, NAMED);
     let violations: Vec<String> = ledger.violations().iter().map(ToString::to_string).collect();
     if !short.is_empty() {
         return finding(ConditionStatus::True, "MoreTakenThanAllocatable", limited(&short));
