@@ -19,6 +19,7 @@ const SLICES: &[Slice] = &[
     Slice { name: "histories", run: || on_shipped(&["scenarios", "differential", "apart"]) },
     Slice { name: "simcluster", run: || on_shipped(&["scenarios", "--on", "sim"]) },
     Slice { name: "oracles", run: || on_shipped(&["oracle"]) },
+    Slice { name: "tenants", run: || on_shipped(&["tenants"]) },
     Slice { name: "faults", run: || soak(&["--runs", "20000", "--seed", "2001", "--twice", "0"]) },
     Slice {
         name: "fuzz and versus",
