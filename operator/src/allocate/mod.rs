@@ -193,8 +193,8 @@ mod tests {
 
     use super::*;
 
-    /// Sixteen of forty devices that draw different amounts from a counter, which has a little less
-    /// than the sixteen smallest amounts. Nothing but trying finds that out.
+    /// Eight of sixteen devices that draw different amounts from a counter, which has a little less
+    /// than the eight smallest amounts. Nothing but trying finds that out.
     #[test]
     fn a_search_without_an_end_says_so() {
         let draws = |value: usize| json!({"c": {"value": value.to_string()}});
@@ -213,11 +213,11 @@ mod tests {
         let scenario = json!({
             "nodes": [{"metadata": {"name": "n"}}], "deviceClasses": [{"metadata": {"name": "gpu"}}],
             "resourceSlices": [
-                slice("devices", json!({"devices": (0..40).map(device).collect::<Vec<Value>>()})),
-                slice("counters", json!({"sharedCounters": [{"name": "set", "counters": draws(16 * 1000 + 119)}]}))],
+                slice("devices", json!({"devices": (0..16).map(device).collect::<Vec<Value>>()})),
+                slice("counters", json!({"sharedCounters": [{"name": "set", "counters": draws(8 * 1000 + 27)}]}))],
             "resourceClaims": [{"metadata": {"namespace": "ns", "name": "c", "uid": "u"}, "spec": {"devices":
                 {"requests": [{"name": "r", "exactly":
-                    {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 16}}]}}}],
+                    {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 8}}]}}}],
             "allocate": ["ns/c"], "candidates": ["n"], "featureGates": {"DRAPartitionableDevices": true}
         });
         let scenario: Scenario = serde_json::from_value(scenario).expect("a scenario");
