@@ -1,11 +1,12 @@
 //! Amounts of several resources.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use dragoman_quantity::{Decimal, Notation, Overflow, Quantity, QuantityText};
 
 use crate::per_resource::PerResource;
-use crate::resource::Resource;
+use crate::resource::{NotNodeAllocatable, Resource};
 use crate::unaccounted::Unaccounted;
 
 /// Returns `amount` of `resource` as the API writes it: rounded up to a billionth, and bytes with
@@ -49,6 +50,27 @@ impl Amounts {
             }
         }
         amounts
+    }
+
+    /// Reads amounts that a person or a program states: names of resources, and quantities.
+    ///
+    /// ```
+    /// use dragoman_accounting::amounts::Amounts;
+    ///
+    /// let room = Amounts::parse([("cpu", "500m"), ("memory", "1Gi")])?;
+    /// assert_eq!(room.to_string(), "cpu 500m, memory 1Gi");
+    /// # Ok::<(), String>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A name is not node-allocatable, or a quantity does not parse or is below zero. The error is a
+    /// message for people.
+    pub fn parse<'a>(list: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, String> {
+        let amount = |(name, text): (&str, &str)| {
+            let resource = Resource::of(name).ok_or_else(|| NotNodeAllocatable(name.to_owned()).to_string())?;
+            Ok((resource, non_negative(text).map_err(|why| format!("{name}: {why}"))?))
+        };
+        list.into_iter().map(amount).collect()
     }
 
     /// The amount of `resource`; zero where it is not named.
@@ -97,6 +119,18 @@ impl Amounts {
     #[must_use]
     pub fn without_zeros(self) -> Self {
         self.iter().filter(|(_, amount)| !amount.is_zero()).collect()
+    }
+}
+
+/// `cpu 500m, memory 1Gi`, as Kubernetes spells quantities; nothing for no resource.
+impl fmt::Display for Amounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (resource, amount) in self.iter() {
+            write!(f, "{separator}{resource} {}", written(resource, amount).0)?;
+            separator = ", ";
+        }
+        Ok(())
     }
 }
 

@@ -1,5 +1,8 @@
 //! A value for each resource.
 
+use std::fmt;
+
+use crate::ledger::words::quantity;
 use crate::resource::{PageSize, Resource};
 
 /// A value for each node-allocatable resource; a resource that was never set has the default.
@@ -131,6 +134,18 @@ impl Sums {
     }
 }
 
+/// `cpu 500m, memory 1Gi`, as Kubernetes spells quantities; nothing where all are zero.
+impl<T: Copy + Default + PartialEq + Into<i128>> fmt::Display for PerResource<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (resource, count) in self.iter() {
+            write!(f, "{separator}{resource} {}", quantity(resource, count.into()).0)?;
+            separator = ", ";
+        }
+        Ok(())
+    }
+}
+
 impl<T: Copy + Default + PartialEq> FromIterator<(Resource, T)> for PerResource<T> {
     fn from_iter<I: IntoIterator<Item = (Resource, T)>>(values: I) -> Self {
         let mut all = Self::default();
@@ -151,6 +166,7 @@ mod tests {
         one.set(pages("1Gi"), 0);
         let other: Units = [(Resource::Cpu, 1), (pages("2Mi"), 4)].into_iter().collect();
         assert_eq!(one, other);
+        assert_eq!(one.to_string(), "cpu 1m, hugepages-2Mi 4");
         assert_eq!(one.iter().collect::<Vec<_>>(), [(Resource::Cpu, 1), (pages("2Mi"), 4)]);
         one.set(pages("2Mi"), 0);
         one.set(Resource::Cpu, 0);

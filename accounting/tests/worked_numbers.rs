@@ -8,7 +8,9 @@ mod words;
 use std::collections::BTreeMap;
 
 use dragoman_accounting::amounts::Amounts;
-use dragoman_accounting::claim::allocation::{Class, Device, DeviceResult, Judgement, Remark, cost};
+use dragoman_accounting::claim::allocation::{
+    ClaimUse, Class, Device, DeviceResult, Judgement, Remark, cost,
+};
 use dragoman_accounting::claim::contribution::{Contribution, Generation, Line, Source, reconciled};
 use dragoman_accounting::claim::footprint::{Basis, DeviceCost, Mapping, Overhead, ResourceFootprint};
 use dragoman_accounting::pod::budget::{Checks, OverBudget, defaulted, refused, unschedulable};
@@ -197,19 +199,16 @@ fn result(name: &str, consumed: &[(&str, &str)]) -> DeviceResult {
     }
 }
 
+/// A claim that a container names.
+fn named_by(container: &str) -> ClaimUse {
+    let (object, source) = ("ResourceClaim ns/claim".to_owned(), Source::claim("claim"));
+    ClaimUse { object, source, containers: [container.into()].into(), ..ClaimUse::default() }
+}
+
 fn counted(results: &[DeviceResult], device: &Device, judgement: Judgement) -> (Amounts, Vec<Remark>, usize) {
-    let mut unaccounted = Vec::new();
-    let source = Source::claim("claim");
-    let cost = cost(
-        "ResourceClaim ns/claim",
-        source,
-        ["c".into()].into(),
-        results,
-        |_| Some(device),
-        judgement,
-        &mut unaccounted,
-    );
-    (cost.contribution.total().unwrap(), cost.remarks, unaccounted.len())
+    let used = ClaimUse { judgement, ..named_by("c") };
+    let cost = cost(used, results, |_| Some(device));
+    (cost.contribution.total().unwrap(), cost.remarks, cost.unaccounted.len())
 }
 
 #[test]
@@ -283,18 +282,10 @@ fn what_does_not_parse_is_unaccounted_and_the_rest_counts() {
     let shared =
         device("cpu", ResourceFootprint { overhead, ..mapping(Basis::Capacity("cores".into()), "1") }, &[]);
     for nonsense in ["-1", "many", "1e5000", "9e999"] {
-        let mut unaccounted = Vec::new();
         let results = [result("dev", &[("cores", nonsense)]), result("dev", &[("cores", "2")])];
-        let source = Source::claim("claim");
-        let cost = cost(
-            "ResourceClaim ns/claim",
-            source,
-            [].into(),
-            &results,
-            |_| Some(&shared),
-            Judgement::Ours,
-            &mut unaccounted,
-        );
+        let used = ClaimUse { containers: [].into(), ..named_by("c") };
+        let cost = cost(used, &results, |_| Some(&shared));
+        let unaccounted = cost.unaccounted;
         let amount = cost.contribution.total().unwrap_or_default();
         if nonsense == "9e999" {
             // A quantity above the largest int64 is lowered to it.
@@ -306,17 +297,8 @@ fn what_does_not_parse_is_unaccounted_and_the_rest_counts() {
             assert!(unaccounted[0].field.starts_with("status.allocation.devices.results[0]"), "{nonsense}");
         }
     }
-    let mut unaccounted = Vec::new();
-    cost(
-        "ResourceClaim ns/claim",
-        Source::claim("claim"),
-        [].into(),
-        &[result("dev", &[])],
-        |_| None,
-        Judgement::Ours,
-        &mut unaccounted,
-    );
-    assert_eq!(unaccounted[0].resource, None);
+    let cost = cost(named_by("c"), &[result("dev", &[])], |_| None);
+    assert_eq!(cost.unaccounted[0].resource, None);
 }
 
 // From Pod status.
@@ -434,16 +416,7 @@ fn e25_a_slice_is_edited_after_binding() {
     let source = || Source { uid: Some("uid".into()), ..Source::claim("claim") };
     let of = |multiplier| {
         let device = device("cpu", mapping(Basis::PerDevice, multiplier), &[]);
-        cost(
-            "ResourceClaim ns/claim",
-            source(),
-            ["c".into()].into(),
-            &devices,
-            |_| Some(&device),
-            Judgement::Ours,
-            &mut vec![],
-        )
-        .contribution
+        cost(ClaimUse { source: source(), ..named_by("c") }, &devices, |_| Some(&device)).contribution
     };
     let bound = |contribution: Contribution| Contribution {
         source: Source::claim("claim"),
@@ -533,9 +506,7 @@ fn a_class_has_policies_for_devices_without() {
         let device = device("cpu", ResourceFootprint { policy, ..mapping(Basis::PerDevice, "2") }, &[]);
         let class = Class { manages: true, policies: [(Resource::Cpu, AddPerReference)].into() };
         let results = [DeviceResult { class, ..result("dev", &[]) }];
-        let source = Source::claim("claim");
-        let cost =
-            cost("claim", source, [].into(), &results, |_| Some(&device), Judgement::Ours, &mut vec![]);
+        let cost = cost(named_by("c"), &results, |_| Some(&device));
         cost.contribution.lines[0].policy
     };
     assert_eq!((of(None), of(Some(Max))), (Some(AddPerReference), Some(Max)));

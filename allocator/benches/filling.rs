@@ -27,6 +27,9 @@ struct Arguments {
     /// Publish a slice again before each Pod.
     #[arg(long)]
     change: bool,
+    /// Count the work, in steps of a hundred examined devices.
+    #[arg(long)]
+    count: bool,
     /// Set by `cargo bench` for every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
@@ -57,10 +60,11 @@ fn main() -> anyhow::Result<()> {
     #[expect(clippy::print_stdout, reason = "the figures")]
     {
         println!(
-            "{{\"nsPerPod\": {}, \"solved\": {}, \"hash\": \"{:016x}\", \"bytesPerDevice\": {}, \"bytesPerClaim\": {}}}",
+            "{{\"nsPerPod\": {}, \"solved\": {}, \"hash\": \"{:016x}\", \"work\": {}, \"bytesPerDevice\": {}, \"bytesPerClaim\": {}}}",
             figures.nanoseconds,
             figures.solved,
             figures.hash.0,
+            figures.work,
             per(with_slices.saturating_sub(before), devices),
             per(with_claims.saturating_sub(with_slices), claims.len()),
         );
@@ -72,6 +76,21 @@ struct Figures {
     nanoseconds: u128,
     solved: usize,
     hash: Hash,
+    work: u64,
+}
+
+/// The work after which a search is asked whether it has ended, where it is counted.
+const STEP: u64 = 100;
+
+/// Searches to the end. Adds to `work` what the search examined, if that is counted.
+fn searched(mut found: Outcome, work: Option<&mut u64>) -> Outcome {
+    let Some(work) = work else { return found };
+    while let Outcome::BudgetSpent(paused) = found {
+        *work += STEP;
+        found = paused.resume(Options { budget: Some(STEP), ..Options::default() });
+    }
+    *work += STEP;
+    found
 }
 
 fn fill(
@@ -81,7 +100,7 @@ fn fill(
     arguments: &Arguments,
 ) -> anyhow::Result<Figures> {
     let mut overlay = Overlay::default();
-    let (mut hash, mut solved, mut shares) = (Hash::new(), 0_usize, 0_u64);
+    let (mut hash, mut solved, mut shares, mut work) = (Hash::new(), 0_usize, 0_u64, 0);
     let mut seen: Vec<Claim> = Vec::new();
     let gates = scenario.gates()?;
     let by_name: BTreeMap<String, Arc<Claim>> = claims
@@ -108,9 +127,9 @@ fn fill(
         let nodes =
             scenario.candidates.iter().cycle().skip(pod * arguments.tried % scenario.candidates.len());
         for node in nodes.take(arguments.tried) {
-            if let Outcome::Solution(solution) =
-                allocate(&snapshot, &overlay, node, &claims, Options::default())
-            {
+            let options = Options { budget: arguments.count.then_some(STEP), ..Options::default() };
+            let begun = allocate(&snapshot, &overlay, node, &claims, options);
+            if let Outcome::Solution(solution) = searched(begun, arguments.count.then_some(&mut work)) {
                 found.get_or_insert(solution);
             }
         }
@@ -132,7 +151,7 @@ fn fill(
         }
     }
     let pods = scenario.allocate.len().max(1);
-    Ok(Figures { nanoseconds: begun.elapsed().as_nanos() / pods as u128, solved, hash })
+    Ok(Figures { nanoseconds: begun.elapsed().as_nanos() / pods as u128, solved, hash, work })
 }
 
 /// Returns the resident memory in bytes.

@@ -7,68 +7,11 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::input::{
-    Allocation, Claim, ClaimDevices, Class, Cluster, DeviceSelector, Node, Slice, Taint, TaintRule,
-    or_default,
+    ClaimObject, ClassObject, Cluster, NodeObject, SliceObject, TaintRuleObject, or_default,
 };
 use crate::{Gates, PodClaims, Snapshot};
 
 type Text = Arc<str>;
-
-/// `metadata`, as far as the allocator goes.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Metadata {
-    #[serde(deserialize_with = "or_default")]
-    name: Text,
-    #[serde(deserialize_with = "or_default")]
-    namespace: Text,
-    #[serde(deserialize_with = "or_default")]
-    uid: Text,
-    #[serde(deserialize_with = "or_default")]
-    labels: BTreeMap<Text, Text>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Object<Spec: Default, Status: Default = ()> {
-    #[serde(deserialize_with = "or_default")]
-    metadata: Metadata,
-    #[serde(deserialize_with = "or_default", bound = "Spec: Deserialize<'de>")]
-    spec: Spec,
-    #[serde(deserialize_with = "or_default", bound = "Status: Deserialize<'de>")]
-    status: Status,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct ClaimSpec {
-    #[serde(deserialize_with = "or_default")]
-    devices: ClaimDevices,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct ClaimStatus {
-    allocation: Option<Allocation>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct NodeStatus {
-    #[serde(deserialize_with = "or_default")]
-    declared_features: Vec<Text>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RuleSpec {
-    device_selector: Option<DeviceSelector>,
-    #[serde(deserialize_with = "or_default")]
-    taint: Taint,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-struct Ignored {}
 
 /// Devices, who holds them, and who wants them: lists of API objects, so that any dump of a
 /// cluster can become one.
@@ -76,15 +19,15 @@ struct Ignored {}
 #[serde(rename_all = "camelCase", default)]
 pub struct Scenario {
     #[serde(deserialize_with = "or_default")]
-    nodes: Vec<Object<Ignored, NodeStatus>>,
+    nodes: Vec<NodeObject>,
     #[serde(deserialize_with = "or_default")]
-    resource_slices: Vec<Object<Slice>>,
+    resource_slices: Vec<SliceObject>,
     #[serde(deserialize_with = "or_default")]
-    device_classes: Vec<Object<Class>>,
+    device_classes: Vec<ClassObject>,
     #[serde(deserialize_with = "or_default")]
-    resource_claims: Vec<Object<ClaimSpec, ClaimStatus>>,
+    resource_claims: Vec<ClaimObject>,
     #[serde(deserialize_with = "or_default")]
-    device_taint_rules: Vec<Object<RuleSpec>>,
+    device_taint_rules: Vec<TaintRuleObject>,
     /// The claims to allocate together, as `namespace/name`.
     #[serde(deserialize_with = "or_default")]
     pub allocate: Vec<Text>,
@@ -112,24 +55,12 @@ pub enum BadScenario {
 impl Scenario {
     /// The cluster.
     pub fn cluster(&self) -> Cluster {
-        let node = |node: &Object<Ignored, NodeStatus>| Node {
-            name: node.metadata.name.clone(),
-            labels: node.metadata.labels.clone(),
-            declared_features: node.status.declared_features.clone(),
-        };
-        let rule = |rule: &Object<RuleSpec>| TaintRule {
-            name: rule.metadata.name.clone(),
-            selector: rule.spec.device_selector.clone(),
-            taint: rule.spec.taint.clone(),
-        };
-        let class = |class: &Object<Class>| Class { name: class.metadata.name.clone(), ..class.spec.clone() };
-        let slice = |slice: &Object<Slice>| Slice { name: slice.metadata.name.clone(), ..slice.spec.clone() };
         Cluster {
-            nodes: self.nodes.iter().map(node).collect(),
-            slices: self.resource_slices.iter().map(slice).collect(),
-            classes: self.device_classes.iter().map(class).collect(),
-            claims: self.resource_claims.iter().map(Object::claim).collect(),
-            taint_rules: self.device_taint_rules.iter().map(rule).collect(),
+            nodes: self.nodes.iter().map(NodeObject::node).collect(),
+            slices: self.resource_slices.iter().map(SliceObject::slice).collect(),
+            classes: self.device_classes.iter().map(ClassObject::class).collect(),
+            claims: self.resource_claims.iter().map(ClaimObject::claim).collect(),
+            taint_rules: self.device_taint_rules.iter().map(TaintRuleObject::rule).collect(),
         }
     }
 
@@ -158,14 +89,16 @@ impl Scenario {
     /// The uids of the claims to allocate.
     pub fn wanted(&self) -> Vec<Text> {
         let claims = self.allocate.iter().filter_map(|name| self.claim_named(name));
-        claims.map(|claim| claim.metadata.effective_uid().into()).collect()
+        claims.map(ClaimObject::uid).collect()
     }
 
-    fn claim_named(&self, name: &str) -> Option<&Object<ClaimSpec, ClaimStatus>> {
+    fn claim_named(&self, name: &str) -> Option<&ClaimObject> {
         let (namespace, name) = name.split_once('/')?;
-        self.resource_claims
-            .iter()
-            .find(|claim| *claim.metadata.namespace == *namespace && *claim.metadata.name == *name)
+        let is_named = |claim: &&ClaimObject| {
+            let (known, named) = claim.name();
+            **known == *namespace && **named == *name
+        };
+        self.resource_claims.iter().find(is_named)
     }
 
     /// What is on.
@@ -185,27 +118,7 @@ impl Scenario {
 
     /// `namespace/name` of the claim with this uid.
     pub fn claim_name(&self, uid: &str) -> Option<String> {
-        let mut claims = self.resource_claims.iter().map(|claim| &claim.metadata);
-        let claim = claims.find(|claim| claim.effective_uid() == *uid)?;
-        Some(format!("{}/{}", claim.namespace, claim.name))
-    }
-}
-
-impl Metadata {
-    /// Claims that somebody wrote by hand have none; their names are as good.
-    fn effective_uid(&self) -> String {
-        if self.uid.is_empty() { format!("{}/{}", self.namespace, self.name) } else { self.uid.to_string() }
-    }
-}
-
-impl Object<ClaimSpec, ClaimStatus> {
-    fn claim(&self) -> Claim {
-        Claim {
-            uid: self.metadata.effective_uid().into(),
-            namespace: self.metadata.namespace.clone(),
-            name: self.metadata.name.clone(),
-            devices: self.spec.devices.clone(),
-            allocation: self.status.allocation.clone(),
-        }
+        let (namespace, name) = self.resource_claims.iter().find(|claim| *claim.uid() == *uid)?.name();
+        Some(format!("{namespace}/{name}"))
     }
 }

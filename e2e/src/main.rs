@@ -121,6 +121,13 @@ enum Command {
         #[arg(long, default_value_t = 10_000)]
         large: usize,
     },
+    /// Measure the built-in claim controller and Dragoman while their API server is slow, throttles, or is
+    /// half dead.
+    Overload {
+        /// Number of Pods that run from creation to deletion, for each side and fault.
+        #[arg(long, default_value_t = 200)]
+        pods: usize,
+    },
     /// Measure the built-in claim controller and Dragoman side by side.
     Versus {
         /// Number of Pods that run from creation to deletion.
@@ -156,7 +163,7 @@ async fn main() -> anyhow::Result<()> {
         return tokio::task::spawn_blocking(move || soak::run(seed, runs, twice)).await?;
     }
     if matches!(arguments.command, Command::BenchAccounting) {
-        return accounting_bench::run(&repository, &arguments.output).await;
+        return accounting_bench::run(&arguments.binary, &repository, &arguments.output).await;
     }
     if let Command::BenchAllocator { filter } = &arguments.command {
         return allocator_bench::run(&repository, &arguments.output, filter).await;
@@ -183,6 +190,7 @@ async fn main() -> anyhow::Result<()> {
                 println!("ok      conformance: {asked} answers are the same");
                 Ok(())
             }
+            Command::Overload { pods } => versus::overload(&bench, pods).await,
             Command::Tenants { refused, bystanders, large } => {
                 tenants::run(&bench, tenants::Load { refused, bystanders, large }).await
             }

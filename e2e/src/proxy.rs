@@ -38,6 +38,10 @@ pub(crate) enum Harm {
     LoseReplies { path: String, every: usize },
     /// Requests whose path contains this are refused.
     Refuse { path: String },
+    /// Every request waits so long before it reaches the API server.
+    Delay { by: Duration },
+    /// Every n-th request is answered with this code, and Retry-After a second where that is a 429.
+    RefuseEvery { every: usize, code: StatusCode },
     /// The next POST gets a 429 with this Retry-After in seconds. Requests that arrive in that time are
     /// counted, except in its first seconds, when requests in flight may still arrive.
     Throttle { seconds: u32 },
@@ -48,6 +52,7 @@ struct State {
     harm: Option<Harm>,
     writes: usize,
     posts: usize,
+    requests: usize,
     throttled: Option<Instant>,
     impatient: usize,
 }
@@ -107,6 +112,11 @@ impl Proxy {
     /// Sets the fault, or clears it.
     pub(crate) fn harm(&self, harm: Option<Harm>) {
         *locked(&self.state) = State { harm, ..State::default() };
+    }
+
+    /// The number of requests since the fault was set.
+    pub(crate) fn requests(&self) -> usize {
+        locked(&self.state).requests
     }
 
     /// The number of requests that did not wait out a [`Harm::Throttle`]; `None` before it struck.
@@ -171,6 +181,12 @@ fn refusal(code: StatusCode, text: &str) -> Answer {
     answer
 }
 
+fn throttled(seconds: u32) -> Answer {
+    let mut answer = refusal(StatusCode::TOO_MANY_REQUESTS, "harm");
+    answer.headers_mut().insert(http::header::RETRY_AFTER, seconds.into());
+    answer
+}
+
 /// The treatment of a request.
 #[derive(PartialEq, Eq)]
 enum Act {
@@ -179,13 +195,20 @@ enum Act {
     LoseReply,
     Strike(Moment),
     Throttle(u32),
+    Delay(Duration),
+    Answer(StatusCode),
 }
 
 impl Shared {
     fn decide(&self, method: &Method, path: &str, query: &str) -> Act {
         let mut state = locked(&self.state);
         let write = method != Method::GET;
+        state.requests += 1;
         match state.harm.clone() {
+            Some(Harm::Delay { by }) => Act::Delay(by),
+            Some(Harm::RefuseEvery { every, code }) if state.requests.is_multiple_of(every) => {
+                Act::Answer(code)
+            }
             Some(Harm::Kill { namespace, write: nth, moment })
                 if write && path.contains(&format!("/{namespace}/")) =>
             {
@@ -234,10 +257,12 @@ impl Shared {
         if act == Act::Refuse {
             return refusal(StatusCode::SERVICE_UNAVAILABLE, "harm");
         }
-        if let Act::Throttle(seconds) = act {
-            let mut answer = refusal(StatusCode::TOO_MANY_REQUESTS, "harm");
-            answer.headers_mut().insert(http::header::RETRY_AFTER, seconds.into());
-            return answer;
+        match act {
+            Act::Throttle(seconds) => return throttled(seconds),
+            Act::Answer(StatusCode::TOO_MANY_REQUESTS) => return throttled(1),
+            Act::Answer(code) => return refusal(code, "harm"),
+            Act::Delay(by) => tokio::time::sleep(by).await,
+            _ => {}
         }
         if act == Act::Strike(Moment::Before) {
             self.hit.notify_one();

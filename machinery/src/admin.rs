@@ -10,7 +10,9 @@ mod exposition;
 mod tls;
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -31,8 +33,8 @@ pub use self::tls::Tls;
 
 /// One thing that has to be true for us to be ready. `Err` says what is missing.
 pub type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
-/// Writes a part of the dump.
-pub type Dump = Box<dyn Fn() -> String + Send + Sync>;
+/// Writes a part of the dump. A long part is written in portions, and other work goes on between them.
+pub type Dump = Box<dyn Fn() -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
 /// Brings metrics up to date that are computed when they are asked for.
 pub type Refresh = Box<dyn Fn() + Send + Sync>;
 
@@ -122,8 +124,13 @@ impl Admin {
         locked(&self.checks).push((name, check));
     }
 
-    /// Adds a part to the dump.
-    pub fn dump(&self, name: &'static str, dump: Dump) {
+    /// Adds a short part to the dump.
+    pub fn dump(&self, name: &'static str, dump: impl Fn() -> String + Send + Sync + 'static) {
+        self.dump_in_portions(name, Box::new(move || Box::pin(std::future::ready(dump()))));
+    }
+
+    /// Adds a part to the dump that is written in portions.
+    pub fn dump_in_portions(&self, name: &'static str, dump: Dump) {
         locked(&self.dumps).push((name, dump));
     }
 
@@ -157,7 +164,7 @@ impl Admin {
         })
     }
 
-    fn answer<B>(&self, door: Door, request: &Request<B>) -> Answer {
+    async fn answer<B>(&self, door: Door, request: &Request<B>) -> Answer {
         let text = |status, text: String| Answer { status, kind: TEXT, body: text.into() };
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
@@ -177,7 +184,12 @@ impl Admin {
                 Answer { status: StatusCode::OK, kind: format.content_type(), body }
             }
             "/dump" if door == Door::Loopback => {
-                let parts: Vec<_> = locked(&self.dumps).iter().map(|(name, dump)| (*name, dump())).collect();
+                let begun: Vec<_> = locked(&self.dumps).iter().map(|(name, dump)| (*name, dump())).collect();
+                let mut parts = Vec::new();
+                for (name, part) in begun {
+                    parts.push((name, part.await));
+                    tokio::task::yield_now().await;
+                }
                 if request.uri().query() == Some("format=json") {
                     return Answer { status: StatusCode::OK, kind: JSON, body: as_json(&parts).into() };
                 }
@@ -293,7 +305,7 @@ impl Entrance {
             let body = status.canonical_reason().unwrap_or_default().to_ascii_lowercase() + "\n";
             return Answer { status, kind: TEXT, body: body.into() };
         }
-        self.admin.answer(self.door, request)
+        self.admin.answer(self.door, request).await
     }
 }
 

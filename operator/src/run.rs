@@ -96,7 +96,7 @@ async fn control(config: Config, identity: String) -> anyhow::Result<()> {
     admin.show(registry);
     furnish(&admin, &process, &rights, &journal, &leadership);
     measure(&admin, &process, leased.then_some(&leadership), machinery.lease_age.clone(), in_force);
-    admin.dump("account", Box::new(move || account::of_index(&cluster)));
+    admin.dump_in_portions("account", Box::new(move || Box::pin(account::of_index(cluster.clone()))));
     supervisor.spawn("stall watch", stalls.run());
     supervisor.spawn("events", sender.run());
     let renewals = leased.then(|| journal.clone());
@@ -338,13 +338,13 @@ fn furnish(
     leadership: &Leadership,
 ) {
     let [dumped, measured, checked] = std::array::from_fn(|_| journal.clone());
-    admin.dump("watches", Box::new(move || dumped.dump()));
+    admin.dump("watches", move || dumped.dump());
     admin.refresh(Box::new(move || measured.measure()));
     let (standing, granted) = (leadership.clone(), Arc::clone(rights));
-    admin.dump("lease", Box::new(move || standing.in_words() + "\n"));
+    admin.dump("lease", move || standing.in_words() + "\n");
     let in_words =
         |missing: Result<(), String>| missing.err().unwrap_or_else(|| "nothing is missing".to_owned());
-    admin.dump("rights", Box::new(move || in_words(granted.check()) + "\n"));
+    admin.dump("rights", move || in_words(granted.check()) + "\n");
     // A standby that does not see is none of the readiness of a Service: it does not stand.
     let leadership = leadership.clone();
     let check = move || if leadership.holds() { checked.ready() } else { Ok(()) };
@@ -354,7 +354,7 @@ fn furnish(
     for controller in process.controllers() {
         let [checked, dumped, measured] = std::array::from_fn(|_| Arc::clone(controller));
         admin.check(controller.name(), Box::new(move || checked.ready()));
-        admin.dump(controller.name(), Box::new(move || dumped.dump()));
+        admin.dump(controller.name(), move || dumped.dump());
         admin.refresh(Box::new(move || measured.measure()));
     }
 }

@@ -38,12 +38,10 @@ const QUIET: Duration = Duration::from_millis(1500);
 pub(crate) async fn simulate(flags: &SimulateFlags) -> anyhow::Result<()> {
     let server = ApiServer::new(flags.kubernetes.clone(), Clock::Real, 0);
     let (mut loaded, mut bad) = (0, Vec::new());
-    for found in manifests::read(&flags.files)? {
-        match found.and_then(|found| load(&server, found)) {
-            Ok(()) => loaded += 1,
-            Err(why) => bad.push(format!("{why:#}")),
-        }
-    }
+    manifests::each(&flags.files, &mut |found| match found.and_then(|found| load(&server, &found)) {
+        Ok(()) => loaded += 1,
+        Err(why) => bad.push(format!("{why:#}")),
+    })?;
     let mut out = std::io::stdout().lock();
     for why in &bad {
         writeln!(std::io::stderr(), "cannot load {why}").context("stderr")?;
@@ -103,15 +101,16 @@ async fn watch(server: &ApiServer, out: &mut impl std::io::Write) -> anyhow::Res
     Ok(())
 }
 
-fn load(server: &ApiServer, Found { place, object }: Found) -> anyhow::Result<()> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (kind, version) = (text(&object["kind"]), text(&object["apiVersion"]));
+fn load(server: &ApiServer, found: &Found) -> anyhow::Result<()> {
+    let place = &found.place;
+    let of = |text: &Option<Box<str>>| text.as_deref().unwrap_or_default().to_owned();
+    let (kind, version) = (of(&found.head.kind), of(&found.head.api_version));
     if kind.is_empty() || version.is_empty() {
         bail!("{place}: it is no Kubernetes object: it has no kind or no apiVersion");
     }
-    let metadata = &object["metadata"];
-    let name = format!("{kind} {}/{}", text(&metadata["namespace"]), text(&metadata["name"]));
-    server.load(object).with_context(|| format!("{place}: {name}"))
+    let metadata = found.head.metadata.clone().unwrap_or_default();
+    let name = format!("{kind} {}/{}", of(&metadata.namespace), of(&metadata.name));
+    server.load(found.object()?).with_context(|| format!("{place}: {name}"))
 }
 
 #[cfg(test)]
@@ -122,7 +121,12 @@ mod tests {
     fn what_is_no_object_is_named() {
         let server = ApiServer::new(Profile::default(), Clock::Real, 0);
         let loaded = |object: Value| {
-            load(&server, Found { place: "f:1".to_owned(), object }).map_err(|why| format!("{why:#}"))
+            let (mut outcome, text) = (Ok(()), object.to_string());
+            manifests::read(std::path::Path::new("f"), text.as_bytes(), &mut |found| {
+                outcome = found.and_then(|found| load(&server, &found)).map_err(|why| format!("{why:#}"));
+            })
+            .expect("a text");
+            outcome
         };
         let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "b", "uid": "u"}});
         assert_eq!(loaded(pod.clone()), Ok(()));

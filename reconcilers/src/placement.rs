@@ -12,13 +12,13 @@ use serde::de::IgnoredAny;
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// What a Pod says about the nodes it may run on. Decoded from a Pod.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Placement {
     spec: PodSpec,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct PodSpec {
     node_selector: BTreeMap<Name, Name>,
@@ -31,7 +31,7 @@ struct PodSpec {
     volumes: Vec<Volume>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct Affinity {
     #[serde(rename = "nodeAffinity")]
@@ -42,20 +42,20 @@ struct Affinity {
     pod_anti: Option<IgnoredAny>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct NodeAffinity {
     required_during_scheduling_ignored_during_execution: Option<NodeSelector>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Container {
     ports: Vec<Port>,
     restart_policy: Option<Name>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct Port {
     #[serde(rename = "hostPort")]
@@ -67,7 +67,7 @@ struct Port {
     protocol: Name,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Volume {
     persistent_volume_claim: Option<IgnoredAny>,
@@ -84,7 +84,7 @@ pub struct HostPort {
 }
 
 /// What a node says about the Pods that may run on it. Decoded from a Node.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Site {
     metadata: Metadata,
@@ -98,27 +98,27 @@ pub struct Site {
     ports: BTreeSet<HostPort>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct Metadata {
     name: Name,
     labels: BTreeMap<Name, Name>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct NodeSpec {
     taints: Vec<Taint>,
     unschedulable: bool,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct NodeStatus {
     allocatable: Allocatable,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct Allocatable {
     pods: Option<Name>,

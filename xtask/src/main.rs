@@ -104,6 +104,8 @@ enum Bench {
     },
     /// What hostile tenants cost the others.
     Tenants,
+    /// The built-in claim controller and Dragoman while their API server is slow, throttles, or is half dead.
+    Overload,
     /// Claim lifecycles: the built-in controller and Dragoman side by side.
     Lifecycle {
         /// Number of Pods that run from creation to deletion.
@@ -144,6 +146,7 @@ fn main() -> anyhow::Result<()> {
         Task::Bench { what: Bench::Allocator { filter } } => e2e(&["bench-allocator", &filter]),
         Task::Bench { what: Bench::Scale { pods } } => e2e(&["scale", "--pods", &pods.to_string()]),
         Task::Bench { what: Bench::Tenants } => e2e(&["tenants"]),
+        Task::Bench { what: Bench::Overload } => e2e(&["overload"]),
         Task::Bench { what: Bench::Lifecycle { pods, gated, runs } } => {
             let [pods, gated, runs] = [pods, gated, runs].map(|number| number.to_string());
             e2e(&["versus", "--pods", &pods, "--gated", &gated, "--runs", &runs])

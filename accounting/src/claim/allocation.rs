@@ -91,6 +91,19 @@ pub enum Remark {
     },
 }
 
+/// A claim, as one Pod uses it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClaimUse {
+    /// What messages call the claim.
+    pub object: String,
+    /// The claim.
+    pub source: Source,
+    /// The containers of the Pod that name it.
+    pub containers: BTreeSet<Box<str>>,
+    /// Which judgement counts.
+    pub judgement: Judgement,
+}
+
 /// The costs of a claim for each Pod that uses it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cost {
@@ -98,25 +111,19 @@ pub struct Cost {
     pub contribution: Contribution,
     /// The findings, for people.
     pub remarks: Vec<Remark>,
+    /// The results and resources that cannot be counted. The rest counts.
+    pub unaccounted: Vec<Unaccounted>,
 }
 
-/// Computes the contribution of the claim `source` to a Pod whose `containers` name it. Messages
-/// call the claim `object`. `device` finds the device of a result among the slices that apply to
-/// the node.
-///
-/// Facts are never dropped: a result or resource that cannot be counted goes to `unaccounted`, and
-/// the rest counts.
+/// Computes the contribution of a claim with these `results` to a Pod. `device` finds the device of a
+/// result among the slices that apply to the node.
 pub fn cost<'a>(
-    object: &str,
-    source: Source,
-    containers: BTreeSet<Box<str>>,
+    of: ClaimUse,
     results: &[DeviceResult],
     device: impl Fn(&DeviceResult) -> Option<&'a Device>,
-    judgement: Judgement,
-    unaccounted: &mut Vec<Unaccounted>,
 ) -> Cost {
-    let object = object.to_owned();
-    let mut counter = Counter { object, judgement, unaccounted, remarks: Vec::new(), lines: BTreeMap::new() };
+    let ClaimUse { object, source, containers, judgement } = of;
+    let mut counter = Counter { object, judgement, cost: Cost::default(), lines: BTreeMap::new() };
     for (i, result) in results.iter().enumerate() {
         if result.admin_access && judgement == Judgement::Ours {
             continue;
@@ -129,27 +136,26 @@ pub fn cost<'a>(
     }
     let lines = counter.lines.into_values().collect();
     let contribution = Contribution { source, containers, lines, ..Contribution::default() };
-    Cost { contribution, remarks: counter.remarks }
+    Cost { contribution, ..counter.cost }
 }
 
-struct Counter<'a> {
+struct Counter {
     object: String,
     judgement: Judgement,
-    unaccounted: &'a mut Vec<Unaccounted>,
-    remarks: Vec<Remark>,
+    cost: Cost,
     lines: BTreeMap<(Resource, Box<str>, Option<AccountingPolicy>, bool), Line>,
 }
 
-impl Counter<'_> {
+impl Counter {
     fn doubt(&mut self, field: &str, resource: Option<Resource>, why: String) {
         let object = self.object.as_str().into();
-        self.unaccounted.push(Unaccounted { object, field: field.into(), resource, why: why.into() });
+        self.cost.unaccounted.push(Unaccounted { object, field: field.into(), resource, why: why.into() });
     }
 
     fn count(&mut self, result: &DeviceResult, device: &Device, field: &str) {
         let maps = device.cost.resources.values().any(|footprint| footprint.mapping.is_some());
         if result.class.manages && !maps {
-            self.remarks.push(Remark::NothingMapped { device: result.name() });
+            self.cost.remarks.push(Remark::NothingMapped { device: result.name() });
         }
         for (&resource, footprint) in &device.cost.resources {
             let mapped = footprint.mapping.as_ref().map(|mapping| self.mapped(result, device, mapping));
@@ -199,7 +205,7 @@ impl Counter<'_> {
                 if let Some(text) = consumed.get(key) {
                     non_negative(&text.0)?
                 } else {
-                    self.remarks.push(Remark::NotConsumed { device: result.name(), key: key.clone() });
+                    self.cost.remarks.push(Remark::NotConsumed { device: result.name(), key: key.clone() });
                     Decimal::ZERO
                 }
             }
@@ -210,7 +216,7 @@ impl Counter<'_> {
                 let whole = device.capacity.get(key);
                 let whole =
                     whole.ok_or_else(|| format!("device {} has no capacity {key:?}", result.name()))?;
-                self.remarks.push(Remark::WholeCapacity { device: result.name(), key: key.clone() });
+                self.cost.remarks.push(Remark::WholeCapacity { device: result.name(), key: key.clone() });
                 non_negative(&whole.0)?
             }
         };

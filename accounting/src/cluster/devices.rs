@@ -225,7 +225,13 @@ impl Devices {
 impl Found<'_> {
     /// Returns the notices for the author of the slice; messages call the claim `object`.
     pub(super) fn notices(&self, object: &str) -> impl Iterator<Item = String> {
-        self.listed.notices.iter().map(move |notice| format!("{object}: {notice}"))
+        // KEP-6352 has reservations for devices of one node only.
+        let reserved = self.node.is_none().then(|| self.reservation()).filter(|of| !of.is_empty());
+        let reserved = reserved.map(|of| {
+            let name = &self.listed.name;
+            format!("{object}: device {name} belongs to no single node: its reservation ({of}) counts on none")
+        });
+        self.listed.notices.iter().map(move |notice| format!("{object}: {notice}")).chain(reserved)
     }
 
     /// Returns why its costs are not known, if they are not.

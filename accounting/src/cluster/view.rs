@@ -8,7 +8,7 @@ use super::links::{BoundPod, claim_key, named};
 use super::notice::{About, Notice};
 use super::objects::{Claim, ClaimName, Pod, PodClaim, device_of};
 use crate::Uid;
-use crate::claim::allocation::{Device, DeviceResult, Judgement, cost};
+use crate::claim::allocation::{ClaimUse, Device, DeviceResult, Judgement, cost};
 use crate::claim::contribution::{Contribution, Source, reconciled};
 use crate::claim::sharing::{Sharing, sharing};
 use crate::ledger::charge::{charge, units};
@@ -164,15 +164,10 @@ impl ClusterLedger {
             let of_other_node = || is_elsewhere(result).then_some(&elsewhere);
             known.get(&device_of(result)).map(|found| &*found.device).or_else(of_other_node)
         };
-        let cost = cost(
-            &object,
-            source,
-            of.containers.into_iter().collect(),
-            results,
-            device,
-            judgement,
-            &mut said.unaccounted,
-        );
+        let containers = of.containers.into_iter().collect();
+        let used = ClaimUse { object: object.clone(), source, containers, judgement };
+        let cost = cost(used, results, device);
+        said.unaccounted.extend(cost.unaccounted);
         let remarks = cost.remarks.iter().map(|remark| format!("{object}: {remark}"));
         said.notices.extend(remarks.map(|remark| Notice::new(About::Device, &remark)));
         cost.contribution

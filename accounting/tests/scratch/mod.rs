@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_accounting::Uid;
 use dragoman_accounting::amounts::Amounts;
-use dragoman_accounting::claim::allocation::{Device, DeviceResult, Judgement, cost};
+use dragoman_accounting::claim::allocation::{ClaimUse, Device, DeviceResult, Judgement, cost};
 use dragoman_accounting::claim::contribution::{Contribution, Source, reconciled};
 use dragoman_accounting::claim::footprint::ResourceFootprint;
 use dragoman_accounting::cluster::{
@@ -186,22 +186,27 @@ impl Scratch<'_> {
                 devices.insert(id(result), Device::default());
             }
             let here = entries.iter().rfind(|(of, _)| of.is_none_or(|of| of == node));
-            let Some((_, listed)) = here else { continue };
+            let Some((of, listed)) = here else { continue };
             devices.insert(id(result), self.device(&result.driver, listed));
             if result.admin_access && self.rules.judgement == Judgement::Ours {
                 continue;
             }
             page.notices.extend(listed.notices.iter().map(|notice| format!("{object}: {notice}")));
+            let reserved = self.reservation(result, listed);
+            if of.is_none() && !reserved.is_empty() {
+                let of = format!("device {} belongs to no single node", listed.name);
+                page.notices.insert(format!("{object}: {of}: its reservation ({reserved}) counts on none"));
+            }
             if self.is_uncertain(&result.driver, listed, entries.len()) {
                 page.doubts.insert((object.as_str().into(), format!("device {}", listed.name).into()));
             }
         }
         let source = Source { uid: Some(Uid::from(&*claim.uid)), ..Source::claim(claim.name.clone()) };
         let device = |result: &DeviceResult| devices.get(&id(result));
-        let mut unaccounted = Vec::new();
         let judgement = self.rules.judgement;
-        let cost = cost(&object, source, containers, results, device, judgement, &mut unaccounted);
-        page.doubts.extend(unaccounted.into_iter().map(|doubt| (doubt.object, doubt.field)));
+        let used = ClaimUse { object: object.clone(), source, containers, judgement };
+        let cost = cost(used, results, device);
+        page.doubts.extend(cost.unaccounted.into_iter().map(|doubt| (doubt.object, doubt.field)));
         page.notices.extend(cost.remarks.iter().map(|remark| format!("{object}: {remark}")));
         cost.contribution
     }
@@ -211,15 +216,18 @@ impl Scratch<'_> {
         let mut held = Vec::new();
         for result in claim.results.iter().flatten().filter(|result| !result.admin_access) {
             for (node, listed) in self.listed(result) {
-                let resources = self.device(&result.driver, listed).cost.resources;
-                let reservation = resources.iter().filter_map(|(r, of)| Some((*r, of.reservation?)));
-                let reservation: Amounts = reservation.collect();
+                let reservation = self.reservation(result, listed);
                 if let Some(node) = node.filter(|_| !reservation.is_empty()) {
                     held.push((node.into(), id(result), reservation));
                 }
             }
         }
         held
+    }
+
+    fn reservation(&self, result: &DeviceResult, listed: &SliceDevice) -> Amounts {
+        let resources = self.device(&result.driver, listed).cost.resources;
+        resources.iter().filter_map(|(resource, of)| Some((*resource, of.reservation?))).collect()
     }
 
     /// The doubts about a node, Pods apart.

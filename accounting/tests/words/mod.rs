@@ -23,7 +23,7 @@ pub(crate) fn resource(name: &str) -> Resource {
 }
 
 pub(crate) fn amounts(list: &[(&str, &str)]) -> Amounts {
-    list.iter().map(|(name, text)| (resource(name), q(text))).collect()
+    Amounts::parse(list.iter().copied()).unwrap()
 }
 
 /// Amounts in the units of a node.

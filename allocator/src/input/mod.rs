@@ -6,6 +6,7 @@ mod claim;
 mod class;
 mod cluster;
 mod node;
+mod object;
 mod slice;
 mod taint;
 mod unreadable;
@@ -18,6 +19,7 @@ pub use claim::{
 pub use class::{Class, Configuration, OpaqueConfiguration, Parameters};
 pub use cluster::Cluster;
 pub use node::{BadSelector, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
+pub use object::{ClaimObject, ClassObject, NodeObject, SliceObject, TaintRuleObject};
 pub use slice::{
     Attribute, CapacityRange, CapacityRequestPolicy, Counter, CounterConsumption, CounterSet, Device,
     DeviceCapacity, Pool, Slice,

@@ -20,6 +20,10 @@ pub(super) struct Case {
     pub(super) release: bool,
     /// A slice is published anew before each Pod.
     pub(super) change: bool,
+    /// All slices are of one pool.
+    pub(super) one_pool: bool,
+    /// The work for each Pod is counted and has a budget.
+    pub(super) count: bool,
     /// The published allocator to use instead of the one that it picks itself.
     pub(super) channel: Option<&'static str>,
 }
@@ -55,6 +59,10 @@ pub(super) enum Asked {
     Share,
     /// A quarter of a card.
     Quarter,
+    /// This number of requests whose devices differ in `numa`.
+    Distinct(usize),
+    /// Every device that matches 32 selectors, each of which costs nearly what Kubernetes allows.
+    Expensive,
 }
 
 const PLAIN: Case = Case {
@@ -68,12 +76,14 @@ const PLAIN: Case = Case {
     held: 0,
     release: false,
     change: false,
+    one_pool: false,
+    count: false,
     channel: None,
 };
 
 const STEADY: Case = Case { name: "coming and going, empty", pods: 500, release: true, ..PLAIN };
 
-pub(super) const CASES: [Case; 15] = [
+pub(super) const CASES: [Case; 18] = [
     PLAIN,
     Case { name: "the same, experimental", pods: 1_000, channel: Some("experimental"), ..PLAIN },
     STEADY,
@@ -127,6 +137,36 @@ pub(super) const CASES: [Case; 15] = [
         tried: 1,
         // Half of each of the first eight groups is taken.
         asked: Asked::Alike(17),
+        ..PLAIN
+    },
+    // What hostile hands write.
+    Case {
+        name: "one pool of 2 000 slices, one of which changes each time",
+        nodes: 2_000,
+        one_pool: true,
+        change: true,
+        pods: 100,
+        ..STEADY
+    },
+    Case {
+        name: "twelve requests for eleven distinct values",
+        nodes: 1,
+        devices: 44,
+        shape: Shape::Whole { numa: 11 },
+        pods: 1,
+        tried: 1,
+        asked: Asked::Distinct(12),
+        count: true,
+        ..PLAIN
+    },
+    Case {
+        name: "32 selectors near the limit of cost",
+        nodes: 1,
+        devices: 32,
+        pods: 1,
+        tried: 1,
+        asked: Asked::Expensive,
+        count: true,
         ..PLAIN
     },
 ];
@@ -195,15 +235,22 @@ impl Case {
     fn slices(&self, number: usize) -> Vec<Value> {
         let counters = matches!(self.shape, Shape::Parts);
         let slice = |name: String, field: &str, content: Value| {
+            let own = (node(number), 1 + usize::from(counters));
+            let (pool, count) = if self.one_pool { ("all".to_owned(), self.nodes) } else { own };
             let mut slice = json!({"metadata": {"name": name}, "spec": {
                 "driver": DRIVER,
                 "nodeName": node(number),
-                "pool": {"name": node(number), "generation": 1, "resourceSliceCount": 1 + usize::from(counters)},
+                "pool": {"name": pool, "generation": 1, "resourceSliceCount": count},
             }});
             slice["spec"][field] = content;
             slice
         };
-        let devices: Vec<Value> = (0..self.devices).map(|number| self.shape.device(number)).collect();
+        let mut devices: Vec<Value> = (0..self.devices).map(|number| self.shape.device(number)).collect();
+        if self.one_pool {
+            for (device, of) in devices.iter_mut().enumerate() {
+                of["name"] = json!(format!("{}-of-{number}", gpu(device)));
+            }
+        }
         let mut slices = vec![slice(format!("slice-{number:04}"), "devices", devices.into())];
         if counters {
             let card =
@@ -303,6 +350,20 @@ impl Asked {
                 one(asked)
             }
             Self::Quarter => one(exactly(1, Some(is("quarter")))),
+            Self::Distinct(count) => {
+                let mut devices = Self::Requests(count).devices(pod);
+                devices["constraints"] = json!([{"distinctAttribute": format!("{DRIVER}/numa")}]);
+                devices
+            }
+            Self::Expensive => {
+                let selector = |number: usize| {
+                    let loops =
+                        format!("lists.range(700).all(x, lists.range(50).all(y, x + y + {number} >= 0))");
+                    json!({"cel": {"expression": format!("{loops} && device.driver == '{DRIVER}'")}})
+                };
+                let selectors: Vec<Value> = (0..32).map(selector).collect();
+                one(json!({"deviceClassName": "gpu", "allocationMode": "All", "selectors": selectors}))
+            }
         }
     }
 }

@@ -22,6 +22,9 @@ struct Figures {
     /// The number of Pods for which the published allocator had no answer within ten seconds.
     #[serde(default)]
     timed_out: usize,
+    /// The work for all Pods, in examined devices, where it is counted.
+    #[serde(default)]
+    work: u64,
     #[serde(default)]
     bytes_per_device: f64,
     #[serde(default)]
@@ -36,6 +39,8 @@ struct Budget {
     bytes_per_claim: f64,
     /// The least ratio to the published allocator, by case.
     times_faster: BTreeMap<String, f64>,
+    /// The most work of a case in which it is counted.
+    most_work: BTreeMap<String, u64>,
 }
 
 const TURNS: usize = 7;
@@ -65,6 +70,13 @@ pub(crate) async fn run(repository: &Path, output: &Path, filter: &str) -> anyho
         if measured.ratio < least {
             over.push(case.name);
         }
+        if case.count {
+            let most = *budget.most_work.get(case.name).with_context(|| format!("no work for {}", case.name))?;
+            println!("  {} examined devices (at most {most})", measured.work);
+            if measured.work > most {
+                over.push("work");
+            }
+        }
         if case.name == CASES[0].name {
             let [device, claim] = measured.bytes;
             println!(
@@ -86,6 +98,7 @@ struct Measured {
     theirs: f64,
     ratio: f64,
     timed_out: bool,
+    work: u64,
     bytes: [f64; 2],
 }
 
@@ -98,7 +111,9 @@ async fn measure(repository: &Path, judge: &Judge, path: &Path, case: &Case) -> 
         .chain(case.channel.map(|channel| format!("--channel={channel}")))
         .collect();
     for _ in 0..TURNS {
-        let our = our_figures(repository, path, &case.arguments()).await?;
+        let counted = case.count.then(|| "--count".to_owned());
+        let arguments: Vec<String> = case.arguments().into_iter().chain(counted).collect();
+        let our = our_figures(repository, path, &arguments).await?;
         let their: Figures =
             serde_json::from_str(&judge.fill(path, &their_arguments)?).context("figures of the judge")?;
         timed_out |= their.timed_out > 0;
@@ -113,6 +128,7 @@ async fn measure(repository: &Path, judge: &Judge, path: &Path, case: &Case) -> 
         theirs: median(theirs),
         ratio: median(ratios),
         timed_out,
+        work: ours.iter().map(|figures| figures.work).max().unwrap_or_default(),
         bytes: [median_of(|figures| figures.bytes_per_device), median_of(|figures| figures.bytes_per_claim)],
     })
 }

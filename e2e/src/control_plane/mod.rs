@@ -206,6 +206,14 @@ impl ControlPlane {
         }
     }
 
+    /// Starts the built-in claim controller by itself, as the user of a kubeconfig.
+    pub(crate) fn claim_controller(&self, kubeconfig: &Path) -> anyhow::Result<Process> {
+        match &self.inner {
+            Inner::Real(real) => real.claim_controller(kubeconfig),
+            Inner::Sim(_) => anyhow::bail!("simcluster has no claim controller"),
+        }
+    }
+
     /// Starts the API server anew, changed.
     pub(crate) async fn restart_apiserver(&mut self, change: impl FnOnce(&mut Shape)) -> anyhow::Result<()> {
         match &mut self.inner {

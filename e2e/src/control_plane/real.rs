@@ -203,6 +203,14 @@ impl Real {
         self.start_controllers()
     }
 
+    /// Starts the built-in claim controller by itself, as the user of a kubeconfig.
+    pub(crate) fn claim_controller(&self, kubeconfig: &Path) -> anyhow::Result<Process> {
+        let kubeconfig = kubeconfig.display().to_string();
+        let arguments = self.shape.controllers(&kubeconfig, &["resourceclaim-controller"])?;
+        let program = self.program("kube-controller-manager");
+        Process::spawn(&program, "claim-controller", &arguments, &self.directory)
+    }
+
     /// Starts the API server anew, changed.
     pub(crate) async fn restart_apiserver(&mut self, change: impl FnOnce(&mut Shape)) -> anyhow::Result<()> {
         if let Some(process) = self.apiserver.take() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::watch::Clock;
 use crate::control_plane::Entry;
 use crate::usage::Usage;
 
@@ -44,6 +45,18 @@ impl Column {
     pub(super) fn figure(&mut self, row: &str, value: f64, decimals: usize) {
         println!("{}: {row} = {value:.decimals$}", self.name);
         self.rows.push(Figure { row: row.to_owned(), decimals, values: vec![value] });
+    }
+
+    /// Adds how long claims took to come and to go.
+    pub(super) fn latencies(&mut self, clock: &Clock) {
+        let [born, gone] = clock.latencies();
+        for (name, mut latencies) in [("creation to claim", born), ("done to claim gone", gone)] {
+            latencies.sort();
+            for (label, part) in [("p50", 50), ("p99", 99)] {
+                let at = latencies.get((latencies.len() * part / 100).min(latencies.len().saturating_sub(1)));
+                self.figure(&format!("{name} {label}, ms"), at.map_or(0.0, |d| d.as_secs_f64() * 1e3), 0);
+            }
+        }
     }
 
     /// Adds the figures of another run.

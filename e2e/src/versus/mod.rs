@@ -2,6 +2,7 @@
 //! default client limits, and with Dragoman. The benchmark prints figures and gives no verdict.
 
 mod figures;
+mod overload;
 mod watch;
 
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use crate::objects::{DRIVER, Pod};
 use crate::usage::Usage;
 use crate::world::{Bench, World};
 use figures::Column;
+pub(crate) use overload::run as overload;
 use watch::Clock;
 
 /// The size of the load.
@@ -174,14 +176,7 @@ async fn lives(
     let pods = count as f64;
     column.figure("lives", pods, 0);
     column.figure("lives per second", pods / took.as_secs_f64(), 1);
-    let [born, gone] = clock.latencies();
-    for (name, mut latencies) in [("creation to claim", born), ("done to claim gone", gone)] {
-        latencies.sort();
-        for (label, part) in [("p50", 50), ("p99", 99)] {
-            let at = latencies.get((latencies.len() * part / 100).min(latencies.len() - 1));
-            column.figure(&format!("{name} {label}, ms"), at.map_or(0.0, |d| d.as_secs_f64() * 1e3), 0);
-        }
-    }
+    column.latencies(&clock);
     column.cpu(&before, &after, pods);
     world.rest(&ns).await?;
     column.writes(&world.plane.audit().entries(&ns), pods);

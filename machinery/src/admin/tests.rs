@@ -46,11 +46,11 @@ async fn ask(stream: &mut TcpStream, path: &str) -> String {
 async fn two_hundred_scrapes_in_a_second_compute_the_gauges_once() {
     let (admin, computed) = counting();
     for _ in 0..200 {
-        assert_eq!(admin.answer(Door::Public, &get("/metrics", "")).status, StatusCode::OK);
+        assert_eq!(admin.answer(Door::Public, &get("/metrics", "")).await.status, StatusCode::OK);
     }
     assert_eq!(computed.load(Ordering::Relaxed), 1);
     tokio::time::advance(AGE).await;
-    admin.answer(Door::Public, &get("/metrics", ""));
+    admin.answer(Door::Public, &get("/metrics", "")).await;
     assert_eq!(computed.load(Ordering::Relaxed), 2);
 }
 
@@ -76,12 +76,12 @@ async fn readiness_is_looked_at_once_a_second() {
 #[tokio::test]
 async fn a_scraper_gets_the_format_that_it_names() {
     let (admin, _) = counting();
-    let answer = |accept| admin.answer(Door::Public, &get("/metrics", accept));
-    let text = answer("*/*");
+    let answer = async |accept| admin.answer(Door::Public, &get("/metrics", accept)).await;
+    let text = answer("*/*").await;
     assert_eq!(text.kind, "text/plain; version=0.0.4; charset=utf-8");
     assert!(text.body.starts_with(b"# HELP things_total Things."), "{:?}", text.body);
     assert!(!text.body.ends_with(b"# EOF\n"));
-    let open_metrics = answer("application/openmetrics-text;version=1.0.0");
+    let open_metrics = answer("application/openmetrics-text;version=1.0.0").await;
     assert!(open_metrics.kind.starts_with("application/openmetrics-text"));
     assert!(open_metrics.body.ends_with(b"# EOF\n"));
 }
@@ -136,10 +136,10 @@ async fn a_guarded_door_wants_tls_and_for_metrics_a_token() {
 #[tokio::test]
 async fn the_dump_is_shown_on_loopback_only() {
     let (admin, _) = counting();
-    admin.dump("part", Box::new(|| "secret".to_owned()));
-    assert_eq!(admin.answer(Door::Public, &get("/dump", "")).status, StatusCode::NOT_FOUND);
-    assert_eq!(admin.answer(Door::Loopback, &get("/dump", "")).body, "== part\nsecret");
-    let json = admin.answer(Door::Loopback, &get("/dump?format=json", ""));
+    admin.dump("part", || "secret".to_owned());
+    assert_eq!(admin.answer(Door::Public, &get("/dump", "")).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(admin.answer(Door::Loopback, &get("/dump", "")).await.body, "== part\nsecret");
+    let json = admin.answer(Door::Loopback, &get("/dump?format=json", "")).await;
     assert_eq!((json.kind, &*json.body), ("application/json", &br#"{"part":["secret"]}"#[..]));
     let public = SocketAddr::from(([0, 0, 0, 0], 0));
     assert!(listen(public, Door::Loopback).await.is_err());

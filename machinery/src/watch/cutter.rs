@@ -1,11 +1,11 @@
 //! A list that is read while it arrives.
 
-/// Cuts the text of a list into its items and the rest, chunk by chunk.
+/// Cuts the text of a JSON object into the elements of its field `items` and the rest, chunk by chunk.
 ///
-/// A page of 500 Pods, each with the 256 KiB of annotations that the API allows, has 125 MiB. Only one
-/// item is held at a time.
+/// A page of 500 Pods, each with the 256 KiB of annotations that the API allows, has 125 MiB, and a dump
+/// of a cluster has gigabytes. Only one item is held at a time.
 #[derive(Debug, Default)]
-pub(super) struct Cutter {
+pub struct Cutter {
     /// The list without the elements of `items`.
     rest: Vec<u8>,
     /// The item that has begun.
@@ -26,6 +26,8 @@ enum Place {
     Between,
     /// In an element of `items`.
     Item,
+    /// Behind the list.
+    End,
 }
 
 /// Brackets count outside of strings only.
@@ -42,30 +44,54 @@ enum Within {
 const ELEMENTS: usize = 2;
 
 impl Cutter {
-    /// Takes the next `chunk` and hands every item that it completes to `each`.
+    /// Takes the next `chunk` and hands every item that it completes to `each`, with the text of the list
+    /// before the items. Returns how much of the chunk belongs to the list; bytes are left over behind its
+    /// end.
     ///
     /// # Errors
     /// What `each` returns, or that an element of `items` is not an object.
-    pub(super) fn feed(
+    pub fn feed(
         &mut self,
         chunk: &[u8],
-        each: &mut impl FnMut(&[u8]) -> Result<(), String>,
-    ) -> Result<(), String> {
-        for byte in chunk {
+        each: &mut impl FnMut(&[u8], &[u8]) -> Result<(), String>,
+    ) -> Result<usize, String> {
+        let mut left = chunk;
+        while self.place != Place::End {
+            let (plain, from) = left.split_at(self.plain(left));
+            self.keep(plain);
+            let Some((byte, behind)) = from.split_first() else { return Ok(chunk.len()) };
             let before = self.place;
             self.step(*byte)?;
             match (before, self.place) {
                 (Place::Item, Place::Between) => {
                     self.item.push(*byte);
-                    each(&self.item)?;
+                    each(&self.item, &self.rest)?;
+                    // The room of a large item is given back.
                     self.item.clear();
+                    self.item.shrink_to(ORDINARY);
                 }
                 (_, Place::Item) => self.item.push(*byte),
                 (Place::Between, Place::Between) => {}
                 _ => self.rest.push(*byte),
             }
+            left = behind;
         }
-        Ok(())
+        Ok(chunk.len() - left.len())
+    }
+
+    /// The number of bytes at the beginning of `chunk` that change nothing but the item or the rest.
+    fn plain(&self, chunk: &[u8]) -> usize {
+        let counts = |byte: &u8| match (self.within, self.place) {
+            (Within::Escape, _) | (_, Place::Between | Place::End) => true,
+            (Within::Text, _) => matches!(byte, b'"' | b'\\'),
+            (Within::Structure, _) => matches!(byte, b'"' | b'{' | b'}' | b'[' | b']'),
+        };
+        chunk.iter().position(counts).unwrap_or(chunk.len())
+    }
+
+    fn keep(&mut self, plain: &[u8]) {
+        let part = if self.place == Place::Item { &mut self.item } else { &mut self.rest };
+        part.extend_from_slice(plain);
     }
 
     fn step(&mut self, byte: u8) -> Result<(), String> {
@@ -95,7 +121,8 @@ impl Cutter {
                 match self.place {
                     Place::Item if self.depth == ELEMENTS => self.place = Place::Between,
                     Place::Between => self.place = Place::Rest,
-                    Place::Item | Place::Rest => {}
+                    Place::Rest if self.depth == 0 => self.place = Place::End,
+                    Place::Item | Place::Rest | Place::End => {}
                 }
             }
             b'"' => self.within = Within::Text,
@@ -115,11 +142,20 @@ impl Cutter {
         key.and_then(|key| key.strip_suffix(b"\"items\"")).is_some_and(|before| !before.ends_with(b"\\"))
     }
 
-    /// The list without its items: JSON, once the list has arrived completely.
-    pub(super) fn rest(&self) -> &[u8] {
+    /// Whether the list has arrived completely.
+    pub fn is_complete(&self) -> bool {
+        self.place == Place::End
+    }
+
+    /// The list without its items: JSON, once the list has arrived completely. What follows it is not
+    /// part of it.
+    pub fn rest(&self) -> &[u8] {
         &self.rest
     }
 }
+
+/// Bytes of an item whose room is kept for the next.
+const ORDINARY: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -129,10 +165,11 @@ mod tests {
     fn cut(list: &str, size: usize) -> Result<(Vec<String>, String), String> {
         let (mut cutter, mut items) = (Cutter::default(), Vec::new());
         for chunk in list.as_bytes().chunks(size) {
-            cutter.feed(chunk, &mut |item| {
+            let taken = cutter.feed(chunk, &mut |item, _| {
                 items.push(String::from_utf8(item.to_vec()).map_err(|e| e.to_string())?);
                 Ok(())
             })?;
+            assert_eq!(taken, chunk.len(), "nothing is left over");
         }
         Ok((items, String::from_utf8(cutter.rest().to_vec()).map_err(|e| e.to_string())?))
     }
@@ -147,6 +184,17 @@ mod tests {
             assert_eq!(found, items, "{size}");
             assert_eq!(left, rest, "{size}");
         }
+    }
+
+    #[test]
+    fn what_follows_a_list_is_left_over() {
+        let (mut cutter, mut none) = (Cutter::default(), |_: &[u8], _: &[u8]| Err("an item".to_owned()));
+        assert_eq!(cutter.feed(br#" {"a": "}"#, &mut none), Ok(9));
+        assert!(!cutter.is_complete());
+        assert_eq!(cutter.feed(br#""} {"b": 1}"#, &mut none), Ok(2));
+        assert!(cutter.is_complete());
+        assert_eq!(cutter.feed(b"more", &mut none), Ok(0));
+        assert_eq!(cutter.rest(), br#" {"a": "}"}"#);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod journal;
 mod source;
 mod store;
 
+pub use cutter::Cutter;
 pub use event::Step;
 pub use fanout::{Connection, Watches};
 pub use item::{Item, decode_item};

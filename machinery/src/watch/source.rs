@@ -279,7 +279,11 @@ impl<T: Object + Send + 'static> Source for Watched<T> {
                 Err(_) => return Err(Failure::Other("the list broke off".to_owned())),
             };
             let length = chunk.len();
-            cutter.feed(chunk, &mut |text| decode_item(text).map(&mut each)).map_err(Failure::Undecodable)?;
+            let each = &mut |text: &[u8], _: &[u8]| decode_item(text).map(&mut each);
+            let taken = cutter.feed(chunk, each).map_err(Failure::Undecodable)?;
+            if chunk.get(taken..).is_some_and(|behind| !behind.trim_ascii().is_empty()) {
+                return Err(Failure::Undecodable("there is text behind the list".to_owned()));
+            }
             stream.as_mut().consume(length);
         }
         let List { metadata } =

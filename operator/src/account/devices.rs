@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use dragoman_accounting::cluster::{ClaimName, Pod};
-use dragoman_allocator::input::Claim;
-use dragoman_allocator::scenario::Scenario;
+use dragoman_allocator::input::{Claim, ClaimObject, ClassObject, Cluster, SliceObject, TaintRuleObject};
 use dragoman_allocator::{Gates, Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
-use serde_json::Value;
+use serde::de::DeserializeOwned;
+
+use super::objects::{Object, Objects, Text};
 
 /// The work that a Pod may cost on a node, in examined devices. There may be thousands of each.
 const BUDGET: u64 = 10_000;
@@ -19,14 +20,34 @@ impl Devices {
     /// means.
     ///
     /// # Errors
-    /// An object does not decode.
-    pub(super) fn of(scenario: Value) -> Result<Option<Self>, String> {
-        let classes = scenario.get("deviceClasses").and_then(Value::as_array);
-        if classes.is_none_or(Vec::is_empty) {
+    /// An object does not decode; the text names it.
+    pub(super) fn of(objects: &Objects) -> Result<Option<Self>, String> {
+        let mut cluster = Cluster::default();
+        for (name, object) in objects.iter() {
+            let taken = match object {
+                Object::Node(node) => {
+                    cluster.nodes.push(node.2.clone());
+                    Ok(())
+                }
+                Object::Slice(_, text) => {
+                    read::<SliceObject>(text).map(|slice| cluster.slices.push(slice.slice()))
+                }
+                Object::Class(text) => read::<ClassObject>(text).map(|class| cluster.classes.push(class.class())),
+                Object::TaintRule(text) => {
+                    read::<TaintRuleObject>(text).map(|rule| cluster.taint_rules.push(rule.rule()))
+                }
+                Object::Claim(of) => read::<ClaimObject>(&of.text).map(|claim| {
+                    // Its own may be that of another claim.
+                    cluster.claims.push(Claim { uid: (*of.claim.uid).into(), ..claim.claim() });
+                }),
+                Object::Pod(_) | Object::Footprint(..) | Object::Unreadable { .. } => Ok(()),
+            };
+            taken.map_err(|why| format!("{name}: {why}"))?;
+        }
+        if cluster.classes.is_empty() {
             return Ok(None);
         }
-        let scenario: Scenario = serde_json::from_value(scenario).map_err(|why| why.to_string())?;
-        Ok(Some(Self(scenario.snapshot(&Snapshot::default()).map_err(|why| why.to_string())?)))
+        Ok(Some(Self(Snapshot::default().with(cluster))))
     }
 
     /// The claims of a Pod, ready to be tried on nodes.
@@ -58,6 +79,10 @@ impl Devices {
             }
         }
     }
+}
+
+fn read<T: DeserializeOwned>(Text(text): &Text) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|why| why.to_string())
 }
 
 /// The claims of a Pod that have no devices yet, as `namespace/name`.

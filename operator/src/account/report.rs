@@ -1,11 +1,13 @@
 //! The ledgers of a cluster as plain data, for both kinds of output.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use dragoman_accounting::cluster::{Account, ClusterLedger, Index, Pod, Rules};
+use dragoman_accounting::cluster::{ClusterLedger, Pod};
 use dragoman_accounting::ledger::fit::{Fit, Headroom};
 use dragoman_accounting::ledger::{Bucket, NodeLedger, words};
 use dragoman_accounting::resource::Resource;
+use dragoman_quantity::QuantityText;
 use serde::Serialize;
 
 use dragoman_reconcilers::placement::Placement;
@@ -14,7 +16,7 @@ use super::devices::unallocated;
 use super::dump::Dump;
 
 /// What is taken from every node, and where waiting Pods would fit.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
     pub(super) nodes: Vec<OfNode>,
     /// The number of nodes that there are, shown or not.
@@ -45,15 +47,16 @@ impl Filter {
     }
 
     /// Says which names of the filter are those of nothing that is there.
-    fn misses(&self, has_node: impl Fn(&str) -> bool, pods: &[Pod]) -> Vec<String> {
-        let in_namespace = |name: &String| pods.iter().any(|pod| *pod.view.namespace == **name);
-        let is_pod = |name: &String| {
+    fn misses(&self, dump: &Dump) -> Vec<String> {
+        let is_node = |name: &str| dump.ledger.node(name).is_some();
+        let is_namespace = |name: &str| dump.pods.iter().any(|(namespace, _)| **namespace == *name);
+        let is_pod = |name: &str| {
             let named = name.split_once('/');
-            pods.iter().any(|pod| named == Some((&*pod.view.namespace, &*pod.view.name)))
+            named.is_some_and(|(namespace, name)| dump.pods.contains(&(namespace.into(), name.into())))
         };
-        let nodes = self.nodes.iter().filter(|name| !has_node(name)).map(|name| ("node", name));
-        let spaces =
-            self.namespaces.iter().filter(|name| !in_namespace(name)).map(|name| ("namespace", name));
+        let nodes = self.nodes.iter().filter(|name| !is_node(name)).map(|name| ("node", name));
+        let spaces = self.namespaces.iter().filter(|name| !is_namespace(name));
+        let spaces = spaces.map(|name| ("namespace", name));
         let named = self.pods.iter().filter(|name| !is_pod(name)).map(|name| ("pod", name));
         let missed = nodes.chain(spaces).chain(named);
         missed.map(|(flag, name)| format!("--{flag} {name}: there is no such thing in the dump")).collect()
@@ -93,13 +96,13 @@ impl OfNode {
 /// A resource of a node; amounts as Kubernetes spells quantities.
 #[derive(Debug, Serialize)]
 pub(super) struct OfResource {
-    pub(super) allocatable: String,
-    pub(super) pods: String,
-    pub(super) mapping: String,
-    pub(super) overhead: String,
-    pub(super) reservations: String,
+    pub(super) allocatable: QuantityText,
+    pub(super) pods: QuantityText,
+    pub(super) mapping: QuantityText,
+    pub(super) overhead: QuantityText,
+    pub(super) reservations: QuantityText,
     /// Absent where it is unknown.
-    pub(super) left: Option<String>,
+    pub(super) left: Option<QuantityText>,
 }
 
 /// A Pod without a node.
@@ -123,7 +126,7 @@ pub(super) struct OnNode {
     pub(super) missing: BTreeMap<String, Missing>,
     /// Resources of which the whole node has less than the Pod wants, with what it has.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) never: BTreeMap<String, String>,
+    pub(super) never: BTreeMap<String, QuantityText>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) unknown: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -151,81 +154,64 @@ impl OnNode {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Missing {
-    pub(super) missing: String,
+    pub(super) missing: QuantityText,
     /// The largest holders, each with its amount.
     pub(super) held_by: Vec<String>,
 }
 
 impl Report {
-    /// The report about a cluster.
-    pub(super) fn of(dump: Dump, rules: Rules, filter: &Filter) -> Self {
-        let Dump { cluster, unreadable, mut notes, sites, placements, devices } = dump;
-        let index = Index::new(&cluster, rules);
-        let mut accounts = index.accounts();
-        let count = accounts.len();
-        notes.extend(filter.misses(|node| accounts.keys().any(|name| **name == *node), &cluster.pods));
-        accounts.retain(|name, _| filter.has_node(name));
-        let is_pending = |pod: &&Pod| pod.node.is_none() && !pod.done && filter.has_pod(pod);
-        let pending = cluster.pods.iter().filter(is_pending);
-        let allocated: BTreeSet<(&str, &str)> = cluster
-            .claims
-            .iter()
-            .filter(|claim| claim.results.is_some())
-            .map(|claim| (&*claim.namespace, &*claim.name))
-            .collect();
-        let missing =
-            |pod: &Pod| unallocated(pod, |claim| allocated.contains(&(&*pod.view.namespace, claim)));
-        let on_nodes = |pod: &Pod| {
-            let devices = devices.as_ref().filter(|_| !missing(pod).is_empty());
-            let claims = devices.map(|devices| (devices, devices.claims(pod)));
-            accounts
-                .iter()
-                .map(|(name, account)| {
-                    let mut answer = on_node(&index, account, pod, name);
-                    let placement = placements.get(&pod.view.object());
-                    let site = sites.get(&**name);
-                    let obstacles = placement.zip(site).map(|(pod, site)| site.obstacles(pod));
-                    answer.forbid(obstacles.into_iter().flatten().map(|obstacle| obstacle.to_string()));
-                    answer
-                        .forbid(claims.as_ref().and_then(|(devices, claims)| devices.against(claims, name)));
-                    (name.to_string(), answer)
-                })
-                .collect()
-        };
-        let of_pod = |pod: &Pod| {
-            let name = pod.view.object();
-            let looked_at = placements.get(&name).map(Placement::not_looked_at);
-            let not_looked_at = looked_at.into_iter().flatten().map(str::to_owned);
-            let unknown = missing(pod).into_iter().map(|claim| {
-                let what = if devices.is_some() { "what its devices will take" } else { "devices" };
-                format!("{what} for {claim}")
-            });
-            let not_looked_at = not_looked_at.chain(unknown).collect();
-            OfPod { nodes: on_nodes(pod), pod: name, not_looked_at }
-        };
-        let pending = pending.map(of_pod).collect();
-        let nodes = accounts.iter().map(|(name, account)| of_node(name, account));
-        let nodes = nodes.filter(|node| !filter.overcommitted || node.is_overcommitted()).collect();
-        Self { nodes, of_nodes: count, pending, unreadable, notes }
+    /// The report about the cluster of a dump.
+    pub(super) fn of(mut dump: Dump, filter: &Filter) -> Self {
+        dump.notes.extend(filter.misses(&dump));
+        let waiting = dump.waiting.iter().filter(|(_, (pod, _))| filter.has_pod(pod));
+        let pending = waiting.map(|(name, pod)| dump.waiting_pod(name, pod, filter)).collect();
+        let of_nodes = dump.ledger.nodes().count();
+        let nodes = of_nodes_in(&dump.ledger, filter);
+        let Dump { unreadable, notes, .. } = dump;
+        Self { nodes, of_nodes, pending, unreadable, notes }
+    }
+
+    /// Adds nodes of a ledger that is kept up to date.
+    pub(super) fn add(&mut self, ledger: &ClusterLedger, nodes: &[Arc<str>]) {
+        let there = nodes.iter().filter_map(|name| Some((name, ledger.node(name)?)));
+        self.nodes.extend(there.map(|(name, node)| of_node(ledger, name, node)));
+        self.of_nodes = self.nodes.len();
     }
 }
 
-impl Report {
-    /// The report about the nodes of a ledger that is kept up to date.
-    pub(super) fn of_ledger(ledger: &ClusterLedger) -> Self {
-        let accounts = ledger.accounts();
-        let nodes = accounts.iter().map(|(name, account)| of_node(name, account)).collect();
-        Self {
-            of_nodes: accounts.len(),
-            nodes,
-            pending: Vec::new(),
-            unreadable: Vec::new(),
-            notes: Vec::new(),
-        }
+impl Dump {
+    /// Where a waiting Pod would fit, of the nodes that are asked about.
+    fn waiting_pod(&self, name: &str, (pod, placement): &(Pod, Placement), filter: &Filter) -> OfPod {
+        let is_allocated =
+            |claim: &str| self.allocated.contains(&(pod.view.namespace.clone(), claim.into()));
+        let missing = unallocated(pod, is_allocated);
+        let devices = self.devices.as_ref().filter(|_| !missing.is_empty());
+        let claims = devices.map(|devices| (devices, devices.claims(pod)));
+        let on = |(node, ledger): (&Arc<str>, &NodeLedger)| {
+            let mut answer = on_node(&self.ledger, ledger, pod, node);
+            let obstacles = self.sites.get(&**node).map(|site| site.obstacles(placement));
+            answer.forbid(obstacles.into_iter().flatten().map(|obstacle| obstacle.to_string()));
+            answer.forbid(claims.as_ref().and_then(|(devices, claims)| devices.against(claims, node)));
+            (node.to_string(), answer)
+        };
+        let nodes = self.ledger.nodes().filter(|(node, _)| filter.has_node(node)).map(on).collect();
+        let unknown = missing.into_iter().map(|claim| {
+            let what = if self.devices.is_some() { "what its devices will take" } else { "devices" };
+            format!("{what} for {claim}")
+        });
+        let not_looked_at = placement.not_looked_at().into_iter().map(str::to_owned);
+        OfPod { pod: name.to_owned(), nodes, not_looked_at: not_looked_at.chain(unknown).collect() }
     }
 }
 
-fn of_node(name: &str, Account { ledger, notices }: &Account) -> OfNode {
+/// The nodes that are asked about.
+fn of_nodes_in(ledger: &ClusterLedger, filter: &Filter) -> Vec<OfNode> {
+    let nodes = ledger.nodes().filter(|(name, _)| filter.has_node(name));
+    let nodes = nodes.map(|(name, node)| of_node(ledger, name, node));
+    nodes.filter(|node| !filter.overcommitted || node.is_overcommitted()).collect()
+}
+
+fn of_node(cluster: &ClusterLedger, name: &str, ledger: &NodeLedger) -> OfNode {
     let of = |resource: Resource| (resource.to_string(), of_resource(ledger, resource));
     OfNode {
         name: name.to_owned(),
@@ -233,7 +219,7 @@ fn of_node(name: &str, Account { ledger, notices }: &Account) -> OfNode {
         overcommitted: words::shortages(ledger, 5),
         violations: ledger.violations().iter().map(ToString::to_string).collect(),
         unaccounted: ledger.unaccounted().map(ToString::to_string).collect(),
-        notices: notices.iter().map(ToString::to_string).collect(),
+        notices: cluster.notices(name).map(ToString::to_string).collect(),
     }
 }
 
@@ -252,9 +238,8 @@ fn of_resource(ledger: &NodeLedger, resource: Resource) -> OfResource {
     }
 }
 
-fn on_node(index: &Index, account: &Account, pod: &Pod, name: &str) -> OnNode {
-    let ledger = &account.ledger;
-    match ledger.fits(&index.candidate(pod, name)) {
+fn on_node(cluster: &ClusterLedger, ledger: &NodeLedger, pod: &Pod, name: &str) -> OnNode {
+    match ledger.fits(&cluster.candidate(pod, name)) {
         Fit::Yes => OnNode { fits: Some(true), ..OnNode::default() },
         Fit::Missing(missing) => {
             let of = |resource| {
@@ -286,6 +271,6 @@ fn holders(ledger: &NodeLedger, resource: Resource) -> Vec<String> {
 }
 
 /// An amount in the units of a node.
-fn amount(resource: Resource, count: i128) -> String {
-    words::quantity(resource, count).0.to_string()
+fn amount(resource: Resource, count: i128) -> QuantityText {
+    words::quantity(resource, count)
 }

@@ -73,10 +73,10 @@ fn of_pod(pod: &OfPod, nearest: bool) -> String {
 
 fn rows(node: &OfNode) -> impl Iterator<Item = [String; 8]> {
     node.resources.iter().map(|(resource, of)| {
-        let left = of.left.clone().unwrap_or_else(|| "unknown".to_owned());
-        let cells = [&node.name, resource, &of.allocatable, &of.pods, &of.mapping, &of.overhead];
-        let [name, resource, allocatable, pods, mapping, overhead] = cells.map(Clone::clone);
-        [name, resource, allocatable, pods, mapping, overhead, of.reservations.clone(), left]
+        let left = of.left.as_ref().map_or("unknown", |left| &left.0);
+        let amounts = [&of.allocatable, &of.pods, &of.mapping, &of.overhead, &of.reservations];
+        let [allocatable, pods, mapping, overhead, reserved] = amounts.map(|amount| &*amount.0);
+        [&node.name, resource, allocatable, pods, mapping, overhead, reserved, left].map(str::to_owned)
     })
 }
 
@@ -85,8 +85,8 @@ fn in_words(answer: &OnNode) -> String {
     let missing = answer
         .missing
         .iter()
-        .map(|(resource, of)| format!("{} of {resource} is missing ({})", of.missing, of.held_by.join(", ")));
-    let never = answer.never.iter().map(|(resource, has)| format!("the node has {has} of {resource}"));
+        .map(|(resource, of)| format!("{} of {resource} is missing ({})", of.missing.0, of.held_by.join(", ")));
+    let never = answer.never.iter().map(|(resource, has)| format!("the node has {} of {resource}", has.0));
     let unknown = (!answer.unknown.is_empty())
         .then(|| format!("it is unknown how much is left of {}", answer.unknown.join(", ")));
     let refused = (!answer.refused.is_empty()).then(|| answer.refused.join(", "));

@@ -7,11 +7,13 @@ use super::*;
 fn report(objects: &[Value]) -> Report {
     let mut all = Objects::default();
     for object in objects {
-        for found in manifests::objects(Path::new("f"), &object.to_string()) {
+        let text = object.to_string();
+        manifests::read(Path::new("f"), text.as_bytes(), &mut |found| {
             all.take(found.expect("object")).expect("a Kubernetes object");
-        }
+        })
+        .expect("a text");
     }
-    Report::of(all.read(), Rules::default(), &Filter::default())
+    Report::of(Dump::of(all, Rules::default()), &Filter::default())
 }
 
 fn pod(name: &str, node: &str, cpu: &str) -> Value {
@@ -27,7 +29,7 @@ fn node(name: &str, cpu: &str) -> Value {
 
 /// What is taken of the cpu of the first node by Pods.
 fn taken(report: &Report) -> &str {
-    &report.nodes[0].resources["cpu"].pods
+    &report.nodes[0].resources["cpu"].pods.0
 }
 
 #[test]
@@ -55,10 +57,11 @@ fn nothing_vanishes_without_a_word() {
         "{\"kind\": \"Pod\", \"metadata\": {}}",
     ];
     for text in texts {
-        for found in manifests::objects(Path::new("f"), text) {
+        manifests::read(Path::new("f"), text.as_bytes(), &mut |found| {
             let why = found.and_then(|found| Objects::default().take(found)).expect_err(text);
             assert!(format!("{why:#}").starts_with("f:1: "), "{why:#}");
-        }
+        })
+        .expect("a text");
     }
 }
 

@@ -27,9 +27,12 @@ pub(super) fn of(flags: &AllocateFlags) -> anyhow::Result<Vec<Placed>> {
     let mut scenarios = Vec::new();
     let mut objects = BTreeMap::<&str, Vec<(String, Value)>>::new();
     let mut notes = Vec::new();
-    for found in manifests::read(&flags.files)? {
-        let manifests::Found { place, object } = found?;
-        let Some(kind) = object.get("kind") else {
+    let mut all = Vec::new();
+    manifests::each(&flags.files, &mut |found| all.push(found))?;
+    for found in all {
+        let found = found?;
+        let (object, place) = (found.object()?, found.place);
+        let Some(kind) = found.head.kind else {
             scenarios.push(written(object).with_context(|| place.clone()).map(|scenario| Placed {
                 place,
                 scenario,
@@ -37,8 +40,7 @@ pub(super) fn of(flags: &AllocateFlags) -> anyhow::Result<Vec<Placed>> {
             })?);
             continue;
         };
-        let kind = kind.as_str().unwrap_or_default();
-        let Some((list, kind)) = fields::LISTS.iter().find(|(_, known)| *known == kind) else {
+        let Some((list, kind)) = fields::LISTS.iter().find(|(_, known)| *known == &*kind) else {
             bail!("{place}: a {kind} says nothing about devices");
         };
         // A newer API server may know fields that we do not.

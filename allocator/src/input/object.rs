@@ -1,0 +1,144 @@
+//! Whole API objects (`resource.k8s.io/v1`), as far as the allocator reads them.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{
+    Allocation, Claim, ClaimDevices, Class, DeviceSelector, Name, Node, Slice, Taint, TaintRule, or_default,
+};
+
+/// A ResourceSlice as the API server sends it.
+pub type SliceObject = Object<Slice>;
+/// A DeviceClass as the API server sends it.
+pub type ClassObject = Object<Class>;
+/// A ResourceClaim as the API server sends it.
+pub type ClaimObject = Object<ClaimSpec, ClaimStatus>;
+/// A Node as the API server sends it.
+pub type NodeObject = Object<Ignored, NodeStatus>;
+/// A DeviceTaintRule as the API server sends it.
+pub type TaintRuleObject = Object<RuleSpec>;
+
+/// An API object: `metadata`, `spec` and `status`, each of which may be missing or `null`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Object<Spec: Default, Status: Default = ()> {
+    #[serde(deserialize_with = "or_default")]
+    metadata: Metadata,
+    #[serde(deserialize_with = "or_default", bound = "Spec: Deserialize<'de>")]
+    spec: Spec,
+    #[serde(deserialize_with = "or_default", bound = "Status: Deserialize<'de>")]
+    status: Status,
+}
+
+/// `metadata`, as far as the allocator goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    #[serde(deserialize_with = "or_default")]
+    name: Name,
+    #[serde(deserialize_with = "or_default")]
+    namespace: Name,
+    #[serde(deserialize_with = "or_default")]
+    uid: Name,
+    #[serde(deserialize_with = "or_default")]
+    labels: BTreeMap<Name, Name>,
+}
+
+/// `spec` of a ResourceClaim.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ClaimSpec {
+    #[serde(deserialize_with = "or_default")]
+    devices: ClaimDevices,
+}
+
+/// `status` of a ResourceClaim.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ClaimStatus {
+    allocation: Option<Allocation>,
+}
+
+/// `status` of a Node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeStatus {
+    #[serde(deserialize_with = "or_default")]
+    declared_features: Vec<Name>,
+}
+
+/// `spec` of a DeviceTaintRule.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RuleSpec {
+    device_selector: Option<DeviceSelector>,
+    #[serde(deserialize_with = "or_default")]
+    taint: Taint,
+}
+
+/// `spec` of which nothing is read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct Ignored {}
+
+impl<Spec: Default, Status: Default> Object<Spec, Status> {
+    /// `metadata.namespace` and `metadata.name`.
+    pub fn name(&self) -> (&Name, &Name) {
+        (&self.metadata.namespace, &self.metadata.name)
+    }
+
+    /// `metadata.uid`; `NAMESPACE/NAME` for an object that was written by hand and has none.
+    pub fn uid(&self) -> Name {
+        let Metadata { namespace, name, uid, .. } = &self.metadata;
+        if uid.is_empty() { format!("{namespace}/{name}").into() } else { uid.clone() }
+    }
+}
+
+impl SliceObject {
+    /// The slice.
+    pub fn slice(&self) -> Slice {
+        Slice { name: self.metadata.name.clone(), ..self.spec.clone() }
+    }
+}
+
+impl ClassObject {
+    /// The class.
+    pub fn class(&self) -> Class {
+        Class { name: self.metadata.name.clone(), ..self.spec.clone() }
+    }
+}
+
+impl ClaimObject {
+    /// The claim.
+    pub fn claim(&self) -> Claim {
+        Claim {
+            uid: self.uid(),
+            namespace: self.metadata.namespace.clone(),
+            name: self.metadata.name.clone(),
+            devices: self.spec.devices.clone(),
+            allocation: self.status.allocation.clone(),
+        }
+    }
+}
+
+impl NodeObject {
+    /// The node.
+    pub fn node(&self) -> Node {
+        Node {
+            name: self.metadata.name.clone(),
+            labels: self.metadata.labels.clone(),
+            declared_features: self.status.declared_features.clone(),
+        }
+    }
+}
+
+impl TaintRuleObject {
+    /// The rule.
+    pub fn rule(&self) -> TaintRule {
+        TaintRule {
+            name: self.metadata.name.clone(),
+            selector: self.spec.device_selector.clone(),
+            taint: self.spec.taint.clone(),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The objects of a dump, each once. What nobody asks about later is not kept.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{bail, ensure};
+use dragoman_accounting::cluster;
+use dragoman_allocator::input;
+use dragoman_crds::device_footprint::DeviceFootprint;
+use dragoman_crds::wire::{Node, Pod, ResourceClaim, ResourceSlice};
+use dragoman_reconcilers::cluster::footprint;
+use dragoman_reconcilers::placement::{Placement, Site};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::manifests::Found;
+
+/// Kind, namespace and name of an object.
+type Key = (&'static str, Box<str>, Box<str>);
+
+/// The objects of a dump.
+#[derive(Default)]
+pub(super) struct Objects {
+    objects: BTreeMap<Key, Versioned>,
+    /// Objects of which the dump has several versions.
+    pub(super) twice: BTreeSet<String>,
+}
+
+/// An object, and its resourceVersion.
+struct Versioned {
+    version: Option<u128>,
+    object: Object,
+}
+
+/// An object that costs a node something, says what it has, or says which devices a claim may get.
+#[derive(PartialEq)]
+pub(super) enum Object {
+    Node(Box<(cluster::Node, Site, input::Node)>),
+    Pod(Box<(cluster::Pod, Placement)>),
+    Claim(Claim),
+    Slice(cluster::Slice, Text),
+    /// With the reason why its selector is refused.
+    Footprint(cluster::DeviceFootprint, Option<String>),
+    Class(Text),
+    TaintRule(Text),
+    Unreadable { node: Option<Box<str>>, why: String },
+}
+
+/// A claim, and the Pods that it is reserved for.
+#[derive(PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) claim: cluster::Claim,
+    pub(super) pods: Vec<Box<str>>,
+    pub(super) text: Text,
+}
+
+/// The whole object, for the allocator: only a few dumps have a question for it. In JSON without blanks,
+/// so that formats make no difference.
+#[derive(PartialEq, Eq)]
+pub(super) struct Text(pub(super) Box<str>);
+
+impl Text {
+    fn of(text: &[u8]) -> Self {
+        let mut object: Value = serde_json::from_slice(text).unwrap_or_default();
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        Self(object.to_string().into())
+    }
+}
+
+impl Objects {
+    /// Takes in an object; one of a kind that costs no node anything is left out. Of two versions of an
+    /// object the one of the higher resourceVersion counts, or the later one where that decides nothing.
+    ///
+    /// # Errors
+    /// It is no Kubernetes object: nothing may vanish without a word.
+    pub(super) fn take(&mut self, found: Found) -> anyhow::Result<()> {
+        let Found { place, head, .. } = &found;
+        let kind = head.kind.as_deref().unwrap_or_default();
+        ensure!(
+            !kind.is_empty(),
+            "{place}: it is no Kubernetes object: it has no kind (print dumps with -o yaml or -o json)"
+        );
+        if ["Table", "Status"].contains(&kind) {
+            bail!("{place}: it is a {kind} and no object of a cluster (print dumps with -o yaml or -o json)");
+        }
+        let Some((kind, read)) = KINDS.into_iter().find(|(known, _)| *known == kind) else { return Ok(()) };
+        let metadata = head.metadata.clone().unwrap_or_default();
+        let name = metadata.name.unwrap_or_default();
+        ensure!(!name.is_empty(), "{place}: a {kind} without metadata.name");
+        let version = metadata.resource_version.and_then(|version| version.parse().ok());
+        let key = (kind, metadata.namespace.unwrap_or_default(), name);
+        let object = read(found.text).unwrap_or_else(|(node, why)| Object::Unreadable { node, why });
+        match self.objects.entry(key) {
+            Entry::Vacant(entry) => drop(entry.insert(Versioned { version, object })),
+            Entry::Occupied(mut entry) if entry.get().object != object => {
+                self.twice.insert(in_words(entry.key()));
+                // A resourceVersion that is no number is below all others.
+                if version >= entry.get().version {
+                    entry.insert(Versioned { version, object });
+                }
+            }
+            Entry::Occupied(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Whether there is nothing to account for.
+    pub(super) fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// The objects, with what messages call them. Nodes come before Pods.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (String, &Object)> {
+        self.objects.iter().map(|(key, versioned)| (in_words(key), &versioned.object))
+    }
+
+    /// The objects, given away one by one.
+    pub(super) fn into_iter(self) -> impl Iterator<Item = (Key, String, Object)> {
+        self.objects.into_iter().map(|(key, versioned)| {
+            let name = in_words(&key);
+            (key, name, versioned.object)
+        })
+    }
+
+    /// Gives Pods and claims a uid that share theirs or have none, as in dumps that were cleaned or
+    /// edited; one of them would count for all. Returns these objects.
+    pub(super) fn give_uids(&mut self) -> BTreeSet<String> {
+        let mut alike: BTreeMap<(&str, &str), Vec<&Key>> = BTreeMap::new();
+        for (key, Versioned { object, .. }) in &self.objects {
+            if let Some(uid) = uid(object) {
+                alike.entry((key.0, uid)).or_default().push(key);
+            }
+        }
+        let alike = alike.into_iter().filter(|((_, uid), keys)| uid.is_empty() || keys.len() > 1);
+        let alike: BTreeSet<String> = alike.flat_map(|(_, keys)| keys).map(in_words).collect();
+        if !alike.is_empty() {
+            // All get one, so that none can be like a uid of the dump.
+            for (key, Versioned { object, .. }) in &mut self.objects {
+                match object {
+                    Object::Pod(pod) => pod.0.view.uid = in_words(key).into(),
+                    Object::Claim(Claim { claim, .. }) => claim.uid = in_words(key).into(),
+                    _ => {}
+                }
+            }
+        }
+        alike
+    }
+
+    /// The claims that are reserved for Pods which the dump does not have.
+    pub(super) fn held_from_outside(&self) -> BTreeSet<String> {
+        let claims = self.objects.iter().filter(|((_, namespace, _), Versioned { object, .. })| {
+            let is_here = |name: &Box<str>| {
+                self.objects.contains_key(&("Pod", namespace.clone(), name.clone()))
+            };
+            matches!(object, Object::Claim(claim) if !claim.pods.iter().all(is_here))
+        });
+        claims.map(|(key, _)| in_words(key)).collect()
+    }
+
+    /// Whether a claim has no devices yet.
+    pub(super) fn has_unallocated(&self) -> bool {
+        let mut objects = self.objects.values();
+        objects.any(|of| matches!(&of.object, Object::Claim(Claim { claim, .. }) if claim.results.is_none()))
+    }
+}
+
+/// `KIND NAMESPACE/NAME`, or `KIND NAME` where there is no namespace.
+fn in_words((kind, namespace, name): &Key) -> String {
+    if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
+}
+
+fn uid(object: &Object) -> Option<&str> {
+    match object {
+        Object::Pod(pod) => Some(&pod.0.view.uid),
+        Object::Claim(Claim { claim, .. }) => Some(&claim.uid),
+        _ => None,
+    }
+}
+
+/// Reads an object; the error is the node that it is about, and the reason why it does not decode.
+type Read = fn(Box<[u8]>) -> Result<Object, (Option<Box<str>>, String)>;
+
+/// The kinds that count.
+const KINDS: [(&str, Read); 7] = [
+    ("Node", |text| {
+        let (read, site) = (decoded::<Node>(&text)?, decoded::<Site>(&text).unwrap_or_default());
+        let node = decoded::<input::NodeObject>(&text).unwrap_or_default().node();
+        Ok(Object::Node(Box::new((read.accounted(), site, node))))
+    }),
+    ("Pod", |text| {
+        let pod = decoded::<Pod>(&text)?.accounted();
+        // A Pod that has ended runs nowhere.
+        let placement = if pod.done { Placement::default() } else { decoded(&text).unwrap_or_default() };
+        Ok(Object::Pod(Box::new((pod, placement))))
+    }),
+    ("ResourceClaim", |text| {
+        let read = decoded::<ResourceClaim>(&text)?;
+        let pods = read.status.reserved_for.iter().filter(|consumer| &*consumer.resource == "pods");
+        let pods = pods.map(|pod| pod.name.clone()).collect();
+        let claim = read.accounted().map_err(|why| (None, why.into()))?;
+        Ok(Object::Claim(Claim { claim, pods, text: Text::of(&text) }))
+    }),
+    ("ResourceSlice", |text| {
+        Ok(Object::Slice(decoded::<ResourceSlice>(&text)?.accounted(), Text::of(&text)))
+    }),
+    ("DeviceFootprint", |text| {
+        let (read, refused) = footprint(&decoded::<DeviceFootprint>(&text)?).map_err(|why| (None, why))?;
+        Ok(Object::Footprint(read, refused))
+    }),
+    ("DeviceClass", |text| Ok(Object::Class(Text::of(&text)))),
+    ("DeviceTaintRule", |text| Ok(Object::TaintRule(Text::of(&text)))),
+];
+
+fn decoded<T: DeserializeOwned>(text: &[u8]) -> Result<T, (Option<Box<str>>, String)> {
+    serde_json::from_slice(text).map_err(|why| (node_of(text), why.to_string()))
+}
+
+/// `spec.nodeName` of an object of which other fields do not decode.
+fn node_of(text: &[u8]) -> Option<Box<str>> {
+    #[derive(Deserialize)]
+    struct Placed {
+        spec: Spec,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Spec {
+        node_name: Option<Box<str>>,
+    }
+    serde_json::from_slice::<Placed>(text).ok()?.spec.node_name.filter(|node| !node.is_empty())
+}

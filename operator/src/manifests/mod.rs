@@ -1,0 +1,116 @@
+//! Files with API objects, as kubectl prints them: JSON or YAML, one object, several, or lists.
+//!
+//! The dump of a large cluster has gigabytes. It is read while it comes in, and one object is held at a
+//! time.
+
+mod document;
+mod yaml;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde::Deserialize;
+use serde_json::Value;
+
+use self::document::Documents;
+
+/// Bytes that are read at once.
+const CHUNK: usize = 1 << 20;
+
+/// An object, and its place in the files.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// File, line and number of the item, for people.
+    pub(crate) place: String,
+    /// The identity of the object.
+    pub(crate) head: Head,
+    /// The object in JSON.
+    pub(crate) text: Box<[u8]>,
+}
+
+/// The kind of an object and its name. In a typed list it has the kind of the list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Head {
+    pub(crate) kind: Option<Box<str>>,
+    pub(crate) api_version: Option<Box<str>>,
+    pub(crate) metadata: Option<Metadata>,
+}
+
+/// `metadata` of an object, as far as it says which object it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Metadata {
+    pub(crate) namespace: Option<Box<str>>,
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) resource_version: Option<Box<str>>,
+}
+
+impl Found {
+    /// The object as a value, with its kind.
+    ///
+    /// # Errors
+    /// It is cut off.
+    pub(crate) fn object(&self) -> anyhow::Result<Value> {
+        let mut object: Value = serde_json::from_slice(&self.text).with_context(|| broken(&self.place))?;
+        if let (Some(fields), Some(kind)) = (object.as_object_mut(), &self.head.kind)
+            && fields.get("kind").is_none_or(Value::is_null)
+        {
+            fields.insert("kind".to_owned(), (&**kind).into());
+            fields.insert("apiVersion".to_owned(), self.head.api_version.as_deref().into());
+        }
+        Ok(object)
+    }
+}
+
+/// Hands every object of `files` to `each`; `-` is standard input. A document that is neither YAML nor
+/// JSON is an error in the place of its objects.
+///
+/// # Errors
+/// A file cannot be read.
+pub(crate) fn each(
+    files: &[PathBuf],
+    each: &mut dyn FnMut(anyhow::Result<Found>),
+) -> anyhow::Result<()> {
+    for file in files {
+        if file.as_os_str() == "-" {
+            read(file, BufReader::with_capacity(CHUNK, std::io::stdin()), each).context("standard input")?;
+        } else {
+            let opened = File::open(file).with_context(|| file.display().to_string())?;
+            read(file, BufReader::with_capacity(CHUNK, opened), each)
+                .with_context(|| file.display().to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// Hands every object of a text to `each`.
+///
+/// # Errors
+/// The text cannot be read.
+pub(crate) fn read(
+    file: &Path,
+    text: impl BufRead,
+    each: &mut dyn FnMut(anyhow::Result<Found>),
+) -> anyhow::Result<()> {
+    let name = file.display().to_string();
+    let mut is_empty = true;
+    let mut documents = Documents::new(&name, text);
+    while documents.next(&mut |found| {
+        is_empty = false;
+        each(found);
+    })? {}
+    if is_empty {
+        each(Err(anyhow::anyhow!("{name}: it is empty")));
+    }
+    Ok(())
+}
+
+fn broken(place: &str) -> String {
+    format!("{place}: it is neither YAML nor JSON, or cut off")
+}
+
+#[cfg(test)]
+mod tests;
