@@ -42,8 +42,9 @@ pub(crate) enum Harm {
     Delay { by: Duration },
     /// Every n-th request is answered with this code, and Retry-After a second where that is a 429.
     RefuseEvery { every: usize, code: StatusCode },
-    /// The next POST gets a 429 with this Retry-After in seconds. Requests that arrive in that time are
-    /// counted, except in its first seconds, when requests in flight may still arrive.
+    /// From the next POST on requests get a 429, whose Retry-After ends so many seconds after that POST.
+    /// Requests that arrive in that time are counted, except in its first seconds, when requests in flight
+    /// may still arrive.
     Throttle { seconds: u32 },
 }
 
@@ -239,9 +240,14 @@ impl Shared {
                     // the 429 arrive within the first seconds.
                     let others =
                         query.contains("watch=1") || query.contains("limit=") || path.contains("/leases/");
-                    let pause = Duration::from_secs(3)..Duration::from_secs(seconds.into());
-                    state.impatient += usize::from(!others && pause.contains(&since.elapsed()));
-                    Act::Pass
+                    let (after, whole) = (since.elapsed(), Duration::from_secs(seconds.into()));
+                    if others || after >= whole {
+                        return Act::Pass;
+                    }
+                    state.impatient += usize::from(after >= Duration::from_secs(3));
+                    let left = (whole - after).as_secs_f64().ceil();
+                    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds")]
+                    Act::Throttle(left as u32)
                 }
                 None => Act::Pass,
             },

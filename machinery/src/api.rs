@@ -4,14 +4,14 @@
 //! default (no request timeout, up to 15 repetitions of any verb, unbounded
 //! concurrency) is replaced here.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde::de::DeserializeOwned;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::Instrument as _;
 
@@ -35,7 +35,8 @@ pub struct Limits {
     pub write: Duration,
     /// How many attempts may be in flight: HTTP/1.1 needs a connection for each.
     pub concurrency: usize,
-    /// Whether a 429 holds every later request back, and is repeated when its pause is over.
+    /// Whether a request that is answered 429 waits and is repeated, and every other one waits too when
+    /// nothing else has been answered for a while.
     pub pauses: bool,
 }
 
@@ -92,11 +93,22 @@ pub struct Api {
 struct Shared {
     limits: Limits,
     permits: Semaphore,
-    /// Nothing is sent before this moment: an API server that answered 429 with
-    /// `Retry-After` means the whole client, not the one request.
-    paused_until: Mutex<Instant>,
+    throttling: Mutex<Throttling>,
     metrics: ClientMetrics,
 }
+
+/// How an API server throttles this client.
+struct Throttling {
+    /// The first 429 since the last answer that was none.
+    since: Option<Instant>,
+    /// Nothing is sent before this moment.
+    paused_until: Instant,
+}
+
+/// How long an API server answers nothing but 429 until it means the whole client. Before that, and
+/// while it takes other requests, each refused request waits by itself, in its slot: as many as it
+/// refuses are fewer in flight.
+const NOTHING_ELSE: Duration = Duration::from_millis(500);
 
 /// What a live GET says about an object.
 #[derive(Debug)]
@@ -113,7 +125,7 @@ impl Api {
         let shared = Shared {
             limits,
             permits: Semaphore::new(limits.concurrency.max(1)),
-            paused_until: Mutex::new(Instant::now()),
+            throttling: Mutex::new(Throttling { since: None, paused_until: Instant::now() }),
             metrics,
         };
         Self { client, shared: Arc::new(shared) }
@@ -140,25 +152,41 @@ impl Api {
         let longest = if call.method == Method::GET { limits.attempt } else { limits.write };
         let mut attempt = 0;
         loop {
-            attempt += 1;
-            let outcome = self.attempt(call, deadline, longest).await;
-            let again = match &outcome {
-                // 429 is answered before the request is looked at: repeating any
-                // verb is safe, once the pause it ordered is over.
-                Err(Refusal::Throttled) => limits.pauses && attempt < ATTEMPTS && self.pause() < deadline,
-                Err(Refusal::Transient(_)) => call.repeatable && attempt < ATTEMPTS,
-                _ => false,
+            let slot = self.slot(deadline).await?;
+            let outcome = loop {
+                match self.attempt(call, deadline, longest).await {
+                    // A 429 is answered before the request is looked at: repeating any verb is safe.
+                    Err(Failed { refusal, wait: Some(wait) }) => {
+                        let until = Instant::now() + wait;
+                        if !limits.pauses || until >= deadline {
+                            return Err(refusal);
+                        }
+                        self.shared.metrics.repeated(&call.method);
+                        sleep_until(until).await;
+                    }
+                    Err(Failed { refusal, wait: None }) => break Err(refusal),
+                    Ok(body) => break Ok(body),
+                }
             };
-            if !again {
+            drop(slot);
+            attempt += 1;
+            let is_repeated = matches!(outcome, Err(Refusal::Transient(_))) && call.repeatable;
+            let backoff = Duration::from_millis(fastrand::u64(50..=150) << (2 * (attempt - 1)));
+            if !is_repeated || attempt >= ATTEMPTS || Instant::now() + backoff >= deadline {
                 return outcome;
             }
             self.shared.metrics.repeated(&call.method);
-            let backoff = Duration::from_millis(fastrand::u64(50..=150) << (2 * (attempt - 1)));
-            if Instant::now() + backoff >= deadline {
-                return outcome;
-            }
             sleep(backoff).await;
         }
+    }
+
+    /// Waits for a free slot until `deadline`.
+    async fn slot(&self, deadline: Instant) -> Result<SemaphorePermit<'_>, Refusal> {
+        let wanted = Instant::now();
+        let slot = timeout_at(deadline, self.shared.permits.acquire()).await;
+        self.shared.metrics.waited(wanted.elapsed());
+        let slot = slot.map_err(|_| Refusal::Transient("no free request slot in time".to_owned()))?;
+        slot.map_err(|_| Refusal::Transient("client closed".to_owned()))
     }
 
     /// Reads the live object.
@@ -191,24 +219,18 @@ impl Api {
         }
     }
 
-    fn pause(&self) -> Instant {
-        *self.shared.paused_until.lock().unwrap_or_else(PoisonError::into_inner)
+    fn throttling(&self) -> MutexGuard<'_, Throttling> {
+        self.shared.throttling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One attempt, which begins before `deadline` and takes no longer than `longest`.
-    async fn attempt(&self, call: &Call, deadline: Instant, longest: Duration) -> Result<Vec<u8>, Refusal> {
+    async fn attempt(&self, call: &Call, deadline: Instant, longest: Duration) -> Result<Vec<u8>, Failed> {
         let wanted = Instant::now();
-        let Ok(permit) = timeout_at(deadline, self.shared.permits.acquire()).await else {
-            self.shared.metrics.waited(wanted.elapsed());
-            return Err(Refusal::Transient("no free request slot in time".to_owned()));
-        };
-        let _permit = permit.map_err(|_| Refusal::Transient("client closed".to_owned()))?;
-        // Asked for last and again: a pause may have been ordered, or made longer, while
-        // we waited for the slot or for its end.
+        // Asked for again: a pause may have been made longer while its end was waited for.
         loop {
-            let until = self.pause();
+            let until = self.throttling().paused_until;
             if until >= deadline {
-                return Err(Refusal::Throttled);
+                return Err(Refusal::Throttled.into());
             }
             if until <= Instant::now() {
                 break;
@@ -227,28 +249,34 @@ impl Api {
         let code = answer.as_ref().ok().map(|a| a.code);
         self.shared.metrics.attempt(&call.method, code, started.elapsed());
         let answer = answer?;
+        let is_throttled = answer.code == StatusCode::TOO_MANY_REQUESTS.as_u16();
+        if !is_throttled {
+            self.throttling().since = None;
+        }
         if (200..300).contains(&answer.code) {
             return Ok(answer.body);
         }
         let status: Status = serde_json::from_slice(&answer.body).unwrap_or_default();
-        if self.shared.limits.pauses && answer.code == StatusCode::TOO_MANY_REQUESTS.as_u16() {
-            self.order_pause(
-                answer
-                    .retry_after
-                    .or_else(|| status.details.as_ref().map(|d| Duration::from_secs(d.retry_after_seconds))),
-            );
-        }
-        Err(Refusal::classify(answer.code, &status, call.kind, &call.name))
+        let wait = is_throttled.then(|| {
+            let said = status.details.as_ref().map(|d| Duration::from_secs(d.retry_after_seconds));
+            self.throttled(answer.retry_after.or(said))
+        });
+        Err(Failed { refusal: Refusal::classify(answer.code, &status, call.kind, &call.name), wait })
     }
 
-    fn order_pause(&self, retry_after: Option<Duration>) {
+    /// Takes in a 429. Returns how long its request has to wait.
+    fn throttled(&self, retry_after: Option<Duration>) -> Duration {
         // A server that says nothing, or zero, still wants patience.
         let wait = retry_after.filter(|wait| !wait.is_zero()).unwrap_or(Duration::from_secs(1));
         let wait = wait.min(Duration::from_mins(1));
-        let until = Instant::now() + wait;
-        let mut paused = self.shared.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
-        *paused = until.max(*paused);
-        self.shared.metrics.paused();
+        let now = Instant::now();
+        let mut throttling = self.throttling();
+        let since = *throttling.since.get_or_insert(now);
+        if self.shared.limits.pauses && now.duration_since(since) >= NOTHING_ELSE {
+            throttling.paused_until = throttling.paused_until.max(now + wait);
+            self.shared.metrics.paused();
+        }
+        wait
     }
 
     async fn exchange(&self, call: &Call) -> Result<Answer, Refusal> {
@@ -273,6 +301,19 @@ impl Api {
             .map(Duration::from_secs);
         let body = response.into_body().collect().await.map_err(transient)?;
         Ok(Answer { code, retry_after, body: body.to_bytes().into() })
+    }
+}
+
+/// An attempt that was not taken.
+struct Failed {
+    refusal: Refusal,
+    /// After a 429: how long the request has to wait.
+    wait: Option<Duration>,
+}
+
+impl From<Refusal> for Failed {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, wait: None }
     }
 }
 

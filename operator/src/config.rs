@@ -91,7 +91,7 @@ pub(crate) struct Settings {
     /// [default: *].
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true)]
     controllers: Option<Vec<String>>,
-    /// Keys in work at once for each controller; one namespace has at most half of them [default: 100].
+    /// Keys in work at once for each controller; one namespace has at most half of them [default: 128].
     #[arg(long)]
     workers: Option<usize>,
     /// Requests in flight at once [default: 64].
@@ -213,7 +213,7 @@ impl RunFlags {
                 flags.admin_tls_key.or(file.admin_tls_key),
             )?,
             dump_address: flags.dump_address.or(file.dump_address),
-            workers: flags.workers.or(file.workers).unwrap_or(100),
+            workers: flags.workers.or(file.workers).unwrap_or(128),
             concurrency: flags.concurrency.or(file.concurrency).unwrap_or(64),
             namespace: flags.namespace.or(file.namespace),
             without_lease: flags.without_lease.or(file.without_lease).unwrap_or(false),

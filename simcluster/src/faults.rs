@@ -1,7 +1,7 @@
 //! Fault injection between a client and the API server. A schedule fixes the number of the request from which
 //! a fault may strike, so that the same schedule repeats the same run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -105,14 +105,17 @@ impl Fault {
 /// Faults by request number. Each waits, from that request on, for the first request that it can affect.
 pub type Schedule = BTreeMap<u64, Fault>;
 
+/// Method, path and body of a request: what a client sends again.
+type Identity = (Method, String, Vec<u8>);
+
 /// A door with faults. Clones are cheap and share the count of requests.
 #[derive(Clone)]
 pub struct FaultyDoor {
     door: Door,
     rival: Rival,
     state: Arc<Mutex<State>>,
-    /// The interval in which the client was told to wait.
-    pause: Arc<Mutex<Option<(Instant, Instant)>>>,
+    /// The requests that were told to wait, each with the interval.
+    pauses: Arc<Mutex<HashMap<Identity, (Instant, Instant)>>>,
 }
 
 #[derive(Default)]
@@ -128,7 +131,7 @@ struct State {
     half_dead: usize,
     struck: Vec<(u64, Fault)>,
     history: Vec<String>,
-    /// The first request of the client while it was told to wait.
+    /// The first request that came again while it was told to wait.
     hasty: Option<String>,
 }
 
@@ -137,16 +140,16 @@ impl FaultyDoor {
     /// [`Fault::Overtaken`].
     pub fn new(door: Door, schedule: Schedule, rival: Rival) -> Self {
         let state = State { schedule, ..State::default() };
-        Self { door, rival, state: Arc::new(Mutex::new(state)), pause: Arc::default() }
+        Self { door, rival, state: Arc::new(Mutex::new(state)), pauses: Arc::default() }
     }
 
     /// Returns the same door for another client, which has not been told to wait.
     #[must_use]
     pub fn for_another(&self) -> Self {
-        Self { pause: Arc::default(), ..self.clone() }
+        Self { pauses: Arc::default(), ..self.clone() }
     }
 
-    /// Returns the first request that a client sent while it was told to wait. Lists and watches are exempt.
+    /// Returns the first request that came again while it was told to wait. Lists and watches are exempt.
     pub fn hasty(&self) -> Option<String> {
         self.state().hasty.clone()
     }
@@ -203,20 +206,22 @@ impl FaultyDoor {
         self.state().changes
     }
 
-    /// Records a request that ignores an earlier `Retry-After`, and the pause that this request gets.
+    /// Records a request that comes again before its own `Retry-After` is over, and the pause that this
+    /// request gets.
     fn heed(&self, request: &Request, fault: Option<Fault>) {
         if request.method == Method::GET && is_collection(&request.path) {
             return;
         }
         let now = Instant::now();
-        let mut pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
-        if pause.is_some_and(|(from, until)| from < now && now < until) {
+        let of = (request.method.clone(), request.path.clone(), request.body.clone());
+        let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
+        pauses.retain(|_, (_, until)| now < *until);
+        if pauses.get(&of).is_some_and(|(from, _)| *from < now) {
             let what = || format!("{} {}", request.method, request.path);
             self.state().hasty.get_or_insert_with(what);
         }
         if let Some(Fault::Throttled(seconds)) = fault {
-            let until = now + Duration::from_secs(seconds.into());
-            *pause = Some((now, pause.map_or(until, |(_, before)| before.max(until))));
+            pauses.insert(of, (now, now + Duration::from_secs(seconds.into())));
         }
     }
 

@@ -34,8 +34,8 @@ pub(super) struct ClaimEntry {
     pub(super) claim: Option<Claim>,
     /// The Pods that name it.
     pub(super) pods: Few<Uid>,
-    /// Its own costs, as the accounts have them now.
-    pub(super) effects: Effects,
+    /// Its own costs, as the accounts have them now; absent where it has none, as nearly all.
+    pub(super) effects: Option<Box<Effects>>,
 }
 
 /// The costs of an allocated claim that do not depend on Pods.
@@ -80,8 +80,8 @@ fn given(claim: Option<&Claim>) -> BTreeSet<DeviceId> {
 }
 
 impl Devices {
-    /// Returns the costs of a claim that do not depend on Pods.
-    pub(super) fn effects(&self, key: &ClaimKey, claim: &Claim) -> Effects {
+    /// Returns the costs of a claim that do not depend on Pods, if it has any.
+    pub(super) fn effects(&self, key: &ClaimKey, claim: &Claim) -> Option<Box<Effects>> {
         let object = format!("ResourceClaim {key}");
         let mut effects = Effects { uid: Uid::from(&*claim.uid), ..Effects::default() };
         for result in claim.results.iter().flatten().filter(|result| !result.admin_access) {
@@ -97,7 +97,8 @@ impl Devices {
                 }
             }
         }
-        effects
+        let has_none = effects.held.is_empty() && effects.doubts.is_empty();
+        (!has_none).then(|| Box::new(effects))
     }
 }
 

@@ -99,7 +99,7 @@ pub struct ClusterLedger {
     /// The Pods that take something from a node.
     pods: BTreeMap<Uid, BoundPod>,
     /// Claims, those that are only named by a Pod included.
-    claims: BTreeMap<ClaimKey, ClaimEntry>,
+    claims: BTreeMap<ClaimKey, Box<ClaimEntry>>,
     /// The claims that have a device.
     users: BTreeMap<DeviceId, Few<ClaimKey>>,
     /// The claims with a device on the node whose costs are not known.
@@ -139,7 +139,8 @@ impl ClusterLedger {
     }
 
     /// Charges a Pod to its node. A Pod without a node and one that is done take nothing.
-    pub fn put_pod(&mut self, pod: Pod) -> NodeNames {
+    pub fn put_pod(&mut self, mut pod: Pod) -> NodeNames {
+        pod.view.forget_limits();
         let uid = pod.view.uid.clone();
         if self.pods.get(&uid).is_some_and(|known| known.pod.as_deref() == Some(&pod)) {
             return NodeNames::new();
@@ -330,8 +331,10 @@ impl ClusterLedger {
     /// doubts about them.
     fn resettle(&mut self, key: &ClaimKey, event: &mut Event) {
         let Some(entry) = self.claims.get_mut(key) else { return };
-        let before = std::mem::take(&mut entry.effects);
-        let after = entry.claim.as_ref().map(|claim| self.devices.effects(key, claim)).unwrap_or_default();
+        let before = entry.effects.take().map(|effects| *effects).unwrap_or_default();
+        let after = entry.claim.as_ref().and_then(|claim| self.devices.effects(key, claim));
+        let settled = after.clone();
+        let after = after.map(|effects| *effects).unwrap_or_default();
         let same = before.uid == after.uid;
         for (node, device) in before.held.keys().filter(|at| !same || !after.held.contains_key(*at)) {
             if let Some(account) = self.accounts.touch(node, event) {
@@ -353,7 +356,7 @@ impl ClusterLedger {
             }
         }
         if let Some(entry) = self.claims.get_mut(key) {
-            entry.effects = after;
+            entry.effects = settled;
         }
     }
 
@@ -367,7 +370,7 @@ impl ClusterLedger {
             ledger.doubt(object, self.unread_on(object, node));
         }
         for key in self.uncertain.get(node).into_iter().flatten() {
-            let doubts = self.claims.get(key).and_then(|entry| entry.effects.doubts.get(node));
+            let doubts = self.claims.get(key).and_then(|entry| entry.effects.as_ref()?.doubts.get(node));
             ledger.doubt(&devices_of(key), doubts.into_iter().flatten().cloned().collect());
         }
         self.accounts.open(node, ledger, event);

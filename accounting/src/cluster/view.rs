@@ -71,7 +71,7 @@ impl ClusterLedger {
         let Seen { view, mut unaccounted, waiting, .. } = self.seen_from(pod, node);
         unaccounted.extend(waiting);
         let claims = named(pod).into_keys().map(|name| claim_key(&pod.view.namespace, name));
-        let effects = claims.filter_map(|key| Some(&self.claims.get(&key)?.effects));
+        let effects = claims.filter_map(|key| self.claims.get(&key)?.effects.as_ref());
         let held = effects.flat_map(|effects| &effects.held).filter(|((of, _), _)| **of == *node);
         let devices = held.map(|((_, device), amounts)| {
             let amounts = amounts.iter().map(|(resource, amount)| (resource, units(resource, amount)));

@@ -171,7 +171,7 @@ impl NodeLedger {
         refusals.extend(unaccounted.iter().cloned().map(Refusal::Unaccounted));
         refusals.extend(incompatible.iter().cloned().map(Refusal::Incompatible));
         if !draws.is_empty() {
-            let pools = pools(self.pods.values().chain([pod]));
+            let pools = pools(self.pods().chain([pod]));
             let overdrawn =
                 pools.into_iter().filter(|pool| pool.short > 0 && pool.consumers.contains(&pod.object));
             refusals.extend(overdrawn.map(Refusal::Overdrawn));

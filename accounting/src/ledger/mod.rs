@@ -173,7 +173,7 @@ pub struct NodeLedger {
     /// The unreadable fields of `status.allocatable`.
     unread_allocatable: Vec<Unaccounted>,
     sums: BTreeMap<Bucket, Sums>,
-    pods: BTreeMap<ObjectRef, PodCharge>,
+    pods: BTreeMap<ObjectRef, Box<PodCharge>>,
     /// Claims with mappings and the Pods that use them.
     claims: BTreeMap<ObjectRef, Shared>,
     /// Devices with reservations and the claims that use them.
@@ -239,10 +239,10 @@ impl NodeLedger {
         self.share_names(&mut pod);
         let object = pod.object.clone();
         match self.pods.get_mut(&object) {
-            Some(known) if *known == pod => return,
+            Some(known) if **known == pod => return,
             Some(known) => {
                 // Emptied in place: the entry is filled again below.
-                let before = std::mem::take(known);
+                let before = std::mem::take(&mut **known);
                 self.discharge(&before, &pod.claims);
             }
             None => {}
@@ -252,7 +252,7 @@ impl NodeLedger {
             self.sum(Bucket::Overhead).add(&claim.overhead);
             self.share(claim, &object);
         }
-        self.pods.insert(object, pod);
+        self.pods.insert(object, Box::new(pod));
         self.changed();
     }
 
@@ -406,13 +406,13 @@ impl NodeLedger {
 
     /// The Pods, with what each of them takes.
     pub fn pods(&self) -> impl Iterator<Item = &PodCharge> {
-        self.pods.values()
+        self.pods.values().map(|pod| &**pod)
     }
 
     /// All unreadable fields.
     pub fn unaccounted(&self) -> impl Iterator<Item = &Unaccounted> {
         let others = self.doubts.values().flatten().chain(&self.unread_allocatable);
-        self.pods.values().flat_map(PodCharge::unaccounted).chain(others)
+        self.pods().flat_map(PodCharge::unaccounted).chain(others)
     }
 
     /// The holdings of a resource, the largest first.
@@ -447,7 +447,7 @@ impl NodeLedger {
     pub fn violations(&self) -> Vec<Violation> {
         let mut violations: Vec<_> =
             self.claims.keys().filter_map(|claim| self.shared_mapping(claim)).collect();
-        violations.extend(self.pods.values().flat_map(incompatible));
+        violations.extend(self.pods().flat_map(incompatible));
         violations.extend(self.pools().into_iter().filter(|pool| pool.short > 0).map(Violation::Overdrawn));
         violations
     }

@@ -38,7 +38,7 @@ impl fmt::Display for Pool {
 impl NodeLedger {
     /// The pools of the node.
     pub fn pools(&self) -> Vec<Pool> {
-        pools(self.pods.values())
+        pools(self.pods())
     }
 }
 

@@ -98,6 +98,20 @@ impl PodSpecView {
         self.init_containers.iter().chain(&self.containers)
     }
 
+    /// Empties the limits: no charge depends on them.
+    pub(crate) fn forget_limits(&mut self) {
+        let containers = self.init_containers.iter_mut().chain(&mut self.containers);
+        for Container { resources, status, .. } in containers {
+            resources.limits = Amounts::default();
+            if let Some(actual) = status.as_mut().and_then(|status| status.actual.as_mut()) {
+                actual.limits = Amounts::default();
+            }
+        }
+        for resources in self.pod_level.iter_mut().chain(&mut self.status.actual) {
+            resources.limits = Amounts::default();
+        }
+    }
+
     /// Every resource that the Pod or its claims name anywhere, sorted.
     pub fn resources(&self) -> impl Iterator<Item = Resource> {
         let mut named = PerResource::<bool>::default();

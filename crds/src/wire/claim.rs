@@ -109,11 +109,13 @@ pub struct ResourceClaimStatus {
 
 /// `status.allocation` of a ResourceClaim.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct AllocationResult {
     /// `devices`.
     #[serde(deserialize_with = "or_default")]
     pub devices: DeviceAllocationResult,
+    /// `nodeSelector`, as it came: the nodes that can use the devices; absent for all.
+    pub node_selector: Option<serde_json::Value>,
 }
 
 /// `status.allocation.devices`.

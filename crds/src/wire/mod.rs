@@ -22,8 +22,8 @@ pub use claim::{AllocationResult, ConsumerReference, ResourceClaim, ResourceClai
 pub use meta::{Condition, ControllerRef, Meta, Name, Object, annotation};
 pub use node::Node;
 pub use pod::{
-    ClaimEntry, ClaimEntryStatus, Container, ContainerStatus, Named, Pod, PodSpec, PodStatus,
-    ResourceRequirements, Toleration,
+    Affinity, ClaimEntry, ClaimEntryStatus, Container, ContainerStatus, Named, NodeAffinity, Pod, PodSpec,
+    PodStatus, RequiredNodes, ResourceRequirements, Term, Toleration,
 };
 pub use pod_group::{PodGroup, PodGroupSpec, PodGroupStatus};
 pub use resource_slice::ResourceSlice;

@@ -6,7 +6,7 @@ use dragoman_accounting::wire::pod_status::{
 };
 use serde::Deserialize;
 
-use super::{Condition, Meta, Name, Tolerated, or_default};
+use super::{Condition, Meta, Name, Tolerated, is_present, or_default};
 
 /// A Pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -41,6 +41,9 @@ pub struct PodSpec {
     /// `tolerations`.
     #[serde(deserialize_with = "or_default")]
     pub tolerations: Vec<Toleration>,
+    /// `affinity`.
+    #[serde(deserialize_with = "or_default")]
+    pub affinity: Affinity,
     /// `containers`.
     #[serde(deserialize_with = "or_default")]
     pub containers: Vec<Container>,
@@ -52,6 +55,40 @@ pub struct PodSpec {
     /// `overhead`: the cost of the RuntimeClass.
     #[serde(deserialize_with = "or_default")]
     pub overhead: ResourceList,
+}
+
+/// `spec.affinity` of a Pod, as far as a patch has to know what is there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Affinity {
+    /// `nodeAffinity`.
+    pub node_affinity: Option<NodeAffinity>,
+}
+
+/// `spec.affinity.nodeAffinity` of a Pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeAffinity {
+    /// `requiredDuringSchedulingIgnoredDuringExecution`.
+    pub required_during_scheduling_ignored_during_execution: Option<RequiredNodes>,
+}
+
+/// A node selector.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RequiredNodes {
+    /// `nodeSelectorTerms`: for each, whether it has `matchFields`.
+    #[serde(deserialize_with = "or_default")]
+    pub node_selector_terms: Vec<Term>,
+}
+
+/// A term of a node selector.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Term {
+    /// Whether `matchFields` is there.
+    #[serde(rename = "matchFields", deserialize_with = "is_present")]
+    pub has_fields: bool,
 }
 
 /// `spec.schedulingGroup` of a Pod.

@@ -115,22 +115,58 @@ async fn a_silent_write_ends() {
     );
 }
 
+/// Waits until the server has seen so many requests, and has answered the last.
+async fn answered(seen: &AtomicUsize, requests: usize) {
+    while seen.load(Ordering::Relaxed) < requests {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
-async fn too_many_requests_pause_the_whole_client() {
+async fn a_429_holds_its_own_request_back_while_others_are_taken() {
     let (api, seen) = server(&[Reply::RetryAfter(7), Reply::Code(200)]);
     let started = Instant::now();
     let first = tokio::spawn({
         let api = api.clone();
-        async move { api.send(&post()).await }
+        async move { (api.send(&post()).await.is_ok(), Instant::now()) }
     });
-    while seen.load(Ordering::Relaxed) == 0 {
-        tokio::task::yield_now().await;
-    }
-    tokio::task::yield_now().await;
+    answered(&seen, 1).await;
+    assert!(api.send(&get()).await.is_ok());
+    assert!(started.elapsed() < Duration::from_secs(1), "another request waited");
+    // 429 comes before the request is looked at: even a creation may be repeated.
+    let (is_made, at) = first.await.expect("task");
+    assert!(is_made && at - started >= Duration::from_secs(7), "the request did not wait");
+    assert_eq!(seen.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_requests_and_nothing_else_pause_the_whole_client() {
+    let (api, seen) = server(&[Reply::RetryAfter(9), Reply::RetryAfter(7), Reply::Code(200)]);
+    let send = |call: Call| {
+        let api = api.clone();
+        tokio::spawn(async move { api.send(&call).await.is_ok() })
+    };
+    let first = send(post());
+    answered(&seen, 1).await;
+    tokio::time::advance(NOTHING_ELSE).await;
+    let second = send(get());
+    answered(&seen, 2).await;
+    let started = Instant::now();
     assert!(api.send(&get()).await.is_ok());
     assert!(started.elapsed() >= Duration::from_secs(7), "another request did not wait");
-    // 429 comes before the request is looked at: even a creation may be repeated.
-    assert!(first.await.expect("task").is_ok());
+    assert!(first.await.expect("task") && second.await.expect("task"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_nothing_is_given_up_on_in_time() {
+    let (api, seen) = server(&[Reply::RetryAfter(1)]);
+    let started = Instant::now();
+    assert!(matches!(api.send(&post()).await, Err(Refusal::Throttled)));
+    assert!(started.elapsed() <= Limits::default().total);
+    assert!(seen.load(Ordering::Relaxed) <= 31, "{seen:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,7 +26,7 @@ use crate::metrics::QueueMetrics;
 /// The longest back-off of a failing key.
 pub const MAX_DELAY: Duration = Duration::from_mins(1);
 /// One take in this many goes to the key that has waited longest.
-const AGED: u32 = 4;
+const AGED: u32 = 2;
 /// How many lanes, and how many namespaces of each, are looked at for the key that has waited longest.
 const LOOKED_AT: usize = 64;
 /// The first wait of a failing key; doubled each time.
