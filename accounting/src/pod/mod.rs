@@ -99,7 +99,7 @@ impl PodSpecView {
     }
 
     /// Empties the limits: no charge depends on them.
-    pub(crate) fn forget_limits(&mut self) {
+    pub fn forget_limits(&mut self) {
         let containers = self.init_containers.iter_mut().chain(&mut self.containers);
         for Container { resources, status, .. } in containers {
             resources.limits = Amounts::default();

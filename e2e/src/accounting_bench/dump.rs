@@ -15,7 +15,7 @@ const NODES: usize = 5_000;
 /// On each node.
 const PODS: usize = 10;
 /// An object of a cluster has as much again in fields that no account reads.
-const BALLAST: usize = 9_000;
+const BALLAST: usize = 5_500;
 
 /// The figures of one run.
 pub(super) struct Figures {

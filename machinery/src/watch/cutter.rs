@@ -81,12 +81,14 @@ impl Cutter {
 
     /// The number of bytes at the beginning of `chunk` that change nothing but the item or the rest.
     fn plain(&self, chunk: &[u8]) -> usize {
-        let counts = |byte: &u8| match (self.within, self.place) {
-            (Within::Escape, _) | (_, Place::Between | Place::End) => true,
-            (Within::Text, _) => matches!(byte, b'"' | b'\\'),
-            (Within::Structure, _) => matches!(byte, b'"' | b'{' | b'}' | b'[' | b']'),
+        let first = match (self.within, self.place) {
+            (Within::Escape, _) | (_, Place::Between | Place::End) => return 0,
+            (Within::Text, _) => memchr::memchr2(b'"', b'\\', chunk),
+            (Within::Structure, _) => {
+                chunk.iter().position(|byte| matches!(byte, b'"' | b'{' | b'}' | b'[' | b']'))
+            }
         };
-        chunk.iter().position(counts).unwrap_or(chunk.len())
+        first.unwrap_or(chunk.len())
     }
 
     fn keep(&mut self, plain: &[u8]) {

@@ -62,19 +62,20 @@ impl Dump {
             }
         }
         // Pods come last: each is computed once.
-        let mut pods = Vec::new();
-        for ((kind, namespace, name), words, object) in objects.into_iter() {
+        let pods = objects.pods();
+        for ((kind, _, _), words, object) in objects.into_iter() {
             match object {
-                Object::Pod(pod) => {
-                    dump.pods.insert((namespace, name));
-                    pods.push((words, *pod));
-                }
                 Object::Unreadable { node, why } => dump.unread(kind, &words, node, why),
                 other => dump.take(&words, other),
             }
         }
-        for (words, (pod, placement)) in pods {
-            dump.take_pod(words, pod, placement);
+        for ((kind, namespace, name), words, object) in pods.into_iter() {
+            match object {
+                Object::Pod(pod) => dump.take_pod(words, pod.0, pod.1),
+                Object::Unreadable { node, why } => dump.unread(kind, &words, node, why),
+                _ => {}
+            }
+            dump.pods.insert((namespace, name));
         }
         dump
     }
@@ -112,7 +113,8 @@ impl Dump {
         }
     }
 
-    fn take_pod(&mut self, words: String, pod: cluster::Pod, placement: Placement) {
+    fn take_pod(&mut self, words: String, pod: cluster::Pod, placement: Option<Box<Placement>>) {
+        let placement = placement.map(|placement| *placement).unwrap_or_default();
         match &pod.node {
             _ if pod.done => {}
             None => drop(self.waiting.insert(words, (pod, placement))),

@@ -37,7 +37,8 @@ struct Versioned {
 #[derive(PartialEq)]
 pub(super) enum Object {
     Node(Box<(cluster::Node, Site, input::Node)>),
-    Pod(Box<(cluster::Pod, Placement)>),
+    /// With what it says about nodes, where that counts.
+    Pod(Box<(cluster::Pod, Option<Box<Placement>>)>),
     Claim(Claim),
     Slice(cluster::Slice, Text),
     /// With the reason why its selector is refused.
@@ -117,6 +118,15 @@ impl Objects {
         self.objects.iter().map(|(key, versioned)| (in_words(key), &versioned.object))
     }
 
+    /// Takes the Pods out.
+    pub(super) fn pods(&mut self) -> Self {
+        let first = |kind| (kind, Box::default(), Box::default());
+        let mut pods = self.objects.split_off(&first("Pod"));
+        // No namespace comes before the empty one.
+        self.objects.append(&mut pods.split_off(&first("ResourceClaim")));
+        Self { objects: pods, ..Self::default() }
+    }
+
     /// The objects, given away one by one.
     pub(super) fn into_iter(self) -> impl Iterator<Item = (Key, String, Object)> {
         self.objects.into_iter().map(|(key, versioned)| {
@@ -191,9 +201,13 @@ const KINDS: [(&str, Read); 7] = [
         Ok(Object::Node(Box::new((read.accounted(), site, node))))
     }),
     ("Pod", |text| {
-        let pod = decoded::<Pod>(&text)?.accounted();
-        // A Pod that has ended runs nowhere.
-        let placement = if pod.done { Placement::default() } else { decoded(&text).unwrap_or_default() };
+        let mut pod = decoded::<Pod>(&text)?.accounted();
+        // No account depends on limits.
+        pod.view.forget_limits();
+        // A Pod that has ended runs nowhere. Of one that has a node only its ports count.
+        let has = |field: &str| memchr::memmem::find(&text, field.as_bytes()).is_some();
+        let counts = !pod.done && (pod.node.is_none() || has("hostPort") || has("hostNetwork"));
+        let placement = counts.then(|| decoded(&text).unwrap_or_default()).map(Box::new);
         Ok(Object::Pod(Box::new((pod, placement))))
     }),
     ("ResourceClaim", |text| {
