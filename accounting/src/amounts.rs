@@ -67,7 +67,8 @@ impl Amounts {
     /// message for people.
     pub fn parse<'a>(list: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, String> {
         let amount = |(name, text): (&str, &str)| {
-            let resource = Resource::of(name).ok_or_else(|| NotNodeAllocatable(name.to_owned()).to_string())?;
+            let resource =
+                Resource::of(name).ok_or_else(|| NotNodeAllocatable(name.to_owned()).to_string())?;
             Ok((resource, non_negative(text).map_err(|why| format!("{name}: {why}"))?))
         };
         list.into_iter().map(amount).collect()

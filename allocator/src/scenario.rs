@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::input::{
-    ClaimObject, ClassObject, Cluster, NodeObject, SliceObject, TaintRuleObject, or_default,
-};
+use crate::input::{ClaimObject, ClassObject, Cluster, NodeObject, SliceObject, TaintRuleObject, or_default};
 use crate::{Gates, PodClaims, Snapshot};
 
 type Text = Arc<str>;

@@ -10,7 +10,7 @@ use crate::client::plain_http;
 use crate::control_plane::{Process, free_port};
 use crate::wait;
 
-/// A running `dragoman run`.
+/// A running `dragoman run` or `dragoman allocator`.
 pub(crate) struct Dragoman {
     process: Process,
     admin: u16,
@@ -19,14 +19,16 @@ pub(crate) struct Dragoman {
 
 /// The arguments of a start.
 pub(crate) struct Start<'a> {
+    /// The command: `run` or `allocator`.
+    pub command: &'a str,
     /// The binary.
     pub binary: &'a Path,
     /// The directory of the log.
     pub directory: &'a Path,
     /// The kubeconfig with the credentials.
     pub kubeconfig: PathBuf,
-    /// `--mode`.
-    pub mode: &'a str,
+    /// `--mode`; the allocator has none.
+    pub mode: Option<&'a str>,
     /// `--log`.
     pub log: &'a str,
     /// Further flags.
@@ -38,11 +40,9 @@ impl Dragoman {
     pub(crate) fn spawn(start: &Start<'_>) -> anyhow::Result<Self> {
         let (admin, dump) = (free_port()?, free_port()?);
         let mut arguments: Vec<String> = [
-            "run",
+            start.command,
             "--kubeconfig",
             &start.kubeconfig.display().to_string(),
-            "--mode",
-            start.mode,
             "--admin-address",
             &format!("127.0.0.1:{admin}"),
             "--dump-address",
@@ -54,11 +54,13 @@ impl Dragoman {
         ]
         .map(str::to_owned)
         .into();
+        arguments.extend(start.mode.into_iter().flat_map(|mode| ["--mode".to_owned(), mode.to_owned()]));
         if !start.flags.contains(&"--namespace") {
             arguments.extend(["--namespace", "kube-system"].map(str::to_owned));
         }
         arguments.extend(start.flags.iter().map(|flag| (*flag).to_owned()));
-        let process = Process::spawn(start.binary, "dragoman", &arguments, start.directory)?;
+        let name = if start.command == "run" { "dragoman" } else { start.command };
+        let process = Process::spawn(start.binary, name, &arguments, start.directory)?;
         Ok(Self { process, admin, dump })
     }
 

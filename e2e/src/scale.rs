@@ -112,10 +112,11 @@ async fn measure(bench: &Bench, nodes: usize, pods: usize) -> anyhow::Result<Fig
     let slices = async || server.count("resourceslices.resource.k8s.io") == nodes;
     wait::until("every node has its devices", Duration::from_mins(5), slices).await?;
     let start = Start {
+        command: "run",
         binary: &bench.binary,
         directory: &directory,
         kubeconfig,
-        mode: "own",
+        mode: Some("own"),
         log: "warn",
         flags: &[],
     };

@@ -70,7 +70,7 @@ impl World {
         let programs = Programs::provide(&bench.repository, release).await?;
         let plane = ControlPlane::start(bench.backend, programs, &directory, shape).await?;
         let client = plane.client("admin").await?;
-        install(&plane, &bench.repository).await?;
+        install(&plane, &bench.repository.join("config/own")).await?;
         client.create("/apis/resource.k8s.io/v1/deviceclasses", "", &objects::class()).await?;
         for i in 0..nodes {
             add_node(&client, &format!("node-{i}"), devices).await?;
@@ -108,7 +108,24 @@ impl World {
         flags: &'a [&'a str],
     ) -> Start<'a> {
         let log = "info,dragoman_machinery=debug,dragoman_reconcilers=debug";
-        Start { binary: &self.bench.binary, directory: &self.directory, kubeconfig, mode, log, flags }
+        let (binary, directory) = (&self.bench.binary, &self.directory);
+        Start { command: "run", binary, directory, kubeconfig, mode: Some(mode), log, flags }
+    }
+
+    /// Starts the reference allocator with its own rights.
+    pub(crate) async fn allocator(&self, flags: &[&str]) -> anyhow::Result<Dragoman> {
+        Dragoman::start(&self.allocator_start(flags)).await
+    }
+
+    /// The arguments of a start of the reference allocator.
+    pub(crate) fn allocator_start<'a>(&'a self, flags: &'a [&'a str]) -> Start<'a> {
+        let start = self.start_of(self.plane.kubeconfig("allocator"), "", flags);
+        Start { command: "allocator", mode: None, ..start }
+    }
+
+    /// Installs a directory of the shipped manifests with kubectl.
+    pub(crate) async fn install(&self, directory: &str) -> anyhow::Result<()> {
+        install(&self.plane, &self.bench.repository.join(directory)).await
     }
 
     /// Creates a namespace for a scenario, with the template `one`.
@@ -248,10 +265,10 @@ pub(crate) async fn add_node(client: &Client, name: &str, devices: usize) -> any
     Ok(())
 }
 
-/// Installs the shipped manifests of mode `own` with kubectl, so that the operator has exactly the shipped
-/// rights. The Deployment makes no Pod, because its controller does not run here.
-async fn install(plane: &ControlPlane, repository: &Path) -> anyhow::Result<()> {
-    let own = repository.join("config/own").display().to_string();
-    plane.kubectl(&["apply", "-k", &own], "").await?.map_err(anyhow::Error::msg)?;
+/// Installs shipped manifests with kubectl, so that Dragoman has exactly the shipped rights. A Deployment
+/// makes no Pod, because its controller does not run here.
+async fn install(plane: &ControlPlane, directory: &Path) -> anyhow::Result<()> {
+    let directory = directory.display().to_string();
+    plane.kubectl(&["apply", "-k", &directory], "").await?.map_err(anyhow::Error::msg)?;
     Ok(())
 }

@@ -66,6 +66,15 @@ pub const RESOURCE_SLICES: [Kind; 3] = [
     cluster("resource.k8s.io", "v1beta2", "resourceslices", "ResourceSlice"),
     cluster("resource.k8s.io", "v1beta1", "resourceslices", "ResourceSlice"),
 ];
+/// `resource.k8s.io/v1` DeviceClass.
+pub const DEVICE_CLASS: Kind = cluster("resource.k8s.io", "v1", "deviceclasses", "DeviceClass");
+/// `resource.k8s.io` DeviceTaintRule, newest version first, with the same fields as far as Dragoman reads
+/// them.
+pub const DEVICE_TAINT_RULES: [Kind; 3] = [
+    cluster("resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule"),
+    cluster("resource.k8s.io", "v1beta2", "devicetaintrules", "DeviceTaintRule"),
+    cluster("resource.k8s.io", "v1alpha3", "devicetaintrules", "DeviceTaintRule"),
+];
 /// `dragoman.dev/v1alpha1` NodeAllocatableDRAClaimState.
 pub const NODE_ALLOCATABLE_DRA_CLAIM_STATE: Kind =
     cluster(GROUP, VERSION, "nodeallocatabledraclaimstates", "NodeAllocatableDRAClaimState");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use dragoman_machinery::mode::Mode;
-use dragoman_reconcilers::{claim_lifecycle, ledger};
+use dragoman_reconcilers::{claim_lifecycle, gates, ledger};
 use serde::Deserialize;
 
 use crate::controllers::Options;
@@ -67,6 +67,16 @@ pub(crate) struct RunFlags {
     settings: Settings,
 }
 
+/// Flags of `dragoman allocator`.
+#[derive(Debug, Args)]
+pub(crate) struct AllocatorFlags {
+    #[command(flatten)]
+    pub run: RunFlags,
+    /// Its name: it allocates the claims whose label dragoman.dev/allocator names it.
+    #[arg(long, default_value = "dragoman")]
+    pub name: Box<str>,
+}
+
 /// Everything that can be set, in a flag or in the file.
 #[derive(Debug, Clone, Default, Args, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -87,8 +97,8 @@ pub(crate) struct Settings {
     /// Where the indexes can be dumped; loopback only, off by default.
     #[arg(long)]
     dump_address: Option<SocketAddr>,
-    /// Controllers that run, separated by commas: * for all, NAME for one, -NAME for one that is off
-    /// [default: *].
+    /// Controllers that run, separated by commas: * for all but gates, NAME for one, -NAME for one that is
+    /// off [default: *].
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true)]
     controllers: Option<Vec<String>>,
     /// Keys in work at once for each controller; one namespace has at most half of them [default: 128].
@@ -107,6 +117,10 @@ pub(crate) struct Settings {
     /// Pod, but a namespace of unscheduled Pods cannot be deleted while we are down.
     #[arg(long, num_args = 0..=1, default_missing_value = "true")]
     born_protected: Option<bool>,
+    /// The allocator of claims of gated Pods that name none; without it the gate of such a Pod is opened at
+    /// once.
+    #[arg(long, value_name = "NAME")]
+    default_allocator: Option<Box<str>>,
     /// Nodes whose ledger is published: those with claims, or all [default: with-claims].
     #[arg(long, value_enum)]
     ledger_nodes: Option<LedgerNodes>,
@@ -221,6 +235,9 @@ impl RunFlags {
             controllers: Options {
                 claim_lifecycle: claim_lifecycle::Options {
                     born_protected: flags.born_protected.or(file.born_protected).unwrap_or(false),
+                },
+                gates: gates::Options {
+                    default_allocator: flags.default_allocator.or(file.default_allocator),
                 },
                 ledger: ledger::Options {
                     all_nodes: flags.ledger_nodes.or(file.ledger_nodes) == Some(LedgerNodes::All),

@@ -1,37 +1,50 @@
 //! The table of controllers, and what it needs as a whole.
 
+use std::sync::Arc;
+
 use dragoman_machinery::controller::ControllerSpec;
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::rights::{Rights, Rule, Scope};
 use dragoman_reconcilers::cluster::SharedCluster;
-use dragoman_reconcilers::{claim_lifecycle, ledger, pod_status};
+use dragoman_reconcilers::{allocation, claim_lifecycle, gates, ledger, pod_status};
 
 /// The name of the Lease, and of every ClusterRole's stem.
 pub(crate) const LEASE_NAME: &str = "dragoman";
 
+/// The name of the Lease of the allocator, and of its ClusterRole.
+pub(crate) const ALLOCATOR_LEASE: &str = "dragoman-allocator";
+
+/// Controllers that `*` does not stand for. What they need is given by a role of its own
+/// (`dragoman rbac NAME`), because the right to patch every Pod is for those who use it.
+const OFF_BY_DEFAULT: &[&str] = &["gates"];
+
 /// What can be chosen about single controllers.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     pub(crate) claim_lifecycle: claim_lifecycle::Options,
     pub(crate) ledger: ledger::Options,
+    pub(crate) gates: gates::Options,
 }
 
-/// Every controller, a row each.
-pub(crate) fn table(options: Options) -> Vec<ControllerSpec> {
-    table_about(options, &SharedCluster::default())
-}
-
-/// The same, around an index of the cluster that others read, too.
-pub(crate) fn table_about(options: Options, cluster: &SharedCluster) -> Vec<ControllerSpec> {
+/// Every controller, a row each, around an index of the cluster that others read, too.
+pub(crate) fn table(options: Options, cluster: &SharedCluster) -> Vec<ControllerSpec> {
+    let publisher = Arc::<pod_status::Publisher>::default();
     vec![
         claim_lifecycle::spec(options.claim_lifecycle),
         ledger::spec(options.ledger, SharedCluster::clone(cluster)),
-        pod_status::spec(SharedCluster::clone(cluster)),
+        pod_status::spec(SharedCluster::clone(cluster), Arc::clone(&publisher)),
+        gates::spec(options.gates, SharedCluster::clone(cluster), publisher),
     ]
 }
 
-/// Leaves the controllers in the table that are `chosen`: `*` stands for all, a name for one, and a name
-/// behind a minus for one that is off, as in `--controllers` of kube-controller-manager.
+/// The table of the process `dragoman allocator`.
+pub(crate) fn allocator(options: allocation::Options) -> Vec<ControllerSpec> {
+    vec![allocation::spec(options)]
+}
+
+/// Leaves the controllers in the table that are `chosen`: `*` stands for all that are on by default, a name
+/// for one, and a name behind a minus for one that is off, as in `--controllers` of
+/// kube-controller-manager.
 ///
 /// # Errors
 /// Names the entry that is no controller, or the controller that another one needs.
@@ -44,12 +57,29 @@ pub(crate) fn choose(table: &mut Vec<ControllerSpec>, chosen: &[String]) -> Resu
         }
     }
     let has = |entry: &str| chosen.iter().any(|chosen| chosen == entry);
-    table.retain(|spec| !has(&format!("-{}", spec.name)) && (has("*") || has(spec.name)));
+    let is_default = |name: &str| has("*") && !OFF_BY_DEFAULT.contains(&name);
+    table.retain(|spec| !has(&format!("-{}", spec.name)) && (has(spec.name) || is_default(spec.name)));
     let is_on = |name: &str| table.iter().any(|spec| spec.name == name);
-    if is_on("pod_status") && !is_on("ledger") {
-        return Err("pod_status needs ledger".to_owned());
+    for name in ["pod_status", "gates"] {
+        if is_on(name) && !is_on("ledger") {
+            return Err(format!("{name} needs ledger"));
+        }
     }
     if table.is_empty() { Err("no controller is left".to_owned()) } else { Ok(()) }
+}
+
+/// The controllers that run where nothing is chosen.
+pub(crate) fn by_default() -> Vec<ControllerSpec> {
+    let mut table = table(Options::default(), &SharedCluster::default());
+    table.retain(|spec| !OFF_BY_DEFAULT.contains(&spec.name));
+    table
+}
+
+/// The controllers that are off by default.
+pub(crate) fn optional() -> Vec<ControllerSpec> {
+    let mut table = table(Options::default(), &SharedCluster::default());
+    table.retain(|spec| OFF_BY_DEFAULT.contains(&spec.name));
+    table
 }
 
 /// The holder of the Lease: a process and its mode.
@@ -114,12 +144,12 @@ pub(crate) fn rules(table: &[ControllerSpec], mode: Mode) -> Vec<Rule> {
     modes.flat_map(|each| added(table, each)).collect()
 }
 
-/// Everything that a process needs in a mode; `lease` is the namespace of the Lease, if it takes
+/// Everything that a process needs in a mode; `lease` is namespace and name of the Lease, if it takes
 /// one.
-pub(crate) fn rights(table: &[ControllerSpec], mode: Mode, lease: Option<&str>) -> Rights {
+pub(crate) fn rights(table: &[ControllerSpec], mode: Mode, lease: Option<(&str, &'static str)>) -> Rights {
     let mut needed = vec![(Scope::default(), rules(table, mode))];
-    needed.extend(lease.map(|namespace| {
-        let scope = Scope { namespace: Some(namespace.to_owned()), name: Some(LEASE_NAME) };
+    needed.extend(lease.map(|(namespace, name)| {
+        let scope = Scope { namespace: Some(namespace.to_owned()), name: Some(name) };
         (scope, LEASE.to_vec())
     }));
     Rights::new(needed)
@@ -135,7 +165,7 @@ mod tests {
     use super::*;
 
     fn chosen(entries: &str) -> Result<Vec<&'static str>, String> {
-        let mut table = table(Options::default());
+        let mut table = table(Options::default(), &SharedCluster::default());
         choose(&mut table, &entries.split(',').map(str::to_owned).collect::<Vec<_>>())?;
         Ok(table.iter().map(|spec| spec.name).collect())
     }
@@ -143,11 +173,13 @@ mod tests {
     #[test]
     fn controllers_are_chosen_as_those_of_kube_controller_manager() {
         assert_eq!(chosen("*"), Ok(vec!["claim_lifecycle", "ledger", "pod_status"]));
+        assert_eq!(chosen("*,gates"), Ok(vec!["claim_lifecycle", "ledger", "pod_status", "gates"]));
         assert_eq!(chosen("*,-pod_status"), Ok(vec!["claim_lifecycle", "ledger"]));
         assert_eq!(chosen("claim_lifecycle"), Ok(vec!["claim_lifecycle"]));
         assert_eq!(chosen("*,-ledger"), Err("pod_status needs ledger".to_owned()));
         assert_eq!(chosen("-ledger"), Err("no controller is left".to_owned()));
-        let why = "\"legder\" is none of claim_lifecycle, ledger, pod_status";
+        assert_eq!(chosen("gates"), Err("gates needs ledger".to_owned()));
+        let why = "\"legder\" is none of claim_lifecycle, ledger, pod_status, gates";
         assert_eq!(chosen("*,legder"), Err(why.to_owned()));
     }
 }

@@ -38,6 +38,8 @@ struct Arguments {
 enum Command {
     /// Run the controllers.
     Run(Box<config::RunFlags>),
+    /// Run the reference allocator: devices and nodes for the claims of gated Pods.
+    Allocator(Box<config::AllocatorFlags>),
     /// Make the cluster independent of us: remove the delete-protection finalizer
     /// from every unallocated, unreserved claim and list what is still allocated.
     /// The step before uninstalling, scaling to zero or leaving mode own.
@@ -53,7 +55,11 @@ enum Command {
     /// Print which devices claims would get.
     Allocate(allocate::AllocateFlags),
     /// Print the ClusterRoles, rendered from what the controllers declare.
-    Rbac,
+    Rbac {
+        /// What they are for.
+        #[arg(default_value = "operator")]
+        part: rbac::Part,
+    },
     /// Print the CustomResourceDefinitions of our own kinds.
     Crdgen,
 }
@@ -65,6 +71,7 @@ async fn main() -> ExitCode {
     let done = |()| ExitCode::SUCCESS;
     let outcome = match Arguments::parse().command {
         Command::Run(flags) => run::run(*flags).await.map(done),
+        Command::Allocator(flags) => run::allocator(*flags).await.map(done),
         Command::Drain(flags) => drain::drain(&flags).await.map(done),
         #[cfg(feature = "simulation")]
         Command::Demo(flags) => demo::demo(&flags).await.map(done),
@@ -72,7 +79,7 @@ async fn main() -> ExitCode {
         Command::Simulate(flags) => simulate::simulate(&flags).await.map(done),
         Command::Account(flags) => account::account(&flags),
         Command::Allocate(flags) => allocate::run(&flags),
-        Command::Rbac => print(&rbac::render()).map(done),
+        Command::Rbac { part } => print(&rbac::render(part)).map(done),
         Command::Crdgen => crdgen::render().and_then(|text| print(&text)).map(done),
     };
     match outcome {

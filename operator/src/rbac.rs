@@ -6,14 +6,36 @@ use std::fmt::Write as _;
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::rights::Rule;
 
-use crate::controllers::{self, ELSEWHERE, LEASE, LEASE_NAME, Options};
+use dragoman_reconcilers::allocation;
 
-/// The manifest.
-pub(crate) fn render() -> String {
-    let mut text = String::from(
-        "# Rendered by `cargo xtask gen` from the rights that the controllers declare; do not edit.\n",
-    );
-    let table = controllers::table(Options::default());
+use crate::controllers::{self, ALLOCATOR_LEASE, ELSEWHERE, LEASE, LEASE_NAME};
+
+const HEAD: &str =
+    "# Rendered by `cargo xtask gen` from the rights that the controllers declare; do not edit.\n";
+
+/// What rights are for.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// The operator, a role for each mode.
+    Operator,
+    /// The controller of claim gates, beside those of mode assist.
+    Gates,
+    /// The reference allocator.
+    Allocator,
+}
+
+/// The manifest of a part.
+pub(crate) fn render(part: Part) -> String {
+    match part {
+        Part::Operator => operator(),
+        Part::Gates => gates(),
+        Part::Allocator => allocator(),
+    }
+}
+
+fn operator() -> String {
+    let mut text = String::from(HEAD);
+    let table = controllers::by_default();
     for mode in Mode::ALL {
         let added = controllers::added(&table, mode);
         if !added.is_empty() {
@@ -22,6 +44,31 @@ pub(crate) fn render() -> String {
     }
     role(&mut text, "ClusterRole", "dragoman-lease", ELSEWHERE, Some(LEASE_NAME));
     role(&mut text, "Role", "dragoman-lease", LEASE, Some(LEASE_NAME));
+    text
+}
+
+/// What mode assist has already is not given once more.
+fn gates() -> String {
+    let known = controllers::rules(&controllers::by_default(), Mode::Assist);
+    let is_known = |rule: &Rule| {
+        let same = known.iter().filter(|known| (known.group, known.resource) == (rule.group, rule.resource));
+        let verbs: Vec<&str> = same.flat_map(|known| known.verbs).copied().collect();
+        rule.verbs.iter().all(|verb| verbs.contains(verb))
+    };
+    let mut rules = controllers::rules(&controllers::optional(), Mode::Own);
+    rules.retain(|rule| !is_known(rule));
+    let mut text = String::from(HEAD);
+    role(&mut text, "ClusterRole", "dragoman-gates", &rules, None);
+    text
+}
+
+fn allocator() -> String {
+    let mut text = String::from(HEAD);
+    let table = controllers::allocator(allocation::Options::default());
+    let rules = controllers::rules(&table, Mode::Observe);
+    role(&mut text, "ClusterRole", ALLOCATOR_LEASE, &rules, None);
+    role(&mut text, "ClusterRole", "dragoman-allocator-lease", ELSEWHERE, Some(ALLOCATOR_LEASE));
+    role(&mut text, "Role", "dragoman-allocator-lease", LEASE, Some(ALLOCATOR_LEASE));
     text
 }
 

@@ -20,6 +20,7 @@ use dragoman_machinery::rights::{Rights, Scope};
 use dragoman_machinery::stall::StallWatch;
 use dragoman_machinery::supervise::Supervisor;
 use dragoman_machinery::watch::{Connection, Journal};
+use dragoman_reconcilers::allocation;
 use dragoman_reconcilers::cluster::SharedCluster;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -30,34 +31,64 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::account;
-use crate::config::{AskedMode, Config, RunFlags};
-use crate::controllers::{self, LEASE_NAME};
+use crate::config::{AllocatorFlags, AskedMode, Config, RunFlags};
+use crate::controllers::{self, ALLOCATOR_LEASE, LEASE_NAME};
 use crate::telemetry;
 
-/// Runs until told to stop or until a part ends.
+/// A program of this binary.
+struct Program {
+    /// The source of its Events.
+    reporter: &'static str,
+    /// The name of its Lease.
+    lease: &'static str,
+    table: Vec<ControllerSpec>,
+    /// The index that `/dump` shows the ledgers of, if the program has one.
+    cluster: Option<SharedCluster>,
+}
+
+/// Runs the operator until told to stop or until a part ends.
 ///
 /// # Errors
 /// The end of a part, or a setting that is of no use.
 pub(crate) async fn run(flags: RunFlags) -> anyhow::Result<()> {
     let config = flags.resolve()?;
+    let cluster = SharedCluster::default();
+    let mut table = controllers::table(config.controllers.clone(), &cluster);
+    controllers::choose(&mut table, &config.chosen).map_err(anyhow::Error::msg).context("controllers")?;
+    let reporter = "dragoman.dev/operator";
+    start(config, Program { reporter, lease: LEASE_NAME, table, cluster: Some(cluster) }).await
+}
+
+/// Runs the reference allocator. It has a Lease and rights of its own, and no modes.
+///
+/// # Errors
+/// The end of a part, or a setting that is of no use.
+pub(crate) async fn allocator(flags: AllocatorFlags) -> anyhow::Result<()> {
+    let options = allocation::Options { name: flags.name };
+    // Its controller works in every mode and declares its rights for the first.
+    let config = Config { mode: AskedMode::Observe, ..flags.run.resolve()? };
+    let table = controllers::allocator(options);
+    let reporter = "dragoman.dev/allocator";
+    start(config, Program { reporter, lease: ALLOCATOR_LEASE, table, cluster: None }).await
+}
+
+async fn start(config: Config, program: Program) -> anyhow::Result<()> {
     let identity = identity();
     let telemetry = telemetry::start(&config, &identity)?;
-    let outcome = control(config, identity).await;
+    let outcome = control(config, program, identity).await;
     telemetry.stop().await;
     outcome
 }
 
 /// Runs the controllers of the table.
-async fn control(config: Config, identity: String) -> anyhow::Result<()> {
+async fn control(config: Config, program: Program, identity: String) -> anyhow::Result<()> {
+    let Program { reporter, lease, table, cluster } = program;
     let mut registry = Registry::default();
     process::register(&mut registry);
     let stalls = StallWatch::register(&mut registry);
     let limits = Limits { concurrency: config.concurrency, ..Limits::default() };
     let clients = connect(config.kubeconfig.as_deref(), limits, &mut registry).await?;
     let namespace = config.namespace.clone().unwrap_or_else(|| clients.namespace.clone());
-    let cluster = SharedCluster::default();
-    let mut table = controllers::table_about(config.controllers, &cluster);
-    controllers::choose(&mut table, &config.chosen).map_err(anyhow::Error::msg).context("controllers")?;
     // Open before anything is asked: an API server that is not there yet is no reason to be restarted.
     let mut supervisor = Supervisor::default();
     let admin = Arc::new(Admin::default());
@@ -70,11 +101,10 @@ async fn control(config: Config, identity: String) -> anyhow::Result<()> {
     let leased = controllers::works(&table, mode) && !config.without_lease;
 
     let machinery = MachineryMetrics::register(&mut registry);
-    let reporter = "dragoman.dev/operator";
     let (recorder, sender) =
         events::recorder(clients.api.clone(), machinery.clone(), reporter, identity.clone());
     let leadership = if config.without_lease { Leadership::without_lease() } else { Leadership::default() };
-    let rights = Arc::new(controllers::rights(&table, mode, leased.then_some(&*namespace)));
+    let rights = Arc::new(controllers::rights(&table, mode, leased.then_some((&*namespace, lease))));
     let context = Context {
         api: clients.api.clone(),
         discovery: Discovery::new(clients.api.clone()),
@@ -87,7 +117,7 @@ async fn control(config: Config, identity: String) -> anyhow::Result<()> {
     let connection =
         Connection { client: clients.watch, discovery: context.discovery.clone(), journal: journal.clone() };
     if leased {
-        supervisor.spawn("leaders elsewhere", elsewhere(&context, &connection, &namespace));
+        supervisor.spawn("leaders elsewhere", elsewhere(&context, &connection, &namespace, lease));
     }
     let assembly = Assembly::new(context, &mut registry, config.workers);
     let (process, watches) = assembly.start(&table, mode, &connection);
@@ -96,7 +126,9 @@ async fn control(config: Config, identity: String) -> anyhow::Result<()> {
     admin.show(registry);
     furnish(&admin, &process, &rights, &journal, &leadership);
     measure(&admin, &process, leased.then_some(&leadership), machinery.lease_age.clone(), in_force);
-    admin.dump_in_portions("account", Box::new(move || Box::pin(account::of_index(cluster.clone()))));
+    if let Some(cluster) = cluster {
+        admin.dump_in_portions("account", Box::new(move || Box::pin(account::of_index(cluster.clone()))));
+    }
     supervisor.spawn("stall watch", stalls.run());
     supervisor.spawn("events", sender.run());
     let renewals = leased.then(|| journal.clone());
@@ -104,7 +136,7 @@ async fn control(config: Config, identity: String) -> anyhow::Result<()> {
     supervisor.spawn("rights", async move { rights.keep(&clients.api).await });
     watches.into_iter().for_each(|task| supervisor.spawn(task.name, task.future));
     let holder = controllers::holder(&identity, mode);
-    let candidate = leased.then(|| candidate(clients.lease, machinery, namespace, holder, fitness));
+    let candidate = leased.then(|| candidate(clients.lease, machinery, namespace, lease, holder, fitness));
     work(supervisor, process, leadership, candidate, renewals).await
 }
 
@@ -129,13 +161,14 @@ fn elsewhere(
     context: &Context,
     connection: &Connection,
     namespace: &str,
+    name: &'static str,
 ) -> impl Future<Output = ()> + use<> {
     let elsewhere = Elsewhere {
         connection: connection.clone(),
         recorder: context.recorder.clone(),
         metrics: context.machinery.clone(),
         namespace: namespace.to_owned(),
-        name: LEASE_NAME,
+        name,
     };
     elsewhere.run(context.leadership.clone())
 }
@@ -145,10 +178,11 @@ fn candidate(
     api: Api,
     metrics: MachineryMetrics,
     namespace: String,
+    name: &'static str,
     identity: String,
     fitness: Box<dyn Fn() -> Fitness + Send + Sync>,
 ) -> Candidate {
-    Candidate { api, metrics, namespace, name: LEASE_NAME, identity, periods: Periods::default(), fitness }
+    Candidate { api, metrics, namespace, name, identity, periods: Periods::default(), fitness }
 }
 
 /// How well this process could lead: its indexes, its watches, its rights.

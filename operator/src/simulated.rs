@@ -6,7 +6,7 @@ use dragoman_machinery::controller::Embedded;
 use dragoman_simcluster::{ApiServer, Door, User};
 use prometheus_client::registry::Registry;
 
-use crate::controllers::{self, Options};
+use crate::controllers;
 
 /// The user that Dragoman is on simcluster.
 pub(crate) const USER: &str = "system:serviceaccount:kube-system:dragoman";
@@ -19,5 +19,5 @@ pub(crate) fn dragoman(server: &ApiServer) -> Embedded {
     let door = Door::new(server.clone(), user);
     let mut registry = Registry::default();
     let clients = within(&door, Limits::default(), &mut registry);
-    Embedded::start(&clients, &mut registry, WORKERS, &controllers::table(Options::default()))
+    Embedded::start(&clients, &mut registry, WORKERS, &controllers::by_default())
 }

@@ -4,8 +4,11 @@
 //! writes, and passes that the controller kit of `dragoman-machinery` carries out. A controller is a
 //! row of the table of controllers: its `spec`.
 
+pub mod allocation;
 pub mod claim_lifecycle;
 pub mod cluster;
+pub mod gates;
 pub mod ledger;
 pub mod placement;
 pub mod pod_status;
+pub mod protocol;

@@ -10,6 +10,14 @@ const MOST_LINES: usize = 500;
 /// The generated files, each with the arguments of the cargo command that prints it.
 const GENERATED: &[(&str, &[&str])] = &[
     ("config/base/roles.yaml", &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac"]),
+    (
+        "config/components/gating/roles.yaml",
+        &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac", "gates"],
+    ),
+    (
+        "config/components/allocator/roles.yaml",
+        &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac", "allocator"],
+    ),
     ("config/crds/crds.yaml", &["run", "--quiet", "--package", "dragoman-operator", "--", "crdgen"]),
 ];
 

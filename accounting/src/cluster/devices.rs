@@ -229,7 +229,9 @@ impl Found<'_> {
         let reserved = self.node.is_none().then(|| self.reservation()).filter(|of| !of.is_empty());
         let reserved = reserved.map(|of| {
             let name = &self.listed.name;
-            format!("{object}: device {name} belongs to no single node: its reservation ({of}) counts on none")
+            format!(
+                "{object}: device {name} belongs to no single node: its reservation ({of}) counts on none"
+            )
         });
         self.listed.notices.iter().map(move |notice| format!("{object}: {notice}")).chain(reserved)
     }

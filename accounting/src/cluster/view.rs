@@ -1,6 +1,7 @@
 //! A Pod as it is seen from a node: with everything that is known of its claims there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::ClusterLedger;
 use super::devices::Found;
@@ -11,6 +12,7 @@ use crate::Uid;
 use crate::claim::allocation::{ClaimUse, Device, DeviceResult, Judgement, cost};
 use crate::claim::contribution::{Contribution, Source, reconciled};
 use crate::claim::sharing::{Sharing, sharing};
+use crate::few::Few;
 use crate::ledger::charge::{charge, units};
 use crate::ledger::fit::{Candidate, Fit};
 use crate::ledger::{DeviceId, Stage};
@@ -51,34 +53,72 @@ impl ClusterLedger {
     /// Returns what the claims of a Pod that has claims and a node bring along; `None` for any other Pod.
     pub fn claims_of_pod(&self, uid: &str) -> Option<ClaimsOfPod> {
         let BoundPod { node, pod, .. } = self.pods.get(uid)?;
-        let pod = pod.as_deref()?;
+        Some(self.claims_on(pod.as_deref()?, node))
+    }
+
+    /// Returns what the claims of a Pod bring along on `node`, where it is or would be.
+    pub fn claims_on(&self, pod: &Pod, node: &str) -> ClaimsOfPod {
         let Seen { view, mut unaccounted, waiting, .. } = self.seen_from(pod, node);
         unaccounted.extend(waiting);
         let is_shared = |of: &&Contribution| {
             let claim = self.claims.get(&claim_key(&pod.view.namespace, &of.source.name));
-            sharing(of) == Sharing::OnePod && claim.is_some_and(|claim| claim.pods.len() > 1)
+            let others =
+                claim.map_or(0, |claim| claim.pods.iter().filter(|uid| **uid != pod.view.uid).count());
+            sharing(of) == Sharing::OnePod && others > 0
         };
         for of in view.contributions.iter().filter(is_shared) {
             let field = format!("claim {}", of.source.name).into();
             let why = "its devices are node resources, and several Pods name it".into();
             unaccounted.push(Unaccounted { object: pod.view.object().into(), field, resource: None, why });
         }
-        Some(ClaimsOfPod { contributions: view.contributions, unaccounted })
+        ClaimsOfPod { contributions: view.contributions, unaccounted }
     }
 
     /// Returns a Pod as it would be on `node`, with what its claims would wake up there.
     pub fn candidate(&self, pod: &Pod, node: &str) -> Candidate {
-        let Seen { view, mut unaccounted, waiting, .. } = self.seen_from(pod, node);
+        self.candidate_with(pod, node, &[])
+    }
+
+    /// Returns a Pod as it would be on `node` if some of its claims were as in `claims`: allocated
+    /// otherwise, or allocated at all.
+    pub fn candidate_with(&self, pod: &Pod, node: &str, claims: &[Claim]) -> Candidate {
+        let Seen { view, mut unaccounted, waiting, .. } = self.seen_with(pod, node, claims);
         unaccounted.extend(waiting);
-        let claims = named(pod).into_keys().map(|name| claim_key(&pod.view.namespace, name));
-        let effects = claims.filter_map(|key| self.claims.get(&key)?.effects.as_ref());
-        let held = effects.flat_map(|effects| &effects.held).filter(|((of, _), _)| **of == *node);
+        let effects = named(pod).into_keys().filter_map(|name| {
+            let key = claim_key(&pod.view.namespace, name);
+            match claims.iter().find(|claim| *claim.name == *name) {
+                Some(claim) => self.devices.effects(&key, claim),
+                None => self.claims.get(&key)?.effects.clone(),
+            }
+        });
+        let held = effects.flat_map(|effects| effects.held).filter(|((of, _), _)| **of == *node);
         let devices = held.map(|((_, device), amounts)| {
             let amounts = amounts.iter().map(|(resource, amount)| (resource, units(resource, amount)));
-            (device.clone(), amounts.collect())
+            (device, amounts.collect())
         });
         let devices = devices.collect();
         Candidate { pod: charge(&view, Stage::Assumed, self.rules.variant, unaccounted), devices }
+    }
+
+    /// Returns the other claims that have one of the devices of a claim to themselves, as this claim has:
+    /// such a device is promised twice.
+    pub fn promised_twice(&self, namespace: &str, name: &str) -> BTreeSet<Arc<str>> {
+        let own = claim_key(namespace, name);
+        let exclusive = |claim: &str, device: &DeviceId| {
+            let claim = self.claims.get(claim).and_then(|entry| entry.claim.as_ref());
+            let results = claim.into_iter().flat_map(|claim| claim.results.iter().flatten());
+            let mut of = results.filter(|result| device_of(result) == *device);
+            of.any(|result| !result.admin_access && result.consumed.is_none())
+        };
+        let claim = self.claims.get(&own).and_then(|entry| entry.claim.as_ref());
+        let devices: BTreeSet<DeviceId> =
+            claim.into_iter().flat_map(|claim| claim.results.iter().flatten()).map(device_of).collect();
+        let devices = devices.iter().filter(|device| exclusive(&own, device));
+        let others = devices.flat_map(|device| {
+            let users = self.users.get(device).into_iter().flat_map(Few::iter);
+            users.filter(|user| **user != own && exclusive(user, device))
+        });
+        others.cloned().collect()
     }
 
     /// Returns whether a Pod fits on a node; `None` where the node has no account.
@@ -87,6 +127,11 @@ impl ClusterLedger {
     }
 
     pub(super) fn seen_from(&self, pod: &Pod, node: &str) -> Seen {
+        self.seen_with(pod, node, &[])
+    }
+
+    /// The same, with some of its claims as in `claims`.
+    fn seen_with(&self, pod: &Pod, node: &str, claims: &[Claim]) -> Seen {
         let (mut unaccounted, mut waiting) = (pod.unaccounted.clone(), Vec::new());
         let mut doubt = |field: String, why: &str| {
             let object = pod.view.object().into();
@@ -99,8 +144,9 @@ impl ClusterLedger {
         let (mut computed, mut said) = (Vec::new(), Said::default());
         for (name, entry) in named(pod) {
             let recorded = pod.view.contributions.iter().any(|known| known.source.is(&Source::claim(name)));
-            let claim = self.claims.get(&claim_key(&pod.view.namespace, name));
-            match claim.and_then(|claim| claim.claim.as_ref()).map(|found| (found, &found.results)) {
+            let given = claims.iter().find(|claim| *claim.name == *name);
+            let known = || self.claims.get(&claim_key(&pod.view.namespace, name))?.claim.as_ref();
+            match given.or_else(known).map(|found| (found, &found.results)) {
                 Some((found, Some(results))) => {
                     computed.push(self.contribution(found, results, entry, node, &mut said));
                 }

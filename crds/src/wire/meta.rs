@@ -65,6 +65,11 @@ impl Meta {
     pub fn annotation(&self, key: &str) -> Option<&Name> {
         self.annotations.0.iter().find(|(known, _)| **known == *key).map(|(_, value)| value)
     }
+
+    /// The annotations of `resource.kubernetes.io` and of domains of ours.
+    pub fn annotations(&self) -> impl Iterator<Item = (&Name, &Name)> {
+        self.annotations.0.iter().map(|(key, value)| (key, value))
+    }
 }
 
 /// The annotations that Dragoman reads. The values of the others may be large, and their text is

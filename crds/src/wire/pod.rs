@@ -4,7 +4,7 @@ use dragoman_accounting::amounts::ResourceList;
 use dragoman_accounting::wire::pod_status::{
     AdditionalNodeAllocatableResources, NativeResourceClaimStatus, NodeAllocatableResourceClaimStatus,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::{Condition, Meta, Name, Tolerated, is_present, or_default};
 
@@ -29,6 +29,9 @@ pub struct PodSpec {
     /// `nodeName`; empty while unscheduled.
     #[serde(deserialize_with = "or_default")]
     pub node_name: Name,
+    /// `priority`.
+    #[serde(deserialize_with = "or_default")]
+    pub priority: i32,
     /// `resourceClaims`.
     #[serde(deserialize_with = "or_default")]
     pub resource_claims: Vec<ClaimEntry>,
@@ -42,7 +45,7 @@ pub struct PodSpec {
     #[serde(deserialize_with = "or_default")]
     pub tolerations: Vec<Toleration>,
     /// `affinity`.
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "affinity")]
     pub affinity: Affinity,
     /// `containers`.
     #[serde(deserialize_with = "or_default")]
@@ -63,6 +66,14 @@ pub struct PodSpec {
 pub struct Affinity {
     /// `nodeAffinity`.
     pub node_affinity: Option<NodeAffinity>,
+    /// Whether the field is there at all.
+    #[serde(skip)]
+    pub is_there: bool,
+}
+
+fn affinity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Affinity, D::Error> {
+    let affinity = Option::<Affinity>::deserialize(deserializer)?;
+    Ok(affinity.map(|affinity| Affinity { is_there: true, ..affinity }).unwrap_or_default())
 }
 
 /// `spec.affinity.nodeAffinity` of a Pod.

@@ -86,8 +86,9 @@ fn metadata(namespace: Option<&str>, name: &str) -> Value {
 }
 
 fn node(number: usize) -> Value {
-    let images: Vec<Value> =
-        (0..50).map(|n| json!({"names": [format!("example.com/image-{n}:1")], "sizeBytes": 123_456_789})).collect();
+    let images: Vec<Value> = (0..50)
+        .map(|n| json!({"names": [format!("example.com/image-{n}:1")], "sizeBytes": 123_456_789}))
+        .collect();
     json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata(None, &format!("node-{number}")), "spec": {},
         "status": {"allocatable": {"cpu": "64", "memory": "512Gi", "pods": "250"}, "images": images}})
 }
@@ -118,8 +119,9 @@ fn claim(number: usize) -> Value {
 /// Every tenth Pod has a claim.
 fn pod(node: usize, number: usize) -> Value {
     let container = |name: &str, claims: Value| {
-        let env: Vec<Value> =
-            (0..40).map(|n| json!({"name": format!("SETTING_{n}"), "value": "a value of some length"})).collect();
+        let env: Vec<Value> = (0..40)
+            .map(|n| json!({"name": format!("SETTING_{n}"), "value": "a value of some length"}))
+            .collect();
         json!({"name": name, "image": "example.com/training:1", "env": env, "resources": {
             "requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}, "claims": claims}})
     };

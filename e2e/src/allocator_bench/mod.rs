@@ -71,7 +71,8 @@ pub(crate) async fn run(repository: &Path, output: &Path, filter: &str) -> anyho
             over.push(case.name);
         }
         if case.count {
-            let most = *budget.most_work.get(case.name).with_context(|| format!("no work for {}", case.name))?;
+            let most =
+                *budget.most_work.get(case.name).with_context(|| format!("no work for {}", case.name))?;
             println!("  {} examined devices (at most {most})", measured.work);
             if measured.work > most {
                 over.push("work");

@@ -16,7 +16,9 @@ rules:
   - level: Metadata
     verbs: [create, update, patch, delete, deletecollection]
   - level: Metadata
-    users: [system:serviceaccount:kube-system:dragoman]
+    users:
+      - system:serviceaccount:kube-system:dragoman
+      - system:serviceaccount:kube-system:dragoman-allocator
   - level: None
 ";
 
@@ -97,6 +99,7 @@ impl Entry {
     pub(crate) fn party(&self) -> &str {
         match self.user.username.as_str() {
             super::OPERATOR => "dragoman",
+            super::ALLOCATOR => "allocator",
             "system:kube-scheduler" => "kube-scheduler",
             "system:serviceaccount:kube-system:resource-claim-controller" => "built-in claim controller",
             name if name.starts_with("system:serviceaccount:kube-system:") => "other controllers",
@@ -122,17 +125,17 @@ impl Audit {
         }
     }
 
-    /// Every request that was refused to the operator for want of a right.
-    pub(crate) fn refusals(&self) -> Vec<Entry> {
+    /// Every request that was refused to a user for want of a right.
+    pub(crate) fn refusals(&self, user: &str) -> Vec<Entry> {
         if let Self::Sim(server) = self {
             let refused = server.refused().into_iter().map(Entry::from);
-            return refused.filter(|entry| entry.user.username == super::OPERATOR).collect();
+            return refused.filter(|entry| entry.user.username == user).collect();
         }
         let text = self.text();
         let forbidden = text.lines().filter(|line| line.contains("\"code\":403"));
         forbidden
             .filter_map(|line| serde_json::from_str::<Entry>(line).ok())
-            .filter(|entry| entry.user.username == super::OPERATOR)
+            .filter(|entry| entry.user.username == user)
             .collect()
     }
 

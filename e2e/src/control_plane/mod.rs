@@ -105,6 +105,9 @@ impl Shape {
 /// The user that Dragoman is, with exactly the shipped rights.
 pub(crate) const OPERATOR: &str = "system:serviceaccount:kube-system:dragoman";
 
+/// The user that the reference allocator is, with exactly the shipped rights.
+pub(crate) const ALLOCATOR: &str = "system:serviceaccount:kube-system:dragoman-allocator";
+
 /// A running control plane.
 pub(crate) struct ControlPlane {
     programs: Programs,
@@ -133,7 +136,7 @@ impl ControlPlane {
         Ok(Self { programs, directory: directory.to_owned(), inner })
     }
 
-    /// The kubeconfig of `admin`, `operator` or `kubelet`.
+    /// The kubeconfig of `admin`, `operator`, `allocator` or `kubelet`.
     pub(crate) fn kubeconfig(&self, user: &str) -> PathBuf {
         self.directory.join(format!("{user}.kubeconfig"))
     }

@@ -13,7 +13,7 @@ use super::pki::Pki;
 use super::process::{Process, free_port};
 use super::programs::Programs;
 use super::scheduler::PROTOBUF;
-use super::{OPERATOR, Scheduling, Shape};
+use super::{ALLOCATOR, OPERATOR, Scheduling, Shape};
 use crate::client::{Client, plain_http};
 
 /// A running control plane.
@@ -52,6 +52,7 @@ impl Real {
         plane.pki.kubeconfig("scheduler", &server, "system:kube-scheduler", &[])?;
         plane.pki.kubeconfig("controllers", &server, "system:kube-controller-manager", &[])?;
         plane.pki.kubeconfig("operator", &server, OPERATOR, &["system:serviceaccounts"])?;
+        plane.pki.kubeconfig("allocator", &server, ALLOCATOR, &["system:serviceaccounts"])?;
         plane.pki.kubeconfig("kubelet", &server, "kubelet", &["system:masters"])?;
         plane.start_etcd()?;
         plane.start_apiserver().await?;
@@ -64,7 +65,7 @@ impl Real {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// The kubeconfig of `admin`, `operator` or `kubelet`.
+    /// The kubeconfig of `admin`, `operator`, `allocator` or `kubelet`.
     pub(crate) fn kubeconfig(&self, user: &str) -> PathBuf {
         self.pki.path(&format!("{user}.kubeconfig"))
     }

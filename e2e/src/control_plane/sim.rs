@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::audit::Audit;
 use super::process::Process;
-use super::{OPERATOR, Programs, Scheduling, Shape};
+use super::{ALLOCATOR, OPERATOR, Programs, Scheduling, Shape};
 
 /// A running simcluster.
 pub(super) struct Sim {
@@ -36,9 +36,10 @@ impl Drop for Sim {
 const JSON: &str = "application/json";
 
 /// Users, by the names of their kubeconfigs.
-const USERS: [(&str, &str, &str); 5] = [
+const USERS: [(&str, &str, &str); 6] = [
     ("admin", "admin", "system:masters"),
     ("operator", OPERATOR, "system:serviceaccounts"),
+    ("allocator", ALLOCATOR, "system:serviceaccounts"),
     ("kubelet", "kubelet", "system:masters"),
     ("scheduler", "system:kube-scheduler", "system:masters"),
     ("controllers", "system:serviceaccount:kube-system:resource-claim-controller", "system:masters"),

@@ -4,6 +4,7 @@ mod accounts;
 pub(crate) mod built_in;
 mod crash;
 mod faults;
+mod gates;
 mod groups;
 mod kinds;
 mod ledger;
@@ -272,6 +273,7 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
         tenants::alone(),
         pod_status::alone(),
         releases::alone(),
+        gates::alone(),
     ];
     let needs_before = |scenario: &Standalone| scenario.name.ends_with("_in_1_36");
     let lane = |scenario| (if needs_before(&scenario) { "apart" } else { "alone" }, scenario);

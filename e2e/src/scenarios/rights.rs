@@ -1,5 +1,5 @@
-//! Least privilege: each right of the operator is removed in turn, and the API server must then refuse a
-//! request for want of exactly this right.
+//! Least privilege: each right of the operator and of the allocator is removed in turn, and the API server
+//! must then refuse a request for want of exactly this right.
 
 use std::time::Duration;
 
@@ -7,14 +7,56 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::client::{CLAIMS, PODS};
-use crate::control_plane::{Scheduling, Shape};
+use crate::control_plane::{ALLOCATOR, OPERATOR, Scheduling, Shape};
 use crate::dragoman::Dragoman;
 use crate::objects::{self, Pod, foreign_allocation, pod_consumer};
 use crate::world::{Bench, PATIENCE, World};
 use crate::{manifest, wait};
 
+use super::{Outcome, gates};
+
 const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// A part of Dragoman with a role of its own.
+struct Party {
+    /// Its roles.
+    file: &'static str,
+    /// The name of its Lease.
+    lease: &'static str,
+    user: &'static str,
+    start: fn(&World) -> anyhow::Result<Dragoman>,
+    /// Provokes every kind of its requests in a namespace.
+    provoke: for<'a> fn(&'a World, &'a str) -> Outcome<'a>,
+}
+
+const PARTIES: [Party; 3] = [
+    Party {
+        file: "config/base/roles.yaml",
+        lease: "dragoman",
+        user: OPERATOR,
+        start: |world| Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "own", &[])),
+        provoke: |world, ns| Box::pin(provoke(world, ns)),
+    },
+    // What mode own may do already is not needed once more: its role is empty meanwhile.
+    Party {
+        file: "config/components/gating/roles.yaml",
+        lease: "dragoman",
+        user: OPERATOR,
+        start: |world| {
+            let flags = ["--controllers=*,gates", "--default-allocator=dragoman"];
+            Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "assist", &flags))
+        },
+        provoke: |world, ns| Box::pin(gates::provoke(world, ns)),
+    },
+    Party {
+        file: "config/components/allocator/roles.yaml",
+        lease: "dragoman-allocator",
+        user: ALLOCATOR,
+        start: |world| Dragoman::spawn(&world.allocator_start(&[])),
+        provoke: |world, ns| Box::pin(gates::provoke_allocator(world, ns)),
+    },
+];
 
 /// A right: a verb of a rule of a role.
 struct Right {
@@ -27,25 +69,38 @@ struct Right {
 /// Runs the lane and returns the number of rights, each of which was shown to be needed.
 pub(super) async fn run(bench: &Bench) -> anyhow::Result<usize> {
     let shape = Shape { pod_groups: true, scheduler: Scheduling::Nobody, ..Shape::default() };
-    let world = World::start(bench, "rights", shape, 1, 8).await?;
-    let text = std::fs::read_to_string(bench.repository.join("config/base/roles.yaml")).context("roles")?;
-    let rights: Vec<Right> = manifest::parse(&text)?.iter().flat_map(rights_of).collect();
+    let world = World::start(bench, "rights", shape, 1, 64).await?;
+    world.install("config/gated").await?;
     // Devices cost their node something, so that its ledger is published.
     world.client.create(crate::client::FOOTPRINTS, "", &super::ledger::footprint("cores", "1")).await?;
-    let mut useless = Vec::new();
-    for right in &rights {
-        let name = format!("{} {}", right.verb, right.resource);
-        take_away(&world, right).await?;
-        // With the Lease of an earlier start the right to create one would not be needed.
-        world.client.delete(LEASES, "kube-system", "dragoman", None).await?;
-        if let Err(error) = needed(&world, right).await {
-            useless.push(format!("{name} ({error:#})"));
+    gates::rest(&world).await?;
+    let (mut count, mut useless) = (0, Vec::new());
+    for party in &PARTIES {
+        let roles = std::fs::read_to_string(bench.repository.join(party.file)).context(party.file)?;
+        let rights: Vec<Right> = manifest::parse(&roles)?.iter().flat_map(rights_of).collect();
+        for right in &rights {
+            let name = format!("{} {} of {}", right.verb, right.resource, party.file);
+            take_away(&world, right).await?;
+            // With the Lease of an earlier start the right to create one would not be needed.
+            world.client.delete(LEASES, "kube-system", party.lease, None).await?;
+            if let Err(error) = needed(&world, party, right).await {
+                useless.push(format!("{name} ({error:#})"));
+            }
+            give_back(&world, right).await?;
         }
-        give_back(&world, right).await?;
+        count += rights.len();
+        if party.user == OPERATOR {
+            write_rules(&world, &own(), &json!([])).await?;
+        }
     }
     world.stop().await?;
     ensure!(useless.is_empty(), "not shown to be needed: {}", useless.join(", "));
-    Ok(rights.len())
+    Ok(count)
+}
+
+/// The role of mode own, which has some of the rights of gates, too.
+fn own() -> Value {
+    json!({"kind": "ClusterRole", "metadata": {"name": "dragoman-own"}})
 }
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
@@ -89,9 +144,8 @@ async fn give_back(world: &World, right: &Right) -> anyhow::Result<()> {
 }
 
 /// Provokes every kind of request of the operator, and waits for the refusal.
-async fn needed(world: &World, right: &Right) -> anyhow::Result<()> {
+async fn needed(world: &World, party: &Party, right: &Right) -> anyhow::Result<()> {
     let ns = world.namespace("right").await?;
-    let log_before = std::fs::read_to_string(world.directory.join("dragoman.log")).unwrap_or_default().len();
     // One ledger has to be created, and one belongs to no Node.
     world.client.delete(STATES, "", "node-0", None).await?;
     if world.client.get(STATES, "", "gone").await?.is_none() {
@@ -101,7 +155,8 @@ async fn needed(world: &World, right: &Right) -> anyhow::Result<()> {
         });
         world.client.create(STATES, "", &gone).await?;
     }
-    let dragoman = Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "own", &[]))?;
+    let dragoman = (party.start)(world)?;
+    let log_before = dragoman.log().len();
     let refused = async || {
         // No request has the synthetic resource `resourceclaims/binding`; only the text of a refusal
         // names it. A missing right in the operator's review of its own rights proves nothing.
@@ -109,7 +164,7 @@ async fn needed(world: &World, right: &Right) -> anyhow::Result<()> {
         let in_text = log.get(log_before..).unwrap_or_default().lines().any(|line| {
             line.contains("refusal=") && line.contains(&right.resource) && right.resource.contains("binding")
         });
-        let refusals = world.plane.audit().refusals();
+        let refusals = world.plane.audit().refusals(party.user);
         let audited = refusals.iter().any(|e| e.what() == format!("{} {}", right.verb, right.resource));
         Ok((in_text || audited).then_some(()))
     };
@@ -119,7 +174,7 @@ async fn needed(world: &World, right: &Right) -> anyhow::Result<()> {
         worked.is_ok_and(|count| count > 0.0) || refused().await.is_ok_and(|it: Option<()>| it.is_some())
     };
     wait::until("the operator works, or is refused", PATIENCE, works).await?;
-    provoke(world, &ns).await?;
+    (party.provoke)(world, &ns).await?;
     let outcome = wait::value("the operator is refused", Duration::from_secs(25), refused).await;
     dragoman.kill().await?;
     world.plane.audit().forget()?;

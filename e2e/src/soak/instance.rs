@@ -1,5 +1,7 @@
 //! Dragoman in this process, on a clock that can be wound and with a way in that goes wrong.
 
+use std::sync::Arc;
+
 use dragoman_machinery::api::Limits;
 use dragoman_machinery::connect::within;
 use dragoman_machinery::controller::Embedded;
@@ -19,7 +21,7 @@ pub(super) fn start(door: &FaultyDoor, accounts: bool) -> Embedded {
     if accounts {
         let cluster = SharedCluster::default();
         table.push(ledger::spec(ledger::Options::default(), SharedCluster::clone(&cluster)));
-        table.push(pod_status::spec(cluster));
+        table.push(pod_status::spec(cluster, Arc::default()));
     }
     Embedded::start(&clients, &mut registry, WORKERS, &table)
 }

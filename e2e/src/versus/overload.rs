@@ -78,7 +78,9 @@ async fn measure(
     let proxy = Proxy::start(world.plane.client(user).await?.kube).await?;
     let kubeconfig = proxy.kubeconfig(&world.directory)?;
     let controller = if is_ours {
-        Controller::Dragoman(world.dragoman_as(kubeconfig, "own", &["--controllers", "claim_lifecycle"]).await?)
+        Controller::Dragoman(
+            world.dragoman_as(kubeconfig, "own", &["--controllers", "claim_lifecycle"]).await?,
+        )
     } else {
         Controller::BuiltIn(world.plane.claim_controller(&kubeconfig)?)
     };

@@ -32,7 +32,9 @@ impl Devices {
                 Object::Slice(_, text) => {
                     read::<SliceObject>(text).map(|slice| cluster.slices.push(slice.slice()))
                 }
-                Object::Class(text) => read::<ClassObject>(text).map(|class| cluster.classes.push(class.class())),
+                Object::Class(text) => {
+                    read::<ClassObject>(text).map(|class| cluster.classes.push(class.class()))
+                }
                 Object::TaintRule(text) => {
                     read::<TaintRuleObject>(text).map(|rule| cluster.taint_rules.push(rule.rule()))
                 }

@@ -45,7 +45,10 @@ pub(super) enum Object {
     Footprint(cluster::DeviceFootprint, Option<String>),
     Class(Text),
     TaintRule(Text),
-    Unreadable { node: Option<Box<str>>, why: String },
+    Unreadable {
+        node: Option<Box<str>>,
+        why: String,
+    },
 }
 
 /// A claim, and the Pods that it is reserved for.
@@ -162,9 +165,8 @@ impl Objects {
     /// The claims that are reserved for Pods which the dump does not have.
     pub(super) fn held_from_outside(&self) -> BTreeSet<String> {
         let claims = self.objects.iter().filter(|((_, namespace, _), Versioned { object, .. })| {
-            let is_here = |name: &Box<str>| {
-                self.objects.contains_key(&("Pod", namespace.clone(), name.clone()))
-            };
+            let is_here =
+                |name: &Box<str>| self.objects.contains_key(&("Pod", namespace.clone(), name.clone()));
             matches!(object, Object::Claim(claim) if !claim.pods.iter().all(is_here))
         });
         claims.map(|(key, _)| in_words(key)).collect()

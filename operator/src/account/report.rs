@@ -182,8 +182,7 @@ impl Report {
 impl Dump {
     /// Where a waiting Pod would fit, of the nodes that are asked about.
     fn waiting_pod(&self, name: &str, (pod, placement): &(Pod, Placement), filter: &Filter) -> OfPod {
-        let is_allocated =
-            |claim: &str| self.allocated.contains(&(pod.view.namespace.clone(), claim.into()));
+        let is_allocated = |claim: &str| self.allocated.contains(&(pod.view.namespace.clone(), claim.into()));
         let missing = unallocated(pod, is_allocated);
         let devices = self.devices.as_ref().filter(|_| !missing.is_empty());
         let claims = devices.map(|devices| (devices, devices.claims(pod)));

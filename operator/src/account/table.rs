@@ -82,10 +82,9 @@ fn rows(node: &OfNode) -> impl Iterator<Item = [String; 8]> {
 
 /// Whether a Pod fits on a node, and what stands in the way.
 fn in_words(answer: &OnNode) -> String {
-    let missing = answer
-        .missing
-        .iter()
-        .map(|(resource, of)| format!("{} of {resource} is missing ({})", of.missing.0, of.held_by.join(", ")));
+    let missing = answer.missing.iter().map(|(resource, of)| {
+        format!("{} of {resource} is missing ({})", of.missing.0, of.held_by.join(", "))
+    });
     let never = answer.never.iter().map(|(resource, has)| format!("the node has {} of {resource}", has.0));
     let unknown = (!answer.unknown.is_empty())
         .then(|| format!("it is unknown how much is left of {}", answer.unknown.join(", ")));

@@ -70,10 +70,7 @@ impl Found {
 ///
 /// # Errors
 /// A file cannot be read.
-pub(crate) fn each(
-    files: &[PathBuf],
-    each: &mut dyn FnMut(anyhow::Result<Found>),
-) -> anyhow::Result<()> {
+pub(crate) fn each(files: &[PathBuf], each: &mut dyn FnMut(anyhow::Result<Found>)) -> anyhow::Result<()> {
     for file in files {
         if file.as_os_str() == "-" {
             read(file, BufReader::with_capacity(CHUNK, std::io::stdin()), each).context("standard input")?;

@@ -55,7 +55,8 @@ fn items_are_found_wherever_their_list_says_its_kind() {
         "kind: PodList\nitems:\n- a: 1\n- kind: Node\n",
         "items:\n  # two\n  - a: |\n      - b\n\n  -\n    kind: Node\nkind: PodList\n",
     ] {
-        let mut kinds: Vec<String> = found(list).iter().map(|found| found.replace("f:1: item ", "")).collect();
+        let mut kinds: Vec<String> =
+            found(list).iter().map(|found| found.replace("f:1: item ", "")).collect();
         kinds.sort();
         assert_eq!(kinds, ["0 \"Pod\"", "1 \"Node\""], "{list}");
     }

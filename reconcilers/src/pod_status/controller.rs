@@ -1,11 +1,10 @@
 //! The controller: its part of the kit.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use dragoman_accounting::claim::contribution::{Contribution, Generation};
+use dragoman_accounting::claim::contribution::Contribution;
 use dragoman_crds::wire::{Name, Pod};
-use dragoman_machinery::api::decode;
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict, regarding,
@@ -17,12 +16,12 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::index::{PodStatuses, recorded};
 use super::plan::{Conflict, Mine, Plan, plan};
+use super::publisher::{Published, Publisher};
 use super::rights;
-use super::shape::{GENERATIONS, is_kept, write};
 use crate::cluster::SharedCluster;
 
 /// Its row in the table of controllers; `cluster` is filled by that of the ledger, which comes before.
-pub fn spec(cluster: SharedCluster) -> ControllerSpec {
+pub fn spec(cluster: SharedCluster, publisher: Arc<Publisher>) -> ControllerSpec {
     ControllerSpec {
         name: NAME,
         works: |mode| mode >= Mode::Assist,
@@ -31,26 +30,28 @@ pub fn spec(cluster: SharedCluster) -> ControllerSpec {
             Mode::Assist => rights::ASSIST,
             Mode::Own => &[],
         },
-        start: Box::new(move |assembly| PodStatus::start(assembly, Arc::clone(&cluster))),
+        start: Box::new(move |assembly| {
+            PodStatus::start(assembly, Arc::clone(&cluster), Arc::clone(&publisher))
+        }),
     }
 }
 
 const NAME: &str = "pod_status";
-/// How long it is taken for granted that the API server keeps no generation of the field, in
-/// milliseconds. A control plane that is upgraded, or whose gate is switched on, is found by then.
-const KEEPS_NOTHING: i64 = 600_000;
 
 /// The controller.
 struct PodStatus {
     kit: Arc<Controller<PodStatuses>>,
     cluster: SharedCluster,
-    /// The generation that the API server keeps, and when it was found out; absent while unknown.
-    kept: Mutex<Option<(Option<Generation>, i64)>>,
+    publisher: Arc<Publisher>,
     written: Counter,
 }
 
 impl PodStatus {
-    fn start(assembly: &mut Assembly<'_>, cluster: SharedCluster) -> Arc<dyn Running> {
+    fn start(
+        assembly: &mut Assembly<'_>,
+        cluster: SharedCluster,
+        publisher: Arc<Publisher>,
+    ) -> Arc<dyn Running> {
         let written = Counter::default();
         assembly.registry.register(
             "dragoman_pod_status_written",
@@ -59,7 +60,7 @@ impl PodStatus {
         );
         let kit = assembly.controller::<PodStatuses>(NAME, NAME);
         kit.watch::<Pod>(&mut assembly.watches);
-        Arc::new(Self { kit, cluster, kept: Mutex::default(), written })
+        Arc::new(Self { kit, cluster, publisher, written })
     }
 
     fn plan(&self, key: &ObjectKey, now: i64) -> Option<(Name, Plan)> {
@@ -71,57 +72,6 @@ impl PodStatus {
         Some((uid, plan(recorded, claims, mine.as_ref(), now)))
     }
 
-    /// The generation that is known to be kept. `Err`: none is.
-    fn known(&self, now: i64) -> Option<Result<Generation, i64>> {
-        match *self.kept.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some((Some(generation), _)) => Some(Ok(generation)),
-            Some((None, at)) if (at..at + KEEPS_NOTHING).contains(&now) => {
-                Some(Err(at + KEEPS_NOTHING - now))
-            }
-            Some((None, _)) | None => None,
-        }
-    }
-
-    /// Takes in what a Pod's dry runs found; another Pod's may have found a generation meanwhile.
-    fn learnt(&self, kept: Option<Generation>, now: i64) {
-        let mut known = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.is_some() || !matches!(*known, Some((Some(_), _))) {
-            *known = Some((kept, now));
-        }
-    }
-
-    /// The API server has changed: it is asked again.
-    fn forget(&self) {
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    /// Finds out by dry runs which generation is kept.
-    async fn probe(
-        &self,
-        key: &ObjectKey,
-        uid: &Name,
-        contributions: &[Contribution],
-    ) -> Result<Option<Generation>, Refusal> {
-        let mut refused = None;
-        for generation in GENERATIONS {
-            let Ok(question) = write(&key.namespace, &key.name, uid, contributions, generation) else {
-                continue;
-            };
-            match self.kit.send(key, &question.dry()).await {
-                Ok(answer) if is_kept(&decode::<Pod>(&answer.body)?, generation) => {
-                    return Ok(Some(generation));
-                }
-                // It drops the field, or does not know it.
-                Ok(_) => {}
-                Err(Refusal::Invalid(why)) if is_undeclared(&why) => {}
-                // That is about this Pod, and says nothing about the others.
-                Err(refusal @ Refusal::Invalid(_)) => refused = Some(refusal),
-                Err(other) => return Err(other),
-            }
-        }
-        refused.map_or(Ok(None), Err)
-    }
-
     async fn publish(
         &self,
         key: &ObjectKey,
@@ -129,49 +79,25 @@ impl PodStatus {
         contributions: &[Contribution],
         now: i64,
     ) -> Verdict {
-        let generation = match self.known(now) {
-            Some(Ok(generation)) => generation,
-            Some(Err(wait)) => return Verdict::After(Duration::from_millis(wait.unsigned_abs())),
-            None => match self.probe(key, uid, contributions).await {
-                Ok(kept) => {
-                    tracing::info!(?kept, "generation of node-allocatable claim statuses that is kept");
-                    self.learnt(kept, now);
-                    let Some(generation) = kept else { return Verdict::After(Duration::from_secs(600)) };
-                    generation
-                }
-                Err(refusal) => return self.refused(key, uid, refusal, now),
-            },
-        };
-        let write = match write(&key.namespace, &key.name, uid, contributions, generation) {
-            Ok(write) => write,
-            Err(why) => return Verdict::Failed(why),
-        };
-        match self.kit.send(key, &write).await {
-            Ok(answer) => match decode::<Pod>(&answer.body) {
-                Ok(pod) if is_kept(&pod, generation) => {
-                    self.written.inc();
-                    self.kit.note(|index| {
-                        if index.pod(key).is_none_or(|(known, _)| known != uid) {
-                            return;
-                        }
-                        let mine = index.mine.entry(uid.clone()).or_default();
-                        let (recorded, times) = (recorded(&pod), mine.times + 1);
-                        *mine = Mine { recorded, times, at: now, ..Mine::default() };
-                    });
-                    Verdict::Done
-                }
-                Ok(_) => {
-                    self.forget();
-                    Verdict::Failed("the API server has dropped the field since it was asked".to_owned())
-                }
-                Err(refusal) => self.refused(key, uid, refusal, now),
-            },
-            Err(refusal) => {
-                if matches!(&refusal, Refusal::Invalid(why) if is_undeclared(why)) {
-                    self.forget();
-                }
-                self.refused(key, uid, refusal, now)
+        match self.publisher.publish(&self.kit, key, uid, contributions, now).await {
+            Ok(Published::Kept(pod)) => {
+                self.written.inc();
+                self.kit.note(|index| {
+                    if index.pod(key).is_none_or(|(known, _)| known != uid) {
+                        return;
+                    }
+                    let mine = index.mine.entry(uid.clone()).or_default();
+                    let (recorded, times) = (recorded(&pod), mine.times + 1);
+                    *mine = Mine { recorded, times, at: now, ..Mine::default() };
+                });
+                Verdict::Done
             }
+            Ok(Published::KeepsNothing(wait)) => Verdict::After(wait),
+            Ok(Published::Dropped) => {
+                Verdict::Failed("the API server has dropped the field since it was asked".to_owned())
+            }
+            Ok(Published::Inexpressible(why)) => Verdict::Failed(why),
+            Err(refusal) => self.refused(key, uid, refusal, now),
         }
     }
 
@@ -199,11 +125,6 @@ impl PodStatus {
         let about = regarding(POD, &key.namespace, &key.name, uid);
         self.kit.warn(about, conflict.reason(), "Publish", conflict.note().to_owned());
     }
-}
-
-/// Whether the API server does not have the field at all.
-fn is_undeclared(why: &str) -> bool {
-    why.contains("field not declared in schema")
 }
 
 impl Reconcile for PodStatus {

@@ -7,6 +7,7 @@
 mod controller;
 mod index;
 pub mod plan;
+mod publisher;
 pub mod rights;
 mod shape;
 #[cfg(test)]
@@ -14,3 +15,4 @@ mod tests;
 
 pub use controller::spec;
 pub use index::PodStatuses;
+pub use publisher::{Published, Publisher};

@@ -1,0 +1,447 @@
+//! Gated Pods on a real control plane: the shipped policies, the operator, the reference allocator, and
+//! kube-scheduler as it is.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::accounts::requesting;
+use super::{NotRun, Standalone, ledger, standalone};
+use crate::client::{CLAIMS, FOOTPRINTS, NAMESPACES, PODS};
+use crate::control_plane::{Backend, Scheduling, Shape};
+use crate::objects::{self, DRIVER, Pod, pod_consumer};
+use crate::wait;
+use crate::world::{Bench, PATIENCE, World};
+
+pub(super) fn alone() -> Vec<Standalone> {
+    vec![
+        standalone!(gated_pods_reach_their_nodes),
+        standalone!(gated_pods_reach_their_nodes_where_kube_scheduler_counts),
+        standalone!(each_party_is_killed_and_every_gated_pod_ends),
+        standalone!(what_a_closed_gate_waits_for_is_said),
+        standalone!(stolen_tokens_and_other_hands_are_confined),
+    ]
+}
+
+const GATE: &str = "dragoman.dev/claims";
+const NODES: &str = "/api/v1/nodes";
+const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
+/// The flags of the operator in `config/gated`.
+const FLAGS: [&str; 2] = ["--controllers=*,gates", "--default-allocator=dragoman"];
+
+/// A cluster with the manifests of `config/gated` and `nodes` nodes of eight cpus and four devices, each
+/// of which takes three cpus of its node.
+async fn gated(bench: &Bench, name: &str, shape: Shape, nodes: usize) -> anyhow::Result<World> {
+    if bench.backend == Backend::Sim {
+        return Err(NotRun("simcluster has no admission policies".to_owned()).into());
+    }
+    let is_counted = shape.on.contains(&"DRANodeAllocatableResources");
+    let world = World::start(bench, name, Shape { scheduler: Scheduling::Kube, ..shape }, 0, 0).await?;
+    world.install("config/gated").await?;
+    if !is_counted {
+        world.client.create(FOOTPRINTS, "", &ledger::footprint("cores", "3")).await?;
+    }
+    for number in 0..nodes {
+        add_node(&world, &format!("node-{number}"), is_counted).await?;
+    }
+    Ok(world)
+}
+
+async fn add_node(world: &World, name: &str, is_counted: bool) -> anyhow::Result<()> {
+    let mut node = objects::node(name);
+    let amounts = json!({"cpu": "8", "memory": "16Gi", "pods": "100"});
+    node["status"]["allocatable"] = amounts.clone();
+    node["status"]["capacity"] = amounts;
+    let mut slice = objects::slice(name, 4);
+    if is_counted {
+        node["status"]["declaredFeatures"] = json!(["DRANodeAllocatableResources"]);
+        for device in slice["spec"]["devices"].as_array_mut().into_iter().flatten() {
+            device["nodeAllocatableResources"] = json!({"cpu": {"mapping": {"deviceMultiplier": "3"}}});
+        }
+    }
+    world.client.create(NODES, "", &node).await?;
+    world.client.merge(NODES, "", name, &json!({"spec": {"taints": null}})).await?;
+    world.client.merge(NODES, "", &format!("{name}/status"), &json!({"status": node["status"]})).await?;
+    world.client.create("/apis/resource.k8s.io/v1/resourceslices", "", &slice).await?;
+    Ok(())
+}
+
+fn gates_of(pod: &Value) -> Vec<&str> {
+    let gates = pod["spec"]["schedulingGates"].as_array().into_iter().flatten();
+    gates.filter_map(|gate| gate["name"].as_str()).collect()
+}
+
+/// A namespace with a label for gating. The API server takes a moment until it knows a new policy.
+async fn namespace(world: &World, name: &str, label: &str) -> anyhow::Result<String> {
+    let ns = world.namespace(name).await?;
+    let labels = json!({"metadata": {"labels": {"dragoman.dev/gating": label}}});
+    world.client.merge(NAMESPACES, "", &ns, &labels).await?;
+    let dry = format!("{PODS}?dryRun=All");
+    wait::value("Pods get the gate", PATIENCE, async || {
+        let probe = Pod::new("probe").with_template("device", "one");
+        let pod = world.client.create(&dry, &ns, probe.object()).await?;
+        Ok(gates_of(&pod).contains(&GATE).then_some(()))
+    })
+    .await?;
+    Ok(ns)
+}
+
+/// Status, reason and message of the condition of a Pod.
+async fn ready(world: &World, ns: &str, pod: &str) -> anyhow::Result<Option<(String, String, String)>> {
+    let pod = world.client.get(PODS, ns, pod).await?.context("Pod")?;
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    let mut found = conditions.filter(|condition| condition["type"] == "dragoman.dev/ClaimsReady");
+    let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    Ok(found.next().map(|of| (text(of, "status"), text(of, "reason"), text(of, "message"))))
+}
+
+/// Waits until a Pod says that it waits for this reason; returns the message.
+async fn waits_for(world: &World, ns: &str, pod: &str, reason: &str) -> anyhow::Result<String> {
+    wait::value(&format!("{pod} says {reason}"), PATIENCE, async || {
+        let said = ready(world, ns, pod).await?;
+        Ok(said.filter(|(status, word, _)| status == "False" && word == reason).map(|said| said.2))
+    })
+    .await
+}
+
+/// The Pods of a namespace that are in a phase.
+async fn in_phase(world: &World, ns: &str, phase: &str) -> anyhow::Result<Vec<String>> {
+    let pods = world.client.list(PODS, ns).await?;
+    let of = pods.iter().filter(|pod| pod["status"]["phase"] == phase);
+    Ok(of.filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)).collect())
+}
+
+/// Fails if a node is overcommitted now.
+async fn no_node_is_overcommitted(world: &World) -> anyhow::Result<()> {
+    for state in world.client.list(STATES, "").await? {
+        ensure!(ledger::condition(&state, "Overcommitted") != "True", "{state}");
+    }
+    Ok(())
+}
+
+async fn gated_pods_reach_their_nodes(bench: &Bench) -> anyhow::Result<()> {
+    reach(bench, "gated", Shape::default()).await
+}
+
+async fn gated_pods_reach_their_nodes_where_kube_scheduler_counts(bench: &Bench) -> anyhow::Result<()> {
+    let on = &["DRANodeAllocatableResources"];
+    reach(bench, "gated-counted", Shape { on, ..Shape::default() }).await
+}
+
+/// Twelve Pods that take three and a half cpus each race for two nodes of eight. Two at a time have
+/// room on a node, although it has four devices; the others say what they wait for, and come in their
+/// turn.
+async fn reach(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
+    const PODS_IN_ALL: usize = 12;
+    let world = gated(bench, name, shape, 2).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = namespace(&world, name, "enabled").await?;
+    for number in 0..PODS_IN_ALL {
+        let pod = Pod::new(&format!("pod-{number}")).with_template("device", "one").held();
+        let pod = world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;
+        ensure!(gates_of(&pod) == [GATE], "{pod}");
+    }
+    let mut ended = 0;
+    while ended < PODS_IN_ALL {
+        let room = (PODS_IN_ALL - ended).min(4);
+        let running = wait::value(&format!("{room} Pods run"), PATIENCE, async || {
+            let running = in_phase(&world, &ns, "Running").await?;
+            ensure!(running.len() <= 4, "{running:?} run at once");
+            Ok((running.len() == room).then_some(running))
+        })
+        .await?;
+        no_node_is_overcommitted(&world).await?;
+        if ended == 0 {
+            let pending = in_phase(&world, &ns, "Pending").await?;
+            let waits = pending.first().context("a Pod waits")?;
+            let why = waits_for(&world, &ns, waits, "NotAllocated").await?;
+            println!("        {why}");
+            ensure!(why.contains("of cpu is missing"), "{why}");
+        }
+        world.let_end(&ns, running.first().context("a Pod runs")?).await?;
+        ended += 1;
+    }
+    world.claims(&ns, 0).await?;
+    let writes = world.rest(&ns).await?;
+    let scheduler = writes.iter().filter(|w| w.party() == "kube-scheduler");
+    let about_claims = scheduler.filter(|w| w.object_ref.resource == "resourceclaims").count();
+    ensure!(about_claims == 0, "kube-scheduler wrote {about_claims} times about claims");
+    let of = |party: &str| writes.iter().filter(|w| w.party() == party).count();
+    println!(
+        "        writes for {PODS_IN_ALL} Pods: {} by the operator, {} by the allocator, {} by kube-scheduler",
+        of("dragoman"),
+        of("allocator"),
+        of("kube-scheduler")
+    );
+    let released = operator.metric("dragoman_gates_opened_total", &[]).await?;
+    ensure!(released >= 12.0, "{released} released");
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// Thirty Pods that end by themselves, while operator and allocator are killed without warning in turn.
+async fn each_party_is_killed_and_every_gated_pod_ends(bench: &Bench) -> anyhow::Result<()> {
+    const ALL: usize = 30;
+    let world = gated(bench, "gated-killed", Shape::default(), 2).await?;
+    // Without a Lease nothing waits until that of a dead process ends.
+    let flags = [FLAGS[0], FLAGS[1], "--without-lease"];
+    let without_lease = ["--without-lease"];
+    let mut operator = world.dragoman("own", &flags).await?;
+    let mut allocator = world.allocator(&without_lease).await?;
+    let ns = namespace(&world, "killed", "enabled").await?;
+    for number in 0..ALL {
+        let pod = Pod::new(&format!("pod-{number}")).with_template("device", "one");
+        world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;
+    }
+    let (mut kills, mut before) = (0, 0);
+    loop {
+        let done = in_phase(&world, &ns, "Succeeded").await?.len();
+        no_node_is_overcommitted(&world).await?;
+        if done == ALL {
+            break;
+        }
+        // The next is killed once the last one has got something done.
+        wait::value("another Pod has ended", PATIENCE, async || {
+            let now = in_phase(&world, &ns, "Succeeded").await?.len();
+            Ok((now > before || now == ALL).then_some(()))
+        })
+        .await?;
+        before = done.max(before) + 1;
+        if kills % 2 == 0 {
+            operator.kill().await?;
+            operator = world.dragoman("own", &flags).await?;
+        } else {
+            allocator.kill().await?;
+            allocator = world.allocator(&without_lease).await?;
+        }
+        kills += 1;
+    }
+    world.claims(&ns, 0).await?;
+    println!("        {ALL} Pods ended, {kills} kills");
+    ensure!(kills >= 4, "{kills} kills tell nothing");
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// Gates of other owners before and after the allocation, an allocator that does not exist, a claim that
+/// is missing, and a Pod that is larger than any node.
+async fn what_a_closed_gate_waits_for_is_said(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "gated-reasons", Shape::default(), 1).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = namespace(&world, "reasons", "enabled").await?;
+    let claim = async |name: &str, metadata: Value| {
+        let mut claim = objects::claim(name);
+        claim["metadata"] = metadata;
+        claim["metadata"]["name"] = json!(name);
+        world.client.create(CLAIMS, &ns, &claim).await?;
+        world.pod(&ns, &Pod::new(name).with_claim("device", name).held()).await?;
+        anyhow::Ok(())
+    };
+    let gate = "allocation-gates.dragoman.dev/quota";
+    claim("before", json!({"annotations": {gate: "team a has no budget"}})).await?;
+    let why = waits_for(&world, &ns, "before", "AllocationGateClosed").await?;
+    ensure!(why.contains("gate quota is closed: team a has no budget"), "{why}");
+    world.client.merge(CLAIMS, &ns, "before", &json!({"metadata": {"annotations": {gate: null}}})).await?;
+    world.phase(&ns, "before", "Running").await?;
+    world.let_end(&ns, "before").await?;
+
+    let gate = "release-gates.dragoman.dev/fabric";
+    claim("after", json!({"annotations": {gate: "the link is not up yet"}})).await?;
+    let why = waits_for(&world, &ns, "after", "ReleaseGateClosed").await?;
+    ensure!(why.contains("gate fabric is closed: the link is not up yet"), "{why}");
+    world.client.merge(CLAIMS, &ns, "after", &json!({"metadata": {"annotations": {gate: null}}})).await?;
+    world.phase(&ns, "after", "Running").await?;
+    let (status, ..) = ready(&world, &ns, "after").await?.context("condition")?;
+    ensure!(status == "True", "{status}");
+    world.let_end(&ns, "after").await?;
+
+    claim("elsewhere", json!({"labels": {"dragoman.dev/allocator": "nowhere"}})).await?;
+    let why = waits_for(&world, &ns, "elsewhere", "NotAllocated").await?;
+    ensure!(why.contains("allocator nowhere has not allocated"), "{why}");
+    world.pod(&ns, &Pod::new("missing").with_claim("device", "missing").held()).await?;
+    let why = waits_for(&world, &ns, "missing", "ClaimMissing").await?;
+    ensure!(why.contains("claim missing does not exist"), "{why}");
+    let large = requesting(&Pod::new("large").with_template("device", "one").held(), "7500m");
+    world.client.create(PODS, &ns, &large).await?;
+    let why = waits_for(&world, &ns, "large", "NotAllocated").await?;
+    ensure!(why.contains("too small") || why.contains("missing"), "{why}");
+    println!("        {why}");
+    // Annotations of a tenant that are large or do not parse harm nothing.
+    let large = "x".repeat(200_000);
+    let annotations = json!({"dragoman.dev/verdict": large, "dragoman.dev/rejections": "{"});
+    claim("scribbled", json!({"annotations": annotations})).await?;
+    world.phase(&ns, "scribbled", "Running").await?;
+    // A Pod without claims gets no gate.
+    let plain = world.pod(&ns, &Pod::new("plain")).await?;
+    ensure!(gates_of(&plain).is_empty(), "{plain}");
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// Tries a patch of a user; returns why it is refused.
+async fn refused(
+    world: &World,
+    user: &str,
+    (collection, ns, name): (&str, &str, &str),
+    patch: &Value,
+) -> anyhow::Result<String> {
+    let client = world.plane.client(user).await?;
+    wait::value(&format!("{user} may not {patch}"), PATIENCE, async || {
+        // The API server takes a moment until it knows a new policy.
+        let path = format!("{name}?dryRun=All");
+        let outcome = client.json_patch(collection, ns, &path, patch).await;
+        Ok(outcome.err().map(|error| format!("{error:#}")))
+    })
+    .await
+}
+
+/// The tokens of the operator and of the allocator are of no use for anything else, and where gating is
+/// enforced a tenant cannot take the gate off.
+async fn stolen_tokens_and_other_hands_are_confined(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "gated-confined", Shape::default(), 1).await?;
+    let ns = namespace(&world, "confined", "enforced").await?;
+    let pod = Pod::new("pod").with_claim("device", "claim").gated();
+    world.pod(&ns, &pod).await?;
+    let mut claim = objects::claim("claim");
+    claim["metadata"]["finalizers"] = json!(["example.com/keep"]);
+    world.client.create(CLAIMS, &ns, &claim).await?;
+    let pod = (PODS, &*ns, "pod");
+    let claim = (CLAIMS, &*ns, "claim");
+    let status = (CLAIMS, &*ns, "claim/status");
+    let of_operator: [((&str, &str, &str), Value, &str); 6] = [
+        (pod, json!([{"op": "remove", "path": "/spec/schedulingGates/0"}]), "its own gate and no other"),
+        (
+            pod,
+            json!([{"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}]),
+            "nothing else of the spec",
+        ),
+        (pod, json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]), "no metadata"),
+        (
+            claim,
+            json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]),
+            "changes no other label",
+        ),
+        (claim, json!([{"op": "remove", "path": "/metadata/finalizers"}]), "and no other"),
+        (
+            status,
+            json!([{"op": "add", "path": "/status", "value": promise("dev-0", "node-0", &[])["status"]}]),
+            "makes none",
+        ),
+    ];
+    for (object, patch, why) in &of_operator {
+        let said = refused(&world, "operator", *object, patch).await?;
+        ensure!(said.contains(why), "{patch}: {said}");
+    }
+    let label = json!({"metadata": {"labels": {"dragoman.dev/allocator": "another"}}});
+    world.client.merge(CLAIMS, &ns, "claim", &label).await?;
+    let allocation =
+        json!([{"op": "add", "path": "/status", "value": promise("dev-0", "node-0", &[])["status"]}]);
+    let of_allocator: [((&str, &str, &str), Value, &str); 3] = [
+        (status, allocation, "names another allocator"),
+        (
+            claim,
+            json!([{"op": "replace", "path": "/metadata/labels/dragoman.dev~1allocator", "value": "dragoman"}]),
+            "changes no label",
+        ),
+        (pod, json!([{"op": "remove", "path": "/spec/schedulingGates/0"}]), "cannot patch resource"),
+    ];
+    for (object, patch, why) in &of_allocator {
+        let said = refused(&world, "allocator", *object, patch).await?;
+        ensure!(said.contains(why), "{patch}: {said}");
+    }
+    tenant_keeps_the_gate(&world, &ns).await?;
+    world.stop().await
+}
+
+/// Someone who may update Pods in the namespace, and nothing else.
+async fn tenant_keeps_the_gate(world: &World, ns: &str) -> anyhow::Result<()> {
+    let kubectl = async |arguments: &[&str]| -> anyhow::Result<Result<String, String>> {
+        world.plane.kubectl(arguments, "").await
+    };
+    let role = ["create", "clusterrolebinding", "tenant", "--clusterrole=edit", "--user=tenant"];
+    kubectl(&role).await?.map_err(anyhow::Error::msg)?;
+    let pod = world.client.get(PODS, ns, "pod").await?.context("Pod")?;
+    let at = gates_of(&pod).iter().position(|gate| *gate == GATE).context("the gate is there")?;
+    let patch = json!([{"op": "remove", "path": format!("/spec/schedulingGates/{at}")}]).to_string();
+    let open =
+        ["patch", "pod", "pod", "-n", ns, "--as=tenant", "--type=json", "--dry-run=server", "-p", &patch];
+    let said =
+        wait::value("the tenant is refused", PATIENCE, async || Ok(kubectl(&open).await?.err())).await?;
+    ensure!(said.contains("taken off by Dragoman once the claims of the Pod are ready"), "{said}");
+    // Everything else about the Pod is the tenant's.
+    let label = ["label", "pod", "pod", "-n", ns, "--as=tenant", "a=b"];
+    kubectl(&label).await?.map_err(anyhow::Error::msg)?;
+    Ok(())
+}
+
+/// A merge patch that allocates a device of a node that its slice publishes.
+fn promise(device: &str, node: &str, consumers: &[Value]) -> Value {
+    let selector = json!({"nodeSelectorTerms": [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]});
+    json!({"status": {
+        "allocation": {
+            "devices": {"results": [{"request": "device", "driver": DRIVER, "pool": node, "device": device}]},
+            "nodeSelector": selector,
+        },
+        "reservedFor": consumers,
+    }})
+}
+
+/// A Pod that waits all the time, so that every controller has a key.
+pub(super) async fn rest(world: &World) -> anyhow::Result<()> {
+    let ns = world.namespace("rest").await?;
+    born_gated(world, &ns, "rests", json!({"labels": {"dragoman.dev/allocator": "nowhere"}}), "1").await?;
+    Ok(())
+}
+
+/// A Pod of an author who knows the gate, and its claim.
+async fn born_gated(
+    world: &World,
+    ns: &str,
+    name: &str,
+    metadata: Value,
+    cpu: &str,
+) -> anyhow::Result<Value> {
+    let mut claim = objects::claim(name);
+    claim["metadata"] = metadata;
+    claim["metadata"]["name"] = json!(name);
+    world.client.create(CLAIMS, ns, &claim).await?;
+    let mut pod = requesting(&Pod::new(name).with_claim("device", name), cpu);
+    pod["spec"]["schedulingGates"] = json!([{"name": GATE}]);
+    Ok(world.client.create(PODS, ns, &pod).await?)
+}
+
+/// Provokes every kind of request about gates.
+pub(super) async fn provoke(world: &World, ns: &str) -> anyhow::Result<()> {
+    static DEVICES: AtomicU32 = AtomicU32::new(0);
+    born_gated(world, ns, "unlabelled", json!({}), "1").await?;
+    // One has room on its node, the other has not.
+    for (name, cpu) in [("fits", "10m"), ("large", "1000")] {
+        let labels = json!({"labels": {"dragoman.dev/allocator": "foreign"}});
+        let pod = born_gated(world, ns, name, labels, cpu).await?;
+        let device = format!("dev-{}", DEVICES.fetch_add(1, Ordering::Relaxed));
+        let status = promise(&device, "node-0", &[pod_consumer(&pod)]);
+        world.client.merge(CLAIMS, ns, &format!("{name}/status"), &status).await?;
+    }
+    Ok(())
+}
+
+/// Provokes every kind of request of the allocator.
+pub(super) async fn provoke_allocator(world: &World, ns: &str) -> anyhow::Result<()> {
+    let labels = || json!({"labels": {"dragoman.dev/allocator": "dragoman"}});
+    born_gated(world, ns, "fits", labels(), "10m").await?;
+    born_gated(world, ns, "large", labels(), "1000").await?;
+    // The node changes, and is tried again: the Event recurs.
+    for turn in 0..20 {
+        let label = json!({"metadata": {"labels": {"turn": turn.to_string()}}});
+        world.client.merge(NODES, "", "node-0", &label).await?;
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,399 @@
+//! The controller: its part of the kit.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dragoman_allocator::input::{self, Allocation as Devices};
+use dragoman_crds::device_footprint::DeviceFootprint;
+use dragoman_crds::wire::Name;
+use dragoman_machinery::clock;
+use dragoman_machinery::controller::{
+    Assembly, Controller, ControllerSpec, Index as _, ObjectKey, Reconcile, Running, Verdict, regarding,
+};
+use dragoman_machinery::kind::POD;
+use dragoman_machinery::refusal::Refusal;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::decide::{Decided, Decision, Question, Tried, decide};
+use super::index::{Allocation, ClaimFacts, PodFacts};
+use super::whole::{WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
+use super::{rights, writes};
+use crate::protocol::{self, shown};
+
+/// What can be chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// The name of the allocator: it allocates the claims whose label names it.
+    pub name: Box<str>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { name: "dragoman".into() }
+    }
+}
+
+/// Its row in the table of the process `dragoman allocator`.
+pub fn spec(options: Options) -> ControllerSpec {
+    ControllerSpec {
+        name: NAME,
+        works: |_| true,
+        rights: |mode| match mode {
+            dragoman_machinery::mode::Mode::Observe => rights::ALL,
+            _ => &[],
+        },
+        start: Box::new(move |assembly| Allocator::start(assembly, options.clone())),
+    }
+}
+
+const NAME: &str = "allocation";
+/// The reason of verdicts and Events: no node takes the Pod.
+const NO_NODE: &str = "NoNode";
+/// A verdict is written anew after so many seconds at the earliest.
+const VERDICT_STAYS: i64 = 30;
+/// How long a node is left out that the operator refused: doubled each time, up to the longest.
+const REFUSED: (i64, i64) = (10, 300);
+
+/// A claim of a Pod: name, uid, facts.
+type Named = (Name, Name, Arc<ClaimFacts>);
+
+/// The controller.
+struct Allocator {
+    kit: Arc<Controller<Allocation>>,
+    options: Options,
+    /// Decisions that the index does not show yet. A decision is made under the lock, so that nothing is
+    /// given twice.
+    decided: Mutex<Decided>,
+    outcomes: Outcomes,
+    waiting: Gauge,
+}
+
+type Outcomes = Family<Vec<(&'static str, &'static str)>, Counter>;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Allocator {
+    fn start(assembly: &mut Assembly<'_>, options: Options) -> Arc<dyn Running> {
+        let (outcomes, waiting) = (Family::default(), Gauge::default());
+        for outcome in ["allocated", "refused", "given_back"] {
+            drop(Outcomes::get_or_create(&outcomes, &vec![("outcome", outcome)]));
+        }
+        assembly.registry.register(
+            "dragoman_allocator_decisions",
+            "Decisions about gated Pods, by outcome",
+            outcomes.clone(),
+        );
+        assembly.registry.register(
+            "dragoman_allocator_waiting_pods",
+            "Gated Pods that no node takes now",
+            waiting.clone(),
+        );
+        let kit = assembly.controller::<Allocation>(NAME, NAME);
+        let watches = &mut assembly.watches;
+        kit.watch::<WholeNode>(watches);
+        kit.watch::<WholeSlice>(watches);
+        kit.watch::<WholeClass>(watches);
+        kit.watch::<WholeRule>(watches);
+        kit.watch::<DeviceFootprint>(watches);
+        kit.watch::<WholeClaim>(watches);
+        kit.watch::<WholePod>(watches);
+        Arc::new(Self { kit, options, decided: Mutex::default(), outcomes, waiting })
+    }
+
+    fn count(&self, outcome: &'static str) {
+        self.outcomes.get_or_create(&vec![("outcome", outcome)]).inc();
+    }
+
+    /// A Pod is of no concern any more.
+    fn forget(&self, key: &ObjectKey) {
+        locked(&self.decided).assumed.remove(key);
+        self.leave(key);
+    }
+
+    /// A Pod does not wait any more; the next of its shape is looked at.
+    fn leave(&self, key: &ObjectKey) {
+        let next = self.kit.note(|index| index.shapes.leave(key));
+        self.kit.enqueue(next.into_iter().collect());
+    }
+
+    /// Charges a Pod that has its devices to the node where they are, until it is bound.
+    fn assume(&self, key: &ObjectKey, pod: &PodFacts, claims: &[Named]) {
+        let mut decided = locked(&self.decided);
+        let charge = self.kit.read(|index| {
+            let mut nodes =
+                claims.iter().filter_map(|(_, _, facts)| Allocation::node_of(facts.selector.as_ref()));
+            let node = Name::from(nodes.next()?);
+            Some((index.ledger.candidate(&pod.accounted, &node).pod, node))
+        });
+        if let Some((charge, node)) = charge {
+            decided.assumed.put(key, &node, charge);
+        }
+    }
+
+    /// Decides about a Pod, a portion of the nodes at a time.
+    async fn decide(
+        &self,
+        key: &ObjectKey,
+        pod: &PodFacts,
+        claims: &[Named],
+        refused: &BTreeSet<Name>,
+    ) -> Result<Decision, Vec<String>> {
+        let mut tried = Tried::default();
+        loop {
+            {
+                let mut decided = locked(&self.decided);
+                let outcome = self.kit.note(|index| {
+                    let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned());
+                    let question = Question { key, pod, claims: of.collect() };
+                    decide(&question, index, &decided, refused, &mut tried, &mut share_id)
+                });
+                match outcome {
+                    Some(Ok(decision)) => {
+                        for (uid, devices) in &decision.allocations {
+                            decided.overlay.assume((**uid).into(), devices.clone());
+                        }
+                        decided.assumed.put(key, &decision.node, decision.charge.clone());
+                        return Ok(decision);
+                    }
+                    Some(Err(why)) => return Err(why),
+                    None => {}
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Writes what was decided, claim by claim. What was written stays decided if a later write fails:
+    /// the next look goes on from there.
+    async fn write(
+        &self,
+        key: &ObjectKey,
+        uid: &str,
+        claims: &[Named],
+        decision: &Decision,
+    ) -> Result<(), Refusal> {
+        for (name, claim_uid, facts) in claims {
+            let of_claim = decision.allocations.iter().find(|(of, _)| of == claim_uid);
+            let devices: Option<&Devices> = of_claim.map(|(_, devices)| devices);
+            if devices.is_none() && (facts.is_reserved_for(uid) || !facts.is_allocated) {
+                continue;
+            }
+            let mut version = facts.version.clone();
+            let protect = devices.and_then(|_| writes::protect(&key.namespace, name, claim_uid, facts));
+            if let Some(protect) = protect {
+                version = self.kit.send(key, &protect).await?.meta.resource_version;
+            }
+            let write = writes::allocate(key, uid, (name, claim_uid, &version), facts, devices);
+            self.kit.send(key, &write).await?;
+            tracing::info!(
+                namespace = %key.namespace, pod = %key.name, claim = %name, node = %decision.node, "claim allocated"
+            );
+        }
+        Ok(())
+    }
+
+    /// Devices that do not lead to a release are given back: others may need them.
+    async fn give_back(&self, key: &ObjectKey, uid: &str, claims: &[Named]) -> Result<bool, Refusal> {
+        let mut is_given = false;
+        for (name, claim_uid, facts) in claims {
+            if let Some(write) = writes::give_back(&key.namespace, name, claim_uid, facts, uid) {
+                self.kit.send(key, &write).await?;
+                is_given = true;
+            }
+        }
+        Ok(is_given)
+    }
+
+    /// Says why a Pod is refused: in an Event, and on its first claim without devices.
+    async fn say(
+        &self,
+        key: &ObjectKey,
+        pod: &Name,
+        claims: &[Named],
+        why: &[String],
+    ) -> Result<(), Refusal> {
+        let Some((name, uid, facts)) = claims.iter().find(|(_, _, facts)| !facts.is_allocated) else {
+            return Ok(());
+        };
+        let message =
+            shown(&if why.is_empty() { "no node is left to try".to_owned() } else { why.join("; ") });
+        let about = regarding(POD, &key.namespace, &key.name, pod);
+        self.kit.warn(about, NO_NODE, "Allocate", message.to_string());
+        let known: Option<protocol::Verdict> =
+            facts.verdict.as_ref().and_then(|text| serde_json::from_str(text).ok());
+        let now = clock::now();
+        if let Some(known) = known {
+            let since = known.time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
+            if known.message == *message || now.as_second() - since < VERDICT_STAYS {
+                return Ok(());
+            }
+        }
+        let nodes = self.kit.read(|index| index.node_names().len());
+        let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let verdict = protocol::Verdict { reason: NO_NODE.to_owned(), message: message.into(), nodes, time };
+        let write = writes::verdict(&key.namespace, name, uid, facts, &verdict);
+        if let Some(write) = write {
+            self.kit.send(key, &write).await?;
+        }
+        Ok(())
+    }
+
+    async fn gated(
+        &self,
+        key: &ObjectKey,
+        uid: &Name,
+        pod: &PodFacts,
+        claims: &[Named],
+    ) -> Result<Verdict, Refusal> {
+        let now = clock::now().as_second();
+        let (refused, again) = left_out(claims, now);
+        let again = again.map_or(Verdict::Done, |seconds| Verdict::After(Duration::from_secs(seconds)));
+        let place = self.kit.read(|index| {
+            let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned());
+            let shape = Question { key, pod, claims: of.collect() }.shape()?;
+            let before = index.shapes.before(shape, &pod.turn(key)).cloned();
+            Some((shape, before))
+        });
+        if let Some((shape, Some(before))) = &place {
+            self.kit.note(|index| index.shapes.wait(*shape, pod.turn(key)));
+            self.kit.enqueue(vec![before.clone()]);
+            return Ok(again);
+        }
+        match self.decide(key, pod, claims, &refused).await {
+            Ok(decision) => {
+                self.leave(key);
+                let outcome = self.write(key, uid, claims, &decision).await;
+                if let Err(refusal) = outcome {
+                    let mut decided = locked(&self.decided);
+                    decision.allocations.iter().for_each(|(uid, _)| decided.overlay.forget(uid));
+                    decided.assumed.remove(key);
+                    return Err(refusal);
+                }
+                self.count("allocated");
+                Ok(Verdict::Done)
+            }
+            Err(why) => {
+                self.count("refused");
+                if let Some((shape, _)) = place {
+                    self.kit.note(|index| index.shapes.wait(shape, pod.turn(key)));
+                }
+                let own =
+                    claims.iter().filter(|(_, _, facts)| facts.is_allocated && facts.is_reserved_for(uid));
+                let own: Vec<Named> = own.cloned().collect();
+                if self.give_back(key, uid, &own).await? {
+                    self.count("given_back");
+                    return Ok(again);
+                }
+                self.say(key, uid, claims, &why).await?;
+                Ok(again)
+            }
+        }
+    }
+}
+
+/// The nodes that the operator refused for one of the claims a short while ago, and the seconds until the
+/// first of them is tried again.
+fn left_out(claims: &[Named], now: i64) -> (BTreeSet<Name>, Option<u64>) {
+    let (mut nodes, mut soonest) = (BTreeSet::new(), None);
+    for (_, _, facts) in claims {
+        for (number, last) in facts.rejections.iter().enumerate() {
+            let before = facts.rejections.iter().take(number).filter(|of| of.node == last.node).count();
+            let wait = (REFUSED.0 << before.min(10)).min(REFUSED.1);
+            let since = last.time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
+            let until = since.min(now).saturating_add(wait);
+            if until > now {
+                nodes.insert(Name::from(&*last.node));
+                let left = (until - now).unsigned_abs();
+                soonest = Some(soonest.map_or(left, |soonest: u64| soonest.min(left)));
+            }
+        }
+    }
+    (nodes, soonest)
+}
+
+/// A share of a device has an id of its own: a random UUID (RFC 9562, version 4).
+fn share_id() -> input::Name {
+    let random = fastrand::u128(..);
+    let version = (random & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
+    let hex = format!("{version:032x}");
+    let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default().to_owned();
+    [part(0..8), part(8..12), part(12..16), part(16..20), part(20..32)].join("-").into()
+}
+
+impl Reconcile for Allocator {
+    type Index = Allocation;
+
+    fn controller(&self) -> &Arc<Controller<Allocation>> {
+        &self.kit
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Verdict {
+        let found = self.kit.read(|index| {
+            let (uid, pod) = index.pod(key)?;
+            let claims = index.claims_of(&key.namespace, &pod);
+            Some((uid, pod, claims))
+        });
+        let Some((uid, pod, claims)) = found.filter(|(_, pod, _)| !pod.deleting) else {
+            self.forget(key);
+            return Verdict::Done;
+        };
+        // An event will come once every claim is there.
+        let Some(claims) = claims else { return Verdict::Done };
+        let is_settled = |(_, _, facts): &Named| facts.is_allocated && facts.is_reserved_for(&uid);
+        {
+            // The API shows these: the index counts them.
+            let mut decided = locked(&self.decided);
+            for (_, claim, _) in claims.iter().filter(|claim| is_settled(claim)) {
+                if decided.overlay.assumes(claim).is_some() {
+                    decided.overlay.forget(claim);
+                }
+            }
+        }
+        let is_ours = |(_, _, facts): &Named| facts.allocator.as_deref() == Some(&*self.options.name);
+        let ours: Vec<Named> = claims.iter().filter(|claim| is_ours(claim)).cloned().collect();
+        if claims.iter().all(is_settled) || (!ours.is_empty() && ours.iter().all(is_settled)) {
+            self.assume(key, &pod, &claims);
+            self.leave(key);
+            return Verdict::Done;
+        }
+        if ours.is_empty() || !pod.is_gated {
+            self.forget(key);
+            return Verdict::Done;
+        }
+        // An event comes when a gate opens.
+        if ours.iter().any(|(_, _, facts)| facts.is_held_back && !facts.is_allocated || facts.deleting) {
+            self.forget(key);
+            return Verdict::Done;
+        }
+        match self.gated(key, &uid, &pod, &ours).await {
+            Ok(verdict) => verdict,
+            Err(Refusal::NotFound | Refusal::Replaced) => Verdict::Done,
+            Err(refusal) => Verdict::Failed(refusal.to_string()),
+        }
+    }
+
+    /// Before the first decision, every Pod that has its devices and no node yet is charged.
+    fn leads_since(&self, _now: i64) {
+        *locked(&self.decided) = Decided::default();
+        let settled = self.kit.read(|index| {
+            let pods = index.all_keys().into_iter().filter_map(|key| {
+                let (uid, pod) = index.pod(&key)?;
+                let claims = index.claims_of(&key.namespace, &pod)?;
+                let all = claims.iter().all(|(_, _, facts)| facts.is_reserved_for(&uid));
+                all.then_some((key, pod, claims))
+            });
+            pods.collect::<Vec<_>>()
+        });
+        settled.iter().for_each(|(key, pod, claims)| self.assume(key, pod, claims));
+    }
+
+    fn measure(&self, _now: i64) {
+        let waiting = self.kit.read(|index| index.shapes.waiting());
+        self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    }
+}

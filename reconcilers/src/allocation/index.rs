@@ -1,0 +1,548 @@
+//! The cluster as the allocator and the ledger read it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use dragoman_accounting::cluster::{self, ClaimName, ClusterLedger, NodeNames, Rules};
+use dragoman_allocator::Snapshot;
+use dragoman_allocator::input::NodeSelector;
+use dragoman_crds::device_footprint::DeviceFootprint;
+use dragoman_crds::wire::{ConsumerReference, Name};
+use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
+use dragoman_machinery::kind::{
+    DEVICE_CLASS, DEVICE_FOOTPRINT, DEVICE_TAINT_RULES, Kind, NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICES,
+    Watchable as _,
+};
+use dragoman_machinery::watch::{Record, Store, StoreState};
+
+use super::shapes::{Changes, Shapes, Turn};
+use super::whole::{WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
+use crate::cluster::footprint;
+use crate::placement::{Placement, Site};
+use crate::protocol::{ALLOCATION_GATES, ALLOCATOR, GATE, Rejection, VERDICT, closed_gates, rejections};
+
+/// The index.
+pub(super) struct Allocation {
+    /// Devices, classes, rules, nodes, and the claims that hold devices.
+    pub(super) snapshot: Snapshot,
+    /// What Pods and claims take from every node.
+    pub(super) ledger: ClusterLedger,
+    pub(super) pods: Store<Kept>,
+    pub(super) claims: Store<Arc<ClaimFacts>>,
+    pub(super) nodes: Store<Arc<Site>>,
+    slices: Store<SliceNode>,
+    classes: Store<()>,
+    rules: Store<()>,
+    footprints: Store<()>,
+    unserved: BTreeSet<&'static str>,
+    pods_of_claim: Links,
+    /// The Pods of each node, with what they say about it.
+    bound: HashMap<Name, BTreeMap<ObjectKey, Option<Arc<Placement>>>>,
+    pub(super) changes: Changes,
+    pub(super) shapes: Shapes,
+    /// The nodes whose ledger the object changes that is taken in.
+    touched: NodeNames,
+}
+
+/// What is kept of a Pod.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Kept {
+    /// It is of no concern.
+    Nothing,
+    /// It is on a node.
+    Bound(Name, Option<Arc<Placement>>),
+    /// It has claims and no node.
+    Waiting(Arc<PodFacts>),
+}
+
+/// A Pod with claims that has no node.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct PodFacts {
+    /// Whether it has the gate of the protocol.
+    pub(super) is_gated: bool,
+    pub(super) deleting: bool,
+    pub(super) priority: i32,
+    /// `metadata.creationTimestamp`.
+    pub(super) created: Name,
+    pub(super) accounted: Arc<cluster::Pod>,
+    pub(super) placement: Arc<Placement>,
+}
+
+impl PodFacts {
+    /// Its place among those that wait.
+    pub(super) fn turn(&self, key: &ObjectKey) -> Turn {
+        Turn { priority: Reverse(self.priority), created: self.created.clone(), key: key.clone() }
+    }
+}
+
+/// A claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ClaimFacts {
+    pub(super) version: Name,
+    /// The allocator that the label names.
+    pub(super) allocator: Option<Name>,
+    /// Whether a gate before allocation is closed.
+    pub(super) is_held_back: bool,
+    pub(super) is_allocated: bool,
+    /// The nodes that can use its devices; absent for all.
+    pub(super) selector: Option<NodeSelector>,
+    pub(super) consumers: Vec<ConsumerReference>,
+    pub(super) deleting: bool,
+    pub(super) finalizers: Vec<Name>,
+    pub(super) rejections: Vec<Rejection>,
+    /// The verdict annotation as it is.
+    pub(super) verdict: Option<Name>,
+}
+
+impl ClaimFacts {
+    pub(super) fn is_reserved_for(&self, uid: &str) -> bool {
+        self.consumers.iter().any(|consumer| *consumer.uid == *uid)
+    }
+}
+
+/// The node of a slice, if all its devices are on one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SliceNode(Option<Name>);
+
+impl Default for Allocation {
+    fn default() -> Self {
+        Self {
+            snapshot: Snapshot::default(),
+            ledger: ClusterLedger::new(Rules::default()),
+            pods: Store::default(),
+            claims: Store::default(),
+            nodes: Store::default(),
+            slices: Store::default(),
+            classes: Store::default(),
+            rules: Store::default(),
+            footprints: Store::default(),
+            unserved: BTreeSet::new(),
+            pods_of_claim: Links::default(),
+            bound: HashMap::new(),
+            changes: Changes::default(),
+            shapes: Shapes::default(),
+            touched: NodeNames::new(),
+        }
+    }
+}
+
+impl controller::Index for Allocation {
+    type Key = ObjectKey;
+
+    fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
+        let stores: [(Kind, &dyn StoreState); 7] = [
+            (NODE, &self.nodes),
+            (RESOURCE_SLICES[0], &self.slices),
+            (DEVICE_CLASS, &self.classes),
+            (DEVICE_TAINT_RULES[0], &self.rules),
+            (DEVICE_FOOTPRINT, &self.footprints),
+            (RESOURCE_CLAIM, &self.claims),
+            (POD, &self.pods),
+        ];
+        stores.into_iter()
+    }
+
+    fn is_unserved(&self, kind: Kind) -> bool {
+        self.unserved.contains(kind.plural)
+    }
+
+    fn all_keys(&self) -> Vec<ObjectKey> {
+        let waiting = self.pods.iter().filter_map(|(namespace, name, record)| {
+            let Some(Kept::Waiting(facts)) = record.readable() else { return None };
+            let key = ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(name) };
+            Some(facts.turn(&key))
+        });
+        let turns: BTreeSet<Turn> = waiting.collect();
+        turns.into_iter().map(|turn| turn.key).collect()
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        vec![format!("Pods that no node takes: {}", self.shapes.waiting())]
+    }
+}
+
+impl Allocation {
+    /// Returns the uid of a Pod that has no node, and what is kept of it.
+    pub(super) fn pod(&self, key: &ObjectKey) -> Option<(Name, Arc<PodFacts>)> {
+        let record = self.pods.get(&key.namespace, &key.name)?;
+        let Some(Kept::Waiting(facts)) = record.readable() else { return None };
+        Some((record.uid.clone(), Arc::clone(facts)))
+    }
+
+    /// Returns the claims that a Pod names: name, uid and facts; `None` where one is not there or does
+    /// not decode.
+    pub(super) fn claims_of(
+        &self,
+        namespace: &str,
+        pod: &PodFacts,
+    ) -> Option<Vec<(Name, Name, Arc<ClaimFacts>)>> {
+        let mut claims: Vec<(Name, Name, Arc<ClaimFacts>)> = Vec::new();
+        for entry in &pod.accounted.claims {
+            let name = match &entry.claim {
+                ClaimName::None => continue,
+                ClaimName::NotYet => return None,
+                ClaimName::Named(name) => name,
+            };
+            if claims.iter().all(|(known, _, _)| known != name) {
+                let record = self.claims.get(namespace, name)?;
+                claims.push((name.clone(), record.uid.clone(), Arc::clone(record.readable()?)));
+            }
+        }
+        Some(claims)
+    }
+
+    /// A node as the Pods on it leave it.
+    pub(super) fn site(&self, node: &str) -> Option<Site> {
+        let mut site = Site::clone(self.nodes.get("", node)?.readable()?);
+        let none = Placement::default();
+        for placement in self.bound.get(node).into_iter().flat_map(BTreeMap::values) {
+            site.add(placement.as_deref().unwrap_or(&none));
+        }
+        Some(site)
+    }
+
+    /// The names of all nodes.
+    pub(super) fn node_names(&self) -> Vec<Name> {
+        self.nodes.iter().map(|(_, name, _)| Name::from(&**name)).collect()
+    }
+
+    /// The node of an allocation by name, if it names one.
+    pub(super) fn node_of(selector: Option<&NodeSelector>) -> Option<&str> {
+        let [term] = &*selector?.node_selector_terms else { return None };
+        let field = term.match_fields.iter().find(|field| &*field.key == "metadata.name")?;
+        field.values.first().map(|node| &**node)
+    }
+
+    /// Notes the nodes whose ledger has changed. Returns the Pods to be woken.
+    fn wake(&mut self) -> Vec<ObjectKey> {
+        let nodes = std::mem::take(&mut self.touched);
+        nodes.iter().for_each(|node| self.changes.node(node));
+        if nodes.is_empty() { Vec::new() } else { self.shapes.heads() }
+    }
+
+    fn changed_everywhere(&mut self) -> Vec<ObjectKey> {
+        self.changes.everything();
+        self.shapes.heads()
+    }
+
+    fn changed_at(&mut self, node: Option<&str>) -> Vec<ObjectKey> {
+        match node {
+            Some(node) => {
+                self.changes.node(node);
+                self.shapes.heads()
+            }
+            None => self.changed_everywhere(),
+        }
+    }
+
+    fn link(&mut self, pod: &Place, kept: Option<&Kept>, is_there: bool) {
+        match kept {
+            Some(Kept::Waiting(facts)) => {
+                for entry in &facts.accounted.claims {
+                    let ClaimName::Named(claim) = &entry.claim else { continue };
+                    if is_there {
+                        self.pods_of_claim.link(&pod.namespace, claim, &pod.name);
+                    } else {
+                        self.pods_of_claim.unlink(&pod.namespace, claim, &pod.name);
+                    }
+                }
+            }
+            Some(Kept::Bound(node, placement)) if is_there => {
+                self.bound.entry(node.clone()).or_default().insert(pod.into(), placement.clone());
+            }
+            Some(Kept::Bound(node, _)) => {
+                if let Some(pods) = self.bound.get_mut(node) {
+                    pods.remove(&ObjectKey::from(pod));
+                    if pods.is_empty() {
+                        self.bound.remove(node);
+                    }
+                }
+            }
+            Some(Kept::Nothing) | None => {}
+        }
+    }
+}
+
+impl Keeps<WholePod> for Allocation {
+    type Projection = Kept;
+
+    fn store_mut(&mut self) -> &mut Store<Kept> {
+        &mut self.pods
+    }
+
+    fn project(&mut self, pod: &WholePod) -> Kept {
+        let (spec, meta) = (&pod.wire.spec, &pod.wire.metadata);
+        let accounted = pod.wire.accounted();
+        let touched = self.ledger.put_pod(accounted.clone());
+        self.touched.extend(touched);
+        if accounted.done {
+            return Kept::Nothing;
+        }
+        if let Some(node) = &accounted.node {
+            let says = pod.more != Placement::default();
+            return Kept::Bound(node.clone(), says.then(|| Arc::new(pod.more.clone())));
+        }
+        if spec.resource_claims.is_empty() {
+            return Kept::Nothing;
+        }
+        Kept::Waiting(Arc::new(PodFacts {
+            is_gated: spec.scheduling_gates.iter().any(|gate| &*gate.name == GATE),
+            deleting: meta.deleting,
+            priority: spec.priority,
+            created: meta.creation_timestamp.clone().unwrap_or_default(),
+            accounted: Arc::new(accounted),
+            placement: Arc::new(pod.more.clone()),
+        }))
+    }
+
+    fn changed(&mut self, pod: &Place, old: Option<&Kept>, new: Option<&Kept>) -> Vec<ObjectKey> {
+        self.link(pod, old, false);
+        self.link(pod, new, true);
+        let waits = |kept: Option<&Kept>| matches!(kept, Some(Kept::Waiting(_)));
+        let mut keys = Vec::new();
+        if (waits(old) || waits(new)) && old != new {
+            keys.push(pod.into());
+        }
+        if let (Some(Kept::Bound(node, _)), true) = (old, old != new) {
+            keys.extend(self.changed_at(Some(node)));
+        }
+        keys.extend(self.wake());
+        keys
+    }
+
+    fn removed(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        last: &Record<Kept>,
+        _how: Left,
+    ) -> Vec<ObjectKey> {
+        let touched = self.ledger.remove_pod(&last.uid);
+        self.touched.extend(touched);
+        let place = Place { namespace: Arc::clone(namespace), name: Arc::clone(name), uid: last.uid.clone() };
+        Keeps::<WholePod>::changed(self, &place, last.readable(), None)
+    }
+}
+
+impl Keeps<WholeClaim> for Allocation {
+    type Projection = Arc<ClaimFacts>;
+
+    fn store_mut(&mut self) -> &mut Store<Arc<ClaimFacts>> {
+        &mut self.claims
+    }
+
+    fn project(&mut self, claim: &WholeClaim) -> Arc<ClaimFacts> {
+        let meta = &claim.wire.metadata;
+        let read = claim.more.claim();
+        let facts = ClaimFacts {
+            version: meta.resource_version.clone(),
+            allocator: meta.labels.get(ALLOCATOR).filter(|name| !name.is_empty()).cloned(),
+            is_held_back: !closed_gates(meta, ALLOCATION_GATES).is_empty(),
+            is_allocated: read.allocation.is_some(),
+            selector: read.allocation.as_ref().and_then(|allocation| allocation.node_selector.clone()),
+            consumers: claim.wire.status.reserved_for.clone(),
+            deleting: meta.deleting,
+            finalizers: meta.finalizers.clone(),
+            rejections: rejections(meta),
+            verdict: meta.annotation(VERDICT).cloned(),
+        };
+        self.snapshot = self.snapshot.with_claim(read);
+        if let Ok(accounted) = claim.wire.accounted() {
+            let touched = self.ledger.put_claim(accounted);
+            self.touched.extend(touched);
+        }
+        Arc::new(facts)
+    }
+
+    fn changed(
+        &mut self,
+        claim: &Place,
+        old: Option<&Arc<ClaimFacts>>,
+        new: Option<&Arc<ClaimFacts>>,
+    ) -> Vec<ObjectKey> {
+        let Place { namespace, name, .. } = claim;
+        let pods = self.pods_of_claim.of(namespace, name);
+        let mut keys: Vec<ObjectKey> =
+            pods.map(|pod| ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(pod) }).collect();
+        let held = |facts: Option<&Arc<ClaimFacts>>| facts.filter(|facts| facts.is_allocated).cloned();
+        if let Some(before) = held(old).filter(|_| held(new).is_none()) {
+            // Devices are free.
+            keys.extend(self.changed_at(Self::node_of(before.selector.as_ref())));
+        }
+        keys.extend(self.wake());
+        keys
+    }
+
+    fn removed(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        last: &Record<Arc<ClaimFacts>>,
+        _how: Left,
+    ) -> Vec<ObjectKey> {
+        self.snapshot = self.snapshot.without_claim(&last.uid);
+        if self.claims.get(namespace, name).is_none() {
+            let touched = self.ledger.remove_claim(namespace, name);
+            self.touched.extend(touched);
+        }
+        let place = Place { namespace: Arc::clone(namespace), name: Arc::clone(name), uid: last.uid.clone() };
+        Keeps::<WholeClaim>::changed(self, &place, last.readable(), None)
+    }
+}
+
+impl Keeps<WholeNode> for Allocation {
+    type Projection = Arc<Site>;
+
+    fn store_mut(&mut self) -> &mut Store<Arc<Site>> {
+        &mut self.nodes
+    }
+
+    fn project(&mut self, node: &WholeNode) -> Arc<Site> {
+        self.snapshot = self.snapshot.with_node(node.more.more.node());
+        let touched = self.ledger.put_node(node.wire.accounted());
+        self.touched.extend(touched);
+        Arc::new(node.more.wire.clone())
+    }
+
+    fn changed(&mut self, node: &Place, old: Option<&Arc<Site>>, new: Option<&Arc<Site>>) -> Vec<ObjectKey> {
+        if new.is_none() {
+            self.snapshot = self.snapshot.without_node(&node.name);
+            let touched = self.ledger.remove_node(&node.name);
+            self.touched.extend(touched);
+            self.changes.gone(&node.name);
+        } else if old != new {
+            self.changes.node(&node.name);
+        }
+        let mut keys = self.wake();
+        if old != new {
+            keys.extend(self.shapes.heads());
+        }
+        keys
+    }
+}
+
+impl Keeps<WholeSlice> for Allocation {
+    type Projection = SliceNode;
+
+    fn store_mut(&mut self) -> &mut Store<SliceNode> {
+        &mut self.slices
+    }
+
+    fn project(&mut self, slice: &WholeSlice) -> SliceNode {
+        let read = slice.more.slice();
+        let node = read.node_name.as_deref().map(Name::from);
+        self.snapshot = self.snapshot.with_slice(read);
+        let touched = self.ledger.put_slice(slice.wire.accounted());
+        self.touched.extend(touched);
+        SliceNode(node)
+    }
+
+    fn changed(&mut self, slice: &Place, old: Option<&SliceNode>, new: Option<&SliceNode>) -> Vec<ObjectKey> {
+        if new.is_none() {
+            self.snapshot = self.snapshot.without_slice(&slice.name);
+            let touched = self.ledger.remove_slice(&slice.name);
+            self.touched.extend(touched);
+        }
+        let mut keys = self.wake();
+        for SliceNode(node) in old.into_iter().chain(new) {
+            keys.extend(self.changed_at(node.as_deref()));
+        }
+        keys
+    }
+
+    fn listed(&mut self) -> Vec<ObjectKey> {
+        self.unserved.remove(WholeSlice::NEWEST.plural);
+        Vec::new()
+    }
+
+    fn unserved(&mut self) -> Vec<ObjectKey> {
+        self.unserved.insert(WholeSlice::NEWEST.plural);
+        Vec::new()
+    }
+}
+
+impl Keeps<WholeClass> for Allocation {
+    type Projection = ();
+
+    fn store_mut(&mut self) -> &mut Store<()> {
+        &mut self.classes
+    }
+
+    fn project(&mut self, class: &WholeClass) {
+        self.snapshot = self.snapshot.with_class(class.more.class());
+    }
+
+    fn changed(&mut self, class: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
+        if new.is_none() {
+            self.snapshot = self.snapshot.without_class(&class.name);
+        }
+        self.changed_everywhere()
+    }
+}
+
+impl Keeps<WholeRule> for Allocation {
+    type Projection = ();
+
+    fn store_mut(&mut self) -> &mut Store<()> {
+        &mut self.rules
+    }
+
+    fn project(&mut self, rule: &WholeRule) {
+        self.snapshot = self.snapshot.with_taint_rule(rule.more.rule());
+    }
+
+    fn changed(&mut self, rule: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
+        if new.is_none() {
+            self.snapshot = self.snapshot.without_taint_rule(&rule.name);
+        }
+        self.changed_everywhere()
+    }
+
+    fn listed(&mut self) -> Vec<ObjectKey> {
+        self.unserved.remove(WholeRule::NEWEST.plural);
+        Vec::new()
+    }
+
+    fn unserved(&mut self) -> Vec<ObjectKey> {
+        self.unserved.insert(WholeRule::NEWEST.plural);
+        Vec::new()
+    }
+}
+
+impl Keeps<DeviceFootprint> for Allocation {
+    type Projection = ();
+
+    fn store_mut(&mut self) -> &mut Store<()> {
+        &mut self.footprints
+    }
+
+    /// One that is refused is said by the ledger of the operator.
+    fn project(&mut self, of: &DeviceFootprint) {
+        let touched = match footprint(of) {
+            Ok((accounted, _)) => self.ledger.put_footprint(accounted),
+            Err(_) => self.ledger.remove_footprint(&of.metadata.name),
+        };
+        self.touched.extend(touched);
+    }
+
+    fn changed(&mut self, of: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
+        if new.is_none() {
+            let touched = self.ledger.remove_footprint(&of.name);
+            self.touched.extend(touched);
+        }
+        // It may be about devices that nothing uses yet.
+        self.touched.clear();
+        self.changed_everywhere()
+    }
+
+    fn listed(&mut self) -> Vec<ObjectKey> {
+        self.unserved.remove(DEVICE_FOOTPRINT.plural);
+        Vec::new()
+    }
+
+    fn unserved(&mut self) -> Vec<ObjectKey> {
+        self.unserved.insert(DEVICE_FOOTPRINT.plural);
+        Vec::new()
+    }
+}

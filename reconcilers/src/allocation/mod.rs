@@ -1,0 +1,15 @@
+//! The reference allocator: devices and a node for the claims of gated Pods (docs/protocol.md).
+//!
+//! `index` has the cluster as the allocator library and the ledger read it. A Pod is decided on by
+//! `decide`, on the candidates that `shapes` keeps: a Pod that is refused everywhere costs nothing until a
+//! node changes. The controller writes what was decided, one guarded write after the other.
+
+mod controller;
+mod decide;
+mod index;
+mod rights;
+mod shapes;
+mod whole;
+mod writes;
+
+pub use controller::{Options, spec};

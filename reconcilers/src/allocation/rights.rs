@@ -1,0 +1,46 @@
+//! The rights this controller needs; its ClusterRole is rendered from here.
+
+use dragoman_machinery::rights::Rule;
+
+/// Everything: it runs in a process of its own.
+pub(super) const ALL: &[Rule] = &[
+    Rule { group: "", resource: "pods", verbs: &["list", "watch"], why: "gated Pods, and what others take" },
+    Rule { group: "", resource: "nodes", verbs: &["list", "watch"], why: "nodes to choose from" },
+    Rule {
+        group: "resource.k8s.io",
+        resource: "resourceclaims",
+        verbs: &["list", "patch", "watch"],
+        why: "claims to allocate; the finalizer and the verdict",
+    },
+    Rule {
+        group: "resource.k8s.io",
+        resource: "resourceclaims/status",
+        verbs: &["patch"],
+        why: "allocations and reservations",
+    },
+    Rule {
+        group: "resource.k8s.io",
+        resource: "resourceclaims/binding",
+        verbs: &["patch"],
+        why: "allocations and reservations",
+    },
+    Rule { group: "resource.k8s.io", resource: "resourceslices", verbs: &["list", "watch"], why: "devices" },
+    Rule {
+        group: "resource.k8s.io",
+        resource: "deviceclasses",
+        verbs: &["list", "watch"],
+        why: "what requests mean",
+    },
+    Rule {
+        group: "resource.k8s.io",
+        resource: "devicetaintrules",
+        verbs: &["list", "watch"],
+        why: "taints of devices",
+    },
+    Rule {
+        group: "dragoman.dev",
+        resource: "devicefootprints",
+        verbs: &["list", "watch"],
+        why: "what devices cost their node",
+    },
+];

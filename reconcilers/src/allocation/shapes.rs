@@ -1,0 +1,256 @@
+//! Which nodes are worth a try, and which Pod is woken when a node changes.
+//!
+//! Pods that ask for the same are of one shape: a node that refused one refuses the next, until the node
+//! changes. A shape keeps the nodes that have not refused it since their last change, so that a Pod in a
+//! full cluster of 5 000 nodes tries the one that has changed, and not 5 000. The order of the nodes is
+//! that of their names, as if every node were tried.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use dragoman_crds::wire::Name;
+use dragoman_machinery::controller::ObjectKey;
+
+/// The changes of nodes, numbered.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    last: u64,
+    /// The last change of each node.
+    of: HashMap<Name, u64>,
+    by_number: BTreeMap<u64, Name>,
+    /// The last change that may be about every node.
+    of_all: u64,
+}
+
+impl Changes {
+    /// A node has changed.
+    pub(super) fn node(&mut self, node: &str) {
+        self.last += 1;
+        if let Some(before) = self.of.insert(node.into(), self.last) {
+            self.by_number.remove(&before);
+        }
+        self.by_number.insert(self.last, node.into());
+    }
+
+    /// Something has changed that may be about every node.
+    pub(super) fn everything(&mut self) {
+        self.last += 1;
+        self.of_all = self.last;
+    }
+
+    /// A node is gone.
+    pub(super) fn gone(&mut self, node: &str) {
+        if let Some(before) = self.of.remove(node) {
+            self.by_number.remove(&before);
+        }
+    }
+
+    /// The number of the last change.
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// The number of the last change that may be about a node.
+    pub(super) fn last_of(&self, node: &str) -> u64 {
+        self.of.get(node).copied().unwrap_or_default().max(self.of_all)
+    }
+}
+
+/// Tells shapes apart: the text of everything that decides about a node, hashed.
+pub(super) type ShapeId = u64;
+
+/// The place of a Pod among those that wait: by priority, then by age.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Turn {
+    pub(super) priority: Reverse<i32>,
+    /// `metadata.creationTimestamp`.
+    pub(super) created: Name,
+    pub(super) key: ObjectKey,
+}
+
+/// Pods that ask for the same.
+#[derive(Debug, Default)]
+struct Shape {
+    /// The nodes that have not refused it since their last change.
+    open: BTreeSet<Name>,
+    /// The change up to which `open` is complete.
+    seen: u64,
+    /// The Pods that were refused, those that go first first.
+    waiting: BTreeSet<Turn>,
+    /// Why some of the nodes refused it, for people.
+    why: Vec<String>,
+}
+
+/// The shapes of the Pods that wait or were decided on.
+#[derive(Debug, Default)]
+pub(super) struct Shapes {
+    shapes: HashMap<ShapeId, Shape>,
+    of: HashMap<ObjectKey, (ShapeId, Turn)>,
+    /// For shapes without waiting Pods: those that were used longest ago are forgotten.
+    recent: std::collections::VecDeque<ShapeId>,
+}
+
+/// The shapes without waiting Pods that are remembered.
+const REMEMBERED: usize = 1024;
+/// The reasons that a shape keeps.
+const REASONS: usize = 3;
+
+impl Shapes {
+    /// The nodes that are worth a try for a shape, in the order of their names. `all` are the nodes that
+    /// there are, asked for when everything has changed.
+    pub(super) fn candidates<'a>(
+        &mut self,
+        id: ShapeId,
+        changes: &Changes,
+        all: impl FnOnce() -> Vec<Name> + 'a,
+    ) -> Vec<Name> {
+        if !self.shapes.contains_key(&id) {
+            self.remember(id);
+        }
+        let shape = self.shapes.entry(id).or_default();
+        if shape.seen == 0 || shape.seen < changes.of_all {
+            shape.open = all().into_iter().collect();
+            shape.why.clear();
+        } else {
+            shape.open.extend(changes.by_number.range(shape.seen + 1..).map(|(_, node)| node.clone()));
+        }
+        shape.seen = changes.last().max(1);
+        shape.open.iter().cloned().collect()
+    }
+
+    /// A node has refused a shape as it was at the change `at`.
+    pub(super) fn refused(
+        &mut self,
+        id: ShapeId,
+        node: &str,
+        at: u64,
+        changes: &Changes,
+        why: Option<String>,
+    ) {
+        let Some(shape) = self.shapes.get_mut(&id) else { return };
+        // What has changed meanwhile may take it.
+        if changes.last_of(node) <= at {
+            shape.open.remove(node);
+        }
+        if let Some(why) = why.filter(|_| shape.why.len() < REASONS) {
+            shape.why.push(why);
+        }
+    }
+
+    /// Why some nodes refused a shape.
+    pub(super) fn why(&self, id: ShapeId) -> &[String] {
+        self.shapes.get(&id).map_or(&[], |shape| &shape.why)
+    }
+
+    /// A Pod was refused everywhere: it waits for a change.
+    pub(super) fn wait(&mut self, id: ShapeId, turn: Turn) {
+        self.leave(&turn.key.clone());
+        self.of.insert(turn.key.clone(), (id, turn.clone()));
+        self.shapes.entry(id).or_default().waiting.insert(turn);
+    }
+
+    /// A Pod does not wait any more. Returns the Pod of its shape that is next.
+    pub(super) fn leave(&mut self, key: &ObjectKey) -> Option<ObjectKey> {
+        let (id, turn) = self.of.remove(key)?;
+        let shape = self.shapes.get_mut(&id)?;
+        shape.waiting.remove(&turn);
+        let next = shape.waiting.first().map(|turn| turn.key.clone());
+        if next.is_none() {
+            self.remember(id);
+        }
+        next
+    }
+
+    /// The Pod of a shape that waits and goes before this one, if there is one.
+    pub(super) fn before(&self, id: ShapeId, turn: &Turn) -> Option<&ObjectKey> {
+        let first = self.shapes.get(&id)?.waiting.first()?;
+        (first < turn).then_some(&first.key)
+    }
+
+    /// The first Pod of every shape: a node has changed.
+    pub(super) fn heads(&self) -> Vec<ObjectKey> {
+        let waiting = self.shapes.values().filter_map(|shape| shape.waiting.first());
+        let mut heads: Vec<&Turn> = waiting.collect();
+        heads.sort_unstable();
+        heads.into_iter().map(|turn| turn.key.clone()).collect()
+    }
+
+    /// The number of Pods that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.of.len()
+    }
+
+    fn remember(&mut self, id: ShapeId) {
+        self.recent.retain(|known| *known != id);
+        self.recent.push_back(id);
+        while self.recent.len() > REMEMBERED {
+            let Some(oldest) = self.recent.pop_front() else { return };
+            if self.shapes.get(&oldest).is_some_and(|shape| shape.waiting.is_empty()) {
+                self.shapes.remove(&oldest);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(priority: i32, created: &str, name: &str) -> Turn {
+        let key = ObjectKey { namespace: "ns".into(), name: name.into() };
+        Turn { priority: Reverse(priority), created: created.into(), key }
+    }
+
+    fn all() -> Vec<Name> {
+        ["a", "b", "c"].map(Name::from).into()
+    }
+
+    fn open(shapes: &mut Shapes, changes: &Changes) -> String {
+        shapes.candidates(1, changes, all).concat()
+    }
+
+    #[test]
+    fn a_refused_shape_tries_what_has_changed() {
+        let (mut shapes, mut changes) = (Shapes::default(), Changes::default());
+        ["a", "b", "c"].iter().for_each(|node| changes.node(node));
+        assert_eq!(open(&mut shapes, &changes), "abc");
+        for node in ["a", "b", "c"] {
+            shapes.refused(1, node, changes.last(), &changes, Some(node.to_owned()));
+        }
+        assert_eq!(open(&mut shapes, &changes), "");
+        changes.node("b");
+        assert_eq!(open(&mut shapes, &changes), "b");
+        // The refusal was about the node before the change.
+        shapes.refused(1, "b", changes.last() - 1, &changes, None);
+        assert_eq!(open(&mut shapes, &changes), "b");
+        changes.everything();
+        assert_eq!(open(&mut shapes, &changes), "abc");
+    }
+
+    #[test]
+    fn those_that_wait_are_woken_by_priority_and_age() {
+        let mut shapes = Shapes::default();
+        let names = |keys: Vec<ObjectKey>| keys.iter().map(|key| key.name.to_string()).collect::<String>();
+        shapes.wait(1, turn(0, "2026-01-02", "y"));
+        shapes.wait(1, turn(0, "2026-01-01", "x"));
+        shapes.wait(2, turn(5, "2026-01-03", "z"));
+        assert_eq!(names(shapes.heads()), "zx");
+        let (early, late) = (turn(0, "2025-01-01", "e"), turn(0, "2027-01-01", "l"));
+        assert!(shapes.before(1, &early).is_none());
+        assert_eq!(shapes.before(1, &late).map(|key| &*key.name), Some("x"));
+        let next = shapes.leave(&turn(0, "", "x").key);
+        assert_eq!(names(next.into_iter().collect()), "y");
+        assert_eq!(shapes.waiting(), 2);
+    }
+
+    #[test]
+    fn shapes_that_nothing_waits_for_are_forgotten() {
+        let (mut shapes, changes) = (Shapes::default(), Changes::default());
+        shapes.wait(7, turn(0, "", "p"));
+        for id in 0..10_000 {
+            shapes.candidates(id, &changes, all);
+        }
+        assert!(shapes.shapes.len() <= REMEMBERED + 1, "{}", shapes.shapes.len());
+        assert!(shapes.shapes.contains_key(&7), "a Pod waits for it");
+    }
+}

@@ -1,0 +1,86 @@
+//! Objects that are read for the ledger and for the allocator at once.
+
+use dragoman_allocator::input::{ClaimObject, ClassObject, NodeObject, SliceObject, TaintRuleObject};
+use dragoman_crds::wire::{self, Meta, Object};
+use dragoman_machinery::kind::{
+    DEVICE_CLASS, DEVICE_TAINT_RULES, Kind, NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICES, Watchable,
+};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::placement::{Placement, Site};
+
+/// An object in two readings.
+#[derive(Debug, Clone)]
+pub(super) struct Whole<A, B> {
+    /// As accounting reads it, with its metadata.
+    pub(super) wire: A,
+    /// As a scheduler reads it.
+    pub(super) more: B,
+}
+
+/// A Pod and what it says about nodes.
+pub(super) type WholePod = Whole<wire::Pod, Placement>;
+/// A Node: amounts, what it says about Pods, and the input of the allocator.
+pub(super) type WholeNode = Whole<wire::Node, Whole<Site, NodeObject>>;
+/// A ResourceClaim.
+pub(super) type WholeClaim = Whole<wire::ResourceClaim, ClaimObject>;
+/// A ResourceSlice.
+pub(super) type WholeSlice = Whole<wire::ResourceSlice, SliceObject>;
+/// A DeviceClass.
+pub(super) type WholeClass = Whole<Bare, ClassObject>;
+/// A DeviceTaintRule.
+pub(super) type WholeRule = Whole<Bare, TaintRuleObject>;
+
+/// The metadata of an object of which nothing else is accounted for.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Bare {
+    metadata: Meta,
+}
+
+impl Object for Bare {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+impl<'de, A: DeserializeOwned, B: DeserializeOwned> Deserialize<'de> for Whole<A, B> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        let wire = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+        let more = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+        Ok(Self { wire, more })
+    }
+}
+
+impl<A: Object, B: DeserializeOwned> Object for Whole<A, B> {
+    fn meta(&self) -> &Meta {
+        self.wire.meta()
+    }
+}
+
+impl Watchable for WholePod {
+    const KINDS: &'static [Kind] = &[POD];
+}
+
+impl Watchable for WholeNode {
+    const KINDS: &'static [Kind] = &[NODE];
+}
+
+impl Watchable for WholeClaim {
+    const KINDS: &'static [Kind] = &[RESOURCE_CLAIM];
+}
+
+impl Watchable for WholeSlice {
+    const KINDS: &'static [Kind] = &RESOURCE_SLICES;
+}
+
+impl Watchable for WholeClass {
+    const KINDS: &'static [Kind] = &[DEVICE_CLASS];
+}
+
+impl Watchable for WholeRule {
+    const KINDS: &'static [Kind] = &DEVICE_TAINT_RULES;
+}

@@ -1,0 +1,100 @@
+//! The writes about claims: an allocation exactly as kube-scheduler would have written it.
+
+use dragoman_allocator::input::Allocation as Devices;
+use dragoman_crds::wire::Name;
+use dragoman_machinery::controller::ObjectKey;
+use dragoman_machinery::kind::RESOURCE_CLAIM;
+use dragoman_machinery::write::{Action, Guard, Write};
+use serde_json::{Value, json};
+
+use super::index::ClaimFacts;
+use crate::protocol::{VERDICT, Verdict};
+
+/// Keeps an allocated claim from vanishing.
+const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
+
+fn patch(
+    namespace: &str,
+    name: &str,
+    (uid, version): (&str, &str),
+    subresource: Option<&'static str>,
+    operations: Vec<Value>,
+) -> Write {
+    let guard = Guard { uid: uid.to_owned(), resource_version: version.to_owned() };
+    Write::new(RESOURCE_CLAIM, namespace, name, Action::Patch { subresource, guard, operations })
+}
+
+/// The finalizer, for a claim that was not born with it.
+pub(super) fn protect(namespace: &str, name: &str, uid: &str, claim: &ClaimFacts) -> Option<Write> {
+    if claim.finalizers.iter().any(|known| &**known == DELETE_PROTECTION) {
+        return None;
+    }
+    let operation = if claim.finalizers.is_empty() {
+        json!({"op": "add", "path": "/metadata/finalizers", "value": [DELETE_PROTECTION]})
+    } else {
+        json!({"op": "add", "path": "/metadata/finalizers/-", "value": DELETE_PROTECTION})
+    };
+    Some(patch(namespace, name, (uid, &claim.version), None, vec![operation]))
+}
+
+/// The allocation, if the claim gets one, and the reservation for a Pod, in one write. `version`: that of
+/// the claim now.
+pub(super) fn allocate(
+    key: &ObjectKey,
+    pod: &str,
+    (name, uid, version): (&str, &str, &Name),
+    claim: &ClaimFacts,
+    devices: Option<&Devices>,
+) -> Write {
+    let consumer = json!({"resource": "pods", "name": &*key.name, "uid": pod});
+    let mut operations = Vec::new();
+    // A claim that has no status needs the object first.
+    if devices.is_some() && claim.consumers.is_empty() && !claim.is_allocated {
+        operations.push(json!({"op": "add", "path": "/status", "value": {}}));
+    }
+    operations
+        .extend(devices.map(|devices| json!({"op": "add", "path": "/status/allocation", "value": devices})));
+    operations.push(if claim.consumers.is_empty() {
+        json!({"op": "add", "path": "/status/reservedFor", "value": [consumer]})
+    } else {
+        json!({"op": "add", "path": "/status/reservedFor/-", "value": consumer})
+    });
+    patch(&key.namespace, name, (uid, version), Some("status"), operations)
+}
+
+/// Takes the reservation of a gated Pod back, and the allocation if no consumer is left.
+pub(super) fn give_back(
+    namespace: &str,
+    name: &str,
+    uid: &str,
+    claim: &ClaimFacts,
+    pod: &str,
+) -> Option<Write> {
+    let at = claim.consumers.iter().position(|consumer| *consumer.uid == *pod)?;
+    let path = format!("/status/reservedFor/{at}");
+    let mut operations = vec![
+        json!({"op": "test", "path": format!("{path}/uid"), "value": pod}),
+        json!({"op": "remove", "path": path}),
+    ];
+    if claim.consumers.len() == 1 {
+        operations.push(json!({"op": "remove", "path": "/status/allocation"}));
+    }
+    Some(patch(namespace, name, (uid, &claim.version), Some("status"), operations))
+}
+
+/// Says why a claim is not allocated.
+pub(super) fn verdict(
+    namespace: &str,
+    name: &str,
+    uid: &str,
+    claim: &ClaimFacts,
+    verdict: &Verdict,
+) -> Option<Write> {
+    let text = serde_json::to_string(verdict).ok()?;
+    let action = Action::Merge {
+        guard: Guard { uid: uid.to_owned(), resource_version: claim.version.to_string() },
+        labels: [].into(),
+        annotations: [(VERDICT.to_owned(), Some(text))].into(),
+    };
+    Some(Write::new(RESOURCE_CLAIM, namespace, name, action))
+}

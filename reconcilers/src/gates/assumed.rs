@@ -1,0 +1,57 @@
+//! Charges of Pods that have a node in their claims and not in the API yet.
+
+use std::collections::{BTreeMap, HashMap};
+
+use dragoman_accounting::ledger::NodeLedger;
+use dragoman_accounting::ledger::charge::PodCharge;
+use dragoman_crds::wire::Name;
+use dragoman_machinery::controller::ObjectKey;
+
+/// What is assumed. A charge is put when a Pod is accounted for on a node, and taken back when the Pod
+/// is bound, gone, or loses its allocation: the index of the cluster counts it from its binding on.
+#[derive(Debug, Default)]
+pub(crate) struct Assumed {
+    charges: BTreeMap<Name, BTreeMap<ObjectKey, PodCharge>>,
+    nodes: HashMap<ObjectKey, Name>,
+}
+
+impl Assumed {
+    /// Assumes that a Pod takes this from a node, in place of what was assumed for it before.
+    pub(crate) fn put(&mut self, key: &ObjectKey, node: &str, charge: PodCharge) {
+        self.remove(key);
+        self.nodes.insert(key.clone(), node.into());
+        self.charges.entry(node.into()).or_default().insert(key.clone(), charge);
+    }
+
+    /// Takes a charge back.
+    pub(crate) fn remove(&mut self, key: &ObjectKey) {
+        let Some(node) = self.nodes.remove(key) else { return };
+        if let Some(charges) = self.charges.get_mut(&node) {
+            charges.remove(key);
+            if charges.is_empty() {
+                self.charges.remove(&node);
+            }
+        }
+    }
+
+    /// The node that is assumed for a Pod.
+    pub(crate) fn node_of(&self, key: &ObjectKey) -> Option<&Name> {
+        self.nodes.get(key)
+    }
+
+    /// The ledger of a node with everything that is assumed there for other Pods. A Pod that the ledger
+    /// has already counts once: its charge is put in place of that one.
+    pub(crate) fn over(&self, ledger: &NodeLedger, node: &str, except: &ObjectKey) -> NodeLedger {
+        let mut ledger = ledger.clone();
+        let others = self.charges.get(node).into_iter().flatten().filter(|(key, _)| *key != except);
+        for (_, charge) in others {
+            ledger.put_pod(charge.clone());
+        }
+        ledger
+    }
+
+    /// The number of charges.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+}

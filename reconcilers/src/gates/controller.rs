@@ -1,0 +1,433 @@
+//! The controller: its part of the kit.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dragoman_accounting::ledger::fit::Candidate;
+use dragoman_crds::wire::{Name, Node, Pod, ResourceClaim};
+use dragoman_machinery::clock;
+use dragoman_machinery::controller::{
+    Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict, regarding,
+};
+use dragoman_machinery::kind::POD;
+use dragoman_machinery::mode::Mode;
+use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::write::Write;
+
+use super::assumed::Assumed;
+use super::facts::PodFacts;
+use super::index::{Gates, NamedClaim};
+use super::metrics::{ClosedGates, GateMetrics};
+use super::plan::{self, Account, Claims, Ready, Reason, Wait, account};
+use super::{rights, writes};
+use crate::cluster::SharedCluster;
+use crate::pod_status::{Published, Publisher};
+use crate::protocol::{Rejection, with_rejection};
+
+/// What can be chosen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The allocator of claims of gated Pods that name none.
+    pub default_allocator: Option<Box<str>>,
+}
+
+/// Its row in the table of controllers; `cluster` is filled by that of the ledger, which comes before.
+pub fn spec(options: Options, cluster: SharedCluster, publisher: Arc<Publisher>) -> ControllerSpec {
+    ControllerSpec {
+        name: NAME,
+        works: |mode| mode >= Mode::Assist,
+        rights: |mode| match mode {
+            Mode::Observe => rights::OBSERVE,
+            Mode::Assist => rights::ASSIST,
+            Mode::Own => &[],
+        },
+        start: Box::new(move |assembly| {
+            let (cluster, publisher) = (Arc::clone(&cluster), Arc::clone(&publisher));
+            GateKeeper::start(assembly, options.clone(), cluster, publisher)
+        }),
+    }
+}
+
+const NAME: &str = "gates";
+/// How soon a Pod is looked at again for which no event will come: what is not known of its node.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// The controller.
+struct GateKeeper {
+    kit: Arc<Controller<Gates>>,
+    options: Options,
+    cluster: SharedCluster,
+    publisher: Arc<Publisher>,
+    metrics: GateMetrics,
+    /// Decisions that the index of the cluster does not show yet. Whoever decides about a node holds
+    /// the lock, so that no room is given twice.
+    assumed: Mutex<Assumed>,
+    closed: Mutex<ClosedGates>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A Pod that is worked on.
+struct Work<'a> {
+    key: &'a ObjectKey,
+    uid: Name,
+    pod: Arc<PodFacts>,
+    now: i64,
+}
+
+/// A Pod on a node, as it is accounted for.
+enum Placed {
+    /// The node.
+    On(Name),
+    /// The Pod fits on none of the nodes; the last one, and why.
+    Nowhere(Name, String),
+}
+
+impl GateKeeper {
+    fn start(
+        assembly: &mut Assembly<'_>,
+        options: Options,
+        cluster: SharedCluster,
+        publisher: Arc<Publisher>,
+    ) -> Arc<dyn Running> {
+        let metrics = GateMetrics::register(assembly.registry);
+        let kit = assembly.controller::<Gates>(NAME, NAME);
+        kit.watch::<Pod>(&mut assembly.watches);
+        kit.watch::<ResourceClaim>(&mut assembly.watches);
+        kit.watch::<Node>(&mut assembly.watches);
+        let (assumed, closed) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { kit, options, cluster, publisher, metrics, assumed, closed })
+    }
+
+    /// What a Pod would take on a node.
+    fn candidate(&self, pod: &PodFacts, node: &str) -> Option<Candidate> {
+        Some(self.cluster.get()?.read(|cluster| cluster.ledger().candidate(&pod.accounted, node)))
+    }
+
+    /// Accounts for a Pod on the first of the nodes on which it fits, and charges it there.
+    ///
+    /// # Errors
+    /// Something about the Pod or about a node is not known.
+    fn place(&self, work: &Work<'_>, nodes: &[Name]) -> Result<Placed, Wait> {
+        let unknown = |message: String| Wait { reason: Reason::Unaccounted, message };
+        let Some(cluster) = self.cluster.get() else {
+            return Err(unknown("the ledger is off".to_owned()));
+        };
+        let mut assumed = locked(&self.assumed);
+        // A node that was chosen before stays chosen while the Pod fits there.
+        let before = assumed.node_of(work.key).cloned();
+        let (first, others): (Vec<&Name>, Vec<&Name>) =
+            nodes.iter().partition(|node| Some(*node) == before.as_ref());
+        let mut refused = None;
+        for node in first.into_iter().chain(others) {
+            let found = cluster.read(|cluster| {
+                let ledger = cluster.ledger();
+                let candidate = ledger.candidate(&work.pod.accounted, node);
+                let account = account(&assumed.over(ledger.node(node)?, node, work.key), &candidate);
+                Some((account, candidate))
+            });
+            match found {
+                None => refused = Some((node.clone(), "there is no such node".to_owned())),
+                Some((Account::Fits, candidate)) => {
+                    assumed.put(work.key, node, candidate.pod);
+                    return Ok(Placed::On(node.clone()));
+                }
+                Some((Account::Refused(why), _)) => refused = Some((node.clone(), why)),
+                Some((Account::Unknown(why), _)) => return Err(unknown(format!("node {node}: {why}"))),
+            }
+        }
+        assumed.remove(work.key);
+        refused
+            .map(|(node, why)| Placed::Nowhere(node, why))
+            .ok_or_else(|| unknown("there is no node".to_owned()))
+    }
+
+    /// Assumes a Pod that has no gate of the protocol any more and is not bound yet: its claims say where
+    /// it goes.
+    fn assume(&self, key: &ObjectKey, uid: &str, pod: &PodFacts, claims: &[NamedClaim]) {
+        let found = claims.iter().map(|claim| match (&claim.name, &claim.found) {
+            (Some(name), Some(Ok((of, facts)))) if facts.is_reserved_for(uid) => Some((name, of, facts)),
+            _ => None,
+        });
+        let found: Option<Vec<Ready<'_>>> = found.collect();
+        let node = found.filter(|claims| !claims.is_empty()).and_then(|claims| {
+            self.kit.read(|index| {
+                let nodes = index.nodes.iter().filter_map(|(_, _, record)| record.readable());
+                let mut nodes = plan::common_nodes(&claims, nodes).ok()?;
+                // Without a single node it is not known where the Pod goes.
+                (nodes.len() == 1).then(|| nodes.pop()).flatten()
+            })
+        });
+        let mut assumed = locked(&self.assumed);
+        match node.and_then(|node| Some((self.candidate(pod, &node)?, node))) {
+            Some((candidate, node)) => assumed.put(key, &node, candidate.pod),
+            None if assumed.node_of(key).is_none() => {}
+            // A Pod that was pinned to its node stays charged there while it holds its claims.
+            None => {
+                let holds = |claim: &NamedClaim| matches!(&claim.found, Some(Ok((_, facts))) if facts.is_reserved_for(uid));
+                if !claims.iter().all(holds) {
+                    assumed.remove(key);
+                }
+            }
+        }
+    }
+
+    async fn gated(&self, work: &Work<'_>, claims: &[NamedClaim]) -> Result<Verdict, Blocked> {
+        let default = self.options.default_allocator.as_deref();
+        let ready = match plan::claims(&work.uid, claims, default) {
+            Claims::Wait(wait) => {
+                locked(&self.assumed).remove(work.key);
+                return Err(wait.into());
+            }
+            Claims::Label(names) => return self.label(work, claims, &names).await,
+            Claims::NoAllocator => return self.release(work, None, "NoAllocator").await,
+            Claims::Ready(ready) => ready,
+        };
+        self.promised_once(work, &ready)?;
+        let nodes = self.kit.read(|index| {
+            let nodes = index.nodes.iter().filter_map(|(_, _, record)| record.readable());
+            let mut sorted: Vec<_> = nodes.collect();
+            sorted.sort_by(|a, b| a.name.cmp(&b.name));
+            plan::common_nodes(&ready, sorted.into_iter())
+        });
+        let node = match nodes {
+            Ok(nodes) => match self.place(work, &nodes)? {
+                Placed::On(node) => node,
+                Placed::Nowhere(node, why) => {
+                    return self.reject(work, &ready, &node, Reason::DoesNotFit, &why).await;
+                }
+            },
+            Err(Wait { reason: Reason::NoCommonNode, message }) => {
+                return self.reject(work, &ready, "", Reason::NoCommonNode, &message).await;
+            }
+            Err(wait) => return Err(wait.into()),
+        };
+        plan::release_gates(&ready)?;
+        self.publish(work, &node).await?;
+        let is_confined = ready.iter().any(|(_, _, facts)| plan::confines(facts));
+        self.release(work, (!is_confined).then_some(&*node), "Released").await
+    }
+
+    /// # Errors
+    /// Another claim has a device of one of the claims.
+    fn promised_once(&self, work: &Work<'_>, claims: &[Ready<'_>]) -> Result<(), Wait> {
+        let Some(cluster) = self.cluster.get() else { return Ok(()) };
+        for (name, _, _) in claims {
+            let others = cluster.read(|cluster| cluster.ledger().promised_twice(&work.key.namespace, name));
+            if let Some(other) = others.first() {
+                let message = format!(
+                    "claim {name} and claim {other} have the same device: two allocators promised it"
+                );
+                return Err(Wait { reason: Reason::PromisedTwice, message });
+            }
+        }
+        Ok(())
+    }
+
+    async fn label(
+        &self,
+        work: &Work<'_>,
+        claims: &[NamedClaim],
+        names: &[&Name],
+    ) -> Result<Verdict, Blocked> {
+        let allocator = self.options.default_allocator.as_deref().unwrap_or_default();
+        for claim in claims {
+            let (Some(name), Some(Ok((uid, facts)))) = (&claim.name, &claim.found) else { continue };
+            if names.contains(&name) {
+                let write = writes::label(&work.key.namespace, name, uid, facts, allocator);
+                self.kit.send(work.key, &write).await?;
+            }
+        }
+        Ok(Verdict::Done)
+    }
+
+    /// Refuses the allocations of a Pod that cannot run where they are: says so on each claim, and gives
+    /// back what is reserved for this Pod.
+    async fn reject(
+        &self,
+        work: &Work<'_>,
+        claims: &[Ready<'_>],
+        node: &str,
+        reason: Reason,
+        why: &str,
+    ) -> Result<Verdict, Blocked> {
+        let Work { key, uid, .. } = work;
+        let revision = self.cluster.get().and_then(|cluster| {
+            cluster.read(|cluster| cluster.published.get("", node)?.readable()?.revision)
+        });
+        for (name, claim_uid, facts) in claims {
+            let rejection = Rejection {
+                node: node.to_owned(),
+                reason: why.to_owned(),
+                revision: revision.unwrap_or_default(),
+                time: clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            };
+            let text = with_rejection(facts.rejections.clone(), rejection);
+            let said = writes::rejection(&key.namespace, name, claim_uid, facts, text);
+            let version = self.kit.send(key, &said).await?.meta.resource_version;
+            let back = writes::give_back(&key.namespace, name, claim_uid, facts, uid, &version);
+            if let Some(back) = back {
+                self.kit.send(key, &back).await?;
+            }
+            tracing::info!(namespace = %key.namespace, pod = %key.name, claim = %name, node, why, "allocation refused");
+        }
+        self.metrics.rejected.inc();
+        let about = regarding(POD, &key.namespace, &key.name, uid);
+        let note = format!("the allocation of its claims on node {node} is refused: {why}");
+        self.kit.warn(about, reason.word(), "Reject", note);
+        Ok(Verdict::Done)
+    }
+
+    /// Makes the charge visible to kube-scheduler, where the API server has a place for it.
+    async fn publish(&self, work: &Work<'_>, node: &str) -> Result<(), Blocked> {
+        let Some(cluster) = self.cluster.get() else { return Ok(()) };
+        let claims = cluster.read(|cluster| cluster.ledger().claims_on(&work.pod.accounted, node));
+        if let Some(fact) = claims.unaccounted.first() {
+            return Err(Wait { reason: Reason::Unaccounted, message: fact.to_string() }.into());
+        }
+        let is_recorded = !work.pod.accounted.view.recorded.is_empty();
+        let entries: Vec<_> = claims.contributions.into_iter().filter(|of| !of.lines.is_empty()).collect();
+        if entries.is_empty() || is_recorded {
+            return Ok(());
+        }
+        match self.publisher.publish(&self.kit, work.key, &work.uid, &entries, work.now).await? {
+            Published::Kept(pod) => {
+                // The version that the release is decided on.
+                Err(Blocked::Again(pod.metadata.resource_version))
+            }
+            Published::KeepsNothing(_) => Ok(()),
+            Published::Dropped => {
+                Err(Blocked::Failed("the API server has dropped the field since it was asked".to_owned()))
+            }
+            Published::Inexpressible(message) => Err(Wait { reason: Reason::NotPublished, message }.into()),
+        }
+    }
+
+    async fn release(&self, work: &Work<'_>, pin: Option<&str>, why: &str) -> Result<Verdict, Blocked> {
+        let Work { key, uid, pod, .. } = work;
+        let Some(write) = writes::release(key, uid, pod, pin) else { return Ok(Verdict::Done) };
+        self.kit.send(key, &write).await?;
+        self.metrics.released.inc();
+        locked(&self.closed).opened(key);
+        tracing::info!(namespace = %key.namespace, pod = %key.name, why, pin, "gate opened");
+        if pod.condition.is_some() {
+            let now = clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            self.kit.send(key, &writes::condition(key, uid, pod, None, &now)).await?;
+        }
+        Ok(Verdict::Done)
+    }
+
+    /// Says what a Pod waits for, once it has waited a moment.
+    async fn waits(&self, work: &Work<'_>, wait: &Wait) -> Verdict {
+        let since = locked(&self.closed).closed(work.key, wait.reason, work.now);
+        let waited = work.now - since;
+        let again = match wait.reason {
+            // Facts about nodes make no key of a Pod dirty.
+            Reason::Unaccounted | Reason::PromisedTwice | Reason::NoCommonNode => Verdict::After(AGAIN),
+            _ => Verdict::Done,
+        };
+        let is_said = work.pod.condition.as_ref().is_some_and(|(_, reason)| **reason == *wait.reason.word());
+        if is_said {
+            return again;
+        }
+        if !plan::condition_is_due(&work.pod, wait, waited) {
+            let left = Duration::from_millis((plan::MOMENT - waited).max(0).unsigned_abs());
+            return again.most_urgent(Verdict::After(left + Duration::from_millis(10)));
+        }
+        if wait.reason == Reason::PromisedTwice {
+            let about = regarding(POD, &work.key.namespace, &work.key.name, &work.uid);
+            self.kit.warn(about, wait.reason.word(), "Wait", wait.message.clone());
+        }
+        let write: Write = writes::condition(work.key, &work.uid, &work.pod, Some(wait), "");
+        match self.kit.send(work.key, &write).await {
+            Ok(_) | Err(Refusal::NotFound | Refusal::Replaced) => again,
+            Err(refusal) => Verdict::Failed(refusal.to_string()),
+        }
+    }
+}
+
+/// Why a gate is not opened now.
+enum Blocked {
+    Wait(Wait),
+    Refused(Refusal),
+    /// Something was written that the next look has to see.
+    Again(Name),
+    Failed(String),
+}
+
+impl From<Wait> for Blocked {
+    fn from(wait: Wait) -> Self {
+        Self::Wait(wait)
+    }
+}
+
+impl From<Refusal> for Blocked {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl Reconcile for GateKeeper {
+    type Index = Gates;
+
+    fn controller(&self) -> &Arc<Controller<Gates>> {
+        &self.kit
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Verdict {
+        let found = self.kit.read(|index| {
+            let (uid, pod) = index.pod(key)?;
+            let claims = index.claims_of(&key.namespace, &pod);
+            Some((uid, pod, claims))
+        });
+        let Some((uid, pod, claims)) = found.filter(|(_, pod, _)| !pod.deleting) else {
+            // Bound, ended, being deleted, or gone: the ledger of the cluster has it, or nothing does.
+            locked(&self.assumed).remove(key);
+            locked(&self.closed).opened(key);
+            return Verdict::Done;
+        };
+        if pod.gate.is_none() {
+            locked(&self.closed).opened(key);
+            self.assume(key, &uid, &pod, &claims);
+            return Verdict::Done;
+        }
+        let work = Work { key, uid, pod, now: clock::now().as_millisecond() };
+        match self.gated(&work, &claims).await {
+            Ok(verdict) => verdict,
+            Err(Blocked::Wait(wait)) => self.waits(&work, &wait).await,
+            // The expectation of the kit brings the key back once the index has the write.
+            Err(Blocked::Again(version)) => {
+                self.kit.expect(key, POD, &version);
+                Verdict::After(Duration::ZERO)
+            }
+            // The watch says so soon.
+            Err(Blocked::Refused(Refusal::NotFound | Refusal::Replaced)) => Verdict::Done,
+            Err(Blocked::Refused(refusal)) => Verdict::Failed(refusal.to_string()),
+            Err(Blocked::Failed(why)) => Verdict::Failed(why),
+        }
+    }
+
+    /// Before the first gate is opened, every Pod that was released and is not bound yet is charged.
+    fn leads_since(&self, _now: i64) {
+        *locked(&self.assumed) = Assumed::default();
+        let released = self.kit.read(|index| {
+            let pods = dragoman_machinery::controller::Index::all_keys(index).into_iter();
+            let pods = pods.filter_map(|key| {
+                let (uid, pod) = index.pod(&key)?;
+                let claims = index.claims_of(&key.namespace, &pod);
+                pod.gate.is_none().then_some((key, uid, pod, claims))
+            });
+            pods.collect::<Vec<_>>()
+        });
+        for (key, uid, pod, claims) in released {
+            self.assume(&key, &uid, &pod, &claims);
+        }
+    }
+
+    fn measure(&self, now: i64) {
+        let assumed = locked(&self.assumed).len();
+        self.metrics.measure(&locked(&self.closed), assumed, now * 1_000);
+    }
+}

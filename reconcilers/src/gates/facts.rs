@@ -1,0 +1,122 @@
+//! What is kept of Pods and claims.
+
+use std::sync::Arc;
+
+use dragoman_accounting::cluster;
+use dragoman_allocator::input::NodeSelector;
+use dragoman_crds::wire::{Affinity, ConsumerReference, Name, Pod, ResourceClaim, Tolerated};
+
+use crate::protocol::{
+    ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, ClosedGate, GATE, RELEASE_GATES, Rejection, Verdict,
+    closed_gates, rejections, shown, verdict,
+};
+
+/// A Pod with claims that has no node and has not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PodFacts {
+    /// `metadata.resourceVersion`.
+    pub(super) version: Name,
+    /// `metadata.creationTimestamp`.
+    pub(super) created: Name,
+    /// The position of the gate of the protocol in `spec.schedulingGates`, if it is there.
+    pub(super) gate: Option<usize>,
+    /// Whether the Pod is being deleted.
+    pub(super) deleting: bool,
+    /// Status and reason of the condition `ClaimsReady`.
+    pub(super) condition: Option<(Name, Name)>,
+    /// The required node affinity.
+    pub(super) affinity: Affinity,
+    /// The Pod as accounting reads it, its claims included.
+    pub(super) accounted: Arc<cluster::Pod>,
+}
+
+impl PodFacts {
+    /// Returns what is kept of a Pod; nothing of one that is of no concern.
+    pub(super) fn of(pod: &Pod) -> Option<Self> {
+        let (spec, status) = (&pod.spec, &pod.status);
+        let is_done = matches!(&*status.phase, "Succeeded" | "Failed");
+        if spec.resource_claims.is_empty() || !spec.node_name.is_empty() || is_done {
+            return None;
+        }
+        let condition = status.conditions.iter().find(|condition| &*condition.r#type == CLAIMS_READY);
+        Some(Self {
+            version: pod.metadata.resource_version.clone(),
+            created: pod.metadata.creation_timestamp.clone().unwrap_or_default(),
+            gate: spec.scheduling_gates.iter().position(|gate| &*gate.name == GATE),
+            deleting: pod.metadata.deleting,
+            condition: condition.map(|condition| (condition.status.clone(), condition.reason.clone())),
+            affinity: spec.affinity.clone(),
+            accounted: Arc::new(pod.accounted()),
+        })
+    }
+}
+
+/// A claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ClaimFacts {
+    /// `metadata.resourceVersion`.
+    pub(super) version: Name,
+    /// The allocator that the label names. Without one the claim is kube-scheduler's.
+    pub(super) allocator: Option<Name>,
+    /// Gates before allocation that are closed.
+    pub(super) allocation_gates: Vec<ClosedGate>,
+    /// Gates before release that are closed.
+    pub(super) release_gates: Vec<ClosedGate>,
+    /// `status.allocation`, if there is one.
+    pub(super) allocation: Option<Allocated>,
+    /// `status.reservedFor`.
+    pub(super) consumers: Vec<ConsumerReference>,
+    /// Whether the claim is being deleted.
+    pub(super) deleting: bool,
+    /// Allocations that were refused.
+    pub(super) rejections: Vec<Rejection>,
+    /// What its allocator says.
+    pub(super) verdict: Option<Verdict>,
+}
+
+/// The nodes that can use the devices of a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Allocated {
+    /// Every node.
+    Anywhere,
+    /// The nodes that this selects.
+    Nodes(NodeSelector),
+    /// The allocation does not decode; the text says why.
+    Unreadable(Name),
+}
+
+impl ClaimFacts {
+    /// Returns what is kept of a claim.
+    pub(super) fn of(claim: &ResourceClaim) -> Self {
+        let meta = &claim.metadata;
+        Self {
+            version: meta.resource_version.clone(),
+            allocator: meta.labels.get(ALLOCATOR).filter(|name| !name.is_empty()).cloned(),
+            allocation_gates: closed_gates(meta, ALLOCATION_GATES),
+            release_gates: closed_gates(meta, RELEASE_GATES),
+            allocation: allocated(claim),
+            consumers: claim.status.reserved_for.clone(),
+            deleting: meta.deleting,
+            rejections: rejections(meta),
+            verdict: verdict(meta),
+        }
+    }
+
+    /// Whether the claim is reserved for the Pod of this uid.
+    pub(super) fn is_reserved_for(&self, uid: &str) -> bool {
+        self.consumers.iter().any(|consumer| *consumer.uid == *uid)
+    }
+}
+
+fn allocated(claim: &ResourceClaim) -> Option<Allocated> {
+    Some(match claim.status.allocation.as_ref()? {
+        Tolerated::Unreadable(why) => Allocated::Unreadable(shown(why)),
+        Tolerated::Read(allocation) => match &allocation.node_selector {
+            None => Allocated::Anywhere,
+            Some(selector) => match serde_json::from_value(selector.clone()) {
+                Ok(selector) => Allocated::Nodes(selector),
+                Err(why) => Allocated::Unreadable(shown(&format!("nodeSelector: {why}"))),
+            },
+        },
+    })
+}

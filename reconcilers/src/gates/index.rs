@@ -1,0 +1,182 @@
+//! The Pods that wait for a node, their claims, and the labels of nodes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use dragoman_allocator::input;
+use dragoman_crds::wire::{Name, Node, Pod, ResourceClaim};
+use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
+use dragoman_machinery::kind::{Kind, NODE, POD, RESOURCE_CLAIM};
+use dragoman_machinery::watch::{Record, Store, StoreState};
+
+use dragoman_accounting::cluster::ClaimName;
+
+use super::facts::{ClaimFacts, PodFacts};
+
+/// The index.
+#[derive(Debug, Default)]
+pub(super) struct Gates {
+    /// Pods with claims that have no node and have not ended.
+    pub(super) pods: Store<Option<Arc<PodFacts>>>,
+    /// Claims.
+    pub(super) claims: Store<Arc<ClaimFacts>>,
+    /// Nodes, as node selectors see them.
+    pub(super) nodes: Store<Arc<input::Node>>,
+    /// The Pods that name a claim.
+    pods_of_claim: Links,
+}
+
+/// A claim that a Pod names, as far as it is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NamedClaim {
+    /// Its name; absent while the status of the Pod names none.
+    pub(super) name: Option<Name>,
+    /// Its uid and what is kept of it; `None`: it is not there.
+    pub(super) found: Option<Result<(Name, Arc<ClaimFacts>), Name>>,
+}
+
+impl controller::Index for Gates {
+    type Key = ObjectKey;
+
+    fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
+        let stores: [(Kind, &dyn StoreState); 3] =
+            [(POD, &self.pods), (RESOURCE_CLAIM, &self.claims), (NODE, &self.nodes)];
+        stores.into_iter()
+    }
+
+    fn all_keys(&self) -> Vec<ObjectKey> {
+        let waits = |record: &Record<Option<Arc<PodFacts>>>| record.readable().is_some_and(Option::is_some);
+        let pods = self.pods.iter().filter(|(_, _, record)| waits(record));
+        // In order, so that a simulated run repeats itself.
+        let names: BTreeSet<_> = pods.map(|(namespace, name, _)| (namespace, name)).collect();
+        let key = |(namespace, name)| ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(name) };
+        names.into_iter().map(key).collect()
+    }
+}
+
+impl Gates {
+    /// Returns the uid of a Pod and what is kept of it.
+    pub(super) fn pod(&self, key: &ObjectKey) -> Option<(Name, Arc<PodFacts>)> {
+        let record = self.pods.get(&key.namespace, &key.name)?;
+        Some((record.uid.clone(), Arc::clone(record.readable()?.as_ref()?)))
+    }
+
+    /// Returns the claims that a Pod names, each once. An entry that needs none is left out.
+    pub(super) fn claims_of(&self, namespace: &str, pod: &PodFacts) -> Vec<NamedClaim> {
+        let mut claims: Vec<NamedClaim> = Vec::new();
+        for entry in &pod.accounted.claims {
+            let name = match &entry.claim {
+                ClaimName::None => continue,
+                ClaimName::NotYet => None,
+                ClaimName::Named(name) => Some(name.clone()),
+            };
+            if name.is_some() && claims.iter().any(|known| known.name == name) {
+                continue;
+            }
+            let record = name.as_ref().and_then(|name| self.claims.get(namespace, name));
+            let found = record.map(|record| match &record.body {
+                dragoman_machinery::watch::Body::Readable(facts) => {
+                    Ok((record.uid.clone(), Arc::clone(facts)))
+                }
+                dragoman_machinery::watch::Body::Unreadable(why) => Err(why.clone()),
+            });
+            claims.push(NamedClaim { name, found });
+        }
+        claims
+    }
+
+    fn link(&mut self, pod: &Place, facts: Option<&Option<Arc<PodFacts>>>, is_there: bool) {
+        let entries = facts.into_iter().flatten().flat_map(|facts| &facts.accounted.claims);
+        for entry in entries {
+            let ClaimName::Named(claim) = &entry.claim else { continue };
+            if is_there {
+                self.pods_of_claim.link(&pod.namespace, claim, &pod.name);
+            } else {
+                self.pods_of_claim.unlink(&pod.namespace, claim, &pod.name);
+            }
+        }
+    }
+}
+
+impl Keeps<Pod> for Gates {
+    type Projection = Option<Arc<PodFacts>>;
+
+    fn store_mut(&mut self) -> &mut Store<Self::Projection> {
+        &mut self.pods
+    }
+
+    fn project(&mut self, pod: &Pod) -> Self::Projection {
+        PodFacts::of(pod).map(Arc::new)
+    }
+
+    fn changed(
+        &mut self,
+        pod: &Place,
+        old: Option<&Self::Projection>,
+        new: Option<&Self::Projection>,
+    ) -> Vec<ObjectKey> {
+        self.link(pod, old, false);
+        self.link(pod, new, true);
+        // Also one that is of no concern any more: what is assumed for it is taken back.
+        let is_or_was = |facts: Option<&Self::Projection>| facts.is_some_and(Option::is_some);
+        if is_or_was(old) || is_or_was(new) { vec![pod.into()] } else { Vec::new() }
+    }
+
+    fn removed(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        last: &Record<Self::Projection>,
+        _how: Left,
+    ) -> Vec<ObjectKey> {
+        let (namespace, name, uid) = (Arc::clone(namespace), Arc::clone(name), last.uid.clone());
+        Keeps::<Pod>::changed(self, &Place { namespace, name, uid }, last.readable(), None)
+    }
+}
+
+impl Keeps<ResourceClaim> for Gates {
+    type Projection = Arc<ClaimFacts>;
+
+    fn store_mut(&mut self) -> &mut Store<Self::Projection> {
+        &mut self.claims
+    }
+
+    fn project(&mut self, claim: &ResourceClaim) -> Self::Projection {
+        Arc::new(ClaimFacts::of(claim))
+    }
+
+    fn changed(
+        &mut self,
+        claim: &Place,
+        _old: Option<&Self::Projection>,
+        _new: Option<&Self::Projection>,
+    ) -> Vec<ObjectKey> {
+        let Place { namespace, name, .. } = claim;
+        let pods = self.pods_of_claim.of(namespace, name);
+        pods.map(|pod| ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(pod) }).collect()
+    }
+}
+
+impl Keeps<Node> for Gates {
+    type Projection = Arc<input::Node>;
+
+    fn store_mut(&mut self) -> &mut Store<Self::Projection> {
+        &mut self.nodes
+    }
+
+    fn project(&mut self, node: &Node) -> Self::Projection {
+        let meta = &node.metadata;
+        let labels = meta.labels.iter().map(|(key, value)| ((**key).into(), (**value).into())).collect();
+        Arc::new(input::Node { name: (*meta.name).into(), labels, ..input::Node::default() })
+    }
+
+    /// What a Pod waits for is seldom a Node: the level timer and its own pace look again.
+    fn changed(
+        &mut self,
+        _node: &Place,
+        _old: Option<&Self::Projection>,
+        _new: Option<&Self::Projection>,
+    ) -> Vec<ObjectKey> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,96 @@
+//! The closed gates, counted as they close and open.
+
+use std::collections::HashMap;
+
+use dragoman_machinery::controller::ObjectKey;
+use dragoman_machinery::metrics::FloatGauge;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::plan::Reason;
+
+type Label = Vec<(&'static str, &'static str)>;
+
+/// The metrics.
+pub(super) struct GateMetrics {
+    closed: Family<Label, Gauge>,
+    oldest: Family<Label, FloatGauge>,
+    /// Pods whose gate was opened.
+    pub(super) released: Counter,
+    /// Allocations that did not fit.
+    pub(super) rejected: Counter,
+    /// Charges of Pods that are not bound yet.
+    pub(super) assumed: Gauge,
+}
+
+/// The closed gates: the reason of each, and since when, in milliseconds since the epoch.
+#[derive(Debug, Default)]
+pub(super) struct ClosedGates(HashMap<ObjectKey, (Reason, i64)>);
+
+impl ClosedGates {
+    /// Notes what a Pod waits for; returns since when it has waited for anything.
+    pub(super) fn closed(&mut self, key: &ObjectKey, reason: Reason, now: i64) -> i64 {
+        let entry = self.0.entry(key.clone()).or_insert((reason, now));
+        entry.0 = reason;
+        entry.1
+    }
+
+    /// The gate is open, or the Pod is gone.
+    pub(super) fn opened(&mut self, key: &ObjectKey) {
+        self.0.remove(key);
+    }
+}
+
+impl GateMetrics {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            closed: Family::default(),
+            oldest: Family::default(),
+            released: Counter::default(),
+            rejected: Counter::default(),
+            assumed: Gauge::default(),
+        };
+        registry.register(
+            "dragoman_gates_closed",
+            "Pods whose gate dragoman.dev/claims is closed, by what they wait for",
+            metrics.closed.clone(),
+        );
+        registry.register(
+            "dragoman_gates_oldest_seconds",
+            "Age of the wait of the oldest of them",
+            metrics.oldest.clone(),
+        );
+        registry.register("dragoman_gates_opened", "Pods whose gate was opened", metrics.released.clone());
+        registry.register(
+            "dragoman_gates_rejections",
+            "Allocations that were refused because the Pod does not fit on their node",
+            metrics.rejected.clone(),
+        );
+        registry.register(
+            "dragoman_gates_assumed",
+            "Pods that are charged to a node and are not bound yet",
+            metrics.assumed.clone(),
+        );
+        metrics
+    }
+
+    /// Brings the gauges up to date at `now`, in milliseconds since the epoch.
+    pub(super) fn measure(&self, gates: &ClosedGates, assumed: usize, now: i64) {
+        self.assumed.set(i64::try_from(assumed).unwrap_or(i64::MAX));
+        let mut by_reason: HashMap<Reason, (i64, i64)> = HashMap::new();
+        for (reason, since) in gates.0.values() {
+            let (count, oldest) = by_reason.entry(*reason).or_insert((0, *since));
+            *count += 1;
+            *oldest = (*oldest).min(*since);
+        }
+        for reason in Reason::ALL {
+            let label = vec![("reason", reason.word())];
+            let (count, oldest) = by_reason.get(&reason).copied().unwrap_or((0, now));
+            self.closed.get_or_create(&label).set(count);
+            #[expect(clippy::cast_precision_loss, reason = "an age")]
+            self.oldest.get_or_create(&label).set((now - oldest).max(0) as f64 / 1e3);
+        }
+    }
+}

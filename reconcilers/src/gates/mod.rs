@@ -1,0 +1,16 @@
+//! Claim gates: a gated Pod waits until every claim that it needs is allocated, reserved for it,
+//! accounted for and published (docs/protocol.md).
+//!
+//! Everything follows from the API: after a restart the charges of Pods that were released and are not
+//! bound yet are assumed anew, before the first gate is opened.
+
+pub(crate) mod assumed;
+mod controller;
+mod facts;
+mod index;
+mod metrics;
+pub(crate) mod plan;
+mod rights;
+mod writes;
+
+pub use controller::{Options, spec};

@@ -1,0 +1,272 @@
+//! What a gated Pod waits for: pure functions over its facts, its claims, and the ledgers of nodes.
+
+use std::sync::Arc;
+
+use dragoman_accounting::ledger::fit::{Candidate, Fit, Refusal};
+use dragoman_accounting::ledger::{NodeLedger, words};
+use dragoman_allocator::input;
+use dragoman_crds::wire::Name;
+
+use super::facts::{Allocated, ClaimFacts, PodFacts};
+use super::index::NamedClaim;
+use crate::protocol::ClosedGate;
+
+/// The reason why a gate is closed: reason of the condition, of Events and of metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Reason {
+    /// A claim does not exist yet, or the status of the Pod does not name it.
+    ClaimMissing,
+    /// A claim is being deleted.
+    ClaimDeleted,
+    /// A claim does not decode.
+    ClaimUnreadable,
+    /// A gate before allocation is closed.
+    AllocationGateClosed,
+    /// An allocator has not allocated a claim.
+    NotAllocated,
+    /// A claim is allocated, and not reserved for the Pod.
+    NotReserved,
+    /// No node can use the devices of all claims.
+    NoCommonNode,
+    /// A device of a claim is allocated to another claim, too.
+    PromisedTwice,
+    /// What the Pod takes does not fit on the node: the allocation is refused.
+    DoesNotFit,
+    /// It is not known what the Pod takes, or what the node has left.
+    Unaccounted,
+    /// What the claims take could not be written into the status of the Pod.
+    NotPublished,
+    /// A gate after allocation is closed.
+    ReleaseGateClosed,
+}
+
+impl Reason {
+    /// Every reason.
+    pub(super) const ALL: [Self; 12] = [
+        Self::ClaimMissing,
+        Self::ClaimDeleted,
+        Self::ClaimUnreadable,
+        Self::AllocationGateClosed,
+        Self::NotAllocated,
+        Self::NotReserved,
+        Self::NoCommonNode,
+        Self::PromisedTwice,
+        Self::DoesNotFit,
+        Self::Unaccounted,
+        Self::NotPublished,
+        Self::ReleaseGateClosed,
+    ];
+
+    /// The word.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::ClaimMissing => "ClaimMissing",
+            Self::ClaimDeleted => "ClaimDeleted",
+            Self::ClaimUnreadable => "ClaimUnreadable",
+            Self::AllocationGateClosed => "AllocationGateClosed",
+            Self::NotAllocated => "NotAllocated",
+            Self::NotReserved => "NotReserved",
+            Self::NoCommonNode => "NoCommonNode",
+            Self::PromisedTwice => "PromisedTwice",
+            Self::DoesNotFit => "DoesNotFit",
+            Self::Unaccounted => "Unaccounted",
+            Self::NotPublished => "NotPublished",
+            Self::ReleaseGateClosed => "ReleaseGateClosed",
+        }
+    }
+}
+
+/// A gate that stays closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wait {
+    /// The reason.
+    pub(super) reason: Reason,
+    /// For people.
+    pub(super) message: String,
+}
+
+fn wait<T>(reason: Reason, message: String) -> Result<T, Wait> {
+    Err(Wait { reason, message })
+}
+
+/// A claim of a Pod that is allocated and reserved for it.
+pub(super) type Ready<'a> = (&'a Name, &'a Name, &'a Arc<ClaimFacts>);
+
+/// What is next for a gated Pod.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Claims<'a> {
+    /// The gate stays closed.
+    Wait(Wait),
+    /// These claims name no allocator and get the default one.
+    Label(Vec<&'a Name>),
+    /// No claim names an allocator: kube-scheduler allocates, and the gate is opened.
+    NoAllocator,
+    /// Every claim that names an allocator is allocated and reserved: name, uid, facts.
+    Ready(Vec<Ready<'a>>),
+}
+
+/// Judges the claims of a Pod with this uid.
+pub(super) fn claims<'a>(uid: &str, claims: &'a [NamedClaim], default_allocator: Option<&str>) -> Claims<'a> {
+    match judge(uid, claims, default_allocator.is_some()) {
+        Ok(judged) => judged,
+        Err(wait) => Claims::Wait(wait),
+    }
+}
+
+fn judge<'a>(uid: &str, claims: &'a [NamedClaim], has_default: bool) -> Result<Claims<'a>, Wait> {
+    let mut known: Vec<Ready<'a>> = Vec::new();
+    for claim in claims {
+        match (&claim.name, &claim.found) {
+            (None, _) => return wait(Reason::ClaimMissing, "a claim is not created yet".to_owned()),
+            (Some(name), None) => return wait(Reason::ClaimMissing, format!("claim {name} does not exist")),
+            (Some(name), Some(Err(why))) => {
+                return wait(Reason::ClaimUnreadable, format!("claim {name} does not decode: {why}"));
+            }
+            (Some(name), Some(Ok((uid, facts)))) => known.push((name, uid, facts)),
+        }
+    }
+    let foreign = known.iter().filter(|(_, _, facts)| facts.allocator.is_none());
+    let foreign: Vec<&Name> = foreign.map(|(name, _, _)| *name).collect();
+    if !foreign.is_empty() && has_default {
+        return Ok(Claims::Label(foreign));
+    }
+    if foreign.len() == known.len() {
+        return Ok(Claims::NoAllocator);
+    }
+    // A claim without an allocator is left to kube-scheduler.
+    known.retain(|(_, _, facts)| facts.allocator.is_some());
+    for (name, _, facts) in &known {
+        if facts.deleting {
+            return wait(Reason::ClaimDeleted, format!("claim {name} is being deleted"));
+        }
+        if facts.allocation.is_none() {
+            if let Some(gate) = facts.allocation_gates.first() {
+                return wait(Reason::AllocationGateClosed, closed(name, gate));
+            }
+            return wait(Reason::NotAllocated, unallocated(name, facts));
+        }
+        if !facts.is_reserved_for(uid) {
+            return wait(Reason::NotReserved, format!("claim {name} is not reserved for the Pod"));
+        }
+    }
+    Ok(Claims::Ready(known))
+}
+
+fn closed(claim: &str, ClosedGate { gate, reason }: &ClosedGate) -> String {
+    format!("claim {claim}: gate {gate} is closed: {reason}")
+}
+
+fn unallocated(name: &str, facts: &ClaimFacts) -> String {
+    let allocator = facts.allocator.as_deref().unwrap_or_default();
+    let verdict = facts.verdict.as_ref().map(|verdict| format!(": {}", verdict.message));
+    let rejected =
+        facts.rejections.last().map(|last| format!(" (refused on node {}: {})", last.node, last.reason));
+    format!(
+        "allocator {allocator} has not allocated claim {name}{}{}",
+        verdict.unwrap_or_default(),
+        rejected.unwrap_or_default()
+    )
+}
+
+/// The gates of its claims that hold an accounted Pod back.
+///
+/// # Errors
+/// The first gate that is closed.
+pub(super) fn release_gates(claims: &[Ready<'_>]) -> Result<(), Wait> {
+    for (name, _, facts) in claims {
+        if let Some(gate) = facts.release_gates.first() {
+            return wait(Reason::ReleaseGateClosed, closed(name, gate));
+        }
+    }
+    Ok(())
+}
+
+/// The nodes that can use the devices of all claims, in the order of `nodes`, and whether one of the
+/// allocations confines the Pod to a single node.
+///
+/// # Errors
+/// There is none, or an allocation does not decode.
+pub(super) fn common_nodes<'a>(
+    claims: &[Ready<'_>],
+    nodes: impl Iterator<Item = &'a Arc<input::Node>>,
+) -> Result<Vec<Name>, Wait> {
+    let mut selectors = Vec::new();
+    for (name, _, facts) in claims {
+        match &facts.allocation {
+            Some(Allocated::Nodes(selector)) => selectors.push(selector),
+            Some(Allocated::Unreadable(why)) => {
+                return wait(Reason::ClaimUnreadable, format!("claim {name}: its allocation: {why}"));
+            }
+            Some(Allocated::Anywhere) | None => {}
+        }
+    }
+    let selected = nodes.filter(|node| selectors.iter().all(|selector| selector.matches(node) == Ok(true)));
+    let selected: Vec<Name> = selected.map(|node| Name::from(&*node.name)).collect();
+    if selected.is_empty() {
+        let claims: Vec<&str> = claims.iter().map(|(name, _, _)| &***name).collect();
+        let message = format!("no node can use the devices of {}", claims.join(", "));
+        return wait(Reason::NoCommonNode, message);
+    }
+    Ok(selected)
+}
+
+/// Whether an allocation confines its Pod to one node by name.
+pub(super) fn confines(facts: &ClaimFacts) -> bool {
+    let Some(Allocated::Nodes(selector)) = &facts.allocation else { return false };
+    let [term] = &*selector.node_selector_terms else { return false };
+    let by_name = |of: &input::NodeSelectorRequirement| &*of.operator == "In" && of.values.len() == 1;
+    term.match_fields.iter().any(|of| &*of.key == "metadata.name" && by_name(of))
+}
+
+/// The answer of a ledger about a Pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Account {
+    /// The Pod fits.
+    Fits,
+    /// The Pod does not fit; the text names the amounts that are missing, and who has them.
+    Refused(String),
+    /// It is not known; the text names the fact.
+    Unknown(String),
+}
+
+/// Asks the ledger of a node, with everything that is assumed there, about a Pod.
+pub(crate) fn account(ledger: &NodeLedger, candidate: &Candidate) -> Account {
+    match ledger.fits(candidate) {
+        Fit::Yes => Account::Fits,
+        Fit::Missing(missing) => {
+            let of = |(resource, count)| {
+                let holders = words::holders(ledger, resource, 3).join(", ");
+                let missing = words::quantity(resource, count).0;
+                format!("{missing} of {resource} is missing ({holders})")
+            };
+            Account::Refused(missing.iter().map(of).collect::<Vec<_>>().join("; "))
+        }
+        Fit::Never(resources) => {
+            let resources: Vec<String> = resources.iter().map(ToString::to_string).collect();
+            Account::Refused(format!("the node is too small: {}", resources.join(", ")))
+        }
+        Fit::Unknown(resources) => {
+            let resources: Vec<String> = resources.iter().map(ToString::to_string).collect();
+            Account::Unknown(format!("it is not known what the node has left of {}", resources.join(", ")))
+        }
+        Fit::Refused(refusals) => {
+            let said: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+            let is_unknown = refusals.iter().any(|refusal| matches!(refusal, Refusal::Unaccounted(_)));
+            let said = said.join("; ");
+            if is_unknown { Account::Unknown(said) } else { Account::Refused(said) }
+        }
+    }
+}
+
+/// Whether the condition of a Pod has to be written: not in the first moment of a wait, and only when the
+/// reason is another one.
+pub(super) fn condition_is_due(pod: &PodFacts, wait: &Wait, waited: i64) -> bool {
+    let is_said = pod
+        .condition
+        .as_ref()
+        .is_some_and(|(status, reason)| &**status == "False" && **reason == *wait.reason.word());
+    !is_said && waited >= MOMENT
+}
+
+/// A wait of so many milliseconds is not worth a write.
+pub(super) const MOMENT: i64 = 2_000;

@@ -1,0 +1,54 @@
+//! The rights this controller needs; the ClusterRoles are rendered from here.
+
+use dragoman_machinery::rights::Rule;
+
+/// To see: every mode.
+pub(super) const OBSERVE: &[Rule] = &[
+    Rule { group: "", resource: "pods", verbs: &["list", "watch"], why: "gated Pods" },
+    Rule {
+        group: "",
+        resource: "nodes",
+        verbs: &["list", "watch"],
+        why: "which nodes an allocation selects",
+    },
+    Rule {
+        group: "resource.k8s.io",
+        resource: "resourceclaims",
+        verbs: &["list", "watch"],
+        why: "what gated Pods wait for",
+    },
+];
+
+/// To open gates: from mode assist on.
+pub(super) const ASSIST: &[Rule] = &[
+    Rule {
+        group: "",
+        resource: "pods",
+        verbs: &["patch"],
+        why: "remove the scheduling gate dragoman.dev/claims",
+    },
+    Rule {
+        group: "",
+        resource: "pods/status",
+        verbs: &["patch"],
+        why: "the condition dragoman.dev/ClaimsReady",
+    },
+    Rule {
+        group: "resource.k8s.io",
+        resource: "resourceclaims",
+        verbs: &["patch"],
+        why: "the label of the default allocator, and rejections",
+    },
+    Rule {
+        group: "resource.k8s.io",
+        resource: "resourceclaims/status",
+        verbs: &["patch"],
+        why: "give back allocations that do not fit on their node",
+    },
+    Rule {
+        group: "resource.k8s.io",
+        resource: "resourceclaims/binding",
+        verbs: &["patch"],
+        why: "give back allocations that do not fit on their node",
+    },
+];

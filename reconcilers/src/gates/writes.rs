@@ -1,0 +1,125 @@
+//! The writes about gated Pods and their claims.
+
+use dragoman_crds::wire::{Name, RequiredNodes};
+use dragoman_machinery::controller::ObjectKey;
+use dragoman_machinery::kind::{POD, RESOURCE_CLAIM};
+use dragoman_machinery::write::{Action, Guard, Write};
+use serde_json::{Value, json};
+
+use super::facts::{ClaimFacts, PodFacts};
+use super::plan::Wait;
+use crate::protocol::{ALLOCATOR, CLAIMS_READY, GATE, REJECTIONS};
+
+/// The field manager of the condition.
+const MANAGER: &str = "dragoman-gates";
+
+fn guard(uid: &str, version: &str) -> Guard {
+    Guard { uid: uid.to_owned(), resource_version: version.to_owned() }
+}
+
+/// Removes exactly the gate of the protocol. With `pin` the Pod gets required affinity for that node in
+/// the same write.
+pub(super) fn release(key: &ObjectKey, uid: &str, pod: &PodFacts, pin: Option<&str>) -> Option<Write> {
+    let gate = pod.gate?;
+    let path = format!("/spec/schedulingGates/{gate}");
+    let mut operations = vec![
+        json!({"op": "test", "path": format!("{path}/name"), "value": GATE}),
+        json!({"op": "remove", "path": path}),
+    ];
+    operations.extend(pin.into_iter().flat_map(|node| pinned(pod, node)));
+    let action = Action::Patch { subresource: None, guard: guard(uid, &pod.version), operations };
+    Some(Write::new(POD, &*key.namespace, &*key.name, action))
+}
+
+/// Adds the node to every term of the required node affinity: terms are alternatives. A Pod without
+/// terms gets one.
+fn pinned(pod: &PodFacts, node: &str) -> Vec<Value> {
+    let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    let required = json!({"nodeSelectorTerms": [{"matchFields": [field]}]});
+    let Some(affinity) = &pod.affinity.node_affinity else {
+        let whole = json!({"requiredDuringSchedulingIgnoredDuringExecution": required});
+        // What else the affinity says stays; a Pod without any needs the object first.
+        let merged = json!({"op": "add", "path": "/spec/affinity/nodeAffinity", "value": whole});
+        return if pod.affinity.is_there {
+            vec![merged]
+        } else {
+            vec![json!({"op": "add", "path": "/spec/affinity", "value": {"nodeAffinity": whole}})]
+        };
+    };
+    let path = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+    match &affinity.required_during_scheduling_ignored_during_execution {
+        Some(RequiredNodes { node_selector_terms: terms }) if !terms.is_empty() => {
+            let add = |(number, term): (usize, &dragoman_crds::wire::Term)| {
+                let fields = format!("{path}/nodeSelectorTerms/{number}/matchFields");
+                if term.has_fields {
+                    json!({"op": "add", "path": format!("{fields}/-"), "value": field})
+                } else {
+                    json!({"op": "add", "path": fields, "value": [field]})
+                }
+            };
+            terms.iter().enumerate().map(add).collect()
+        }
+        _ => vec![json!({"op": "add", "path": path, "value": required})],
+    }
+}
+
+/// The condition of a Pod: what it waits for, or that it was released at `now` (RFC 3339).
+pub(super) fn condition(key: &ObjectKey, uid: &str, pod: &PodFacts, wait: Option<&Wait>, now: &str) -> Write {
+    let condition = match wait {
+        // It has waited since it was created.
+        Some(Wait { reason, message }) => json!({"type": CLAIMS_READY, "status": "False",
+            "reason": reason.word(), "message": message, "lastTransitionTime": pod.created}),
+        None => json!({"type": CLAIMS_READY, "status": "True", "reason": "Released",
+            "message": "every claim is allocated, reserved and accounted for", "lastTransitionTime": now}),
+    };
+    let body = json!({
+        "apiVersion": POD.api_version(), "kind": POD.kind,
+        "metadata": {"namespace": &*key.namespace, "name": &*key.name, "uid": uid},
+        "status": {"conditions": [condition]},
+    });
+    let action = Action::Apply { subresource: Some("status"), manager: MANAGER, force: true, body };
+    Write::new(POD, &*key.namespace, &*key.name, action)
+}
+
+/// Names the allocator of a claim.
+pub(super) fn label(namespace: &str, name: &str, uid: &str, claim: &ClaimFacts, allocator: &str) -> Write {
+    let action = Action::Merge {
+        guard: guard(uid, &claim.version),
+        labels: [(ALLOCATOR.to_owned(), Some(allocator.to_owned()))].into(),
+        annotations: [].into(),
+    };
+    Write::new(RESOURCE_CLAIM, namespace, name, action)
+}
+
+/// Records a rejection. `text` is the annotation.
+pub(super) fn rejection(namespace: &str, name: &str, uid: &str, claim: &ClaimFacts, text: String) -> Write {
+    let action = Action::Merge {
+        guard: guard(uid, &claim.version),
+        labels: [].into(),
+        annotations: [(REJECTIONS.to_owned(), Some(text))].into(),
+    };
+    Write::new(RESOURCE_CLAIM, namespace, name, action)
+}
+
+/// Takes the gated Pod out of the consumers of a claim, and the allocation away if no consumer is left.
+/// The Pod cannot run, because its gate is closed. `version`: that of the claim now.
+pub(super) fn give_back(
+    namespace: &str,
+    name: &str,
+    uid: &str,
+    claim: &ClaimFacts,
+    pod: &str,
+    version: &Name,
+) -> Option<Write> {
+    let at = claim.consumers.iter().position(|consumer| *consumer.uid == *pod)?;
+    let path = format!("/status/reservedFor/{at}");
+    let mut operations = vec![
+        json!({"op": "test", "path": format!("{path}/uid"), "value": pod}),
+        json!({"op": "remove", "path": path}),
+    ];
+    if claim.consumers.len() == 1 {
+        operations.push(json!({"op": "remove", "path": "/status/allocation"}));
+    }
+    let action = Action::Patch { subresource: Some("status"), guard: guard(uid, version), operations };
+    Some(Write::new(RESOURCE_CLAIM, namespace, name, action))
+}

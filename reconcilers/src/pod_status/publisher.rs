@@ -1,0 +1,144 @@
+//! The write itself, and which generation of the field the API server keeps: shared by all controllers
+//! that publish what claims take.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use dragoman_accounting::claim::contribution::{Contribution, Generation};
+use dragoman_crds::wire::{Name, Pod};
+use dragoman_machinery::api::decode;
+use dragoman_machinery::controller::{Controller, Index, ObjectKey};
+use dragoman_machinery::refusal::Refusal;
+
+use super::shape::{GENERATIONS, is_kept, write};
+
+/// How long it is taken for granted that the API server keeps no generation of the field, in
+/// milliseconds. A control plane that is upgraded, or whose gate is switched on, is found by then.
+const KEEPS_NOTHING: i64 = 600_000;
+
+/// Publishes what the claims of Pods take in their status.
+#[derive(Debug, Default)]
+pub struct Publisher {
+    /// The generation that the API server keeps, and when it was found out; absent while unknown.
+    kept: Mutex<Option<(Option<Generation>, i64)>>,
+}
+
+/// The outcome of a publication.
+#[derive(Debug)]
+pub enum Published {
+    /// The entries are in the status; the Pod as it is now.
+    Kept(Box<Pod>),
+    /// The API server keeps no generation of the field; it is asked again after this time.
+    KeepsNothing(Duration),
+    /// The API server has dropped the field, which it kept before.
+    Dropped,
+    /// The amounts do not fit into the generation; the text is for people.
+    Inexpressible(String),
+}
+
+impl Publisher {
+    /// Writes the contributions of claims into the status of a Pod at `now`, in milliseconds since the
+    /// epoch.
+    ///
+    /// # Errors
+    /// The API server refuses a write.
+    pub async fn publish<I: Index<Key = ObjectKey>>(
+        &self,
+        kit: &Controller<I>,
+        key: &ObjectKey,
+        uid: &Name,
+        contributions: &[Contribution],
+        now: i64,
+    ) -> Result<Published, Refusal> {
+        let generation = match self.known(now) {
+            Some(Ok(generation)) => generation,
+            Some(Err(wait)) => {
+                return Ok(Published::KeepsNothing(Duration::from_millis(wait.unsigned_abs())));
+            }
+            None => {
+                let kept = probe(kit, key, uid, contributions).await?;
+                tracing::info!(?kept, "generation of node-allocatable claim statuses that is kept");
+                self.learnt(kept, now);
+                let wait = Duration::from_millis(KEEPS_NOTHING.unsigned_abs());
+                let Some(generation) = kept else { return Ok(Published::KeepsNothing(wait)) };
+                generation
+            }
+        };
+        let write = match write(&key.namespace, &key.name, uid, contributions, generation) {
+            Ok(write) => write,
+            Err(why) => return Ok(Published::Inexpressible(why)),
+        };
+        match kit.send(key, &write).await {
+            Ok(answer) => {
+                let pod = decode::<Pod>(&answer.body)?;
+                if is_kept(&pod, generation) {
+                    return Ok(Published::Kept(Box::new(pod)));
+                }
+                self.forget();
+                Ok(Published::Dropped)
+            }
+            Err(refusal) => {
+                if matches!(&refusal, Refusal::Invalid(why) if is_undeclared(why)) {
+                    self.forget();
+                }
+                Err(refusal)
+            }
+        }
+    }
+
+    /// The generation that is known to be kept. `Err`: none is.
+    fn known(&self, now: i64) -> Option<Result<Generation, i64>> {
+        match *self.kept.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some((Some(generation), _)) => Some(Ok(generation)),
+            Some((None, at)) if (at..at + KEEPS_NOTHING).contains(&now) => {
+                Some(Err(at + KEEPS_NOTHING - now))
+            }
+            Some((None, _)) | None => None,
+        }
+    }
+
+    /// Takes in what a Pod's dry runs found; another Pod's may have found a generation meanwhile.
+    fn learnt(&self, kept: Option<Generation>, now: i64) {
+        let mut known = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.is_some() || !matches!(*known, Some((Some(_), _))) {
+            *known = Some((kept, now));
+        }
+    }
+
+    /// The API server has changed: it is asked again.
+    fn forget(&self) {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// Finds out by dry runs which generation is kept.
+async fn probe<I: Index<Key = ObjectKey>>(
+    kit: &Controller<I>,
+    key: &ObjectKey,
+    uid: &Name,
+    contributions: &[Contribution],
+) -> Result<Option<Generation>, Refusal> {
+    let mut refused = None;
+    for generation in GENERATIONS {
+        let Ok(question) = write(&key.namespace, &key.name, uid, contributions, generation) else {
+            continue;
+        };
+        match kit.send(key, &question.dry()).await {
+            Ok(answer) if is_kept(&decode::<Pod>(&answer.body)?, generation) => {
+                return Ok(Some(generation));
+            }
+            // It drops the field, or does not know it.
+            Ok(_) => {}
+            Err(Refusal::Invalid(why)) if is_undeclared(&why) => {}
+            // That is about this Pod, and says nothing about the others.
+            Err(refusal @ Refusal::Invalid(_)) => refused = Some(refusal),
+            Err(other) => return Err(other),
+        }
+    }
+    refused.map_or(Ok(None), Err)
+}
+
+/// Whether the API server does not have the field at all.
+fn is_undeclared(why: &str) -> bool {
+    why.contains("field not declared in schema")
+}

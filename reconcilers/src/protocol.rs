@@ -1,0 +1,163 @@
+//! The names of the claim gate protocol, and what its parties write (docs/protocol.md).
+//!
+//! Labels and annotations are written by tenants. Everything read here is bounded in size and number,
+//! and can harm only the Pod and the claim that carry it.
+
+use dragoman_crds::wire::{Meta, Name};
+use serde::{Deserialize, Serialize};
+
+/// The scheduling gate of a Pod whose claims have to be allocated first.
+pub const GATE: &str = "dragoman.dev/claims";
+/// The condition that says what a gated Pod waits for.
+pub const CLAIMS_READY: &str = "dragoman.dev/ClaimsReady";
+/// The label of a claim that names its allocator.
+pub const ALLOCATOR: &str = "dragoman.dev/allocator";
+/// Prefix of the annotations that are gates before allocation.
+pub const ALLOCATION_GATES: &str = "allocation-gates.dragoman.dev/";
+/// Prefix of the annotations that are gates after allocation.
+pub const RELEASE_GATES: &str = "release-gates.dragoman.dev/";
+/// The annotation in which an allocator says why it could not allocate a claim.
+pub const VERDICT: &str = "dragoman.dev/verdict";
+/// The annotation in which the operator says which allocations it refused.
+pub const REJECTIONS: &str = "dragoman.dev/rejections";
+
+/// The closed gates of a claim that are kept; the others are counted.
+const GATES: usize = 8;
+/// The characters of a text of another party that are shown.
+const SHOWN: usize = 256;
+/// The rejections that a claim keeps.
+const NEWEST: usize = 8;
+/// The longest annotation that is read.
+const READ: usize = 8 << 10;
+
+/// A closed gate of a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClosedGate {
+    /// Its name, without the prefix.
+    pub gate: Name,
+    /// What its owner says.
+    pub reason: Name,
+}
+
+/// Returns the closed gates of a claim with this prefix, in the order of their names.
+pub fn closed_gates(meta: &Meta, prefix: &str) -> Vec<ClosedGate> {
+    let gates = meta.annotations().filter_map(|(key, reason)| Some((key.strip_prefix(prefix)?, reason)));
+    let mut gates: Vec<ClosedGate> =
+        gates.map(|(gate, reason)| ClosedGate { gate: gate.into(), reason: shown(reason) }).collect();
+    gates.sort_by(|a, b| a.gate.cmp(&b.gate));
+    if gates.len() > GATES {
+        let others = gates.len() - GATES + 1;
+        gates.truncate(GATES - 1);
+        gates.push(ClosedGate { gate: format!("{others} others").into(), reason: Name::default() });
+    }
+    gates
+}
+
+/// Returns the beginning of a text of another party.
+pub fn shown(text: &str) -> Name {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()).into(),
+        None => text.into(),
+    }
+}
+
+/// An allocation that the operator refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejection {
+    /// The node.
+    pub node: String,
+    /// The reason, for people: the amounts that were missing.
+    pub reason: String,
+    /// The revision of the ledger of the node.
+    pub revision: i64,
+    /// The time, RFC 3339.
+    pub time: String,
+}
+
+/// Returns the rejections of a claim, oldest first. A text that is too long or does not parse has none.
+pub fn rejections(meta: &Meta) -> Vec<Rejection> {
+    let text = meta.annotation(REJECTIONS).filter(|text| text.len() <= READ);
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// Returns the annotation with one more rejection. Only the newest are kept.
+pub fn with_rejection(mut rejections: Vec<Rejection>, new: Rejection) -> String {
+    rejections.push(Rejection { reason: shown(&new.reason).into(), ..new });
+    let old = rejections.len().saturating_sub(NEWEST);
+    serde_json::to_string(rejections.get(old..).unwrap_or_default()).unwrap_or_default()
+}
+
+/// The reason why an allocator could not allocate a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// One word.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// The number of nodes that were looked at.
+    #[serde(default)]
+    pub nodes: usize,
+    /// The time, RFC 3339.
+    pub time: String,
+}
+
+/// Returns the verdict of a claim, if there is one that parses.
+pub fn verdict(meta: &Meta) -> Option<Verdict> {
+    let text = meta.annotation(VERDICT).filter(|text| text.len() <= READ)?;
+    let verdict: Verdict = serde_json::from_str(text).ok()?;
+    Some(Verdict {
+        message: shown(&verdict.message).into(),
+        reason: shown(&verdict.reason).into(),
+        ..verdict
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn meta(annotations: &serde_json::Value) -> Meta {
+        serde_json::from_value(json!({"name": "c", "annotations": annotations})).expect("metadata")
+    }
+
+    #[test]
+    fn gates_are_bounded_in_number_and_size() {
+        let one = meta(&json!({"release-gates.dragoman.dev/quota": "x".repeat(10_000), "other": "y"}));
+        let gates = closed_gates(&one, RELEASE_GATES);
+        assert_eq!((gates.len(), &*gates[0].gate), (1, "quota"));
+        assert!(gates[0].reason.len() < 300);
+        assert!(closed_gates(&one, ALLOCATION_GATES).is_empty());
+        let many: serde_json::Map<_, _> =
+            (0..100).map(|n| (format!("{RELEASE_GATES}g-{n:03}"), json!("closed"))).collect();
+        let gates = closed_gates(&meta(&many.into()), RELEASE_GATES);
+        assert_eq!(gates.len(), GATES);
+        assert_eq!(&*gates[GATES - 1].gate, "93 others");
+    }
+
+    #[test]
+    fn annotations_that_do_not_parse_or_are_large_say_nothing() {
+        for text in ["{", "7", &format!("[{}]", " ".repeat(20_000))] {
+            let meta = meta(&json!({"dragoman.dev/rejections": text, "dragoman.dev/verdict": text}));
+            assert_eq!((rejections(&meta), verdict(&meta)), (Vec::new(), None), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_newest_rejections_are_kept() {
+        let mut text = "[]".to_owned();
+        for number in 0..20 {
+            let meta = meta(&json!({"dragoman.dev/rejections": text}));
+            let new = Rejection {
+                node: format!("n{number}"),
+                reason: "r".repeat(5_000),
+                revision: number,
+                time: String::new(),
+            };
+            text = with_rejection(rejections(&meta), new);
+        }
+        let kept = rejections(&meta(&json!({"dragoman.dev/rejections": text})));
+        assert_eq!(kept.iter().map(|kept| kept.revision).collect::<Vec<_>>(), (12..20).collect::<Vec<_>>());
+    }
+}
