@@ -245,7 +245,7 @@ impl Shared {
                         return Act::Pass;
                     }
                     state.impatient += usize::from(after >= Duration::from_secs(3));
-                    let left = (whole - after).as_secs_f64().ceil();
+                    let left = whole.saturating_sub(after).as_secs_f64().ceil();
                     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds")]
                     Act::Throttle(left as u32)
                 }

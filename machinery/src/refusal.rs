@@ -107,6 +107,12 @@ pub enum Retry {
 }
 
 impl Refusal {
+    /// Whether the write had no effect for certain. After a conflict it may have had: the one that came
+    /// before may be our own, whose answer was lost.
+    pub fn is_without_effect(&self) -> bool {
+        !matches!(self, Self::Conflict | Self::Throttled | Self::Transient(_) | Self::Undecodable(_))
+    }
+
     /// A short fixed word: metric label and Event reason.
     pub fn reason(&self) -> &'static str {
         match self {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use dragoman_machinery::mode::Mode;
-use dragoman_reconcilers::{claim_lifecycle, gates, ledger};
+use dragoman_reconcilers::{claim_lifecycle, gates, ledger, protocol};
 use serde::Deserialize;
 
 use crate::controllers::Options;
@@ -215,6 +215,10 @@ impl RunFlags {
     pub(crate) fn resolve(self) -> anyhow::Result<Config> {
         let file = self.config.as_deref().map(from_file).transpose()?.unwrap_or_default();
         let flags = self.settings;
+        let default_allocator = flags.default_allocator.or(file.default_allocator);
+        if let Some(name) = default_allocator.as_deref().filter(|name| !protocol::is_allocator_name(name)) {
+            bail!("--default-allocator {name:?}: {}", protocol::ALLOCATOR_NAME_RULE);
+        }
         let config = Config {
             kubeconfig: self.cluster.kubeconfig,
             mode: flags.mode.or(file.mode).unwrap_or(AskedMode::Auto),
@@ -233,12 +237,11 @@ impl RunFlags {
             without_lease: flags.without_lease.or(file.without_lease).unwrap_or(false),
             chosen: flags.controllers.or(file.controllers).unwrap_or_else(|| vec!["*".to_owned()]),
             controllers: Options {
-                claim_lifecycle: claim_lifecycle::Options {
-                    born_protected: flags.born_protected.or(file.born_protected).unwrap_or(false),
+                claim_lifecycle: claim_lifecycle::Birth {
+                    protected: flags.born_protected.or(file.born_protected).unwrap_or(false),
+                    default_allocator: default_allocator.clone(),
                 },
-                gates: gates::Options {
-                    default_allocator: flags.default_allocator.or(file.default_allocator),
-                },
+                gates: gates::Options { default_allocator },
                 ledger: ledger::Options {
                     all_nodes: flags.ledger_nodes.or(file.ledger_nodes) == Some(LedgerNodes::All),
                     metrics_per_node: flags.metrics_per_node.or(file.metrics_per_node).unwrap_or(false),

@@ -21,7 +21,7 @@ const OFF_BY_DEFAULT: &[&str] = &["gates"];
 /// What can be chosen about single controllers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
-    pub(crate) claim_lifecycle: claim_lifecycle::Options,
+    pub(crate) claim_lifecycle: claim_lifecycle::Birth,
     pub(crate) ledger: ledger::Options,
     pub(crate) gates: gates::Options,
 }

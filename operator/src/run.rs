@@ -22,6 +22,7 @@ use dragoman_machinery::supervise::Supervisor;
 use dragoman_machinery::watch::{Connection, Journal};
 use dragoman_reconcilers::allocation;
 use dragoman_reconcilers::cluster::SharedCluster;
+use dragoman_reconcilers::protocol;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -64,6 +65,9 @@ pub(crate) async fn run(flags: RunFlags) -> anyhow::Result<()> {
 /// # Errors
 /// The end of a part, or a setting that is of no use.
 pub(crate) async fn allocator(flags: AllocatorFlags) -> anyhow::Result<()> {
+    if !protocol::is_allocator_name(&flags.name) {
+        bail!("--name {:?}: {}", flags.name, protocol::ALLOCATOR_NAME_RULE);
+    }
     let options = allocation::Options { name: flags.name };
     // Its controller works in every mode and declares its rights for the first.
     let config = Config { mode: AskedMode::Observe, ..flags.run.resolve()? };

@@ -1,7 +1,5 @@
 //! `dragoman simulate`: what Dragoman would do with a cluster of which there is only a dump.
 
-#![expect(clippy::indexing_slicing, reason = "reading a field of JSON that is not there gives null")]
-
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -12,6 +12,20 @@ pub const GATE: &str = "dragoman.dev/claims";
 pub const CLAIMS_READY: &str = "dragoman.dev/ClaimsReady";
 /// The label of a claim that names its allocator.
 pub const ALLOCATOR: &str = "dragoman.dev/allocator";
+/// What the name of an allocator has to be, for people.
+pub const ALLOCATOR_NAME_RULE: &str = "the name of an allocator is the value of a label: at most 63 letters, digits, '-', '_' and '.', \
+     the first and the last a letter or a digit";
+
+/// Whether a label can name this allocator.
+pub fn is_allocator_name(name: &str) -> bool {
+    let is_end = |at: Option<char>| at.is_some_and(|of| of.is_ascii_alphanumeric());
+    let is_inner = |of: char| of.is_ascii_alphanumeric() || matches!(of, '-' | '_' | '.');
+    name.len() <= 63
+        && is_end(name.chars().next())
+        && is_end(name.chars().last())
+        && name.chars().all(is_inner)
+}
+
 /// Prefix of the annotations that are gates before allocation.
 pub const ALLOCATION_GATES: &str = "allocation-gates.dragoman.dev/";
 /// Prefix of the annotations that are gates after allocation.

@@ -112,6 +112,29 @@ pub struct Combination {
     pub blocked: Blocked,
 }
 
+impl Explanation {
+    /// What the author of a Pod with these claims may read, and what is the same for every Pod that asks for
+    /// the same: it names no claim that holds devices, and numbers the claims of the Pod from 1.
+    #[must_use]
+    pub fn for_tenants(mut self, claims: &[Arc<Claim>]) -> Self {
+        let number = |name: &Name| {
+            let at = claims.iter().position(|claim| named(claim) == *name);
+            at.map_or_else(|| Name::from("?"), |at| (at + 1).to_string().into())
+        };
+        self.elsewhere = self.elsewhere.iter().map(number).collect();
+        for request in &mut self.requests {
+            request.claim = number(&request.claim);
+            request.pools.iter_mut().for_each(|pool| pool.in_flight.clear());
+            let held = |reason: &&mut Reason| matches!(reason.detail, Some(Detail::Held { .. }));
+            request.reasons.iter_mut().filter(held).for_each(|reason| reason.detail = None);
+        }
+        if let Some(combination) = &mut self.combination {
+            combination.claim = number(&combination.claim);
+        }
+        self
+    }
+}
+
 impl OfRequest {
     fn is_enough(&self) -> bool {
         self.suit >= self.wanted.max(1)

@@ -44,9 +44,8 @@ pub(super) async fn measure(binary: &Path, output: &Path) -> anyhow::Result<Figu
     // The peak of a process can only be read while it lives.
     let status = loop {
         peak = Usage::of(pid).map_or(peak, |usage| usage.peak.max(peak));
-        match tokio::time::timeout(Duration::from_millis(5), child.wait()).await {
-            Ok(status) => break status.context("dragoman account")?,
-            Err(_) => {}
+        if let Ok(status) = tokio::time::timeout(Duration::from_millis(5), child.wait()).await {
+            break status.context("dragoman account")?;
         }
     };
     let took = began.elapsed();

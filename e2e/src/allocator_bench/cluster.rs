@@ -20,12 +20,18 @@ pub(super) struct Case {
     pub(super) release: bool,
     /// A slice is published anew before each Pod.
     pub(super) change: bool,
-    /// All slices are of one pool.
-    pub(super) one_pool: bool,
+    pub(super) pools: Pools,
     /// The work for each Pod is counted and has a budget.
     pub(super) count: bool,
     /// The published allocator to use instead of the one that it picks itself.
     pub(super) channel: Option<&'static str>,
+}
+
+/// The pools of the slices, of which every node has one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pools {
+    OfEachNode,
+    One,
 }
 
 /// The devices of a node.
@@ -76,7 +82,7 @@ const PLAIN: Case = Case {
     held: 0,
     release: false,
     change: false,
-    one_pool: false,
+    pools: Pools::OfEachNode,
     count: false,
     channel: None,
 };
@@ -143,7 +149,7 @@ pub(super) const CASES: [Case; 18] = [
     Case {
         name: "one pool of 2 000 slices, one of which changes each time",
         nodes: 2_000,
-        one_pool: true,
+        pools: Pools::One,
         change: true,
         pods: 100,
         ..STEADY
@@ -236,7 +242,7 @@ impl Case {
         let counters = matches!(self.shape, Shape::Parts);
         let slice = |name: String, field: &str, content: Value| {
             let own = (node(number), 1 + usize::from(counters));
-            let (pool, count) = if self.one_pool { ("all".to_owned(), self.nodes) } else { own };
+            let (pool, count) = if self.pools == Pools::One { ("all".to_owned(), self.nodes) } else { own };
             let mut slice = json!({"metadata": {"name": name}, "spec": {
                 "driver": DRIVER,
                 "nodeName": node(number),
@@ -246,7 +252,7 @@ impl Case {
             slice
         };
         let mut devices: Vec<Value> = (0..self.devices).map(|number| self.shape.device(number)).collect();
-        if self.one_pool {
+        if self.pools == Pools::One {
             for (device, of) in devices.iter_mut().enumerate() {
                 of["name"] = json!(format!("{}-of-{number}", gpu(device)));
             }

@@ -280,8 +280,8 @@ impl<T: Object + Send + 'static> Source for Watched<T> {
             };
             let length = chunk.len();
             let each = &mut |text: &[u8], _: &[u8]| decode_item(text).map(&mut each);
-            let taken = cutter.feed(chunk, each).map_err(Failure::Undecodable)?;
-            if chunk.get(taken..).is_some_and(|behind| !behind.trim_ascii().is_empty()) {
+            let end = cutter.feed(chunk, each).map_err(Failure::Undecodable)?;
+            if chunk.get(end..).is_some_and(|behind| !behind.trim_ascii().is_empty()) {
                 return Err(Failure::Undecodable("there is text behind the list".to_owned()));
             }
             stream.as_mut().consume(length);

@@ -40,7 +40,7 @@ impl Devices {
                 }
                 Object::Claim(of) => read::<ClaimObject>(&of.text).map(|claim| {
                     // Its own may be that of another claim.
-                    cluster.claims.push(Claim { uid: (*of.claim.uid).into(), ..claim.claim() });
+                    cluster.claims.push(Claim { uid: (*of.accounted.uid).into(), ..claim.claim() });
                 }),
                 Object::Pod(_) | Object::Footprint(..) | Object::Unreadable { .. } => Ok(()),
             };

@@ -65,14 +65,14 @@ impl Dump {
         let pods = objects.pods();
         for ((kind, _, _), words, object) in objects.into_iter() {
             match object {
-                Object::Unreadable { node, why } => dump.unread(kind, &words, node, why),
+                Object::Unreadable { node, why } => dump.unread(kind, &words, node, &why),
                 other => dump.take(&words, other),
             }
         }
         for ((kind, namespace, name), words, object) in pods.into_iter() {
             match object {
                 Object::Pod(pod) => dump.take_pod(words, pod.0, pod.1),
-                Object::Unreadable { node, why } => dump.unread(kind, &words, node, why),
+                Object::Unreadable { node, why } => dump.unread(kind, &words, node, &why),
                 _ => {}
             }
             dump.pods.insert((namespace, name));
@@ -98,7 +98,7 @@ impl Dump {
                 self.sites.insert(node.name.to_string(), site);
                 self.ledger.put_node(node);
             }
-            Object::Claim(Claim { claim, .. }) => {
+            Object::Claim(Claim { accounted: claim, .. }) => {
                 if claim.results.is_some() {
                     self.allocated.insert((claim.namespace.clone(), claim.name.clone()));
                 }
@@ -128,9 +128,8 @@ impl Dump {
     }
 
     /// Counts an object that does not decode as an unknown cost.
-    fn unread(&mut self, kind: &str, name: &str, node: Option<Box<str>>, why: String) {
-        let unread =
-            Unaccounted { object: name.into(), field: "".into(), resource: None, why: why.as_str().into() };
+    fn unread(&mut self, kind: &str, name: &str, node: Option<Box<str>>, why: &str) {
+        let unread = Unaccounted { object: name.into(), field: "".into(), resource: None, why: why.into() };
         match kind {
             "Pod" if node.is_some() => drop(self.ledger.put_pod(unreadable(name, node, unread))),
             // It may cost any node something, or the one it names.

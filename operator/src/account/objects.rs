@@ -54,7 +54,7 @@ pub(super) enum Object {
 /// A claim, and the Pods that it is reserved for.
 #[derive(PartialEq, Eq)]
 pub(super) struct Claim {
-    pub(super) claim: cluster::Claim,
+    pub(super) accounted: cluster::Claim,
     pub(super) pods: Vec<Box<str>>,
     pub(super) text: Text,
 }
@@ -154,7 +154,7 @@ impl Objects {
             for (key, Versioned { object, .. }) in &mut self.objects {
                 match object {
                     Object::Pod(pod) => pod.0.view.uid = in_words(key).into(),
-                    Object::Claim(Claim { claim, .. }) => claim.uid = in_words(key).into(),
+                    Object::Claim(Claim { accounted: claim, .. }) => claim.uid = in_words(key).into(),
                     _ => {}
                 }
             }
@@ -165,9 +165,8 @@ impl Objects {
     /// The claims that are reserved for Pods which the dump does not have.
     pub(super) fn held_from_outside(&self) -> BTreeSet<String> {
         let claims = self.objects.iter().filter(|((_, namespace, _), Versioned { object, .. })| {
-            let is_here =
-                |name: &Box<str>| self.objects.contains_key(&("Pod", namespace.clone(), name.clone()));
-            matches!(object, Object::Claim(claim) if !claim.pods.iter().all(is_here))
+            let is_here = |name: &str| self.objects.contains_key(&("Pod", namespace.clone(), name.into()));
+            matches!(object, Object::Claim(claim) if !claim.pods.iter().all(|name| is_here(name)))
         });
         claims.map(|(key, _)| in_words(key)).collect()
     }
@@ -175,7 +174,7 @@ impl Objects {
     /// Whether a claim has no devices yet.
     pub(super) fn has_unallocated(&self) -> bool {
         let mut objects = self.objects.values();
-        objects.any(|of| matches!(&of.object, Object::Claim(Claim { claim, .. }) if claim.results.is_none()))
+        objects.any(|of| matches!(&of.object, Object::Claim(Claim { accounted: claim, .. }) if claim.results.is_none()))
     }
 }
 
@@ -187,7 +186,7 @@ fn in_words((kind, namespace, name): &Key) -> String {
 fn uid(object: &Object) -> Option<&str> {
     match object {
         Object::Pod(pod) => Some(&pod.0.view.uid),
-        Object::Claim(Claim { claim, .. }) => Some(&claim.uid),
+        Object::Claim(Claim { accounted: claim, .. }) => Some(&claim.uid),
         _ => None,
     }
 }
@@ -217,7 +216,7 @@ const KINDS: [(&str, Read); 7] = [
         let pods = read.status.reserved_for.iter().filter(|consumer| &*consumer.resource == "pods");
         let pods = pods.map(|pod| pod.name.clone()).collect();
         let claim = read.accounted().map_err(|why| (None, why.into()))?;
-        Ok(Object::Claim(Claim { claim, pods, text: Text::of(&text) }))
+        Ok(Object::Claim(Claim { accounted: claim, pods, text: Text::of(&text) }))
     }),
     ("ResourceSlice", |text| {
         Ok(Object::Slice(decoded::<ResourceSlice>(&text)?.accounted(), Text::of(&text)))

@@ -17,8 +17,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::decide::{Decided, Decision, Question, Tried, decide};
-use super::index::{Allocation, ClaimFacts, PodFacts};
+use super::decide::{Decision, Question, Tried, decide};
+use super::decided::Decided;
+use super::index::{Allocation, Named, PodFacts};
 use super::whole::{WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 use super::{rights, writes};
 use crate::protocol::{self, shown};
@@ -56,9 +57,6 @@ const NO_NODE: &str = "NoNode";
 const VERDICT_STAYS: i64 = 30;
 /// How long a node is left out that the operator refused: doubled each time, up to the longest.
 const REFUSED: (i64, i64) = (10, 300);
-
-/// A claim of a Pod: name, uid, facts.
-type Named = (Name, Name, Arc<ClaimFacts>);
 
 /// The controller.
 struct Allocator {
@@ -111,8 +109,17 @@ impl Allocator {
 
     /// A Pod is of no concern any more.
     fn forget(&self, key: &ObjectKey) {
-        locked(&self.decided).assumed.remove(key);
+        let node = locked(&self.decided).forget(key);
+        self.reopen(node.as_ref());
         self.leave(key);
+    }
+
+    /// A node has room again that the index does not tell of. What was refused for want of it is tried
+    /// again.
+    fn reopen(&self, node: Option<&Name>) {
+        let Some(node) = node else { return };
+        let woken = self.kit.note(|index| index.changed_at(Some(node)));
+        self.kit.enqueue(woken);
     }
 
     /// A Pod does not wait any more; the next of its shape is looked at.
@@ -154,10 +161,7 @@ impl Allocator {
                 });
                 match outcome {
                     Some(Ok(decision)) => {
-                        for (uid, devices) in &decision.allocations {
-                            decided.overlay.assume((**uid).into(), devices.clone());
-                        }
-                        decided.assumed.put(key, &decision.node, decision.charge.clone());
+                        decided.put(key, claims, &decision);
                         return Ok(decision);
                     }
                     Some(Err(why)) => return Err(why),
@@ -168,8 +172,8 @@ impl Allocator {
         }
     }
 
-    /// Writes what was decided, claim by claim. What was written stays decided if a later write fails:
-    /// the next look goes on from there.
+    /// Writes what was decided, claim by claim. What was written, or may have been, stays decided if a
+    /// write fails: the next look goes on from there.
     async fn write(
         &self,
         key: &ObjectKey,
@@ -189,7 +193,13 @@ impl Allocator {
                 version = self.kit.send(key, &protect).await?.meta.resource_version;
             }
             let write = writes::allocate(key, uid, (name, claim_uid, &version), facts, devices);
-            self.kit.send(key, &write).await?;
+            locked(&self.decided).writes_on(key, claim_uid, &version);
+            if let Err(refusal) = self.kit.send(key, &write).await {
+                if refusal.is_without_effect() {
+                    locked(&self.decided).refused(key, claim_uid);
+                }
+                return Err(refusal);
+            }
             tracing::info!(
                 namespace = %key.namespace, pod = %key.name, claim = %name, node = %decision.node, "claim allocated"
             );
@@ -251,6 +261,12 @@ impl Allocator {
         claims: &[Named],
     ) -> Result<Verdict, Refusal> {
         let now = clock::now().as_second();
+        // A write whose answer was lost is repeated as it was: the guard refuses it if it has been done.
+        let standing = locked(&self.decided).standing(key);
+        if let Some(decision) = standing {
+            self.write(key, uid, claims, &decision).await?;
+            return Ok(Verdict::Done);
+        }
         let (refused, again) = left_out(claims, now);
         let again = again.map_or(Verdict::Done, |seconds| Verdict::After(Duration::from_secs(seconds)));
         let place = self.kit.read(|index| {
@@ -267,18 +283,14 @@ impl Allocator {
         match self.decide(key, pod, claims, &refused).await {
             Ok(decision) => {
                 self.leave(key);
-                let outcome = self.write(key, uid, claims, &decision).await;
-                if let Err(refusal) = outcome {
-                    let mut decided = locked(&self.decided);
-                    decision.allocations.iter().for_each(|(uid, _)| decided.overlay.forget(uid));
-                    decided.assumed.remove(key);
-                    return Err(refusal);
-                }
+                self.write(key, uid, claims, &decision).await?;
                 self.count("allocated");
                 Ok(Verdict::Done)
             }
             Err(why) => {
                 self.count("refused");
+                let node = locked(&self.decided).forget(key);
+                self.reopen(node.as_ref());
                 if let Some((shape, _)) = place {
                     self.kit.note(|index| index.shapes.wait(shape, pod.turn(key)));
                 }
@@ -345,15 +357,7 @@ impl Reconcile for Allocator {
         // An event will come once every claim is there.
         let Some(claims) = claims else { return Verdict::Done };
         let is_settled = |(_, _, facts): &Named| facts.is_allocated && facts.is_reserved_for(&uid);
-        {
-            // The API shows these: the index counts them.
-            let mut decided = locked(&self.decided);
-            for (_, claim, _) in claims.iter().filter(|claim| is_settled(claim)) {
-                if decided.overlay.assumes(claim).is_some() {
-                    decided.overlay.forget(claim);
-                }
-            }
-        }
+        locked(&self.decided).compare(key, &claims);
         let is_ours = |(_, _, facts): &Named| facts.allocator.as_deref() == Some(&*self.options.name);
         let ours: Vec<Named> = claims.iter().filter(|claim| is_ours(claim)).cloned().collect();
         if claims.iter().all(is_settled) || (!ours.is_empty() && ours.iter().all(is_settled)) {

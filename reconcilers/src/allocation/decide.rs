@@ -7,14 +7,14 @@ use std::sync::Arc;
 use dragoman_accounting::cluster;
 use dragoman_accounting::ledger::charge::PodCharge;
 use dragoman_allocator::input::{Allocation as Devices, Claim};
-use dragoman_allocator::{Gates, Options, Outcome, Overlay, PodClaims, ShareIds, Snapshot, allocate};
+use dragoman_allocator::{Gates, Options, Outcome, PodClaims, ShareIds, Snapshot, Unsatisfiable, allocate};
 use dragoman_crds::wire::{Name, ResourceClaim};
 use dragoman_machinery::controller::ObjectKey;
 use serde_json::json;
 
+use super::decided::Decided;
 use super::index::{Allocation, PodFacts};
-use super::shapes::ShapeId;
-use crate::gates::assumed::Assumed;
+use super::shapes::{PORTION, ShapeId};
 use crate::gates::plan::{Account, account};
 
 /// The work that a Pod may cost on a node, in examined devices: some tens of milliseconds.
@@ -27,13 +27,6 @@ pub(super) struct Decision {
     /// By the uid of the claim.
     pub(super) allocations: Vec<(Name, Devices)>,
     pub(super) charge: PodCharge,
-}
-
-/// What is known beside the index: decisions that it does not show yet.
-#[derive(Debug, Default)]
-pub(super) struct Decided {
-    pub(super) overlay: Overlay,
-    pub(super) assumed: Assumed,
 }
 
 /// A Pod in question.
@@ -69,7 +62,7 @@ impl Question<'_> {
     /// Tries a node.
     ///
     /// # Errors
-    /// Why the node does not take the Pod, for people.
+    /// Why the node does not take the Pod.
     pub(super) fn try_node(
         &self,
         index: &Allocation,
@@ -78,36 +71,32 @@ impl Question<'_> {
         prepared: &PodClaims,
         node: &str,
         ids: &mut dyn ShareIds,
-    ) -> Result<Decision, String> {
-        let site = index.site(node).ok_or("there is no such node")?;
+    ) -> Result<Decision, Why> {
+        let site = index.site(node).ok_or_else(|| Why::said("there is no such node"))?;
         if let Some(obstacle) = site.obstacles(&self.pod.placement).first() {
-            return Err(obstacle.to_string());
+            return Err(Why::Said(obstacle.to_string()));
         }
         let options = Options { budget: Some(BUDGET), ..Options::default() };
         let solution = match allocate(snapshot, &decided.overlay, node, prepared, options) {
             Outcome::Solution(solution) => solution,
-            Outcome::Unsatisfiable(unsolved) => {
-                let words = unsolved.explain(None).to_string();
-                let lines: Vec<&str> = words.lines().map(str::trim).collect();
-                return Err(lines.join("; "));
-            }
-            Outcome::NodeError(error) => return Err(error.to_string()),
-            Outcome::PodError(error) => return Err(error.to_string()),
+            Outcome::Unsatisfiable(unsolved) => return Err(Why::Devices(Box::new(unsolved))),
+            Outcome::NodeError(error) => return Err(Why::Said(error.to_string())),
+            Outcome::PodError(error) => return Err(Why::Said(error.to_string())),
             Outcome::BudgetSpent(_) | Outcome::Cancelled => {
-                return Err("the search for devices was given up: it is too expensive".to_owned());
+                return Err(Why::said("the search for devices was given up: it is too expensive"));
             }
         };
-        let allocations = solution.allocations(ids).map_err(|error| error.to_string())?;
+        let allocations = solution.allocations(ids).map_err(|error| Why::Said(error.to_string()))?;
         let claims: Vec<cluster::Claim> =
             allocations.iter().filter_map(|(uid, devices)| self.allocated(uid, devices)).collect();
         let candidate = index.ledger.candidate_with(&self.pod.accounted, node, &claims);
-        let ledger = index.ledger.node(node).ok_or("the node has no account")?;
+        let ledger = index.ledger.node(node).ok_or_else(|| Why::said("the node has no account"))?;
         match account(&decided.assumed.over(ledger, node, self.key), &candidate) {
             Account::Fits => {
                 let allocations = allocations.into_iter().map(|(uid, devices)| ((*uid).into(), devices));
                 Ok(Decision { node: node.into(), allocations: allocations.collect(), charge: candidate.pod })
             }
-            Account::Refused(why) | Account::Unknown(why) => Err(why),
+            Account::Refused(why) | Account::Unknown(why) => Err(Why::Said(why)),
         }
     }
 
@@ -124,6 +113,31 @@ impl Question<'_> {
     }
 }
 
+/// Why a node does not take a Pod.
+pub(super) enum Why {
+    /// In words.
+    Said(String),
+    /// There are no devices. The explanation costs more than the attempt, and few are read.
+    Devices(Box<Unsatisfiable>),
+}
+
+impl Why {
+    fn said(words: &str) -> Self {
+        Self::Said(words.to_owned())
+    }
+
+    /// For the authors of all Pods that ask for the same.
+    fn in_words(&self, question: &Question<'_>) -> String {
+        match self {
+            Self::Said(words) => words.clone(),
+            Self::Devices(unsolved) => {
+                let words = unsolved.explain(None).for_tenants(&question.claims).to_string();
+                words.lines().map(str::trim).collect::<Vec<_>>().join("; ")
+            }
+        }
+    }
+}
+
 /// How far a decision has come.
 #[derive(Debug, Default)]
 pub(super) struct Tried {
@@ -133,8 +147,6 @@ pub(super) struct Tried {
     why: Vec<String>,
 }
 
-/// Nodes that are tried at once: some milliseconds.
-const PORTION: usize = 32;
 /// The nodes whose reason is told.
 const TOLD: usize = 3;
 
@@ -150,36 +162,34 @@ pub(super) fn decide(
 ) -> Option<Result<Decision, Vec<String>>> {
     let shape = question.shape();
     let at = index.changes.last();
-    let candidates = match shape {
-        Some(shape) => {
-            let all = index.node_names();
-            index.shapes.candidates(shape, &index.changes, move || all)
-        }
-        None => {
-            let mut all = index.node_names();
-            all.retain(|node| tried.last.as_ref().is_none_or(|last| node > last));
-            all.sort_unstable();
-            all
-        }
+    let (candidates, has_more) = if let Some(shape) = shape {
+        index.candidates(shape, refused)
+    } else {
+        let mut left = index.node_names();
+        let is_tried = |node: &Name| tried.last.as_ref().is_some_and(|last| node <= last);
+        left.retain(|node| !is_tried(node) && !refused.contains(node));
+        left.sort_unstable();
+        let has_more = left.len() > PORTION;
+        left.truncate(PORTION);
+        (left, has_more)
     };
     let snapshot = index.snapshot.clone();
     let prepared = PodClaims::new(&snapshot, question.claims.clone(), Gates::default());
-    let candidates: Vec<Name> = candidates.into_iter().filter(|node| !refused.contains(node)).collect();
-    for node in candidates.iter().take(PORTION) {
+    for node in &candidates {
         match question.try_node(index, &snapshot, decided, &prepared, node, ids) {
             Ok(decision) => return Some(Ok(decision)),
-            Err(said) => {
-                if tried.why.len() < TOLD {
-                    tried.why.push(format!("{node}: {said}"));
-                }
+            Err(why) => {
+                let is_told = tried.why.len() < TOLD;
+                let said = is_told.then(|| format!("{node}: {}", why.in_words(question)));
+                tried.why.extend(said.clone());
                 tried.last = Some(node.clone());
                 if let Some(shape) = shape {
-                    index.shapes.refused(shape, node, at, &index.changes, Some(format!("{node}: {said}")));
+                    index.shapes.refused(shape, node, at, &index.changes, said);
                 }
             }
         }
     }
-    if candidates.len() > PORTION {
+    if has_more {
         return None;
     }
     let told = std::mem::take(&mut tried.why);

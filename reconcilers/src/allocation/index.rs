@@ -16,7 +16,7 @@ use dragoman_machinery::kind::{
 };
 use dragoman_machinery::watch::{Record, Store, StoreState};
 
-use super::shapes::{Changes, Shapes, Turn};
+use super::shapes::{Changes, ShapeId, Shapes, Turn};
 use super::whole::{WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 use crate::cluster::footprint;
 use crate::placement::{Placement, Site};
@@ -101,6 +101,9 @@ impl ClaimFacts {
     }
 }
 
+/// A claim of a Pod: name, uid, facts.
+pub(super) type Named = (Name, Name, Arc<ClaimFacts>);
+
 /// The node of a slice, if all its devices are on one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SliceNode(Option<Name>);
@@ -162,6 +165,10 @@ impl controller::Index for Allocation {
     }
 }
 
+fn names(nodes: &Store<Arc<Site>>) -> Vec<Name> {
+    nodes.iter().map(|(_, name, _)| Name::from(&**name)).collect()
+}
+
 impl Allocation {
     /// Returns the uid of a Pod that has no node, and what is kept of it.
     pub(super) fn pod(&self, key: &ObjectKey) -> Option<(Name, Arc<PodFacts>)> {
@@ -172,12 +179,8 @@ impl Allocation {
 
     /// Returns the claims that a Pod names: name, uid and facts; `None` where one is not there or does
     /// not decode.
-    pub(super) fn claims_of(
-        &self,
-        namespace: &str,
-        pod: &PodFacts,
-    ) -> Option<Vec<(Name, Name, Arc<ClaimFacts>)>> {
-        let mut claims: Vec<(Name, Name, Arc<ClaimFacts>)> = Vec::new();
+    pub(super) fn claims_of(&self, namespace: &str, pod: &PodFacts) -> Option<Vec<Named>> {
+        let mut claims: Vec<Named> = Vec::new();
         for entry in &pod.accounted.claims {
             let name = match &entry.claim {
                 ClaimName::None => continue,
@@ -195,16 +198,21 @@ impl Allocation {
     /// A node as the Pods on it leave it.
     pub(super) fn site(&self, node: &str) -> Option<Site> {
         let mut site = Site::clone(self.nodes.get("", node)?.readable()?);
-        let none = Placement::default();
+        let nothing = Placement::default();
         for placement in self.bound.get(node).into_iter().flat_map(BTreeMap::values) {
-            site.add(placement.as_deref().unwrap_or(&none));
+            site.add(placement.as_deref().unwrap_or(&nothing));
         }
         Some(site)
     }
 
     /// The names of all nodes.
     pub(super) fn node_names(&self) -> Vec<Name> {
-        self.nodes.iter().map(|(_, name, _)| Name::from(&**name)).collect()
+        names(&self.nodes)
+    }
+
+    /// The first nodes that are worth a try for a shape, and whether there are more.
+    pub(super) fn candidates(&mut self, shape: ShapeId, leave_out: &BTreeSet<Name>) -> (Vec<Name>, bool) {
+        self.shapes.candidates(shape, &self.changes, || names(&self.nodes), leave_out)
     }
 
     /// The node of an allocation by name, if it names one.
@@ -226,7 +234,8 @@ impl Allocation {
         self.shapes.heads()
     }
 
-    fn changed_at(&mut self, node: Option<&str>) -> Vec<ObjectKey> {
+    /// A node has changed, or any of them. Returns the Pods to be woken.
+    pub(super) fn changed_at(&mut self, node: Option<&str>) -> Vec<ObjectKey> {
         match node {
             Some(node) => {
                 self.changes.node(node);

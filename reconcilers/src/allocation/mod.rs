@@ -6,6 +6,7 @@
 
 mod controller;
 mod decide;
+mod decided;
 mod index;
 mod rights;
 mod shapes;

@@ -84,30 +84,34 @@ struct Shape {
 /// The shapes of the Pods that wait or were decided on.
 #[derive(Debug, Default)]
 pub(super) struct Shapes {
-    shapes: HashMap<ShapeId, Shape>,
+    by_id: HashMap<ShapeId, Shape>,
     of: HashMap<ObjectKey, (ShapeId, Turn)>,
     /// For shapes without waiting Pods: those that were used longest ago are forgotten.
     recent: std::collections::VecDeque<ShapeId>,
 }
 
+/// Nodes that are tried at once: some milliseconds.
+pub(super) const PORTION: usize = 32;
 /// The shapes without waiting Pods that are remembered.
 const REMEMBERED: usize = 1024;
 /// The reasons that a shape keeps.
 const REASONS: usize = 3;
 
 impl Shapes {
-    /// The nodes that are worth a try for a shape, in the order of their names. `all` are the nodes that
-    /// there are, asked for when everything has changed.
-    pub(super) fn candidates<'a>(
+    /// The first nodes that are worth a try for a shape, in the order of their names, without those in
+    /// `leave_out`, and whether there are more. `all` are the nodes that there are, asked for when
+    /// everything has changed.
+    pub(super) fn candidates(
         &mut self,
         id: ShapeId,
         changes: &Changes,
-        all: impl FnOnce() -> Vec<Name> + 'a,
-    ) -> Vec<Name> {
-        if !self.shapes.contains_key(&id) {
+        all: impl FnOnce() -> Vec<Name>,
+        leave_out: &BTreeSet<Name>,
+    ) -> (Vec<Name>, bool) {
+        if !self.by_id.contains_key(&id) {
             self.remember(id);
         }
-        let shape = self.shapes.entry(id).or_default();
+        let shape = self.by_id.entry(id).or_default();
         if shape.seen == 0 || shape.seen < changes.of_all {
             shape.open = all().into_iter().collect();
             shape.why.clear();
@@ -115,7 +119,9 @@ impl Shapes {
             shape.open.extend(changes.by_number.range(shape.seen + 1..).map(|(_, node)| node.clone()));
         }
         shape.seen = changes.last().max(1);
-        shape.open.iter().cloned().collect()
+        let mut open = shape.open.iter().filter(|node| !leave_out.contains(*node));
+        let first = open.by_ref().take(PORTION).cloned().collect();
+        (first, open.next().is_some())
     }
 
     /// A node has refused a shape as it was at the change `at`.
@@ -127,7 +133,7 @@ impl Shapes {
         changes: &Changes,
         why: Option<String>,
     ) {
-        let Some(shape) = self.shapes.get_mut(&id) else { return };
+        let Some(shape) = self.by_id.get_mut(&id) else { return };
         // What has changed meanwhile may take it.
         if changes.last_of(node) <= at {
             shape.open.remove(node);
@@ -139,20 +145,20 @@ impl Shapes {
 
     /// Why some nodes refused a shape.
     pub(super) fn why(&self, id: ShapeId) -> &[String] {
-        self.shapes.get(&id).map_or(&[], |shape| &shape.why)
+        self.by_id.get(&id).map_or(&[], |shape| &shape.why)
     }
 
     /// A Pod was refused everywhere: it waits for a change.
     pub(super) fn wait(&mut self, id: ShapeId, turn: Turn) {
         self.leave(&turn.key.clone());
         self.of.insert(turn.key.clone(), (id, turn.clone()));
-        self.shapes.entry(id).or_default().waiting.insert(turn);
+        self.by_id.entry(id).or_default().waiting.insert(turn);
     }
 
     /// A Pod does not wait any more. Returns the Pod of its shape that is next.
     pub(super) fn leave(&mut self, key: &ObjectKey) -> Option<ObjectKey> {
         let (id, turn) = self.of.remove(key)?;
-        let shape = self.shapes.get_mut(&id)?;
+        let shape = self.by_id.get_mut(&id)?;
         shape.waiting.remove(&turn);
         let next = shape.waiting.first().map(|turn| turn.key.clone());
         if next.is_none() {
@@ -163,13 +169,13 @@ impl Shapes {
 
     /// The Pod of a shape that waits and goes before this one, if there is one.
     pub(super) fn before(&self, id: ShapeId, turn: &Turn) -> Option<&ObjectKey> {
-        let first = self.shapes.get(&id)?.waiting.first()?;
+        let first = self.by_id.get(&id)?.waiting.first()?;
         (first < turn).then_some(&first.key)
     }
 
     /// The first Pod of every shape: a node has changed.
     pub(super) fn heads(&self) -> Vec<ObjectKey> {
-        let waiting = self.shapes.values().filter_map(|shape| shape.waiting.first());
+        let waiting = self.by_id.values().filter_map(|shape| shape.waiting.first());
         let mut heads: Vec<&Turn> = waiting.collect();
         heads.sort_unstable();
         heads.into_iter().map(|turn| turn.key.clone()).collect()
@@ -185,8 +191,8 @@ impl Shapes {
         self.recent.push_back(id);
         while self.recent.len() > REMEMBERED {
             let Some(oldest) = self.recent.pop_front() else { return };
-            if self.shapes.get(&oldest).is_some_and(|shape| shape.waiting.is_empty()) {
-                self.shapes.remove(&oldest);
+            if self.by_id.get(&oldest).is_some_and(|shape| shape.waiting.is_empty()) {
+                self.by_id.remove(&oldest);
             }
         }
     }
@@ -206,7 +212,7 @@ mod tests {
     }
 
     fn open(shapes: &mut Shapes, changes: &Changes) -> String {
-        shapes.candidates(1, changes, all).concat()
+        shapes.candidates(1, changes, all, &BTreeSet::new()).0.concat()
     }
 
     #[test]
@@ -248,9 +254,9 @@ mod tests {
         let (mut shapes, changes) = (Shapes::default(), Changes::default());
         shapes.wait(7, turn(0, "", "p"));
         for id in 0..10_000 {
-            shapes.candidates(id, &changes, all);
+            shapes.candidates(id, &changes, all, &BTreeSet::new());
         }
-        assert!(shapes.shapes.len() <= REMEMBERED + 1, "{}", shapes.shapes.len());
-        assert!(shapes.shapes.contains_key(&7), "a Pod waits for it");
+        assert!(shapes.by_id.len() <= REMEMBERED + 1, "{}", shapes.by_id.len());
+        assert!(shapes.by_id.contains_key(&7), "a Pod waits for it");
     }
 }

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::facts::{DELETE_PROTECTION, TemplateFacts};
+use crate::protocol::ALLOCATOR;
 
 /// The consumer and the entry that a claim is made for.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +19,18 @@ pub struct ClaimSource<'a> {
     pub uid: &'a str,
     /// The entry.
     pub entry: &'a str,
+    /// Whether it has the scheduling gate of the claim gate protocol.
+    pub gated: bool,
+}
+
+/// How claims are born: what can be chosen about this controller.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Birth {
+    /// With the delete-protection finalizer: one write less per life, but a namespace of unscheduled Pods
+    /// hangs in deletion while we are down.
+    pub protected: bool,
+    /// The allocator of claims of gated Pods whose template names none (docs/protocol.md).
+    pub default_allocator: Option<Box<str>>,
 }
 
 /// Why a template cannot become a claim.
@@ -33,7 +46,7 @@ pub enum BadTemplate {
 
 /// The claim as JSON text. Labels, annotations and every other field of the
 /// template's metadata are copied, its spec is inserted letter by letter, so that
-/// fields that this version does not know survive. `protected`: born with the finalizer.
+/// fields that this version does not know survive.
 ///
 /// # Errors
 /// [`BadTemplate`].
@@ -42,10 +55,10 @@ pub fn claim_body(
     namespace: &str,
     name: &str,
     consumer: ClaimSource<'_>,
-    protected: bool,
+    birth: &Birth,
 ) -> Result<String, BadTemplate> {
     let spec = template.spec.as_deref().ok_or(BadTemplate::NoSpec)?;
-    let metadata = metadata(template.metadata.as_deref(), namespace, name, consumer, protected)?;
+    let metadata = metadata(template.metadata.as_deref(), namespace, name, consumer, birth)?;
     let api_version = Value::from(RESOURCE_CLAIM.api_version());
     let kind = RESOURCE_CLAIM.kind;
     Ok(format!(
@@ -59,7 +72,7 @@ fn metadata(
     namespace: &str,
     name: &str,
     consumer: ClaimSource<'_>,
-    protected: bool,
+    birth: &Birth,
 ) -> Result<Value, BadTemplate> {
     let wrong = |e: serde_json::Error| BadTemplate::Metadata(e.to_string());
     let mut metadata: Map<String, Value> = match template {
@@ -84,7 +97,13 @@ fn metadata(
         "controller": true,
     });
     metadata.insert("ownerReferences".to_owned(), json!([owner]));
-    if protected {
+    if let Some(allocator) = birth.default_allocator.as_deref().filter(|_| consumer.gated) {
+        match metadata.entry("labels").or_insert_with(|| json!({})).as_object_mut() {
+            Some(labels) => drop(labels.entry(ALLOCATOR).or_insert_with(|| allocator.into())),
+            None => return Err(BadTemplate::Metadata("labels is not an object".to_owned())),
+        }
+    }
+    if birth.protected {
         metadata.insert("finalizers".to_owned(), json!([DELETE_PROTECTION]));
     }
     Ok(Value::Object(metadata))
@@ -154,13 +173,14 @@ mod tests {
         TemplateFacts { metadata: Some(raw(metadata)), spec: Some(raw(spec)) }
     }
 
-    const HOLDER: ClaimSource<'static> = ClaimSource { kind: POD, name: "pod", uid: "u", entry: "gpu" };
+    const HOLDER: ClaimSource<'static> =
+        ClaimSource { kind: POD, name: "pod", uid: "u", entry: "gpu", gated: false };
 
     #[test]
     fn fields_that_nobody_knows_survive_to_the_letter() {
         let spec = r#"{"devices":{"fromTheFuture":[1.50,{"x":null}]},  "other":1e3}"#;
         let template = template(r#"{"labels":{"a":"b"},"annotations":{"c":"d"},"later":[true]}"#, spec);
-        let body = claim_body(&template, "n", "pod-gpu-12345", HOLDER, false).expect("body");
+        let body = claim_body(&template, "n", "pod-gpu-12345", HOLDER, &Birth::default()).expect("body");
         assert!(body.contains(spec));
         let claim: Value = serde_json::from_str(&body).expect("json");
         assert_eq!(claim["metadata"]["labels"]["a"], "b");
@@ -173,19 +193,43 @@ mod tests {
 
     #[test]
     fn a_claim_can_be_born_protected() {
-        let body = claim_body(&template("{}", "{}"), "n", "c", HOLDER, true).expect("body");
+        let birth = Birth { protected: true, ..Birth::default() };
+        let body = claim_body(&template("{}", "{}"), "n", "c", HOLDER, &birth).expect("body");
         let claim: Value = serde_json::from_str(&body).expect("json");
         assert_eq!(claim["metadata"]["finalizers"], json!([DELETE_PROTECTION]));
     }
 
     #[test]
+    fn claims_of_gated_pods_name_an_allocator() {
+        let birth = Birth { default_allocator: Some("ours".into()), ..Birth::default() };
+        let label = |metadata: &str, gated: bool| {
+            let source = ClaimSource { gated, ..HOLDER };
+            let body = claim_body(&template(metadata, "{}"), "n", "c", source, &birth).expect("body");
+            let claim: Value = serde_json::from_str(&body).expect("json");
+            claim["metadata"]["labels"][ALLOCATOR].clone()
+        };
+        assert_eq!(label("{}", true), "ours");
+        assert_eq!(label("{}", false), Value::Null);
+        assert_eq!(label(r#"{"labels":{"dragoman.dev/allocator":"theirs"}}"#, true), "theirs");
+        let odd = template(r#"{"labels":3}"#, "{}");
+        let gated = ClaimSource { gated: true, ..HOLDER };
+        assert!(matches!(claim_body(&odd, "n", "c", gated, &birth), Err(BadTemplate::Metadata(_))));
+    }
+
+    #[test]
     fn templates_that_cannot_become_claims_are_refused() {
         let empty = TemplateFacts { metadata: None, spec: None };
-        assert_eq!(claim_body(&empty, "n", "c", HOLDER, false), Err(BadTemplate::NoSpec));
+        assert_eq!(claim_body(&empty, "n", "c", HOLDER, &Birth::default()), Err(BadTemplate::NoSpec));
         let odd = template("[1]", "{}");
-        assert!(matches!(claim_body(&odd, "n", "c", HOLDER, false), Err(BadTemplate::Metadata(_))));
+        assert!(matches!(
+            claim_body(&odd, "n", "c", HOLDER, &Birth::default()),
+            Err(BadTemplate::Metadata(_))
+        ));
         let odd = template(r#"{"annotations":3}"#, "{}");
-        assert!(matches!(claim_body(&odd, "n", "c", HOLDER, false), Err(BadTemplate::Metadata(_))));
+        assert!(matches!(
+            claim_body(&odd, "n", "c", HOLDER, &Birth::default()),
+            Err(BadTemplate::Metadata(_))
+        ));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use dragoman_machinery::kind::{POD, RESOURCE_CLAIM};
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::watch::Watches;
 
+use super::claim_body::Birth;
 use super::claim_pass::ClaimPass;
 use super::consumer_pass::ConsumerPass;
 use super::key::{Key, Subject};
@@ -22,16 +23,8 @@ use super::second_writer::{SecondWriter, Stop};
 use super::snapshot::ConsumerKind;
 use super::state::State;
 
-/// What can be chosen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Create claims with the delete-protection finalizer: one write less per
-    /// life, but a namespace of unscheduled Pods hangs in deletion while we are down.
-    pub born_protected: bool,
-}
-
 /// Its row in the table of controllers.
-pub fn spec(options: Options) -> ControllerSpec {
+pub fn spec(birth: Birth) -> ControllerSpec {
     ControllerSpec {
         name: NAME,
         works: |mode| mode == Mode::Own,
@@ -40,7 +33,7 @@ pub fn spec(options: Options) -> ControllerSpec {
             Mode::Assist => &[],
             Mode::Own => rights::OWN,
         },
-        start: Box::new(move |assembly| ClaimLifecycle::start(assembly, options)),
+        start: Box::new(move |assembly| ClaimLifecycle::start(assembly, birth.clone())),
     }
 }
 
@@ -49,17 +42,17 @@ const NAME: &str = "claim_lifecycle";
 /// The controller.
 pub(super) struct ClaimLifecycle {
     kit: Arc<Controller<State>>,
-    options: Options,
+    birth: Birth,
     metrics: LifecycleMetrics,
 }
 
 impl ClaimLifecycle {
-    fn start(assembly: &mut Assembly<'_>, options: Options) -> Arc<dyn Running> {
+    fn start(assembly: &mut Assembly<'_>, birth: Birth) -> Arc<dyn Running> {
         // Dashboards know the queue by the name that the built-in controller gives to its own.
         let kit = assembly.controller::<State>(NAME, "resource_claim");
         let metrics = kit.read(|state| LifecycleMetrics::register(assembly.registry, state));
         Self::watch(&kit, &mut assembly.watches);
-        Arc::new(Self { kit, options, metrics })
+        Arc::new(Self { kit, birth, metrics })
     }
 
     fn watch(kit: &Arc<Controller<State>>, watches: &mut Watches) {
@@ -127,7 +120,7 @@ impl ClaimLifecycle {
             Subject::PodGroup => ConsumerKind::PodGroup,
             Subject::Pod | Subject::Claim => ConsumerKind::Pod,
         };
-        let mut pass = ConsumerPass::new(key, self.options.born_protected, clock::now().as_millisecond());
+        let mut pass = ConsumerPass::new(key, &self.birth, clock::now().as_millisecond());
         let tell = |pass: &mut ConsumerPass| {
             let report = std::mem::take(&mut pass.report);
             let about = || match pass.consumer() {

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use dragoman_crds::wire::{self, ConsumerReference, Name, annotation};
 use serde_json::value::RawValue;
 
+use crate::protocol::GATE;
+
 /// The finalizer that keeps an allocated claim (set by whoever allocates).
 pub(super) const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
 /// The API takes no more entries in `status.reservedFor` (since 1.33).
@@ -27,6 +29,8 @@ pub struct PodFacts {
     pub deleting: bool,
     /// `spec.nodeName` is set.
     pub scheduled: bool,
+    /// It has the scheduling gate of the claim gate protocol.
+    pub gated: bool,
     /// It was ended by the garbage collection of Pods, for a node that is gone or out of service: no
     /// kubelet said so.
     pub lost: bool,
@@ -63,6 +67,7 @@ impl From<&wire::Pod> for PodFacts {
             terminal: matches!(&*pod.status.phase, "Succeeded" | "Failed"),
             deleting: pod.metadata.deleting,
             scheduled: !pod.spec.node_name.is_empty(),
+            gated: pod.spec.scheduling_gates.iter().any(|gate| &*gate.name == GATE),
             lost: pod.status.conditions.iter().any(is_lost),
             claims: relevant.then(|| Arc::new(claims)),
         }

@@ -31,7 +31,8 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
+pub use claim_body::Birth;
 pub use claim_name::{Generation, claim_name, is_ours};
-pub use controller::{Options, spec};
+pub use controller::spec;
 pub use key::{Key, Subject};
 pub use state::State;

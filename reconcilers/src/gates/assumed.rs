@@ -39,6 +39,11 @@ impl Assumed {
         self.nodes.get(key)
     }
 
+    /// What is assumed for a Pod.
+    pub(crate) fn charge_of(&self, key: &ObjectKey) -> Option<&PodCharge> {
+        self.charges.get(self.nodes.get(key)?)?.get(key)
+    }
+
     /// The ledger of a node with everything that is assumed there for other Pods. A Pod that the ledger
     /// has already counts once: its charge is put in place of that one.
     pub(crate) fn over(&self, ledger: &NodeLedger, node: &str, except: &ObjectKey) -> NodeLedger {

@@ -217,8 +217,10 @@ impl GateKeeper {
         for (name, _, _) in claims {
             let others = cluster.read(|cluster| cluster.ledger().promised_twice(&work.key.namespace, name));
             if let Some(other) = others.first() {
+                // Who owns the other is no business of this tenant; the log of the operator says it.
+                tracing::warn!(namespace = %work.key.namespace, claim = %name, %other, "promised twice");
                 let message = format!(
-                    "claim {name} and claim {other} have the same device: two allocators promised it"
+                    "claim {name} and another claim have the same device: two allocators promised it"
                 );
                 return Err(Wait { reason: Reason::PromisedTwice, message });
             }
@@ -275,8 +277,8 @@ impl GateKeeper {
         }
         self.metrics.rejected.inc();
         let about = regarding(POD, &key.namespace, &key.name, uid);
-        let note = format!("the allocation of its claims on node {node} is refused: {why}");
-        self.kit.warn(about, reason.word(), "Reject", note);
+        let text = format!("the allocation of its claims on node {node} is refused: {why}");
+        self.kit.warn(about, reason.word(), "Reject", text);
         Ok(Verdict::Done)
     }
 

@@ -229,15 +229,15 @@ pub(crate) enum Account {
     Unknown(String),
 }
 
-/// Asks the ledger of a node, with everything that is assumed there, about a Pod.
+/// Asks the ledger of a node, with everything that is assumed there, about a Pod. The answer is for the
+/// tenant of the Pod: it names no Pod and no claim of others.
 pub(crate) fn account(ledger: &NodeLedger, candidate: &Candidate) -> Account {
     match ledger.fits(candidate) {
         Fit::Yes => Account::Fits,
         Fit::Missing(missing) => {
             let of = |(resource, count)| {
-                let holders = words::holders(ledger, resource, 3).join(", ");
                 let missing = words::quantity(resource, count).0;
-                format!("{missing} of {resource} is missing ({holders})")
+                format!("{missing} of {resource} is missing")
             };
             Account::Refused(missing.iter().map(of).collect::<Vec<_>>().join("; "))
         }

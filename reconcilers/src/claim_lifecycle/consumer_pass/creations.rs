@@ -10,7 +10,7 @@ use dragoman_machinery::kind::{Kind, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE};
 use dragoman_machinery::refusal::{Refusal, Retry};
 use dragoman_machinery::write::{Action, Write, Written};
 
-use super::super::claim_body::{BadTemplate, ClaimSource, claim_body, dropped_fields};
+use super::super::claim_body::{BadTemplate, Birth, ClaimSource, claim_body, dropped_fields};
 use super::super::claim_name::{Generation, claim_name};
 use super::super::facts::{ClaimFacts, TemplateFacts};
 use super::super::plan_consumer::{Creation, Trouble};
@@ -120,7 +120,7 @@ impl ConsumerPass {
                 let template = creating.template.to_string();
                 return Some(self.ask(Question::Template, RESOURCE_CLAIM_TEMPLATE, [template]));
             }
-            match creating.write(kind, consumer, name, self.born_protected) {
+            match creating.write(kind, consumer, name, &self.birth) {
                 Ok(write) => {
                     let (write, purpose) = (Box::new(write), Purpose::Create);
                     return Some(Next::Send { write, purpose });
@@ -281,11 +281,17 @@ impl Creating {
         kind: Kind,
         consumer: &ConsumerSnapshot,
         name: String,
-        born_protected: bool,
+        birth: &Birth,
     ) -> Result<Write, BadTemplate> {
         let template = self.payload.as_deref().ok_or(BadTemplate::NoSpec)?;
-        let source = ClaimSource { kind, name: &consumer.name, uid: &consumer.uid, entry: &self.entry };
-        let body = claim_body(template, &consumer.namespace, &name, source, born_protected)?;
+        let source = ClaimSource {
+            kind,
+            name: &consumer.name,
+            uid: &consumer.uid,
+            entry: &self.entry,
+            gated: consumer.gated,
+        };
+        let body = claim_body(template, &consumer.namespace, &name, source, birth)?;
         Ok(Write::new(RESOURCE_CLAIM, &*consumer.namespace, name, Action::Create { body }))
     }
 

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use self::creations::{Creating, SALTS};
+use super::claim_body::Birth;
 use super::claim_name::is_ours;
 use super::facts::{ClaimFacts, PodFacts};
 use super::key::{Key, Subject};
@@ -56,7 +57,7 @@ enum Question {
 #[derive(Debug)]
 pub struct ConsumerPass {
     key: Key,
-    born_protected: bool,
+    birth: Birth,
     /// Milliseconds since the epoch.
     now: i64,
     kind: Option<Kind>,
@@ -92,10 +93,10 @@ pub struct ConsumerPass {
 
 impl ConsumerPass {
     /// A pass about the Pod or PodGroup of `key`, at `now` (milliseconds since the epoch).
-    pub fn new(key: &Key, born_protected: bool, now: i64) -> Self {
+    pub fn new(key: &Key, birth: &Birth, now: i64) -> Self {
         Self {
             key: key.clone(),
-            born_protected,
+            birth: birth.clone(),
             now,
             tries: BTreeMap::new(),
             kind: None,

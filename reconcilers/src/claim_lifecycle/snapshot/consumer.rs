@@ -36,6 +36,8 @@ pub struct ConsumerSnapshot {
     pub deleting: bool,
     /// It has a node.
     pub scheduled: bool,
+    /// It has the scheduling gate of the claim gate protocol.
+    pub gated: bool,
     /// The PodGroup of a Pod.
     pub group: GroupSnapshot,
     /// Its entries, in order.
@@ -154,6 +156,7 @@ impl ConsumerSnapshot {
             done: facts.done() || state.evidence.ended(&record.uid).is_some(),
             deleting: facts.deleting,
             scheduled: facts.scheduled,
+            gated: facts.gated,
             entries: entries(state, namespace, &record.uid, claims, shared.as_ref()),
             left_out: claims.left_out,
             group,
@@ -173,6 +176,7 @@ impl ConsumerSnapshot {
             done: facts.deleting || state.evidence.ended(&record.uid).is_some(),
             deleting: facts.deleting,
             scheduled: false,
+            gated: false,
             group: GroupSnapshot::None,
             entries: entries(state, namespace, &record.uid, &facts.claims, None),
             left_out: facts.claims.left_out,

@@ -8,6 +8,7 @@ use dragoman_machinery::controller::{Next, Pass, Verdict};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::Written;
 
+use super::super::claim_body::Birth;
 use super::super::claim_pass::ClaimPass;
 use super::super::consumer_pass::ConsumerPass;
 use super::super::key::Subject;
@@ -69,7 +70,7 @@ fn with_entries(count: usize) -> Cluster {
 }
 
 fn pass_of_pod() -> ConsumerPass {
-    ConsumerPass::new(&Key::new(Subject::Pod, "ns", "pod"), false, NOW * 1000)
+    ConsumerPass::new(&Key::new(Subject::Pod, "ns", "pod"), &Birth::default(), NOW * 1000)
 }
 
 fn verbs(sent: &[Write]) -> (usize, usize) {
