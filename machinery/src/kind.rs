@@ -50,6 +50,10 @@ const fn cluster(
     Kind { group, version, plural, kind, scope: Scope::Cluster }
 }
 
+const fn admission(plural: &'static str, kind: &'static str) -> Kind {
+    cluster("admissionregistration.k8s.io", "v1", plural, kind)
+}
+
 /// `v1` Pod.
 pub const POD: Kind = namespaced("", "v1", "pods", "Pod");
 /// `v1` Node.
@@ -74,6 +78,13 @@ pub const DEVICE_TAINT_RULES: [Kind; 3] = [
     cluster("resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule"),
     cluster("resource.k8s.io", "v1beta2", "devicetaintrules", "DeviceTaintRule"),
     cluster("resource.k8s.io", "v1alpha3", "devicetaintrules", "DeviceTaintRule"),
+];
+/// `admissionregistration.k8s.io/v1` policies in CEL, and what binds them.
+pub const ADMISSION_POLICIES: [Kind; 4] = [
+    admission("mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
+    admission("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding"),
+    admission("validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
+    admission("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
 ];
 /// `dragoman.dev/v1alpha1` NodeAllocatableDRAClaimState.
 pub const NODE_ALLOCATABLE_DRA_CLAIM_STATE: Kind =

@@ -26,6 +26,17 @@ pub(crate) struct Options {
     pub(crate) gates: gates::Options,
 }
 
+impl Options {
+    /// Claims of gated Pods that name no allocator get this one.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn with_allocator(name: &str) -> Self {
+        let mut options = Self::default();
+        options.claim_lifecycle.default_allocator = Some(name.into());
+        options.gates.default_allocator = Some(name.into());
+        options
+    }
+}
+
 /// Every controller, a row each, around an index of the cluster that others read, too.
 pub(crate) fn table(options: Options, cluster: &SharedCluster) -> Vec<ControllerSpec> {
     let publisher = Arc::<pod_status::Publisher>::default();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use dragoman_crds::crdgen;
+use dragoman_reconcilers::protocol::GATE;
 use dragoman_simcluster::{
     ApiServer, Clock, Door, Driver, HistoryStep, Kubelet, Listening, Pace, Profile, Promises, Request,
     Scheduler, User,
@@ -42,6 +43,12 @@ const CLAIMS: &str = "resourceclaims.resource.k8s.io";
 const NAMESPACE: &str = "demo";
 const DRIVER: &str = "gpu.demo.dragoman.dev";
 const DEVICES: usize = 8;
+/// The cpus of a node.
+const CPUS: usize = 32;
+/// What a device takes of them: kube-scheduler alone would run a Pod on every device, and overcommit the node.
+const CPUS_OF_DEVICE: usize = 5;
+/// The Pods that a node has room for.
+const ROOM: usize = CPUS / CPUS_OF_DEVICE;
 
 fn say(line: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
@@ -64,12 +71,18 @@ pub(crate) async fn demo(flags: &DemoFlags) -> anyhow::Result<()> {
     cluster.spawn(Driver::new(server.clone(), DRIVER, DEVICES).run());
     cluster.spawn(Scheduler::new(server.clone()).run());
     cluster.spawn(Kubelet::new(server.clone(), Pace::default(), flags.seed).run());
-    let mut dragoman = simulated::dragoman(&server);
+    let [mut operator, mut allocator] = simulated::gated(&server);
     let admin = Door::new(server.clone(), User::admin());
     populate(&admin, flags);
     say(&format!(
-        "{} nodes with {DEVICES} devices each; {} Pods with a claim from a template each",
-        flags.nodes, flags.pods
+        "{} nodes with {CPUS} cpus and {DEVICES} devices each, of which each takes {CPUS_OF_DEVICE} cpus of its node: \
+         {} Pods have room at once",
+        flags.nodes,
+        flags.nodes as usize * ROOM
+    ))?;
+    say(&format!(
+        "{} Pods with a claim from a template each, held back by the gate {GATE} until it is allocated and accounted for",
+        flags.pods
     ))?;
     if let Some(path) = &kubeconfig {
         say(&format!(
@@ -84,8 +97,9 @@ pub(crate) async fn demo(flags: &DemoFlags) -> anyhow::Result<()> {
         }
     }
     tokio::select! {
-        done = watch(&server, flags.pods as usize) => done?,
-        () = dragoman.ended() => bail!("a part of the controller has ended"),
+        done = watch(&server, flags.pods as usize, flags.nodes as usize * ROOM) => done?,
+        () = operator.ended() => bail!("a part of the operator has ended"),
+        () = allocator.ended() => bail!("a part of the allocator has ended"),
     }
     let left = claims_of(&server);
     say(&summary(&server))?;
@@ -93,7 +107,7 @@ pub(crate) async fn demo(flags: &DemoFlags) -> anyhow::Result<()> {
         say("the API is served until you press Ctrl-C; create a Pod of your own with the template \"one\"")?;
         tokio::signal::ctrl_c().await.context("signal")?;
     }
-    drop(dragoman);
+    drop([operator, allocator]);
     if left > 0 {
         bail!("{left} claims are left over");
     }
@@ -128,14 +142,14 @@ fn create(admin: &Door, path: &str, object: &Value) {
     });
 }
 
-/// Our own kinds, nodes, a class, a namespace and a template. Each device takes two cpus of its node.
+/// Our own kinds, nodes, a class, a namespace and a template.
 fn populate(admin: &Door, flags: &DemoFlags) {
     for definition in crdgen::definitions() {
         create(admin, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition);
     }
     let footprint = json!({
         "apiVersion": "dragoman.dev/v1alpha1", "kind": "DeviceFootprint", "metadata": {"name": "gpu"},
-        "spec": {"driver": DRIVER, "resources": {"cpu": {"mapping": {"deviceMultiplier": "2"}}}},
+        "spec": {"driver": DRIVER, "resources": {"cpu": {"mapping": {"deviceMultiplier": CPUS_OF_DEVICE.to_string()}}}},
     });
     create(admin, "/apis/dragoman.dev/v1alpha1/devicefootprints", &footprint);
     let class = json!({
@@ -155,7 +169,7 @@ fn populate(admin: &Door, flags: &DemoFlags) {
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("node-{number}")},
             "status": {
                 "conditions": [{"type": "Ready", "status": "True"}],
-                "allocatable": {"cpu": "32", "memory": "128Gi", "pods": "110"},
+                "allocatable": {"cpu": CPUS.to_string(), "memory": "128Gi", "pods": "110"},
             },
         });
         create(admin, "/api/v1/nodes", &node);
@@ -167,6 +181,7 @@ fn pod(number: u32) -> Value {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("pod-{number}"), "labels": {"dragoman.dev/demo": "true"}},
         "spec": {
             "restartPolicy": "Never",
+            "schedulingGates": [{"name": GATE}],
             "containers": [{"name": "main", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
             "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}],
         },
@@ -186,7 +201,7 @@ fn claims_of(server: &ApiServer) -> usize {
 }
 
 /// Says how far everything is until all Pods have succeeded and their claims are gone.
-async fn watch(server: &ApiServer, pods: usize) -> anyhow::Result<()> {
+async fn watch(server: &ApiServer, pods: usize, most: usize) -> anyhow::Result<()> {
     const EVERY: Duration = Duration::from_millis(500);
     let mut last = String::new();
     let (mut promises, mut judged) = (Promises::default(), 0);
@@ -209,6 +224,9 @@ async fn watch(server: &ApiServer, pods: usize) -> anyhow::Result<()> {
         if line != last {
             say(&line)?;
             last = line;
+        }
+        if running > most {
+            bail!("{running} Pods run, and the nodes have room for {most}");
         }
         let failed = of("Failed");
         if done + failed + pods.saturating_sub(phases.len()) >= pods && claims == 0 {
@@ -252,8 +270,10 @@ fn summary(server: &ApiServer) -> String {
             server.count(CLAIMS)
         ),
         format!(
-            "API writes for a Pod's life: {} by dragoman, {} by the scheduler; {} for the ledgers of nodes",
+            "API writes for a Pod's life: {} by the operator, {} by the allocator, {} by the scheduler; {} for the \
+             ledgers of nodes",
             per(by(simulated::USER, false)),
+            per(by(simulated::ALLOCATOR, false)),
             per(by("system:kube-scheduler", false)),
             per(by(simulated::USER, true))
         ),

@@ -8,6 +8,7 @@ mod crdgen;
 #[cfg(feature = "simulation")]
 mod demo;
 mod drain;
+mod gating;
 mod manifests;
 mod rbac;
 mod run;
@@ -44,6 +45,8 @@ enum Command {
     /// from every unallocated, unreserved claim and list what is still allocated.
     /// The step before uninstalling, scaling to zero or leaving mode own.
     Drain(drain::DrainFlags),
+    /// Install the admission policies of claim gates, or remove them and every gate of ours.
+    Gating(gating::GatingFlags),
     /// Watch everything at work on a simulated cluster in this process.
     #[cfg(feature = "simulation")]
     Demo(demo::DemoFlags),
@@ -73,6 +76,7 @@ async fn main() -> ExitCode {
         Command::Run(flags) => run::run(*flags).await.map(done),
         Command::Allocator(flags) => run::allocator(*flags).await.map(done),
         Command::Drain(flags) => drain::drain(&flags).await.map(done),
+        Command::Gating(flags) => gating::gating(&flags).await.map(done),
         #[cfg(feature = "simulation")]
         Command::Demo(flags) => demo::demo(&flags).await.map(done),
         #[cfg(feature = "simulation")]

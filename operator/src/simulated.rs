@@ -2,7 +2,9 @@
 
 use dragoman_machinery::api::Limits;
 use dragoman_machinery::connect::within;
-use dragoman_machinery::controller::Embedded;
+use dragoman_machinery::controller::{ControllerSpec, Embedded};
+use dragoman_reconcilers::allocation;
+use dragoman_reconcilers::cluster::SharedCluster;
 use dragoman_simcluster::{ApiServer, Door, User};
 use prometheus_client::registry::Registry;
 
@@ -10,14 +12,28 @@ use crate::controllers;
 
 /// The user that Dragoman is on simcluster.
 pub(crate) const USER: &str = "system:serviceaccount:kube-system:dragoman";
+/// The user that the reference allocator is there.
+pub(crate) const ALLOCATOR: &str = "system:serviceaccount:kube-system:dragoman-allocator";
 /// Keys in work at once.
 const WORKERS: usize = 32;
 
-/// Starts it.
+/// Starts the operator, with the controllers that run by default.
 pub(crate) fn dragoman(server: &ApiServer) -> Embedded {
-    let user = User { name: USER.to_owned(), groups: vec!["system:masters".to_owned()] };
+    start(server, USER, &controllers::by_default())
+}
+
+/// Starts the operator with claim gates, and the reference allocator.
+pub(crate) fn gated(server: &ApiServer) -> [Embedded; 2] {
+    let options = allocation::Options::default();
+    let gated = controllers::Options::with_allocator(&options.name);
+    let operator = controllers::table(gated, &SharedCluster::default());
+    [start(server, USER, &operator), start(server, ALLOCATOR, &controllers::allocator(options))]
+}
+
+fn start(server: &ApiServer, name: &str, table: &[ControllerSpec]) -> Embedded {
+    let user = User { name: name.to_owned(), groups: vec!["system:masters".to_owned()] };
     let door = Door::new(server.clone(), user);
     let mut registry = Registry::default();
     let clients = within(&door, Limits::default(), &mut registry);
-    Embedded::start(&clients, &mut registry, WORKERS, &controllers::by_default())
+    Embedded::start(&clients, &mut registry, WORKERS, table)
 }

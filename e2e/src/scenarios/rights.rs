@@ -30,6 +30,8 @@ struct Party {
     provoke: for<'a> fn(&'a World, &'a str) -> Outcome<'a>,
 }
 
+const GATES: &str = "config/components/gating/roles.yaml";
+
 const PARTIES: [Party; 3] = [
     Party {
         file: "config/base/roles.yaml",
@@ -38,9 +40,8 @@ const PARTIES: [Party; 3] = [
         start: |world| Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "own", &[])),
         provoke: |world, ns| Box::pin(provoke(world, ns)),
     },
-    // What mode own may do already is not needed once more: its role is empty meanwhile.
     Party {
-        file: "config/components/gating/roles.yaml",
+        file: GATES,
         lease: "dragoman",
         user: OPERATOR,
         start: |world| {
@@ -69,13 +70,17 @@ struct Right {
 /// Runs the lane and returns the number of rights, each of which was shown to be needed.
 pub(super) async fn run(bench: &Bench) -> anyhow::Result<usize> {
     let shape = Shape { pod_groups: true, scheduler: Scheduling::Nobody, ..Shape::default() };
-    let world = World::start(bench, "rights", shape, 1, 64).await?;
+    let world = World::start(bench, "rights", shape, 2, 64).await?;
     world.install("config/gated").await?;
     // Devices cost their node something, so that its ledger is published.
     world.client.create(crate::client::FOOTPRINTS, "", &super::ledger::footprint("cores", "1")).await?;
     gates::rest(&world).await?;
     let (mut count, mut useless) = (0, Vec::new());
     for party in &PARTIES {
+        // Mode own and gates have rights in common: what one has is not needed once more.
+        let (own, gates) = if party.file == GATES { (false, true) } else { (true, false) };
+        give(&world, "config/base/roles.yaml", "dragoman-own", own).await?;
+        give(&world, GATES, "dragoman-gates", gates).await?;
         let roles = std::fs::read_to_string(bench.repository.join(party.file)).context(party.file)?;
         let rights: Vec<Right> = manifest::parse(&roles)?.iter().flat_map(rights_of).collect();
         for right in &rights {
@@ -89,18 +94,19 @@ pub(super) async fn run(bench: &Bench) -> anyhow::Result<usize> {
             give_back(&world, right).await?;
         }
         count += rights.len();
-        if party.user == OPERATOR {
-            write_rules(&world, &own(), &json!([])).await?;
-        }
     }
     world.stop().await?;
     ensure!(useless.is_empty(), "not shown to be needed: {}", useless.join(", "));
     Ok(count)
 }
 
-/// The role of mode own, which has some of the rights of gates, too.
-fn own() -> Value {
-    json!({"kind": "ClusterRole", "metadata": {"name": "dragoman-own"}})
+/// Gives a shipped role what its file says, or nothing.
+async fn give(world: &World, file: &str, name: &str, all: bool) -> anyhow::Result<()> {
+    let roles = std::fs::read_to_string(world.bench.repository.join(file)).context("roles")?;
+    let roles = manifest::parse(&roles)?;
+    let role = roles.iter().find(|role| role["metadata"]["name"] == name).context("role")?;
+    let rules = if all { role["rules"].clone() } else { json!([]) };
+    write_rules(world, role, &rules).await
 }
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";

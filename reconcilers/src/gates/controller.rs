@@ -185,7 +185,9 @@ impl GateKeeper {
             Claims::NoAllocator => return self.release(work, None, "NoAllocator").await,
             Claims::Ready(ready) => ready,
         };
-        self.promised_once(work, &ready)?;
+        if let Some(why) = self.promised_twice(work, &ready) {
+            return self.reject(work, &ready, "", Reason::PromisedTwice, &why).await;
+        }
         let nodes = self.kit.read(|index| {
             let nodes = index.nodes.iter().filter_map(|(_, _, record)| record.readable());
             let mut sorted: Vec<_> = nodes.collect();
@@ -210,22 +212,23 @@ impl GateKeeper {
         self.release(work, (!is_confined).then_some(&*node), "Released").await
     }
 
-    /// # Errors
-    /// Another claim has a device of one of the claims.
-    fn promised_once(&self, work: &Work<'_>, claims: &[Ready<'_>]) -> Result<(), Wait> {
-        let Some(cluster) = self.cluster.get() else { return Ok(()) };
+    /// Whether another claim has a device of one of the claims, and the Pod is not the one that keeps it.
+    /// The oldest gated Pod keeps it; a consumer without a gate of ours may run already.
+    fn promised_twice(&self, work: &Work<'_>, claims: &[Ready<'_>]) -> Option<String> {
+        let cluster = self.cluster.get()?;
         for (name, _, _) in claims {
             let others = cluster.read(|cluster| cluster.ledger().promised_twice(&work.key.namespace, name));
-            if let Some(other) = others.first() {
-                // Who owns the other is no business of this tenant; the log of the operator says it.
+            let own = (&*work.pod.created, &*work.uid);
+            let keeps = |other: &str| self.kit.read(|index| index.is_held_by_younger(other, own));
+            if let Some(other) = others.iter().find(|other| !keeps(other)) {
+                // The owner of the other is no business of this tenant; the log of the operator says it.
                 tracing::warn!(namespace = %work.key.namespace, claim = %name, %other, "promised twice");
-                let message = format!(
-                    "claim {name} and another claim have the same device: two allocators promised it"
-                );
-                return Err(Wait { reason: Reason::PromisedTwice, message });
+                return Some(format!(
+                    "another claim has a device of claim {name}: two allocators promised it"
+                ));
             }
         }
-        Ok(())
+        None
     }
 
     async fn label(
@@ -327,7 +330,7 @@ impl GateKeeper {
         let waited = work.now - since;
         let again = match wait.reason {
             // Facts about nodes make no key of a Pod dirty.
-            Reason::Unaccounted | Reason::PromisedTwice | Reason::NoCommonNode => Verdict::After(AGAIN),
+            Reason::Unaccounted => Verdict::After(AGAIN),
             _ => Verdict::Done,
         };
         let is_said = work.pod.condition.as_ref().is_some_and(|(_, reason)| **reason == *wait.reason.word());
@@ -337,10 +340,6 @@ impl GateKeeper {
         if !plan::condition_is_due(&work.pod, wait, waited) {
             let left = Duration::from_millis((plan::MOMENT - waited).max(0).unsigned_abs());
             return again.most_urgent(Verdict::After(left + Duration::from_millis(10)));
-        }
-        if wait.reason == Reason::PromisedTwice {
-            let about = regarding(POD, &work.key.namespace, &work.key.name, &work.uid);
-            self.kit.warn(about, wait.reason.word(), "Wait", wait.message.clone());
         }
         let write: Write = writes::condition(work.key, &work.uid, &work.pod, Some(wait), "");
         match self.kit.send(work.key, &write).await {

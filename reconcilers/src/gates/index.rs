@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dragoman_allocator::input;
-use dragoman_crds::wire::{Name, Node, Pod, ResourceClaim};
+use dragoman_crds::wire::{ConsumerReference, Name, Node, Pod, ResourceClaim};
 use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
 use dragoman_machinery::kind::{Kind, NODE, POD, RESOURCE_CLAIM};
 use dragoman_machinery::watch::{Record, Store, StoreState};
@@ -83,6 +83,19 @@ impl Gates {
             claims.push(NamedClaim { name, found });
         }
         claims
+    }
+
+    /// Whether all consumers of a claim, `namespace/name`, are gated Pods that are younger than a Pod of
+    /// this age and uid.
+    pub(super) fn is_held_by_younger(&self, claim: &str, own: (&str, &str)) -> bool {
+        let Some((namespace, name)) = claim.split_once('/') else { return false };
+        let Some(claim) = self.claims.get(namespace, name).and_then(Record::readable) else { return false };
+        let is_younger = |consumer: &ConsumerReference| {
+            let record = self.pods.get(namespace, &consumer.name)?;
+            let facts = record.readable()?.as_ref().filter(|facts| facts.gate.is_some())?;
+            Some(record.uid == consumer.uid && (&*facts.created, &*record.uid) > own)
+        };
+        !claim.consumers.is_empty() && claim.consumers.iter().all(|of| is_younger(of) == Some(true))
     }
 
     fn link(&mut self, pod: &Place, facts: Option<&Option<Arc<PodFacts>>>, is_there: bool) {

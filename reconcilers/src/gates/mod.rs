@@ -11,6 +11,9 @@ mod index;
 mod metrics;
 pub(crate) mod plan;
 mod rights;
+#[cfg(test)]
+mod tests;
 mod writes;
 
 pub use controller::{Options, spec};
+pub use writes::open;

@@ -1,6 +1,6 @@
 //! The writes about gated Pods and their claims.
 
-use dragoman_crds::wire::{Name, RequiredNodes};
+use dragoman_crds::wire::{Name, Pod, RequiredNodes};
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::kind::{POD, RESOURCE_CLAIM};
 use dragoman_machinery::write::{Action, Guard, Write};
@@ -17,15 +17,28 @@ fn guard(uid: &str, version: &str) -> Guard {
     Guard { uid: uid.to_owned(), resource_version: version.to_owned() }
 }
 
+/// Removes the gate of a Pod that has it, whatever its claims are.
+pub fn open(pod: &Pod) -> Option<Write> {
+    let gate = pod.spec.scheduling_gates.iter().position(|gate| &*gate.name == GATE)?;
+    let guard = Guard::of(&pod.metadata);
+    let action = Action::Patch { subresource: None, guard, operations: without_gate(gate).into() };
+    let key = &pod.metadata;
+    Some(Write::new(POD, &*key.namespace, &*key.name, action))
+}
+
+/// The operations that remove exactly our gate, which is at this position.
+fn without_gate(gate: usize) -> [Value; 2] {
+    let path = format!("/spec/schedulingGates/{gate}");
+    [
+        json!({"op": "test", "path": format!("{path}/name"), "value": GATE}),
+        json!({"op": "remove", "path": path}),
+    ]
+}
+
 /// Removes exactly the gate of the protocol. With `pin` the Pod gets required affinity for that node in
 /// the same write.
 pub(super) fn release(key: &ObjectKey, uid: &str, pod: &PodFacts, pin: Option<&str>) -> Option<Write> {
-    let gate = pod.gate?;
-    let path = format!("/spec/schedulingGates/{gate}");
-    let mut operations = vec![
-        json!({"op": "test", "path": format!("{path}/name"), "value": GATE}),
-        json!({"op": "remove", "path": path}),
-    ];
+    let mut operations = Vec::from(without_gate(pod.gate?));
     operations.extend(pin.into_iter().flat_map(|node| pinned(pod, node)));
     let action = Action::Patch { subresource: None, guard: guard(uid, &pod.version), operations };
     Some(Write::new(POD, &*key.namespace, &*key.name, action))

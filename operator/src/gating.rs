@@ -1,0 +1,205 @@
+//! `dragoman gating`: the admission policies of claim gates, for installations whose packaging cannot carry
+//! them, and the way out: no policy and no gate of ours is left.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use clap::{Args, ValueEnum};
+use dragoman_crds::wire::{self, Meta};
+use dragoman_machinery::api::{Api, Limits, Live, decode};
+use dragoman_machinery::connect::connect;
+use dragoman_machinery::discovery::Discovery;
+use dragoman_machinery::kind::{ADMISSION_POLICIES, Kind, POD};
+use dragoman_machinery::metrics::MachineryMetrics;
+use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::watch::{Item, Source as _, Watched};
+use dragoman_machinery::write::{Action, Guard, Write};
+use dragoman_reconcilers::gates::open;
+use prometheus_client::registry::Registry;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::config::ClusterFlags;
+
+/// Flags of `dragoman gating`.
+#[derive(Debug, Args)]
+pub(crate) struct GatingFlags {
+    #[command(flatten)]
+    cluster: ClusterFlags,
+    /// What to do.
+    what: Switch,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    /// Install or update the policies. Namespaces take part by the label dragoman.dev/gating=enabled.
+    On,
+    /// Remove the policies, and the gate from every Pod that has it.
+    Off,
+}
+
+/// The shipped policies, in the order in which they are removed.
+const MANIFESTS: [&str; 3] = [
+    include_str!("../../config/components/gating/gate.yaml"),
+    include_str!("../../config/components/gating/enforced.yaml"),
+    include_str!("../../config/components/gating/confined.yaml"),
+];
+/// The field manager of the policies.
+const MANAGER: &str = "dragoman-gating";
+/// The API server takes a moment until it knows that a policy is gone: Pods that are created meanwhile
+/// still get the gate.
+const MOMENT: Duration = Duration::from_secs(1);
+/// How often Pods are looked through until none has the gate.
+const ROUNDS: usize = 30;
+
+/// Installs or removes the policies.
+///
+/// # Errors
+/// The API server refuses a request, or Pods with the gate are left.
+pub(crate) async fn gating(flags: &GatingFlags) -> anyhow::Result<()> {
+    let mut registry = Registry::default();
+    let clients = connect(flags.cluster.kubeconfig.as_deref(), Limits::default(), &mut registry).await?;
+    let metrics = MachineryMetrics::register(&mut registry);
+    let mut said = String::new();
+    for policy in policies()? {
+        let outcome = match flags.what {
+            Switch::On => install(&clients.api, &metrics, policy).await?,
+            Switch::Off => remove(&clients.api, &metrics, policy).await?,
+        };
+        said.push_str(&outcome);
+    }
+    if flags.what == Switch::Off {
+        let discovery = Discovery::new(clients.api.clone());
+        let mut source = Watched::<wire::Pod>::new(clients.watch, POD, discovery);
+        let opened = open_all(&clients.api, &metrics, &mut source).await;
+        crate::print(&said)?;
+        return crate::print(&format!("gate removed from {} Pods\n", opened?));
+    }
+    crate::print(&said)
+}
+
+/// A policy of the manifests.
+struct Policy {
+    kind: Kind,
+    name: String,
+    object: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Head {
+    api_version: String,
+    kind: String,
+    metadata: Meta,
+}
+
+fn policies() -> anyhow::Result<Vec<Policy>> {
+    let documents = MANIFESTS.iter().flat_map(|manifest| manifest.split("\n---\n"));
+    let policy = |document: &str| {
+        let object: Value = serde_saphyr::from_str(document).context("a shipped policy")?;
+        let head: Head = serde_json::from_value(object.clone()).context("a shipped policy")?;
+        let is_it = |of: &&Kind| of.kind == head.kind && of.api_version() == head.api_version;
+        let kind = ADMISSION_POLICIES.iter().find(is_it).context("a shipped policy of another kind")?;
+        Ok(Policy { kind: *kind, name: head.metadata.name.to_string(), object })
+    };
+    documents.map(policy).collect()
+}
+
+async fn install(api: &Api, metrics: &MachineryMetrics, policy: Policy) -> anyhow::Result<String> {
+    let Policy { kind, name, object } = policy;
+    let action = Action::Apply { subresource: None, manager: MANAGER, force: true, body: object };
+    let what = format!("{} {name}", kind.kind);
+    match Write::new(kind, "", name, action).send(api, metrics).await {
+        Ok(_) => Ok(format!("{what} is installed\n")),
+        Err(Refusal::Unserved(_)) => {
+            anyhow::bail!(
+                "{what}: the API server does not serve {}: it takes Kubernetes 1.36",
+                kind.api_version()
+            )
+        }
+        Err(refusal) => Err(refusal).context(what),
+    }
+}
+
+async fn remove(api: &Api, metrics: &MachineryMetrics, policy: Policy) -> anyhow::Result<String> {
+    let Policy { kind, name, .. } = policy;
+    let what = format!("{} {name}", kind.kind);
+    let meta = match api.read(kind, "", &name).await.with_context(|| what.clone())? {
+        Live::Found(body) => decode::<Head>(&body).with_context(|| what.clone())?.metadata,
+        Live::NotFound => return Ok(String::new()),
+    };
+    let write = Write::new(kind, "", name, Action::Delete { guard: Guard::of(&meta) });
+    match write.send(api, metrics).await {
+        Ok(_) => Ok(format!("{what} is removed\n")),
+        Err(Refusal::NotFound | Refusal::Replaced) => Ok(String::new()),
+        Err(refusal) => Err(refusal).context(what),
+    }
+}
+
+/// Opens the gate of every Pod, until none is found any more.
+async fn open_all(
+    api: &Api,
+    metrics: &MachineryMetrics,
+    source: &mut Watched<wire::Pod>,
+) -> anyhow::Result<usize> {
+    let mut opened = 0;
+    let mut failed = BTreeMap::new();
+    let mut quiet = 0;
+    for _ in 0..ROUNDS {
+        let writes = gated(source).await?;
+        if writes.is_empty() {
+            quiet += 1;
+            if quiet > 2 {
+                break;
+            }
+        }
+        failed.clear();
+        for write in writes {
+            let name = format!("{}/{}", write.namespace, write.name);
+            match write.send(api, metrics).await {
+                Ok(_) => opened += 1,
+                Err(Refusal::NotFound | Refusal::Replaced | Refusal::Conflict) => {}
+                Err(refusal) => drop(failed.insert(name, refusal.to_string())),
+            }
+        }
+        tokio::time::sleep(MOMENT).await;
+    }
+    let failed: Vec<String> = failed.iter().take(10).map(|(name, why)| format!("{name}: {why}")).collect();
+    ensure!(failed.is_empty(), "Pods keep the gate: {}", failed.join("; "));
+    ensure!(quiet > 0, "Pods with the gate are still created: is another installation at work?");
+    Ok(opened)
+}
+
+/// The writes that open the gate of every Pod that has it.
+async fn gated(source: &mut Watched<wire::Pod>) -> anyhow::Result<Vec<Write>> {
+    let (mut writes, mut page) = (Vec::new(), None);
+    loop {
+        let each = |item| {
+            if let Item::Readable(pod) = item {
+                writes.extend(open(&pod));
+            }
+        };
+        let list = source.list(page.as_deref(), each).await.context("cannot list Pods")?;
+        match list.next {
+            Some(token) => page = Some(token),
+            None => return Ok(writes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shipped_policy_is_of_a_known_kind_and_has_a_binding() {
+        let policies = policies().expect("policies");
+        let names = |binding: bool| {
+            let of = policies.iter().filter(|policy| policy.kind.kind.ends_with("Binding") == binding);
+            of.map(|policy| policy.name.clone()).collect::<Vec<_>>()
+        };
+        assert!(!names(true).is_empty());
+        assert_eq!(names(true), names(false));
+    }
+}

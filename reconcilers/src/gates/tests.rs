@@ -1,0 +1,298 @@
+//! What a gated Pod waits for, and what is written about it.
+
+use std::sync::Arc;
+
+use dragoman_accounting::cluster::{ClusterLedger, Rules};
+use dragoman_allocator::input;
+use dragoman_crds::wire::{Name, Node, Pod, ResourceClaim};
+use dragoman_machinery::controller::ObjectKey;
+use dragoman_machinery::write::{Action, Write};
+use serde_json::{Value, json};
+
+use super::assumed::Assumed;
+use super::facts::{ClaimFacts, PodFacts};
+use super::index::NamedClaim;
+use super::plan::{self, Account, Claims, Reason, Wait};
+use super::writes;
+
+const UID: &str = "pod-uid";
+
+fn claim(metadata: &Value, status: &Value) -> NamedClaim {
+    let mut claim = json!({"metadata": metadata, "status": status});
+    claim["metadata"]["name"] = json!("c");
+    let claim: ResourceClaim = serde_json::from_value(claim).expect("claim");
+    NamedClaim { name: Some("c".into()), found: Some(Ok(("u".into(), Arc::new(ClaimFacts::of(&claim))))) }
+}
+
+fn labelled() -> Value {
+    json!({"labels": {"dragoman.dev/allocator": "ours"}})
+}
+
+/// An allocation on these nodes, reserved for the Pod.
+fn ready(nodes: &[&str]) -> Value {
+    // A field has one value only.
+    let (part, key) =
+        if nodes.len() == 1 { ("matchFields", "metadata.name") } else { ("matchExpressions", "host") };
+    let term = json!({part: [{"key": key, "operator": "In", "values": nodes}]});
+    json!({
+        "allocation": {"devices": {"results": []}, "nodeSelector": {"nodeSelectorTerms": [term]}},
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": UID}],
+    })
+}
+
+fn judged(claims: &[NamedClaim], default: Option<&str>) -> (Option<Reason>, String) {
+    match plan::claims(UID, claims, default) {
+        Claims::Wait(Wait { reason, message }) => (Some(reason), message),
+        Claims::Label(names) => (None, format!("label {}", names.len())),
+        Claims::NoAllocator => (None, "no allocator".to_owned()),
+        Claims::Ready(claims) => (None, format!("ready {}", claims.len())),
+    }
+}
+
+#[test]
+fn every_reason_to_wait_is_told_apart() {
+    let gate = |prefix: &str| {
+        let mut metadata = labelled();
+        metadata["annotations"] = json!({format!("{prefix}.dragoman.dev/quota"): "no budget"});
+        metadata
+    };
+    let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "labels": labelled()["labels"]});
+    let mut stranger = ready(&["n"]);
+    stranger["reservedFor"][0]["uid"] = json!("another");
+    let cases = [
+        (NamedClaim { name: None, found: None }, Some(Reason::ClaimMissing)),
+        (NamedClaim { name: Some("c".into()), found: None }, Some(Reason::ClaimMissing)),
+        (
+            NamedClaim { name: Some("c".into()), found: Some(Err("odd".into())) },
+            Some(Reason::ClaimUnreadable),
+        ),
+        (claim(&deleted, &ready(&["n"])), Some(Reason::ClaimDeleted)),
+        (claim(&gate("allocation-gates"), &json!({})), Some(Reason::AllocationGateClosed)),
+        (claim(&labelled(), &json!({})), Some(Reason::NotAllocated)),
+        (claim(&labelled(), &stranger), Some(Reason::NotReserved)),
+        // A gate before the allocation is over once there is one.
+        (claim(&gate("allocation-gates"), &ready(&["n"])), None),
+        (claim(&gate("release-gates"), &ready(&["n"])), None),
+        (claim(&labelled(), &ready(&["n"])), None),
+    ];
+    for (claim, reason) in cases {
+        assert_eq!(judged(&[claim], None).0, reason);
+    }
+    let closed = claim(&gate("release-gates"), &ready(&["n"]));
+    let Claims::Ready(claims) = plan::claims(UID, std::slice::from_ref(&closed), None) else {
+        panic!("ready")
+    };
+    let wait = plan::release_gates(&claims).expect_err("closed");
+    assert_eq!(wait.reason, Reason::ReleaseGateClosed);
+    assert_eq!(wait.message, "claim c: gate quota is closed: no budget");
+}
+
+#[test]
+fn claims_without_an_allocator_get_the_default_one_or_are_left_to_kube_scheduler() {
+    let foreign = || claim(&json!({}), &json!({}));
+    assert_eq!(judged(&[foreign()], None), (None, "no allocator".to_owned()));
+    assert_eq!(judged(&[], None), (None, "no allocator".to_owned()), "it needs no claim");
+    assert_eq!(judged(&[foreign()], Some("ours")), (None, "label 1".to_owned()));
+    let ours = || claim(&labelled(), &ready(&["n"]));
+    assert_eq!(judged(&[foreign(), ours()], Some("ours")), (None, "label 1".to_owned()));
+    assert_eq!(judged(&[foreign(), ours()], None), (None, "ready 1".to_owned()));
+    // The allocator of the other claim is still asked.
+    assert_eq!(judged(&[foreign(), claim(&labelled(), &json!({}))], None).0, Some(Reason::NotAllocated));
+}
+
+#[test]
+fn the_verdict_and_the_last_rejection_are_quoted() {
+    let mut metadata = labelled();
+    metadata["annotations"] = json!({
+        "dragoman.dev/verdict": r#"{"reason":"NoNode","message":"n: all devices are taken","nodes":1,"time":""}"#,
+        "dragoman.dev/rejections": r#"[{"node":"n","reason":"1 of cpu is missing","revision":3,"time":""}]"#,
+    });
+    let (_, message) = judged(&[claim(&metadata, &json!({}))], None);
+    let expected = "allocator ours has not allocated claim c: n: all devices are taken (refused on node n: 1 of cpu is missing)";
+    assert_eq!(message, expected);
+}
+
+#[test]
+fn a_pod_goes_where_all_its_claims_can_be_used() {
+    let node = |name: &str| {
+        Arc::new({
+            let labels = [("host".into(), name.into())].into();
+            input::Node { name: name.into(), labels, ..input::Node::default() }
+        })
+    };
+    let nodes = ["a", "b", "c"].map(node);
+    let common = |claims: &[NamedClaim]| {
+        let Claims::Ready(ready) = plan::claims(UID, claims, None) else { panic!("ready") };
+        plan::common_nodes(&ready, nodes.iter()).map(|nodes| nodes.concat()).map_err(|wait| wait.reason)
+    };
+    let on = |nodes: &[&str]| claim(&labelled(), &ready(nodes));
+    assert_eq!(common(&[on(&["a"]), on(&["a", "b"])]), Ok("a".to_owned()));
+    assert_eq!(common(&[on(&["a", "b"]), on(&["b", "c"])]), Ok("b".to_owned()));
+    assert_eq!(common(&[on(&["a"]), on(&["b"])]), Err(Reason::NoCommonNode));
+    assert_eq!(common(&[on(&["gone"])]), Err(Reason::NoCommonNode));
+    let mut anywhere = ready(&["a"]);
+    anywhere["allocation"]["nodeSelector"] = Value::Null;
+    assert_eq!(common(&[claim(&labelled(), &anywhere)]), Ok("abc".to_owned()));
+    anywhere["allocation"]["nodeSelector"] = json!({"nodeSelectorTerms": 7});
+    assert_eq!(common(&[claim(&labelled(), &anywhere)]), Err(Reason::ClaimUnreadable));
+    let confines = |status: &Value| plan::confines(&facts(&claim(&labelled(), status)));
+    assert!(confines(&ready(&["a"])));
+    assert!(!confines(&ready(&["a", "b"])), "kube-scheduler could choose the other one");
+}
+
+fn facts(claim: &NamedClaim) -> Arc<ClaimFacts> {
+    let Some(Ok((_, facts))) = &claim.found else { panic!("facts") };
+    Arc::clone(facts)
+}
+
+fn pod_of(spec: &Value) -> Pod {
+    let mut pod = json!({"metadata": {"namespace": "ns", "name": "p", "uid": UID, "resourceVersion": "7"}, "spec": spec});
+    pod["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "c"}]);
+    serde_json::from_value(pod).expect("Pod")
+}
+
+/// What a write that opens the gate does to the spec of a Pod.
+fn released(spec: &Value, pin: Option<&str>) -> Value {
+    let pod = pod_of(spec);
+    let key = ObjectKey { namespace: "ns".into(), name: "p".into() };
+    let facts = PodFacts::of(&pod).expect("it waits");
+    let write = writes::release(&key, UID, &facts, pin).expect("it has the gate");
+    let Write { action: Action::Patch { subresource: None, guard, operations }, .. } = write else {
+        panic!("no patch")
+    };
+    assert_eq!((&*guard.uid, &*guard.resource_version), (UID, "7"));
+    let mut object = json!({"spec": spec});
+    for operation in operations {
+        let path = operation["path"].as_str().expect("path");
+        let (parent, last) = path.rsplit_once('/').expect("path");
+        if operation["op"] == "test" {
+            assert_eq!(object.pointer(path), Some(&operation["value"]), "{operation}");
+            continue;
+        }
+        match (object.pointer_mut(parent).expect("parent"), operation["op"].as_str()) {
+            (Value::Array(list), Some("remove")) => drop(list.remove(last.parse().expect("index"))),
+            (Value::Array(list), Some("add")) if last == "-" => list.push(operation["value"].clone()),
+            (Value::Object(map), Some("add")) => {
+                drop(map.insert(last.to_owned(), operation["value"].clone()))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    object["spec"].clone()
+}
+
+#[test]
+fn exactly_our_gate_is_removed() {
+    let gates = json!([{"name": "first"}, {"name": "dragoman.dev/claims"}, {"name": "last"}]);
+    let spec = released(&json!({"schedulingGates": gates}), None);
+    assert_eq!(spec, json!({"schedulingGates": [{"name": "first"}, {"name": "last"}]}));
+    assert!(writes::open(&pod_of(&json!({"schedulingGates": [{"name": "first"}]}))).is_none());
+}
+
+#[test]
+fn a_pin_keeps_what_the_affinity_of_the_author_says() {
+    let gate = json!([{"name": "dragoman.dev/claims"}]);
+    let pin = json!({"key": "metadata.name", "operator": "In", "values": ["n"]});
+    let zone = json!({"key": "zone", "operator": "In", "values": ["z"]});
+    let required = |terms: Value| json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
+    let cases = [
+        (Value::Null, required(json!([{"matchFields": [pin]}]))),
+        (
+            json!({"podAntiAffinity": {}}),
+            json!({"podAntiAffinity": {}, "nodeAffinity": required(json!([{"matchFields": [pin]}]))["nodeAffinity"]}),
+        ),
+        (
+            json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}),
+            json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [],
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [pin]}]}}}),
+        ),
+        // Terms are alternatives: each gets the pin.
+        (
+            required(json!([{"matchExpressions": [zone]}, {"matchFields": [zone]}])),
+            required(
+                json!([{"matchExpressions": [zone], "matchFields": [pin]}, {"matchFields": [zone, pin]}]),
+            ),
+        ),
+    ];
+    for (before, after) in cases {
+        let mut spec = json!({"schedulingGates": gate});
+        if !before.is_null() {
+            spec["affinity"] = before;
+        }
+        assert_eq!(released(&spec, Some("n"))["affinity"], after);
+    }
+}
+
+#[test]
+fn an_allocation_is_given_back_only_with_its_last_consumer() {
+    let operations = |consumers: Value| {
+        let mut status = ready(&["n"]);
+        status["reservedFor"] = consumers;
+        let facts = facts(&claim(&labelled(), &status));
+        let write = writes::give_back("ns", "c", "u", &facts, UID, &Name::from("9"))?;
+        let Action::Patch { subresource: Some("status"), guard, operations } = write.action else {
+            panic!("status")
+        };
+        assert_eq!(guard.resource_version, "9", "the version after the rejection was recorded");
+        let of = |operation: &Value| format!("{} {}", operation["op"], operation["path"]).replace('"', "");
+        Some(operations.iter().map(of).collect::<Vec<_>>().join(", "))
+    };
+    let of = |uid: &str| json!({"resource": "pods", "name": "p", "uid": uid});
+    assert_eq!(
+        operations(json!([of(UID)])).as_deref(),
+        Some("test /status/reservedFor/0/uid, remove /status/reservedFor/0, remove /status/allocation")
+    );
+    assert_eq!(
+        operations(json!([of("other"), of(UID)])).as_deref(),
+        Some("test /status/reservedFor/1/uid, remove /status/reservedFor/1"),
+        "another Pod may run"
+    );
+    assert_eq!(operations(json!([of("other")])), None);
+}
+
+/// A Pod that wants so many cpus.
+fn wants(name: &str, cpu: &str) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"namespace": "ns", "name": name, "uid": name},
+        "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]},
+    }))
+    .expect("Pod")
+}
+
+#[test]
+fn what_is_assumed_counts_until_it_is_taken_back() {
+    let mut cluster = ClusterLedger::new(Rules::default());
+    let node: Node = serde_json::from_value(
+        json!({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8", "pods": "10"}}}),
+    )
+    .expect("Node");
+    cluster.put_node(node.accounted());
+    let mut assumed = Assumed::default();
+    let key = |name: &str| ObjectKey { namespace: "ns".into(), name: name.into() };
+    let fits = |assumed: &Assumed, name: &str, cpu: &str| {
+        let candidate = cluster.candidate(&wants(name, cpu).accounted(), "n");
+        plan::account(&assumed.over(cluster.node("n").expect("account"), "n", &key(name)), &candidate)
+    };
+    let charge = |name: &str, cpu: &str| cluster.candidate(&wants(name, cpu).accounted(), "n").pod;
+    assumed.put(&key("a"), "n", charge("a", "5"));
+    assert_eq!(fits(&assumed, "b", "3"), Account::Fits);
+    assert_eq!(fits(&assumed, "b", "4"), Account::Refused("1 of cpu is missing".to_owned()));
+    assert_eq!(fits(&assumed, "a", "8"), Account::Fits, "its own charge does not stand in its way");
+    assumed.put(&key("a"), "elsewhere", charge("a", "5"));
+    assert_eq!(fits(&assumed, "b", "8"), Account::Fits, "it was moved");
+    assert_eq!(fits(&assumed, "b", "9"), Account::Refused("the node is too small: cpu".to_owned()));
+    assumed.put(&key("a"), "n", charge("a", "5"));
+    assumed.remove(&key("a"));
+    assert_eq!((fits(&assumed, "b", "8"), assumed.len()), (Account::Fits, 0));
+}
+
+#[test]
+fn a_short_wait_and_a_reason_that_stands_already_cost_no_write() {
+    let wait = |reason| Wait { reason, message: String::new() };
+    let mut pod = PodFacts::of(&pod_of(&json!({}))).expect("it waits");
+    assert!(!plan::condition_is_due(&pod, &wait(Reason::NotAllocated), plan::MOMENT - 1));
+    assert!(plan::condition_is_due(&pod, &wait(Reason::NotAllocated), plan::MOMENT));
+    pod.condition = Some(("False".into(), "NotAllocated".into()));
+    assert!(!plan::condition_is_due(&pod, &wait(Reason::NotAllocated), plan::MOMENT));
+    assert!(plan::condition_is_due(&pod, &wait(Reason::NotReserved), plan::MOMENT));
+}
