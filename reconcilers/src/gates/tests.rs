@@ -164,16 +164,16 @@ fn released(spec: &Value, pin: Option<&str>) -> Value {
     let mut object = json!({"spec": spec});
     for operation in operations {
         let path = operation["path"].as_str().expect("path");
-        let (parent, last) = path.rsplit_once('/').expect("path");
+        let (parent, part) = path.rsplit_once('/').expect("path");
         if operation["op"] == "test" {
             assert_eq!(object.pointer(path), Some(&operation["value"]), "{operation}");
             continue;
         }
         match (object.pointer_mut(parent).expect("parent"), operation["op"].as_str()) {
-            (Value::Array(list), Some("remove")) => drop(list.remove(last.parse().expect("index"))),
-            (Value::Array(list), Some("add")) if last == "-" => list.push(operation["value"].clone()),
+            (Value::Array(list), Some("remove")) => drop(list.remove(part.parse().expect("index"))),
+            (Value::Array(list), Some("add")) if part == "-" => list.push(operation["value"].clone()),
             (Value::Object(map), Some("add")) => {
-                drop(map.insert(last.to_owned(), operation["value"].clone()))
+                drop(map.insert(part.to_owned(), operation["value"].clone()));
             }
             other => panic!("{other:?}"),
         }
