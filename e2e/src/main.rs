@@ -93,6 +93,9 @@ enum Command {
         /// Number of seeds that run twice and must give the same history.
         #[arg(long, default_value_t = 100)]
         twice: u64,
+        /// Run gated Pods, with the operator and the allocator, instead of the life of claims.
+        #[arg(long)]
+        gated: bool,
     },
     /// Compare the answers of simcluster and of a real kube-apiserver to the same questions.
     Conformance {
@@ -158,9 +161,10 @@ async fn main() -> anyhow::Result<()> {
     if let Command::Oracle { filter, count, seed } = &arguments.command {
         return oracle::run(&repository, filter, *count, *seed).await;
     }
-    if let Command::Soak { runs, seed, twice } = arguments.command {
+    if let Command::Soak { runs, seed, twice, gated } = arguments.command {
         // Runs build runtimes of their own.
-        return tokio::task::spawn_blocking(move || soak::run(seed, runs, twice)).await?;
+        let run = if gated { soak::run_gated } else { soak::run };
+        return tokio::task::spawn_blocking(move || run(seed, runs, twice)).await?;
     }
     if matches!(arguments.command, Command::BenchAccounting) {
         return accounting_bench::run(&arguments.binary, &repository, &arguments.output).await;

@@ -42,6 +42,8 @@ struct Program {
     reporter: &'static str,
     /// The name of its Lease.
     lease: &'static str,
+    /// Whether it has modes, and says in which one it is.
+    has_modes: bool,
     table: Vec<ControllerSpec>,
     /// The index that `/dump` shows the ledgers of, if the program has one.
     cluster: Option<SharedCluster>,
@@ -57,7 +59,8 @@ pub(crate) async fn run(flags: RunFlags) -> anyhow::Result<()> {
     let mut table = controllers::table(config.controllers.clone(), &cluster);
     controllers::choose(&mut table, &config.chosen).map_err(anyhow::Error::msg).context("controllers")?;
     let reporter = "dragoman.dev/operator";
-    start(config, Program { reporter, lease: LEASE_NAME, table, cluster: Some(cluster) }).await
+    start(config, Program { reporter, lease: LEASE_NAME, has_modes: true, table, cluster: Some(cluster) })
+        .await
 }
 
 /// Runs the reference allocator. It has a Lease and rights of its own, and no modes.
@@ -73,7 +76,7 @@ pub(crate) async fn allocator(flags: AllocatorFlags) -> anyhow::Result<()> {
     let config = Config { mode: AskedMode::Observe, ..flags.run.resolve()? };
     let table = controllers::allocator(options);
     let reporter = "dragoman.dev/allocator";
-    start(config, Program { reporter, lease: ALLOCATOR_LEASE, table, cluster: None }).await
+    start(config, Program { reporter, lease: ALLOCATOR_LEASE, has_modes: false, table, cluster: None }).await
 }
 
 async fn start(config: Config, program: Program) -> anyhow::Result<()> {
@@ -86,7 +89,7 @@ async fn start(config: Config, program: Program) -> anyhow::Result<()> {
 
 /// Runs the controllers of the table.
 async fn control(config: Config, program: Program, identity: String) -> anyhow::Result<()> {
-    let Program { reporter, lease, table, cluster } = program;
+    let Program { reporter, lease, has_modes, table, cluster } = program;
     let mut registry = Registry::default();
     process::register(&mut registry);
     let stalls = StallWatch::register(&mut registry);
@@ -101,7 +104,7 @@ async fn control(config: Config, program: Program, identity: String) -> anyhow::
     serve(&mut supervisor, &config, &clients.api, &admin).await?;
     let (mode, why) = effective_mode(config.mode, &table, &clients.api).await;
     settled.store(true, Ordering::Relaxed);
-    let in_force = announce_mode(&mut registry, mode, &why);
+    let in_force = has_modes.then(|| announce_mode(&mut registry, mode, &why));
     let leased = controllers::works(&table, mode) && !config.without_lease;
 
     let machinery = MachineryMetrics::register(&mut registry);
@@ -139,7 +142,7 @@ async fn control(config: Config, program: Program, identity: String) -> anyhow::
     let fitness = fitness(&process, &rights, journal);
     supervisor.spawn("rights", async move { rights.keep(&clients.api).await });
     watches.into_iter().for_each(|task| supervisor.spawn(task.name, task.future));
-    let holder = controllers::holder(&identity, mode);
+    let holder = if has_modes { controllers::holder(&identity, mode) } else { identity };
     let candidate = leased.then(|| candidate(clients.lease, machinery, namespace, lease, holder, fitness));
     work(supervisor, process, leadership, candidate, renewals).await
 }
@@ -150,13 +153,13 @@ fn measure(
     process: &Arc<Process>,
     leadership: Option<&Leadership>,
     lease_age: FloatGauge,
-    in_force: impl Fn(bool) + Send + Sync + 'static,
+    in_force: Option<impl Fn(bool) + Send + Sync + 'static>,
 ) {
     let (process, leadership) = (Arc::clone(process), leadership.cloned());
     admin.refresh(Box::new(move || {
         let age = leadership.as_ref().and_then(Leadership::age);
         lease_age.set(age.unwrap_or_default().as_secs_f64());
-        in_force(process.yields());
+        in_force.iter().for_each(|in_force| in_force(process.yields()));
     }));
 }
 

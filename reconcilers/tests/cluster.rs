@@ -143,6 +143,7 @@ impl Publisher {
                 published: cluster.published.get("", node).and_then(|record| record.readable()).map(|p| &**p),
                 all: false,
                 written,
+                created: None,
                 claimless: None,
             };
             let (write, content) = match plan(snapshot, now) {

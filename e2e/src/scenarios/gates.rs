@@ -511,7 +511,8 @@ pub(super) async fn provoke(world: &World, ns: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Provokes every kind of request of the allocator.
+/// Provokes every kind of request of the allocator. What was promised before on the other nodes leaves no
+/// room there.
 pub(super) async fn provoke_allocator(world: &World, ns: &str) -> anyhow::Result<()> {
     let labels = || json!({"labels": {"dragoman.dev/allocator": "dragoman"}});
     born_gated(world, ns, "fits", labels(), "10m").await?;

@@ -70,7 +70,7 @@ struct Right {
 /// Runs the lane and returns the number of rights, each of which was shown to be needed.
 pub(super) async fn run(bench: &Bench) -> anyhow::Result<usize> {
     let shape = Shape { pod_groups: true, scheduler: Scheduling::Nobody, ..Shape::default() };
-    let world = World::start(bench, "rights", shape, 2, 64).await?;
+    let world = World::start(bench, "rights", shape, 3, 64).await?;
     world.install("config/gated").await?;
     // Devices cost their node something, so that its ledger is published.
     world.client.create(crate::client::FOOTPRINTS, "", &super::ledger::footprint("cores", "1")).await?;

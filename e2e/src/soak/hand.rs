@@ -1,5 +1,6 @@
 //! The client that takes the actions of a script.
 
+use dragoman_reconcilers::protocol::ALLOCATOR;
 use dragoman_simcluster::{Answer, Body, Door, Request};
 use http::Method;
 use serde_json::{Value, json};
@@ -113,6 +114,29 @@ impl Hand {
         }
     }
 
+    /// Writes an annotation of a claim, or removes it.
+    pub(super) fn annotate(&self, claim: &str, key: &str, text: Option<&str>) {
+        let path = format!("{}/{claim}", path(CLAIMS, NAMESPACE));
+        self.merge(&path, &json!({"metadata": {"annotations": {key: text}}}));
+    }
+
+    /// Names the allocator of a claim, or none.
+    pub(super) fn label(&self, claim: &str, allocator: Option<&str>) {
+        let path = format!("{}/{claim}", path(CLAIMS, NAMESPACE));
+        self.merge(&path, &json!({"metadata": {"labels": {ALLOCATOR: allocator}}}));
+    }
+
+    /// Removes one scheduling gate of a Pod.
+    pub(super) fn open(&self, pod: &str, gate: &str) {
+        let path = format!("{}/{pod}", path(PODS, NAMESPACE));
+        let pod = self.get(&path);
+        let gates = pod["spec"]["schedulingGates"].as_array().into_iter().flatten();
+        if let Some(at) = gates.into_iter().position(|known| known["name"] == gate) {
+            let patch = json!([{"op": "remove", "path": format!("/spec/schedulingGates/{at}")}]);
+            self.ask(Method::PATCH, &path, "application/json-patch+json", &patch);
+        }
+    }
+
     /// Gives the hostile tenant its namespace, with a quota.
     pub(super) fn let_a_tenant_in(&self) {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}});
@@ -164,8 +188,13 @@ impl Hand {
         } else if path.contains("/pods/") {
             self.replace(path);
         } else {
-            self.merge(path, &json!({"metadata": {"annotations": {"soak.dragoman.dev/overtaken": ""}}}));
+            self.touch(path);
         }
+    }
+
+    /// Changes the object at `path` so that nothing is different but its version.
+    pub(super) fn touch(&self, path: &str) {
+        self.merge(path, &json!({"metadata": {"annotations": {"soak.dragoman.dev/overtaken": ""}}}));
     }
 
     /// Replaces a Pod by a new one with the same name and spec.

@@ -1,6 +1,8 @@
 //! Seeded runs of the production controller on simcluster, with faults and in virtual time. Every step is
 //! judged.
 
+mod case;
+mod gated;
 mod hand;
 mod instance;
 mod invariants;
@@ -14,7 +16,9 @@ use std::time::Instant;
 
 use anyhow::{bail, ensure};
 
-use self::run::Case;
+use self::case::{Case, Play};
+use self::gated::Deed;
+use self::workload::Action;
 
 /// Totals over several runs.
 #[derive(Default)]
@@ -28,11 +32,20 @@ struct Sum {
 /// The number of runs between two lines of progress.
 const TELL_EVERY: u64 = 10_000;
 
-/// Runs `runs` seeds from `first` on, on all cores. Each of the first `twice` seeds runs twice and must
-/// give the same history, to the byte.
+/// Runs the life of claims: `runs` seeds from `first` on, on all cores. Each of the first `twice` seeds
+/// runs twice and must give the same history, to the byte.
 pub(crate) fn run(first: u64, runs: u64, twice: u64) -> anyhow::Result<()> {
+    all::<Action>("soak", first, runs, twice)
+}
+
+/// The same of gated Pods, with the operator and the allocator.
+pub(crate) fn run_gated(first: u64, runs: u64, twice: u64) -> anyhow::Result<()> {
+    all::<Deed>("soak of gates", first, runs, twice)
+}
+
+fn all<A: Play>(name: &str, first: u64, runs: u64, twice: u64) -> anyhow::Result<()> {
     let started = Instant::now();
-    run::notice_panics();
+    case::notice_panics();
     let (next, stop) = (AtomicU64::new(first), AtomicBool::new(false));
     let work = || -> anyhow::Result<Sum> {
         let mut sum = Sum::default();
@@ -41,7 +54,7 @@ pub(crate) fn run(first: u64, runs: u64, twice: u64) -> anyhow::Result<()> {
             if seed >= first + runs || stop.load(Ordering::Relaxed) {
                 return Ok(sum);
             }
-            if let Err(why) = one(seed, seed - first < twice, &mut sum) {
+            if let Err(why) = one::<A>(seed, seed - first < twice, &mut sum) {
                 // The first failure stops the other workers. Further failures are dropped.
                 return if stop.swap(true, Ordering::Relaxed) { Ok(sum) } else { Err(why) };
             }
@@ -72,7 +85,7 @@ pub(crate) fn run(first: u64, runs: u64, twice: u64) -> anyhow::Result<()> {
     // Runs in which no Pod succeeds prove nothing. The limit is low, because many scripts stop their Pods.
     ensure!(succeeded as u64 >= runs / 2, "only {succeeded} Pods with claims have succeeded in {runs} runs");
     println!(
-        "ok      soak: {runs} runs from seed {first} in {:.0} s: {succeeded} Pods with claims succeeded, {struck} faults, {requests} requests, {} hours; {} the same twice",
+        "ok      {name}: {runs} runs from seed {first} in {:.0} s: {succeeded} Pods with claims succeeded, {struck} faults, {requests} requests, {} hours; {} the same twice",
         started.elapsed().as_secs_f32(),
         lasted / 3600,
         twice.min(runs),
@@ -80,8 +93,8 @@ pub(crate) fn run(first: u64, runs: u64, twice: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn one(seed: u64, twice: bool, sum: &mut Sum) -> anyhow::Result<()> {
-    let case = Case::of(seed);
+fn one<A: Play>(seed: u64, twice: bool, sum: &mut Sum) -> anyhow::Result<()> {
+    let case = A::draw(seed);
     let outcome = case.run()?;
     if let Some(why) = &outcome.broken {
         return Err(failure(&case, why)?);
@@ -104,7 +117,7 @@ fn one(seed: u64, twice: bool, sum: &mut Sum) -> anyhow::Result<()> {
 }
 
 /// Shrinks a failed case and describes it.
-fn failure(case: &Case, why: &str) -> anyhow::Result<anyhow::Error> {
+fn failure<A: Play>(case: &Case<A>, why: &str) -> anyhow::Result<anyhow::Error> {
     let kind = why.split(':').next().unwrap_or_default();
     println!("seed {} fails: {why}; it is made smaller", case.seed);
     let small = case.shrunk(kind)?;

@@ -1,58 +1,26 @@
 //! One run: a cluster, a workload and faults from a seed, in virtual time.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use dragoman_crds::crdgen;
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::Embedded;
 use dragoman_simcluster::{
-    ApiServer, Clock, Door, Driver, Fault, FaultyDoor, Kubelet, MOST_REQUESTS, Pace, Profile, Schedule,
-    Scheduler, User,
+    ApiServer, Clock, Door, Driver, Fault, FaultyDoor, Kubelet, Pace, Profile, Scheduler, User,
 };
 use fastrand::Rng;
 use tokio::time::{Instant, sleep_until};
 
+use super::case::{Case, Outcome, Play, REQUESTS, REST, SOON, endless, faults, panicked};
 use super::hand::{Hand, NAMESPACE};
 use super::instance;
 use super::invariants::{self, Judged, tenants};
 use super::workload::{Action, CORES, EXTENDED, Kind, SPAN, Script, script};
 use crate::objects;
 
-/// The script and the faults of a run.
-#[derive(Debug, Clone)]
-pub(super) struct Case {
-    pub(super) seed: u64,
-    pub(super) script: Script,
-    pub(super) schedule: Schedule,
-}
-
-/// The result of a run.
-pub(super) struct Outcome {
-    pub(super) broken: Option<String>,
-    /// The requests of the controller, one line each.
-    pub(super) history: Vec<String>,
-    pub(super) struck: usize,
-    /// The number of Pods with claims that have succeeded.
-    pub(super) succeeded: usize,
-    /// The virtual time of the run, in seconds.
-    pub(super) lasted: u64,
-}
-
-/// A fault strikes from a random request on, at most this one. Half of the faults are drawn up to `EARLY`
-/// only, while watches are opened.
-const REQUESTS: u64 = 150;
-const EARLY: u64 = 25;
 /// The most faults of a run.
 const MOST_FAULTS: usize = 16;
-/// The time from the end of the script until the cluster must be correct. It is longer than the longest
-/// back-off plus the wait for the index to see a write, and shorter than the period of the level timer.
-const SOON: Duration = Duration::from_mins(6);
-/// The time from the end of the script until the cluster must be at rest. The level timer fires several
-/// times in it.
-const REST: Duration = Duration::from_mins(40);
 
 /// The most claims that exist at once. With this many devices on each node no Pod waits for a device of
 /// another Pod.
@@ -72,73 +40,23 @@ fn kind(seed: u64) -> Kind {
     }
 }
 
-/// The most requests of all runs that shrink a case: hundreds of short runs, or a few that do not end.
-const MOST_SPENT: usize = 30_000;
-
-thread_local! {
-    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
-/// Records panics. In a release a panic ends the process; here it would end only a task.
-pub(super) fn notice_panics() {
-    std::panic::set_hook(Box::new(|panic| {
-        PANIC.with_borrow_mut(|first| first.get_or_insert_with(|| panic.to_string()).truncate(500));
-    }));
-}
-
-fn endless(door: &FaultyDoor) -> Option<String> {
-    (door.requests() > MOST_REQUESTS).then(|| format!("endless: more than {MOST_REQUESTS} requests"))
-}
-
-fn panicked() -> Option<String> {
-    PANIC.with_borrow(|panic| panic.as_ref().map(|panic| format!("panicked: {panic}")))
-}
-
-impl Case {
-    pub(super) fn of(seed: u64) -> Self {
+impl Play for Action {
+    fn draw(seed: u64) -> Case<Self> {
         let mut rng = Rng::with_seed(seed);
         let kind = kind(seed);
         let script = script(&mut rng, kind);
-        let faults = if kind.calm { 0 } else { rng.usize(..=MOST_FAULTS) };
-        // Half of the runs prefer one or two kinds of faults, because some failures need several of a kind.
-        let preferred = rng.bool().then(|| [Fault::any(&mut rng), Fault::any(&mut rng)]);
-        let mut fault = || match preferred {
-            Some([one, other]) if rng.u32(..4) > 0 => {
-                if rng.bool() {
-                    one
-                } else {
-                    other
-                }
-            }
-            _ => Fault::any(&mut rng),
-        };
-        let faults: Vec<Fault> = (0..faults).map(|_| fault()).collect();
-        let mut from = || {
-            let last = if rng.bool() { EARLY } else { REQUESTS };
-            rng.u64(1..=last)
-        };
-        let mut schedule: Schedule = faults.into_iter().map(|fault| (from(), fault)).collect();
+        let mut schedule = faults(&mut rng, if kind.calm { 0 } else { MOST_FAULTS });
         if kind.tenant && !kind.calm {
             schedule.insert(rng.u64(1..=REQUESTS), Fault::any_outage(&mut rng));
         }
-        Self { seed, script, schedule }
+        Case { seed, script, schedule }
     }
 
-    /// Runs the case in a runtime of its own, with paused time.
-    pub(super) fn run(&self) -> anyhow::Result<Outcome> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        let runtime = runtime.context("runtime")?;
-        // Jitter and back-off draw from the random numbers of this thread.
-        fastrand::seed(self.seed);
-        PANIC.set(None);
-        Ok(runtime.block_on(self.play()))
-    }
-
-    async fn play(&self) -> Outcome {
+    async fn play(case: &Case<Self>) -> Outcome {
         let began = Instant::now();
         let clock = Clock::runtime();
         clock::bind(clock.now());
-        let kind = kind(self.seed);
+        let kind = kind(case.seed);
         let gates: &[&str] = match kind {
             Kind { groups: true, .. } => &["GenericWorkload", "DRAWorkloadResourceClaims"],
             Kind { accounts: Some(true), .. } => &["DRANodeAllocatableResources"],
@@ -146,7 +64,7 @@ impl Case {
         };
         let profile =
             Profile { on: gates.iter().map(|gate| (*gate).to_owned()).collect(), ..Profile::default() };
-        let server = ApiServer::new(profile, clock, self.seed);
+        let server = ApiServer::new(profile, clock, case.seed);
         server.chronicle();
         let door = Door::new(server.clone(), User::admin());
         let hand = Hand { door, groups: kind.groups, lends: kind.holds };
@@ -154,20 +72,20 @@ impl Case {
         if kind.tenant {
             hand.let_a_tenant_in();
         }
-        let pace = Pace { run: Duration::from_secs(1 + self.seed % 30), ..Pace::default() };
+        let pace = Pace { run: Duration::from_secs(1 + case.seed % 30), ..Pace::default() };
         let devices = if kind.holds { MOST_CLAIMS } else { MOST_OF_A_POD };
         let others = [
             tokio::spawn(server.clone().collect()),
             tokio::spawn(Driver::new(server.clone(), objects::DRIVER, devices).run()),
             tokio::spawn(Scheduler::new(server.clone()).run()),
-            tokio::spawn(Kubelet::new(server.clone(), pace, self.seed).run()),
+            tokio::spawn(Kubelet::new(server.clone(), pace, case.seed).run()),
         ];
         let user = User { name: "dragoman".to_owned(), groups: vec!["system:masters".to_owned()] };
         let rival = hand.clone();
         let rival = Arc::new(move |path: &str| rival.overtake(path));
-        let door = FaultyDoor::new(Door::new(server.clone(), user), self.schedule.clone(), rival);
+        let door = FaultyDoor::new(Door::new(server.clone(), user), case.schedule.clone(), rival);
         let mut instances = vec![instance::start(&door, kind.accounts.is_some())];
-        for (when, step) in self.timeline() {
+        for (when, step) in timeline(&case.script) {
             sleep_until(began + when).await;
             step.take(&hand, &door, &mut instances, kind);
         }
@@ -179,7 +97,7 @@ impl Case {
         drop(instances);
         others.iter().for_each(tokio::task::JoinHandle::abort);
         let struck =
-            door.struck().len() + self.script.iter().filter(|(_, action)| Step::of(action).is_some()).count();
+            door.struck().len() + case.script.iter().filter(|(_, action)| Step::of(action).is_some()).count();
         Outcome {
             broken: panicked()
                 .or_else(|| endless(&door))
@@ -194,55 +112,21 @@ impl Case {
             lasted: began.elapsed().as_secs(),
         }
     }
+}
 
-    /// The steps in order of time, with the restart after each crash and the end of each takeover.
-    fn timeline(&self) -> Vec<(Duration, Step<'_>)> {
-        let mut steps: Vec<(Duration, Step<'_>)> = Vec::new();
-        for (when, action) in &self.script {
-            steps.push((*when, Step::of(action).unwrap_or(Step::Act(action))));
-            match action {
-                Action::Crash(down) => steps.push((*when + *down, Step::Begin)),
-                Action::Takeover(both) => steps.push((*when + *both, Step::Leave)),
-                _ => {}
-            }
-        }
-        steps.sort_by_key(|(when, _)| *when);
-        steps
-    }
-
-    /// Removes faults and actions one by one, as long as the case fails with the same kind of failure.
-    pub(super) fn shrunk(&self, kind: &str) -> anyhow::Result<Self> {
-        let mut spent = 0;
-        let mut fails = |case: &Self| -> anyhow::Result<bool> {
-            if spent > MOST_SPENT {
-                return Ok(false);
-            }
-            let outcome = case.run()?;
-            spent += outcome.history.len();
-            Ok(outcome.broken.is_some_and(|why| why.starts_with(kind)))
-        };
-        let mut case = self.clone();
-        loop {
-            let before = (case.schedule.len(), case.script.len());
-            for number in case.schedule.keys().copied().collect::<Vec<_>>() {
-                let mut without = case.clone();
-                without.schedule.remove(&number);
-                if fails(&without)? {
-                    case = without;
-                }
-            }
-            for place in (0..case.script.len()).rev() {
-                let mut without = case.clone();
-                without.script.remove(place);
-                if fails(&without)? {
-                    case = without;
-                }
-            }
-            if before == (case.schedule.len(), case.script.len()) {
-                return Ok(case);
-            }
+/// The steps in order of time, with the restart after each crash and the end of each takeover.
+fn timeline(script: &Script) -> Vec<(Duration, Step<'_>)> {
+    let mut steps: Vec<(Duration, Step<'_>)> = Vec::new();
+    for (when, action) in script {
+        steps.push((*when, Step::of(action).unwrap_or(Step::Act(action))));
+        match action {
+            Action::Crash(down) => steps.push((*when + *down, Step::Begin)),
+            Action::Takeover(both) => steps.push((*when + *both, Step::Leave)),
+            _ => {}
         }
     }
+    steps.sort_by_key(|(when, _)| *when);
+    steps
 }
 
 /// A step of a run.

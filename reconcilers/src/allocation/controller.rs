@@ -53,6 +53,8 @@ pub fn spec(options: Options) -> ControllerSpec {
 const NAME: &str = "allocation";
 /// The reason of verdicts and Events: no node takes the Pod.
 const NO_NODE: &str = "NoNode";
+/// How soon a Pod is looked at again whose claim was just decided on for another Pod that shares it.
+const SHARED: Duration = Duration::from_millis(200);
 /// A verdict is written anew after so many seconds at the earliest.
 const VERDICT_STAYS: i64 = 30;
 /// How long a node is left out that the operator refused: doubled each time, up to the longest.
@@ -103,13 +105,21 @@ impl Allocator {
         Arc::new(Self { kit, options, decided: Mutex::default(), outcomes, waiting })
     }
 
+    fn is_ours(&self, (_, _, facts): &Named) -> bool {
+        facts.allocator.as_deref() == Some(&*self.options.name)
+    }
+
     fn count(&self, outcome: &'static str) {
         self.outcomes.get_or_create(&vec![("outcome", outcome)]).inc();
     }
 
     /// A Pod is of no concern any more.
     fn forget(&self, key: &ObjectKey) {
-        let node = locked(&self.decided).forget(key);
+        let node = {
+            let mut decided = locked(&self.decided);
+            decided.is_rested(key);
+            decided.forget(key)
+        };
         self.reopen(node.as_ref());
         self.leave(key);
     }
@@ -142,18 +152,23 @@ impl Allocator {
         }
     }
 
-    /// Decides about a Pod, a portion of the nodes at a time.
+    /// Decides about a Pod, a portion of the nodes at a time. Returns `None` while one of its claims is
+    /// decided on for another Pod.
     async fn decide(
         &self,
         key: &ObjectKey,
-        pod: &PodFacts,
+        (uid, pod): (&Name, &PodFacts),
         claims: &[Named],
         refused: &BTreeSet<Name>,
-    ) -> Result<Decision, Vec<String>> {
+    ) -> Result<Option<Decision>, Vec<String>> {
         let mut tried = Tried::default();
         loop {
             {
                 let mut decided = locked(&self.decided);
+                // Both would write, and only one allocation counts.
+                if claims.iter().any(|(_, uid, _)| decided.is_for_another(key, uid)) {
+                    return Ok(None);
+                }
                 let outcome = self.kit.note(|index| {
                     let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned());
                     let question = Question { key, pod, claims: of.collect() };
@@ -161,8 +176,8 @@ impl Allocator {
                 });
                 match outcome {
                     Some(Ok(decision)) => {
-                        decided.put(key, claims, &decision);
-                        return Ok(decision);
+                        decided.put(key, uid, claims, &decision);
+                        return Ok(Some(decision));
                     }
                     Some(Err(why)) => return Err(why),
                     None => {}
@@ -181,7 +196,7 @@ impl Allocator {
         claims: &[Named],
         decision: &Decision,
     ) -> Result<(), Refusal> {
-        for (name, claim_uid, facts) in claims {
+        for (name, claim_uid, facts) in claims.iter().filter(|claim| self.is_ours(claim)) {
             let of_claim = decision.allocations.iter().find(|(of, _)| of == claim_uid);
             let devices: Option<&Devices> = of_claim.map(|(_, devices)| devices);
             if devices.is_none() && (facts.is_reserved_for(uid) || !facts.is_allocated) {
@@ -260,14 +275,18 @@ impl Allocator {
         pod: &PodFacts,
         claims: &[Named],
     ) -> Result<Verdict, Refusal> {
-        let now = clock::now().as_second();
+        let now = clock::now();
         // A write whose answer was lost is repeated as it was: the guard refuses it if it has been done.
         let standing = locked(&self.decided).standing(key);
         if let Some(decision) = standing {
             self.write(key, uid, claims, &decision).await?;
             return Ok(Verdict::Done);
         }
-        let (refused, again) = left_out(claims, now);
+        let rests = locked(&self.decided).rests(key, now.as_millisecond());
+        if let Some(milliseconds) = rests {
+            return Ok(Verdict::After(Duration::from_millis(milliseconds)));
+        }
+        let (refused, again) = left_out(claims, now.as_second());
         let again = again.map_or(Verdict::Done, |seconds| Verdict::After(Duration::from_secs(seconds)));
         let place = self.kit.read(|index| {
             let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned());
@@ -280,8 +299,9 @@ impl Allocator {
             self.kit.enqueue(vec![before.clone()]);
             return Ok(again);
         }
-        match self.decide(key, pod, claims, &refused).await {
-            Ok(decision) => {
+        match self.decide(key, (uid, pod), claims, &refused).await {
+            Ok(None) => Ok(Verdict::After(SHARED)),
+            Ok(Some(decision)) => {
                 self.leave(key);
                 self.write(key, uid, claims, &decision).await?;
                 self.count("allocated");
@@ -294,11 +314,19 @@ impl Allocator {
                 if let Some((shape, _)) = place {
                     self.kit.note(|index| index.shapes.wait(shape, pod.turn(key)));
                 }
-                let own =
-                    claims.iter().filter(|(_, _, facts)| facts.is_allocated && facts.is_reserved_for(uid));
+                let own = claims.iter().filter(|claim| {
+                    let (_, _, facts) = claim;
+                    self.is_ours(claim) && facts.is_allocated && facts.is_reserved_for(uid)
+                });
                 let own: Vec<Named> = own.cloned().collect();
+                let keeps =
+                    (!own.is_empty()).then(|| locked(&self.decided).keeps_part(key, now.as_millisecond()));
+                if let Some(milliseconds) = keeps.flatten() {
+                    return Ok(Verdict::After(Duration::from_millis(milliseconds)));
+                }
                 if self.give_back(key, uid, &own).await? {
                     self.count("given_back");
+                    locked(&self.decided).gave_back(key, now.as_millisecond(), fastrand::f64());
                     return Ok(again);
                 }
                 self.say(key, uid, claims, &why).await?;
@@ -354,18 +382,31 @@ impl Reconcile for Allocator {
             self.forget(key);
             return Verdict::Done;
         };
+        if locked(&self.decided).is_of_namesake(key, &uid) {
+            self.forget(key);
+        }
         // An event will come once every claim is there.
         let Some(claims) = claims else { return Verdict::Done };
         let is_settled = |(_, _, facts): &Named| facts.is_allocated && facts.is_reserved_for(&uid);
         locked(&self.decided).compare(key, &claims);
-        let is_ours = |(_, _, facts): &Named| facts.allocator.as_deref() == Some(&*self.options.name);
+        let is_ours = |claim: &Named| self.is_ours(claim);
         let ours: Vec<Named> = claims.iter().filter(|claim| is_ours(claim)).cloned().collect();
         if claims.iter().all(is_settled) || (!ours.is_empty() && ours.iter().all(is_settled)) {
             self.assume(key, &pod, &claims);
+            locked(&self.decided).is_rested(key);
             self.leave(key);
             return Verdict::Done;
         }
-        if ours.is_empty() || !pod.is_gated {
+        // A Pod that was released and has lost a claim since, and no other Pod without the gate.
+        let is_released = !pod.is_gated && ours.iter().any(|(_, _, facts)| facts.is_reserved_for(&uid));
+        if ours.is_empty() || !(pod.is_gated || is_released) {
+            self.forget(key);
+            return Verdict::Done;
+        }
+        // Claims of other allocators come in the order of the Pod, so that no two wait for each other.
+        let first = claims.iter().position(is_ours).unwrap_or_default();
+        let is_open = |(_, _, facts): &Named| !facts.is_allocated;
+        if claims.iter().take(first).any(is_open) {
             self.forget(key);
             return Verdict::Done;
         }
@@ -374,7 +415,11 @@ impl Reconcile for Allocator {
             self.forget(key);
             return Verdict::Done;
         }
-        match self.gated(key, &uid, &pod, &ours).await {
+        // The devices of others confine the Pod; what others allocate later is not known yet.
+        let (known, later): (Vec<Named>, Vec<Named>) =
+            claims.into_iter().partition(|claim| is_ours(claim) || claim.2.is_allocated);
+        let pod = if later.is_empty() { pod } else { Arc::new(pod.without(&later)) };
+        match self.gated(key, &uid, &pod, &known).await {
             Ok(verdict) => verdict,
             Err(Refusal::NotFound | Refusal::Replaced) => Verdict::Done,
             Err(refusal) => Verdict::Failed(refusal.to_string()),

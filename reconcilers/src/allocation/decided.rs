@@ -20,15 +20,38 @@ pub(super) struct Decided {
     pub(super) assumed: Assumed,
     /// The claims that were decided on for a Pod, each with the version that its allocation was written on.
     claims: HashMap<ObjectKey, HashMap<Name, u64>>,
+    /// The Pod that was decided on under a name.
+    pods: HashMap<ObjectKey, Name>,
+    /// Pods that gave devices back: until when they rest, in milliseconds since the epoch, and how often
+    /// they did.
+    rests: HashMap<ObjectKey, (i64, u32)>,
+    /// Pods that have a part of their devices and find no others, since when in milliseconds since the
+    /// epoch.
+    parts: HashMap<ObjectKey, i64>,
 }
+
+/// The first rest of a Pod that gave devices back, in milliseconds; doubled each time, up to the longest.
+/// Two Pods that each hold a part of what both need, or two leaders for a moment, would take turns for ever.
+const REST: (i64, i64) = (1_000, 60_000);
+
+/// How long a Pod keeps a part of its devices before it gives them back, in milliseconds. The other part may
+/// be written already, by the leader before, and the watch has not brought it.
+const PATIENCE: i64 = 2_000;
 
 fn number(version: &str) -> u64 {
     version.parse().unwrap_or_default()
 }
 
 impl Decided {
+    /// Whether a claim is decided on for another Pod that shares it, and the index does not show it yet.
+    pub(super) fn is_for_another(&self, key: &ObjectKey, uid: &str) -> bool {
+        let own = self.claims.get(key).is_some_and(|claims| claims.contains_key(uid));
+        !own && self.overlay.assumes(uid).is_some()
+    }
+
     /// Takes a decision about a Pod with these claims in.
-    pub(super) fn put(&mut self, key: &ObjectKey, claims: &[Named], decision: &Decision) {
+    pub(super) fn put(&mut self, key: &ObjectKey, uid: &Name, claims: &[Named], decision: &Decision) {
+        self.pods.insert(key.clone(), uid.clone());
         let known = self.claims.entry(key.clone()).or_default();
         for (uid, devices) in &decision.allocations {
             let version = claims.iter().find(|(_, of, _)| of == uid).map(|(_, _, facts)| &*facts.version);
@@ -44,16 +67,24 @@ impl Decided {
         known.into_iter().for_each(|known| *known = number(version));
     }
 
+    /// Whether something is decided on for another Pod of this name, which is gone.
+    pub(super) fn is_of_namesake(&self, key: &ObjectKey, uid: &str) -> bool {
+        self.pods.get(key).is_some_and(|known| **known != *uid)
+    }
+
     /// Compares with the index. What it shows is counted there; a claim that has moved on without its
-    /// allocation did not get it.
+    /// allocation did not get it, and one that the Pod does not name any more was replaced.
     pub(super) fn compare(&mut self, key: &ObjectKey, claims: &[Named]) {
         let Some(known) = self.claims.get_mut(key) else { return };
-        for (_, uid, facts) in claims {
-            let is_over = |on: &u64| facts.is_allocated || number(&facts.version) > *on;
-            if known.get(uid).is_some_and(is_over) {
-                known.remove(uid);
-                self.overlay.forget(uid);
-            }
+        let stands = |uid: &Name, on: u64| {
+            let claim = claims.iter().find(|(_, of, _)| of == uid);
+            claim.is_some_and(|(_, _, facts)| !facts.is_allocated && number(&facts.version) <= on)
+        };
+        let over: Vec<Name> =
+            known.iter().filter(|(uid, on)| !stands(uid, **on)).map(|(uid, _)| uid.clone()).collect();
+        for uid in over {
+            known.remove(&uid);
+            self.overlay.forget(&uid);
         }
         if known.is_empty() {
             self.claims.remove(key);
@@ -74,6 +105,37 @@ impl Decided {
         })
     }
 
+    /// A Pod has a part of its devices and finds no others at `now`. Returns how long it waits before it
+    /// gives them back, in milliseconds.
+    pub(super) fn keeps_part(&mut self, key: &ObjectKey, now: i64) -> Option<u64> {
+        let since = *self.parts.entry(key.clone()).or_insert(now);
+        let left = since.saturating_add(PATIENCE).saturating_sub(now);
+        (left > 0).then(|| left.unsigned_abs())
+    }
+
+    /// A Pod gave devices back at `now`. `jitter` is below one.
+    pub(super) fn gave_back(&mut self, key: &ObjectKey, now: i64, jitter: f64) {
+        self.parts.remove(key);
+        let (until, times) = self.rests.entry(key.clone()).or_default();
+        let rest = (REST.0 << (*times).min(10)).min(REST.1);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "at most a minute")]
+        let jitter = (rest as f64 * jitter) as i64;
+        *until = now.saturating_add(rest).saturating_add(jitter);
+        *times += 1;
+    }
+
+    /// How long a Pod still rests, in milliseconds.
+    pub(super) fn rests(&self, key: &ObjectKey, now: i64) -> Option<u64> {
+        let (until, _) = self.rests.get(key)?;
+        (*until > now).then(|| (until - now).unsigned_abs())
+    }
+
+    /// A Pod has all its devices, or does not wait for them any more.
+    pub(super) fn is_rested(&mut self, key: &ObjectKey) {
+        self.rests.remove(key);
+        self.parts.remove(key);
+    }
+
     /// The API server refuses the allocation of a claim.
     pub(super) fn refused(&mut self, key: &ObjectKey, uid: &Name) {
         if let Some(claims) = self.claims.get_mut(key) {
@@ -85,6 +147,7 @@ impl Decided {
     /// A Pod is bound, gone, or of no concern any more. Returns the node that has room again, unless the
     /// index counts the Pod there.
     pub(super) fn forget(&mut self, key: &ObjectKey) -> Option<Name> {
+        self.pods.remove(key);
         for uid in self.claims.remove(key).into_iter().flat_map(HashMap::into_keys) {
             self.overlay.forget(&uid);
         }

@@ -70,6 +70,17 @@ pub(super) struct PodFacts {
 }
 
 impl PodFacts {
+    /// The Pod as if it did not name these claims.
+    pub(super) fn without(&self, claims: &[Named]) -> Self {
+        let mut accounted = cluster::Pod::clone(&self.accounted);
+        let is_named = |of: &cluster::PodClaim| {
+            let named = |(name, _, _): &Named| matches!(&of.claim, ClaimName::Named(known) if known == name);
+            claims.iter().any(named)
+        };
+        accounted.claims.retain(|of| !is_named(of));
+        Self { accounted: Arc::new(accounted), ..self.clone() }
+    }
+
     /// Its place among those that wait.
     pub(super) fn turn(&self, key: &ObjectKey) -> Turn {
         Turn { priority: Reverse(self.priority), created: self.created.clone(), key: key.clone() }

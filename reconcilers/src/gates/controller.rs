@@ -179,6 +179,7 @@ impl GateKeeper {
         let ready = match plan::claims(&work.uid, claims, default) {
             Claims::Wait(wait) => {
                 locked(&self.assumed).remove(work.key);
+                self.let_go(work, claims).await?;
                 return Err(wait.into());
             }
             Claims::Label(names) => return self.label(work, claims, &names).await,
@@ -246,6 +247,19 @@ impl GateKeeper {
             }
         }
         Ok(Verdict::Done)
+    }
+
+    /// Gives back what is reserved of claims that are being deleted: they stay until then, and the Pod
+    /// waits for those that are made in their place.
+    async fn let_go(&self, work: &Work<'_>, claims: &[NamedClaim]) -> Result<(), Refusal> {
+        for claim in claims {
+            let (Some(name), Some(Ok((uid, facts)))) = (&claim.name, &claim.found) else { continue };
+            let back = writes::give_back(&work.key.namespace, name, uid, facts, &work.uid, &facts.version);
+            if let Some(back) = back.filter(|_| facts.deleting) {
+                self.kit.send(work.key, &back).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Refuses the allocations of a Pod that cannot run where they are: says so on each claim, and gives
@@ -326,8 +340,10 @@ impl GateKeeper {
 
     /// Says what a Pod waits for, once it has waited a moment.
     async fn waits(&self, work: &Work<'_>, wait: &Wait) -> Verdict {
-        let since = locked(&self.closed).closed(work.key, wait.reason, work.now);
-        let waited = work.now - since;
+        let (since, said) = {
+            let mut closed = locked(&self.closed);
+            (closed.closed(work.key, wait.reason, work.now), closed.said(work.key))
+        };
         let again = match wait.reason {
             // Facts about nodes make no key of a Pod dirty.
             Reason::Unaccounted => Verdict::After(AGAIN),
@@ -337,10 +353,12 @@ impl GateKeeper {
         if is_said {
             return again;
         }
-        if !plan::condition_is_due(&work.pod, wait, waited) {
-            let left = Duration::from_millis((plan::MOMENT - waited).max(0).unsigned_abs());
-            return again.most_urgent(Verdict::After(left + Duration::from_millis(10)));
+        let due = plan::condition_due(since, said);
+        if work.now < due {
+            let left = Duration::from_millis((due - work.now).unsigned_abs());
+            return again.most_urgent(Verdict::After(left));
         }
+        locked(&self.closed).says(work.key, work.now);
         let write: Write = writes::condition(work.key, &work.uid, &work.pod, Some(wait), "");
         match self.kit.send(work.key, &write).await {
             Ok(_) | Err(Refusal::NotFound | Refusal::Replaced) => again,

@@ -25,16 +25,35 @@ pub(super) struct GateMetrics {
     pub(super) assumed: Gauge,
 }
 
-/// The closed gates: the reason of each, and since when, in milliseconds since the epoch.
+/// The closed gates.
 #[derive(Debug, Default)]
-pub(super) struct ClosedGates(HashMap<ObjectKey, (Reason, i64)>);
+pub(super) struct ClosedGates(HashMap<ObjectKey, Closed>);
+
+/// A closed gate; times are in milliseconds since the epoch.
+#[derive(Debug)]
+struct Closed {
+    reason: Reason,
+    since: i64,
+    /// When the condition was written last.
+    said: Option<i64>,
+}
 
 impl ClosedGates {
     /// Notes what a Pod waits for; returns since when it has waited for anything.
     pub(super) fn closed(&mut self, key: &ObjectKey, reason: Reason, now: i64) -> i64 {
-        let entry = self.0.entry(key.clone()).or_insert((reason, now));
-        entry.0 = reason;
-        entry.1
+        let gate = self.0.entry(key.clone()).or_insert(Closed { reason, since: now, said: None });
+        gate.reason = reason;
+        gate.since
+    }
+
+    /// When the condition of a Pod was written last.
+    pub(super) fn said(&self, key: &ObjectKey) -> Option<i64> {
+        self.0.get(key)?.said
+    }
+
+    /// The condition of a Pod is written.
+    pub(super) fn says(&mut self, key: &ObjectKey, now: i64) {
+        self.0.get_mut(key).into_iter().for_each(|gate| gate.said = Some(now));
     }
 
     /// The gate is open, or the Pod is gone.
@@ -80,7 +99,7 @@ impl GateMetrics {
     pub(super) fn measure(&self, gates: &ClosedGates, assumed: usize, now: i64) {
         self.assumed.set(i64::try_from(assumed).unwrap_or(i64::MAX));
         let mut by_reason: HashMap<Reason, (i64, i64)> = HashMap::new();
-        for (reason, since) in gates.0.values() {
+        for Closed { reason, since, .. } in gates.0.values() {
             let (count, oldest) = by_reason.entry(*reason).or_insert((0, *since));
             *count += 1;
             *oldest = (*oldest).min(*since);

@@ -7,9 +7,9 @@ use dragoman_accounting::ledger::{NodeLedger, words};
 use dragoman_allocator::input;
 use dragoman_crds::wire::Name;
 
-use super::facts::{Allocated, ClaimFacts, PodFacts};
+use super::facts::{Allocated, ClaimFacts};
 use super::index::NamedClaim;
-use crate::protocol::ClosedGate;
+use crate::protocol::{ALLOCATOR, ClosedGate};
 
 /// The reason why a gate is closed: reason of the condition, of Events and of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,7 +101,7 @@ pub(super) enum Claims<'a> {
     Label(Vec<&'a Name>),
     /// No claim names an allocator: kube-scheduler allocates, and the gate is opened.
     NoAllocator,
-    /// Every claim that names an allocator is allocated and reserved: name, uid, facts.
+    /// Every claim is allocated and reserved: name, uid, facts.
     Ready(Vec<Ready<'a>>),
 }
 
@@ -133,8 +133,6 @@ fn judge<'a>(uid: &str, claims: &'a [NamedClaim], has_default: bool) -> Result<C
     if foreign.len() == known.len() {
         return Ok(Claims::NoAllocator);
     }
-    // A claim without an allocator is left to kube-scheduler.
-    known.retain(|(_, _, facts)| facts.allocator.is_some());
     for (name, _, facts) in &known {
         if facts.deleting {
             return wait(Reason::ClaimDeleted, format!("claim {name} is being deleted"));
@@ -157,7 +155,12 @@ fn closed(claim: &str, ClosedGate { gate, reason }: &ClosedGate) -> String {
 }
 
 fn unallocated(name: &str, facts: &ClaimFacts) -> String {
-    let allocator = facts.allocator.as_deref().unwrap_or_default();
+    let Some(allocator) = facts.allocator.as_deref() else {
+        return format!(
+            "claim {name} names no allocator, and kube-scheduler allocates nothing for a Pod with a gate: give it the \
+             label {ALLOCATOR} as the other claims of the Pod, or allocate it first"
+        );
+    };
     let verdict = facts.verdict.as_ref().map(|verdict| format!(": {}", verdict.message));
     let rejected =
         facts.rejections.last().map(|last| format!(" (refused on node {}: {})", last.node, last.reason));
@@ -258,15 +261,13 @@ pub(crate) fn account(ledger: &NodeLedger, candidate: &Candidate) -> Account {
     }
 }
 
-/// Whether the condition of a Pod has to be written: not in the first moment of a wait, and only when the
-/// reason is another one.
-pub(super) fn condition_is_due(pod: &PodFacts, wait: &Wait, waited: i64) -> bool {
-    let is_said = pod
-        .condition
-        .as_ref()
-        .is_some_and(|(status, reason)| &**status == "False" && **reason == *wait.reason.word());
-    !is_said && waited >= MOMENT
+/// When the condition of a Pod whose reason has changed is written: not in the first moment of a wait, and
+/// not soon after the last time. All in milliseconds since the epoch.
+pub(super) fn condition_due(since: i64, said: Option<i64>) -> i64 {
+    (since + MOMENT).max(said.map_or(i64::MIN, |said| said + PACE))
 }
 
 /// A wait of so many milliseconds is not worth a write.
 pub(super) const MOMENT: i64 = 2_000;
+/// Two leaders that see different things would write against each other without end.
+const PACE: i64 = 5_000;

@@ -95,9 +95,10 @@ fn claims_without_an_allocator_get_the_default_one_or_are_left_to_kube_scheduler
     assert_eq!(judged(&[foreign()], Some("ours")), (None, "label 1".to_owned()));
     let ours = || claim(&labelled(), &ready(&["n"]));
     assert_eq!(judged(&[foreign(), ours()], Some("ours")), (None, "label 1".to_owned()));
-    assert_eq!(judged(&[foreign(), ours()], None), (None, "ready 1".to_owned()));
-    // The allocator of the other claim is still asked.
-    assert_eq!(judged(&[foreign(), claim(&labelled(), &json!({}))], None).0, Some(Reason::NotAllocated));
+    let (reason, message) = judged(&[foreign(), ours()], None);
+    assert_eq!(reason, Some(Reason::NotAllocated));
+    assert!(message.contains("claim c names no allocator"), "{message}");
+    assert_eq!(judged(&[claim(&json!({}), &ready(&["n"])), ours()], None), (None, "ready 2".to_owned()));
 }
 
 #[test]
@@ -287,12 +288,7 @@ fn what_is_assumed_counts_until_it_is_taken_back() {
 }
 
 #[test]
-fn a_short_wait_and_a_reason_that_stands_already_cost_no_write() {
-    let wait = |reason| Wait { reason, message: String::new() };
-    let mut pod = PodFacts::of(&pod_of(&json!({}))).expect("it waits");
-    assert!(!plan::condition_is_due(&pod, &wait(Reason::NotAllocated), plan::MOMENT - 1));
-    assert!(plan::condition_is_due(&pod, &wait(Reason::NotAllocated), plan::MOMENT));
-    pod.condition = Some(("False".into(), "NotAllocated".into()));
-    assert!(!plan::condition_is_due(&pod, &wait(Reason::NotAllocated), plan::MOMENT));
-    assert!(plan::condition_is_due(&pod, &wait(Reason::NotReserved), plan::MOMENT));
+fn a_short_wait_costs_no_write_and_a_long_one_few() {
+    assert_eq!(plan::condition_due(1_000, None), 1_000 + plan::MOMENT);
+    assert_eq!(plan::condition_due(1_000, Some(3_000)), 8_000);
 }

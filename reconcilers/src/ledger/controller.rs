@@ -60,6 +60,8 @@ struct Ledger {
 struct Pace {
     /// The last write of its object.
     written: Option<Written>,
+    /// The last time that this process created it.
+    created: Option<Written>,
     /// Something that has changed is not published since then.
     unpublished: Option<i64>,
     /// It has been without claims since then.
@@ -130,7 +132,7 @@ impl Ledger {
                 return Plan::Later(wait);
             }
             let content = Content::of(cluster.ledger(), node);
-            let Pace { written, claimless, .. } =
+            let Pace { written, created, claimless, .. } =
                 self.pace(node, content.as_ref().is_some_and(|content| content.has_claims), now);
             let snapshot = Snapshot {
                 node,
@@ -139,6 +141,7 @@ impl Ledger {
                 published: cluster.published.get("", node).and_then(|record| record.readable()).map(|p| &**p),
                 all: self.options.all_nodes,
                 written,
+                created,
                 claimless,
             };
             plan(snapshot, now)
@@ -191,7 +194,13 @@ impl Reconcile for Ledger {
             Plan::Create(write) => match self.kit.send(key, &write).await {
                 // The watch has not brought it yet.
                 Err(Refusal::AlreadyExists) => Verdict::After(Duration::from_secs(1)),
-                outcome => verdict(outcome.map(drop)),
+                Ok(_) => {
+                    let mut paces = self.paces();
+                    let pace = paces.entry(Arc::clone(&key.name)).or_default();
+                    pace.created = Some(Written::next(pace.created, 0, now));
+                    Verdict::Done
+                }
+                Err(refusal) => verdict(Err(refusal)),
             },
             Plan::Delete(write) => match self.kit.send(key, &write).await {
                 Err(Refusal::NotFound) => Verdict::Done,

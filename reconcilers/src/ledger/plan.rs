@@ -31,6 +31,8 @@ pub struct Snapshot<'a> {
     pub all: bool,
     /// The last write of its object by this process.
     pub written: Option<Written>,
+    /// The last time that this process created the object; `content` is of no meaning.
+    pub created: Option<Written>,
     /// Since when this process has seen it without claims, in milliseconds since the epoch.
     pub claimless: Option<i64>,
 }
@@ -98,7 +100,7 @@ fn pause(written: Option<Written>, period: i64, now: i64) -> Option<i64> {
 
 /// Decides the next write about a node at `now`, in milliseconds since the epoch.
 pub fn plan(snapshot: Snapshot<'_>, now: i64) -> Plan {
-    let Snapshot { node, uid, content, published, all, written, claimless } = snapshot;
+    let Snapshot { node, uid, content, published, all, written, created, claimless } = snapshot;
     let delete = |published: &Published| {
         let action = Action::Delete { guard: published.guard.clone() };
         Plan::Delete(Box::new(Write::new(STATE, "", node, action)))
@@ -119,7 +121,12 @@ pub fn plan(snapshot: Snapshot<'_>, now: i64) -> Plan {
     let is_wanted = all || content.as_ref().is_some_and(|content| content.has_claims);
     let Some(content) = content else { return published.map_or(Plan::Rest, delete) };
     let Some(published) = published else {
-        return if is_wanted { Plan::Create(Box::new(create(node, uid))) } else { Plan::Rest };
+        if !is_wanted {
+            return Plan::Rest;
+        }
+        // A leader that does not see the claims, for a moment, deletes what this one creates.
+        let wait = repeated(created, 0, now);
+        return wait.map_or_else(|| Plan::Create(Box::new(create(node, uid))), Plan::Later);
     };
     let linger = (!is_wanted).then(|| claimless.filter(|at| *at <= now).unwrap_or(now) + LINGER - now);
     if linger.is_some_and(|left| left <= 0) {

@@ -92,6 +92,7 @@ fn planned_after(cluster: &Cluster, now: i64, written: Option<Written>, claimles
         published: cluster.published.get("", "n").and_then(|record| record.readable()).map(|p| &**p),
         all: false,
         written,
+        created: None,
         claimless,
     };
     plan(snapshot, now)
@@ -165,9 +166,31 @@ fn a_node_without_claims_has_no_object_unless_it_is_asked_for() {
         published: None,
         all: true,
         written: None,
+        created: None,
         claimless: None,
     };
     assert!(matches!(plan(snapshot, NOW), Plan::Create(_)));
+}
+
+#[test]
+fn an_object_that_another_leader_deletes_each_time_comes_back_ever_more_slowly() {
+    let cluster = ordinary();
+    let waits = |again: u32| {
+        let snapshot = Snapshot {
+            node: "n",
+            uid: Some("uid-n"),
+            content: Content::of(cluster.ledger(), "n"),
+            published: None,
+            all: false,
+            written: None,
+            created: Some(Written { at: NOW - 1, content: 0, again }),
+            claimless: None,
+        };
+        plan(snapshot, NOW)
+    };
+    assert_eq!(waits(0), Plan::Later(1_999));
+    assert_eq!(waits(3), Plan::Later(15_999));
+    assert_eq!(waits(30), Plan::Later(63_999));
 }
 
 #[test]
