@@ -28,9 +28,9 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 /// Pods of a node, of which one in ten has a claim.
 const PODS: usize = 100;
 /// A Pod without claims that has a node.
-const WITHOUT_CLAIM: usize = 800;
+const WITHOUT_CLAIM: usize = 700;
 /// A Pod with a claim, and its claim.
-const WITH_CLAIM: usize = 3200;
+const WITH_CLAIM: usize = 2600;
 
 fn uid(kind: &str, i: usize) -> String {
     format!("{kind:0>8}-0000-4000-8000-{i:012}")

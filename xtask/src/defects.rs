@@ -11,6 +11,7 @@
 //! Red: scenario 1.37/completed_pods_cost_nothing         a scenario: its lane and name
 //! Red: oracle devices                                    a published library as judge
 //! Red: soak doubled                                      runs with faults: the broken invariant
+//! Red: gated late                                        the same of gated Pods
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ use crate::{root, run};
 struct Defect {
     name: String,
     patch: PathBuf,
-    /// The crate, or `scenario`, `oracle` or `soak`, and the test that must fail.
+    /// The crate, or `scenario`, `oracle`, `soak` or `gated`, and the test that must fail.
     red: Vec<(String, String)>,
 }
 
@@ -75,7 +76,8 @@ pub(crate) fn find(filter: &str) -> anyhow::Result<()> {
             let red = match part.as_str() {
                 "scenario" => scenario_fails(&tree, test),
                 "oracle" => judge_disagrees(&tree, test),
-                "soak" => soak_fails(&tree, test),
+                "soak" => soak_fails(&tree, &[], test),
+                "gated" => soak_fails(&tree, &["--gated"], test),
                 _ => unit_fails(&tree, part, test),
             };
             let red = red.unwrap_or_else(|why| {
@@ -136,8 +138,8 @@ fn scenario_fails(tree: &Planted, test: &str) -> anyhow::Result<bool> {
 }
 
 /// Runs seeds until an invariant is broken. Returns whether it is `invariant`.
-fn soak_fails(tree: &Planted, invariant: &str) -> anyhow::Result<bool> {
-    let why = tree.soak_fails()?;
+fn soak_fails(tree: &Planted, which: &[&str], invariant: &str) -> anyhow::Result<bool> {
+    let why = tree.soak_fails(which)?;
     if let Some(line) = &why {
         println!("        {}", line.chars().take(200).collect::<String>());
     }

@@ -22,6 +22,10 @@ const SLICES: &[Slice] = &[
     Slice { name: "tenants", run: || on_shipped(&["tenants"]) },
     Slice { name: "faults", run: || soak(&["--runs", "20000", "--seed", "2001", "--twice", "0"]) },
     Slice {
+        name: "faults of gates",
+        run: || soak(&["--gated", "--runs", "5000", "--seed", "301", "--twice", "0"]),
+    },
+    Slice {
         name: "fuzz and versus",
         run: || {
             fuzz::fuzz(200_000)?;
@@ -39,8 +43,9 @@ const SLICES: &[Slice] = &[
 pub(crate) fn quick() -> anyhow::Result<()> {
     run("cargo", &["test", "--workspace"])?;
     build()?;
-    // Two thousand runs, the first hundred of them twice.
+    // Two thousand runs, the first hundred of them twice, and some of gated Pods.
     built(&["soak"])?;
+    built(&["soak", "--gated", "--runs", "300", "--twice", "30"])?;
     built(&["scenarios", "--on", "sim", "1.37"])?;
     built(&["scenarios", "1.37", "alone/", "crash", "rights"])
 }

@@ -46,6 +46,9 @@ enum Task {
         /// Seed of the first run.
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Run gated Pods, with the operator and the allocator, instead of the life of claims.
+        #[arg(long)]
+        gated: bool,
     },
     /// Build the binary as it is shipped: static, so that the image needs nothing else.
     Static,
@@ -131,9 +134,10 @@ fn main() -> anyhow::Result<()> {
             filter.as_slice().iter().map(String::as_str).collect::<Vec<_>>().as_slice(),
         ]
         .concat()),
-        Task::Soak { runs, seed } => {
+        Task::Soak { runs, seed, gated } => {
             let [runs, seed] = [runs, seed].map(|number| number.to_string());
-            soak(&["--runs", &runs, "--seed", &seed])
+            let which: &[&str] = if gated { &["--gated"] } else { &[] };
+            soak(&[&["--runs", &runs, "--seed", &seed], which].concat())
         }
         Task::Static => shipped::build(),
         Task::Image { tag } => shipped::image(&tag),

@@ -50,7 +50,7 @@ pub(crate) fn find(filter: &str) -> anyhow::Result<()> {
     for Survivor { name, diff } in survivors(&out.join("mutants.out"))? {
         let tree = Planted::fresh()?;
         tree.patch(&diff, "-p0")?;
-        let fate = tree.soak_fails()?;
+        let fate = tree.soak_fails(&[])?;
         let is_listed = listed.contains(&format!("`{}`", name.replace('|', "\\|")));
         match fate {
             Some(why) => println!("found     {name}: {}", why.chars().take(100).collect::<String>()),

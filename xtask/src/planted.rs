@@ -89,12 +89,13 @@ impl Planted {
         self.said(&program, &[&["--binary", &itself, "--output", &out], arguments].concat())
     }
 
-    /// Runs seeds until an invariant is broken, as many as CI does. Returns the failure, if there is one.
+    /// Runs seeds until an invariant is broken, as many as CI does; `which` are further flags. Returns the
+    /// failure, if there is one.
     ///
     /// # Errors
     /// The copy does not compile, or its `dragoman-e2e` cannot be started.
-    pub(crate) fn soak_fails(&self) -> anyhow::Result<Option<String>> {
-        let (green, log) = self.e2e_says("soak", &["soak", "--twice", "0"])?;
+    pub(crate) fn soak_fails(&self, which: &[&str]) -> anyhow::Result<Option<String>> {
+        let (green, log) = self.e2e_says("soak", &[&["soak", "--twice", "0"], which].concat())?;
         let failed = log.lines().find_map(|line| line.strip_prefix("Error: ")).map(str::to_owned);
         Ok(failed.filter(|_| !green))
     }

@@ -245,8 +245,15 @@ impl Allocator {
         let Some((name, uid, facts)) = claims.iter().find(|(_, _, facts)| !facts.is_allocated) else {
             return Ok(());
         };
-        let message =
-            shown(&if why.is_empty() { "no node is left to try".to_owned() } else { why.join("; ") });
+        let nodes = self.kit.read(|index| index.node_names().len());
+        let nodes_in_words = if nodes == 1 {
+            "the only node does not take".to_owned()
+        } else {
+            format!("none of {nodes} nodes takes")
+        };
+        let reasons =
+            if why.is_empty() { "all were refused a short while ago".to_owned() } else { why.join("; ") };
+        let message = shown(&format!("{nodes_in_words} the Pod: {reasons}"));
         let about = regarding(POD, &key.namespace, &key.name, pod);
         self.kit.warn(about, NO_NODE, "Allocate", message.to_string());
         let known: Option<protocol::Verdict> =
@@ -258,7 +265,6 @@ impl Allocator {
                 return Ok(());
             }
         }
-        let nodes = self.kit.read(|index| index.node_names().len());
         let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let verdict = protocol::Verdict { reason: NO_NODE.to_owned(), message: message.into(), nodes, time };
         let write = writes::verdict(&key.namespace, name, uid, facts, &verdict);

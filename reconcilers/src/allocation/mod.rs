@@ -10,6 +10,8 @@ mod decided;
 mod index;
 mod rights;
 mod shapes;
+#[cfg(test)]
+mod tests;
 mod whole;
 mod writes;
 

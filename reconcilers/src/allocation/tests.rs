@@ -1,0 +1,199 @@
+//! Decisions on an index fed with ordinary API objects, and what they cost in a large cluster.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use dragoman_crds::device_footprint::DeviceFootprint;
+use dragoman_machinery::controller::{Fed, ObjectKey};
+use dragoman_machinery::kind::Watchable;
+use dragoman_machinery::watch::decode_item;
+use serde_json::{Value, json};
+
+use super::decide::{Decision, Question, Tried, decide};
+use super::decided::Decided;
+use super::index::Allocation;
+use super::whole::{WholeClaim, WholeClass, WholeNode, WholePod, WholeSlice};
+
+/// Devices of a node, each of which takes three of its 26 cpus: kube-scheduler alone would fill all eight.
+const DEVICES: usize = 8;
+/// The Pods of one device that have room on a node.
+const ROOM: usize = 8;
+const DRIVER: &str = "gpu.example.com";
+
+fn applied<T: Watchable>(index: &mut Allocation, object: &Value) -> Vec<ObjectKey>
+where
+    Allocation: Fed<T, Key = ObjectKey>,
+{
+    Fed::<T>::applied(index, &decode_item(object.to_string().as_bytes()).expect("metadata"))
+}
+
+fn name(node: usize) -> String {
+    format!("node-{node:05}")
+}
+
+fn node(number: usize, cpu: &str) -> Value {
+    json!({"metadata": {"name": name(number), "uid": name(number), "resourceVersion": "1"},
+        "status": {"allocatable": {"cpu": cpu, "memory": "64Gi", "pods": "110"}}})
+}
+
+fn slice(number: usize) -> Value {
+    let devices: Vec<Value> = (0..DEVICES).map(|device| json!({"name": format!("gpu-{device}")})).collect();
+    json!({"metadata": {"name": name(number), "uid": format!("slice-{number}"), "resourceVersion": "1"},
+        "spec": {"driver": DRIVER, "nodeName": name(number), "devices": devices,
+            "pool": {"name": name(number), "generation": 1, "resourceSliceCount": 1}}})
+}
+
+fn claim(number: usize, status: &Value) -> Value {
+    json!({"metadata": {"namespace": "ns", "name": format!("c-{number}"), "uid": format!("claim-{number}"),
+            "resourceVersion": "2", "labels": {"dragoman.dev/allocator": "dragoman"}},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly":
+            {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}]}},
+        "status": status})
+}
+
+fn pod(number: usize, cpu: &str) -> Value {
+    json!({"metadata": {"namespace": "ns", "name": format!("p-{number}"), "uid": format!("pod-{number}"),
+            "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"schedulingGates": [{"name": "dragoman.dev/claims"}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": format!("c-{number}")}],
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}, "claims": [{"name": "gpu"}]}}]}})
+}
+
+/// Nodes with devices, of which each takes `cores` cpus.
+fn cluster(nodes: usize, cores: usize) -> Allocation {
+    let mut index = Allocation::default();
+    let class = json!({"metadata": {"name": "gpu", "uid": "class", "resourceVersion": "1"},
+        "spec": {"selectors": [{"cel": {"expression": format!("device.driver == {DRIVER:?}")}}]}});
+    applied::<WholeClass>(&mut index, &class);
+    let footprint = json!({"metadata": {"name": "cores", "uid": "cores", "resourceVersion": "1"},
+        "spec": {"driver": DRIVER, "resources": {"cpu": {"mapping": {"deviceMultiplier": cores.to_string()}}}}});
+    applied::<DeviceFootprint>(&mut index, &footprint);
+    for number in 0..nodes {
+        applied::<WholeNode>(&mut index, &node(number, "26"));
+        applied::<WholeSlice>(&mut index, &slice(number));
+    }
+    index
+}
+
+/// Lets a Pod with a claim come.
+fn comes(index: &mut Allocation, number: usize, cpu: &str) {
+    applied::<WholeClaim>(index, &claim(number, &json!({})));
+    applied::<WholePod>(index, &pod(number, cpu));
+}
+
+fn key(number: usize) -> ObjectKey {
+    ObjectKey { namespace: "ns".into(), name: format!("p-{number}").into() }
+}
+
+/// Decides about a Pod; returns the decision or why there is none.
+fn decided(index: &mut Allocation, decided: &Decided, number: usize) -> Result<Decision, Vec<String>> {
+    let key = key(number);
+    let (_, pod) = index.pod(&key).expect("it waits");
+    let claims = index.claims_of("ns", &pod).expect("claims");
+    let claims: Vec<_> = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
+    let mut tried = Tried::default();
+    loop {
+        let question = Question { key: &key, pod: &pod, claims: claims.clone() };
+        let mut ids = || "share".into();
+        if let Some(outcome) = decide(&question, index, decided, &BTreeSet::new(), &mut tried, &mut ids) {
+            return outcome;
+        }
+    }
+}
+
+/// Writes a decision as the API server would show it, with the Pod on its node.
+fn shown(index: &mut Allocation, number: usize, decision: &Decision, cpu: &str) {
+    let (_, devices) = decision.allocations.first().expect("a claim");
+    let status = json!({"allocation": devices,
+        "reservedFor": [{"resource": "pods", "name": format!("p-{number}"), "uid": format!("pod-{number}")}]});
+    let mut claim = claim(number, &status);
+    claim["metadata"]["resourceVersion"] = json!("3");
+    applied::<WholeClaim>(index, &claim);
+    let mut pod = pod(number, cpu);
+    pod["spec"]["nodeName"] = json!(&*decision.node);
+    pod["spec"]["schedulingGates"] = Value::Null;
+    pod["metadata"]["resourceVersion"] = json!("2");
+    applied::<WholePod>(index, &pod);
+}
+
+#[test]
+fn cpu_is_not_promised_beyond_what_a_node_has() {
+    // Eight devices of five cpus and a Pod of one on 26 cpus: four have room.
+    let mut index = cluster(1, 5);
+    let mut in_flight = Decided::default();
+    for number in 0..5 {
+        comes(&mut index, number, "1");
+        let outcome = decided(&mut index, &in_flight, number);
+        if number < 4 {
+            let decision = outcome.expect("there is room");
+            let (_, pod) = index.pod(&key(number)).expect("it waits");
+            let claims = index.claims_of("ns", &pod).expect("claims");
+            // Two are in flight, which the index does not show.
+            if number < 2 {
+                in_flight.put(&key(number), &"uid".into(), &claims, &decision);
+            } else {
+                shown(&mut index, number, &decision, "1");
+            }
+        } else {
+            let why = outcome.expect_err("the node is full");
+            assert_eq!(why, ["node-00000: 4 of cpu is missing"]);
+        }
+    }
+}
+
+#[test]
+fn tenants_read_no_name_of_others() {
+    let mut index = cluster(1, 1);
+    for number in 0..DEVICES {
+        comes(&mut index, number, "0");
+        let decision = decided(&mut index, &Decided::default(), number).expect("there is a device");
+        shown(&mut index, number, &decision, "0");
+    }
+    comes(&mut index, DEVICES, "0");
+    let why = decided(&mut index, &Decided::default(), DEVICES).expect_err("there is none").concat();
+    let expected = "node-00000: request gpu of claim 1 wants 1 device, 0 suitable; all 8 devices: ";
+    let rest = why.strip_prefix(expected).unwrap_or_else(|| panic!("{why}"));
+    assert!(!rest.contains("c-") && !rest.contains("ns/"), "{rest}");
+}
+
+/// Fills a cluster. Every Pod gets the first node by name that has room, as if all were tried; a Pod that
+/// no node takes costs an attempt on each, and the next one like it none.
+#[test]
+fn a_cluster_is_filled_in_the_plain_order() {
+    let nodes: usize = std::env::var("NODES").ok().and_then(|nodes| nodes.parse().ok()).unwrap_or(40);
+    let began = Instant::now();
+    let mut index = cluster(nodes, 3);
+    let listed = began.elapsed();
+    let all = nodes * ROOM;
+    let (mut deciding, none) = (std::time::Duration::ZERO, Decided::default());
+    for number in 0..all {
+        comes(&mut index, number, "250m");
+        let began = Instant::now();
+        let decision = decided(&mut index, &none, number).expect("there is room");
+        deciding += began.elapsed();
+        assert_eq!(*decision.node, name(number / ROOM), "Pod {number}");
+        shown(&mut index, number, &decision, "250m");
+    }
+    let rate = all as u128 * 1_000_000 / deciding.as_micros().max(1);
+    println!("{nodes} nodes listed in {listed:?}; {all} Pods decided on in {deciding:?}, {rate} a second");
+    // Full: the first one that waits learns it from every node, the others from the first one.
+    let mut each = Vec::new();
+    for number in all..all + 3 {
+        comes(&mut index, number, "250m");
+        let began = Instant::now();
+        let why = decided(&mut index, &none, number).expect_err("it is full");
+        each.push(began.elapsed());
+        assert!(why.concat().contains("all 8 devices"), "{why:?}");
+    }
+    println!("a Pod in vain: {each:?}");
+    // A node changes: it alone is tried.
+    applied::<WholeNode>(&mut index, &node(nodes / 2, "64"));
+    let shape = {
+        let (_, pod) = index.pod(&key(all)).expect("it waits");
+        let claims = index.claims_of("ns", &pod).expect("claims");
+        let claims = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
+        Question { key: &key(all), pod: &pod, claims }.shape().expect("a shape")
+    };
+    let (open, more) = index.candidates(shape, &BTreeSet::new());
+    assert_eq!((open.concat(), more), (name(nodes / 2), false));
+}
