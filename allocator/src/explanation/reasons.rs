@@ -75,7 +75,8 @@ pub enum Detail {
 
 /// The reasons against the devices of a node, for one request.
 pub(super) struct Reasons<'a> {
-    snapshot: &'a Snapshot,
+    /// Where the holders of devices are looked up, if they are to be named.
+    snapshot: Option<&'a Snapshot>,
     /// The claims that hold devices of the node, once they are asked for.
     holders: Option<BTreeMap<[Name; 3], Name>>,
     view: &'a NodeView,
@@ -83,7 +84,7 @@ pub(super) struct Reasons<'a> {
 }
 
 impl<'a> Reasons<'a> {
-    pub(super) fn new(snapshot: &'a Snapshot, view: &'a NodeView) -> Self {
+    pub(super) fn new(snapshot: Option<&'a Snapshot>, view: &'a NodeView) -> Self {
         Self { snapshot, holders: None, view, found: Vec::new() }
     }
 
@@ -176,7 +177,7 @@ impl<'a> Reasons<'a> {
         let (snapshot, view) = (self.snapshot, self.view);
         self.holders.get_or_insert_with(|| {
             let mut holders = BTreeMap::new();
-            for claim in snapshot.claims() {
+            for claim in snapshot.into_iter().flat_map(Snapshot::claims) {
                 for result in claim.allocation.iter().flat_map(|allocation| &allocation.devices.results) {
                     let mut pools = view.pools.iter().map(|pool| &pool.key);
                     if pools.any(|key| key.pool == result.pool && key.driver == result.driver) {

@@ -76,7 +76,7 @@ fn gates_of(pod: &Value) -> Vec<&str> {
 }
 
 /// A namespace with a label for gating. The API server takes a moment until it knows a new policy.
-async fn namespace(world: &World, name: &str, label: &str) -> anyhow::Result<String> {
+pub(super) async fn namespace(world: &World, name: &str, label: &str) -> anyhow::Result<String> {
     let ns = world.namespace(name).await?;
     let labels = json!({"metadata": {"labels": {"dragoman.dev/gating": label}}});
     world.client.merge(NAMESPACES, "", &ns, &labels).await?;

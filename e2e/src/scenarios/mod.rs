@@ -141,6 +141,11 @@ const SINGLE_AT_ONCE: usize = 2;
 /// Scenarios of one lane that run at once; each has a namespace of its own.
 const AT_ONCE: usize = 6;
 
+/// A namespace whose Pods with claims get the gate.
+pub(crate) async fn gated_namespace(world: &World, name: &str) -> anyhow::Result<String> {
+    gates::namespace(world, name, "enabled").await
+}
+
 /// Runs every scenario and lane whose name contains one of `filters`, or all of them without filters.
 pub(crate) async fn run(bench: &Bench, filters: &[String]) -> anyhow::Result<()> {
     let mut tally = Tally::default();

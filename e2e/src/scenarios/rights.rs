@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::client::{CLAIMS, PODS};
-use crate::control_plane::{ALLOCATOR, OPERATOR, Scheduling, Shape};
+use crate::control_plane::{ALLOCATOR, Backend, OPERATOR, Scheduling, Shape};
 use crate::dragoman::Dragoman;
 use crate::objects::{self, Pod, foreign_allocation, pod_consumer};
 use crate::world::{Bench, PATIENCE, World};
@@ -71,7 +71,7 @@ struct Right {
 pub(super) async fn run(bench: &Bench) -> anyhow::Result<usize> {
     let shape = Shape { pod_groups: true, scheduler: Scheduling::Nobody, ..Shape::default() };
     let world = World::start(bench, "rights", shape, 3, 64).await?;
-    world.install("config/gated").await?;
+    install(&world).await?;
     // Devices cost their node something, so that its ledger is published.
     world.client.create(crate::client::FOOTPRINTS, "", &super::ledger::footprint("cores", "1")).await?;
     gates::rest(&world).await?;
@@ -98,6 +98,25 @@ pub(super) async fn run(bench: &Bench) -> anyhow::Result<usize> {
     world.stop().await?;
     ensure!(useless.is_empty(), "not shown to be needed: {}", useless.join(", "));
     Ok(count)
+}
+
+/// Installs the rights of all parties; on a real control plane the policies that confine them, too.
+async fn install(world: &World) -> anyhow::Result<()> {
+    if world.bench.backend == Backend::Real {
+        return world.install("config/gated").await;
+    }
+    let components = world.bench.repository.join("config/components");
+    for file in [
+        "gating/roles",
+        "gating/binding",
+        "allocator/serviceaccount",
+        "allocator/roles",
+        "allocator/bindings",
+    ] {
+        let file = components.join(file).with_extension("yaml").display().to_string();
+        world.plane.kubectl(&["apply", "-f", &file], "").await?.map_err(anyhow::Error::msg)?;
+    }
+    Ok(())
 }
 
 /// Gives a shipped role what its file says, or nothing.

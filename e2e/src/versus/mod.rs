@@ -36,12 +36,13 @@ pub(crate) struct Load {
     pub runs: usize,
 }
 
-const SIDES: [Side; 5] = [
+const SIDES: [Side; 6] = [
     Side::BuiltInRaised,
     Side::BuiltInDefault,
     Side::Dragoman,
     Side::DragomanBornProtected,
     Side::DragomanClaimsOnly,
+    Side::DragomanGated,
 ];
 
 /// The controller that owns the lifecycle of claims.
@@ -53,6 +54,8 @@ enum Side {
     DragomanBornProtected,
     /// Neither the ledger nor Pod status.
     DragomanClaimsOnly,
+    /// Pods with the gate, and the reference allocator.
+    DragomanGated,
 }
 
 impl Side {
@@ -63,6 +66,7 @@ impl Side {
             Self::Dragoman => "dragoman",
             Self::DragomanBornProtected => "dragoman, born protected",
             Self::DragomanClaimsOnly => "dragoman, claims only",
+            Self::DragomanGated => "dragoman, gated",
         }
     }
 
@@ -105,6 +109,10 @@ async fn measure(bench: &Bench, side: Side, load: Load, all: bool) -> anyhow::Re
         Side::Dragoman => Some(&[]),
         Side::DragomanBornProtected => Some(&["--born-protected"]),
         Side::DragomanClaimsOnly => Some(&["--controllers", "claim_lifecycle"]),
+        Side::DragomanGated => {
+            world.install("config/gated").await?;
+            Some(&["--controllers=*,gates", "--default-allocator=dragoman", "--born-protected"])
+        }
         Side::BuiltInRaised | Side::BuiltInDefault => None,
     };
     let dragoman = match flags {
@@ -116,18 +124,26 @@ async fn measure(bench: &Bench, side: Side, load: Load, all: bool) -> anyhow::Re
         }
         None => None,
     };
+    let allocator = match side {
+        Side::DragomanGated => Some(world.allocator(&[]).await?),
+        _ => None,
+    };
+    let ours = Ours { dragoman: dragoman.as_ref(), allocator: allocator.as_ref() };
     let mut column = Column::new(side.name());
     // Default client limits make lives slow, so that fewer of them are measured.
     let slow = side == Side::BuiltInDefault;
-    lives(&world, dragoman.as_ref(), if slow { load.pods.min(400) } else { load.pods }, &mut column).await?;
+    lives(&world, ours, if slow { load.pods.min(400) } else { load.pods }, &mut column).await?;
     if let Some(dragoman) = dragoman.as_ref().filter(|_| side != Side::DragomanClaimsOnly) {
         let published = dragoman.metric("dragoman_ledger_published_total", &[]).await?;
         #[expect(clippy::cast_precision_loss, reason = "a count of Pods")]
         column.figure("ledgers of nodes published per life", published / load.pods as f64, 2);
     }
-    if all && !slow && side != Side::DragomanBornProtected && side != Side::DragomanClaimsOnly {
-        gated(&world, dragoman.as_ref(), load.gated, &mut column).await?;
+    if all && matches!(side, Side::BuiltInRaised | Side::Dragoman) {
+        gated(&world, ours, load.gated, &mut column).await?;
         completed(&world, load.completed, load.idle, &mut column).await?;
+    }
+    if let Some(allocator) = allocator {
+        allocator.stop().await?;
     }
     if let Some(dragoman) = dragoman {
         dragoman.stop().await?;
@@ -136,9 +152,17 @@ async fn measure(bench: &Bench, side: Side, load: Load, all: bool) -> anyhow::Re
     Ok(column)
 }
 
-fn usage(world: &World, dragoman: Option<&Dragoman>) -> anyhow::Result<Vec<(&'static str, Usage)>> {
+/// The processes of Dragoman.
+#[derive(Clone, Copy)]
+struct Ours<'a> {
+    dragoman: Option<&'a Dragoman>,
+    allocator: Option<&'a Dragoman>,
+}
+
+fn usage(world: &World, ours: Ours<'_>) -> anyhow::Result<Vec<(&'static str, Usage)>> {
     let mut pids = world.plane.pids();
-    pids.extend(dragoman.and_then(Dragoman::pid).map(|pid| ("dragoman", pid)));
+    pids.extend(ours.dragoman.and_then(Dragoman::pid).map(|pid| ("dragoman", pid)));
+    pids.extend(ours.allocator.and_then(Dragoman::pid).map(|pid| ("allocator", pid)));
     pids.into_iter().map(|(name, pid)| Ok((name, Usage::of(pid)?))).collect()
 }
 
@@ -151,15 +175,14 @@ async fn create(world: &World, ns: &str, pods: impl Iterator<Item = Pod>) -> any
     Ok(())
 }
 
-async fn lives(
-    world: &World,
-    dragoman: Option<&Dragoman>,
-    count: usize,
-    column: &mut Column,
-) -> anyhow::Result<()> {
-    let ns = world.namespace("lives").await?;
+async fn lives(world: &World, ours: Ours<'_>, count: usize, column: &mut Column) -> anyhow::Result<()> {
+    let ns = if ours.allocator.is_some() {
+        crate::scenarios::gated_namespace(world, "lives").await?
+    } else {
+        world.namespace("lives").await?
+    };
     let clock = Clock::start(world.client.kube.clone(), &ns);
-    let before = usage(world, dragoman)?;
+    let before = usage(world, ours)?;
     let started = Instant::now();
     create(
         world,
@@ -170,7 +193,7 @@ async fn lives(
     let patience = Duration::from_secs(900);
     crate::wait::until("every life is over", patience, async || clock.lives() == count).await?;
     let took = started.elapsed();
-    let after = usage(world, dragoman)?;
+    let after = usage(world, ours)?;
     ensure!(world.client.list(CLAIMS, &ns).await?.is_empty(), "claims are left");
     #[expect(clippy::cast_precision_loss, reason = "a count of Pods")]
     let pods = count as f64;
@@ -190,14 +213,9 @@ fn footprint() -> Value {
     })
 }
 
-async fn gated(
-    world: &World,
-    dragoman: Option<&Dragoman>,
-    count: usize,
-    column: &mut Column,
-) -> anyhow::Result<()> {
+async fn gated(world: &World, ours: Ours<'_>, count: usize, column: &mut Column) -> anyhow::Result<()> {
     let ns = world.namespace("gated").await?;
-    let before = usage(world, dragoman)?;
+    let before = usage(world, ours)?;
     let started = Instant::now();
     create(world, &ns, (0..count).map(|i| Pod::new(&format!("pod-{i}")).with_template("gpu", "one").gated()))
         .await?;
@@ -209,12 +227,12 @@ async fn gated(
     let took = started.elapsed();
     let claims = world.client.list(CLAIMS, &ns).await?.len();
     ensure!(claims == count, "{claims} claims for {count} gated Pods");
-    let after = usage(world, dragoman)?;
+    let after = usage(world, ours)?;
     #[expect(clippy::cast_precision_loss, reason = "a count of Pods")]
     let pods = count as f64;
     column.figure("gated Pods at once", pods, 0);
     column.figure("claims per second for them", pods / took.as_secs_f64(), 0);
-    let controller = if dragoman.is_some() { "dragoman" } else { "kube-controller-manager" };
+    let controller = if ours.dragoman.is_some() { "dragoman" } else { "kube-controller-manager" };
     column.controller(controller, &before, &after, pods);
     Ok(())
 }

@@ -114,6 +114,7 @@ impl Question<'_> {
 }
 
 /// Why a node does not take a Pod.
+#[derive(Debug)]
 pub(super) enum Why {
     /// In words.
     Said(String),
@@ -131,7 +132,7 @@ impl Why {
         match self {
             Self::Said(words) => words.clone(),
             Self::Devices(unsolved) => {
-                let words = unsolved.explain(None).for_tenants(&question.claims).to_string();
+                let words = unsolved.explain_to_tenants(&question.claims).to_string();
                 words.lines().map(str::trim).collect::<Vec<_>>().join("; ")
             }
         }
@@ -143,8 +144,8 @@ impl Why {
 pub(super) struct Tried {
     /// The last node that was tried, for a Pod without a shape.
     last: Option<Name>,
-    /// Why some nodes refused it.
-    why: Vec<String>,
+    /// Why some nodes refused it. The words are found once all have: most Pods find a node.
+    why: Vec<(Name, Why)>,
 }
 
 /// The nodes whose reason is told.
@@ -179,12 +180,12 @@ pub(super) fn decide(
         match question.try_node(index, &snapshot, decided, &prepared, node, ids) {
             Ok(decision) => return Some(Ok(decision)),
             Err(why) => {
-                let is_told = tried.why.len() < TOLD;
-                let said = is_told.then(|| format!("{node}: {}", why.in_words(question)));
-                tried.why.extend(said.clone());
                 tried.last = Some(node.clone());
+                if tried.why.len() < TOLD {
+                    tried.why.push((node.clone(), why));
+                }
                 if let Some(shape) = shape {
-                    index.shapes.refused(shape, node, at, &index.changes, said);
+                    index.shapes.refused(shape, node, at, &index.changes);
                 }
             }
         }
@@ -192,10 +193,10 @@ pub(super) fn decide(
     if has_more {
         return None;
     }
-    let told = std::mem::take(&mut tried.why);
+    let told = tried.why.iter().map(|(node, why)| format!("{node}: {}", why.in_words(question))).collect();
     // A Pod that no node was left to try for is refused as the one before it was.
     Some(Err(match shape {
-        Some(shape) if told.is_empty() => index.shapes.why(shape).to_vec(),
-        _ => told,
+        Some(shape) => index.shapes.told(shape, told),
+        None => told,
     }))
 }

@@ -94,8 +94,6 @@ pub(super) struct Shapes {
 pub(super) const PORTION: usize = 32;
 /// The shapes without waiting Pods that are remembered.
 const REMEMBERED: usize = 1024;
-/// The reasons that a shape keeps.
-const REASONS: usize = 3;
 
 impl Shapes {
     /// The first nodes that are worth a try for a shape, in the order of their names, without those in
@@ -114,7 +112,6 @@ impl Shapes {
         let shape = self.by_id.entry(id).or_default();
         if shape.seen == 0 || shape.seen < changes.of_all {
             shape.open = all().into_iter().collect();
-            shape.why.clear();
         } else {
             shape.open.extend(changes.by_number.range(shape.seen + 1..).map(|(_, node)| node.clone()));
         }
@@ -125,27 +122,22 @@ impl Shapes {
     }
 
     /// A node has refused a shape as it was at the change `at`.
-    pub(super) fn refused(
-        &mut self,
-        id: ShapeId,
-        node: &str,
-        at: u64,
-        changes: &Changes,
-        why: Option<String>,
-    ) {
+    pub(super) fn refused(&mut self, id: ShapeId, node: &str, at: u64, changes: &Changes) {
         let Some(shape) = self.by_id.get_mut(&id) else { return };
         // What has changed meanwhile may take it.
         if changes.last_of(node) <= at {
             shape.open.remove(node);
         }
-        if let Some(why) = why.filter(|_| shape.why.len() < REASONS) {
-            shape.why.push(why);
-        }
     }
 
-    /// Why some nodes refused a shape.
-    pub(super) fn why(&self, id: ShapeId) -> &[String] {
-        self.by_id.get(&id).map_or(&[], |shape| &shape.why)
+    /// A shape was refused everywhere, for these reasons, or without a try. Returns the reasons that are
+    /// known.
+    pub(super) fn told(&mut self, id: ShapeId, why: Vec<String>) -> Vec<String> {
+        let Some(shape) = self.by_id.get_mut(&id) else { return why };
+        if !why.is_empty() {
+            shape.why = why;
+        }
+        shape.why.clone()
     }
 
     /// A Pod was refused everywhere: it waits for a change.
@@ -221,13 +213,13 @@ mod tests {
         ["a", "b", "c"].iter().for_each(|node| changes.node(node));
         assert_eq!(open(&mut shapes, &changes), "abc");
         for node in ["a", "b", "c"] {
-            shapes.refused(1, node, changes.last(), &changes, Some(node.to_owned()));
+            shapes.refused(1, node, changes.last(), &changes);
         }
         assert_eq!(open(&mut shapes, &changes), "");
         changes.node("b");
         assert_eq!(open(&mut shapes, &changes), "b");
         // The refusal was about the node before the change.
-        shapes.refused(1, "b", changes.last() - 1, &changes, None);
+        shapes.refused(1, "b", changes.last() - 1, &changes);
         assert_eq!(open(&mut shapes, &changes), "b");
         changes.everything();
         assert_eq!(open(&mut shapes, &changes), "abc");
