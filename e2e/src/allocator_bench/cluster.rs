@@ -151,7 +151,7 @@ pub(super) const CASES: [Case; 18] = [
         nodes: 2_000,
         pools: Pools::One,
         change: true,
-        pods: 100,
+        pods: 10,
         ..STEADY
     },
     Case {
