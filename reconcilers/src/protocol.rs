@@ -3,8 +3,11 @@
 //! Labels and annotations are written by tenants. Everything read here is bounded in size and number,
 //! and can harm only the Pod and the claim that carry it.
 
-use dragoman_crds::wire::{Meta, Name};
+use dragoman_crds::wire::{ConsumerReference, Meta, Name};
+use dragoman_machinery::kind::RESOURCE_CLAIM;
+use dragoman_machinery::write::{Action, Guard, Write};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 /// The scheduling gate of a Pod whose claims have to be allocated first.
 pub const GATE: &str = "dragoman.dev/claims";
@@ -101,6 +104,27 @@ pub fn with_rejection(mut rejections: Vec<Rejection>, new: Rejection) -> String 
     serde_json::to_string(rejections.get(old..).unwrap_or_default()).unwrap_or_default()
 }
 
+/// Takes a Pod that cannot run, because its gate is closed, out of the consumers of a claim of this version,
+/// and the allocation away if no consumer is left. `None` if the Pod is no consumer.
+pub fn give_back(
+    (namespace, name): (&str, &str),
+    guard: Guard,
+    consumers: &[ConsumerReference],
+    pod: &str,
+) -> Option<Write> {
+    let at = consumers.iter().position(|consumer| *consumer.uid == *pod)?;
+    let path = format!("/status/reservedFor/{at}");
+    let mut operations = vec![
+        json!({"op": "test", "path": format!("{path}/uid"), "value": pod}),
+        json!({"op": "remove", "path": path}),
+    ];
+    if consumers.len() == 1 {
+        operations.push(json!({"op": "remove", "path": "/status/allocation"}));
+    }
+    let action = Action::Patch { subresource: Some("status"), guard, operations };
+    Some(Write::new(RESOURCE_CLAIM, namespace, name, action))
+}
+
 /// The reason why an allocator could not allocate a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
@@ -128,8 +152,6 @@ pub fn verdict(meta: &Meta) -> Option<Verdict> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn meta(annotations: &serde_json::Value) -> Meta {

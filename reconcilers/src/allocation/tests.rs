@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::decide::{Decision, Question, Tried, decide};
 use super::decided::Decided;
-use super::index::Allocation;
+use super::index::{Allocation, ClaimFacts, Named};
 use super::whole::{WholeClaim, WholeClass, WholeNode, WholePod, WholeSlice};
 
 /// Devices of a node, each of which takes three of its 26 cpus: kube-scheduler alone would fill all eight.
@@ -196,4 +196,92 @@ fn a_cluster_is_filled_in_the_plain_order() {
     };
     let (open, more) = index.candidates(shape, &BTreeSet::new());
     assert_eq!((open.concat(), more), (name(nodes / 2), false));
+}
+
+/// What is decided for the first Pod of a cluster of one node; the claim as the index has it, and the
+/// decision.
+fn in_flight(index: &mut Allocation) -> (Decided, Vec<Named>, Decision) {
+    comes(index, 0, "1");
+    let mut in_flight = Decided::default();
+    let decision = decided(index, &in_flight, 0).expect("there is room");
+    let (_, pod) = index.pod(&key(0)).expect("it waits");
+    let claims = index.claims_of("ns", &pod).expect("claims");
+    in_flight.put(&key(0), &"pod-0".into(), &claims, &decision);
+    (in_flight, claims, decision)
+}
+
+#[test]
+fn a_decision_stands_until_the_index_shows_what_became_of_it() {
+    let mut index = cluster(1, 1);
+    let (mut decided, claims, decision) = in_flight(&mut index);
+    let named = |version: &str, is_allocated: bool| -> Vec<Named> {
+        let (name, uid, facts) = claims.first().expect("a claim").clone();
+        let facts = ClaimFacts { version: version.into(), is_allocated, ..ClaimFacts::clone(&facts) };
+        vec![(name, uid, facts.into())]
+    };
+    // The answer was lost, and the watch has brought nothing.
+    decided.compare(&key(0), &named("2", false));
+    let again = decided.standing(&key(0)).expect("it stands");
+    assert_eq!((again.node, again.allocations), (decision.node.clone(), decision.allocations.clone()));
+    // It was written.
+    let mut shown = Decided::default();
+    shown.put(&key(0), &"pod-0".into(), &claims, &decision);
+    shown.compare(&key(0), &named("3", true));
+    assert!(shown.overlay.assumes("claim-0").is_none(), "the index counts it");
+    // Another writer was faster, and the claim has no allocation.
+    decided.compare(&key(0), &named("3", false));
+    assert!(decided.standing(&key(0)).is_none());
+    assert!(decided.overlay.assumes("claim-0").is_none(), "the device is free");
+}
+
+#[test]
+fn a_claim_that_was_replaced_holds_no_decision() {
+    let mut index = cluster(1, 1);
+    let (mut decided, claims, _) = in_flight(&mut index);
+    let (name, _, facts) = claims.first().expect("a claim").clone();
+    decided.compare(&key(0), &[(name, "another-uid".into(), facts)]);
+    assert!(decided.standing(&key(0)).is_none());
+    assert!(decided.overlay.assumes("claim-0").is_none());
+}
+
+#[test]
+fn a_claim_is_decided_on_for_one_pod_at_a_time() {
+    let mut index = cluster(1, 1);
+    let (mut decided, _, _) = in_flight(&mut index);
+    assert!(decided.is_for_another(&key(1), "claim-0"), "another Pod shares it");
+    assert!(!decided.is_for_another(&key(0), "claim-0"));
+    assert!(!decided.is_for_another(&key(1), "claim-1"));
+    assert_eq!(decided.forget(&key(0)).as_deref(), Some("node-00000"), "it has room again");
+    assert!(!decided.is_for_another(&key(1), "claim-0"));
+}
+
+#[test]
+fn a_pod_does_not_inherit_from_its_namesake() {
+    let mut index = cluster(1, 1);
+    let (decided, _, _) = in_flight(&mut index);
+    assert!(decided.is_of_namesake(&key(0), "another-uid"));
+    assert!(!decided.is_of_namesake(&key(0), "pod-0"));
+    assert!(!decided.is_of_namesake(&key(1), "pod-1"));
+}
+
+#[test]
+fn devices_are_given_back_after_a_while_and_taken_again_ever_later() {
+    let mut decided = Decided::default();
+    assert_eq!(decided.keeps_part(&key(0), 0), Some(2_000));
+    assert_eq!(decided.keeps_part(&key(0), 1_500), Some(500));
+    assert_eq!(decided.keeps_part(&key(0), 2_000), None);
+    let mut now = 2_000;
+    let mut rests = Vec::new();
+    for _ in 0..8 {
+        decided.gave_back(&key(0), now, 0.0);
+        let rest = decided.rests(&key(0), now).expect("it rests");
+        rests.push(rest);
+        now += i64::try_from(rest).expect("a rest");
+        assert_eq!(decided.rests(&key(0), now), None);
+    }
+    assert_eq!(rests, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]);
+    assert_eq!(decided.keeps_part(&key(0), now), Some(2_000), "from the beginning");
+    decided.is_rested(&key(0));
+    decided.gave_back(&key(0), now, 0.5);
+    assert_eq!(decided.rests(&key(0), now), Some(1_500));
 }

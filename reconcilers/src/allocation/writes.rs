@@ -8,7 +8,7 @@ use dragoman_machinery::write::{Action, Guard, Write};
 use serde_json::{Value, json};
 
 use super::index::ClaimFacts;
-use crate::protocol::{VERDICT, Verdict};
+use crate::protocol::{self, VERDICT, Verdict};
 
 /// Keeps an allocated claim from vanishing.
 const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
@@ -62,7 +62,7 @@ pub(super) fn allocate(
     patch(&key.namespace, name, (uid, version), Some("status"), operations)
 }
 
-/// Takes the reservation of a gated Pod back, and the allocation if no consumer is left.
+/// Takes the reservation of a gated Pod back.
 pub(super) fn give_back(
     namespace: &str,
     name: &str,
@@ -70,16 +70,8 @@ pub(super) fn give_back(
     claim: &ClaimFacts,
     pod: &str,
 ) -> Option<Write> {
-    let at = claim.consumers.iter().position(|consumer| *consumer.uid == *pod)?;
-    let path = format!("/status/reservedFor/{at}");
-    let mut operations = vec![
-        json!({"op": "test", "path": format!("{path}/uid"), "value": pod}),
-        json!({"op": "remove", "path": path}),
-    ];
-    if claim.consumers.len() == 1 {
-        operations.push(json!({"op": "remove", "path": "/status/allocation"}));
-    }
-    Some(patch(namespace, name, (uid, &claim.version), Some("status"), operations))
+    let guard = Guard { uid: uid.to_owned(), resource_version: claim.version.to_string() };
+    protocol::give_back((namespace, name), guard, &claim.consumers, pod)
 }
 
 /// Says why a claim is not allocated.

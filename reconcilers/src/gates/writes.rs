@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::facts::{ClaimFacts, PodFacts};
 use super::plan::Wait;
-use crate::protocol::{ALLOCATOR, CLAIMS_READY, GATE, REJECTIONS};
+use crate::protocol::{self, ALLOCATOR, CLAIMS_READY, GATE, REJECTIONS};
 
 /// The field manager of the condition.
 const MANAGER: &str = "dragoman-gates";
@@ -114,8 +114,7 @@ pub(super) fn rejection(namespace: &str, name: &str, uid: &str, claim: &ClaimFac
     Write::new(RESOURCE_CLAIM, namespace, name, action)
 }
 
-/// Takes the gated Pod out of the consumers of a claim, and the allocation away if no consumer is left.
-/// The Pod cannot run, because its gate is closed. `version`: that of the claim now.
+/// Takes the gated Pod out of the consumers of a claim. `version`: that of the claim now.
 pub(super) fn give_back(
     namespace: &str,
     name: &str,
@@ -124,15 +123,5 @@ pub(super) fn give_back(
     pod: &str,
     version: &Name,
 ) -> Option<Write> {
-    let at = claim.consumers.iter().position(|consumer| *consumer.uid == *pod)?;
-    let path = format!("/status/reservedFor/{at}");
-    let mut operations = vec![
-        json!({"op": "test", "path": format!("{path}/uid"), "value": pod}),
-        json!({"op": "remove", "path": path}),
-    ];
-    if claim.consumers.len() == 1 {
-        operations.push(json!({"op": "remove", "path": "/status/allocation"}));
-    }
-    let action = Action::Patch { subresource: Some("status"), guard: guard(uid, version), operations };
-    Some(Write::new(RESOURCE_CLAIM, namespace, name, action))
+    protocol::give_back((namespace, name), guard(uid, version), &claim.consumers, pod)
 }
