@@ -315,30 +315,45 @@ impl Allocator {
             }
             Err(why) => {
                 self.count("refused");
-                let node = locked(&self.decided).forget(key);
-                self.reopen(node.as_ref());
                 if let Some((shape, _)) = place {
                     self.kit.note(|index| index.shapes.wait(shape, pod.turn(key)));
                 }
-                let own = claims.iter().filter(|claim| {
-                    let (_, _, facts) = claim;
-                    self.is_ours(claim) && facts.is_allocated && facts.is_reserved_for(uid)
-                });
-                let own: Vec<Named> = own.cloned().collect();
-                let keeps =
-                    (!own.is_empty()).then(|| locked(&self.decided).keeps_part(key, now.as_millisecond()));
-                if let Some(milliseconds) = keeps.flatten() {
-                    return Ok(Verdict::After(Duration::from_millis(milliseconds)));
-                }
-                if self.give_back(key, uid, &own).await? {
-                    self.count("given_back");
-                    locked(&self.decided).gave_back(key, now.as_millisecond(), fastrand::f64());
-                    return Ok(again);
-                }
-                self.say(key, uid, claims, &why).await?;
-                Ok(again)
+                let kept = self.refused(key, uid, claims, &why, now.as_millisecond()).await?;
+                Ok(kept.unwrap_or(again))
             }
         }
+    }
+
+    /// No node takes a Pod: what it has of its devices is given back after a while, or it is said why it has
+    /// none. Returns when the Pod is looked at again, if not for another reason.
+    async fn refused(
+        &self,
+        key: &ObjectKey,
+        uid: &Name,
+        claims: &[Named],
+        why: &[String],
+        now: i64,
+    ) -> Result<Option<Verdict>, Refusal> {
+        let node = locked(&self.decided).forget(key);
+        self.reopen(node.as_ref());
+        let own = claims.iter().filter(|claim| {
+            let (_, _, facts) = claim;
+            self.is_ours(claim) && facts.is_allocated && facts.is_reserved_for(uid)
+        });
+        let own: Vec<Named> = own.cloned().collect();
+        if own.is_empty() {
+            self.say(key, uid, claims, why).await?;
+            return Ok(None);
+        }
+        let keeps = locked(&self.decided).keeps_part(key, now);
+        if let Some(milliseconds) = keeps {
+            return Ok(Some(Verdict::After(Duration::from_millis(milliseconds))));
+        }
+        if self.give_back(key, uid, &own).await? {
+            self.count("given_back");
+            locked(&self.decided).gave_back(key, now, fastrand::f64());
+        }
+        Ok(None)
     }
 }
 

@@ -46,6 +46,9 @@ impl Question<'_> {
         }
         let mut hasher = DefaultHasher::new();
         let view = &self.pod.accounted.view;
+        // Pods wait in line behind those of their shape: a tenant whose Pod waits in vain, because its
+        // claims carry rejections that lie, holds up no other namespace.
+        view.namespace.hash(&mut hasher);
         // In words, because not everything has a hash: the words are those of the same types.
         for claim in &self.claims {
             format!("{:?}", claim.devices).hash(&mut hasher);

@@ -156,6 +156,28 @@ fn tenants_read_no_name_of_others() {
     assert!(!rest.contains("c-") && !rest.contains("ns/"), "{rest}");
 }
 
+#[test]
+fn no_pod_waits_behind_one_of_another_namespace() {
+    let mut index = cluster(1, 1);
+    let shape = |index: &mut Allocation, namespace: &str| {
+        let place = |mut object: Value| {
+            object["metadata"]["namespace"] = json!(namespace);
+            object["metadata"]["uid"] = json!(format!("{namespace}-{}", object["metadata"]["name"]));
+            object
+        };
+        applied::<WholeClaim>(index, &place(claim(0, &json!({}))));
+        applied::<WholePod>(index, &place(pod(0, "1")));
+        let key = ObjectKey { namespace: namespace.into(), name: "p-0".into() };
+        let (_, pod) = index.pod(&key).expect("it waits");
+        let claims = index.claims_of(namespace, &pod).expect("claims");
+        let claims = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
+        Question { key: &key, pod: &pod, claims }.shape().expect("a shape")
+    };
+    let one = shape(&mut index, "one");
+    assert_eq!(one, shape(&mut index, "one"));
+    assert_ne!(one, shape(&mut index, "two"));
+}
+
 /// Fills a cluster. Every Pod gets the first node by name that has room, as if all were tried; a Pod that
 /// no node takes costs an attempt on each, and the next one like it none.
 #[test]
