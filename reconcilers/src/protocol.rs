@@ -174,7 +174,10 @@ mod tests {
 
     #[test]
     fn annotations_that_do_not_parse_or_are_large_say_nothing() {
-        for text in ["{", "7", &format!("[{}]", " ".repeat(20_000))] {
+        let large = "r".repeat(20_000);
+        let rejection = json!({"node": "n", "reason": large, "revision": 1, "time": ""});
+        let large = [json!([rejection]).to_string(), rejection.to_string()];
+        for text in ["{", "7", &large[0], &large[1]] {
             let meta = meta(&json!({"dragoman.dev/rejections": text, "dragoman.dev/verdict": text}));
             assert_eq!((rejections(&meta), verdict(&meta)), (Vec::new(), None), "{text}");
         }

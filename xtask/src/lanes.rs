@@ -23,7 +23,7 @@ const SLICES: &[Slice] = &[
     Slice { name: "faults", run: || soak(&["--runs", "20000", "--seed", "2001", "--twice", "0"]) },
     Slice {
         name: "faults of gates",
-        run: || soak(&["--gated", "--runs", "5000", "--seed", "301", "--twice", "0"]),
+        run: || soak(&["--gated", "--runs", "1200", "--seed", "301", "--twice", "0"]),
     },
     Slice {
         name: "fuzz and versus",

@@ -59,8 +59,8 @@ struct GateKeeper {
     cluster: SharedCluster,
     publisher: Arc<Publisher>,
     metrics: GateMetrics,
-    /// Decisions that the index of the cluster does not show yet. Whoever decides about a node holds
-    /// the lock, so that no room is given twice.
+    /// Decisions that the index of the cluster does not show yet. Every decision about a node is made under
+    /// this lock, so that no room is given twice.
     assumed: Mutex<Assumed>,
     closed: Mutex<ClosedGates>,
 }
