@@ -256,10 +256,8 @@ impl Allocator {
         let message = shown(&format!("{nodes_in_words} the Pod: {reasons}"));
         let about = regarding(POD, &key.namespace, &key.name, pod);
         self.kit.warn(about, NO_NODE, "Allocate", message.to_string());
-        let known: Option<protocol::Verdict> =
-            facts.verdict.as_ref().and_then(|text| serde_json::from_str(text).ok());
         let now = clock::now();
-        if let Some(known) = known {
+        if let Some(known) = &facts.verdict {
             let since = known.time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
             if known.message == *message || now.as_second() - since < VERDICT_STAYS {
                 return Ok(());

@@ -20,7 +20,9 @@ use super::shapes::{Changes, ShapeId, Shapes, Turn};
 use super::whole::{WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 use crate::cluster::footprint;
 use crate::placement::{Placement, Site};
-use crate::protocol::{ALLOCATION_GATES, ALLOCATOR, GATE, Rejection, VERDICT, closed_gates, rejections};
+use crate::protocol::{
+    ALLOCATION_GATES, ALLOCATOR, GATE, Rejection, Verdict, closed_gates, rejections, verdict,
+};
 
 /// The index.
 pub(super) struct Allocation {
@@ -102,8 +104,8 @@ pub(super) struct ClaimFacts {
     pub(super) deleting: bool,
     pub(super) finalizers: Vec<Name>,
     pub(super) rejections: Vec<Rejection>,
-    /// The verdict annotation as it is.
-    pub(super) verdict: Option<Name>,
+    /// The verdict, if it can be read.
+    pub(super) verdict: Option<Verdict>,
 }
 
 impl ClaimFacts {
@@ -365,7 +367,7 @@ impl Keeps<WholeClaim> for Allocation {
             deleting: meta.deleting,
             finalizers: meta.finalizers.clone(),
             rejections: rejections(meta),
-            verdict: meta.annotation(VERDICT).cloned(),
+            verdict: verdict(meta),
         };
         self.snapshot = self.snapshot.with_claim(read);
         if let Ok(accounted) = claim.wire.accounted() {

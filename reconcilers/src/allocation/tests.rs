@@ -157,6 +157,24 @@ fn tenants_read_no_name_of_others() {
 }
 
 #[test]
+fn large_verdicts_are_not_kept() {
+    let mut index = cluster(1, 1);
+    let mut kept = |length: usize| {
+        let verdict = json!({"reason": "NoNode", "message": "m".repeat(length), "nodes": 1, "time": ""});
+        let mut claim = claim(0, &json!({}));
+        claim["metadata"]["resourceVersion"] = json!(length.to_string());
+        claim["metadata"]["annotations"] = json!({"dragoman.dev/verdict": verdict.to_string()});
+        applied::<WholeClaim>(&mut index, &claim);
+        applied::<WholePod>(&mut index, &pod(0, "1"));
+        let (_, pod) = index.pod(&key(0)).expect("it waits");
+        let claims = index.claims_of("ns", &pod).expect("claims");
+        claims.first().expect("a claim").2.verdict.clone()
+    };
+    assert_eq!(kept(100).map(|verdict| verdict.message.len()), Some(100));
+    assert_eq!(kept(200_000), None);
+}
+
+#[test]
 fn no_pod_waits_behind_one_of_another_namespace() {
     let mut index = cluster(1, 1);
     let shape = |index: &mut Allocation, namespace: &str| {

@@ -294,7 +294,8 @@ impl GateKeeper {
         }
         self.metrics.rejected.inc();
         let about = regarding(POD, &key.namespace, &key.name, uid);
-        let text = format!("the allocation of its claims on node {node} is refused: {why}");
+        let place = if node.is_empty() { String::new() } else { format!(" on node {node}") };
+        let text = format!("the allocation of its claims{place} is refused: {why}");
         self.kit.warn(about, reason.word(), "Reject", text);
         Ok(Verdict::Done)
     }

@@ -9,7 +9,7 @@ use dragoman_crds::wire::Name;
 
 use super::facts::{Allocated, ClaimFacts};
 use super::index::NamedClaim;
-use crate::protocol::{ALLOCATOR, ClosedGate};
+use crate::protocol::{ALLOCATOR, ClosedGate, shown};
 
 /// The reason why a gate is closed: reason of the condition, of Events and of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -162,8 +162,11 @@ fn unallocated(name: &str, facts: &ClaimFacts) -> String {
         );
     };
     let verdict = facts.verdict.as_ref().map(|verdict| format!(": {}", verdict.message));
-    let rejected =
-        facts.rejections.last().map(|last| format!(" (refused on node {}: {})", last.node, last.reason));
+    let rejected = facts.rejections.last().map(|last| {
+        let place =
+            if last.node.is_empty() { String::new() } else { format!(" on node {}", shown(&last.node)) };
+        format!(" (refused{place}: {})", shown(&last.reason))
+    });
     format!(
         "allocator {allocator} has not allocated claim {name}{}{}",
         verdict.unwrap_or_default(),
