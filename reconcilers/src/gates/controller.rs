@@ -122,6 +122,10 @@ impl GateKeeper {
             nodes.iter().partition(|node| Some(*node) == before.as_ref());
         let mut refused = None;
         for node in first.into_iter().chain(others) {
+            if self.kit.read(|index| index.is_uncounted_on(node)) {
+                let why = "a Pod has devices there that its status does not name";
+                return Err(unknown(format!("node {node}: {why}")));
+            }
             let found = cluster.read(|cluster| {
                 let ledger = cluster.ledger();
                 let candidate = ledger.candidate(&work.pod.accounted, node);

@@ -51,6 +51,15 @@ impl PodFacts {
     }
 }
 
+/// Whether the status of a Pod without the gate does not name all its claims.
+pub(super) fn is_nameless(pod: &Pod) -> bool {
+    let (spec, status) = (&pod.spec, &pod.status);
+    let is_named = |entry: &str| status.resource_claim_statuses.iter().any(|made| *made.name == *entry);
+    !matches!(&*status.phase, "Succeeded" | "Failed")
+        && spec.scheduling_gates.iter().all(|gate| &*gate.name != GATE)
+        && spec.resource_claims.iter().any(|of| of.resource_claim_name.is_none() && !is_named(&of.name))
+}
+
 /// A claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClaimFacts {

@@ -1,6 +1,6 @@
 //! The Pods that wait for a node, their claims, and the labels of nodes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dragoman_allocator::input;
@@ -11,7 +11,7 @@ use dragoman_machinery::watch::{Record, Store, StoreState};
 
 use dragoman_accounting::cluster::ClaimName;
 
-use super::facts::{ClaimFacts, PodFacts};
+use super::facts::{self, Allocated, ClaimFacts, PodFacts};
 
 /// The index.
 #[derive(Debug, Default)]
@@ -24,6 +24,12 @@ pub(super) struct Gates {
     pub(super) nodes: Store<Arc<input::Node>>,
     /// The Pods that name a claim.
     pods_of_claim: Links,
+    /// Pods without the gate whose status does not name all their claims, with their uids.
+    nameless: BTreeMap<ObjectKey, Name>,
+    /// The claims that are reserved for a consumer, by the name of the consumer.
+    reserved: Links,
+    /// Those of the nameless for which a claim is reserved.
+    uncounted: BTreeSet<ObjectKey>,
 }
 
 /// A claim that a Pod names, as far as it is known.
@@ -98,6 +104,39 @@ impl Gates {
         !claim.consumers.is_empty() && claim.consumers.iter().all(|of| is_younger(of) == Some(true))
     }
 
+    /// Whether a Pod that was released holds a claim with devices for this node that its status does not
+    /// name, so that the ledger does not count it: somebody has written over the status.
+    pub(super) fn is_uncounted_on(&self, node: &str) -> bool {
+        let Some(node) = self.nodes.get("", node).and_then(Record::readable) else { return false };
+        self.uncounted.iter().any(|key| {
+            let ObjectKey { namespace, name } = key;
+            let Some(uid) = self.nameless.get(key) else { return false };
+            self.reserved.of(namespace, name).any(|claim| {
+                let claim = self.claims.get(namespace, claim).and_then(Record::readable);
+                claim.is_some_and(|claim| {
+                    claim.is_reserved_for(uid)
+                        && match &claim.allocation {
+                            Some(Allocated::Nodes(selector)) => selector.matches(node) == Ok(true),
+                            Some(Allocated::Anywhere | Allocated::Unreadable(_)) => true,
+                            None => false,
+                        }
+                })
+            })
+        })
+    }
+
+    /// Tenants can make any number of Pods without claims; few of them have one reserved.
+    fn recount(&mut self, key: &ObjectKey) {
+        let ObjectKey { namespace, name } = key;
+        let is_uncounted =
+            self.nameless.contains_key(key) && self.reserved.of(namespace, name).next().is_some();
+        if is_uncounted {
+            self.uncounted.insert(key.clone());
+        } else {
+            self.uncounted.remove(key);
+        }
+    }
+
     fn link(&mut self, pod: &Place, facts: Option<&Option<Arc<PodFacts>>>, is_there: bool) {
         let entries = facts.into_iter().flatten().flat_map(|facts| &facts.accounted.claims);
         for entry in entries {
@@ -119,6 +158,13 @@ impl Keeps<Pod> for Gates {
     }
 
     fn project(&mut self, pod: &Pod) -> Self::Projection {
+        let meta = &pod.metadata;
+        let key = ObjectKey { namespace: (*meta.namespace).into(), name: (*meta.name).into() };
+        self.nameless.remove(&key);
+        if facts::is_nameless(pod) {
+            self.nameless.insert(key.clone(), meta.uid.clone());
+        }
+        self.recount(&key);
         PodFacts::of(pod).map(Arc::new)
     }
 
@@ -143,6 +189,9 @@ impl Keeps<Pod> for Gates {
         _how: Left,
     ) -> Vec<ObjectKey> {
         let (namespace, name, uid) = (Arc::clone(namespace), Arc::clone(name), last.uid.clone());
+        let key = ObjectKey { namespace: Arc::clone(&namespace), name: Arc::clone(&name) };
+        self.nameless.remove(&key);
+        self.recount(&key);
         Keeps::<Pod>::changed(self, &Place { namespace, name, uid }, last.readable(), None)
     }
 }
@@ -161,10 +210,20 @@ impl Keeps<ResourceClaim> for Gates {
     fn changed(
         &mut self,
         claim: &Place,
-        _old: Option<&Self::Projection>,
-        _new: Option<&Self::Projection>,
+        old: Option<&Self::Projection>,
+        new: Option<&Self::Projection>,
     ) -> Vec<ObjectKey> {
         let Place { namespace, name, .. } = claim;
+        let consumers = |facts: Option<&Arc<ClaimFacts>>| {
+            let consumers = facts.into_iter().flat_map(|facts| &facts.consumers);
+            consumers.map(|consumer| Arc::from(&*consumer.name)).collect::<Vec<Arc<str>>>()
+        };
+        let (before, after) = (consumers(old), consumers(new));
+        before.iter().for_each(|consumer| self.reserved.unlink(namespace, consumer, name));
+        after.iter().for_each(|consumer| self.reserved.link(namespace, consumer, name));
+        for consumer in before.into_iter().chain(after).collect::<BTreeSet<_>>() {
+            self.recount(&ObjectKey { namespace: Arc::clone(namespace), name: consumer });
+        }
         let pods = self.pods_of_claim.of(namespace, name);
         pods.map(|pod| ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(pod) }).collect()
     }
