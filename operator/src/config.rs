@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use dragoman_machinery::mode::Mode;
-use dragoman_reconcilers::{claim_lifecycle, gates, ledger, protocol};
+use dragoman_reconcilers::{allocation, claim_lifecycle, gates, ledger, protocol};
 use serde::Deserialize;
 
 use crate::controllers::Options;
@@ -75,6 +76,28 @@ pub(crate) struct AllocatorFlags {
     /// Its name: it allocates the claims whose label dragoman.dev/allocator names it.
     #[arg(long, default_value = "dragoman")]
     pub name: Box<str>,
+    /// Which of the nodes comes first that a Pod likes equally.
+    #[arg(long, value_enum, default_value_t)]
+    pub order: NodeOrder,
+}
+
+/// The order of nodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NodeOrder {
+    /// Nodes with few free devices first.
+    #[default]
+    Pack,
+    /// Nodes with many free devices first.
+    Spread,
+}
+
+impl From<NodeOrder> for allocation::Order {
+    fn from(order: NodeOrder) -> Self {
+        match order {
+            NodeOrder::Pack => Self::Pack,
+            NodeOrder::Spread => Self::Spread,
+        }
+    }
 }
 
 /// Everything that can be set, in a flag or in the file.
@@ -121,6 +144,10 @@ pub(crate) struct Settings {
     /// once.
     #[arg(long, value_name = "NAME")]
     default_allocator: Option<Box<str>>,
+    /// Open the gate of a Pod that has waited so many seconds for its allocator, so that an autoscaler sees
+    /// it; kube-scheduler then allocates its claims. Off by default.
+    #[arg(long, value_name = "SECONDS")]
+    let_go_after: Option<u32>,
     /// Nodes whose ledger is published: those with claims, or all [default: with-claims].
     #[arg(long, value_enum)]
     ledger_nodes: Option<LedgerNodes>,
@@ -219,6 +246,7 @@ impl RunFlags {
         if let Some(name) = default_allocator.as_deref().filter(|name| !protocol::is_allocator_name(name)) {
             bail!("--default-allocator {name:?}: {}", protocol::ALLOCATOR_NAME_RULE);
         }
+        let let_go_after = flags.let_go_after.or(file.let_go_after);
         let config = Config {
             kubeconfig: self.cluster.kubeconfig,
             mode: flags.mode.or(file.mode).unwrap_or(AskedMode::Auto),
@@ -241,7 +269,10 @@ impl RunFlags {
                     protected: flags.born_protected.or(file.born_protected).unwrap_or(false),
                     default_allocator: default_allocator.clone(),
                 },
-                gates: gates::Options { default_allocator },
+                gates: gates::Options {
+                    default_allocator,
+                    let_go_after: let_go_after.map(|seconds| Duration::from_secs(seconds.into())),
+                },
                 ledger: ledger::Options {
                     all_nodes: flags.ledger_nodes.or(file.ledger_nodes) == Some(LedgerNodes::All),
                     metrics_per_node: flags.metrics_per_node.or(file.metrics_per_node).unwrap_or(false),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
 
-use dragoman_allocator::input::{self, Name, NodeSelector, Taint, Toleration};
+use dragoman_allocator::input::{self, Name, NodeSelector, NodeSelectorTerm, Taint, Toleration};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -46,6 +46,14 @@ struct Affinity {
 #[serde(rename_all = "camelCase", default)]
 struct NodeAffinity {
     required_during_scheduling_ignored_during_execution: Option<NodeSelector>,
+    preferred_during_scheduling_ignored_during_execution: Vec<Preferred>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct Preferred {
+    weight: i32,
+    preference: NodeSelectorTerm,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -169,9 +177,25 @@ impl Site {
         labels.chain(affinity).chain(taints).chain(cordoned).chain(count).chain(ports).collect()
     }
 
+    /// How much a scheduler would like the Pod to run here: the taints with effect PreferNoSchedule that
+    /// it does not tolerate, and the sum of the weights of its preferred node affinity.
+    pub fn preference(&self, pod: &Placement) -> (usize, i64) {
+        let tolerated = |taint: &Taint| pod.spec.tolerations.iter().any(|known| known.tolerates(taint));
+        let soft = self.spec.taints.iter().filter(|taint| &*taint.effect == "PreferNoSchedule");
+        let repels = soft.filter(|taint| !tolerated(taint)).count();
+        let preferred = &pod.spec.affinity.node.preferred_during_scheduling_ignored_during_execution;
+        let liked = preferred.iter().filter(|Preferred { preference, .. }| {
+            self.is_selected(&NodeSelector { node_selector_terms: vec![preference.clone()] })
+        });
+        (repels, liked.map(|preferred| i64::from(preferred.weight)).sum())
+    }
+
     fn is_selected_by(&self, pod: &Placement) -> bool {
         let affinity = &pod.spec.affinity.node.required_during_scheduling_ignored_during_execution;
-        let Some(selector) = affinity else { return true };
+        affinity.as_ref().is_none_or(|selector| self.is_selected(selector))
+    }
+
+    fn is_selected(&self, selector: &NodeSelector) -> bool {
         let (name, labels) = (self.metadata.name.clone(), self.metadata.labels.clone());
         selector.matches(&input::Node { name, labels, ..input::Node::default() }) == Ok(true)
     }
@@ -267,6 +291,22 @@ mod tests {
             obstacles(&affinity(&["c"]), node()),
             ["the required node affinity does not select the node"]
         );
+    }
+
+    #[test]
+    fn preferences_are_weighed() {
+        let term = |weight: i32, zone: &str| {
+            json!({"weight": weight, "preference": {"matchExpressions": [
+                {"key": "zone", "operator": "In", "values": [zone]}]}})
+        };
+        let preferred = [term(10, "a"), term(5, "a"), term(70, "b")];
+        let pod = json!({"spec": {"affinity": {"nodeAffinity":
+            {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}});
+        let pod: Placement = serde_json::from_value(pod).expect("a Pod");
+        let site = json!({"metadata": {"name": "n", "labels": {"zone": "a"}},
+            "spec": {"taints": [{"key": "soft", "effect": "PreferNoSchedule"}, {"key": "hard", "effect": "NoSchedule"}]}});
+        let site: Site = serde_json::from_value(site).expect("a Node");
+        assert_eq!(site.preference(&pod), (1, 15));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub use pod::{
     Affinity, ClaimEntry, ClaimEntryStatus, Container, ContainerStatus, Named, NodeAffinity, Pod, PodSpec,
     PodStatus, RequiredNodes, ResourceRequirements, Term, Toleration,
 };
-pub use pod_group::{PodGroup, PodGroupSpec, PodGroupStatus};
+pub use pod_group::{GangPolicy, PodGroup, PodGroupSpec, PodGroupStatus, SchedulingPolicy};
 pub use resource_slice::ResourceSlice;
 pub use template::ResourceClaimTemplate;
 pub use tolerated::Tolerated;

@@ -22,9 +22,29 @@ pub struct PodGroup {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodGroupSpec {
+    /// `schedulingPolicy`.
+    #[serde(deserialize_with = "or_default")]
+    pub scheduling_policy: SchedulingPolicy,
     /// `resourceClaims`; dropped by API servers without `DRAWorkloadResourceClaims`.
     #[serde(deserialize_with = "or_default")]
     pub resource_claims: Vec<ClaimEntry>,
+}
+
+/// `spec.schedulingPolicy` of a PodGroup.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct SchedulingPolicy {
+    /// `gang`: none of the Pods runs before so many can.
+    pub gang: Option<GangPolicy>,
+}
+
+/// `gang` of a scheduling policy.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GangPolicy {
+    /// `minCount`.
+    #[serde(deserialize_with = "or_default")]
+    pub min_count: i32,
 }
 
 /// `status` of a PodGroup.

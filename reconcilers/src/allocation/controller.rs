@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dragoman_allocator::input::{self, Allocation as Devices};
 use dragoman_crds::device_footprint::DeviceFootprint;
-use dragoman_crds::wire::Name;
+use dragoman_crds::wire::{Name, PodGroup};
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, Index as _, ObjectKey, Reconcile, Running, Verdict, regarding,
@@ -17,9 +17,12 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::decide::{Decision, Question, Tried, decide};
+use super::decide::{BUDGET, Decision, Question, Tried, decide, left_out};
 use super::decided::Decided;
+use super::gangs::{Attempt, Gang, Member, gang, place};
 use super::index::{Allocation, Named, PodFacts};
+use super::rank::Order;
+use super::stance::{Stance, is_for, stance};
 use super::whole::{WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 use super::{rights, writes};
 use crate::protocol::{self, shown};
@@ -29,11 +32,13 @@ use crate::protocol::{self, shown};
 pub struct Options {
     /// The name of the allocator: it allocates the claims whose label names it.
     pub name: Box<str>,
+    /// The order of nodes that a Pod likes equally.
+    pub order: Order,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { name: "dragoman".into() }
+        Self { name: "dragoman".into(), order: Order::default() }
     }
 }
 
@@ -53,27 +58,27 @@ pub fn spec(options: Options) -> ControllerSpec {
 const NAME: &str = "allocation";
 /// The reason of verdicts and Events: no node takes the Pod.
 const NO_NODE: &str = "NoNode";
+/// The reason of verdicts and Events: the Pods of the PodGroup are not all there.
+const GANG: &str = "GangIncomplete";
 /// How soon a Pod is looked at again whose claim was just decided on for another Pod that shares it.
 const SHARED: Duration = Duration::from_millis(200);
 /// A verdict is written anew after so many seconds at the earliest.
 const VERDICT_STAYS: i64 = 30;
-/// How long a node is left out that the operator refused: doubled each time, up to the longest.
-const REFUSED: (i64, i64) = (10, 300);
 
 /// The controller.
-struct Allocator {
-    kit: Arc<Controller<Allocation>>,
-    options: Options,
+pub(super) struct Allocator {
+    pub(super) kit: Arc<Controller<Allocation>>,
+    pub(super) options: Options,
     /// Decisions that the index does not show yet. A decision is made under the lock, so that nothing is
     /// given twice.
-    decided: Mutex<Decided>,
+    pub(super) decided: Mutex<Decided>,
     outcomes: Outcomes,
     waiting: Gauge,
 }
 
 type Outcomes = Family<Vec<(&'static str, &'static str)>, Counter>;
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -101,15 +106,12 @@ impl Allocator {
         kit.watch::<WholeRule>(watches);
         kit.watch::<DeviceFootprint>(watches);
         kit.watch::<WholeClaim>(watches);
+        kit.watch::<PodGroup>(watches);
         kit.watch::<WholePod>(watches);
         Arc::new(Self { kit, options, decided: Mutex::default(), outcomes, waiting })
     }
 
-    fn is_ours(&self, (_, _, facts): &Named) -> bool {
-        facts.allocator.as_deref() == Some(&*self.options.name)
-    }
-
-    fn count(&self, outcome: &'static str) {
+    pub(super) fn count(&self, outcome: &'static str) {
         self.outcomes.get_or_create(&vec![("outcome", outcome)]).inc();
     }
 
@@ -126,7 +128,7 @@ impl Allocator {
 
     /// A node has room again that the index does not tell of. What was refused for want of it is tried
     /// again.
-    fn reopen(&self, node: Option<&Name>) {
+    pub(super) fn reopen(&self, node: Option<&Name>) {
         let Some(node) = node else { return };
         let woken = self.kit.note(|index| index.changed_at(Some(node)));
         self.kit.enqueue(woken);
@@ -171,12 +173,13 @@ impl Allocator {
                 }
                 let outcome = self.kit.note(|index| {
                     let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned());
-                    let question = Question { key, pod, claims: of.collect() };
-                    decide(&question, index, &decided, refused, &mut tried, &mut share_id)
+                    let question = Question { key, pod, claims: of.collect(), budget: BUDGET };
+                    decide(&question, index, &decided, (refused, self.options.order), &mut tried, &mut share_id)
                 });
                 match outcome {
                     Some(Ok(decision)) => {
                         decided.put(key, uid, claims, &decision);
+                        self.kit.note(|index| index.reranked.node(&decision.node));
                         return Ok(Some(decision));
                     }
                     Some(Err(why)) => return Err(why),
@@ -196,7 +199,7 @@ impl Allocator {
         claims: &[Named],
         decision: &Decision,
     ) -> Result<(), Refusal> {
-        for (name, claim_uid, facts) in claims.iter().filter(|claim| self.is_ours(claim)) {
+        for (name, claim_uid, facts) in claims.iter().filter(|claim| is_for(&self.options.name, claim)) {
             let of_claim = decision.allocations.iter().find(|(of, _)| of == claim_uid);
             let devices: Option<&Devices> = of_claim.map(|(_, devices)| devices);
             if devices.is_none() && (facts.is_reserved_for(uid) || !facts.is_allocated) {
@@ -219,32 +222,18 @@ impl Allocator {
                 namespace = %key.namespace, pod = %key.name, claim = %name, node = %decision.node, "claim allocated"
             );
         }
+        self.count("allocated");
         Ok(())
     }
 
-    /// Devices that do not lead to a release are given back: others may need them.
-    async fn give_back(&self, key: &ObjectKey, uid: &str, claims: &[Named]) -> Result<bool, Refusal> {
-        let mut is_given = false;
-        for (name, claim_uid, facts) in claims {
-            if let Some(write) = writes::give_back(&key.namespace, name, claim_uid, facts, uid) {
-                self.kit.send(key, &write).await?;
-                is_given = true;
-            }
-        }
-        Ok(is_given)
-    }
-
-    /// Says why a Pod is refused: in an Event, and on its first claim without devices.
-    async fn say(
+    /// Says why no node takes a Pod.
+    pub(super) async fn say(
         &self,
         key: &ObjectKey,
         pod: &Name,
         claims: &[Named],
         why: &[String],
     ) -> Result<(), Refusal> {
-        let Some((name, uid, facts)) = claims.iter().find(|(_, _, facts)| !facts.is_allocated) else {
-            return Ok(());
-        };
         let nodes = self.kit.read(|index| index.node_names().len());
         let nodes_in_words = if nodes == 1 {
             "the only node does not take".to_owned()
@@ -253,9 +242,24 @@ impl Allocator {
         };
         let reasons =
             if why.is_empty() { "all were refused a short while ago".to_owned() } else { why.join("; ") };
-        let message = shown(&format!("{nodes_in_words} the Pod: {reasons}"));
+        let message = format!("{nodes_in_words} the Pod: {reasons}");
+        self.verdict(key, pod, claims, (NO_NODE, &message)).await
+    }
+
+    /// Says why a Pod has no devices: in an Event, and on its first claim without devices.
+    pub(super) async fn verdict(
+        &self,
+        key: &ObjectKey,
+        pod: &Name,
+        claims: &[Named],
+        (reason, message): (&'static str, &str),
+    ) -> Result<(), Refusal> {
+        let Some((name, uid, facts)) = claims.iter().find(|(_, _, facts)| !facts.is_allocated) else {
+            return Ok(());
+        };
+        let message = shown(message);
         let about = regarding(POD, &key.namespace, &key.name, pod);
-        self.kit.warn(about, NO_NODE, "Allocate", message.to_string());
+        self.kit.warn(about, reason, "Allocate", message.to_string());
         let now = clock::now();
         if let Some(known) = &facts.verdict {
             let since = known.time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
@@ -263,8 +267,9 @@ impl Allocator {
                 return Ok(());
             }
         }
+        let nodes = self.kit.read(|index| index.node_names().len());
         let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let verdict = protocol::Verdict { reason: NO_NODE.to_owned(), message: message.into(), nodes, time };
+        let verdict = protocol::Verdict { reason: reason.to_owned(), message: message.into(), nodes, time };
         let write = writes::verdict(&key.namespace, name, uid, facts, &verdict);
         if let Some(write) = write {
             self.kit.send(key, &write).await?;
@@ -290,11 +295,27 @@ impl Allocator {
         if let Some(milliseconds) = rests {
             return Ok(Verdict::After(Duration::from_millis(milliseconds)));
         }
+        let gang = {
+            let decided = locked(&self.decided);
+            self.kit.read(|index| gang(index, &decided, &self.options.name, key, pod))
+        };
+        let members = match gang {
+            None => None,
+            Some(Gang::Decide(members, needed)) => Some((members, needed)),
+            Some(Gang::Behind(first)) => {
+                self.kit.enqueue(vec![first]);
+                return Ok(Verdict::Done);
+            }
+            Some(Gang::Waits(why)) => {
+                self.verdict(key, uid, claims, (GANG, &why)).await?;
+                return Ok(Verdict::Done);
+            }
+        };
         let (refused, again) = left_out(claims, now.as_second());
         let again = again.map_or(Verdict::Done, |seconds| Verdict::After(Duration::from_secs(seconds)));
         let place = self.kit.read(|index| {
             let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned());
-            let shape = Question { key, pod, claims: of.collect() }.shape()?;
+            let shape = Question { key, pod, claims: of.collect(), budget: BUDGET }.shape()?;
             let before = index.shapes.before(shape, &pod.turn(key)).cloned();
             Some((shape, before))
         });
@@ -303,12 +324,20 @@ impl Allocator {
             self.kit.enqueue(vec![before.clone()]);
             return Ok(again);
         }
-        match self.decide(key, (uid, pod), claims, &refused).await {
-            Ok(None) => Ok(Verdict::After(SHARED)),
-            Ok(Some(decision)) => {
+        let outcome = match members {
+            Some((members, needed)) => self.gang(&members, needed, now.as_second()).await.map(|()| None),
+            None => match self.decide(key, (uid, pod), claims, &refused).await {
+                Ok(None) => return Ok(Verdict::After(SHARED)),
+                Ok(decision) => Ok(decision),
+                Err(why) => Err(why),
+            },
+        };
+        match outcome {
+            Ok(decision) => {
                 self.leave(key);
-                self.write(key, uid, claims, &decision).await?;
-                self.count("allocated");
+                if let Some(decision) = decision {
+                    self.write(key, uid, claims, &decision).await?;
+                }
                 Ok(Verdict::Done)
             }
             Err(why) => {
@@ -322,57 +351,34 @@ impl Allocator {
         }
     }
 
-    /// No node takes a Pod: what it has of its devices is given back after a while, or it is said why it has
-    /// none. Returns when the Pod is looked at again, if not for another reason.
-    async fn refused(
-        &self,
-        key: &ObjectKey,
-        uid: &Name,
-        claims: &[Named],
-        why: &[String],
-        now: i64,
-    ) -> Result<Option<Verdict>, Refusal> {
-        let node = locked(&self.decided).forget(key);
-        self.reopen(node.as_ref());
-        let own = claims.iter().filter(|claim| {
-            let (_, _, facts) = claim;
-            self.is_ours(claim) && facts.is_allocated && facts.is_reserved_for(uid)
-        });
-        let own: Vec<Named> = own.cloned().collect();
-        if own.is_empty() {
-            self.say(key, uid, claims, why).await?;
-            return Ok(None);
-        }
-        let keeps = locked(&self.decided).keeps_part(key, now);
-        if let Some(milliseconds) = keeps {
-            return Ok(Some(Verdict::After(Duration::from_millis(milliseconds))));
-        }
-        if self.give_back(key, uid, &own).await? {
-            self.count("given_back");
-            locked(&self.decided).gave_back(key, now, fastrand::f64());
-        }
-        Ok(None)
-    }
-}
-
-/// The nodes that the operator refused for one of the claims a short while ago, and the seconds until the
-/// first of them is tried again.
-fn left_out(claims: &[Named], now: i64) -> (BTreeSet<Name>, Option<u64>) {
-    let (mut nodes, mut soonest) = (BTreeSet::new(), None);
-    for (_, _, facts) in claims {
-        for (number, last) in facts.rejections.iter().enumerate() {
-            let before = facts.rejections.iter().take(number).filter(|of| of.node == last.node).count();
-            let wait = (REFUSED.0 << before.min(10)).min(REFUSED.1);
-            let since = last.time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
-            let until = since.min(now).saturating_add(wait);
-            if until > now {
-                nodes.insert(Name::from(&*last.node));
-                let left = (until - now).unsigned_abs();
-                soonest = Some(soonest.map_or(left, |soonest: u64| soonest.min(left)));
+    /// Decides about a gang. Its Pods are looked at again, and what stands for each is written.
+    ///
+    /// # Errors
+    /// There is no room for the minimum: the reasons, for people.
+    async fn gang(&self, members: &[Member], needed: usize, now: i64) -> Result<(), Vec<String>> {
+        loop {
+            let attempt = {
+                let mut decided = locked(&self.decided);
+                let order = self.options.order;
+                self.kit.note(|index| {
+                    place(members, needed, index, &mut decided, (order, now), &mut share_id)
+                })
+            };
+            match attempt {
+                Attempt::Again => tokio::task::yield_now().await,
+                Attempt::Placed(pods) => {
+                    pods.iter().for_each(|pod| self.leave(pod));
+                    self.kit.enqueue(pods);
+                    return Ok(());
+                }
+                Attempt::Failed(found, mut why) => {
+                    let all = members.len();
+                    why.insert(0, format!("{needed} of {all} Pods of its group need a node at once, {found} find one"));
+                    return Err(why);
+                }
             }
         }
     }
-    (nodes, soonest)
 }
 
 /// A share of a device has an id of its own: a random UUID (RFC 9562, version 4).
@@ -404,41 +410,23 @@ impl Reconcile for Allocator {
         if locked(&self.decided).is_of_namesake(key, &uid) {
             self.forget(key);
         }
-        // An event will come once every claim is there.
-        let Some(claims) = claims else { return Verdict::Done };
-        let is_settled = |(_, _, facts): &Named| facts.is_allocated && facts.is_reserved_for(&uid);
-        locked(&self.decided).compare(key, &claims);
-        let is_ours = |claim: &Named| self.is_ours(claim);
-        let ours: Vec<Named> = claims.iter().filter(|claim| is_ours(claim)).cloned().collect();
-        if claims.iter().all(is_settled) || (!ours.is_empty() && ours.iter().all(is_settled)) {
-            self.assume(key, &pod, &claims);
-            locked(&self.decided).is_rested(key);
-            self.leave(key);
-            return Verdict::Done;
+        if let Some(claims) = &claims {
+            locked(&self.decided).compare(key, claims);
         }
-        // A Pod that was released and has lost a claim since, and no other Pod without the gate.
-        let is_released = !pod.is_gated && ours.iter().any(|(_, _, facts)| facts.is_reserved_for(&uid));
-        if ours.is_empty() || !(pod.is_gated || is_released) {
-            self.forget(key);
-            return Verdict::Done;
-        }
-        // Claims of other allocators come in the order of the Pod, so that no two wait for each other.
-        let first = claims.iter().position(is_ours).unwrap_or_default();
-        let is_open = |(_, _, facts): &Named| !facts.is_allocated;
-        if claims.iter().take(first).any(is_open) {
-            self.forget(key);
-            return Verdict::Done;
-        }
-        // An event comes when a gate opens.
-        if ours.iter().any(|(_, _, facts)| facts.is_held_back && !facts.is_allocated || facts.deleting) {
-            self.forget(key);
-            return Verdict::Done;
-        }
-        // The devices of others confine the Pod; what others allocate later is not known yet.
-        let (known, later): (Vec<Named>, Vec<Named>) =
-            claims.into_iter().partition(|claim| is_ours(claim) || claim.2.is_allocated);
-        let pod = if later.is_empty() { pod } else { Arc::new(pod.without(&later)) };
-        match self.gated(key, &uid, &pod, &known).await {
+        let outcome = match stance(&self.options.name, &uid, &pod, claims) {
+            Stance::Incomplete => return Verdict::Done,
+            Stance::Nothing => {
+                self.forget(key);
+                return Verdict::Done;
+            }
+            Stance::Settled(claims) => {
+                self.assume(key, &pod, &claims);
+                self.leave(key);
+                self.holds(key, &uid, &pod, &claims).await
+            }
+            Stance::Open(pod, claims) => self.gated(key, &uid, &pod, &claims).await,
+        };
+        match outcome {
             Ok(verdict) => verdict,
             Err(Refusal::NotFound | Refusal::Replaced) => Verdict::Done,
             Err(refusal) => Verdict::Failed(refusal.to_string()),

@@ -13,12 +13,17 @@ use dragoman_machinery::controller::ObjectKey;
 use serde_json::json;
 
 use super::decided::Decided;
-use super::index::{Allocation, PodFacts};
+use super::index::{Allocation, Named, PodFacts};
+use super::rank::Order;
 use super::shapes::{PORTION, ShapeId};
 use crate::gates::plan::{Account, account};
 
 /// The work that a Pod may cost on a node, in examined devices: some tens of milliseconds.
-const BUDGET: u64 = 20_000;
+pub(super) const BUDGET: u64 = 20_000;
+/// The same for a Pod of a gang, all Pods of which are decided on in one go: some milliseconds.
+pub(super) const GANG_BUDGET: u64 = 2_000;
+/// How long a node is left out that the operator refused: doubled each time, up to the longest.
+const REFUSED: (i64, i64) = (10, 300);
 
 /// A node for a Pod, with the devices of each of its claims that had none.
 #[derive(Debug)]
@@ -35,6 +40,8 @@ pub(super) struct Question<'a> {
     pub(super) pod: &'a PodFacts,
     /// Its claims: those with an allocation keep it.
     pub(super) claims: Vec<Arc<Claim>>,
+    /// The work that it may cost on a node, in examined devices.
+    pub(super) budget: u64,
 }
 
 impl Question<'_> {
@@ -79,7 +86,7 @@ impl Question<'_> {
         if let Some(obstacle) = site.obstacles(&self.pod.placement).first() {
             return Err(Why::Said(obstacle.to_string()));
         }
-        let options = Options { budget: Some(BUDGET), ..Options::default() };
+        let options = Options { budget: Some(self.budget), ..Options::default() };
         let solution = match allocate(snapshot, &decided.overlay, node, prepared, options) {
             Outcome::Solution(solution) => solution,
             Outcome::Unsatisfiable(unsolved) => return Err(Why::Devices(Box::new(unsolved))),
@@ -154,20 +161,20 @@ pub(super) struct Tried {
 /// The nodes whose reason is told.
 const TOLD: usize = 3;
 
-/// The first node that takes a Pod. Returns `None` after a portion of the nodes: others may work, then it
+/// The first node in the order of their ranks that takes a Pod. Returns `None` after a portion of the nodes: others may work, then it
 /// goes on. The error is why nodes refused the Pod, for people.
 pub(super) fn decide(
     question: &Question<'_>,
     index: &mut Allocation,
     decided: &Decided,
-    refused: &BTreeSet<Name>,
+    (refused, order): (&BTreeSet<Name>, Order),
     tried: &mut Tried,
     ids: &mut dyn ShareIds,
 ) -> Option<Result<Decision, Vec<String>>> {
     let shape = question.shape();
     let at = index.changes.last();
     let (candidates, has_more) = if let Some(shape) = shape {
-        index.candidates(shape, refused)
+        index.candidates(shape, &question.pod.placement, (&decided.flying, order), refused)
     } else {
         let mut left = index.node_names();
         let is_tried = |node: &Name| tried.last.as_ref().is_some_and(|last| node <= last);
@@ -202,4 +209,24 @@ pub(super) fn decide(
         Some(shape) => index.shapes.told(shape, told),
         None => told,
     }))
+}
+
+/// The nodes that the operator refused for one of the claims a short while ago, and the seconds until the
+/// first of them is tried again.
+pub(super) fn left_out(claims: &[Named], now: i64) -> (BTreeSet<Name>, Option<u64>) {
+    let (mut nodes, mut soonest) = (BTreeSet::new(), None);
+    for (_, _, facts) in claims {
+        for (number, last) in facts.rejections.iter().enumerate() {
+            let before = facts.rejections.iter().take(number).filter(|of| of.node == last.node).count();
+            let wait = (REFUSED.0 << before.min(10)).min(REFUSED.1);
+            let since = last.time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
+            let until = since.min(now).saturating_add(wait);
+            if until > now {
+                nodes.insert(Name::from(&*last.node));
+                let left = (until - now).unsigned_abs();
+                soonest = Some(soonest.map_or(left, |soonest: u64| soonest.min(left)));
+            }
+        }
+    }
+    (nodes, soonest)
 }

@@ -7,7 +7,8 @@ use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
 
 use super::decide::Decision;
-use super::index::Named;
+use super::index::{Allocation, Named};
+use super::rank::Tally;
 use crate::gates::assumed::Assumed;
 
 /// What is decided. A decision stands until the index shows it, or shows that it was not written: the
@@ -18,8 +19,10 @@ pub(super) struct Decided {
     pub(super) overlay: Overlay,
     /// What Pods that have their devices take from nodes until they are bound.
     pub(super) assumed: Assumed,
-    /// The claims that were decided on for a Pod, each with the version that its allocation was written on.
-    claims: HashMap<ObjectKey, HashMap<Name, u64>>,
+    /// The claims that were decided on for a Pod.
+    claims: HashMap<ObjectKey, HashMap<Name, Flight>>,
+    /// Their devices, by node.
+    pub(super) flying: Tally,
     /// The Pod that was decided on under a name.
     pods: HashMap<ObjectKey, Name>,
     /// Pods that gave devices back: until when they rest, in milliseconds since the epoch, and how often
@@ -30,6 +33,15 @@ pub(super) struct Decided {
     parts: HashMap<ObjectKey, i64>,
 }
 
+/// A claim that was decided on.
+#[derive(Debug)]
+struct Flight {
+    /// The version that its allocation was written on.
+    on: u64,
+    node: Name,
+    devices: i64,
+}
+
 /// The first rest of a Pod that gave devices back, in milliseconds; doubled each time, up to the longest.
 /// Two Pods that each hold a part of what both need, or two leaders for a moment, would take turns for ever.
 const REST: (i64, i64) = (1_000, 60_000);
@@ -37,6 +49,10 @@ const REST: (i64, i64) = (1_000, 60_000);
 /// How long a Pod keeps a part of its devices before it gives them back, in milliseconds. The other part may
 /// be written already, by the leader before, and the watch has not brought it.
 const PATIENCE: i64 = 2_000;
+
+/// How long a Pod that waits for another allocator or for a gate keeps its devices while others wait for
+/// some, in milliseconds; doubled each time, up to the longest.
+const HOLD: (i64, i64) = (300_000, 3_600_000);
 
 fn number(version: &str) -> u64 {
     version.parse().unwrap_or_default()
@@ -49,13 +65,33 @@ impl Decided {
         !own && self.overlay.assumes(uid).is_some()
     }
 
+    /// Whether a decision about a Pod stands.
+    pub(super) fn is_decided(&self, key: &ObjectKey) -> bool {
+        self.claims.get(key).is_some_and(|claims| !claims.is_empty())
+    }
+
+    /// Whether a Pod was given devices that other nodes have, too.
+    pub(super) fn is_anywhere(&self, key: &ObjectKey) -> bool {
+        let claims = self.claims.get(key).into_iter().flat_map(HashMap::keys);
+        let mut given = claims.filter_map(|uid| self.overlay.assumes(uid));
+        given.any(|devices| Allocation::node_of(devices.node_selector.as_ref()).is_none())
+    }
+
     /// Takes a decision about a Pod with these claims in.
     pub(super) fn put(&mut self, key: &ObjectKey, uid: &Name, claims: &[Named], decision: &Decision) {
         self.pods.insert(key.clone(), uid.clone());
         let known = self.claims.entry(key.clone()).or_default();
         for (uid, devices) in &decision.allocations {
             let version = claims.iter().find(|(_, of, _)| of == uid).map(|(_, _, facts)| &*facts.version);
-            known.insert(uid.clone(), number(version.unwrap_or_default()));
+            let flight = Flight {
+                on: number(version.unwrap_or_default()),
+                node: decision.node.clone(),
+                devices: devices.devices.results.len().try_into().unwrap_or_default(),
+            };
+            self.flying.add(&flight.node, flight.devices);
+            if let Some(before) = known.insert(uid.clone(), flight) {
+                self.flying.add(&before.node, -before.devices);
+            }
             self.overlay.assume((**uid).into(), devices.clone());
         }
         self.assumed.put(key, &decision.node, decision.charge.clone());
@@ -64,7 +100,7 @@ impl Decided {
     /// The allocation of a claim is about to be written on this version.
     pub(super) fn writes_on(&mut self, key: &ObjectKey, uid: &Name, version: &str) {
         let known = self.claims.get_mut(key).and_then(|claims| claims.get_mut(uid));
-        known.into_iter().for_each(|known| *known = number(version));
+        known.into_iter().for_each(|known| known.on = number(version));
     }
 
     /// Whether something is decided on for another Pod of this name, which is gone.
@@ -81,9 +117,11 @@ impl Decided {
             claim.is_some_and(|(_, _, facts)| !facts.is_allocated && number(&facts.version) <= on)
         };
         let over: Vec<Name> =
-            known.iter().filter(|(uid, on)| !stands(uid, **on)).map(|(uid, _)| uid.clone()).collect();
+            known.iter().filter(|(uid, of)| !stands(uid, of.on)).map(|(uid, _)| uid.clone()).collect();
         for uid in over {
-            known.remove(&uid);
+            if let Some(Flight { node, devices, .. }) = known.remove(&uid) {
+                self.flying.add(&node, -devices);
+            }
             self.overlay.forget(&uid);
         }
         if known.is_empty() {
@@ -113,6 +151,16 @@ impl Decided {
         (left > 0).then(|| left.unsigned_abs())
     }
 
+    /// A Pod has its devices at `now` and waits for something else. Returns how long it keeps them in any
+    /// case, in milliseconds: longer each time, so that a slow gate opens in time at last.
+    pub(super) fn holds(&mut self, key: &ObjectKey, now: i64) -> Option<u64> {
+        let since = *self.parts.entry(key.clone()).or_insert(now);
+        let times = self.rests.get(key).map_or(0, |(_, times)| *times);
+        let hold = (HOLD.0 << times.min(10)).min(HOLD.1);
+        let left = since.saturating_add(hold).saturating_sub(now);
+        (left > 0).then(|| left.unsigned_abs())
+    }
+
     /// A Pod gave devices back at `now`. `jitter` is below one.
     pub(super) fn gave_back(&mut self, key: &ObjectKey, now: i64, jitter: f64) {
         self.parts.remove(key);
@@ -139,7 +187,9 @@ impl Decided {
     /// The API server refuses the allocation of a claim.
     pub(super) fn refused(&mut self, key: &ObjectKey, uid: &Name) {
         if let Some(claims) = self.claims.get_mut(key) {
-            claims.remove(uid);
+            if let Some(Flight { node, devices, .. }) = claims.remove(uid) {
+                self.flying.add(&node, -devices);
+            }
         }
         self.overlay.forget(uid);
     }
@@ -148,7 +198,8 @@ impl Decided {
     /// index counts the Pod there.
     pub(super) fn forget(&mut self, key: &ObjectKey) -> Option<Name> {
         self.pods.remove(key);
-        for uid in self.claims.remove(key).into_iter().flat_map(HashMap::into_keys) {
+        for (uid, Flight { node, devices, .. }) in self.claims.remove(key).into_iter().flatten() {
+            self.flying.add(&node, -devices);
             self.overlay.forget(&uid);
         }
         let node = self.assumed.node_of(key).cloned();

@@ -11,17 +11,20 @@ use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::wire::{ConsumerReference, Name};
 use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
 use dragoman_machinery::kind::{
-    DEVICE_CLASS, DEVICE_FOOTPRINT, DEVICE_TAINT_RULES, Kind, NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICES,
+    DEVICE_CLASS, DEVICE_FOOTPRINT, DEVICE_TAINT_RULES, Kind, NODE, POD, POD_GROUPS, RESOURCE_CLAIM,
+    RESOURCE_SLICES,
     Watchable as _,
 };
 use dragoman_machinery::watch::{Record, Store, StoreState};
 
-use super::shapes::{Changes, ShapeId, Shapes, Turn};
+use super::gangs::Groups;
+use super::rank::{Order, Rank, Tally};
+use super::shapes::{Changes, Nodes, ShapeId, Shapes, Turn};
 use super::whole::{WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 use crate::cluster::footprint;
 use crate::placement::{Placement, Site};
 use crate::protocol::{
-    ALLOCATION_GATES, ALLOCATOR, GATE, Rejection, Verdict, closed_gates, rejections, verdict,
+    ALLOCATION_GATES, ALLOCATOR, GATE, RELEASE_GATES, Rejection, Verdict, closed_gates, rejections, verdict,
 };
 
 /// The index.
@@ -37,11 +40,20 @@ pub(super) struct Allocation {
     classes: Store<()>,
     rules: Store<()>,
     footprints: Store<()>,
+    /// The minimum of PodGroups with a gang policy.
+    pub(super) gangs: Store<usize>,
+    pub(super) groups: Groups,
     unserved: BTreeSet<&'static str>,
     pods_of_claim: Links,
     /// The Pods of each node, with what they say about it.
     bound: HashMap<Name, BTreeMap<ObjectKey, Option<Arc<Placement>>>>,
+    /// The devices that slices publish for a node.
+    published: Tally,
+    /// The devices of a node that claims have.
+    given: Tally,
     pub(super) changes: Changes,
+    /// The changes of ranks.
+    pub(super) reranked: Changes,
     pub(super) shapes: Shapes,
     /// The nodes whose ledger the object changes that is taken in.
     touched: NodeNames,
@@ -65,6 +77,8 @@ pub(super) struct PodFacts {
     pub(super) is_gated: bool,
     pub(super) deleting: bool,
     pub(super) priority: i32,
+    /// The PodGroup that it is in.
+    pub(super) group: Option<Name>,
     /// `metadata.creationTimestamp`.
     pub(super) created: Name,
     pub(super) accounted: Arc<cluster::Pod>,
@@ -97,7 +111,11 @@ pub(super) struct ClaimFacts {
     pub(super) allocator: Option<Name>,
     /// Whether a gate before allocation is closed.
     pub(super) is_held_back: bool,
+    /// Whether a gate before release is closed.
+    pub(super) is_held: bool,
     pub(super) is_allocated: bool,
+    /// The number of devices that it has.
+    pub(super) devices: i64,
     /// The nodes that can use its devices; absent for all.
     pub(super) selector: Option<NodeSelector>,
     pub(super) consumers: Vec<ConsumerReference>,
@@ -117,9 +135,9 @@ impl ClaimFacts {
 /// A claim of a Pod: name, uid, facts.
 pub(super) type Named = (Name, Name, Arc<ClaimFacts>);
 
-/// The node of a slice, if all its devices are on one.
+/// The node of a slice, if all its devices are on one, and their number.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SliceNode(Option<Name>);
+pub(super) struct SliceNode(Option<Name>, i64);
 
 impl Default for Allocation {
     fn default() -> Self {
@@ -133,10 +151,15 @@ impl Default for Allocation {
             classes: Store::default(),
             rules: Store::default(),
             footprints: Store::default(),
+            gangs: Store::default(),
+            groups: Groups::default(),
             unserved: BTreeSet::new(),
             pods_of_claim: Links::default(),
             bound: HashMap::new(),
+            published: Tally::default(),
+            given: Tally::default(),
             changes: Changes::default(),
+            reranked: Changes::default(),
             shapes: Shapes::default(),
             touched: NodeNames::new(),
         }
@@ -147,12 +170,13 @@ impl controller::Index for Allocation {
     type Key = ObjectKey;
 
     fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
-        let stores: [(Kind, &dyn StoreState); 7] = [
+        let stores: [(Kind, &dyn StoreState); 8] = [
             (NODE, &self.nodes),
             (RESOURCE_SLICES[0], &self.slices),
             (DEVICE_CLASS, &self.classes),
             (DEVICE_TAINT_RULES[0], &self.rules),
             (DEVICE_FOOTPRINT, &self.footprints),
+            (POD_GROUPS[0], &self.gangs),
             (RESOURCE_CLAIM, &self.claims),
             (POD, &self.pods),
         ];
@@ -175,6 +199,28 @@ impl controller::Index for Allocation {
 
     fn remarks(&self) -> Vec<String> {
         vec![format!("Pods that no node takes: {}", self.shapes.waiting())]
+    }
+}
+
+/// The nodes as a Pod sees them.
+struct Ranked<'a> {
+    nodes: &'a Store<Arc<Site>>,
+    pod: &'a Placement,
+    order: Order,
+    /// Devices that are published, given, and decided on.
+    free: [&'a Tally; 3],
+}
+
+impl Nodes for Ranked<'_> {
+    fn all(&self) -> Vec<Name> {
+        names(self.nodes)
+    }
+
+    fn rank(&self, node: &str) -> Rank {
+        let site = self.nodes.get("", node).and_then(Record::readable);
+        let [published, given, flying] = self.free;
+        let free = published.of(node) - given.of(node) - flying.of(node);
+        Rank::of(site.map(|site| &**site), self.pod, free, self.order)
     }
 }
 
@@ -223,9 +269,41 @@ impl Allocation {
         names(&self.nodes)
     }
 
-    /// The first nodes that are worth a try for a shape, and whether there are more.
-    pub(super) fn candidates(&mut self, shape: ShapeId, leave_out: &BTreeSet<Name>) -> (Vec<Name>, bool) {
-        self.shapes.candidates(shape, &self.changes, || names(&self.nodes), leave_out)
+    /// The first nodes that are worth a try for a Pod of this shape, and whether there are more. `flying`:
+    /// the devices that are decided on and not shown.
+    pub(super) fn candidates(
+        &mut self,
+        shape: ShapeId,
+        pod: &Placement,
+        (flying, order): (&Tally, Order),
+        leave_out: &BTreeSet<Name>,
+    ) -> (Vec<Name>, bool) {
+        let Self { nodes, published, given, changes, reranked, shapes, .. } = self;
+        let ranked = Ranked { nodes, pod, order, free: [published, given, flying] };
+        shapes.candidates(shape, (changes, reranked), &ranked, leave_out)
+    }
+
+    /// Counts the devices that a claim has on its node.
+    fn give(&mut self, facts: Option<&Arc<ClaimFacts>>, sign: i64) {
+        let Some(facts) = facts else { return };
+        let Some(node) = Self::node_of(facts.selector.as_ref()) else { return };
+        self.given.add(node, sign * facts.devices);
+        self.reranked.node(node);
+    }
+
+    /// Notes whether a kind is served.
+    pub(super) fn serves(&mut self, kind: Kind, is_served: bool) -> Vec<ObjectKey> {
+        if is_served {
+            self.unserved.remove(kind.plural);
+        } else {
+            self.unserved.insert(kind.plural);
+        }
+        Vec::new()
+    }
+
+    /// Whether the API server knows no PodGroups.
+    pub(super) fn is_without_groups(&self) -> bool {
+        self.unserved.contains(POD_GROUPS[0].plural)
     }
 
     /// The node of an allocation by name, if it names one.
@@ -298,6 +376,10 @@ impl Keeps<WholePod> for Allocation {
         let accounted = pod.wire.accounted();
         let touched = self.ledger.put_pod(accounted.clone());
         self.touched.extend(touched);
+        let key = ObjectKey { namespace: (*meta.namespace).into(), name: (*meta.name).into() };
+        let group = spec.scheduling_group.pod_group_name.as_ref().filter(|_| !accounted.done);
+        let waits = accounted.node.is_none() && !spec.resource_claims.is_empty();
+        self.groups.put(key, group, waits);
         if accounted.done {
             return Kept::Nothing;
         }
@@ -312,6 +394,7 @@ impl Keeps<WholePod> for Allocation {
             is_gated: spec.scheduling_gates.iter().any(|gate| &*gate.name == GATE),
             deleting: meta.deleting,
             priority: spec.priority,
+            group: spec.scheduling_group.pod_group_name.clone(),
             created: meta.creation_timestamp.clone().unwrap_or_default(),
             accounted: Arc::new(accounted),
             placement: Arc::new(pod.more.clone()),
@@ -342,6 +425,7 @@ impl Keeps<WholePod> for Allocation {
     ) -> Vec<ObjectKey> {
         let touched = self.ledger.remove_pod(&last.uid);
         self.touched.extend(touched);
+        self.groups.remove(&ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(name) });
         let place = Place { namespace: Arc::clone(namespace), name: Arc::clone(name), uid: last.uid.clone() };
         Keeps::<WholePod>::changed(self, &place, last.readable(), None)
     }
@@ -361,7 +445,9 @@ impl Keeps<WholeClaim> for Allocation {
             version: meta.resource_version.clone(),
             allocator: meta.labels.get(ALLOCATOR).filter(|name| !name.is_empty()).cloned(),
             is_held_back: !closed_gates(meta, ALLOCATION_GATES).is_empty(),
+            is_held: !closed_gates(meta, RELEASE_GATES).is_empty(),
             is_allocated: read.allocation.is_some(),
+            devices: read.allocation.as_ref().map_or(0, |of| of.devices.results.len().try_into().unwrap_or(0)),
             selector: read.allocation.as_ref().and_then(|allocation| allocation.node_selector.clone()),
             consumers: claim.wire.status.reserved_for.clone(),
             deleting: meta.deleting,
@@ -387,6 +473,8 @@ impl Keeps<WholeClaim> for Allocation {
         let pods = self.pods_of_claim.of(namespace, name);
         let mut keys: Vec<ObjectKey> =
             pods.map(|pod| ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(pod) }).collect();
+        self.give(old, -1);
+        self.give(new, 1);
         let held = |facts: Option<&Arc<ClaimFacts>>| facts.filter(|facts| facts.is_allocated).cloned();
         if let Some(before) = held(old).filter(|_| held(new).is_none()) {
             // Devices are free.
@@ -454,10 +542,11 @@ impl Keeps<WholeSlice> for Allocation {
     fn project(&mut self, slice: &WholeSlice) -> SliceNode {
         let read = slice.more.slice();
         let node = read.node_name.as_deref().map(Name::from);
+        let devices = read.devices.len().try_into().unwrap_or_default();
         self.snapshot = self.snapshot.with_slice(read);
         let touched = self.ledger.put_slice(slice.wire.accounted());
         self.touched.extend(touched);
-        SliceNode(node)
+        SliceNode(node, devices)
     }
 
     fn changed(&mut self, slice: &Place, old: Option<&SliceNode>, new: Option<&SliceNode>) -> Vec<ObjectKey> {
@@ -467,20 +556,23 @@ impl Keeps<WholeSlice> for Allocation {
             self.touched.extend(touched);
         }
         let mut keys = self.wake();
-        for SliceNode(node) in old.into_iter().chain(new) {
+        for (slice, sign) in old.map(|old| (old, -1)).into_iter().chain(new.map(|new| (new, 1))) {
+            if let SliceNode(Some(node), devices) = slice {
+                self.published.add(node, sign * devices);
+            }
+        }
+        for SliceNode(node, _) in old.into_iter().chain(new) {
             keys.extend(self.changed_at(node.as_deref()));
         }
         keys
     }
 
     fn listed(&mut self) -> Vec<ObjectKey> {
-        self.unserved.remove(WholeSlice::NEWEST.plural);
-        Vec::new()
+        self.serves(WholeSlice::NEWEST, true)
     }
 
     fn unserved(&mut self) -> Vec<ObjectKey> {
-        self.unserved.insert(WholeSlice::NEWEST.plural);
-        Vec::new()
+        self.serves(WholeSlice::NEWEST, false)
     }
 }
 
@@ -522,13 +614,11 @@ impl Keeps<WholeRule> for Allocation {
     }
 
     fn listed(&mut self) -> Vec<ObjectKey> {
-        self.unserved.remove(WholeRule::NEWEST.plural);
-        Vec::new()
+        self.serves(WholeRule::NEWEST, true)
     }
 
     fn unserved(&mut self) -> Vec<ObjectKey> {
-        self.unserved.insert(WholeRule::NEWEST.plural);
-        Vec::new()
+        self.serves(WholeRule::NEWEST, false)
     }
 }
 
@@ -559,12 +649,10 @@ impl Keeps<DeviceFootprint> for Allocation {
     }
 
     fn listed(&mut self) -> Vec<ObjectKey> {
-        self.unserved.remove(DEVICE_FOOTPRINT.plural);
-        Vec::new()
+        self.serves(DEVICE_FOOTPRINT, true)
     }
 
     fn unserved(&mut self) -> Vec<ObjectKey> {
-        self.unserved.insert(DEVICE_FOOTPRINT.plural);
-        Vec::new()
+        self.serves(DEVICE_FOOTPRINT, false)
     }
 }

@@ -7,12 +7,17 @@
 mod controller;
 mod decide;
 mod decided;
+mod gangs;
+mod held;
 mod index;
+mod rank;
 mod rights;
 mod shapes;
+mod stance;
 #[cfg(test)]
 mod tests;
 mod whole;
 mod writes;
 
 pub use controller::{Options, spec};
+pub use rank::Order;

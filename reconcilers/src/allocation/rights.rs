@@ -38,6 +38,12 @@ pub(super) const ALL: &[Rule] = &[
         why: "taints of devices",
     },
     Rule {
+        group: "scheduling.k8s.io",
+        resource: "podgroups",
+        verbs: &["list", "watch"],
+        why: "how many Pods of a group start at once",
+    },
+    Rule {
         group: "dragoman.dev",
         resource: "devicefootprints",
         verbs: &["list", "watch"],

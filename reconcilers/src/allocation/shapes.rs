@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
 
+use super::rank::Rank;
+
 /// The changes of nodes, numbered.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
@@ -45,6 +47,15 @@ impl Changes {
         }
     }
 
+    /// The nodes that have changed after a change of this number.
+    fn since(&self, number: u64) -> impl Iterator<Item = &Name> {
+        self.by_number.range(number + 1..).map(|(_, node)| node)
+    }
+
+    fn is_since(&self, number: u64, node: &str) -> bool {
+        self.of.get(node).is_some_and(|last| *last > number)
+    }
+
     /// The number of the last change.
     pub(super) fn last(&self) -> u64 {
         self.last
@@ -54,6 +65,14 @@ impl Changes {
     pub(super) fn last_of(&self, node: &str) -> u64 {
         self.of.get(node).copied().unwrap_or_default().max(self.of_all)
     }
+}
+
+/// The nodes that there are, as Pods of one shape see them.
+pub(super) trait Nodes {
+    /// Their names.
+    fn all(&self) -> Vec<Name>;
+    /// The place of one.
+    fn rank(&self, node: &str) -> Rank;
 }
 
 /// Tells shapes apart: the text of everything that decides about a node, hashed.
@@ -71,14 +90,32 @@ pub(super) struct Turn {
 /// Pods that ask for the same.
 #[derive(Debug, Default)]
 struct Shape {
-    /// The nodes that have not refused it since their last change.
-    open: BTreeSet<Name>,
+    /// The nodes that have not refused it since their last change, those that go first first.
+    open: BTreeSet<(Rank, Name)>,
+    /// Their ranks.
+    ranks: HashMap<Name, Rank>,
     /// The change up to which `open` is complete.
     seen: u64,
+    /// The change of a rank up to which `open` is in order.
+    in_order: u64,
     /// The Pods that were refused, those that go first first.
     waiting: BTreeSet<Turn>,
     /// Why some of the nodes refused it, for people.
     why: Vec<String>,
+}
+
+impl Shape {
+    fn open(&mut self, node: &Name, rank: Rank) {
+        self.close(node);
+        self.ranks.insert(node.clone(), rank);
+        self.open.insert((rank, node.clone()));
+    }
+
+    fn close(&mut self, node: &str) {
+        if let Some((node, rank)) = self.ranks.remove_entry(node) {
+            self.open.remove(&(rank, node));
+        }
+    }
 }
 
 /// The shapes of the Pods that wait or were decided on.
@@ -92,18 +129,19 @@ pub(super) struct Shapes {
 
 /// Nodes that are tried at once: some milliseconds.
 pub(super) const PORTION: usize = 32;
-/// The shapes without waiting Pods that are remembered.
-const REMEMBERED: usize = 1024;
+/// The shapes without waiting Pods that are remembered. Each knows up to all nodes, some hundred bytes for
+/// each of them.
+const REMEMBERED: usize = 128;
 
 impl Shapes {
-    /// The first nodes that are worth a try for a shape, in the order of their names, without those in
-    /// `leave_out`, and whether there are more. `all` are the nodes that there are, asked for when
-    /// everything has changed.
+    /// The first nodes that are worth a try for a shape, in the order of their ranks, without those in
+    /// `leave_out`, and whether there are more. `changes` are those after which a node may take what it
+    /// has refused, `reranked` those of ranks alone.
     pub(super) fn candidates(
         &mut self,
         id: ShapeId,
-        changes: &Changes,
-        all: impl FnOnce() -> Vec<Name>,
+        (changes, reranked): (&Changes, &Changes),
+        nodes: &dyn Nodes,
         leave_out: &BTreeSet<Name>,
     ) -> (Vec<Name>, bool) {
         if !self.by_id.contains_key(&id) {
@@ -111,12 +149,19 @@ impl Shapes {
         }
         let shape = self.by_id.entry(id).or_default();
         if shape.seen == 0 || shape.seen < changes.of_all {
-            shape.open = all().into_iter().collect();
+            (shape.open, shape.ranks) = Default::default();
+            nodes.all().iter().for_each(|node| shape.open(node, nodes.rank(node)));
         } else {
-            shape.open.extend(changes.by_number.range(shape.seen + 1..).map(|(_, node)| node.clone()));
+            changes.since(shape.seen).for_each(|node| shape.open(node, nodes.rank(node)));
+            let seen = shape.seen;
+            for node in reranked.since(shape.in_order).filter(|node| !changes.is_since(seen, node)) {
+                if shape.ranks.contains_key(node) {
+                    shape.open(node, nodes.rank(node));
+                }
+            }
         }
-        shape.seen = changes.last().max(1);
-        let mut open = shape.open.iter().filter(|node| !leave_out.contains(*node));
+        (shape.seen, shape.in_order) = (changes.last().max(1), reranked.last());
+        let mut open = shape.open.iter().map(|(_, node)| node).filter(|node| !leave_out.contains(*node));
         let first = open.by_ref().take(PORTION).cloned().collect();
         (first, open.next().is_some())
     }
@@ -126,7 +171,7 @@ impl Shapes {
         let Some(shape) = self.by_id.get_mut(&id) else { return };
         // What has changed meanwhile may take it.
         if changes.last_of(node) <= at {
-            shape.open.remove(node);
+            shape.close(node);
         }
     }
 
@@ -192,19 +237,53 @@ impl Shapes {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rank::Order;
     use super::*;
+    use crate::placement::Placement;
 
     fn turn(priority: i32, created: &str, name: &str) -> Turn {
         let key = ObjectKey { namespace: "ns".into(), name: name.into() };
         Turn { priority: Reverse(priority), created: created.into(), key }
     }
 
-    fn all() -> Vec<Name> {
-        ["a", "b", "c"].map(Name::from).into()
+    /// Free devices of the nodes a, b and c.
+    struct Free([i64; 3]);
+
+    impl Nodes for Free {
+        fn all(&self) -> Vec<Name> {
+            ["a", "b", "c"].map(Name::from).into()
+        }
+
+        fn rank(&self, node: &str) -> Rank {
+            let free = match node {
+                "a" => self.0[0],
+                "b" => self.0[1],
+                _ => self.0[2],
+            };
+            Rank::of(None, &Placement::default(), free, Order::Pack)
+        }
+    }
+
+    fn ranked(shapes: &mut Shapes, of: (&Changes, &Changes), free: [i64; 3]) -> String {
+        shapes.candidates(1, of, &Free(free), &BTreeSet::new()).0.concat()
     }
 
     fn open(shapes: &mut Shapes, changes: &Changes) -> String {
-        shapes.candidates(1, changes, all, &BTreeSet::new()).0.concat()
+        ranked(shapes, (changes, &Changes::default()), [0; 3])
+    }
+
+    #[test]
+    fn nodes_are_tried_in_the_order_of_their_ranks() {
+        let (mut shapes, mut changes, mut reranked) = (Shapes::default(), Changes::default(), Changes::default());
+        ["a", "b", "c"].iter().for_each(|node| changes.node(node));
+        assert_eq!(ranked(&mut shapes, (&changes, &reranked), [3, 1, 2]), "bca");
+        reranked.node("a");
+        assert_eq!(ranked(&mut shapes, (&changes, &reranked), [0, 1, 2]), "abc");
+        shapes.refused(1, "a", changes.last(), &changes);
+        reranked.node("a");
+        assert_eq!(ranked(&mut shapes, (&changes, &reranked), [0, 1, 2]), "bc", "a rank opens no node");
+        changes.node("a");
+        assert_eq!(ranked(&mut shapes, (&changes, &reranked), [4, 1, 2]), "bca");
     }
 
     #[test]
@@ -246,7 +325,7 @@ mod tests {
         let (mut shapes, changes) = (Shapes::default(), Changes::default());
         shapes.wait(7, turn(0, "", "p"));
         for id in 0..10_000 {
-            shapes.candidates(id, &changes, all, &BTreeSet::new());
+            shapes.candidates(id, (&changes, &Changes::default()), &Free([0; 3]), &BTreeSet::new());
         }
         assert!(shapes.by_id.len() <= REMEMBERED + 1, "{}", shapes.by_id.len());
         assert!(shapes.by_id.contains_key(&7), "a Pod waits for it");

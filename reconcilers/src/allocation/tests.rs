@@ -9,9 +9,11 @@ use dragoman_machinery::kind::Watchable;
 use dragoman_machinery::watch::decode_item;
 use serde_json::{Value, json};
 
-use super::decide::{Decision, Question, Tried, decide};
+use super::decide::{BUDGET, Decision, Question, Tried, decide};
 use super::decided::Decided;
 use super::index::{Allocation, ClaimFacts, Named};
+use super::rank::{Order, Tally};
+use crate::placement::Placement;
 use super::whole::{WholeClaim, WholeClass, WholeNode, WholePod, WholeSlice};
 
 /// Devices of a node, each of which takes three of its 26 cpus: kube-scheduler alone would fill all eight.
@@ -20,14 +22,14 @@ const DEVICES: usize = 8;
 const ROOM: usize = 8;
 const DRIVER: &str = "gpu.example.com";
 
-fn applied<T: Watchable>(index: &mut Allocation, object: &Value) -> Vec<ObjectKey>
+pub(super) fn applied<T: Watchable>(index: &mut Allocation, object: &Value) -> Vec<ObjectKey>
 where
     Allocation: Fed<T, Key = ObjectKey>,
 {
     Fed::<T>::applied(index, &decode_item(object.to_string().as_bytes()).expect("metadata"))
 }
 
-fn name(node: usize) -> String {
+pub(super) fn name(node: usize) -> String {
     format!("node-{node:05}")
 }
 
@@ -43,7 +45,7 @@ fn slice(number: usize) -> Value {
             "pool": {"name": name(number), "generation": 1, "resourceSliceCount": 1}}})
 }
 
-fn claim(number: usize, status: &Value) -> Value {
+pub(super) fn claim(number: usize, status: &Value) -> Value {
     json!({"metadata": {"namespace": "ns", "name": format!("c-{number}"), "uid": format!("claim-{number}"),
             "resourceVersion": "2", "labels": {"dragoman.dev/allocator": "dragoman"}},
         "spec": {"devices": {"requests": [{"name": "gpu", "exactly":
@@ -51,7 +53,7 @@ fn claim(number: usize, status: &Value) -> Value {
         "status": status})
 }
 
-fn pod(number: usize, cpu: &str) -> Value {
+pub(super) fn pod(number: usize, cpu: &str) -> Value {
     json!({"metadata": {"namespace": "ns", "name": format!("p-{number}"), "uid": format!("pod-{number}"),
             "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"schedulingGates": [{"name": "dragoman.dev/claims"}],
@@ -60,7 +62,7 @@ fn pod(number: usize, cpu: &str) -> Value {
 }
 
 /// Nodes with devices, of which each takes `cores` cpus.
-fn cluster(nodes: usize, cores: usize) -> Allocation {
+pub(super) fn cluster(nodes: usize, cores: usize) -> Allocation {
     let mut index = Allocation::default();
     let class = json!({"metadata": {"name": "gpu", "uid": "class", "resourceVersion": "1"},
         "spec": {"selectors": [{"cel": {"expression": format!("device.driver == {DRIVER:?}")}}]}});
@@ -81,7 +83,7 @@ fn comes(index: &mut Allocation, number: usize, cpu: &str) {
     applied::<WholePod>(index, &pod(number, cpu));
 }
 
-fn key(number: usize) -> ObjectKey {
+pub(super) fn key(number: usize) -> ObjectKey {
     ObjectKey { namespace: "ns".into(), name: format!("p-{number}").into() }
 }
 
@@ -93,9 +95,9 @@ fn decided(index: &mut Allocation, decided: &Decided, number: usize) -> Result<D
     let claims: Vec<_> = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
     let mut tried = Tried::default();
     loop {
-        let question = Question { key: &key, pod: &pod, claims: claims.clone() };
+        let question = Question { key: &key, pod: &pod, claims: claims.clone(), budget: BUDGET };
         let mut ids = || "share".into();
-        if let Some(outcome) = decide(&question, index, decided, &BTreeSet::new(), &mut tried, &mut ids) {
+        if let Some(outcome) = decide(&question, index, decided, (&BTreeSet::new(), Order::Pack), &mut tried, &mut ids) {
             return outcome;
         }
     }
@@ -189,7 +191,7 @@ fn no_pod_waits_behind_one_of_another_namespace() {
         let (_, pod) = index.pod(&key).expect("it waits");
         let claims = index.claims_of(namespace, &pod).expect("claims");
         let claims = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
-        Question { key: &key, pod: &pod, claims }.shape().expect("a shape")
+        Question { key: &key, pod: &pod, claims, budget: BUDGET }.shape().expect("a shape")
     };
     let one = shape(&mut index, "one");
     assert_eq!(one, shape(&mut index, "one"));
@@ -232,9 +234,9 @@ fn a_cluster_is_filled_in_the_plain_order() {
         let (_, pod) = index.pod(&key(all)).expect("it waits");
         let claims = index.claims_of("ns", &pod).expect("claims");
         let claims = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
-        Question { key: &key(all), pod: &pod, claims }.shape().expect("a shape")
+        Question { key: &key(all), pod: &pod, claims, budget: BUDGET }.shape().expect("a shape")
     };
-    let (open, more) = index.candidates(shape, &BTreeSet::new());
+    let (open, more) = index.candidates(shape, &Placement::default(), (&Tally::default(), Order::Pack), &BTreeSet::new());
     assert_eq!((open.concat(), more), (name(nodes / 2), false));
 }
 

@@ -18,7 +18,7 @@ use super::assumed::Assumed;
 use super::facts::PodFacts;
 use super::index::{Gates, NamedClaim};
 use super::metrics::{ClosedGates, GateMetrics};
-use super::plan::{self, Account, Claims, Ready, Reason, Wait, account};
+use super::plan::{self, Account, Claims, Opened, Ready, Reason, Wait, account};
 use super::{rights, writes};
 use crate::cluster::SharedCluster;
 use crate::pod_status::{Published, Publisher};
@@ -29,6 +29,9 @@ use crate::protocol::{Rejection, with_rejection};
 pub struct Options {
     /// The allocator of claims of gated Pods that name none.
     pub default_allocator: Option<Box<str>>,
+    /// The age at which a Pod that no allocator has found a node for is let go; absent: never. An
+    /// autoscaler sees only Pods without gates.
+    pub let_go_after: Option<Duration>,
 }
 
 /// Its row in the table of controllers; `cluster` is filled by that of the ledger, which comes before.
@@ -183,11 +186,11 @@ impl GateKeeper {
         let ready = match plan::claims(&work.uid, claims, default) {
             Claims::Wait(wait) => {
                 locked(&self.assumed).remove(work.key);
-                self.let_go(work, claims).await?;
-                return Err(wait.into());
+                self.give_back(work, claims).await?;
+                return self.unallocated(work, wait).await;
             }
             Claims::Label(names) => return self.label(work, claims, &names).await,
-            Claims::NoAllocator => return self.release(work, None, "NoAllocator").await,
+            Claims::NoAllocator => return self.release(work, None, Opened::NoAllocator).await,
             Claims::Ready(ready) => ready,
         };
         if let Some(why) = self.promised_twice(work, &ready) {
@@ -214,7 +217,7 @@ impl GateKeeper {
         plan::release_gates(&ready)?;
         self.publish(work, &node).await?;
         let is_confined = ready.iter().any(|(_, _, facts)| plan::confines(facts));
-        self.release(work, (!is_confined).then_some(&*node), "Released").await
+        self.release(work, (!is_confined).then_some(&*node), Opened::Released).await
     }
 
     /// Whether another claim has a device of one of the claims, and the Pod is not the one that keeps it.
@@ -255,7 +258,7 @@ impl GateKeeper {
 
     /// Gives back what is reserved of claims that are being deleted: they stay until then, and the Pod
     /// waits for those that are made in their place.
-    async fn let_go(&self, work: &Work<'_>, claims: &[NamedClaim]) -> Result<(), Refusal> {
+    async fn give_back(&self, work: &Work<'_>, claims: &[NamedClaim]) -> Result<(), Refusal> {
         for claim in claims {
             let (Some(name), Some(Ok((uid, facts)))) = (&claim.name, &claim.found) else { continue };
             let back = writes::give_back(&work.key.namespace, name, uid, facts, &work.uid, &facts.version);
@@ -329,16 +332,33 @@ impl GateKeeper {
         }
     }
 
-    async fn release(&self, work: &Work<'_>, pin: Option<&str>, why: &str) -> Result<Verdict, Blocked> {
+    /// A Pod that an allocator finds no node for is let go at the age that was chosen. Until then it waits.
+    async fn unallocated(&self, work: &Work<'_>, wait: Wait) -> Result<Verdict, Blocked> {
+        let after = self.options.let_go_after.filter(|_| wait.reason == Reason::NotAllocated);
+        let Some(after) = after else { return Err(wait.into()) };
+        let due = plan::let_go_due(&work.pod.created, after);
+        if work.now >= due {
+            return self.release(work, None, Opened::LetGo).await;
+        }
+        let left = Duration::from_millis((due - work.now).unsigned_abs());
+        Ok(self.waits(work, &wait).await.most_urgent(Verdict::After(left)))
+    }
+
+    async fn release(
+        &self,
+        work: &Work<'_>,
+        pin: Option<&str>,
+        why: Opened,
+    ) -> Result<Verdict, Blocked> {
         let Work { key, uid, pod, .. } = work;
         let Some(write) = writes::release(key, uid, pod, pin) else { return Ok(Verdict::Done) };
         self.kit.send(key, &write).await?;
         self.metrics.released.inc();
         locked(&self.closed).opened(key);
-        tracing::info!(namespace = %key.namespace, pod = %key.name, why, pin, "gate opened");
-        if pod.condition.is_some() {
+        tracing::info!(namespace = %key.namespace, pod = %key.name, why = why.word(), pin, "gate opened");
+        if pod.condition.is_some() || why == Opened::LetGo {
             let now = clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-            self.kit.send(key, &writes::condition(key, uid, pod, None, &now)).await?;
+            self.kit.send(key, &writes::condition(key, uid, pod, Err(why), &now)).await?;
         }
         Ok(Verdict::Done)
     }
@@ -364,7 +384,7 @@ impl GateKeeper {
             return again.most_urgent(Verdict::After(left));
         }
         locked(&self.closed).says(work.key, work.now);
-        let write: Write = writes::condition(work.key, &work.uid, &work.pod, Some(wait), "");
+        let write: Write = writes::condition(work.key, &work.uid, &work.pod, Ok(wait), "");
         match self.kit.send(work.key, &write).await {
             Ok(_) | Err(Refusal::NotFound | Refusal::Replaced) => again,
             Err(refusal) => Verdict::Failed(refusal.to_string()),

@@ -1,6 +1,7 @@
 //! What a gated Pod waits for: pure functions over its facts, its claims, and the ledgers of nodes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dragoman_accounting::ledger::fit::{Candidate, Fit, Refusal};
 use dragoman_accounting::ledger::{NodeLedger, words};
@@ -72,6 +73,39 @@ impl Reason {
             Self::Unaccounted => "Unaccounted",
             Self::NotPublished => "NotPublished",
             Self::ReleaseGateClosed => "ReleaseGateClosed",
+        }
+    }
+}
+
+/// The reason why a gate was opened: reason of the condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Opened {
+    /// The Pod has everything that it waited for.
+    Released,
+    /// No claim names an allocator: kube-scheduler allocates.
+    NoAllocator,
+    /// No allocator has found a node in time: kube-scheduler and an autoscaler see the Pod.
+    LetGo,
+}
+
+impl Opened {
+    /// The word.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Released => "Released",
+            Self::NoAllocator => "NoAllocator",
+            Self::LetGo => "LetGo",
+        }
+    }
+
+    /// For people.
+    pub(super) fn message(self) -> &'static str {
+        match self {
+            Self::Released => "every claim is allocated, reserved and accounted for",
+            Self::NoAllocator => "no claim names an allocator: kube-scheduler allocates",
+            Self::LetGo => {
+                "no allocator has found a node in time: kube-scheduler allocates, and an autoscaler can see the Pod"
+            }
         }
     }
 }
@@ -167,8 +201,10 @@ fn unallocated(name: &str, facts: &ClaimFacts) -> String {
             if last.node.is_empty() { String::new() } else { format!(" on node {}", shown(&last.node)) };
         format!(" (refused{place}: {})", shown(&last.reason))
     });
+    // An autoscaler looks at Pods that kube-scheduler has refused.
+    let no_node = if verdict.is_some() { "; gated Pods do not scale the cluster up" } else { "" };
     format!(
-        "allocator {allocator} has not allocated claim {name}{}{}",
+        "allocator {allocator} has not allocated claim {name}{}{}{no_node}",
         verdict.unwrap_or_default(),
         rejected.unwrap_or_default()
     )
@@ -262,6 +298,14 @@ pub(crate) fn account(ledger: &NodeLedger, candidate: &Candidate) -> Account {
             if is_unknown { Account::Unknown(said) } else { Account::Refused(said) }
         }
     }
+}
+
+/// When a Pod that was created then (RFC 3339) and is not allocated is let go, in milliseconds since the
+/// epoch: a Pod whose age cannot be read, never.
+pub(super) fn let_go_due(created: &str, after: Duration) -> i64 {
+    let created = created.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond);
+    let after = i64::try_from(after.as_millis()).unwrap_or(i64::MAX);
+    created.map_or(i64::MAX, |created| created.saturating_add(after))
 }
 
 /// When the condition of a Pod whose reason has changed is written: not in the first moment of a wait, and

@@ -7,7 +7,7 @@ use dragoman_machinery::write::{Action, Guard, Write};
 use serde_json::{Value, json};
 
 use super::facts::{ClaimFacts, PodFacts};
-use super::plan::Wait;
+use super::plan::{Opened, Wait};
 use crate::protocol::{self, ALLOCATOR, CLAIMS_READY, GATE, REJECTIONS};
 
 /// The field manager of the condition.
@@ -76,14 +76,20 @@ fn pinned(pod: &PodFacts, node: &str) -> Vec<Value> {
     }
 }
 
-/// The condition of a Pod: what it waits for, or that it was released at `now` (RFC 3339).
-pub(super) fn condition(key: &ObjectKey, uid: &str, pod: &PodFacts, wait: Option<&Wait>, now: &str) -> Write {
+/// The condition of a Pod: what it waits for, or why its gate was opened at `now` (RFC 3339).
+pub(super) fn condition(
+    key: &ObjectKey,
+    uid: &str,
+    pod: &PodFacts,
+    wait: Result<&Wait, Opened>,
+    now: &str,
+) -> Write {
     let condition = match wait {
         // It has waited since it was created.
-        Some(Wait { reason, message }) => json!({"type": CLAIMS_READY, "status": "False",
+        Ok(Wait { reason, message }) => json!({"type": CLAIMS_READY, "status": "False",
             "reason": reason.word(), "message": message, "lastTransitionTime": pod.created}),
-        None => json!({"type": CLAIMS_READY, "status": "True", "reason": "Released",
-            "message": "every claim is allocated, reserved and accounted for", "lastTransitionTime": now}),
+        Err(opened) => json!({"type": CLAIMS_READY, "status": "True", "reason": opened.word(),
+            "message": opened.message(), "lastTransitionTime": now}),
     };
     let body = json!({
         "apiVersion": POD.api_version(), "kind": POD.kind,

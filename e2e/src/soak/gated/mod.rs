@@ -281,10 +281,10 @@ fn start(door: &FaultyDoor, party: Party) -> Embedded {
                 claim_lifecycle::spec(birth),
                 ledger::spec(ledger::Options::default(), SharedCluster::clone(&cluster)),
                 pod_status::spec(SharedCluster::clone(&cluster), Arc::clone(&publisher)),
-                gates::spec(gates::Options { default_allocator: allocator() }, cluster, publisher),
+                gates::spec(gates::Options { default_allocator: allocator(), ..gates::Options::default() }, cluster, publisher),
             ]
         }
-        Party::Allocator => vec![allocation::spec(allocation::Options { name: OURS.into() })],
+        Party::Allocator => vec![allocation::spec(allocation::Options { name: OURS.into(), order: allocation::Order::default() })],
     };
     Embedded::start(&clients, &mut registry, WORKERS, &table)
 }

@@ -1,0 +1,333 @@
+//! PodGroups with a gang policy: so many of their Pods get devices at once, or none does.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use dragoman_allocator::ShareIds;
+use dragoman_crds::wire::{Name, PodGroup};
+use dragoman_machinery::controller::{Keeps, ObjectKey, Place};
+use dragoman_machinery::kind::Watchable as _;
+use dragoman_machinery::watch::Store;
+
+use super::decide::{GANG_BUDGET, Question, Tried, decide, left_out};
+use super::decided::Decided;
+use super::index::{Allocation, Named, PodFacts};
+use super::rank::Order;
+use super::shapes::{PORTION, Turn};
+use super::stance::{Stance, stance};
+
+/// The Pods of every PodGroup.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    of: HashMap<ObjectKey, Name>,
+    /// By namespace and name of the group; whether the Pod has claims and no node.
+    members: BTreeMap<ObjectKey, BTreeMap<ObjectKey, bool>>,
+}
+
+impl Groups {
+    /// Takes in a Pod: the group that it is in, and whether it has claims and no node.
+    pub(super) fn put(&mut self, pod: ObjectKey, group: Option<&Name>, waits: bool) {
+        self.remove(&pod);
+        let Some(group) = group else { return };
+        let of = ObjectKey { namespace: Arc::clone(&pod.namespace), name: (**group).into() };
+        self.members.entry(of).or_default().insert(pod.clone(), waits);
+        self.of.insert(pod, group.clone());
+    }
+
+    /// A Pod is gone or has ended.
+    pub(super) fn remove(&mut self, pod: &ObjectKey) {
+        let Some(group) = self.of.remove(pod) else { return };
+        let of = ObjectKey { namespace: Arc::clone(&pod.namespace), name: (*group).into() };
+        if let Some(members) = self.members.get_mut(&of) {
+            members.remove(pod);
+            if members.is_empty() {
+                self.members.remove(&of);
+            }
+        }
+    }
+
+    fn members(&self, group: &ObjectKey) -> impl Iterator<Item = (&ObjectKey, bool)> {
+        self.members.get(group).into_iter().flatten().map(|(pod, waits)| (pod, *waits))
+    }
+}
+
+/// A Pod of a gang that needs devices.
+#[derive(Debug)]
+pub(super) struct Member {
+    turn: Turn,
+    uid: Name,
+    pod: Arc<PodFacts>,
+    claims: Vec<Named>,
+}
+
+/// What a Pod of a gang that has not its minimum has to wait for.
+#[derive(Debug)]
+pub(super) enum Gang {
+    /// Something that is for people.
+    Waits(String),
+    /// The first Pod of the gang decides for all.
+    Behind(ObjectKey),
+    /// So many of these Pods need devices at once.
+    Decide(Vec<Member>, usize),
+}
+
+/// Returns what a Pod has to do with its gang; `None` for a Pod that is decided on alone. `name` is that of
+/// the allocator.
+pub(super) fn gang(
+    index: &Allocation,
+    decided: &Decided,
+    name: &str,
+    key: &ObjectKey,
+    pod: &PodFacts,
+) -> Option<Gang> {
+    let name_of_group = pod.group.as_deref()?;
+    let group = ObjectKey { namespace: Arc::clone(&key.namespace), name: name_of_group.into() };
+    if index.is_without_groups() {
+        return None;
+    }
+    let Some(min) = index.gangs.get(&group.namespace, &group.name) else {
+        return Some(Gang::Waits(format!("PodGroup {name_of_group} does not exist")));
+    };
+    let min = *min.readable().filter(|min| **min > 0)?;
+    let (mut placed, mut open) = (0, Vec::new());
+    for (member, waits) in index.groups.members(&group) {
+        let Some((uid, pod)) = index.pod(member).filter(|_| waits) else {
+            placed += 1;
+            continue;
+        };
+        if decided.is_decided(member) {
+            placed += 1;
+            continue;
+        }
+        match stance(name, &uid, &pod, index.claims_of(&member.namespace, &pod)) {
+            Stance::Settled(_) => placed += 1,
+            Stance::Open(pod, claims) => open.push(Member { turn: pod.turn(member), uid, pod, claims }),
+            Stance::Incomplete | Stance::Nothing => {}
+        }
+    }
+    let needed = min.checked_sub(placed).filter(|needed| *needed > 0)?;
+    open.sort_by(|a, b| a.turn.cmp(&b.turn));
+    match open.first() {
+        Some(first) if first.turn.key != *key => Some(Gang::Behind(first.turn.key.clone())),
+        _ if open.len() < needed => {
+            let has = open.len() + placed;
+            Some(Gang::Waits(format!("PodGroup {name_of_group} needs {min} Pods at once and has {has}")))
+        }
+        _ => Some(Gang::Decide(open, needed)),
+    }
+}
+
+/// The outcome of an attempt to place a gang.
+#[derive(Debug)]
+pub(super) enum Attempt {
+    /// It was expensive; the nodes that refused are known now, and it goes on where others have had a turn.
+    Again,
+    /// These Pods are decided on.
+    Placed(Vec<ObjectKey>),
+    /// There is no room for the minimum: how many found a node, and why the first did not.
+    Failed(usize, Vec<String>),
+}
+
+/// The portions of nodes that refuse, in one attempt, beside one for each Pod: some tens of milliseconds.
+const PORTIONS: usize = 8;
+
+/// Decides about the Pods of a gang, one after the other, each with what the others take. If fewer than
+/// `needed` find a node, nothing is decided. Nobody else sees a part of it: the caller holds the lock.
+pub(super) fn place(
+    members: &[Member],
+    needed: usize,
+    index: &mut Allocation,
+    decided: &mut Decided,
+    (order, now): (Order, i64),
+    ids: &mut dyn ShareIds,
+) -> Attempt {
+    let mut portions = members.len() / PORTION + PORTIONS;
+    let (mut placed, mut shared, mut why) = (Vec::new(), 0, None);
+    for (number, Member { turn, uid, pod, claims }) in members.iter().enumerate() {
+        let key = &turn.key;
+        // It goes where the Pod before it goes that shares the claim.
+        if claims.iter().any(|(_, claim, _)| decided.is_for_another(key, claim)) {
+            shared += 1;
+            continue;
+        }
+        let (refused, _) = left_out(claims, now);
+        let mut tried = Tried::default();
+        let outcome = loop {
+            let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
+            let question = Question { key, pod, claims: of, budget: GANG_BUDGET };
+            match decide(&question, index, decided, (&refused, order), &mut tried, ids) {
+                Some(outcome) => break outcome,
+                None if portions == 0 => {
+                    undo(&placed, index, decided);
+                    return Attempt::Again;
+                }
+                None => portions -= 1,
+            }
+        };
+        match outcome {
+            Ok(decision) => {
+                decided.put(key, uid, claims, &decision);
+                index.reranked.node(&decision.node);
+                placed.push(key.clone());
+            }
+            Err(told) => {
+                why.get_or_insert(told);
+            }
+        }
+        let found = placed.len() + shared;
+        if found + members.len() - number - 1 < needed {
+            undo(&placed, index, decided);
+            return Attempt::Failed(found, why.unwrap_or_default());
+        }
+    }
+    Attempt::Placed(placed)
+}
+
+/// Takes back what was decided for a part of a gang. A node that refused a Pod because of that part may take
+/// it now.
+fn undo(placed: &[ObjectKey], index: &mut Allocation, decided: &mut Decided) {
+    for key in placed {
+        if decided.is_anywhere(key) {
+            index.changes.everything();
+        }
+        if let Some(node) = decided.forget(key) {
+            index.changes.node(&node);
+        }
+    }
+}
+
+impl Keeps<PodGroup> for Allocation {
+    /// The minimum of its gang policy, or none.
+    type Projection = usize;
+
+    fn store_mut(&mut self) -> &mut Store<usize> {
+        &mut self.gangs
+    }
+
+    fn project(&mut self, group: &PodGroup) -> usize {
+        let gang = group.spec.scheduling_policy.gang.as_ref();
+        gang.map_or(0, |gang| usize::try_from(gang.min_count).unwrap_or_default())
+    }
+
+    fn changed(&mut self, group: &Place, old: Option<&usize>, new: Option<&usize>) -> Vec<ObjectKey> {
+        if old == new {
+            return Vec::new();
+        }
+        let group = group.into();
+        let members = self.groups.members(&group);
+        members.filter(|(_, waits)| *waits).map(|(pod, _)| pod.clone()).collect()
+    }
+
+    fn listed(&mut self) -> Vec<ObjectKey> {
+        self.serves(PodGroup::NEWEST, true)
+    }
+
+    fn unserved(&mut self) -> Vec<ObjectKey> {
+        self.serves(PodGroup::NEWEST, false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::tests::{applied, claim, cluster, key, name, pod};
+    use super::super::whole::{WholeClaim, WholePod};
+    use super::*;
+
+    /// Lets a group come that needs `min` Pods of the `pods` that there are.
+    fn group(index: &mut Allocation, min: usize, pods: std::ops::Range<usize>) {
+        let group = json!({"metadata": {"namespace": "ns", "name": "g", "uid": "g", "resourceVersion": "1"},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": min}}}});
+        applied::<PodGroup>(index, &group);
+        for number in pods {
+            applied::<WholeClaim>(index, &claim(number, &json!({})));
+            applied::<WholePod>(index, &member(number));
+        }
+    }
+
+    fn member(number: usize) -> Value {
+        let mut pod = pod(number, "250m");
+        pod["spec"]["schedulingGroup"] = json!({"podGroupName": "g"});
+        pod
+    }
+
+    fn looked(index: &Allocation, decided: &Decided, number: usize) -> Option<Gang> {
+        let (_, pod) = index.pod(&key(number)).expect("it waits");
+        gang(index, decided, "dragoman", &key(number), &pod)
+    }
+
+    /// The Pods that are decided on together.
+    fn placed(index: &mut Allocation, decided: &mut Decided, number: usize) -> Result<usize, usize> {
+        let (members, needed) = match looked(index, decided, number) {
+            Some(Gang::Decide(members, needed)) => (members, needed),
+            Some(Gang::Behind(first)) => {
+                let first = first.name.trim_start_matches("p-").parse().expect("a number");
+                return placed(index, decided, first);
+            }
+            other => panic!("{other:?}"),
+        };
+        loop {
+            let mut ids = || "share".into();
+            match place(&members, needed, index, decided, (Order::Pack, 0), &mut ids) {
+                Attempt::Again => {}
+                Attempt::Placed(keys) => return Ok(keys.len()),
+                Attempt::Failed(found, _) => return Err(found),
+            }
+        }
+    }
+
+    #[test]
+    fn a_gang_is_placed_as_a_whole_or_not_at_all() {
+        // Two nodes with room for eight Pods each.
+        let mut index = cluster(2, 3);
+        let mut decided = Decided::default();
+        group(&mut index, 17, 0..20);
+        assert_eq!(placed(&mut index, &mut decided, 0), Err(16));
+        assert_eq!(decided.flying.of(&name(0)) + decided.flying.of(&name(1)), 0, "nothing is kept");
+        // The nodes that were full for a part of the gang are tried again for a smaller one.
+        group(&mut index, 16, 0..20);
+        assert_eq!(placed(&mut index, &mut decided, 0), Ok(16));
+        assert!(looked(&index, &decided, 17).is_none(), "those beyond the minimum are decided on alone");
+    }
+
+    #[test]
+    fn a_gang_waits_until_its_pods_are_there() {
+        let (mut index, decided) = (cluster(1, 3), Decided::default());
+        group(&mut index, 4, 0..3);
+        let Some(Gang::Waits(why)) = looked(&index, &decided, 0) else { panic!("it waits") };
+        assert_eq!(why, "PodGroup g needs 4 Pods at once and has 3");
+        assert!(matches!(looked(&index, &decided, 1), Some(Gang::Behind(first)) if first == key(0)));
+        // A Pod without claims needs no device, and counts.
+        let mut bare = member(9);
+        bare["spec"]["resourceClaims"] = Value::Null;
+        applied::<WholePod>(&mut index, &bare);
+        assert!(matches!(looked(&index, &decided, 0), Some(Gang::Decide(pods, 3)) if pods.len() == 3));
+        // So does one that runs.
+        let mut bound = member(0);
+        bound["spec"]["nodeName"] = json!(name(0));
+        bound["metadata"]["resourceVersion"] = json!("2");
+        applied::<WholePod>(&mut index, &bound);
+        assert!(matches!(looked(&index, &decided, 1), Some(Gang::Decide(pods, 2)) if pods.len() == 2));
+    }
+
+    /// Gangs of 8 to 512 Pods in a cluster that is large enough, one after the other.
+    #[test]
+    fn gangs_of_many_pods_are_placed() {
+        let mut index = cluster(130, 3);
+        let (mut decided, mut first) = (Decided::default(), 0);
+        for size in [8, 64, 512] {
+            group(&mut index, size, first..first + size);
+            let began = std::time::Instant::now();
+            assert_eq!(placed(&mut index, &mut decided, first), Ok(size));
+            println!("a gang of {size}: {:?}", began.elapsed());
+            for number in first..first + size {
+                let mut done = member(number);
+                done["status"] = json!({"phase": "Succeeded"});
+                done["metadata"]["resourceVersion"] = json!("2");
+                applied::<WholePod>(&mut index, &done);
+            }
+            first += size;
+        }
+    }
+}

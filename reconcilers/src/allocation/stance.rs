@@ -1,0 +1,53 @@
+//! What the claims of a Pod mean for an allocator: a pure function.
+
+use std::sync::Arc;
+
+use super::index::{Named, PodFacts};
+
+/// What there is to do about a Pod.
+#[derive(Debug)]
+pub(super) enum Stance {
+    /// A claim is not there yet: an event comes once it is.
+    Incomplete,
+    /// There is nothing to allocate, not yet or not any more.
+    Nothing,
+    /// All its claims that are for this allocator have their devices: the claims.
+    Settled(Vec<Named>),
+    /// It needs devices: the Pod as far as it is known what it needs, and the claims to look at.
+    Open(Arc<PodFacts>, Vec<Named>),
+}
+
+/// Whether a claim is for the allocator of this name.
+pub(super) fn is_for(name: &str, (_, _, facts): &Named) -> bool {
+    facts.allocator.as_deref() == Some(name)
+}
+
+/// Judges a Pod with this uid for the allocator called `name`.
+pub(super) fn stance(name: &str, uid: &str, pod: &Arc<PodFacts>, claims: Option<Vec<Named>>) -> Stance {
+    let Some(claims) = claims else { return Stance::Incomplete };
+    let is_settled = |(_, _, facts): &Named| facts.is_allocated && facts.is_reserved_for(uid);
+    let is_ours = |claim: &Named| is_for(name, claim);
+    let ours: Vec<&Named> = claims.iter().filter(|claim| is_ours(claim)).collect();
+    if claims.iter().all(is_settled) || (!ours.is_empty() && ours.iter().all(|claim| is_settled(claim))) {
+        return Stance::Settled(claims);
+    }
+    // A Pod that was released and has lost a claim since, and no other Pod without the gate.
+    let is_released = !pod.is_gated && ours.iter().any(|(_, _, facts)| facts.is_reserved_for(uid));
+    if ours.is_empty() || !(pod.is_gated || is_released) {
+        return Stance::Nothing;
+    }
+    // Claims of other allocators come in the order of the Pod, so that no two wait for each other.
+    let first = claims.iter().position(is_ours).unwrap_or_default();
+    if claims.iter().take(first).any(|(_, _, facts)| !facts.is_allocated) {
+        return Stance::Nothing;
+    }
+    // An event comes when a gate opens.
+    if ours.iter().any(|(_, _, facts)| facts.is_held_back && !facts.is_allocated || facts.deleting) {
+        return Stance::Nothing;
+    }
+    // The devices of others confine the Pod; what others allocate later is not known yet.
+    let (known, later): (Vec<Named>, Vec<Named>) =
+        claims.into_iter().partition(|claim| is_ours(claim) || claim.2.is_allocated);
+    let pod = if later.is_empty() { Arc::clone(pod) } else { Arc::new(pod.without(&later)) };
+    Stance::Open(pod, known)
+}
