@@ -195,18 +195,18 @@ fn what_a_scheduler_does_not_see() {
     // A bound Pod: the scheduler sees its spec and not its claim.
     ledger.put_pod(bound("bound", &[("cpu", "1")], vec![mapped("a", "4")]));
     assert_eq!(hidden(&ledger, Scheduler::Unaware), units(&[("cpu", 4000)]));
-    // An assumed Pod: the scheduler sees nothing of it.
+    // An assumed Pod: the scheduler counts its spec itself when it binds it, and nothing of its claim.
     let assumed = view("assumed", &[("cpu", "2")], vec![mapped("b", "8")]);
     ledger.put_pod(charged(&assumed, Stage::Assumed));
-    assert_eq!(hidden(&ledger, Scheduler::Unaware), units(&[("cpu", 14000)]));
+    assert_eq!(hidden(&ledger, Scheduler::Unaware), units(&[("cpu", 12000)]));
     // The claim is recorded in the status: an aware scheduler sees it, and it is not held twice.
     ledger.put_pod(bound("bound", &[("cpu", "1")], vec![published(mapped("a", "4"))]));
-    assert_eq!(hidden(&ledger, Scheduler::Unaware), units(&[("cpu", 14000)]));
-    assert_eq!(hidden(&ledger, Scheduler::Aware(Generation::V1_37)), units(&[("cpu", 10000)]));
+    assert_eq!(hidden(&ledger, Scheduler::Unaware), units(&[("cpu", 12000)]));
+    assert_eq!(hidden(&ledger, Scheduler::Aware(Generation::V1_37)), units(&[("cpu", 8000)]));
     let said = ("bound".into(), Generation::V1_37, units(&[("cpu", 4000)]));
     assert_eq!(ledger.holder(Scheduler::Unaware).published, [said]);
     // A scheduler of another version does not read it.
-    assert_eq!(hidden(&ledger, Scheduler::Aware(Generation::V1_38)), units(&[("cpu", 14000)]));
+    assert_eq!(hidden(&ledger, Scheduler::Aware(Generation::V1_38)), units(&[("cpu", 12000)]));
     // The assumed Pod is bound now.
     ledger.put_pod(charged(&assumed, Stage::Bound));
     assert_eq!(hidden(&ledger, Scheduler::Unaware), units(&[("cpu", 12000)]));

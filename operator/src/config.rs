@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use dragoman_machinery::mode::Mode;
-use dragoman_reconcilers::{allocation, claim_lifecycle, gates, ledger, protocol};
+use dragoman_reconcilers::{allocation, claim_lifecycle, gates, holders, ledger, protocol};
 use serde::Deserialize;
 
 use crate::controllers::Options;
@@ -120,7 +120,7 @@ pub(crate) struct Settings {
     /// Where the indexes can be dumped; loopback only, off by default.
     #[arg(long)]
     dump_address: Option<SocketAddr>,
-    /// Controllers that run, separated by commas: * for all but gates, NAME for one, -NAME for one that is
+    /// Controllers that run, separated by commas: * for all but gates and holders, NAME for one, -NAME for one that is
     /// off [default: *].
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true)]
     controllers: Option<Vec<String>>,
@@ -148,6 +148,9 @@ pub(crate) struct Settings {
     /// it; kube-scheduler then allocates its claims. Off by default.
     #[arg(long, value_name = "SECONDS")]
     let_go_after: Option<u32>,
+    /// Image of holder Pods [default: the pause image].
+    #[arg(long, value_name = "IMAGE")]
+    holder_image: Option<Box<str>>,
     /// Nodes whose ledger is published: those with claims, or all [default: with-claims].
     #[arg(long, value_enum)]
     ledger_nodes: Option<LedgerNodes>,
@@ -272,6 +275,9 @@ impl RunFlags {
                 gates: gates::Options {
                     default_allocator,
                     let_go_after: let_go_after.map(|seconds| Duration::from_secs(seconds.into())),
+                },
+                holders: holders::Options {
+                    image: flags.holder_image.or(file.holder_image).unwrap_or_else(|| holders::IMAGE.into()),
                 },
                 ledger: ledger::Options {
                     all_nodes: flags.ledger_nodes.or(file.ledger_nodes) == Some(LedgerNodes::All),

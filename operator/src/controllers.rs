@@ -6,7 +6,7 @@ use dragoman_machinery::controller::ControllerSpec;
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::rights::{Rights, Rule, Scope};
 use dragoman_reconcilers::cluster::SharedCluster;
-use dragoman_reconcilers::{allocation, claim_lifecycle, gates, ledger, pod_status};
+use dragoman_reconcilers::{allocation, claim_lifecycle, gates, holders, ledger, pod_status};
 
 /// The name of the Lease, and of every ClusterRole's stem.
 pub(crate) const LEASE_NAME: &str = "dragoman";
@@ -16,13 +16,14 @@ pub(crate) const ALLOCATOR_LEASE: &str = "dragoman-allocator";
 
 /// Controllers that `*` does not stand for. What they need is given by a role of its own
 /// (`dragoman rbac NAME`), because the right to patch every Pod is for those who use it.
-const OFF_BY_DEFAULT: &[&str] = &["gates"];
+const OFF_BY_DEFAULT: &[&str] = &["holders", "gates"];
 
 /// What can be chosen about single controllers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     pub(crate) claim_lifecycle: claim_lifecycle::Birth,
     pub(crate) ledger: ledger::Options,
+    pub(crate) holders: holders::Options,
     pub(crate) gates: gates::Options,
 }
 
@@ -39,12 +40,13 @@ impl Options {
 
 /// Every controller, a row each, around an index of the cluster that others read, too.
 pub(crate) fn table(options: Options, cluster: &SharedCluster) -> Vec<ControllerSpec> {
-    let publisher = Arc::<pod_status::Publisher>::default();
+    let (publisher, shared) = (Arc::<pod_status::Publisher>::default(), Arc::<holders::SharedHolders>::default());
     vec![
         claim_lifecycle::spec(options.claim_lifecycle),
-        ledger::spec(options.ledger, SharedCluster::clone(cluster)),
+        ledger::spec(options.ledger, SharedCluster::clone(cluster), Arc::clone(&shared)),
         pod_status::spec(SharedCluster::clone(cluster), Arc::clone(&publisher)),
-        gates::spec(options.gates, SharedCluster::clone(cluster), publisher),
+        holders::spec(options.holders, SharedCluster::clone(cluster), Arc::clone(&publisher), Arc::clone(&shared)),
+        gates::spec(options.gates, SharedCluster::clone(cluster), publisher, shared),
     ]
 }
 
@@ -71,7 +73,7 @@ pub(crate) fn choose(table: &mut Vec<ControllerSpec>, chosen: &[String]) -> Resu
     let is_default = |name: &str| has("*") && !OFF_BY_DEFAULT.contains(&name);
     table.retain(|spec| !has(&format!("-{}", spec.name)) && (has(spec.name) || is_default(spec.name)));
     let is_on = |name: &str| table.iter().any(|spec| spec.name == name);
-    for name in ["pod_status", "gates"] {
+    for name in ["pod_status", "holders", "gates"] {
         if is_on(name) && !is_on("ledger") {
             return Err(format!("{name} needs ledger"));
         }
@@ -155,11 +157,20 @@ pub(crate) fn rules(table: &[ControllerSpec], mode: Mode) -> Vec<Rule> {
     modes.flat_map(|each| added(table, each)).collect()
 }
 
-/// Everything that a process needs in a mode; `lease` is namespace and name of the Lease, if it takes
+/// Everything that a process in a namespace needs in a mode; `lease` is the name of its Lease, if it takes
 /// one.
-pub(crate) fn rights(table: &[ControllerSpec], mode: Mode, lease: Option<(&str, &'static str)>) -> Rights {
+pub(crate) fn rights(
+    table: &[ControllerSpec],
+    mode: Mode,
+    namespace: &str,
+    lease: Option<&'static str>,
+) -> Rights {
     let mut needed = vec![(Scope::default(), rules(table, mode))];
-    needed.extend(lease.map(|(namespace, name)| {
+    if mode >= Mode::Assist && table.iter().any(|spec| spec.name == "holders") {
+        let scope = Scope { namespace: Some(namespace.to_owned()), name: None };
+        needed.push((scope, holders::RIGHTS.to_vec()));
+    }
+    needed.extend(lease.map(|name| {
         let scope = Scope { namespace: Some(namespace.to_owned()), name: Some(name) };
         (scope, LEASE.to_vec())
     }));
@@ -190,7 +201,7 @@ mod tests {
         assert_eq!(chosen("*,-ledger"), Err("pod_status needs ledger".to_owned()));
         assert_eq!(chosen("-ledger"), Err("no controller is left".to_owned()));
         assert_eq!(chosen("gates"), Err("gates needs ledger".to_owned()));
-        let why = "\"legder\" is none of claim_lifecycle, ledger, pod_status, gates";
+        let why = "\"legder\" is none of claim_lifecycle, ledger, pod_status, holders, gates";
         assert_eq!(chosen("*,legder"), Err(why.to_owned()));
     }
 }

@@ -20,6 +20,8 @@ pub(crate) enum Part {
     Operator,
     /// The controller of claim gates, beside those of mode assist.
     Gates,
+    /// The controller of holder Pods, beside those of mode assist.
+    Holders,
     /// The reference allocator.
     Allocator,
 }
@@ -29,6 +31,7 @@ pub(crate) fn render(part: Part) -> String {
     match part {
         Part::Operator => operator(),
         Part::Gates => gates(),
+        Part::Holders => holders(),
         Part::Allocator => allocator(),
     }
 }
@@ -59,6 +62,13 @@ fn gates() -> String {
     rules.retain(|rule| !is_known(rule));
     let mut text = String::from(HEAD);
     role(&mut text, "ClusterRole", "dragoman-gates", &rules, None);
+    text
+}
+
+/// In the namespace of the operator, and nowhere else.
+fn holders() -> String {
+    let mut text = String::from(HEAD);
+    role(&mut text, "Role", "dragoman-holders", dragoman_reconcilers::holders::RIGHTS, None);
     text
 }
 

@@ -111,9 +111,10 @@ async fn control(config: Config, program: Program, identity: String) -> anyhow::
     let (recorder, sender) =
         events::recorder(clients.api.clone(), machinery.clone(), reporter, identity.clone());
     let leadership = if config.without_lease { Leadership::without_lease() } else { Leadership::default() };
-    let rights = Arc::new(controllers::rights(&table, mode, leased.then_some((&*namespace, lease))));
+    let rights = Arc::new(controllers::rights(&table, mode, &namespace, leased.then_some(lease)));
     let context = Context {
         api: clients.api.clone(),
+        namespace: namespace.as_str().into(),
         discovery: Discovery::new(clients.api.clone()),
         recorder,
         rights: Arc::clone(&rights),

@@ -8,6 +8,7 @@ pub mod allocation;
 pub mod claim_lifecycle;
 pub mod cluster;
 pub mod gates;
+pub mod holders;
 pub mod ledger;
 pub mod placement;
 pub mod pod_status;

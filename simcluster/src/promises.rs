@@ -124,6 +124,12 @@ impl Promises {
         self.most_devices = self.most_devices.max(published + foreign);
     }
 
+    /// Forgets a device that is promised twice: where two allocators work for a moment, another party takes
+    /// one of the promises back.
+    pub fn forgive(&mut self) {
+        self.broken = None;
+    }
+
     /// The first thing that cannot be: a device with two claims, or more claims of running Pods
     /// than there have ever been devices.
     pub fn broken(&self) -> Option<String> {

@@ -308,7 +308,8 @@ impl ClusterLedger {
         let Some(BoundPod { node, notices: before, .. }) = self.pods.get(uid) else { return };
         let (node, before) = (node.clone(), before.clone());
         let Seen { view, unaccounted, notices, .. } = self.seen_from(pod, &node);
-        let charge = charge(&view, Stage::Bound, self.rules.variant, unaccounted);
+        let stage = if pod.holder { Stage::Holder } else { Stage::Bound };
+        let charge = charge(&view, stage, self.rules.variant, unaccounted);
         self.open(&node, event);
         if let Some(account) = self.accounts.touch(&node, event) {
             account.ledger.put_pod(charge);

@@ -29,6 +29,8 @@ pub struct Pod {
     pub node: Option<Box<str>>,
     /// Whether it has succeeded or failed: it takes nothing any more.
     pub done: bool,
+    /// Whether it is a holder Pod: it takes nothing itself.
+    pub holder: bool,
     /// Its claims.
     pub claims: Vec<PodClaim>,
     /// Its unreadable entries.

@@ -35,13 +35,13 @@ pub struct Holder {
 }
 
 impl NodeLedger {
-    /// Returns all charges less what the scheduler sees, never below zero. All charges include
-    /// assumed Pods and reservations; the scheduler sees bound Pods only. Holders are left out on
-    /// both sides.
+    /// Returns all charges less what the scheduler sees, never below zero. All charges include what the
+    /// claims of assumed Pods take, and reservations; the scheduler counts the spec of an assumed Pod
+    /// itself when it binds the Pod. Holders are left out on both sides.
     pub fn holder(&self, scheduler: Scheduler) -> Holder {
         let mut seen = Sums::default();
         let mut holder = Holder::default();
-        for pod in self.pods.values().filter(|pod| pod.stage == Stage::Bound) {
+        for pod in self.pods.values().filter(|pod| pod.stage != Stage::Holder) {
             seen.add(&pod.spec);
             if let Some(rare) = &pod.rare {
                 seen.add(&rare.drawn);

@@ -33,6 +33,7 @@ impl Pod {
             .map(|name| PodClaim { claim: ClaimName::Named(name.clone()), containers: Few::default() });
         cluster::Pod {
             node: Some(spec.node_name.clone()).filter(|node| !node.is_empty()),
+            holder: false,
             done: matches!(&*status.phase, "Succeeded" | "Failed"),
             claims: claims.chain(extended).collect(),
             unaccounted,

@@ -20,7 +20,7 @@ pub(super) fn start(door: &FaultyDoor, accounts: bool) -> Embedded {
     let mut table = vec![claim_lifecycle::spec(claim_lifecycle::Birth::default())];
     if accounts {
         let cluster = SharedCluster::default();
-        table.push(ledger::spec(ledger::Options::default(), SharedCluster::clone(&cluster)));
+        table.push(ledger::spec(ledger::Options::default(), SharedCluster::clone(&cluster), Arc::default()));
         table.push(pod_status::spec(cluster, Arc::default()));
     }
     Embedded::start(&clients, &mut registry, WORKERS, &table)

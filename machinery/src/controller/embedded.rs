@@ -42,6 +42,7 @@ impl Embedded {
             events::recorder(clients.api.clone(), machinery.clone(), reporter, "dragoman".to_owned());
         let context = Context {
             api: clients.api.clone(),
+            namespace: clients.namespace.as_str().into(),
             discovery: Discovery::new(clients.api.clone()),
             recorder,
             rights: Arc::new(Rights::new(Vec::new())),

@@ -46,6 +46,8 @@ pub use work::{Reconcile, Verdict};
 pub struct Context {
     /// For requests.
     pub api: Api,
+    /// The namespace of the process itself.
+    pub namespace: Arc<str>,
     /// Tells which kinds are served.
     pub discovery: Discovery,
     /// For Events.

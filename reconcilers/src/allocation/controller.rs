@@ -99,6 +99,7 @@ impl Allocator {
             waiting.clone(),
         );
         let kit = assembly.controller::<Allocation>(NAME, NAME);
+        kit.note(|index| index.namespace = Arc::clone(&assembly.context.namespace));
         let watches = &mut assembly.watches;
         kit.watch::<WholeNode>(watches);
         kit.watch::<WholeSlice>(watches);

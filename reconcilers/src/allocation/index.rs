@@ -22,6 +22,7 @@ use super::rank::{Order, Rank, Tally};
 use super::shapes::{Changes, Nodes, ShapeId, Shapes, Turn};
 use super::whole::{WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 use crate::cluster::footprint;
+use crate::holders::is_holder;
 use crate::placement::{Placement, Site};
 use crate::protocol::{
     ALLOCATION_GATES, ALLOCATOR, GATE, RELEASE_GATES, Rejection, Verdict, closed_gates, rejections, verdict,
@@ -55,6 +56,8 @@ pub(super) struct Allocation {
     /// The changes of ranks.
     pub(super) reranked: Changes,
     pub(super) shapes: Shapes,
+    /// Our own namespace: holder Pods there take nothing.
+    pub(super) namespace: Arc<str>,
     /// The nodes whose ledger the object changes that is taken in.
     touched: NodeNames,
 }
@@ -161,6 +164,7 @@ impl Default for Allocation {
             changes: Changes::default(),
             reranked: Changes::default(),
             shapes: Shapes::default(),
+            namespace: Arc::default(),
             touched: NodeNames::new(),
         }
     }
@@ -219,7 +223,10 @@ impl Nodes for Ranked<'_> {
     fn rank(&self, node: &str) -> Rank {
         let site = self.nodes.get("", node).and_then(Record::readable);
         let [published, given, flying] = self.free;
-        let free = published.of(node) - given.of(node) - flying.of(node);
+        // Two leaders of a moment decide alike as long as only what the API shows has a say. Packing can do
+        // without the decisions of this moment; spreading would give a node to all Pods of that moment.
+        let flying = if self.order == Order::Spread { flying.of(node) } else { 0 };
+        let free = published.of(node) - given.of(node) - flying;
         Rank::of(site.map(|site| &**site), self.pod, free, self.order)
     }
 }
@@ -373,7 +380,8 @@ impl Keeps<WholePod> for Allocation {
 
     fn project(&mut self, pod: &WholePod) -> Kept {
         let (spec, meta) = (&pod.wire.spec, &pod.wire.metadata);
-        let accounted = pod.wire.accounted();
+        let mut accounted = pod.wire.accounted();
+        accounted.holder = is_holder(&pod.wire, &self.namespace);
         let touched = self.ledger.put_pod(accounted.clone());
         self.touched.extend(touched);
         let key = ObjectKey { namespace: (*meta.namespace).into(), name: (*meta.name).into() };

@@ -57,6 +57,8 @@ pub struct Cluster {
     unserved: BTreeSet<&'static str>,
     /// DeviceFootprints that are refused and not reported yet, by name.
     pub refused: BTreeMap<Name, RefusedFootprint>,
+    /// Our own namespace: holder Pods there take nothing.
+    pub namespace: Arc<str>,
     /// The nodes that the object which is being taken in has changed.
     changed: NodeNames,
 }
@@ -82,6 +84,7 @@ impl Default for Cluster {
             published: Store::default(),
             unserved: BTreeSet::new(),
             refused: BTreeMap::new(),
+            namespace: Arc::default(),
             changed: NodeNames::new(),
         }
     }

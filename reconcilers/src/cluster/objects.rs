@@ -14,6 +14,8 @@ use dragoman_machinery::controller::{Keeps, Left, ObjectKey, Place};
 use dragoman_machinery::kind::{DEVICE_FOOTPRINT, NODE_ALLOCATABLE_DRA_CLAIM_STATE, RESOURCE_SLICES};
 use dragoman_machinery::watch::{Body, Record, Store};
 
+use crate::holders::is_holder;
+
 use super::{Cluster, Published, RefusedFootprint, node_key, selector};
 
 impl Keeps<Node> for Cluster {
@@ -67,7 +69,9 @@ impl Keeps<Pod> for Cluster {
     }
 
     fn project(&mut self, pod: &Pod) {
-        let changed = self.ledger.put_pod(pod.accounted());
+        let mut accounted = pod.accounted();
+        accounted.holder = is_holder(pod, &self.namespace);
+        let changed = self.ledger.put_pod(accounted);
         self.changed.extend(changed);
     }
 

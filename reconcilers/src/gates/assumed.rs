@@ -55,6 +55,20 @@ impl Assumed {
         ledger
     }
 
+    /// The ledger of a node with everything that is assumed there.
+    pub(crate) fn over_all(&self, ledger: &NodeLedger, node: &str) -> NodeLedger {
+        let mut ledger = ledger.clone();
+        for charge in self.charges.get(node).into_iter().flat_map(BTreeMap::values) {
+            ledger.put_pod(charge.clone());
+        }
+        ledger
+    }
+
+    /// Whether something is assumed for a node.
+    pub(crate) fn has(&self, node: &str) -> bool {
+        self.charges.contains_key(node)
+    }
+
     /// The number of charges.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()

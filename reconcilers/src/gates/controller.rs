@@ -14,13 +14,14 @@ use dragoman_machinery::mode::Mode;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::Write;
 
-use super::assumed::Assumed;
 use super::facts::PodFacts;
 use super::index::{Gates, NamedClaim};
 use super::metrics::{ClosedGates, GateMetrics};
 use super::plan::{self, Account, Claims, Opened, Ready, Reason, Wait, account};
 use super::{rights, writes};
+use super::assumed::Assumed;
 use crate::cluster::SharedCluster;
+use crate::holders::SharedHolders;
 use crate::pod_status::{Published, Publisher};
 use crate::protocol::{Rejection, with_rejection};
 
@@ -34,8 +35,14 @@ pub struct Options {
     pub let_go_after: Option<Duration>,
 }
 
-/// Its row in the table of controllers; `cluster` is filled by that of the ledger, which comes before.
-pub fn spec(options: Options, cluster: SharedCluster, publisher: Arc<Publisher>) -> ControllerSpec {
+/// Its row in the table of controllers; `cluster` is filled by that of the ledger, which comes before, and
+/// `holders` by that of holder Pods.
+pub fn spec(
+    options: Options,
+    cluster: SharedCluster,
+    publisher: Arc<Publisher>,
+    holders: Arc<SharedHolders>,
+) -> ControllerSpec {
     ControllerSpec {
         name: NAME,
         works: |mode| mode >= Mode::Assist,
@@ -46,7 +53,7 @@ pub fn spec(options: Options, cluster: SharedCluster, publisher: Arc<Publisher>)
         },
         start: Box::new(move |assembly| {
             let (cluster, publisher) = (Arc::clone(&cluster), Arc::clone(&publisher));
-            GateKeeper::start(assembly, options.clone(), cluster, publisher)
+            GateKeeper::start(assembly, options.clone(), cluster, publisher, Arc::clone(&holders))
         }),
     }
 }
@@ -62,9 +69,8 @@ struct GateKeeper {
     cluster: SharedCluster,
     publisher: Arc<Publisher>,
     metrics: GateMetrics,
-    /// Decisions that the index of the cluster does not show yet. Every decision about a node is made under
-    /// this lock, so that no room is given twice.
-    assumed: Mutex<Assumed>,
+    /// Decisions that the index of the cluster does not show yet, and the holder Pods that carry them.
+    holders: Arc<SharedHolders>,
     closed: Mutex<ClosedGates>,
 }
 
@@ -94,14 +100,17 @@ impl GateKeeper {
         options: Options,
         cluster: SharedCluster,
         publisher: Arc<Publisher>,
+        holders: Arc<SharedHolders>,
     ) -> Arc<dyn Running> {
         let metrics = GateMetrics::register(assembly.registry);
         let kit = assembly.controller::<Gates>(NAME, NAME);
         kit.watch::<Pod>(&mut assembly.watches);
         kit.watch::<ResourceClaim>(&mut assembly.watches);
         kit.watch::<Node>(&mut assembly.watches);
-        let (assumed, closed) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { kit, options, cluster, publisher, metrics, assumed, closed })
+        let woken = Arc::clone(&kit);
+        holders.wakes_gates(Box::new(move |pods| woken.enqueue(pods)));
+        let closed = Mutex::default();
+        Arc::new(Self { kit, options, cluster, publisher, metrics, holders, closed })
     }
 
     /// What a Pod would take on a node.
@@ -118,7 +127,7 @@ impl GateKeeper {
         let Some(cluster) = self.cluster.get() else {
             return Err(unknown("the ledger is off".to_owned()));
         };
-        let mut assumed = locked(&self.assumed);
+        let mut assumed = self.holders.assumed();
         // A node that was chosen before stays chosen while the Pod fits there.
         let before = assumed.node_of(work.key).cloned();
         let (first, others): (Vec<&Name>, Vec<&Name>) =
@@ -167,7 +176,7 @@ impl GateKeeper {
                 (nodes.len() == 1).then(|| nodes.pop()).flatten()
             })
         });
-        let mut assumed = locked(&self.assumed);
+        let mut assumed = self.holders.assumed();
         match node.and_then(|node| Some((self.candidate(pod, &node)?, node))) {
             Some((candidate, node)) => assumed.put(key, &node, candidate.pod),
             None if assumed.node_of(key).is_none() => {}
@@ -185,7 +194,7 @@ impl GateKeeper {
         let default = self.options.default_allocator.as_deref();
         let ready = match plan::claims(&work.uid, claims, default) {
             Claims::Wait(wait) => {
-                locked(&self.assumed).remove(work.key);
+                self.holders.assumed().remove(work.key);
                 self.give_back(work, claims).await?;
                 return self.unallocated(work, wait).await;
             }
@@ -263,6 +272,7 @@ impl GateKeeper {
             let (Some(name), Some(Ok((uid, facts)))) = (&claim.name, &claim.found) else { continue };
             let back = writes::give_back(&work.key.namespace, name, uid, facts, &work.uid, &facts.version);
             if let Some(back) = back.filter(|_| facts.deleting) {
+                self.kit.send(work.key, &writes::is_gated(work.key, &work.uid, &work.pod)).await?;
                 self.kit.send(work.key, &back).await?;
             }
         }
@@ -283,6 +293,7 @@ impl GateKeeper {
         let revision = self.cluster.get().and_then(|cluster| {
             cluster.read(|cluster| cluster.published.get("", node)?.readable()?.revision)
         });
+        let mut versions = Vec::new();
         for (name, claim_uid, facts) in claims {
             let rejection = Rejection {
                 node: node.to_owned(),
@@ -292,9 +303,13 @@ impl GateKeeper {
             };
             let text = with_rejection(facts.rejections.clone(), rejection);
             let said = writes::rejection(&key.namespace, name, claim_uid, facts, text);
-            let version = self.kit.send(key, &said).await?.meta.resource_version;
-            let back = writes::give_back(&key.namespace, name, claim_uid, facts, uid, &version);
+            versions.push(self.kit.send(key, &said).await?.meta.resource_version);
+        }
+        for ((name, claim_uid, facts), version) in claims.iter().zip(&versions) {
+            let back = writes::give_back(&key.namespace, name, claim_uid, facts, uid, version);
             if let Some(back) = back {
+                // Another leader may see it otherwise, and release the Pod in this moment.
+                self.kit.send(key, &writes::is_gated(key, uid, &work.pod)).await?;
                 self.kit.send(key, &back).await?;
             }
             tracing::info!(namespace = %key.namespace, pod = %key.name, claim = %name, node, why, "allocation refused");
@@ -324,7 +339,14 @@ impl GateKeeper {
                 // The version that the release is decided on.
                 Err(Blocked::Again(pod.metadata.resource_version))
             }
-            Published::KeepsNothing(_) => Ok(()),
+            Published::KeepsNothing(_) => {
+                let node = Arc::from(node);
+                if cluster.read(|cluster| self.holders.carries(cluster, &node, work.key)) {
+                    return Ok(());
+                }
+                let message = format!("the holder Pod of node {node} does not carry what the claims take yet");
+                Err(Wait { reason: Reason::NotPublished, message }.into())
+            }
             Published::Dropped => {
                 Err(Blocked::Failed("the API server has dropped the field since it was asked".to_owned()))
             }
@@ -428,7 +450,7 @@ impl Reconcile for GateKeeper {
         });
         let Some((uid, pod, claims)) = found.filter(|(_, pod, _)| !pod.deleting) else {
             // Bound, ended, being deleted, or gone: the ledger of the cluster has it, or nothing does.
-            locked(&self.assumed).remove(key);
+            self.holders.assumed().remove(key);
             locked(&self.closed).opened(key);
             return Verdict::Done;
         };
@@ -455,7 +477,7 @@ impl Reconcile for GateKeeper {
 
     /// Before the first gate is opened, every Pod that was released and is not bound yet is charged.
     fn leads_since(&self, _now: i64) {
-        *locked(&self.assumed) = Assumed::default();
+        *self.holders.assumed() = Assumed::default();
         let released = self.kit.read(|index| {
             let pods = dragoman_machinery::controller::Index::all_keys(index).into_iter();
             let pods = pods.filter_map(|key| {
@@ -471,7 +493,7 @@ impl Reconcile for GateKeeper {
     }
 
     fn measure(&self, now: i64) {
-        let assumed = locked(&self.assumed).len();
+        let assumed = self.holders.assumed().len();
         self.metrics.measure(&locked(&self.closed), assumed, now * 1_000);
     }
 }

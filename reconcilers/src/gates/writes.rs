@@ -26,6 +26,13 @@ pub fn open(pod: &Pod) -> Option<Write> {
     Some(Write::new(POD, &*key.namespace, &*key.name, action))
 }
 
+/// Changes nothing, and is refused unless the Pod is as it was decided on: devices may be taken from a Pod
+/// only while its gate is closed.
+pub(super) fn is_gated(key: &ObjectKey, uid: &str, pod: &PodFacts) -> Write {
+    let action = Action::Patch { subresource: None, guard: guard(uid, &pod.version), operations: Vec::new() };
+    Write::new(POD, &*key.namespace, &*key.name, action).dry()
+}
+
 /// The operations that remove exactly our gate, which is at this position.
 fn without_gate(gate: usize) -> [Value; 2] {
     let path = format!("/spec/schedulingGates/{gate}");

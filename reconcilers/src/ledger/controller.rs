@@ -20,6 +20,7 @@ use super::metrics::LedgerMetrics;
 use super::plan::{Plan, Snapshot, Written, coalesced, plan};
 use super::rights;
 use crate::cluster::{Cluster, SharedCluster};
+use crate::holders::SharedHolders;
 
 /// What can be chosen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub struct Options {
 
 /// Its row in the table of controllers. It puts the index of the cluster together and fills `cluster`
 /// with it.
-pub fn spec(options: Options, cluster: SharedCluster) -> ControllerSpec {
+pub fn spec(options: Options, cluster: SharedCluster, holders: Arc<SharedHolders>) -> ControllerSpec {
     ControllerSpec {
         name: NAME,
         // What it writes is its own: every mode.
@@ -41,7 +42,7 @@ pub fn spec(options: Options, cluster: SharedCluster) -> ControllerSpec {
             Mode::Observe => rights::OBSERVE,
             Mode::Assist | Mode::Own => &[],
         },
-        start: Box::new(move |assembly| Ledger::start(assembly, options, &cluster)),
+        start: Box::new(move |assembly| Ledger::start(assembly, options, &cluster, Arc::clone(&holders))),
     }
 }
 
@@ -52,6 +53,7 @@ struct Ledger {
     kit: Arc<Controller<Cluster>>,
     options: Options,
     metrics: LedgerMetrics,
+    holders: Arc<SharedHolders>,
     pace: Mutex<HashMap<Arc<str>, Pace>>,
 }
 
@@ -69,9 +71,15 @@ struct Pace {
 }
 
 impl Ledger {
-    fn start(assembly: &mut Assembly<'_>, options: Options, cluster: &SharedCluster) -> Arc<dyn Running> {
+    fn start(
+        assembly: &mut Assembly<'_>,
+        options: Options,
+        cluster: &SharedCluster,
+        holders: Arc<SharedHolders>,
+    ) -> Arc<dyn Running> {
         let metrics = LedgerMetrics::register(assembly.registry);
         let kit = assembly.controller::<Cluster>(NAME, NAME);
+        kit.note(|index| index.namespace = Arc::clone(&assembly.context.namespace));
         let watches = &mut assembly.watches;
         kit.watch::<Node>(watches);
         kit.watch::<Pod>(watches);
@@ -81,7 +89,7 @@ impl Ledger {
         kit.watch::<NodeAllocatableDRAClaimState>(watches);
         // A table is put together once; one that is put together again keeps its first index.
         cluster.get_or_init(|| Arc::clone(&kit));
-        Arc::new(Self { kit, options, metrics, pace: Mutex::default() })
+        Arc::new(Self { kit, options, metrics, holders, pace: Mutex::default() })
     }
 
     fn paces(&self) -> MutexGuard<'_, HashMap<Arc<str>, Pace>> {
@@ -139,7 +147,8 @@ impl Ledger {
                 uid: cluster.nodes.get("", node).map(|record| &*record.uid),
                 content,
                 published: cluster.published.get("", node).and_then(|record| record.readable()).map(|p| &**p),
-                all: self.options.all_nodes,
+                // The holder Pod of a node belongs to its object, and comes before the Pod with the claim.
+                all: self.options.all_nodes || self.holders.is_on() && self.holders.assumed().has(node),
                 written,
                 created,
                 claimless,
@@ -178,6 +187,7 @@ impl Reconcile for Ledger {
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {
         self.say_refused();
+        self.holders.look_at(&key.name);
         let now = clock::now().as_millisecond();
         let plan = self.plan(&key.name, now);
         self.note_unpublished(&key.name, &plan, now);

@@ -86,6 +86,11 @@ impl Publisher {
         }
     }
 
+    /// Whether the API server keeps a generation of the field; absent while unknown.
+    pub(crate) fn is_kept(&self, now: i64) -> Option<bool> {
+        self.known(now).map(|known| known.is_ok())
+    }
+
     /// The generation that is known to be kept. `Err`: none is.
     fn known(&self, now: i64) -> Option<Result<Generation, i64>> {
         match *self.kept.lock().unwrap_or_else(PoisonError::into_inner) {

@@ -43,8 +43,9 @@ fn is_reserved_for(claim: &Value, pod: &Value) -> bool {
     items(&claim["status"]["reservedFor"]).any(|consumer| consumer["uid"] == pod["metadata"]["uid"])
 }
 
-/// The first promise that a step breaks. While there are two leaders of the allocator, one may give back
-/// what it takes for a part when the other has just completed it, and the operator has just seen that.
+/// The first promise that a step breaks. While a party has two leaders, one may give back what it takes for a
+/// part when the other has just completed it, and the operator has just seen that; both may promise a device,
+/// and the operator then releases one of the Pods only.
 pub(super) fn broken(chronicle: &[HistoryStep], two_leaders: &[(Timestamp, Timestamp)]) -> Option<String> {
     let (mut promises, mut cluster) = (Promises::default(), Cluster::default());
     chronicle.iter().find_map(|step| {
@@ -52,10 +53,14 @@ pub(super) fn broken(chronicle: &[HistoryStep], two_leaders: &[(Timestamp, Times
         cluster.step(step);
         let is_led_by_two = two_leaders.iter().any(|(from, to)| (*from..*to).contains(&step.at));
         let pod = step.after.as_ref().filter(|_| step.resource == PODS);
+        if is_led_by_two {
+            promises.forgive();
+        }
         let is_bound = pod.is_some_and(|pod| pod["spec"]["nodeName"].is_string());
         let twice = promises.broken().map(|why| format!("twice: {why}"));
         twice
             .or_else(|| cluster.released_too_early(step).filter(|_| !is_led_by_two))
+            .or_else(|| cluster.released_twice(step))
             .or_else(|| cluster.cleared_under_a_pod(step))
             .or_else(|| is_bound.then(|| cluster.overcommitted())?)
     })
@@ -91,6 +96,29 @@ impl Cluster {
                 .is_none_or(|claim| claim["status"]["allocation"].is_null() || !is_reserved_for(claim, after))
         };
         self.claims_of(after).any(lacks).then(|| format!("released: {} lacks a claim", name(after)))
+    }
+
+    /// P1: a Pod whose gate is taken off has no device that another Pod without the gate has by another claim.
+    fn released_twice(&self, step: &HistoryStep) -> Option<String> {
+        let (before, after) = (step.before.as_ref()?, step.after.as_ref()?);
+        if step.resource != PODS || !is_gated(before) || is_gated(after) {
+            return None;
+        }
+        let devices = |claim: &Value| {
+            let results = items(&claim["status"]["allocation"]["devices"]["results"]);
+            results.map(|result| format!("{}/{}", result["pool"], result["device"])).collect::<BTreeSet<_>>()
+        };
+        let own: Vec<&Arc<Value>> = self.claims_of(after).flatten().collect();
+        let taken: BTreeSet<String> = own.iter().flat_map(|claim| devices(claim)).collect();
+        let others = self.pods.values().filter(|pod| name(pod) != name(after) && !is_gated(pod) && !is_over(pod));
+        let mut theirs = others.flat_map(|pod| {
+            let claims = self.claims_of(pod).flatten().filter(move |claim| is_reserved_for(claim, pod));
+            claims.map(move |claim| (pod, claim))
+        });
+        let both = theirs.find(|(_, claim)| {
+            own.iter().all(|own| name(own) != name(claim)) && !devices(claim).is_disjoint(&taken)
+        });
+        both.map(|(pod, _)| format!("twice: {} and {} were released with the same device", name(after), name(pod)))
     }
 
     /// P4: an allocation stays while a Pod with a node and the reservation has not ended.

@@ -13,7 +13,7 @@ use dragoman_machinery::connect::within;
 use dragoman_machinery::controller::{ControllerSpec, Embedded};
 use dragoman_reconcilers::cluster::SharedCluster;
 use dragoman_reconcilers::protocol::GATE;
-use dragoman_reconcilers::{allocation, claim_lifecycle, gates, ledger, pod_status};
+use dragoman_reconcilers::{allocation, claim_lifecycle, gates, holders, ledger, pod_status};
 use dragoman_simcluster::{
     ApiServer, Clock, Door, Driver, FaultyDoor, HistoryStep, Kubelet, Pace, Profile, Scheduler, User,
 };
@@ -248,11 +248,11 @@ fn mirrored(schedule: &dragoman_simcluster::Schedule, rng: &mut Rng) -> dragoman
     schedule.iter().map(|(number, fault)| (number + rng.u64(..20), *fault)).collect()
 }
 
-/// When two leaders of the allocator may each have seen a part only.
+/// When two leaders of a party may each have seen a part only.
 fn two_leaders(case: &Case<Deed>, chronicle: &[HistoryStep]) -> Vec<(Timestamp, Timestamp)> {
     let Some(began) = chronicle.first().map(|step| step.at) else { return Vec::new() };
     let takeovers = case.script.iter().filter_map(|(when, deed)| match deed {
-        Deed::Takeover(Party::Allocator, both) => Some((began + *when, began + *when + *both + LINGERS)),
+        Deed::Takeover(_, both) => Some((began + *when, began + *when + *both + LINGERS)),
         _ => None,
     });
     takeovers.collect()
@@ -273,15 +273,16 @@ fn start(door: &FaultyDoor, party: Party) -> Embedded {
         Party::Operator => {
             let allocator = || Some(OURS.into());
             let (cluster, publisher) = (SharedCluster::default(), Arc::<pod_status::Publisher>::default());
+            let holders = Arc::<holders::SharedHolders>::default();
             let birth = claim_lifecycle::Birth {
                 default_allocator: allocator(),
                 ..claim_lifecycle::Birth::default()
             };
             vec![
                 claim_lifecycle::spec(birth),
-                ledger::spec(ledger::Options::default(), SharedCluster::clone(&cluster)),
+                ledger::spec(ledger::Options::default(), SharedCluster::clone(&cluster), Arc::clone(&holders)),
                 pod_status::spec(SharedCluster::clone(&cluster), Arc::clone(&publisher)),
-                gates::spec(gates::Options { default_allocator: allocator(), ..gates::Options::default() }, cluster, publisher),
+                gates::spec(gates::Options { default_allocator: allocator(), ..gates::Options::default() }, cluster, publisher, holders),
             ]
         }
         Party::Allocator => vec![allocation::spec(allocation::Options { name: OURS.into(), order: allocation::Order::default() })],
