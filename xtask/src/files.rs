@@ -15,6 +15,10 @@ const GENERATED: &[(&str, &[&str])] = &[
         &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac", "gates"],
     ),
     (
+        "config/components/holders/roles.yaml",
+        &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac", "holders"],
+    ),
+    (
         "config/components/allocator/roles.yaml",
         &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac", "allocator"],
     ),

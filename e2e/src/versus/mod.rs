@@ -111,7 +111,7 @@ async fn measure(bench: &Bench, side: Side, load: Load, all: bool) -> anyhow::Re
         Side::DragomanClaimsOnly => Some(&["--controllers", "claim_lifecycle"]),
         Side::DragomanGated => {
             world.install("config/gated").await?;
-            Some(&["--controllers=*,gates", "--default-allocator=dragoman", "--born-protected"])
+            Some(&["--controllers=*,gates,holders", "--default-allocator=dragoman", "--born-protected"])
         }
         Side::BuiltInRaised | Side::BuiltInDefault => None,
     };

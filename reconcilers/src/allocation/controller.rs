@@ -264,7 +264,8 @@ impl Allocator {
         let now = clock::now();
         if let Some(known) = &facts.verdict {
             let since = known.time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
-            if known.message == *message || now.as_second() - since < VERDICT_STAYS {
+            let is_fresh = known.reason == reason && now.as_second() - since < VERDICT_STAYS;
+            if known.message == *message || is_fresh {
                 return Ok(());
             }
         }
@@ -292,7 +293,14 @@ impl Allocator {
             self.write(key, uid, claims, &decision).await?;
             return Ok(Verdict::Done);
         }
-        let rests = locked(&self.decided).rests(key, now.as_millisecond());
+        let (refused, again) = left_out(claims, now.as_second());
+        let rests = {
+            let mut decided = locked(&self.decided);
+            if decided.has_lost(key) && refused.is_empty() {
+                decided.gave_back(key, now.as_millisecond(), fastrand::f64());
+            }
+            decided.rests(key, now.as_millisecond())
+        };
         if let Some(milliseconds) = rests {
             return Ok(Verdict::After(Duration::from_millis(milliseconds)));
         }
@@ -312,7 +320,6 @@ impl Allocator {
                 return Ok(Verdict::Done);
             }
         };
-        let (refused, again) = left_out(claims, now.as_second());
         let again = again.map_or(Verdict::Done, |seconds| Verdict::After(Duration::from_secs(seconds)));
         let place = self.kit.read(|index| {
             let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned());

@@ -1,6 +1,6 @@
 //! Decisions that the index does not show yet.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use dragoman_allocator::Overlay;
 use dragoman_crds::wire::Name;
@@ -31,6 +31,8 @@ pub(super) struct Decided {
     /// Pods that have a part of their devices and find no others, since when in milliseconds since the
     /// epoch.
     parts: HashMap<ObjectKey, i64>,
+    /// Gated Pods that have been seen with all their devices.
+    settled: HashSet<ObjectKey>,
 }
 
 /// A claim that was decided on.
@@ -178,10 +180,23 @@ impl Decided {
         (*until > now).then(|| (until - now).unsigned_abs())
     }
 
-    /// A Pod has all its devices, or does not wait for them any more.
+    /// A Pod has all its devices.
+    pub(super) fn is_settled(&mut self, key: &ObjectKey) {
+        self.parts.remove(key);
+        self.settled.insert(key.clone());
+    }
+
+    /// Whether a Pod that lacks devices had them: another party has taken them back, for a reason that this
+    /// process does not see, and would do so again at once.
+    pub(super) fn has_lost(&mut self, key: &ObjectKey) -> bool {
+        self.settled.remove(key)
+    }
+
+    /// A Pod does not wait for devices any more.
     pub(super) fn is_rested(&mut self, key: &ObjectKey) {
         self.rests.remove(key);
         self.parts.remove(key);
+        self.settled.remove(key);
     }
 
     /// The API server refuses the allocation of a claim.

@@ -73,7 +73,7 @@ impl Allocator {
     ) -> Result<Verdict, Refusal> {
         let is_waiting = |(_, _, facts): &Named| facts.is_held || !facts.is_allocated;
         if !pod.is_gated || !claims.iter().any(is_waiting) {
-            locked(&self.decided).is_rested(key);
+            locked(&self.decided).is_settled(key);
             return Ok(Verdict::Done);
         }
         let left = locked(&self.decided).holds(key, clock::now().as_millisecond());

@@ -397,15 +397,18 @@ impl GateKeeper {
             _ => Verdict::Done,
         };
         let is_said = work.pod.condition.as_ref().is_some_and(|(_, reason)| **reason == *wait.reason.word());
-        if is_said {
-            return again;
-        }
-        let due = plan::condition_due(since, said);
+        let due = match &said {
+            // A message of another process stays: it may be as good.
+            None if is_said => return again,
+            Some((_, message)) if is_said && *message == wait.message => return again,
+            Some((at, _)) if is_said => at + plan::REWORDED,
+            _ => plan::condition_due(since, said.as_ref().map(|(at, _)| *at)),
+        };
         if work.now < due {
             let left = Duration::from_millis((due - work.now).unsigned_abs());
             return again.most_urgent(Verdict::After(left));
         }
-        locked(&self.closed).says(work.key, work.now);
+        locked(&self.closed).says(work.key, work.now, &wait.message);
         let write: Write = writes::condition(work.key, &work.uid, &work.pod, Ok(wait), "");
         match self.kit.send(work.key, &write).await {
             Ok(_) | Err(Refusal::NotFound | Refusal::Replaced) => again,

@@ -34,8 +34,8 @@ pub(super) struct ClosedGates(HashMap<ObjectKey, Closed>);
 struct Closed {
     reason: Reason,
     since: i64,
-    /// When the condition was written last.
-    said: Option<i64>,
+    /// When the condition was written last, and its message.
+    said: Option<(i64, String)>,
 }
 
 impl ClosedGates {
@@ -46,14 +46,14 @@ impl ClosedGates {
         gate.since
     }
 
-    /// When the condition of a Pod was written last.
-    pub(super) fn said(&self, key: &ObjectKey) -> Option<i64> {
-        self.0.get(key)?.said
+    /// When the condition of a Pod was written last, and its message.
+    pub(super) fn said(&self, key: &ObjectKey) -> Option<(i64, String)> {
+        self.0.get(key)?.said.clone()
     }
 
-    /// The condition of a Pod is written.
-    pub(super) fn says(&mut self, key: &ObjectKey, now: i64) {
-        self.0.get_mut(key).into_iter().for_each(|gate| gate.said = Some(now));
+    /// The condition of a Pod is written with this message.
+    pub(super) fn says(&mut self, key: &ObjectKey, now: i64, message: &str) {
+        self.0.get_mut(key).into_iter().for_each(|gate| gate.said = Some((now, message.to_owned())));
     }
 
     /// The gate is open, or the Pod is gone.

@@ -316,5 +316,7 @@ pub(super) fn condition_due(since: i64, said: Option<i64>) -> i64 {
 
 /// A wait of so many milliseconds is not worth a write.
 pub(super) const MOMENT: i64 = 2_000;
+/// A condition whose reason is the same gets another message after so many milliseconds.
+pub(super) const REWORDED: i64 = 30_000;
 /// Two leaders that see different things would write against each other without end.
 const PACE: i64 = 5_000;

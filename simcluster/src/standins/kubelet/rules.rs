@@ -34,7 +34,7 @@ pub(super) fn next_act(pod: &Value) -> Option<Act> {
     let annotated = |annotation: &str| !pod["metadata"]["annotations"][annotation].is_null();
     match pod["status"]["phase"].as_str() {
         Some("Pending") => Some(Act::Start),
-        Some("Running") if !annotated(HOLD) => Some(Act::Finish),
+        Some("Running") if !annotated(HOLD) && !pauses(pod) => Some(Act::Finish),
         Some("Succeeded") if annotated(REAP) => Some(Act::Remove),
         _ => None,
     }
@@ -59,6 +59,12 @@ pub(super) fn status(pod: &Value, phase: &str) -> Value {
         "metadata": {"uid": pod["metadata"]["uid"]},
         "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]},
     })
+}
+
+/// Whether a Pod runs the pause image, which does nothing and does not end.
+fn pauses(pod: &Value) -> bool {
+    let mut containers = meta::items(&pod["spec"]["containers"]);
+    containers.any(|container| container["image"].as_str().is_some_and(|image| image.contains("/pause:")))
 }
 
 /// Returns the claim of an entry: the named one, or the one in the status of the Pod.

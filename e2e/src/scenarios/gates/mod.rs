@@ -1,6 +1,9 @@
 //! Gated Pods on a real control plane: the shipped policies, the operator, the reference allocator, and
 //! kube-scheduler as it is.
 
+mod room;
+mod turns;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, ensure};
@@ -16,7 +19,7 @@ use crate::wait;
 use crate::world::{Bench, PATIENCE, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
-    vec![
+    let mut all = vec![
         standalone!(gated_pods_reach_their_nodes),
         standalone!(gated_pods_reach_their_nodes_where_kube_scheduler_counts),
         standalone!(each_party_is_killed_and_every_gated_pod_ends),
@@ -24,14 +27,17 @@ pub(super) fn alone() -> Vec<Standalone> {
         standalone!(stolen_tokens_and_other_hands_are_confined),
         standalone!(a_device_that_two_allocators_promised_is_given_back),
         standalone!(one_command_leaves_no_policy_and_no_gate),
-    ]
+    ];
+    all.extend(room::alone());
+    all.extend(turns::alone());
+    all
 }
 
 const GATE: &str = "dragoman.dev/claims";
 const NODES: &str = "/api/v1/nodes";
 const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
 /// The flags of the operator in `config/gated`.
-const FLAGS: [&str; 2] = ["--controllers=*,gates", "--default-allocator=dragoman"];
+const FLAGS: [&str; 2] = ["--controllers=*,gates,holders", "--default-allocator=dragoman"];
 
 /// A cluster with the manifests of `config/gated` and `nodes` nodes of eight cpus and four devices, each
 /// of which takes three cpus of its node.

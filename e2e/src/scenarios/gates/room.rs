@@ -1,0 +1,119 @@
+//! Room on nodes that claims have taken: Pods without the gate cannot take it, too.
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::{FLAGS, gated, in_phase, namespace, no_node_is_overcommitted};
+use crate::client::PODS;
+use crate::control_plane::Shape;
+use crate::objects::Pod;
+use crate::scenarios::accounts::requesting;
+use crate::scenarios::{Standalone, standalone};
+use crate::wait;
+use crate::world::{Bench, PATIENCE, World};
+
+pub(super) fn alone() -> Vec<Standalone> {
+    vec![
+        standalone!(ungated_pods_cannot_take_what_claims_have_taken),
+        standalone!(ungated_pods_cannot_take_what_claims_have_taken_where_kube_scheduler_counts),
+    ]
+}
+
+const SYSTEM: &str = "kube-system";
+
+async fn ungated_pods_cannot_take_what_claims_have_taken(bench: &Bench) -> anyhow::Result<()> {
+    crowded(bench, "room", Shape::default()).await
+}
+
+async fn ungated_pods_cannot_take_what_claims_have_taken_where_kube_scheduler_counts(
+    bench: &Bench,
+) -> anyhow::Result<()> {
+    let on = &["DRANodeAllocatableResources"];
+    crowded(bench, "room-counted", Shape { on, ..Shape::default() }).await
+}
+
+async fn holders(world: &World) -> anyhow::Result<Vec<Value>> {
+    let pods = world.client.list(PODS, SYSTEM).await?;
+    Ok(pods.into_iter().filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/component"] == "holder").collect())
+}
+
+/// Waits until the one holder requests so much cpu.
+async fn carries(world: &World, cpu: &str) -> anyhow::Result<Value> {
+    wait::value(&format!("the holder carries {cpu}"), PATIENCE, async || {
+        let mut holders = holders(world).await?;
+        ensure!(holders.len() <= 1, "{} holders for one node", holders.len());
+        let holder = holders.pop();
+        Ok(holder.filter(|pod| {
+            pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == cpu
+                && pod["metadata"]["deletionTimestamp"].is_null()
+        }))
+    })
+    .await
+}
+
+/// Whether kube-scheduler has said that a Pod has no room.
+async fn has_no_room(world: &World, ns: &str, pod: &str) -> anyhow::Result<String> {
+    wait::value(&format!("{pod} has no room"), PATIENCE, async || {
+        let pod = world.client.get(PODS, ns, pod).await?.context("Pod")?;
+        let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        let mut scheduled = conditions.filter(|condition| condition["type"] == "PodScheduled");
+        let said = scheduled.next().and_then(|of| of["message"].as_str()).unwrap_or_default();
+        Ok(said.contains("Insufficient cpu").then(|| said.to_owned()))
+    })
+    .await
+}
+
+/// Two gated Pods take seven of the eight cpus of a node, six of them by claims. A Pod without the gate that
+/// wants two has to wait; without Dragoman it would be bound at once.
+async fn crowded(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
+    let is_counted = !shape.on.is_empty();
+    let world = gated(bench, name, shape, 1).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = namespace(&world, name, "enabled").await?;
+    for number in 0..2 {
+        let pod = Pod::new(&format!("gated-{number}")).with_template("device", "one").held();
+        world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;
+    }
+    wait::value("both run", PATIENCE, async || {
+        Ok((in_phase(&world, &ns, "Running").await?.len() == 2).then_some(()))
+    })
+    .await?;
+    if !is_counted {
+        // Evicted, the holder is made again.
+        let holder = carries(&world, "6").await?;
+        let name = holder["metadata"]["name"].as_str().context("name")?;
+        world.client.delete(PODS, SYSTEM, name, Some(0)).await?;
+        wait::value("another holder", PATIENCE, async || {
+            let again = carries(&world, "6").await?;
+            Ok((again["metadata"]["uid"] != holder["metadata"]["uid"]).then_some(()))
+        })
+        .await?;
+    }
+    let others = world.namespace("others").await?;
+    world.client.create(PODS, &others, &requesting(&Pod::new("plain").held(), "2")).await?;
+    println!("        {}", has_no_room(&world, &others, "plain").await?);
+    if is_counted {
+        ensure!(holders(&world).await?.is_empty(), "kube-scheduler counts, and nothing has to be held");
+    } else {
+        let holder = carries(&world, "6").await?;
+        println!("        holder: {}", holder["spec"]["containers"][0]["resources"]);
+    }
+    no_node_is_overcommitted(&world).await?;
+    // One ends: the holder is lowered after a while, and the Pod has room.
+    world.let_end(&ns, "gated-0").await?;
+    world.phase(&others, "plain", "Running").await?;
+    if !is_counted {
+        carries(&world, "3").await?;
+    }
+    no_node_is_overcommitted(&world).await?;
+    world.let_end(&ns, "gated-1").await?;
+    wait::value("no holder is left", PATIENCE, async || Ok(holders(&world).await?.is_empty().then_some(())))
+        .await?;
+    world.let_end(&others, "plain").await?;
+    let complaints = json!(operator.metric("dragoman_holder_pods", &[]).await?);
+    ensure!(complaints == json!(0.0), "{complaints}");
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}

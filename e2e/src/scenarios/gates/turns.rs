@@ -1,0 +1,126 @@
+//! Which gated Pods come first, which come together, and which are let go.
+
+use anyhow::{Context as _, ensure};
+use serde_json::json;
+
+use super::{FLAGS, gated, gates_of, in_phase, namespace, ready, waits_for};
+use crate::client::PODS;
+use crate::control_plane::Shape;
+use crate::objects::{self, Pod};
+use crate::scenarios::accounts::requesting;
+use crate::scenarios::{Standalone, standalone};
+use crate::wait;
+use crate::world::{Bench, PATIENCE};
+
+pub(super) fn alone() -> Vec<Standalone> {
+    vec![
+        standalone!(a_gang_starts_as_a_whole),
+        standalone!(pods_are_packed_spread_or_go_where_they_like),
+        standalone!(a_pod_is_let_go_for_an_autoscaler),
+    ]
+}
+
+/// The Pods of a PodGroup that needs three of them at once wait together while there is room for two, and
+/// run together once there is room for three.
+async fn a_gang_starts_as_a_whole(bench: &Bench) -> anyhow::Result<()> {
+    // A node has room for two of the three.
+    let world = gated(bench, "gangs", Shape { pod_groups: true, ..Shape::default() }, 1).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = namespace(&world, "gangs", "enabled").await?;
+    let mut group = objects::pod_group(world.release, "group", "unused", "one");
+    group["spec"] = json!({"schedulingPolicy": {"gang": {"minCount": 3}}});
+    world.client.create(&world.release.pod_groups_path(), &ns, &group).await?;
+    for number in 0..2 {
+        let pod = Pod::new(&format!("pod-{number}")).with_template("device", "one").in_group("group").held();
+        world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;
+    }
+    let why = waits_for(&world, &ns, "pod-0", "NotAllocated").await?;
+    ensure!(why.contains("needs 3 Pods at once and has 2"), "{why}");
+    let pod = Pod::new("pod-2").with_template("device", "one").in_group("group").held();
+    world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;
+    // There is room for two of the three.
+    let why = wait::value("the group has no room", PATIENCE, async || {
+        let why = ready(&world, &ns, "pod-0").await?.map(|said| said.2).unwrap_or_default();
+        Ok(why.contains("need a node at once").then_some(why))
+    })
+    .await?;
+    println!("        {why}");
+    ensure!(in_phase(&world, &ns, "Running").await?.is_empty(), "none of them runs");
+    super::add_node(&world, "another", false).await?;
+    wait::value("all run", PATIENCE, async || {
+        Ok((in_phase(&world, &ns, "Running").await?.len() == 3).then_some(()))
+    })
+    .await?;
+    for number in 0..3 {
+        world.let_end(&ns, &format!("pod-{number}")).await?;
+    }
+    world.claims(&ns, 0).await?;
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// Two small Pods share a node or do not; one that prefers the third node is there.
+async fn pods_are_packed_spread_or_go_where_they_like(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "order", Shape::default(), 3).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let ns = namespace(&world, "order", "enabled").await?;
+    world.client.merge(super::NODES, "", "node-2", &json!({"metadata": {"labels": {"liked": "yes"}}})).await?;
+    let node = async |name: &str| {
+        world.phase(&ns, name, "Running").await?;
+        let pod = world.client.get(PODS, &ns, name).await?.context("Pod")?;
+        pod["spec"]["nodeName"].as_str().map(str::to_owned).context("node")
+    };
+    for order in ["pack", "spread"] {
+        let allocator = world.allocator(&["--order", order]).await?;
+        let names = [format!("{order}-0"), format!("{order}-1")];
+        for name in &names {
+            world.pod(&ns, &Pod::new(name).with_template("device", "one").held()).await?;
+            node(name).await?;
+        }
+        let together = node(&names[0]).await? == node(&names[1]).await?;
+        ensure!(together == (order == "pack"), "{order}: together on a node: {together}");
+        let mut pod = Pod::new(&format!("{order}-liked")).with_template("device", "one").held().object().clone();
+        let term = json!({"matchExpressions": [{"key": "liked", "operator": "In", "values": ["yes"]}]});
+        pod["spec"]["affinity"] = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution":
+            [{"weight": 1, "preference": term}]}});
+        world.client.create(PODS, &ns, &pod).await?;
+        let liked = node(&format!("{order}-liked")).await?;
+        ensure!(liked == "node-2", "{order}: it likes node-2 and is on {liked}");
+        for name in names.iter().chain([&format!("{order}-liked")]) {
+            world.let_end(&ns, name).await?;
+        }
+        world.claims(&ns, 0).await?;
+        allocator.stop().await?;
+    }
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// A Pod for which there is no device is let go after a while: kube-scheduler says that it cannot be
+/// scheduled, which is what an autoscaler looks for.
+async fn a_pod_is_let_go_for_an_autoscaler(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "let-go", Shape::default(), 1).await?;
+    let operator = world.dragoman("own", &[FLAGS[0], FLAGS[1], "--let-go-after=6"]).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = namespace(&world, "let-go", "enabled").await?;
+    let large = requesting(&Pod::new("large").with_template("device", "one").held(), "30");
+    world.client.create(PODS, &ns, &large).await?;
+    let why = waits_for(&world, &ns, "large", "NotAllocated").await?;
+    ensure!(why.contains("gated Pods do not scale the cluster up"), "{why}");
+    let why = wait::value("kube-scheduler looks at it", PATIENCE, async || {
+        let pod = world.client.get(PODS, &ns, "large").await?.context("Pod")?;
+        let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        let mut said = conditions.filter(|condition| condition["reason"] == "Unschedulable");
+        let message = said.next().map(|condition| condition["message"].to_string());
+        Ok(message.filter(|_| gates_of(&pod).is_empty()))
+    })
+    .await?;
+    println!("        {why}");
+    let (status, reason, _) = ready(&world, &ns, "large").await?.context("condition")?;
+    ensure!((&*status, &*reason) == ("True", "LetGo"), "{status} {reason}");
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
