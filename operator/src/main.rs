@@ -3,6 +3,7 @@
 mod account;
 mod allocate;
 mod config;
+mod conformance;
 mod controllers;
 mod crdgen;
 #[cfg(feature = "simulation")]
@@ -47,6 +48,9 @@ enum Command {
     Drain(drain::DrainFlags),
     /// Install the admission policies of claim gates, or remove them and every gate of ours.
     Gating(gating::GatingFlags),
+    /// Say whether an allocator keeps the claim gate protocol: plays the operator and a workload against it,
+    /// on nodes and devices of its own.
+    Conformance(conformance::ConformanceFlags),
     /// Watch everything at work on a simulated cluster in this process.
     #[cfg(feature = "simulation")]
     Demo(demo::DemoFlags),
@@ -77,6 +81,7 @@ async fn main() -> ExitCode {
         Command::Allocator(flags) => run::allocator(*flags).await.map(done),
         Command::Drain(flags) => drain::drain(&flags).await.map(done),
         Command::Gating(flags) => gating::gating(&flags).await.map(done),
+        Command::Conformance(flags) => conformance::conformance(&flags).await,
         #[cfg(feature = "simulation")]
         Command::Demo(flags) => demo::demo(&flags).await.map(done),
         #[cfg(feature = "simulation")]

@@ -1,0 +1,121 @@
+//! `dragoman conformance`: the reference allocator and the example in Python pass it, and allocators that
+//! break a rule are found.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::control_plane::{Backend, Process, Scheduling, Shape};
+use crate::scenarios::{NotRun, Standalone, standalone};
+use crate::wait;
+use crate::world::{Bench, PATIENCE, World};
+
+pub(super) fn alone() -> Vec<Standalone> {
+    vec![standalone!(allocators_that_keep_the_protocol_pass_the_kit), standalone!(the_kit_finds_what_is_broken)]
+}
+
+/// Classes of `e2e/allocators/broken.py`: the scenario that finds each, and a word of what is said.
+const BROKEN: [(&str, &str, &str); 14] = [
+    ("Unreserved", "simple", "not reserved for its Pod in the same write"),
+    ("Unprotected", "simple", "without the finalizer"),
+    ("Scattered", "several", "on two nodes"),
+    ("Selfish", "shared", "the reservation of the first Pod is gone"),
+    ("Greedy", "foreign", "names no allocator"),
+    ("Hasty", "ungated", "no Pod with the gate"),
+    ("Pushy", "gates", "closed allocation gate"),
+    ("Stubborn", "rejection", "refused just now"),
+    ("Generous", "full", "promised to two claims"),
+    ("Silent", "full", "no verdict says why"),
+    ("Impatient", "order", "the claim before it"),
+    ("Careless", "conflict", "finalizer of another owner is lost"),
+    ("Blind", "deleted", "it is being deleted"),
+    ("Partial", "whole", "can never run"),
+];
+
+async fn world(bench: &Bench, name: &str) -> anyhow::Result<World> {
+    if bench.backend == Backend::Sim {
+        return Err(NotRun("the kit and the example need a port of an API server".to_owned()).into());
+    }
+    let world = World::start(bench, name, Shape { scheduler: Scheduling::Kube, ..Shape::default() }, 0, 0).await?;
+    world.install("config/gated").await?;
+    Ok(world)
+}
+
+/// Runs the kit; returns whether all is well, and what it says.
+async fn kit(world: &World, allocator: &str, patience: u64, scenarios: &[&str]) -> anyhow::Result<(bool, String)> {
+    let kubeconfig = world.plane.kubeconfig("admin");
+    let output = Command::new(&world.bench.binary)
+        .args(["conformance", "--allocator", allocator, "--patience", &patience.to_string(), "--kubeconfig"])
+        .arg(kubeconfig)
+        .args(scenarios)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .context("dragoman conformance")?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(matches!(output.status.code(), Some(0 | 3)), "{said}{errors}");
+    Ok((output.status.success(), said))
+}
+
+/// Starts an allocator in Python with the rights of an administrator.
+fn python(world: &World, script: &str, first: &[&str], name: &str) -> anyhow::Result<Process> {
+    let text = std::fs::read_to_string(world.plane.kubeconfig("admin")).context("kubeconfig")?;
+    let config: Value = serde_json::from_str(&text).context("kubeconfig")?;
+    let (cluster, user) = (&config["clusters"][0]["cluster"], &config["users"][0]["user"]);
+    let path = world.bench.repository.join("e2e/allocators").join(script);
+    let mut arguments = vec!["-B".to_owned(), path.display().to_string()];
+    arguments.extend(first.iter().map(|&argument| argument.to_owned()));
+    for (flag, value) in [
+        ("--server", &cluster["server"]),
+        ("--ca", &cluster["certificate-authority"]),
+        ("--cert", &user["client-certificate"]),
+        ("--key", &user["client-key"]),
+    ] {
+        arguments.extend([flag.to_owned(), value.as_str().context(flag)?.to_owned()]);
+    }
+    arguments.extend(["--name".to_owned(), name.to_owned()]);
+    Process::spawn(Path::new("python3"), name, &arguments, &world.directory)
+}
+
+async fn allocators_that_keep_the_protocol_pass_the_kit(bench: &Bench) -> anyhow::Result<()> {
+    let world = world(bench, "kit").await?;
+    let ours = world.allocator(&[]).await?;
+    let (is_well, said) = kit(&world, "dragoman", 30, &[]).await?;
+    ensure!(is_well, "dragoman allocator:\n{said}");
+    println!("        {}", said.lines().last().unwrap_or_default());
+    let example = python(&world, "example.py", &[], "example")?;
+    let (is_well, said) = kit(&world, "example", 30, &[]).await?;
+    ensure!(is_well, "e2e/allocators/example.py:\n{said}{}", example.output());
+    println!("        {}", said.lines().last().unwrap_or_default());
+    example.kill().await?;
+    ours.stop().await?;
+    // While an operator works, the kit does not.
+    let operator = world.dragoman("assist", &[]).await?;
+    wait::value("the kit is refused beside an operator", PATIENCE, async || {
+        let refused = kit(&world, "dragoman", 2, &["simple"]).await.err();
+        Ok(refused.filter(|why| format!("{why:#}").contains("would judge the same Pods")).map(drop))
+    })
+    .await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+async fn the_kit_finds_what_is_broken(bench: &Bench) -> anyhow::Result<()> {
+    let world = world(bench, "broken").await?;
+    for (class, scenario, word) in BROKEN {
+        let name = class.to_lowercase();
+        let process = python(&world, "broken.py", &[class], &name)?;
+        let (is_well, said) = kit(&world, &name, 12, &[scenario]).await?;
+        ensure!(!is_well && said.contains(word), "{class} passes, or breaks another rule:\n{said}{}", process.output());
+        println!("        {}", said.lines().next().unwrap_or_default());
+        process.kill().await?;
+    }
+    // The judge of the world has seen devices promised twice, as it should.
+    drop(world);
+    Ok(())
+}
