@@ -292,6 +292,15 @@ impl RunFlags {
                 sampling: flags.trace_sampling.or(file.trace_sampling),
             }),
         };
+        config.checked()
+    }
+}
+
+impl Config {
+    /// # Errors
+    /// Names the setting that is wrong.
+    fn checked(self) -> anyhow::Result<Self> {
+        let config = self;
         if !(1..=1024).contains(&config.workers) {
             bail!("workers: {} is not between 1 and 1024", config.workers);
         }

@@ -40,12 +40,18 @@ impl Options {
 
 /// Every controller, a row each, around an index of the cluster that others read, too.
 pub(crate) fn table(options: Options, cluster: &SharedCluster) -> Vec<ControllerSpec> {
-    let (publisher, shared) = (Arc::<pod_status::Publisher>::default(), Arc::<holders::SharedHolders>::default());
+    let (publisher, shared) =
+        (Arc::<pod_status::Publisher>::default(), Arc::<holders::SharedHolders>::default());
     vec![
         claim_lifecycle::spec(options.claim_lifecycle),
         ledger::spec(options.ledger, SharedCluster::clone(cluster), Arc::clone(&shared)),
         pod_status::spec(SharedCluster::clone(cluster), Arc::clone(&publisher)),
-        holders::spec(options.holders, SharedCluster::clone(cluster), Arc::clone(&publisher), Arc::clone(&shared)),
+        holders::spec(
+            options.holders,
+            SharedCluster::clone(cluster),
+            Arc::clone(&publisher),
+            Arc::clone(&shared),
+        ),
         gates::spec(options.gates, SharedCluster::clone(cluster), publisher, shared),
     ]
 }

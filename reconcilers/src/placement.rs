@@ -177,7 +177,7 @@ impl Site {
         labels.chain(affinity).chain(taints).chain(cordoned).chain(count).chain(ports).collect()
     }
 
-    /// How much a scheduler would like the Pod to run here: the taints with effect PreferNoSchedule that
+    /// How much a scheduler would like the Pod to run here: the taints with effect `PreferNoSchedule` that
     /// it does not tolerate, and the sum of the weights of its preferred node affinity.
     pub fn preference(&self, pod: &Placement) -> (usize, i64) {
         let tolerated = |taint: &Taint| pod.spec.tolerations.iter().any(|known| known.tolerates(taint));

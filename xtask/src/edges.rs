@@ -28,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "operator",
         ],
     ),
+    ("model", &[]),
     ("xtask", &[]),
 ];
 

@@ -1,5 +1,7 @@
 //! What the kit has in the cluster: nodes, devices and a namespace of its own, and its requests.
 
+#![expect(clippy::indexing_slicing, reason = "what a JSON value does not have is null")]
+
 use std::future::Future;
 use std::time::Duration;
 
@@ -39,7 +41,8 @@ pub(super) struct Bench {
 impl Bench {
     /// Creates nodes, devices, a class and a namespace.
     pub(super) async fn set_up(api: Api, allocator: &str, patience: Duration) -> anyhow::Result<Self> {
-        let namespace = format!("dragoman-conformance-{:x}", dragoman_machinery::clock::now().as_millisecond());
+        let namespace =
+            format!("dragoman-conformance-{:x}", dragoman_machinery::clock::now().as_millisecond());
         let bench = Self { api, namespace, allocator: allocator.to_owned(), patience };
         bench.refuse_operator().await?;
         let labels = json!({"app.kubernetes.io/managed-by": "dragoman-conformance"});
@@ -87,7 +90,8 @@ impl Bench {
     /// Removes everything again. What cannot be removed is named.
     pub(super) async fn clear(&self) -> anyhow::Result<()> {
         self.clear_namespace().await?;
-        let mut paths = vec![format!("/api/v1/namespaces/{}", self.namespace), format!("{DRA}/deviceclasses/{DOMAIN}")];
+        let mut paths =
+            vec![format!("/api/v1/namespaces/{}", self.namespace), format!("{DRA}/deviceclasses/{DOMAIN}")];
         for node in NODES {
             paths.extend([format!("{DRA}/resourceslices/{node}"), format!("/api/v1/nodes/{node}")]);
         }
@@ -201,10 +205,17 @@ impl Bench {
     }
 
     /// Allocates a device of a node to a claim, as another allocator would.
-    pub(super) async fn allocate(&self, claim: &str, node: &str, device: usize, pod: &Value) -> anyhow::Result<()> {
+    pub(super) async fn allocate(
+        &self,
+        claim: &str,
+        node: &str,
+        device: usize,
+        pod: &Value,
+    ) -> anyhow::Result<()> {
         let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
         let result = json!({"request": "device", "driver": DOMAIN, "pool": node, "device": format!("device-{device}")});
-        let consumer = json!({"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]});
+        let consumer =
+            json!({"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]});
         let status = json!([{"op": "add", "path": "/status", "value": {
             "allocation": {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]}},
             "reservedFor": [consumer]}}]);
@@ -261,7 +272,12 @@ impl Bench {
         self.try_patch(path, content_type, body).await.with_context(|| path.to_owned())
     }
 
-    async fn try_patch(&self, path: &str, content_type: &'static str, body: &Value) -> Result<Value, Refusal> {
+    async fn try_patch(
+        &self,
+        path: &str,
+        content_type: &'static str,
+        body: &Value,
+    ) -> Result<Value, Refusal> {
         self.call(Method::PATCH, path, content_type, Some(body)).await
     }
 

@@ -44,12 +44,17 @@ pub(crate) async fn conformance(flags: &ConformanceFlags) -> anyhow::Result<Exit
         connect(flags.cluster.kubeconfig.as_deref(), Limits::default(), &mut Registry::default()).await?;
     let patience = Duration::from_secs(flags.patience);
     let bench = Bench::set_up(clients.api, &flags.allocator, patience).await.context("set up")?;
-    let is_chosen = |name: &&&str| flags.scenarios.is_empty() || flags.scenarios.iter().any(|of| of == **name);
+    let is_chosen =
+        |name: &&&str| flags.scenarios.is_empty() || flags.scenarios.iter().any(|of| of == **name);
     let outcome = all(&bench, NAMES.iter().filter(is_chosen).copied()).await;
     let cleared = bench.clear().await.context("clear up");
     let (passed, failed) = outcome?;
     cleared?;
-    crate::print(&format!("allocator {}: {passed} of {} scenarios passed\n", flags.allocator, passed + failed))?;
+    crate::print(&format!(
+        "allocator {}: {passed} of {} scenarios passed\n",
+        flags.allocator,
+        passed + failed
+    ))?;
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(crate::NO) })
 }
 

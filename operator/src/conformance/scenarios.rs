@@ -1,5 +1,7 @@
 //! The scenarios: each plays operator and workload, and judges what the allocator writes.
 
+#![expect(clippy::indexing_slicing, reason = "what a JSON value does not have is null")]
+
 use std::collections::BTreeSet;
 
 use dragoman_reconcilers::protocol::{REJECTIONS, VERDICT};
@@ -30,8 +32,19 @@ fn broken<T>(rule: &'static str, what: String) -> Result<T, Failure> {
 
 /// The names of all scenarios.
 pub(super) const NAMES: [&str; 13] = [
-    "simple", "several", "shared", "foreign", "ungated", "gates", "rejection", "full", "order", "protected",
-    "conflict", "deleted", "whole",
+    "simple",
+    "several",
+    "shared",
+    "foreign",
+    "ungated",
+    "gates",
+    "rejection",
+    "full",
+    "order",
+    "protected",
+    "conflict",
+    "deleted",
+    "whole",
 ];
 
 /// Plays a scenario.
@@ -76,21 +89,28 @@ fn devices_of(claim: &Value) -> Vec<String> {
 async fn allocated(bench: &Bench, name: &str, count: usize, pod: &Value) -> Result<Value, Failure> {
     let found = bench.until("", async || Ok(Some(bench.read(name).await?).filter(is_allocated))).await;
     let Ok(claim) = found else {
-        return broken("3.2", format!("claim {name} may be allocated, and is not after {} s", bench.patience.as_secs()));
+        return broken(
+            "3.2",
+            format!("claim {name} may be allocated, and is not after {} s", bench.patience.as_secs()),
+        );
     };
     let metadata = &claim["metadata"];
     if !items(&metadata["finalizers"]).any(|of| *of == "resource.kubernetes.io/delete-protection") {
         return broken("3.3", format!("claim {name} is allocated without the finalizer"));
     }
     if !is_reserved_for(&claim, pod) {
-        return broken("3.3", format!("claim {name} is allocated and not reserved for its Pod in the same write"));
+        return broken(
+            "3.3",
+            format!("claim {name} is allocated and not reserved for its Pod in the same write"),
+        );
     }
     let node = node_of(&claim);
     if !NODES.contains(&node) {
-        return broken("2", format!("the allocation of claim {name} names no node of the pool: {:?}", node));
+        return broken("2", format!("the allocation of claim {name} names no node of the pool: {node:?}"));
     }
     let results: Vec<&Value> = items(&claim["status"]["allocation"]["devices"]["results"]).collect();
-    let is_right = |of: &&Value| of["request"] == "device" && of["driver"] == DOMAIN && text(&of["pool"]) == node;
+    let is_right =
+        |of: &&Value| of["request"] == "device" && of["driver"] == DOMAIN && text(&of["pool"]) == node;
     let devices: BTreeSet<String> = devices_of(&claim).into_iter().collect();
     if results.len() != count || devices.len() != count || !results.iter().all(is_right) {
         return broken("2", format!("claim {name} asks for {count} devices of one node and has {results:?}"));
@@ -166,12 +186,20 @@ async fn shared(bench: &Bench) -> Outcome {
     let one = bench.pod("one", &["shared"], true).await?;
     allocated(bench, "shared", 1, &one).await?;
     let two = bench.pod("two", &["shared"], true).await?;
-    let both = bench.until("", async || Ok(Some(bench.read("shared").await?).filter(|of| is_reserved_for(of, &two)))).await;
+    let both = bench
+        .until("", async || Ok(Some(bench.read("shared").await?).filter(|of| is_reserved_for(of, &two))))
+        .await;
     let Ok(claim) = both else {
-        return broken("3", "an allocated claim is not reserved for the second Pod that shares it".to_owned());
+        return broken(
+            "3",
+            "an allocated claim is not reserved for the second Pod that shares it".to_owned(),
+        );
     };
     if !is_reserved_for(&claim, &one) {
-        return broken("P4", "the reservation of the first Pod is gone after that for the second one".to_owned());
+        return broken(
+            "P4",
+            "the reservation of the first Pod is gone after that for the second one".to_owned(),
+        );
     }
     Ok(())
 }
@@ -218,7 +246,8 @@ async fn rejection(bench: &Bench) -> Outcome {
     let pod = bench.pod("refused", &["refused"], true).await?;
     let node = node_of(&allocated(bench, "refused", 1, &pod).await?).to_owned();
     let time = dragoman_machinery::clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let said = json!([{"node": node, "reason": "1 of cpu is missing", "revision": 1, "time": time}]).to_string();
+    let said =
+        json!([{"node": node, "reason": "1 of cpu is missing", "revision": 1, "time": time}]).to_string();
     bench.annotate("refused", &json!({REJECTIONS: said})).await?;
     bench.free("refused").await?;
     let claim = allocated(bench, "refused", 1, &pod).await?;
@@ -226,7 +255,9 @@ async fn rejection(bench: &Bench) -> Outcome {
         return broken("3.3", format!("the allocation is on node {node} again, which was refused just now"));
     }
     // What does not parse says nothing.
-    bench.claim("scribbled", 1, &json!({"annotations": {REJECTIONS: "{", VERDICT: "x".repeat(20_000)}})).await?;
+    bench
+        .claim("scribbled", 1, &json!({"annotations": {REJECTIONS: "{", VERDICT: "x".repeat(20_000)}}))
+        .await?;
     let pod = bench.pod("scribbled", &["scribbled"], true).await?;
     allocated(bench, "scribbled", 1, &pod).await?;
     Ok(())
@@ -242,7 +273,10 @@ async fn full(bench: &Bench) -> Outcome {
     }
     let count = async || anyhow::Ok(bench.claims().await?.iter().filter(|of| is_allocated(of)).count());
     if bench.until("", async || Ok((count().await? >= all).then_some(()))).await.is_err() {
-        return broken("3.2", format!("there are {all} devices, and only {} claims have one", count().await?));
+        return broken(
+            "3.2",
+            format!("there are {all} devices, and only {} claims have one", count().await?),
+        );
     }
     promised_once(bench).await?;
     let waiting = bench.claims().await?.into_iter().find(|claim| !is_allocated(claim));
@@ -263,7 +297,10 @@ async fn full(bench: &Bench) -> Outcome {
     let parsed: Value = serde_json::from_str(&verdict).unwrap_or_default();
     let is_text = |field: &str| parsed[field].as_str().is_some_and(|text| !text.is_empty());
     if verdict.len() > 8 << 10 || !["reason", "message", "time"].into_iter().all(is_text) {
-        return broken("2", format!("the verdict of claim {waiting} is not of the form of the protocol: {verdict:.200}"));
+        return broken(
+            "2",
+            format!("the verdict of claim {waiting} is not of the form of the protocol: {verdict:.200}"),
+        );
     }
     let ended = (0..=all).map(name).find(|name| *name != waiting).unwrap_or_default();
     bench.end(&ended).await?;
@@ -284,7 +321,14 @@ async fn order(bench: &Bench) -> Outcome {
     bench.allocate("theirs", NODES[1], 1, &pod).await?;
     let claim = allocated(bench, "ours", 1, &pod).await?;
     if node_of(&claim) != NODES[1] {
-        return broken("3.3", format!("the other claim of the Pod confines it to {}, and this one is on {}", NODES[1], node_of(&claim)));
+        return broken(
+            "3.3",
+            format!(
+                "the other claim of the Pod confines it to {}, and this one is on {}",
+                NODES[1],
+                node_of(&claim)
+            ),
+        );
     }
     Ok(())
 }
@@ -309,7 +353,10 @@ async fn conflict(bench: &Bench) -> Outcome {
     let annotations = &claim["metadata"]["annotations"];
     let is_kept = |number: usize| annotations[format!("{DOMAIN}/{number}")] == "kept";
     if !(0..40).all(is_kept) {
-        return broken("3.3", "annotations that others wrote meanwhile are lost: a write was not guarded".to_owned());
+        return broken(
+            "3.3",
+            "annotations that others wrote meanwhile are lost: a write was not guarded".to_owned(),
+        );
     }
     if !items(&claim["metadata"]["finalizers"]).any(|of| *of == KEEP) {
         return broken("3.3", "the finalizer of another owner is lost".to_owned());
@@ -334,7 +381,8 @@ async fn whole(bench: &Bench) -> Outcome {
     bench.pod("whole", &["small", "large"], true).await?;
     sentinel(bench, "sentinel").await?;
     // Longer than an allocator may keep a part.
-    let free = bench.until("", async || Ok(Some(bench.read("small").await?).filter(|of| !is_allocated(of)))).await;
+    let free =
+        bench.until("", async || Ok(Some(bench.read("small").await?).filter(|of| !is_allocated(of)))).await;
     if free.is_err() {
         return broken("P7", "a Pod that can never run keeps the devices of one of its claims".to_owned());
     }

@@ -175,7 +175,14 @@ impl Allocator {
                 let outcome = self.kit.note(|index| {
                     let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned());
                     let question = Question { key, pod, claims: of.collect(), budget: BUDGET };
-                    decide(&question, index, &decided, (refused, self.options.order), &mut tried, &mut share_id)
+                    decide(
+                        &question,
+                        index,
+                        &decided,
+                        (refused, self.options.order),
+                        &mut tried,
+                        &mut share_id,
+                    )
                 });
                 match outcome {
                     Some(Ok(decision)) => {
@@ -321,6 +328,20 @@ impl Allocator {
             }
         };
         let again = again.map_or(Verdict::Done, |seconds| Verdict::After(Duration::from_secs(seconds)));
+        self.take_turn((key, uid), pod, claims, members, (&refused, again)).await
+    }
+
+    /// Decides about a Pod, or about its gang, if no other one of its shape comes first. `refused`: the nodes
+    /// that are left out, and when the first of them is tried again.
+    async fn take_turn(
+        &self,
+        (key, uid): (&ObjectKey, &Name),
+        pod: &PodFacts,
+        claims: &[Named],
+        gang: Option<(Vec<Member>, usize)>,
+        (refused, again): (&BTreeSet<Name>, Verdict),
+    ) -> Result<Verdict, Refusal> {
+        let now = clock::now();
         let place = self.kit.read(|index| {
             let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned());
             let shape = Question { key, pod, claims: of.collect(), budget: BUDGET }.shape()?;
@@ -332,9 +353,9 @@ impl Allocator {
             self.kit.enqueue(vec![before.clone()]);
             return Ok(again);
         }
-        let outcome = match members {
+        let outcome = match gang {
             Some((members, needed)) => self.gang(&members, needed, now.as_second()).await.map(|()| None),
-            None => match self.decide(key, (uid, pod), claims, &refused).await {
+            None => match self.decide(key, (uid, pod), claims, refused).await {
                 Ok(None) => return Ok(Verdict::After(SHARED)),
                 Ok(decision) => Ok(decision),
                 Err(why) => Err(why),
@@ -368,9 +389,8 @@ impl Allocator {
             let attempt = {
                 let mut decided = locked(&self.decided);
                 let order = self.options.order;
-                self.kit.note(|index| {
-                    place(members, needed, index, &mut decided, (order, now), &mut share_id)
-                })
+                self.kit
+                    .note(|index| place(members, needed, index, &mut decided, (order, now), &mut share_id))
             };
             match attempt {
                 Attempt::Again => tokio::task::yield_now().await,
@@ -381,7 +401,10 @@ impl Allocator {
                 }
                 Attempt::Failed(found, mut why) => {
                     let all = members.len();
-                    why.insert(0, format!("{needed} of {all} Pods of its group need a node at once, {found} find one"));
+                    why.insert(
+                        0,
+                        format!("{needed} of {all} Pods of its group need a node at once, {found} find one"),
+                    );
                     return Err(why);
                 }
             }

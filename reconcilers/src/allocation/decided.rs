@@ -201,10 +201,10 @@ impl Decided {
 
     /// The API server refuses the allocation of a claim.
     pub(super) fn refused(&mut self, key: &ObjectKey, uid: &Name) {
-        if let Some(claims) = self.claims.get_mut(key) {
-            if let Some(Flight { node, devices, .. }) = claims.remove(uid) {
-                self.flying.add(&node, -devices);
-            }
+        if let Some(claims) = self.claims.get_mut(key)
+            && let Some(Flight { node, devices, .. }) = claims.remove(uid)
+        {
+            self.flying.add(&node, -devices);
         }
         self.overlay.forget(uid);
     }

@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
-use dragoman_crds::wire::Name;
+use dragoman_crds::wire::{Name, Pod};
+use dragoman_machinery::api::Live;
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{ObjectKey, Verdict};
+use dragoman_machinery::kind::POD;
 use dragoman_machinery::refusal::Refusal;
 
 use super::controller::{Allocator, locked};
 use super::index::{Named, PodFacts};
 use super::stance::is_for;
 use super::writes;
+use crate::protocol::GATE;
 
 impl Allocator {
     /// Gives back what a gated Pod has of its own claims. Returns whether it had anything.
@@ -22,6 +25,10 @@ impl Allocator {
         let mut is_given = false;
         for (name, claim_uid, facts) in own {
             if let Some(write) = writes::give_back(&key.namespace, name, claim_uid, facts, uid) {
+                // The watch may be late, and the Pod may run (P4).
+                if !self.is_gated_now(key, uid).await? {
+                    return Ok(is_given);
+                }
                 self.kit.send(key, &write).await?;
                 is_given = true;
             }
@@ -31,6 +38,18 @@ impl Allocator {
             locked(&self.decided).gave_back(key, clock::now().as_millisecond(), fastrand::f64());
         }
         Ok(is_given)
+    }
+
+    /// Whether the API server says that a Pod has the gate.
+    async fn is_gated_now(&self, key: &ObjectKey, uid: &str) -> Result<bool, Refusal> {
+        let pod: Live<Pod> = self.kit.context.api.get(POD, &key.namespace, &key.name).await?;
+        Ok(match pod {
+            Live::Found(pod) => {
+                let mut gates = pod.spec.scheduling_gates.iter();
+                *pod.metadata.uid == *uid && gates.any(|gate| &*gate.name == GATE)
+            }
+            Live::NotFound => false,
+        })
     }
 
     /// No node takes a Pod: what it has of its devices is given back after a while, or it is said why it has

@@ -7,21 +7,18 @@ use std::sync::Arc;
 use dragoman_accounting::cluster::{self, ClaimName, ClusterLedger, NodeNames, Rules};
 use dragoman_allocator::Snapshot;
 use dragoman_allocator::input::NodeSelector;
-use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::wire::{ConsumerReference, Name};
 use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
 use dragoman_machinery::kind::{
     DEVICE_CLASS, DEVICE_FOOTPRINT, DEVICE_TAINT_RULES, Kind, NODE, POD, POD_GROUPS, RESOURCE_CLAIM,
     RESOURCE_SLICES,
-    Watchable as _,
 };
 use dragoman_machinery::watch::{Record, Store, StoreState};
 
 use super::gangs::Groups;
 use super::rank::{Order, Rank, Tally};
 use super::shapes::{Changes, Nodes, ShapeId, Shapes, Turn};
-use super::whole::{WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
-use crate::cluster::footprint;
+use super::whole::{WholeClaim, WholeNode, WholePod};
 use crate::holders::is_holder;
 use crate::placement::{Placement, Site};
 use crate::protocol::{
@@ -37,10 +34,10 @@ pub(super) struct Allocation {
     pub(super) pods: Store<Kept>,
     pub(super) claims: Store<Arc<ClaimFacts>>,
     pub(super) nodes: Store<Arc<Site>>,
-    slices: Store<SliceNode>,
-    classes: Store<()>,
-    rules: Store<()>,
-    footprints: Store<()>,
+    pub(super) slices: Store<SliceNode>,
+    pub(super) classes: Store<()>,
+    pub(super) rules: Store<()>,
+    pub(super) footprints: Store<()>,
     /// The minimum of PodGroups with a gang policy.
     pub(super) gangs: Store<usize>,
     pub(super) groups: Groups,
@@ -49,7 +46,7 @@ pub(super) struct Allocation {
     /// The Pods of each node, with what they say about it.
     bound: HashMap<Name, BTreeMap<ObjectKey, Option<Arc<Placement>>>>,
     /// The devices that slices publish for a node.
-    published: Tally,
+    pub(super) published: Tally,
     /// The devices of a node that claims have.
     given: Tally,
     pub(super) changes: Changes,
@@ -59,7 +56,7 @@ pub(super) struct Allocation {
     /// Our own namespace: holder Pods there take nothing.
     pub(super) namespace: Arc<str>,
     /// The nodes whose ledger the object changes that is taken in.
-    touched: NodeNames,
+    pub(super) touched: NodeNames,
 }
 
 /// What is kept of a Pod.
@@ -140,7 +137,7 @@ pub(super) type Named = (Name, Name, Arc<ClaimFacts>);
 
 /// The node of a slice, if all its devices are on one, and their number.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SliceNode(Option<Name>, i64);
+pub(super) struct SliceNode(pub(super) Option<Name>, pub(super) i64);
 
 impl Default for Allocation {
     fn default() -> Self {
@@ -321,13 +318,13 @@ impl Allocation {
     }
 
     /// Notes the nodes whose ledger has changed. Returns the Pods to be woken.
-    fn wake(&mut self) -> Vec<ObjectKey> {
+    pub(super) fn wake(&mut self) -> Vec<ObjectKey> {
         let nodes = std::mem::take(&mut self.touched);
         nodes.iter().for_each(|node| self.changes.node(node));
         if nodes.is_empty() { Vec::new() } else { self.shapes.heads() }
     }
 
-    fn changed_everywhere(&mut self) -> Vec<ObjectKey> {
+    pub(super) fn changed_everywhere(&mut self) -> Vec<ObjectKey> {
         self.changes.everything();
         self.shapes.heads()
     }
@@ -455,7 +452,10 @@ impl Keeps<WholeClaim> for Allocation {
             is_held_back: !closed_gates(meta, ALLOCATION_GATES).is_empty(),
             is_held: !closed_gates(meta, RELEASE_GATES).is_empty(),
             is_allocated: read.allocation.is_some(),
-            devices: read.allocation.as_ref().map_or(0, |of| of.devices.results.len().try_into().unwrap_or(0)),
+            devices: read
+                .allocation
+                .as_ref()
+                .map_or(0, |of| of.devices.results.len().try_into().unwrap_or(0)),
             selector: read.allocation.as_ref().and_then(|allocation| allocation.node_selector.clone()),
             consumers: claim.wire.status.reserved_for.clone(),
             deleting: meta.deleting,
@@ -537,130 +537,5 @@ impl Keeps<WholeNode> for Allocation {
             keys.extend(self.shapes.heads());
         }
         keys
-    }
-}
-
-impl Keeps<WholeSlice> for Allocation {
-    type Projection = SliceNode;
-
-    fn store_mut(&mut self) -> &mut Store<SliceNode> {
-        &mut self.slices
-    }
-
-    fn project(&mut self, slice: &WholeSlice) -> SliceNode {
-        let read = slice.more.slice();
-        let node = read.node_name.as_deref().map(Name::from);
-        let devices = read.devices.len().try_into().unwrap_or_default();
-        self.snapshot = self.snapshot.with_slice(read);
-        let touched = self.ledger.put_slice(slice.wire.accounted());
-        self.touched.extend(touched);
-        SliceNode(node, devices)
-    }
-
-    fn changed(&mut self, slice: &Place, old: Option<&SliceNode>, new: Option<&SliceNode>) -> Vec<ObjectKey> {
-        if new.is_none() {
-            self.snapshot = self.snapshot.without_slice(&slice.name);
-            let touched = self.ledger.remove_slice(&slice.name);
-            self.touched.extend(touched);
-        }
-        let mut keys = self.wake();
-        for (slice, sign) in old.map(|old| (old, -1)).into_iter().chain(new.map(|new| (new, 1))) {
-            if let SliceNode(Some(node), devices) = slice {
-                self.published.add(node, sign * devices);
-            }
-        }
-        for SliceNode(node, _) in old.into_iter().chain(new) {
-            keys.extend(self.changed_at(node.as_deref()));
-        }
-        keys
-    }
-
-    fn listed(&mut self) -> Vec<ObjectKey> {
-        self.serves(WholeSlice::NEWEST, true)
-    }
-
-    fn unserved(&mut self) -> Vec<ObjectKey> {
-        self.serves(WholeSlice::NEWEST, false)
-    }
-}
-
-impl Keeps<WholeClass> for Allocation {
-    type Projection = ();
-
-    fn store_mut(&mut self) -> &mut Store<()> {
-        &mut self.classes
-    }
-
-    fn project(&mut self, class: &WholeClass) {
-        self.snapshot = self.snapshot.with_class(class.more.class());
-    }
-
-    fn changed(&mut self, class: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
-        if new.is_none() {
-            self.snapshot = self.snapshot.without_class(&class.name);
-        }
-        self.changed_everywhere()
-    }
-}
-
-impl Keeps<WholeRule> for Allocation {
-    type Projection = ();
-
-    fn store_mut(&mut self) -> &mut Store<()> {
-        &mut self.rules
-    }
-
-    fn project(&mut self, rule: &WholeRule) {
-        self.snapshot = self.snapshot.with_taint_rule(rule.more.rule());
-    }
-
-    fn changed(&mut self, rule: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
-        if new.is_none() {
-            self.snapshot = self.snapshot.without_taint_rule(&rule.name);
-        }
-        self.changed_everywhere()
-    }
-
-    fn listed(&mut self) -> Vec<ObjectKey> {
-        self.serves(WholeRule::NEWEST, true)
-    }
-
-    fn unserved(&mut self) -> Vec<ObjectKey> {
-        self.serves(WholeRule::NEWEST, false)
-    }
-}
-
-impl Keeps<DeviceFootprint> for Allocation {
-    type Projection = ();
-
-    fn store_mut(&mut self) -> &mut Store<()> {
-        &mut self.footprints
-    }
-
-    /// One that is refused is said by the ledger of the operator.
-    fn project(&mut self, of: &DeviceFootprint) {
-        let touched = match footprint(of) {
-            Ok((accounted, _)) => self.ledger.put_footprint(accounted),
-            Err(_) => self.ledger.remove_footprint(&of.metadata.name),
-        };
-        self.touched.extend(touched);
-    }
-
-    fn changed(&mut self, of: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
-        if new.is_none() {
-            let touched = self.ledger.remove_footprint(&of.name);
-            self.touched.extend(touched);
-        }
-        // It may be about devices that nothing uses yet.
-        self.touched.clear();
-        self.changed_everywhere()
-    }
-
-    fn listed(&mut self) -> Vec<ObjectKey> {
-        self.serves(DEVICE_FOOTPRINT, true)
-    }
-
-    fn unserved(&mut self) -> Vec<ObjectKey> {
-        self.serves(DEVICE_FOOTPRINT, false)
     }
 }

@@ -7,6 +7,7 @@
 mod controller;
 mod decide;
 mod decided;
+mod devices;
 mod gangs;
 mod held;
 mod index;

@@ -21,7 +21,7 @@ pub enum Order {
 /// The place of a node for a Pod; the least comes first, and the name decides between equals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
-    /// The taints with effect PreferNoSchedule that the Pod does not tolerate.
+    /// The taints with effect `PreferNoSchedule` that the Pod does not tolerate.
     repels: usize,
     /// The weights of the preferred node affinity terms that select the node.
     preferred: Reverse<i64>,

@@ -274,7 +274,8 @@ mod tests {
 
     #[test]
     fn nodes_are_tried_in_the_order_of_their_ranks() {
-        let (mut shapes, mut changes, mut reranked) = (Shapes::default(), Changes::default(), Changes::default());
+        let (mut shapes, mut changes, mut reranked) =
+            (Shapes::default(), Changes::default(), Changes::default());
         ["a", "b", "c"].iter().for_each(|node| changes.node(node));
         assert_eq!(ranked(&mut shapes, (&changes, &reranked), [3, 1, 2]), "bca");
         reranked.node("a");

@@ -31,8 +31,9 @@ pub(super) fn stance(name: &str, uid: &str, pod: &Arc<PodFacts>, claims: Option<
     if claims.iter().all(is_settled) || (!ours.is_empty() && ours.iter().all(|claim| is_settled(claim))) {
         return Stance::Settled(claims);
     }
-    // A Pod that was released and has lost a claim since, and no other Pod without the gate.
-    let is_released = !pod.is_gated && ours.iter().any(|(_, _, facts)| facts.is_reserved_for(uid));
+    // A Pod that was released and has lost a claim since, and no other Pod without the gate: something is held
+    // for it still, by this allocator or another one.
+    let is_released = !pod.is_gated && claims.iter().any(|(_, _, facts)| facts.is_reserved_for(uid));
     if ours.is_empty() || !(pod.is_gated || is_released) {
         return Stance::Nothing;
     }

@@ -13,8 +13,8 @@ use super::decide::{BUDGET, Decision, Question, Tried, decide};
 use super::decided::Decided;
 use super::index::{Allocation, ClaimFacts, Named};
 use super::rank::{Order, Tally};
-use crate::placement::Placement;
 use super::whole::{WholeClaim, WholeClass, WholeNode, WholePod, WholeSlice};
+use crate::placement::Placement;
 
 /// Devices of a node, each of which takes three of its 26 cpus: kube-scheduler alone would fill all eight.
 const DEVICES: usize = 8;
@@ -97,7 +97,9 @@ fn decided(index: &mut Allocation, decided: &Decided, number: usize) -> Result<D
     loop {
         let question = Question { key: &key, pod: &pod, claims: claims.clone(), budget: BUDGET };
         let mut ids = || "share".into();
-        if let Some(outcome) = decide(&question, index, decided, (&BTreeSet::new(), Order::Pack), &mut tried, &mut ids) {
+        if let Some(outcome) =
+            decide(&question, index, decided, (&BTreeSet::new(), Order::Pack), &mut tried, &mut ids)
+        {
             return outcome;
         }
     }
@@ -236,7 +238,8 @@ fn a_cluster_is_filled_in_the_plain_order() {
         let claims = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
         Question { key: &key(all), pod: &pod, claims, budget: BUDGET }.shape().expect("a shape")
     };
-    let (open, more) = index.candidates(shape, &Placement::default(), (&Tally::default(), Order::Pack), &BTreeSet::new());
+    let (open, more) =
+        index.candidates(shape, &Placement::default(), (&Tally::default(), Order::Pack), &BTreeSet::new());
     assert_eq!((open.concat(), more), (name(nodes / 2), false));
 }
 

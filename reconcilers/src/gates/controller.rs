@@ -7,23 +7,23 @@ use dragoman_accounting::ledger::fit::Candidate;
 use dragoman_crds::wire::{Name, Node, Pod, ResourceClaim};
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
-    Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict, regarding,
+    Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict,
 };
 use dragoman_machinery::kind::POD;
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::Write;
 
+use super::assumed::Assumed;
 use super::facts::PodFacts;
 use super::index::{Gates, NamedClaim};
 use super::metrics::{ClosedGates, GateMetrics};
 use super::plan::{self, Account, Claims, Opened, Ready, Reason, Wait, account};
+use super::reject::Taking;
 use super::{rights, writes};
-use super::assumed::Assumed;
 use crate::cluster::SharedCluster;
 use crate::holders::SharedHolders;
 use crate::pod_status::{Published, Publisher};
-use crate::protocol::{Rejection, with_rejection};
 
 /// What can be chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,26 +63,27 @@ const NAME: &str = "gates";
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// The controller.
-struct GateKeeper {
-    kit: Arc<Controller<Gates>>,
+pub(super) struct GateKeeper {
+    pub(super) kit: Arc<Controller<Gates>>,
     options: Options,
-    cluster: SharedCluster,
+    pub(super) cluster: SharedCluster,
     publisher: Arc<Publisher>,
-    metrics: GateMetrics,
+    pub(super) metrics: GateMetrics,
     /// Decisions that the index of the cluster does not show yet, and the holder Pods that carry them.
     holders: Arc<SharedHolders>,
     closed: Mutex<ClosedGates>,
+    pub(super) taking: Mutex<Taking>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A Pod that is worked on.
-struct Work<'a> {
-    key: &'a ObjectKey,
-    uid: Name,
-    pod: Arc<PodFacts>,
+pub(super) struct Work<'a> {
+    pub(super) key: &'a ObjectKey,
+    pub(super) uid: Name,
+    pub(super) pod: Arc<PodFacts>,
     now: i64,
 }
 
@@ -109,8 +110,8 @@ impl GateKeeper {
         kit.watch::<Node>(&mut assembly.watches);
         let woken = Arc::clone(&kit);
         holders.wakes_gates(Box::new(move |pods| woken.enqueue(pods)));
-        let closed = Mutex::default();
-        Arc::new(Self { kit, options, cluster, publisher, metrics, holders, closed })
+        let (closed, taking) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { kit, options, cluster, publisher, metrics, holders, closed, taking })
     }
 
     /// What a Pod would take on a node.
@@ -196,12 +197,16 @@ impl GateKeeper {
             Claims::Wait(wait) => {
                 self.holders.assumed().remove(work.key);
                 self.give_back(work, claims).await?;
+                self.withdraw(work).await?;
                 return self.unallocated(work, wait).await;
             }
             Claims::Label(names) => return self.label(work, claims, &names).await,
             Claims::NoAllocator => return self.release(work, None, Opened::NoAllocator).await,
             Claims::Ready(ready) => ready,
         };
+        if self.takes_again(work, &ready).await? {
+            return Ok(Verdict::Done);
+        }
         if let Some(why) = self.promised_twice(work, &ready) {
             return self.reject(work, &ready, "", Reason::PromisedTwice, &why).await;
         }
@@ -229,25 +234,6 @@ impl GateKeeper {
         self.release(work, (!is_confined).then_some(&*node), Opened::Released).await
     }
 
-    /// Whether another claim has a device of one of the claims, and the Pod is not the one that keeps it.
-    /// The oldest gated Pod keeps it; a consumer without a gate of ours may run already.
-    fn promised_twice(&self, work: &Work<'_>, claims: &[Ready<'_>]) -> Option<String> {
-        let cluster = self.cluster.get()?;
-        for (name, _, _) in claims {
-            let others = cluster.read(|cluster| cluster.ledger().promised_twice(&work.key.namespace, name));
-            let own = (&*work.pod.created, &*work.uid);
-            let keeps = |other: &str| self.kit.read(|index| index.is_held_by_younger(other, own));
-            if let Some(other) = others.iter().find(|other| !keeps(other)) {
-                // The owner of the other is no business of this tenant; the log of the operator says it.
-                tracing::warn!(namespace = %work.key.namespace, claim = %name, %other, "promised twice");
-                return Some(format!(
-                    "another claim has a device of claim {name}: two allocators promised it"
-                ));
-            }
-        }
-        None
-    }
-
     async fn label(
         &self,
         work: &Work<'_>,
@@ -265,63 +251,6 @@ impl GateKeeper {
         Ok(Verdict::Done)
     }
 
-    /// Gives back what is reserved of claims that are being deleted: they stay until then, and the Pod
-    /// waits for those that are made in their place.
-    async fn give_back(&self, work: &Work<'_>, claims: &[NamedClaim]) -> Result<(), Refusal> {
-        for claim in claims {
-            let (Some(name), Some(Ok((uid, facts)))) = (&claim.name, &claim.found) else { continue };
-            let back = writes::give_back(&work.key.namespace, name, uid, facts, &work.uid, &facts.version);
-            if let Some(back) = back.filter(|_| facts.deleting) {
-                self.kit.send(work.key, &writes::is_gated(work.key, &work.uid, &work.pod)).await?;
-                self.kit.send(work.key, &back).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses the allocations of a Pod that cannot run where they are: says so on each claim, and gives
-    /// back what is reserved for this Pod.
-    async fn reject(
-        &self,
-        work: &Work<'_>,
-        claims: &[Ready<'_>],
-        node: &str,
-        reason: Reason,
-        why: &str,
-    ) -> Result<Verdict, Blocked> {
-        let Work { key, uid, .. } = work;
-        let revision = self.cluster.get().and_then(|cluster| {
-            cluster.read(|cluster| cluster.published.get("", node)?.readable()?.revision)
-        });
-        let mut versions = Vec::new();
-        for (name, claim_uid, facts) in claims {
-            let rejection = Rejection {
-                node: node.to_owned(),
-                reason: why.to_owned(),
-                revision: revision.unwrap_or_default(),
-                time: clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            };
-            let text = with_rejection(facts.rejections.clone(), rejection);
-            let said = writes::rejection(&key.namespace, name, claim_uid, facts, text);
-            versions.push(self.kit.send(key, &said).await?.meta.resource_version);
-        }
-        for ((name, claim_uid, facts), version) in claims.iter().zip(&versions) {
-            let back = writes::give_back(&key.namespace, name, claim_uid, facts, uid, version);
-            if let Some(back) = back {
-                // Another leader may see it otherwise, and release the Pod in this moment.
-                self.kit.send(key, &writes::is_gated(key, uid, &work.pod)).await?;
-                self.kit.send(key, &back).await?;
-            }
-            tracing::info!(namespace = %key.namespace, pod = %key.name, claim = %name, node, why, "allocation refused");
-        }
-        self.metrics.rejected.inc();
-        let about = regarding(POD, &key.namespace, &key.name, uid);
-        let place = if node.is_empty() { String::new() } else { format!(" on node {node}") };
-        let text = format!("the allocation of its claims{place} is refused: {why}");
-        self.kit.warn(about, reason.word(), "Reject", text);
-        Ok(Verdict::Done)
-    }
-
     /// Makes the charge visible to kube-scheduler, where the API server has a place for it.
     async fn publish(&self, work: &Work<'_>, node: &str) -> Result<(), Blocked> {
         let Some(cluster) = self.cluster.get() else { return Ok(()) };
@@ -336,6 +265,7 @@ impl GateKeeper {
         }
         match self.publisher.publish(&self.kit, work.key, &work.uid, &entries, work.now).await? {
             Published::Kept(pod) => {
+                locked(&self.taking).published(work.key);
                 // The version that the release is decided on.
                 Err(Blocked::Again(pod.metadata.resource_version))
             }
@@ -344,7 +274,8 @@ impl GateKeeper {
                 if cluster.read(|cluster| self.holders.carries(cluster, &node, work.key)) {
                     return Ok(());
                 }
-                let message = format!("the holder Pod of node {node} does not carry what the claims take yet");
+                let message =
+                    format!("the holder Pod of node {node} does not carry what the claims take yet");
                 Err(Wait { reason: Reason::NotPublished, message }.into())
             }
             Published::Dropped => {
@@ -352,6 +283,16 @@ impl GateKeeper {
             }
             Published::Inexpressible(message) => Err(Wait { reason: Reason::NotPublished, message }.into()),
         }
+    }
+
+    /// What was published of claims that the Pod has lost counts neither here nor for kube-scheduler: it would
+    /// be counted beside that of the claims in their place. Entries of others stay.
+    async fn withdraw(&self, work: &Work<'_>) -> Result<(), Refusal> {
+        let is_recorded = !work.pod.accounted.view.recorded.is_empty();
+        if is_recorded && locked(&self.taking).withdraws(work.key) {
+            self.publisher.withdraw(&self.kit, work.key, &work.uid, work.now).await?;
+        }
+        Ok(())
     }
 
     /// A Pod that an allocator finds no node for is let go at the age that was chosen. Until then it waits.
@@ -366,12 +307,7 @@ impl GateKeeper {
         Ok(self.waits(work, &wait).await.most_urgent(Verdict::After(left)))
     }
 
-    async fn release(
-        &self,
-        work: &Work<'_>,
-        pin: Option<&str>,
-        why: Opened,
-    ) -> Result<Verdict, Blocked> {
+    async fn release(&self, work: &Work<'_>, pin: Option<&str>, why: Opened) -> Result<Verdict, Blocked> {
         let Work { key, uid, pod, .. } = work;
         let Some(write) = writes::release(key, uid, pod, pin) else { return Ok(Verdict::Done) };
         self.kit.send(key, &write).await?;
@@ -418,7 +354,7 @@ impl GateKeeper {
 }
 
 /// Why a gate is not opened now.
-enum Blocked {
+pub(super) enum Blocked {
     Wait(Wait),
     Refused(Refusal),
     /// Something was written that the next look has to see.
@@ -455,6 +391,7 @@ impl Reconcile for GateKeeper {
             // Bound, ended, being deleted, or gone: the ledger of the cluster has it, or nothing does.
             self.holders.assumed().remove(key);
             locked(&self.closed).opened(key);
+            locked(&self.taking).forget(key);
             return Verdict::Done;
         };
         if pod.gate.is_none() {

@@ -10,6 +10,7 @@ mod facts;
 mod index;
 mod metrics;
 pub(crate) mod plan;
+mod reject;
 mod rights;
 #[cfg(test)]
 mod tests;

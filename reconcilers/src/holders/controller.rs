@@ -113,9 +113,10 @@ impl HolderPods {
     /// what claims take in the status of Pods.
     fn wants(&self, node: &str, now: i64) -> Option<Units> {
         let cluster = self.cluster.get()?;
-        match self.publisher.is_kept(now)? {
-            true => Some(Units::default()),
-            false => Some(cluster.read(|cluster| self.shared.wants(cluster, node))),
+        if self.publisher.is_kept(now)? {
+            Some(Units::default())
+        } else {
+            Some(cluster.read(|cluster| self.shared.wants(cluster, node)))
         }
     }
 
@@ -139,7 +140,8 @@ impl HolderPods {
 
     /// The published ledger of the node, or nothing while it is not there.
     fn owner(&self, node: &str) -> Option<Owner> {
-        let uid = self.cluster.get()?.read(|cluster| Some(cluster.published.get("", node)?.uid.to_string()))?;
+        let uid =
+            self.cluster.get()?.read(|cluster| Some(cluster.published.get("", node)?.uid.to_string()))?;
         Some(Owner { kind: (STATE.api_version(), STATE.kind), uid })
     }
 

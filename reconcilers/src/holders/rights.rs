@@ -4,7 +4,12 @@ use dragoman_machinery::rights::Rule;
 
 /// To make holder Pods, to resize them, and to remove them.
 pub const RIGHTS: &[Rule] = &[
-    Rule { group: "", resource: "pods", verbs: &["create", "delete"], why: "holder Pods, this namespace only" },
+    Rule {
+        group: "",
+        resource: "pods",
+        verbs: &["create", "delete"],
+        why: "holder Pods, this namespace only",
+    },
     Rule {
         group: "",
         resource: "pods/resize",

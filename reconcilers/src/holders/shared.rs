@@ -64,8 +64,8 @@ impl SharedHolders {
         let wants = self.wants(cluster, node);
         // Before the look: what is raised in between wakes the Pod.
         locked(&self.waiting).entry(Arc::clone(node)).or_default().insert(pod.clone());
-        let carries = wants.is_empty()
-            || kit.read(|index| index.of(node).is_some_and(|holder| holder.carries(&wants)));
+        let carries =
+            wants.is_empty() || kit.read(|index| index.of(node).is_some_and(|holder| holder.carries(&wants)));
         if carries {
             self.waits_no_more(node, pod);
         } else {

@@ -86,6 +86,22 @@ impl Publisher {
         }
     }
 
+    /// Takes what was published of a Pod back: its claims are not allocated any more, or are others.
+    ///
+    /// # Errors
+    /// The API server refuses the write.
+    pub(crate) async fn withdraw<I: Index<Key = ObjectKey>>(
+        &self,
+        kit: &Controller<I>,
+        key: &ObjectKey,
+        uid: &Name,
+        now: i64,
+    ) -> Result<(), Refusal> {
+        let Some(Ok(generation)) = self.known(now) else { return Ok(()) };
+        let Ok(write) = write(&key.namespace, &key.name, uid, &[], generation) else { return Ok(()) };
+        kit.send(key, &write).await.map(drop)
+    }
+
     /// Whether the API server keeps a generation of the field; absent while unknown.
     pub(crate) fn is_kept(&self, now: i64) -> Option<bool> {
         self.known(now).map(|known| known.is_ok())

@@ -14,7 +14,10 @@ use crate::wait;
 use crate::world::{Bench, PATIENCE, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
-    vec![standalone!(allocators_that_keep_the_protocol_pass_the_kit), standalone!(the_kit_finds_what_is_broken)]
+    vec![
+        standalone!(allocators_that_keep_the_protocol_pass_the_kit),
+        standalone!(the_kit_finds_what_is_broken),
+    ]
 }
 
 /// Classes of `e2e/allocators/broken.py`: the scenario that finds each, and a word of what is said.
@@ -39,13 +42,19 @@ async fn world(bench: &Bench, name: &str) -> anyhow::Result<World> {
     if bench.backend == Backend::Sim {
         return Err(NotRun("the kit and the example need a port of an API server".to_owned()).into());
     }
-    let world = World::start(bench, name, Shape { scheduler: Scheduling::Kube, ..Shape::default() }, 0, 0).await?;
+    let world =
+        World::start(bench, name, Shape { scheduler: Scheduling::Kube, ..Shape::default() }, 0, 0).await?;
     world.install("config/gated").await?;
     Ok(world)
 }
 
 /// Runs the kit; returns whether all is well, and what it says.
-async fn kit(world: &World, allocator: &str, patience: u64, scenarios: &[&str]) -> anyhow::Result<(bool, String)> {
+async fn kit(
+    world: &World,
+    allocator: &str,
+    patience: u64,
+    scenarios: &[&str],
+) -> anyhow::Result<(bool, String)> {
     let kubeconfig = world.plane.kubeconfig("admin");
     let output = Command::new(&world.bench.binary)
         .args(["conformance", "--allocator", allocator, "--patience", &patience.to_string(), "--kubeconfig"])
@@ -111,7 +120,11 @@ async fn the_kit_finds_what_is_broken(bench: &Bench) -> anyhow::Result<()> {
         let name = class.to_lowercase();
         let process = python(&world, "broken.py", &[class], &name)?;
         let (is_well, said) = kit(&world, &name, 12, &[scenario]).await?;
-        ensure!(!is_well && said.contains(word), "{class} passes, or breaks another rule:\n{said}{}", process.output());
+        ensure!(
+            !is_well && said.contains(word),
+            "{class} passes, or breaks another rule:\n{said}{}",
+            process.output()
+        );
         println!("        {}", said.lines().next().unwrap_or_default());
         process.kill().await?;
     }

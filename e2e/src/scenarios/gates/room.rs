@@ -34,7 +34,10 @@ async fn ungated_pods_cannot_take_what_claims_have_taken_where_kube_scheduler_co
 
 async fn holders(world: &World) -> anyhow::Result<Vec<Value>> {
     let pods = world.client.list(PODS, SYSTEM).await?;
-    Ok(pods.into_iter().filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/component"] == "holder").collect())
+    Ok(pods
+        .into_iter()
+        .filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/component"] == "holder")
+        .collect())
 }
 
 /// Waits until the one holder requests so much cpu.

@@ -66,7 +66,10 @@ async fn pods_are_packed_spread_or_go_where_they_like(bench: &Bench) -> anyhow::
     let world = gated(bench, "order", Shape::default(), 3).await?;
     let operator = world.dragoman("own", &FLAGS).await?;
     let ns = namespace(&world, "order", "enabled").await?;
-    world.client.merge(super::NODES, "", "node-2", &json!({"metadata": {"labels": {"liked": "yes"}}})).await?;
+    world
+        .client
+        .merge(super::NODES, "", "node-2", &json!({"metadata": {"labels": {"liked": "yes"}}}))
+        .await?;
     let node = async |name: &str| {
         world.phase(&ns, name, "Running").await?;
         let pod = world.client.get(PODS, &ns, name).await?.context("Pod")?;
@@ -81,7 +84,8 @@ async fn pods_are_packed_spread_or_go_where_they_like(bench: &Bench) -> anyhow::
         }
         let together = node(&names[0]).await? == node(&names[1]).await?;
         ensure!(together == (order == "pack"), "{order}: together on a node: {together}");
-        let mut pod = Pod::new(&format!("{order}-liked")).with_template("device", "one").held().object().clone();
+        let mut pod =
+            Pod::new(&format!("{order}-liked")).with_template("device", "one").held().object().clone();
         let term = json!({"matchExpressions": [{"key": "liked", "operator": "In", "values": ["yes"]}]});
         pod["spec"]["affinity"] = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution":
             [{"weight": 1, "preference": term}]}});

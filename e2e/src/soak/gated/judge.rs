@@ -110,7 +110,8 @@ impl Cluster {
         };
         let own: Vec<&Arc<Value>> = self.claims_of(after).flatten().collect();
         let taken: BTreeSet<String> = own.iter().flat_map(|claim| devices(claim)).collect();
-        let others = self.pods.values().filter(|pod| name(pod) != name(after) && !is_gated(pod) && !is_over(pod));
+        let others =
+            self.pods.values().filter(|pod| name(pod) != name(after) && !is_gated(pod) && !is_over(pod));
         let mut theirs = others.flat_map(|pod| {
             let claims = self.claims_of(pod).flatten().filter(move |claim| is_reserved_for(claim, pod));
             claims.map(move |claim| (pod, claim))
@@ -118,7 +119,9 @@ impl Cluster {
         let both = theirs.find(|(_, claim)| {
             own.iter().all(|own| name(own) != name(claim)) && !devices(claim).is_disjoint(&taken)
         });
-        both.map(|(pod, _)| format!("twice: {} and {} were released with the same device", name(after), name(pod)))
+        both.map(|(pod, _)| {
+            format!("twice: {} and {} were released with the same device", name(after), name(pod))
+        })
     }
 
     /// P4: an allocation stays while a Pod with a node and the reservation has not ended.

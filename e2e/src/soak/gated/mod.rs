@@ -280,12 +280,24 @@ fn start(door: &FaultyDoor, party: Party) -> Embedded {
             };
             vec![
                 claim_lifecycle::spec(birth),
-                ledger::spec(ledger::Options::default(), SharedCluster::clone(&cluster), Arc::clone(&holders)),
+                ledger::spec(
+                    ledger::Options::default(),
+                    SharedCluster::clone(&cluster),
+                    Arc::clone(&holders),
+                ),
                 pod_status::spec(SharedCluster::clone(&cluster), Arc::clone(&publisher)),
-                gates::spec(gates::Options { default_allocator: allocator(), ..gates::Options::default() }, cluster, publisher, holders),
+                gates::spec(
+                    gates::Options { default_allocator: allocator(), ..gates::Options::default() },
+                    cluster,
+                    publisher,
+                    holders,
+                ),
             ]
         }
-        Party::Allocator => vec![allocation::spec(allocation::Options { name: OURS.into(), order: allocation::Order::default() })],
+        Party::Allocator => vec![allocation::spec(allocation::Options {
+            name: OURS.into(),
+            order: allocation::Order::default(),
+        })],
     };
     Embedded::start(&clients, &mut registry, WORKERS, &table)
 }

@@ -1,0 +1,136 @@
+//! Everything that says something of devices, on its way into the index.
+
+use dragoman_crds::device_footprint::DeviceFootprint;
+use dragoman_crds::wire::Name;
+use dragoman_machinery::controller::{Keeps, ObjectKey, Place};
+use dragoman_machinery::kind::{DEVICE_FOOTPRINT, Watchable as _};
+use dragoman_machinery::watch::Store;
+
+use super::index::{Allocation, SliceNode};
+use super::whole::{WholeClass, WholeRule, WholeSlice};
+use crate::cluster::footprint;
+
+impl Keeps<WholeSlice> for Allocation {
+    type Projection = SliceNode;
+
+    fn store_mut(&mut self) -> &mut Store<SliceNode> {
+        &mut self.slices
+    }
+
+    fn project(&mut self, slice: &WholeSlice) -> SliceNode {
+        let read = slice.more.slice();
+        let node = read.node_name.as_deref().map(Name::from);
+        let devices = read.devices.len().try_into().unwrap_or_default();
+        self.snapshot = self.snapshot.with_slice(read);
+        let touched = self.ledger.put_slice(slice.wire.accounted());
+        self.touched.extend(touched);
+        SliceNode(node, devices)
+    }
+
+    fn changed(&mut self, slice: &Place, old: Option<&SliceNode>, new: Option<&SliceNode>) -> Vec<ObjectKey> {
+        if new.is_none() {
+            self.snapshot = self.snapshot.without_slice(&slice.name);
+            let touched = self.ledger.remove_slice(&slice.name);
+            self.touched.extend(touched);
+        }
+        let mut keys = self.wake();
+        for (slice, sign) in old.map(|old| (old, -1)).into_iter().chain(new.map(|new| (new, 1))) {
+            if let SliceNode(Some(node), devices) = slice {
+                self.published.add(node, sign * devices);
+            }
+        }
+        for SliceNode(node, _) in old.into_iter().chain(new) {
+            keys.extend(self.changed_at(node.as_deref()));
+        }
+        keys
+    }
+
+    fn listed(&mut self) -> Vec<ObjectKey> {
+        self.serves(WholeSlice::NEWEST, true)
+    }
+
+    fn unserved(&mut self) -> Vec<ObjectKey> {
+        self.serves(WholeSlice::NEWEST, false)
+    }
+}
+
+impl Keeps<WholeClass> for Allocation {
+    type Projection = ();
+
+    fn store_mut(&mut self) -> &mut Store<()> {
+        &mut self.classes
+    }
+
+    fn project(&mut self, class: &WholeClass) {
+        self.snapshot = self.snapshot.with_class(class.more.class());
+    }
+
+    fn changed(&mut self, class: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
+        if new.is_none() {
+            self.snapshot = self.snapshot.without_class(&class.name);
+        }
+        self.changed_everywhere()
+    }
+}
+
+impl Keeps<WholeRule> for Allocation {
+    type Projection = ();
+
+    fn store_mut(&mut self) -> &mut Store<()> {
+        &mut self.rules
+    }
+
+    fn project(&mut self, rule: &WholeRule) {
+        self.snapshot = self.snapshot.with_taint_rule(rule.more.rule());
+    }
+
+    fn changed(&mut self, rule: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
+        if new.is_none() {
+            self.snapshot = self.snapshot.without_taint_rule(&rule.name);
+        }
+        self.changed_everywhere()
+    }
+
+    fn listed(&mut self) -> Vec<ObjectKey> {
+        self.serves(WholeRule::NEWEST, true)
+    }
+
+    fn unserved(&mut self) -> Vec<ObjectKey> {
+        self.serves(WholeRule::NEWEST, false)
+    }
+}
+
+impl Keeps<DeviceFootprint> for Allocation {
+    type Projection = ();
+
+    fn store_mut(&mut self) -> &mut Store<()> {
+        &mut self.footprints
+    }
+
+    /// One that is refused is said by the ledger of the operator.
+    fn project(&mut self, of: &DeviceFootprint) {
+        let touched = match footprint(of) {
+            Ok((accounted, _)) => self.ledger.put_footprint(accounted),
+            Err(_) => self.ledger.remove_footprint(&of.metadata.name),
+        };
+        self.touched.extend(touched);
+    }
+
+    fn changed(&mut self, of: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
+        if new.is_none() {
+            let touched = self.ledger.remove_footprint(&of.name);
+            self.touched.extend(touched);
+        }
+        // It may be about devices that nothing uses yet.
+        self.touched.clear();
+        self.changed_everywhere()
+    }
+
+    fn listed(&mut self) -> Vec<ObjectKey> {
+        self.serves(DEVICE_FOOTPRINT, true)
+    }
+
+    fn unserved(&mut self) -> Vec<ObjectKey> {
+        self.serves(DEVICE_FOOTPRINT, false)
+    }
+}
