@@ -389,7 +389,7 @@ impl Facts {
             let seen: i128 = self
                 .pods
                 .values()
-                .filter(|pod| pod.stage == Stage::Bound)
+                .filter(|pod| pod.stage != Stage::Holder)
                 .map(|pod| {
                     let drawn = pod.rare.as_ref().map_or(0, |rare| rare.drawn.get(resource));
                     i128::from(pod.spec.get(resource) + drawn)

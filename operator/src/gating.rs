@@ -40,10 +40,11 @@ enum Switch {
 }
 
 /// The shipped policies, in the order in which they are removed.
-const MANIFESTS: [&str; 3] = [
+const MANIFESTS: [&str; 4] = [
     include_str!("../../config/components/gating/gate.yaml"),
     include_str!("../../config/components/gating/enforced.yaml"),
     include_str!("../../config/components/gating/confined.yaml"),
+    include_str!("../../config/components/holders/confined.yaml"),
 ];
 /// The field manager of the policies.
 const MANAGER: &str = "dragoman-gating";
