@@ -12,7 +12,7 @@ fn shared() -> Workload {
         owner: vec![0, 0],
         pools: vec![vec![0, 1]],
         cpus: 2,
-        changes: 4,
+        changes: 3,
         faults: 1,
     }
 }
@@ -24,7 +24,7 @@ fn race() -> Workload {
         owner: vec![0, 0],
         pools: vec![vec![0, 1]],
         cpus: 1,
-        changes: 5,
+        changes: 4,
         faults: 1,
     }
 }
@@ -48,7 +48,7 @@ fn twice() -> Workload {
         owner: vec![0, 1],
         pools: vec![vec![0], vec![0]],
         cpus: 2,
-        changes: 4,
+        changes: 2,
         faults: 0,
     }
 }
@@ -62,6 +62,7 @@ fn broken(workload: Workload, guards: Guards, until: HasDiscoveries) -> (Vec<&'s
 }
 
 #[test]
+#[ignore = "a minute: `cargo xtask test` runs it"]
 fn every_promise_is_kept_in_every_state() {
     for (name, workload) in [("shared", shared()), ("race", race()), ("crossed", crossed())] {
         let (broken, states) = broken(workload, Guards::ALL, HasDiscoveries::All);

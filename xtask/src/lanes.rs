@@ -35,13 +35,15 @@ const SLICES: &[Slice] = &[
     },
 ];
 
-/// What finds defects quickly: unit tests, two thousand runs with faults, and the scenarios of the
+/// What finds defects quickly: unit tests, the model of the gate protocol, two thousand runs with faults, and the scenarios of the
 /// newest release on a real control plane.
 ///
 /// # Errors
 /// A lane fails.
 pub(crate) fn quick() -> anyhow::Result<()> {
     run("cargo", &["test", "--workspace"])?;
+    // Every state of the model of the gate protocol; prints how many there are.
+    run("cargo", &["test", "--package", "dragoman-model", "--", "--ignored", "--nocapture"])?;
     build()?;
     // Two thousand runs, the first hundred of them twice, and some of gated Pods.
     built(&["soak"])?;

@@ -1,6 +1,6 @@
 //! The controller: its part of the kit.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::decide::{BUDGET, Decision, Question, Tried, decide, left_out};
+use super::decide::{BUDGET, Decision, GANG_BUDGET, Question, Tried, decide, left_out};
 use super::decided::Decided;
 use super::gangs::{Attempt, Gang, Member, gang, place};
 use super::index::{Allocation, Named, PodFacts};
@@ -60,6 +60,8 @@ const NAME: &str = "allocation";
 const NO_NODE: &str = "NoNode";
 /// The reason of verdicts and Events: the Pods of the PodGroup are not all there.
 const GANG: &str = "GangIncomplete";
+/// The attempts to place a gang before it waits for a change: 5 000 nodes that refuse are eighteen.
+const ATTEMPTS: usize = 64;
 /// How soon a Pod is looked at again whose claim was just decided on for another Pod that shares it.
 const SHARED: Duration = Duration::from_millis(200);
 /// A verdict is written anew after so many seconds at the earliest.
@@ -319,10 +321,12 @@ impl Allocator {
             None => None,
             Some(Gang::Decide(members, needed)) => Some((members, needed)),
             Some(Gang::Behind(first)) => {
+                self.leave(key);
                 self.kit.enqueue(vec![first]);
                 return Ok(Verdict::Done);
             }
             Some(Gang::Waits(why)) => {
+                self.leave(key);
                 self.verdict(key, uid, claims, (GANG, &why)).await?;
                 return Ok(Verdict::Done);
             }
@@ -342,9 +346,10 @@ impl Allocator {
         (refused, again): (&BTreeSet<Name>, Verdict),
     ) -> Result<Verdict, Refusal> {
         let now = clock::now();
+        let budget = if gang.is_some() { GANG_BUDGET } else { BUDGET };
         let place = self.kit.read(|index| {
             let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned());
-            let shape = Question { key, pod, claims: of.collect(), budget: BUDGET }.shape()?;
+            let shape = Question { key, pod, claims: of.collect(), budget }.shape()?;
             let before = index.shapes.before(shape, &pod.turn(key)).cloned();
             Some((shape, before))
         });
@@ -385,12 +390,14 @@ impl Allocator {
     /// # Errors
     /// There is no room for the minimum: the reasons, for people.
     async fn gang(&self, members: &[Member], needed: usize, now: i64) -> Result<(), Vec<String>> {
-        loop {
+        let mut tried = HashMap::new();
+        for _ in 0..ATTEMPTS {
             let attempt = {
                 let mut decided = locked(&self.decided);
                 let order = self.options.order;
-                self.kit
-                    .note(|index| place(members, needed, index, &mut decided, (order, now), &mut share_id))
+                self.kit.note(|index| {
+                    place((members, &mut tried), needed, index, &mut decided, (order, now), &mut share_id)
+                })
             };
             match attempt {
                 Attempt::Again => tokio::task::yield_now().await,
@@ -409,6 +416,7 @@ impl Allocator {
                 }
             }
         }
+        Err(vec!["the search for nodes for its group was given up: it is too expensive".to_owned()])
     }
 }
 
@@ -453,6 +461,10 @@ impl Reconcile for Allocator {
             Stance::Settled(claims) => {
                 self.assume(key, &pod, &claims);
                 self.leave(key);
+                if pod.group.is_some() && !locked(&self.decided).was_settled(key) {
+                    // With it the minimum may be there.
+                    self.kit.enqueue(self.kit.read(|index| index.groups.beside(key)));
+                }
                 self.holds(key, &uid, &pod, &claims).await
             }
             Stance::Open(pod, claims) => self.gated(key, &uid, &pod, &claims).await,

@@ -53,6 +53,8 @@ impl Question<'_> {
         }
         let mut hasher = DefaultHasher::new();
         let view = &self.pod.accounted.view;
+        // A gang is decided on as a whole, with another budget: single Pods do not wait behind it.
+        (&self.pod.group, self.budget).hash(&mut hasher);
         // Pods wait in line behind those of their shape: a tenant whose Pod waits in vain, because its
         // claims carry rejections that lie, holds up no other namespace.
         view.namespace.hash(&mut hasher);

@@ -186,6 +186,11 @@ impl Decided {
         self.settled.insert(key.clone());
     }
 
+    /// Whether a Pod has been seen with all its devices.
+    pub(super) fn was_settled(&self, key: &ObjectKey) -> bool {
+        self.settled.contains(key)
+    }
+
     /// Whether a Pod that lacks devices had them: another party has taken them back, for a reason that this
     /// process does not see, and would do so again at once.
     pub(super) fn has_lost(&mut self, key: &ObjectKey) -> bool {

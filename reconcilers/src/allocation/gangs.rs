@@ -46,6 +46,13 @@ impl Groups {
         }
     }
 
+    /// The Pods that wait in the group of a Pod.
+    pub(super) fn beside(&self, pod: &ObjectKey) -> Vec<ObjectKey> {
+        let Some(group) = self.of.get(pod) else { return Vec::new() };
+        let group = ObjectKey { namespace: Arc::clone(&pod.namespace), name: (**group).into() };
+        self.members(&group).filter(|(_, waits)| *waits).map(|(pod, _)| pod.clone()).collect()
+    }
+
     fn members(&self, group: &ObjectKey) -> impl Iterator<Item = (&ObjectKey, bool)> {
         self.members.get(group).into_iter().flatten().map(|(pod, waits)| (pod, *waits))
     }
@@ -59,6 +66,9 @@ pub(super) struct Member {
     pod: Arc<PodFacts>,
     claims: Vec<Named>,
 }
+
+/// The Pods of a group that are placed at once: a tenth of a second.
+const MOST: usize = 1_024;
 
 /// What a Pod of a gang that has not its minimum has to wait for.
 #[derive(Debug)]
@@ -89,12 +99,22 @@ pub(super) fn gang(
         return Some(Gang::Waits(format!("PodGroup {name_of_group} does not exist")));
     };
     let min = *min.readable().filter(|min| **min > 0)?;
+    let members = index.groups.members(&group).count();
+    if members > MOST {
+        let why = format!(
+            "PodGroup {name_of_group} has {members} Pods, and more than {MOST} are not placed at once"
+        );
+        return Some(Gang::Waits(why));
+    }
     let (mut placed, mut open) = (0, Vec::new());
     for (member, waits) in index.groups.members(&group) {
         let Some((uid, pod)) = index.pod(member).filter(|_| waits) else {
             placed += 1;
             continue;
         };
+        if pod.deleting {
+            continue;
+        }
         if decided.is_decided(member) {
             placed += 1;
             continue;
@@ -134,7 +154,7 @@ const PORTIONS: usize = 8;
 /// Decides about the Pods of a gang, one after the other, each with what the others take. If fewer than
 /// `needed` find a node, nothing is decided. Nobody else sees a part of it: the caller holds the lock.
 pub(super) fn place(
-    members: &[Member],
+    (members, tried): (&[Member], &mut HashMap<ObjectKey, Tried>),
     needed: usize,
     index: &mut Allocation,
     decided: &mut Decided,
@@ -151,11 +171,11 @@ pub(super) fn place(
             continue;
         }
         let (refused, _) = left_out(claims, now);
-        let mut tried = Tried::default();
+        let tried = tried.entry(key.clone()).or_default();
         let outcome = loop {
             let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
             let question = Question { key, pod, claims: of, budget: GANG_BUDGET };
-            match decide(&question, index, decided, (&refused, order), &mut tried, ids) {
+            match decide(&question, index, decided, (&refused, order), tried, ids) {
                 Some(outcome) => break outcome,
                 None if portions == 0 => {
                     undo(&placed, index, decided);
@@ -267,9 +287,10 @@ mod tests {
             }
             other => panic!("{other:?}"),
         };
+        let mut tried = HashMap::new();
         loop {
             let mut ids = || "share".into();
-            match place(&members, needed, index, decided, (Order::Pack, 0), &mut ids) {
+            match place((&members, &mut tried), needed, index, decided, (Order::Pack, 0), &mut ids) {
                 Attempt::Again => {}
                 Attempt::Placed(keys) => return Ok(keys.len()),
                 Attempt::Failed(found, _) => return Err(found),

@@ -414,6 +414,10 @@ impl Keeps<WholePod> for Allocation {
         if (waits(old) || waits(new)) && old != new {
             keys.push(pod.into());
         }
+        if old != new {
+            // A gang may have its minimum now, or another first Pod.
+            keys.extend(self.groups.beside(&pod.into()));
+        }
         if let (Some(Kept::Bound(node, _)), true) = (old, old != new) {
             keys.extend(self.changed_at(Some(node)));
         }
@@ -430,9 +434,13 @@ impl Keeps<WholePod> for Allocation {
     ) -> Vec<ObjectKey> {
         let touched = self.ledger.remove_pod(&last.uid);
         self.touched.extend(touched);
-        self.groups.remove(&ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(name) });
+        let key = ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(name) };
+        let beside = self.groups.beside(&key);
+        self.groups.remove(&key);
         let place = Place { namespace: Arc::clone(namespace), name: Arc::clone(name), uid: last.uid.clone() };
-        Keeps::<WholePod>::changed(self, &place, last.readable(), None)
+        let mut keys = Keeps::<WholePod>::changed(self, &place, last.readable(), None);
+        keys.extend(beside);
+        keys
     }
 }
 

@@ -3,7 +3,7 @@
 //! Pods that ask for the same are of one shape: a node that refused one refuses the next, until the node
 //! changes. A shape keeps the nodes that have not refused it since their last change, so that a Pod in a
 //! full cluster of 5 000 nodes tries the one that has changed, and not 5 000. The order of the nodes is
-//! that of their names, as if every node were tried.
+//! that of their ranks and names, as if every node were tried.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

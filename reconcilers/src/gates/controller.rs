@@ -195,10 +195,10 @@ impl GateKeeper {
         let default = self.options.default_allocator.as_deref();
         let ready = match plan::claims(&work.uid, claims, default) {
             Claims::Wait(wait) => {
-                self.holders.assumed().remove(work.key);
+                self.holders.forget(work.key);
                 self.give_back(work, claims).await?;
                 self.withdraw(work).await?;
-                return self.unallocated(work, wait).await;
+                return self.unallocated(work, claims, wait).await;
             }
             Claims::Label(names) => return self.label(work, claims, &names).await,
             Claims::NoAllocator => return self.release(work, None, Opened::NoAllocator).await,
@@ -271,7 +271,7 @@ impl GateKeeper {
             }
             Published::KeepsNothing(_) => {
                 let node = Arc::from(node);
-                if cluster.read(|cluster| self.holders.carries(cluster, &node, work.key)) {
+                if self.holders.carries(cluster, &node, work.key) {
                     return Ok(());
                 }
                 let message =
@@ -289,15 +289,24 @@ impl GateKeeper {
     /// be counted beside that of the claims in their place. Entries of others stay.
     async fn withdraw(&self, work: &Work<'_>) -> Result<(), Refusal> {
         let is_recorded = !work.pod.accounted.view.recorded.is_empty();
-        if is_recorded && locked(&self.taking).withdraws(work.key) {
-            self.publisher.withdraw(&self.kit, work.key, &work.uid, work.now).await?;
+        if is_recorded
+            && !locked(&self.taking).is_withdrawn(work.key)
+            && self.publisher.withdraw(&self.kit, work.key, &work.uid, work.now).await?
+        {
+            locked(&self.taking).withdrew(work.key);
         }
         Ok(())
     }
 
     /// A Pod that an allocator finds no node for is let go at the age that was chosen. Until then it waits.
-    async fn unallocated(&self, work: &Work<'_>, wait: Wait) -> Result<Verdict, Blocked> {
-        let after = self.options.let_go_after.filter(|_| wait.reason == Reason::NotAllocated);
+    async fn unallocated(
+        &self,
+        work: &Work<'_>,
+        claims: &[NamedClaim],
+        wait: Wait,
+    ) -> Result<Verdict, Blocked> {
+        let may_go = wait.reason == Reason::NotAllocated && plan::may_be_let_go(claims);
+        let after = self.options.let_go_after.filter(|_| may_go);
         let Some(after) = after else { return Err(wait.into()) };
         let due = plan::let_go_due(&work.pod.created, after);
         if work.now >= due {
@@ -389,7 +398,7 @@ impl Reconcile for GateKeeper {
         });
         let Some((uid, pod, claims)) = found.filter(|(_, pod, _)| !pod.deleting) else {
             // Bound, ended, being deleted, or gone: the ledger of the cluster has it, or nothing does.
-            self.holders.assumed().remove(key);
+            self.holders.forget(key);
             locked(&self.closed).opened(key);
             locked(&self.taking).forget(key);
             return Verdict::Done;

@@ -300,6 +300,16 @@ pub(crate) fn account(ledger: &NodeLedger, candidate: &Candidate) -> Account {
     }
 }
 
+/// Whether a Pod without allocation may be let go: its allocator has had a turn and found nothing, and no gate
+/// of anybody is closed.
+pub(super) fn may_be_let_go(claims: &[NamedClaim]) -> bool {
+    let known = || claims.iter().filter_map(|claim| claim.found.as_ref()?.as_ref().ok());
+    let is_open = |(_, facts): &(Name, Arc<ClaimFacts>)| {
+        facts.allocation_gates.is_empty() && facts.release_gates.is_empty()
+    };
+    known().all(is_open) && known().any(|(_, facts)| facts.allocation.is_none() && facts.verdict.is_some())
+}
+
 /// When a Pod that was created then (RFC 3339) and is not allocated is let go, in milliseconds since the
 /// epoch: a Pod whose age cannot be read, never.
 pub(super) fn let_go_due(created: &str, after: Duration) -> i64 {

@@ -31,9 +31,14 @@ impl Taking {
         self.withdrawn.remove(pod);
     }
 
-    /// Whether what was published of a Pod is to be taken back: once, until it is published again.
-    pub(super) fn withdraws(&mut self, pod: &ObjectKey) -> bool {
-        self.withdrawn.insert(pod.clone())
+    /// Whether what was published of a Pod has been taken back since.
+    pub(super) fn is_withdrawn(&self, pod: &ObjectKey) -> bool {
+        self.withdrawn.contains(pod)
+    }
+
+    /// What was published of a Pod is taken back. What is left is of others.
+    pub(super) fn withdrew(&mut self, pod: &ObjectKey) {
+        self.withdrawn.insert(pod.clone());
     }
 
     /// What the claims of a Pod take is published.

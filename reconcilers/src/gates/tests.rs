@@ -109,7 +109,7 @@ fn the_verdict_and_the_last_rejection_are_quoted() {
         "dragoman.dev/rejections": r#"[{"node":"n","reason":"1 of cpu is missing","revision":3,"time":""}]"#,
     });
     let (_, message) = judged(&[claim(&metadata, &json!({}))], None);
-    let expected = "allocator ours has not allocated claim c: n: all devices are taken (refused on node n: 1 of cpu is missing)";
+    let expected = "allocator ours has not allocated claim c: n: all devices are taken (refused on node n: 1 of cpu is missing); gated Pods do not scale the cluster up";
     assert_eq!(message, expected);
 }
 

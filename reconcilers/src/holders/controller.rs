@@ -81,6 +81,8 @@ struct Pace {
     made: Option<(i64, u32)>,
 }
 
+/// How soon it is looked again while it is not known what the API server keeps.
+const UNKNOWN: Duration = Duration::from_secs(5);
 /// A holder that stayed so long was made for good, in milliseconds.
 const STAYED: i64 = 120_000;
 
@@ -113,11 +115,7 @@ impl HolderPods {
     /// what claims take in the status of Pods.
     fn wants(&self, node: &str, now: i64) -> Option<Units> {
         let cluster = self.cluster.get()?;
-        if self.publisher.is_kept(now)? {
-            Some(Units::default())
-        } else {
-            Some(cluster.read(|cluster| self.shared.wants(cluster, node)))
-        }
+        Some(if self.publisher.is_kept(now)? { Units::default() } else { self.shared.wants(cluster, node) })
     }
 
     fn plan(&self, node: &Arc<str>, now: i64) -> Plan {
@@ -143,6 +141,20 @@ impl HolderPods {
         let uid =
             self.cluster.get()?.read(|cluster| Some(cluster.published.get("", node)?.uid.to_string()))?;
         Some(Owner { kind: (STATE.api_version(), STATE.kind), uid })
+    }
+
+    /// Whether what claims take from the node is carried, or nothing has to be.
+    fn is_enough(&self, node: &str, now: i64) -> bool {
+        self.wants(node, now).is_some_and(|wants| {
+            wants.is_empty()
+                || self.kit.read(|index| index.of(node).is_some_and(|holder| holder.carries(&wants)))
+        })
+    }
+
+    /// Whether claims take something, and it is not known whether a holder has to carry it.
+    fn is_unknown(&self, node: &str, now: i64) -> bool {
+        let Some(cluster) = self.cluster.get() else { return false };
+        self.publisher.is_kept(now).is_none() && !self.shared.wants(cluster, node).is_empty()
     }
 
     fn note_made(&self, node: &Arc<str>, now: i64) {
@@ -178,10 +190,13 @@ impl Reconcile for HolderPods {
             Plan::Delete => holder().map(|holder| delete(&self.namespace, node, &holder)),
         };
         let Some(write) = write else {
-            // What is carried is enough, or nothing has to be.
-            self.shared.wake(node);
+            if self.is_enough(node, now) {
+                self.shared.wake(node);
+            }
             return match next {
                 Plan::Wait(wait) => Verdict::After(Duration::from_millis(wait.unsigned_abs())),
+                // What the API server keeps is found out with the first Pod that is published.
+                Plan::Rest if self.is_unknown(node, now) => Verdict::After(UNKNOWN),
                 _ => Verdict::Done,
             };
         };

@@ -19,6 +19,9 @@ const AGAIN: i64 = 1_000;
 const LEAST: [(Resource, i64); 2] = [(Resource::Cpu, 1), (Resource::Memory, 1 << 20)];
 /// The annotation by which the cluster autoscaler knows that a Pod keeps no node.
 const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+/// The class of holders. In a critical class of the system the kubelet would evict other Pods for a holder that
+/// does not fit: it is rather made again later, and the ledger says that the node is overcommitted.
+const PRIORITY: &str = "dragoman-holder";
 /// The longest name of a Pod.
 const LONGEST: usize = 253;
 
@@ -139,7 +142,7 @@ pub(super) fn create(namespace: &str, node: &str, owner: &Owner, image: &str, un
         },
         "spec": {
             "nodeName": node,
-            "priorityClassName": "system-node-critical",
+            "priorityClassName": PRIORITY,
             "tolerations": [{"operator": "Exists"}],
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,

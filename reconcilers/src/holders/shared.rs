@@ -33,7 +33,7 @@ impl SharedHolders {
     }
 
     /// Decisions that the index of the cluster does not show yet. Every decision about a node is made under
-    /// this lock, so that no room is given twice.
+    /// this lock, so that no room is given twice. It is taken before that of an index, never inside.
     pub(crate) fn assumed(&self) -> MutexGuard<'_, Assumed> {
         locked(&self.assumed)
     }
@@ -45,12 +45,25 @@ impl SharedHolders {
     }
 
     /// What claims take from a node, with those of assumed Pods, and kube-scheduler does not see.
-    pub(super) fn wants(&self, cluster: &Cluster, node: &str) -> Units {
+    pub(super) fn wants(&self, cluster: &Controller<Cluster>, node: &str) -> Units {
         let assumed = self.assumed();
-        let ledger = cluster.ledger().node(node);
-        ledger.map_or_else(Units::default, |ledger| {
-            assumed.over_all(ledger, node).holder(Scheduler::Unaware).request
+        cluster.read(|cluster| {
+            let ledger = cluster.ledger().node(node);
+            ledger.map_or_else(Units::default, |ledger| {
+                assumed.over_all(ledger, node).holder(Scheduler::Unaware).request
+            })
         })
+    }
+
+    /// Nothing is assumed of a Pod any more; its node has to hold less.
+    pub(crate) fn forget(&self, pod: &ObjectKey) {
+        let node = {
+            let mut assumed = self.assumed();
+            let node = assumed.node_of(pod).map(|node| Arc::from(&**node));
+            assumed.remove(pod);
+            node
+        };
+        node.iter().for_each(|node| self.look_at(node));
     }
 
     /// Looks at a node: its ledger has changed.
@@ -59,7 +72,7 @@ impl SharedHolders {
     }
 
     /// Whether the holder of a node carries what claims take from it. If not, the Pod is woken once it does.
-    pub(crate) fn carries(&self, cluster: &Cluster, node: &Arc<str>, pod: &ObjectKey) -> bool {
+    pub(crate) fn carries(&self, cluster: &Controller<Cluster>, node: &Arc<str>, pod: &ObjectKey) -> bool {
         let Some(kit) = self.kit.get() else { return true };
         let wants = self.wants(cluster, node);
         // Before the look: what is raised in between wakes the Pod.

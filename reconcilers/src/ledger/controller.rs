@@ -126,6 +126,7 @@ impl Ledger {
     }
 
     fn plan(&self, node: &Arc<str>, now: i64) -> Plan {
+        let is_awaited = self.holders.is_on() && self.holders.assumed().has(node);
         self.kit.read(|cluster| {
             if !cluster.publishes() {
                 return Plan::Rest;
@@ -148,7 +149,7 @@ impl Ledger {
                 content,
                 published: cluster.published.get("", node).and_then(|record| record.readable()).map(|p| &**p),
                 // The holder Pod of a node belongs to its object, and comes before the Pod with the claim.
-                all: self.options.all_nodes || self.holders.is_on() && self.holders.assumed().has(node),
+                all: self.options.all_nodes || is_awaited,
                 written,
                 created,
                 claimless,

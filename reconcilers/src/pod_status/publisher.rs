@@ -86,7 +86,8 @@ impl Publisher {
         }
     }
 
-    /// Takes what was published of a Pod back: its claims are not allocated any more, or are others.
+    /// Takes what was published of a Pod back: its claims are not allocated any more, or are others. Returns
+    /// whether it was written: nothing is while it is not known which generation is kept.
     ///
     /// # Errors
     /// The API server refuses the write.
@@ -96,10 +97,10 @@ impl Publisher {
         key: &ObjectKey,
         uid: &Name,
         now: i64,
-    ) -> Result<(), Refusal> {
-        let Some(Ok(generation)) = self.known(now) else { return Ok(()) };
-        let Ok(write) = write(&key.namespace, &key.name, uid, &[], generation) else { return Ok(()) };
-        kit.send(key, &write).await.map(drop)
+    ) -> Result<bool, Refusal> {
+        let Some(Ok(generation)) = self.known(now) else { return Ok(false) };
+        let Ok(write) = write(&key.namespace, &key.name, uid, &[], generation) else { return Ok(false) };
+        kit.send(key, &write).await.map(|_| true)
     }
 
     /// Whether the API server keeps a generation of the field; absent while unknown.
