@@ -3,17 +3,24 @@
 use std::time::Duration;
 
 use dragoman_crds::wire::{Name, Pod};
-use dragoman_machinery::api::Live;
+use dragoman_machinery::api::{Call, decode};
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{ObjectKey, Verdict};
 use dragoman_machinery::kind::POD;
 use dragoman_machinery::refusal::Refusal;
+use serde::Deserialize;
 
 use super::controller::{Allocator, locked};
 use super::index::{Named, PodFacts};
 use super::stance::is_for;
 use super::writes;
 use crate::protocol::GATE;
+
+/// A list of Pods.
+#[derive(Debug, Deserialize)]
+struct Pods {
+    items: Vec<Pod>,
+}
 
 impl Allocator {
     /// Gives back what a gated Pod has of its own claims. Returns whether it had anything.
@@ -40,16 +47,15 @@ impl Allocator {
         Ok(is_given)
     }
 
-    /// Whether the API server says that a Pod has the gate.
+    /// Whether the API server says that a Pod has the gate: a list of that one Pod, for which the right to list
+    /// is enough.
     async fn is_gated_now(&self, key: &ObjectKey, uid: &str) -> Result<bool, Refusal> {
-        let pod: Live<Pod> = self.kit.context.api.get(POD, &key.namespace, &key.name).await?;
-        Ok(match pod {
-            Live::Found(pod) => {
-                let mut gates = pod.spec.scheduling_gates.iter();
-                *pod.metadata.uid == *uid && gates.any(|gate| &*gate.name == GATE)
-            }
-            Live::NotFound => false,
-        })
+        let ObjectKey { namespace, name } = key;
+        let path = format!("/api/v1/namespaces/{namespace}/pods?fieldSelector=metadata.name%3D{name}");
+        let answer = self.kit.context.api.send(&Call::get(POD, path, "")).await?;
+        let pods: Pods = decode(&answer)?;
+        let has_gate = |pod: &Pod| pod.spec.scheduling_gates.iter().any(|gate| &*gate.name == GATE);
+        Ok(pods.items.iter().any(|pod| *pod.metadata.uid == *uid && has_gate(pod)))
     }
 
     /// No node takes a Pod: what it has of its devices is given back after a while, or it is said why it has

@@ -4,12 +4,7 @@ use dragoman_machinery::rights::Rule;
 
 /// Everything: it runs in a process of its own.
 pub(super) const ALL: &[Rule] = &[
-    Rule {
-        group: "",
-        resource: "pods",
-        verbs: &["get", "list", "watch"],
-        why: "gated Pods, and what others take; a look before devices are given back",
-    },
+    Rule { group: "", resource: "pods", verbs: &["list", "watch"], why: "gated Pods, and what others take" },
     Rule { group: "", resource: "nodes", verbs: &["list", "watch"], why: "nodes to choose from" },
     Rule {
         group: "resource.k8s.io",
