@@ -384,7 +384,10 @@ async fn whole(bench: &Bench) -> Outcome {
     let free =
         bench.until("", async || Ok(Some(bench.read("small").await?).filter(|of| !is_allocated(of)))).await;
     if free.is_err() {
-        return broken("P7", "a Pod that can never run keeps the devices of one of its claims".to_owned());
+        return broken(
+            "P7",
+            "claim small keeps its devices, and no node has devices for all claims of its Pod".to_owned(),
+        );
     }
     untouched(bench, "small", "3.3", "no node has devices for all claims of its Pod").await
 }

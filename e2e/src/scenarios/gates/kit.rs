@@ -35,7 +35,7 @@ const BROKEN: [(&str, &str, &str); 14] = [
     ("Impatient", "order", "the claim before it"),
     ("Careless", "conflict", "finalizer of another owner is lost"),
     ("Blind", "deleted", "it is being deleted"),
-    ("Partial", "whole", "can never run"),
+    ("Partial", "whole", "no node has devices for all claims of its Pod"),
 ];
 
 async fn world(bench: &Bench, name: &str) -> anyhow::Result<World> {
