@@ -80,7 +80,7 @@ impl Protocol {
         }
     }
 
-    /// The claims of a Pod without the gate as kube-scheduler allocates them, where nobody holds any for it.
+    /// The claims of a Pod without the gate as kube-scheduler allocates them, where none is reserved for it.
     fn in_tree(&self, api: &Objects, pod: usize) -> Option<Vec<(usize, Device)>> {
         let mut taken: BTreeSet<Device> = api.claims.iter().filter_map(|claim| claim.device).collect();
         let mut chosen = Vec::new();

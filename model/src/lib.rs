@@ -178,7 +178,7 @@ pub enum Step {
     Lose(Party, Write),
     /// A party crashes, and another takes its place.
     Crash(Party),
-    /// kube-scheduler allocates the claims of a Pod without the gate that nobody holds for it.
+    /// kube-scheduler allocates the claims of a Pod without the gate, if none is reserved for it.
     Schedule(usize),
     /// kube-scheduler binds a Pod.
     Bind(usize),

@@ -45,7 +45,7 @@ const PARTIES: [Party; 3] = [
         lease: "dragoman",
         user: OPERATOR,
         start: |world| {
-            let flags = ["--controllers=*,gates,holders", "--default-allocator=dragoman"];
+            let flags = ["--controllers=*,gates", "--default-allocator=dragoman"];
             Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "assist", &flags))
         },
         provoke: |world, ns| Box::pin(gates::provoke(world, ns)),

@@ -32,6 +32,10 @@ pub(crate) struct ConformanceFlags {
     scenarios: Vec<String>,
 }
 
+/// The names of nodes and classes are the same in every run, so that two cannot disturb each other unseen.
+const LEFT: &str = "set up: if a run was interrupted, or another one is at work, its objects are those of `kubectl get \
+     nodes,namespaces,deviceclasses,resourceslices -l app.kubernetes.io/managed-by=dragoman-conformance`";
+
 /// Plays the scenarios and prints a verdict for each.
 ///
 /// # Errors
@@ -43,7 +47,7 @@ pub(crate) async fn conformance(flags: &ConformanceFlags) -> anyhow::Result<Exit
     let clients =
         connect(flags.cluster.kubeconfig.as_deref(), Limits::default(), &mut Registry::default()).await?;
     let patience = Duration::from_secs(flags.patience);
-    let bench = Bench::set_up(clients.api, &flags.allocator, patience).await.context("set up")?;
+    let bench = Bench::set_up(clients.api, &flags.allocator, patience).await.context(LEFT)?;
     let is_chosen =
         |name: &&&str| flags.scenarios.is_empty() || flags.scenarios.iter().any(|of| of == **name);
     let outcome = all(&bench, NAMES.iter().filter(is_chosen).copied()).await;

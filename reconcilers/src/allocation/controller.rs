@@ -408,10 +408,11 @@ impl Allocator {
                 }
                 Attempt::Failed(found, mut why) => {
                     let all = members.len();
-                    why.insert(
-                        0,
-                        format!("{needed} of {all} Pods of its group need a node at once, {found} find one"),
-                    );
+                    // How many had a node when it became clear says nothing about the others: not for tenants.
+                    tracing::debug!(needed, all, found, "no room for a gang");
+                    let text =
+                        format!("{needed} of {all} Pods of its group need a node at once, fewer find one");
+                    why.insert(0, text);
                     return Err(why);
                 }
             }

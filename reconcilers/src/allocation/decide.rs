@@ -103,7 +103,7 @@ impl Question<'_> {
             allocations.iter().filter_map(|(uid, devices)| self.allocated(uid, devices)).collect();
         let candidate = index.ledger.candidate_with(&self.pod.accounted, node, &claims);
         let ledger = index.ledger.node(node).ok_or_else(|| Why::said("the node has no account"))?;
-        match account(&decided.assumed.over(ledger, node, self.key), &candidate) {
+        match account(&decided.assumed.over(ledger, node, Some(self.key)), &candidate) {
             Account::Fits => {
                 let allocations = allocations.into_iter().map(|(uid, devices)| ((*uid).into(), devices));
                 Ok(Decision { node: node.into(), allocations: allocations.collect(), charge: candidate.pod })

@@ -46,11 +46,18 @@ impl Groups {
         }
     }
 
-    /// The Pods that wait in the group of a Pod.
+    /// The Pods that wait in the group of a Pod. Those of a group that is too large wait until it is smaller.
     pub(super) fn beside(&self, pod: &ObjectKey) -> Vec<ObjectKey> {
         let Some(group) = self.of.get(pod) else { return Vec::new() };
         let group = ObjectKey { namespace: Arc::clone(&pod.namespace), name: (**group).into() };
+        if self.size(&group) > MOST {
+            return Vec::new();
+        }
         self.members(&group).filter(|(_, waits)| *waits).map(|(pod, _)| pod.clone()).collect()
+    }
+
+    fn size(&self, group: &ObjectKey) -> usize {
+        self.members.get(group).map_or(0, BTreeMap::len)
     }
 
     fn members(&self, group: &ObjectKey) -> impl Iterator<Item = (&ObjectKey, bool)> {
@@ -99,7 +106,7 @@ pub(super) fn gang(
         return Some(Gang::Waits(format!("PodGroup {name_of_group} does not exist")));
     };
     let min = *min.readable().filter(|min| **min > 0)?;
-    let members = index.groups.members(&group).count();
+    let members = index.groups.size(&group);
     if members > MOST {
         let why = format!(
             "PodGroup {name_of_group} has {members} Pods, and more than {MOST} are not placed at once"
@@ -152,7 +159,7 @@ pub(super) enum Attempt {
 const PORTIONS: usize = 8;
 
 /// Decides about the Pods of a gang, one after the other, each with what the others take. If fewer than
-/// `needed` find a node, nothing is decided. Nobody else sees a part of it: the caller holds the lock.
+/// `needed` find a node, nothing is decided. No other decision sees a part of it: the caller holds the lock.
 pub(super) fn place(
     (members, tried): (&[Member], &mut HashMap<ObjectKey, Tried>),
     needed: usize,
@@ -330,6 +337,18 @@ mod tests {
         bound["metadata"]["resourceVersion"] = json!("2");
         applied::<WholePod>(&mut index, &bound);
         assert!(matches!(looked(&index, &decided, 1), Some(Gang::Decide(pods, 2)) if pods.len() == 2));
+    }
+
+    /// A tenant can make any number of Pods in a group: each of them would wake all others.
+    #[test]
+    fn a_group_without_bounds_wakes_no_pods() {
+        let (mut index, decided) = (cluster(1, 3), Decided::default());
+        group(&mut index, 2, 0..MOST);
+        assert_eq!(index.groups.beside(&key(0)).len(), MOST);
+        group(&mut index, 2, MOST..MOST + 1);
+        assert_eq!(index.groups.beside(&key(0)), []);
+        let Some(Gang::Waits(why)) = looked(&index, &decided, 0) else { panic!("it waits") };
+        assert_eq!(why, "PodGroup g has 1025 Pods, and more than 1024 are not placed at once");
     }
 
     /// Gangs of 8 to 512 Pods in a cluster that is large enough, one after the other.

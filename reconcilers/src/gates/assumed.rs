@@ -44,21 +44,13 @@ impl Assumed {
         self.charges.get(self.nodes.get(key)?)?.get(key)
     }
 
-    /// The ledger of a node with everything that is assumed there for other Pods. A Pod that the ledger
-    /// has already counts once: its charge is put in place of that one.
-    pub(crate) fn over(&self, ledger: &NodeLedger, node: &str, except: &ObjectKey) -> NodeLedger {
+    /// The ledger of a node with everything that is assumed there, for this Pod excepted. A Pod that the
+    /// ledger has already counts once: its charge is put in place of that one.
+    pub(crate) fn over(&self, ledger: &NodeLedger, node: &str, except: Option<&ObjectKey>) -> NodeLedger {
         let mut ledger = ledger.clone();
-        let others = self.charges.get(node).into_iter().flatten().filter(|(key, _)| *key != except);
+        let charges = self.charges.get(node).into_iter().flatten();
+        let others = charges.filter(|(key, _)| Some(*key) != except);
         for (_, charge) in others {
-            ledger.put_pod(charge.clone());
-        }
-        ledger
-    }
-
-    /// The ledger of a node with everything that is assumed there.
-    pub(crate) fn over_all(&self, ledger: &NodeLedger, node: &str) -> NodeLedger {
-        let mut ledger = ledger.clone();
-        for charge in self.charges.get(node).into_iter().flat_map(BTreeMap::values) {
             ledger.put_pod(charge.clone());
         }
         ledger

@@ -142,7 +142,7 @@ impl GateKeeper {
             let found = cluster.read(|cluster| {
                 let ledger = cluster.ledger();
                 let candidate = ledger.candidate(&work.pod.accounted, node);
-                let account = account(&assumed.over(ledger.node(node)?, node, work.key), &candidate);
+                let account = account(&assumed.over(ledger.node(node)?, node, Some(work.key)), &candidate);
                 Some((account, candidate))
             });
             match found {

@@ -105,7 +105,7 @@ impl Gates {
     }
 
     /// Whether a Pod that was released holds a claim with devices for this node that its status does not
-    /// name, so that the ledger does not count it: somebody has written over the status.
+    /// name, so that the ledger does not count it: another writer has replaced the status.
     pub(super) fn is_uncounted_on(&self, node: &str) -> bool {
         let Some(node) = self.nodes.get("", node).and_then(Record::readable) else { return false };
         self.uncounted.iter().any(|key| {

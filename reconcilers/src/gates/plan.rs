@@ -301,7 +301,7 @@ pub(crate) fn account(ledger: &NodeLedger, candidate: &Candidate) -> Account {
 }
 
 /// Whether a Pod without allocation may be let go: its allocator has had a turn and found nothing, and no gate
-/// of anybody is closed.
+/// of any owner is closed.
 pub(super) fn may_be_let_go(claims: &[NamedClaim]) -> bool {
     let known = || claims.iter().filter_map(|claim| claim.found.as_ref()?.as_ref().ok());
     let is_open = |(_, facts): &(Name, Arc<ClaimFacts>)| {

@@ -272,7 +272,7 @@ fn what_is_assumed_counts_until_it_is_taken_back() {
     let key = |name: &str| ObjectKey { namespace: "ns".into(), name: name.into() };
     let fits = |assumed: &Assumed, name: &str, cpu: &str| {
         let candidate = cluster.candidate(&wants(name, cpu).accounted(), "n");
-        plan::account(&assumed.over(cluster.node("n").expect("account"), "n", &key(name)), &candidate)
+        plan::account(&assumed.over(cluster.node("n").expect("account"), "n", Some(&key(name))), &candidate)
     };
     let charge = |name: &str, cpu: &str| cluster.candidate(&wants(name, cpu).accounted(), "n").pod;
     assumed.put(&key("a"), "n", charge("a", "5"));

@@ -16,7 +16,7 @@ use dragoman_machinery::refusal::Refusal;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::index::Holders;
-use super::plan::{Owner, Plan, Snapshot, create, delete, plan, resize};
+use super::plan::{Owner, Plan, Snapshot, carries_too_much, create, delete, plan, resize};
 use super::shared::SharedHolders;
 use crate::cluster::SharedCluster;
 use crate::pod_status::Publisher;
@@ -124,9 +124,8 @@ impl HolderPods {
             let holder = index.of(node).map(|holder| &**holder);
             let mut paces = self.paces();
             let pace = paces.entry(Arc::clone(node)).or_default();
-            let is_idle = holder.zip(wants.as_ref()).is_some_and(|(holder, wants)| {
-                holder.carries(wants) && (wants.is_empty() || holder.carries != *wants)
-            });
+            let is_idle =
+                holder.zip(wants.as_ref()).is_some_and(|(holder, wants)| carries_too_much(holder, wants));
             pace.idle = if is_idle { pace.idle.filter(|since| *since <= now).or(Some(now)) } else { None };
             let Pace { idle, made } = *pace;
             if holder.is_none() && wants.as_ref().is_none_or(Units::is_empty) {
@@ -145,10 +144,7 @@ impl HolderPods {
 
     /// Whether what claims take from the node is carried, or nothing has to be.
     fn is_enough(&self, node: &str, now: i64) -> bool {
-        self.wants(node, now).is_some_and(|wants| {
-            wants.is_empty()
-                || self.kit.read(|index| index.of(node).is_some_and(|holder| holder.carries(&wants)))
-        })
+        self.wants(node, now).is_some_and(|wants| self.kit.read(|index| index.carries(node, &wants)))
     }
 
     /// Whether claims take something, and it is not known whether a holder has to carry it.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use dragoman_accounting::per_resource::Units;
 use dragoman_accounting::resource::Resource;
 use dragoman_crds::wire::{Name, Node, Pod};
-use dragoman_machinery::controller::{self, Keeps, Left, ObjectKey, Place};
+use dragoman_machinery::controller::{self, Keeps, ObjectKey, Place};
 use dragoman_machinery::kind::{Kind, NODE, POD};
-use dragoman_machinery::watch::{Record, Store, StoreState};
+use dragoman_machinery::watch::{Store, StoreState};
 use dragoman_machinery::write::Guard;
 
 use super::plan::name_of;
@@ -97,6 +97,11 @@ impl Holders {
         self.pods.get(&self.namespace, &name_of(node))?.readable()?.as_ref()
     }
 
+    /// Whether the holder of a node requests so much at least, or nothing has to be requested.
+    pub(super) fn carries(&self, node: &str, wants: &Units) -> bool {
+        wants.is_empty() || self.of(node).is_some_and(|holder| holder.carries(wants))
+    }
+
     /// The number of holders.
     pub(super) fn count(&self) -> usize {
         self.pods.iter().filter(|(_, _, record)| record.readable().is_some_and(Option::is_some)).count()
@@ -128,17 +133,6 @@ impl Keeps<Pod> for Holders {
         let node = |facts: Option<&Self::Projection>| Some(Arc::from(&*facts?.as_ref()?.node));
         let nodes: BTreeSet<Arc<str>> = node(old).into_iter().chain(node(new)).collect();
         nodes.iter().map(node_key).collect()
-    }
-
-    fn removed(
-        &mut self,
-        namespace: &Arc<str>,
-        name: &Arc<str>,
-        last: &Record<Self::Projection>,
-        _how: Left,
-    ) -> Vec<ObjectKey> {
-        let (namespace, name, uid) = (Arc::clone(namespace), Arc::clone(name), last.uid.clone());
-        Keeps::<Pod>::changed(self, &Place { namespace, name, uid }, last.readable(), None)
     }
 }
 

@@ -1,13 +1,12 @@
 //! The next write about the holder of a node: a pure function.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-
 use dragoman_accounting::ledger::words;
 use dragoman_accounting::per_resource::Units;
 use dragoman_accounting::resource::Resource;
 use dragoman_machinery::kind::POD;
 use dragoman_machinery::write::{Action, Write};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::index::{COMPONENT, HolderFacts};
 
@@ -76,7 +75,7 @@ pub(super) fn plan(snapshot: &Snapshot<'_>, now: i64) -> Plan {
         let highest = |resource| holder.carries.get(resource).max(needs.get(resource));
         return Plan::Resize(both(highest));
     }
-    if !wants.is_empty() && holder.carries == needs {
+    if !carries_too_much(holder, wants) {
         return Plan::Rest;
     }
     let due = snapshot.idle.map_or(now, |since| since.min(now)) + LINGER;
@@ -87,6 +86,12 @@ pub(super) fn plan(snapshot: &Snapshot<'_>, now: i64) -> Plan {
     } else {
         Plan::Resize(needs)
     }
+}
+
+/// Whether a holder requests more than it has to, or need not be there.
+pub(super) fn carries_too_much(holder: &HolderFacts, wants: &Units) -> bool {
+    let needs = at_least(wants);
+    holder.carries(&needs) && (wants.is_empty() || holder.carries != needs)
 }
 
 fn both(of: impl Fn(Resource) -> i64) -> Units {
@@ -108,9 +113,10 @@ pub(super) fn name_of(node: &str) -> String {
     if name.len() <= LONGEST {
         return name;
     }
-    let mut hasher = DefaultHasher::new();
-    node.hash(&mut hasher);
-    format!("{}-{:016x}", name.get(..LONGEST - 17).unwrap_or_default(), hasher.finish())
+    // Of one length for every node, and the same in every version of the program.
+    let digest = Sha256::digest(node);
+    let hash = digest.iter().take(8).fold(0_u64, |hash, byte| hash << 8 | u64::from(*byte));
+    format!("{}-{hash:016x}", name.get(..LONGEST - 17).unwrap_or_default())
 }
 
 fn requests(units: &Units) -> Value {

@@ -50,7 +50,7 @@ impl SharedHolders {
         cluster.read(|cluster| {
             let ledger = cluster.ledger().node(node);
             ledger.map_or_else(Units::default, |ledger| {
-                assumed.over_all(ledger, node).holder(Scheduler::Unaware).request
+                assumed.over(ledger, node, None).holder(Scheduler::Unaware).request
             })
         })
     }
@@ -77,8 +77,7 @@ impl SharedHolders {
         let wants = self.wants(cluster, node);
         // Before the look: what is raised in between wakes the Pod.
         locked(&self.waiting).entry(Arc::clone(node)).or_default().insert(pod.clone());
-        let carries =
-            wants.is_empty() || kit.read(|index| index.of(node).is_some_and(|holder| holder.carries(&wants)));
+        let carries = kit.read(|index| index.carries(node, &wants));
         if carries {
             self.waits_no_more(node, pod);
         } else {

@@ -7,7 +7,7 @@ use dragoman_machinery::write::{Action, Guard};
 use serde_json::{Value, json};
 
 use super::index::{HolderFacts, is_holder};
-use super::plan::{LINGER, Owner, Plan, Snapshot, create, name_of, plan};
+use super::plan::{LINGER, Owner, Plan, Snapshot, carries_too_much, create, name_of, plan};
 
 fn units(cpu: i64, memory: i64) -> Units {
     let mut units = Units::default();
@@ -49,6 +49,16 @@ fn a_holder_is_raised_at_once_and_lowered_later() {
     assert_eq!(planned(Some(units(0, 0)), Some(&known), Some(99_000)), Plan::Wait(LINGER - 1_000));
     assert_eq!(planned(Some(units(0, 0)), Some(&known), since), Plan::Delete);
     assert_eq!(planned(None, Some(&known), since), Plan::Rest, "it is not known whether it is of use");
+}
+
+/// Otherwise it would be lowered without a wait once it carries too much.
+#[test]
+fn a_holder_that_carries_what_it_has_to_is_not_idle() {
+    let known = holder(units(3_000, MI));
+    assert!(!carries_too_much(&known, &units(3_000, 0)), "it requests the least of the other resource");
+    assert!(carries_too_much(&known, &units(2_000, 0)));
+    assert!(carries_too_much(&known, &units(0, 0)));
+    assert!(!carries_too_much(&known, &units(4_000, 0)));
 }
 
 #[test]

@@ -16,6 +16,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     vec![
         standalone!(ungated_pods_cannot_take_what_claims_have_taken),
         standalone!(ungated_pods_cannot_take_what_claims_have_taken_where_kube_scheduler_counts),
+        standalone!(the_operator_makes_holders_and_no_other_pods),
     ]
 }
 
@@ -118,5 +119,62 @@ async fn crowded(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> 
     ensure!(complaints == json!(0.0), "{complaints}");
     allocator.stop().await?;
     operator.stop().await?;
+    world.stop().await
+}
+
+/// The token of the operator makes no other Pod in its namespace, whatever that looks like, and deletes and
+/// resizes none; a tenant does not get the priority of holders.
+async fn the_operator_makes_holders_and_no_other_pods(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "holders", Shape::default(), 1).await?;
+    let operator = world.plane.client("operator").await?;
+    let dry = format!("{PODS}?dryRun=All");
+    let holder = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "holder-node-0", "labels": {"app.kubernetes.io/name": "dragoman",
+            "app.kubernetes.io/component": "holder", "app.kubernetes.io/managed-by": "dragoman"}},
+        "spec": {"nodeName": "node-0", "automountServiceAccountToken": false, "priorityClassName": "dragoman-holder",
+            "securityContext": {"runAsNonRoot": true},
+            "containers": [{"name": "hold", "image": "pause",
+                "securityContext": {"allowPrivilegeEscalation": false}}]}});
+    let refused = async |path: &str, value: Value, word: &str| {
+        wait::value(&format!("{path} is refused"), PATIENCE, async || {
+            let mut pod = holder.clone();
+            let (parent, field) = path.rsplit_once('/').context("path")?;
+            let parent = pod.pointer_mut(parent).context("parent")?;
+            parent.as_object_mut().context("object")?.insert(field.to_owned(), value.clone());
+            let outcome = operator.create(&dry, SYSTEM, &pod).await;
+            // The API server takes a moment until it knows a new policy.
+            Ok(outcome.err().map(|why| format!("{why:#}")).filter(|why| why.contains(word)).map(drop))
+        })
+        .await
+    };
+    let probe = json!({"exec": {"command": ["sh"]}});
+    refused("/metadata/labels/k8s-app", json!("kube-dns"), "holder Pods in its own namespace").await?;
+    refused("/metadata/name", json!("coredns"), "holder Pods in its own namespace").await?;
+    refused("/spec/hostNetwork", json!(true), "nothing of its host").await?;
+    refused("/spec/serviceAccountName", json!("admin"), "no token").await?;
+    refused("/spec/automountServiceAccountToken", json!(true), "no token").await?;
+    refused("/spec/volumes", json!([{"name": "v", "emptyDir": {}}]), "no volume").await?;
+    let container = |field: &str, value: Value| {
+        let mut container = holder["spec"]["containers"][0].clone();
+        container[field] = value;
+        json!([container])
+    };
+    let own = "the command of its image";
+    refused("/spec/containers", container("command", json!(["sh"])), own).await?;
+    refused("/spec/containers", container("livenessProbe", probe), own).await?;
+    let root = json!({"allowPrivilegeEscalation": false, "runAsUser": 0});
+    refused("/spec/containers", container("securityContext", root), own).await?;
+    operator.create(&dry, SYSTEM, &holder).await.context("a holder is allowed")?;
+    // Another Pod there, also one that carries the label.
+    let mut other = Pod::new("other").object().clone();
+    other["metadata"]["labels"] = holder["metadata"]["labels"].clone();
+    world.client.create(PODS, SYSTEM, &other).await?;
+    let why = operator.delete(PODS, SYSTEM, "other?dryRun=All", None).await.err().context("it is deleted")?;
+    ensure!(format!("{why:#}").contains("holder Pods and no other"), "{why:#}");
+    let tenant = world.namespace("tenant").await?;
+    let mut pod = Pod::new("important").object().clone();
+    pod["spec"]["priorityClassName"] = json!("dragoman-holder");
+    let why = world.client.create(&dry, &tenant, &pod).await.err().context("a tenant gets the priority")?;
+    ensure!(format!("{why:#}").contains("is for the holder Pods"), "{why:#}");
     world.stop().await
 }
