@@ -148,6 +148,10 @@ pub(crate) struct Settings {
     /// it; kube-scheduler then allocates its claims. Off by default.
     #[arg(long, value_name = "SECONDS")]
     let_go_after: Option<u32>,
+    /// Delete a Pod that kube-scheduler could not bind for so many seconds after its gate was opened, if its
+    /// controller makes another one. Off by default; needs the rights of `dragoman rbac delete-unbound`.
+    #[arg(long, value_name = "SECONDS")]
+    delete_unbound_after: Option<u32>,
     /// Image of holder Pods [default: the pause image].
     #[arg(long, value_name = "IMAGE")]
     holder_image: Option<Box<str>>,
@@ -250,6 +254,7 @@ impl RunFlags {
             bail!("--default-allocator {name:?}: {}", protocol::ALLOCATOR_NAME_RULE);
         }
         let let_go_after = flags.let_go_after.or(file.let_go_after);
+        let delete_unbound_after = flags.delete_unbound_after.or(file.delete_unbound_after);
         let config = Config {
             kubeconfig: self.cluster.kubeconfig,
             mode: flags.mode.or(file.mode).unwrap_or(AskedMode::Auto),
@@ -275,6 +280,8 @@ impl RunFlags {
                 gates: gates::Options {
                     default_allocator,
                     let_go_after: let_go_after.map(|seconds| Duration::from_secs(seconds.into())),
+                    delete_unbound_after: delete_unbound_after
+                        .map(|seconds| Duration::from_secs(seconds.into())),
                 },
                 holders: holders::Options {
                     image: flags.holder_image.or(file.holder_image).unwrap_or_else(|| holders::IMAGE.into()),

@@ -151,6 +151,9 @@ pub(crate) fn added(table: &[ControllerSpec], mode: Mode) -> Vec<Rule> {
         rule.verbs.iter().all(|verb| verbs.contains(verb))
     };
     let mut rules: Vec<Rule> = declared(mode).filter(|rule| !is_covered(rule)).collect();
+    if mode == Mode::Assist {
+        rules.extend(table.iter().flat_map(|spec| spec.asked));
+    }
     if mode == Mode::Observe {
         rules.extend(EVENTS);
     }

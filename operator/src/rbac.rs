@@ -22,6 +22,8 @@ pub(crate) enum Part {
     Gates,
     /// The controller of holder Pods, beside those of mode assist.
     Holders,
+    /// To delete Pods that cannot be bound, where `--delete-unbound-after` asks for it.
+    DeleteUnbound,
     /// The reference allocator.
     Allocator,
 }
@@ -32,6 +34,7 @@ pub(crate) fn render(part: Part) -> String {
         Part::Operator => operator(),
         Part::Gates => gates(),
         Part::Holders => holders(),
+        Part::DeleteUnbound => delete_unbound(),
         Part::Allocator => allocator(),
     }
 }
@@ -69,6 +72,13 @@ fn gates() -> String {
 fn holders() -> String {
     let mut text = String::from(HEAD);
     role(&mut text, "Role", "dragoman-holders", dragoman_reconcilers::holders::RIGHTS, None);
+    text
+}
+
+fn delete_unbound() -> String {
+    let mut text = String::from(HEAD);
+    let rules = dragoman_reconcilers::gates::DELETE_UNBOUND;
+    role(&mut text, "ClusterRole", "dragoman-delete-unbound", rules, None);
     text
 }
 

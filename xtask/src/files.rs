@@ -22,6 +22,10 @@ const GENERATED: &[(&str, &[&str])] = &[
         "config/components/allocator/roles.yaml",
         &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac", "allocator"],
     ),
+    (
+        "config/components/delete-unbound/roles.yaml",
+        &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac", "delete-unbound"],
+    ),
     ("config/crds/crds.yaml", &["run", "--quiet", "--package", "dragoman-operator", "--", "crdgen"]),
 ];
 

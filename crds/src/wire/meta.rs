@@ -159,6 +159,9 @@ pub struct Condition {
     /// `reason`.
     #[serde(deserialize_with = "or_default")]
     pub reason: Name,
+    /// `message`.
+    #[serde(deserialize_with = "or_default")]
+    pub message: Name,
 }
 
 fn controller_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ControllerRef>, D::Error> {

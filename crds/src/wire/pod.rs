@@ -6,7 +6,7 @@ use dragoman_accounting::wire::pod_status::{
 };
 use serde::{Deserialize, Deserializer};
 
-use super::{Condition, Meta, Name, Tolerated, is_present, or_default};
+use super::{Condition, Meta, Name, Tolerated, or_default};
 
 /// A Pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -71,6 +71,18 @@ pub struct Affinity {
     pub is_there: bool,
 }
 
+impl Affinity {
+    /// The only node that the required terms leave, by its name. Terms are alternatives.
+    pub fn node(&self) -> Option<&str> {
+        let affinity = self.node_affinity.as_ref()?;
+        let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
+        let node = |term: &'_ Term| term.match_fields.as_ref()?.node.clone();
+        let (first, others) = required.node_selector_terms.split_first()?;
+        let named = first.match_fields.as_ref()?.node.as_deref()?;
+        others.iter().all(|other| node(other).as_deref() == Some(named)).then_some(named)
+    }
+}
+
 fn affinity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Affinity, D::Error> {
     let affinity = Option::<Affinity>::deserialize(deserializer)?;
     Ok(affinity.map(|affinity| Affinity { is_there: true, ..affinity }).unwrap_or_default())
@@ -88,7 +100,7 @@ pub struct NodeAffinity {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequiredNodes {
-    /// `nodeSelectorTerms`: for each, whether it has `matchFields`.
+    /// `nodeSelectorTerms`.
     #[serde(deserialize_with = "or_default")]
     pub node_selector_terms: Vec<Term>,
 }
@@ -97,9 +109,33 @@ pub struct RequiredNodes {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Term {
-    /// Whether `matchFields` is there.
-    #[serde(rename = "matchFields", deserialize_with = "is_present")]
-    pub has_fields: bool,
+    /// `matchFields`, if the field is there.
+    pub match_fields: Option<Fields>,
+}
+
+/// `matchFields` of a term, as far as it is read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fields {
+    /// The node that they name: `metadata.name` in a list of one. A field can be nothing else.
+    pub node: Option<Name>,
+}
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct Field {
+            #[serde(deserialize_with = "or_default")]
+            key: Name,
+            #[serde(deserialize_with = "or_default")]
+            operator: Name,
+            #[serde(deserialize_with = "or_default")]
+            values: Vec<Name>,
+        }
+        let fields = Vec::<Field>::deserialize(deserializer)?;
+        let mut named = fields.into_iter().filter(|of| &*of.key == "metadata.name" && &*of.operator == "In");
+        Ok(Self { node: named.find_map(|of| of.values.into_iter().next()) })
+    }
 }
 
 /// `spec.schedulingGroup` of a Pod.

@@ -86,6 +86,7 @@ pub fn spec() -> ControllerSpec {
             Mode::Assist => WRITE,
             Mode::Own => &[],
         },
+        asked: &[],
         start: Box::new(|assembly| {
             let kit = assembly.controller::<Toy>("toy", "toy");
             kit.watch::<Pod>(&mut assembly.watches);

@@ -51,6 +51,7 @@ pub fn spec(options: Options) -> ControllerSpec {
             dragoman_machinery::mode::Mode::Observe => rights::ALL,
             _ => &[],
         },
+        asked: &[],
         start: Box::new(move |assembly| Allocator::start(assembly, options.clone())),
     }
 }

@@ -33,6 +33,7 @@ pub fn spec(birth: Birth) -> ControllerSpec {
             Mode::Assist => &[],
             Mode::Own => rights::OWN,
         },
+        asked: &[],
         start: Box::new(move |assembly| ClaimLifecycle::start(assembly, birth.clone())),
     }
 }

@@ -33,6 +33,9 @@ pub struct Options {
     /// The age at which a Pod that no allocator has found a node for is let go; absent: never. An
     /// autoscaler sees only Pods without gates.
     pub let_go_after: Option<Duration>,
+    /// How long a Pod whose gate is open may wait for a node that cannot take it until it is deleted, if it is
+    /// made again; absent: for ever.
+    pub delete_unbound_after: Option<Duration>,
 }
 
 /// Its row in the table of controllers; `cluster` is filled by that of the ledger, which comes before, and
@@ -51,6 +54,7 @@ pub fn spec(
             Mode::Assist => rights::ASSIST,
             Mode::Own => &[],
         },
+        asked: if options.delete_unbound_after.is_some() { rights::DELETE_UNBOUND } else { &[] },
         start: Box::new(move |assembly| {
             let (cluster, publisher) = (Arc::clone(&cluster), Arc::clone(&publisher));
             GateKeeper::start(assembly, options.clone(), cluster, publisher, Arc::clone(&holders))
@@ -65,13 +69,13 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// The controller.
 pub(super) struct GateKeeper {
     pub(super) kit: Arc<Controller<Gates>>,
-    options: Options,
+    pub(super) options: Options,
     pub(super) cluster: SharedCluster,
     publisher: Arc<Publisher>,
     pub(super) metrics: GateMetrics,
     /// Decisions that the index of the cluster does not show yet, and the holder Pods that carry them.
-    holders: Arc<SharedHolders>,
-    closed: Mutex<ClosedGates>,
+    pub(super) holders: Arc<SharedHolders>,
+    pub(super) closed: Mutex<ClosedGates>,
     pub(super) taking: Mutex<Taking>,
 }
 
@@ -84,7 +88,7 @@ pub(super) struct Work<'a> {
     pub(super) key: &'a ObjectKey,
     pub(super) uid: Name,
     pub(super) pod: Arc<PodFacts>,
-    now: i64,
+    pub(super) now: i64,
 }
 
 /// A Pod on a node, as it is accounted for.
@@ -173,8 +177,11 @@ impl GateKeeper {
             self.kit.read(|index| {
                 let nodes = index.nodes.iter().filter_map(|(_, _, record)| record.readable());
                 let mut nodes = plan::common_nodes(&claims, nodes).ok()?;
+                let pin = pod.affinity.node();
                 // Without a single node it is not known where the Pod goes.
-                (nodes.len() == 1).then(|| nodes.pop()).flatten()
+                let is_it = |node: &Name| nodes.len() == 1 || pin == Some(&**node);
+                let found = nodes.iter().position(is_it)?;
+                Some(nodes.swap_remove(found))
             })
         });
         let mut assumed = self.holders.assumed();
@@ -330,8 +337,31 @@ impl GateKeeper {
         Ok(Verdict::Done)
     }
 
+    /// What is next for a Pod.
+    async fn look(&self, work: &Work<'_>, claims: &[NamedClaim]) -> Result<Verdict, Blocked> {
+        let Work { key, uid, pod, .. } = work;
+        if pod.gate.is_some() {
+            return self.gated(work, claims).await;
+        }
+        if pod.is_bound {
+            self.leave(key);
+            let now = clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            self.kit.send(key, &writes::condition(key, uid, pod, Err(Opened::Bound), &now)).await?;
+            return Ok(Verdict::Done);
+        }
+        self.assume(key, uid, pod, claims);
+        self.unbound(work, claims).await
+    }
+
+    /// Forgets a Pod.
+    fn leave(&self, key: &ObjectKey) {
+        self.holders.forget(key);
+        locked(&self.closed).opened(key);
+        locked(&self.taking).forget(key);
+    }
+
     /// Says what a Pod waits for, once it has waited a moment.
-    async fn waits(&self, work: &Work<'_>, wait: &Wait) -> Verdict {
+    pub(super) async fn waits(&self, work: &Work<'_>, wait: &Wait) -> Verdict {
         let (since, said) = {
             let mut closed = locked(&self.closed);
             (closed.closed(work.key, wait.reason, work.now), closed.said(work.key))
@@ -347,7 +377,7 @@ impl GateKeeper {
             None if is_said => return again,
             Some((_, message)) if is_said && *message == wait.message => return again,
             Some((at, _)) if is_said => at + plan::REWORDED,
-            _ => plan::condition_due(since, said.as_ref().map(|(at, _)| *at)),
+            _ => plan::condition_due(since + wait.reason.patience(), said.as_ref().map(|(at, _)| *at)),
         };
         if work.now < due {
             let left = Duration::from_millis((due - work.now).unsigned_abs());
@@ -398,18 +428,11 @@ impl Reconcile for GateKeeper {
         });
         let Some((uid, pod, claims)) = found.filter(|(_, pod, _)| !pod.deleting) else {
             // Bound, ended, being deleted, or gone: the ledger of the cluster has it, or nothing does.
-            self.holders.forget(key);
-            locked(&self.closed).opened(key);
-            locked(&self.taking).forget(key);
+            self.leave(key);
             return Verdict::Done;
         };
-        if pod.gate.is_none() {
-            locked(&self.closed).opened(key);
-            self.assume(key, &uid, &pod, &claims);
-            return Verdict::Done;
-        }
         let work = Work { key, uid, pod, now: clock::now().as_millisecond() };
-        match self.gated(&work, &claims).await {
+        match self.look(&work, &claims).await {
             Ok(verdict) => verdict,
             Err(Blocked::Wait(wait)) => self.waits(&work, &wait).await,
             // The expectation of the kit brings the key back once the index has the write.
@@ -432,7 +455,7 @@ impl Reconcile for GateKeeper {
             let pods = pods.filter_map(|key| {
                 let (uid, pod) = index.pod(&key)?;
                 let claims = index.claims_of(&key.namespace, &pod);
-                pod.gate.is_none().then_some((key, uid, pod, claims))
+                (pod.gate.is_none() && !pod.is_bound).then_some((key, uid, pod, claims))
             });
             pods.collect::<Vec<_>>()
         });

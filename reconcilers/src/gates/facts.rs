@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use dragoman_accounting::cluster;
 use dragoman_allocator::input::NodeSelector;
-use dragoman_crds::wire::{Affinity, ConsumerReference, Name, Pod, ResourceClaim, Tolerated};
+use dragoman_crds::wire::{Affinity, Condition, ConsumerReference, Name, Pod, ResourceClaim, Tolerated};
 
 use crate::protocol::{
     ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, ClosedGate, GATE, RELEASE_GATES, Rejection, Verdict,
     closed_gates, rejections, shown, verdict,
 };
 
-/// A Pod with claims that has no node and has not ended.
+/// A Pod with claims that has not ended and has no node; and one with a node whose condition is not up to date.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodFacts {
     /// `metadata.resourceVersion`.
@@ -22,6 +22,13 @@ pub(super) struct PodFacts {
     pub(super) gate: Option<usize>,
     /// Whether the Pod is being deleted.
     pub(super) deleting: bool,
+    /// Whether the Pod has a node.
+    pub(super) is_bound: bool,
+    /// Why kube-scheduler cannot bind the Pod now, in its words.
+    pub(super) unschedulable: Option<Name>,
+    /// Whether the Pod, once deleted, is made again and may come to another node. The Pods of a `DaemonSet`
+    /// may not.
+    pub(super) is_replaced: bool,
     /// Status and reason of the condition `ClaimsReady`.
     pub(super) condition: Option<(Name, Name)>,
     /// The required node affinity.
@@ -35,15 +42,24 @@ impl PodFacts {
     pub(super) fn of(pod: &Pod) -> Option<Self> {
         let (spec, status) = (&pod.spec, &pod.status);
         let is_done = matches!(&*status.phase, "Succeeded" | "Failed");
-        if spec.resource_claims.is_empty() || !spec.node_name.is_empty() || is_done {
+        let condition = status.conditions.iter().find(|condition| &*condition.r#type == CLAIMS_READY);
+        let is_bound = !spec.node_name.is_empty();
+        let is_told = condition.is_none_or(|condition| &*condition.status == "True");
+        if spec.resource_claims.is_empty() || is_done || (is_bound && is_told) {
             return None;
         }
-        let condition = status.conditions.iter().find(|condition| &*condition.r#type == CLAIMS_READY);
+        let is_unschedulable =
+            |of: &&Condition| &*of.r#type == "PodScheduled" && &*of.reason == "Unschedulable";
+        let unschedulable = status.conditions.iter().find(is_unschedulable);
+        let controller = pod.metadata.controller.as_ref();
         Some(Self {
             version: pod.metadata.resource_version.clone(),
             created: pod.metadata.creation_timestamp.clone().unwrap_or_default(),
             gate: spec.scheduling_gates.iter().position(|gate| &*gate.name == GATE),
             deleting: pod.metadata.deleting,
+            is_bound,
+            unschedulable: unschedulable.map(|condition| shown(&condition.message)),
+            is_replaced: controller.is_some_and(|owner| &*owner.kind != "DaemonSet"),
             condition: condition.map(|condition| (condition.status.clone(), condition.reason.clone())),
             affinity: spec.affinity.clone(),
             accounted: Arc::new(pod.accounted()),

@@ -73,7 +73,7 @@ impl GateMetrics {
         };
         registry.register(
             "dragoman_gates_closed",
-            "Pods whose gate dragoman.dev/claims is closed, by what they wait for",
+            "Pods whose gate dragoman.dev/claims is closed, or that cannot be bound (NotBound), by what they wait for",
             metrics.closed.clone(),
         );
         registry.register(

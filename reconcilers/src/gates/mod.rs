@@ -14,7 +14,9 @@ mod reject;
 mod rights;
 #[cfg(test)]
 mod tests;
+mod unbound;
 mod writes;
 
 pub use controller::{Options, spec};
+pub use rights::DELETE_UNBOUND;
 pub use writes::open;

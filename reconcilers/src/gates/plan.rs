@@ -12,7 +12,7 @@ use super::facts::{Allocated, ClaimFacts};
 use super::index::NamedClaim;
 use crate::protocol::{ALLOCATOR, ClosedGate, shown};
 
-/// The reason why a gate is closed: reason of the condition, of Events and of metrics.
+/// The reason why a Pod waits: reason of the condition, of Events and of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Reason {
     /// A claim does not exist yet, or the status of the Pod does not name it.
@@ -39,11 +39,13 @@ pub(super) enum Reason {
     NotPublished,
     /// A gate after allocation is closed.
     ReleaseGateClosed,
+    /// The gate is open, and kube-scheduler cannot bind the Pod to the node of its claims.
+    NotBound,
 }
 
 impl Reason {
     /// Every reason.
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::ClaimMissing,
         Self::ClaimDeleted,
         Self::ClaimUnreadable,
@@ -56,7 +58,14 @@ impl Reason {
         Self::Unaccounted,
         Self::NotPublished,
         Self::ReleaseGateClosed,
+        Self::NotBound,
     ];
+
+    /// The milliseconds after which a wait is worth a write: not in its first moment.
+    pub(super) fn patience(self) -> i64 {
+        // kube-scheduler tries again after ten seconds at most; holder Pods may be on their way.
+        if self == Self::NotBound { 30_000 } else { 2_000 }
+    }
 
     /// The word.
     pub(super) fn word(self) -> &'static str {
@@ -73,6 +82,7 @@ impl Reason {
             Self::Unaccounted => "Unaccounted",
             Self::NotPublished => "NotPublished",
             Self::ReleaseGateClosed => "ReleaseGateClosed",
+            Self::NotBound => "NotBound",
         }
     }
 }
@@ -86,6 +96,8 @@ pub(super) enum Opened {
     NoAllocator,
     /// No allocator has found a node in time: kube-scheduler and an autoscaler see the Pod.
     LetGo,
+    /// The Pod has a node.
+    Bound,
 }
 
 impl Opened {
@@ -95,6 +107,7 @@ impl Opened {
             Self::Released => "Released",
             Self::NoAllocator => "NoAllocator",
             Self::LetGo => "LetGo",
+            Self::Bound => "Bound",
         }
     }
 
@@ -103,6 +116,7 @@ impl Opened {
         match self {
             Self::Released => "every claim is allocated, reserved and accounted for",
             Self::NoAllocator => "no claim names an allocator: kube-scheduler allocates",
+            Self::Bound => "the Pod has a node",
             Self::LetGo => {
                 "no allocator has found a node in time: kube-scheduler allocates, and an autoscaler can see the Pod"
             }
@@ -300,6 +314,19 @@ pub(crate) fn account(ledger: &NodeLedger, candidate: &Candidate) -> Account {
     }
 }
 
+/// What keeps a Pod whose gate is open from the node of its claims. `says`: kube-scheduler's words.
+pub(super) fn not_bound(node: &str, is_there: bool, is_pinned: bool, says: &str) -> Wait {
+    let why = if is_there { says.to_owned() } else { "there is no such node any more".to_owned() };
+    let pinned = if is_pinned {
+        "; the affinity of the Pod names the node: delete the Pod, and one in its place may go elsewhere"
+    } else {
+        ""
+    };
+    let message =
+        format!("kube-scheduler cannot bind the Pod to node {node}, where its claims are: {why}{pinned}");
+    Wait { reason: Reason::NotBound, message }
+}
+
 /// Whether a Pod without allocation may be let go: its allocator has had a turn and found nothing, and no gate
 /// of any owner is closed.
 pub(super) fn may_be_let_go(claims: &[NamedClaim]) -> bool {
@@ -318,14 +345,12 @@ pub(super) fn let_go_due(created: &str, after: Duration) -> i64 {
     created.map_or(i64::MAX, |created| created.saturating_add(after))
 }
 
-/// When the condition of a Pod whose reason has changed is written: not in the first moment of a wait, and
-/// not soon after the last time. All in milliseconds since the epoch.
-pub(super) fn condition_due(since: i64, said: Option<i64>) -> i64 {
-    (since + MOMENT).max(said.map_or(i64::MIN, |said| said + PACE))
+/// When the condition of a Pod whose reason has changed is written: at the end of `patience`, and not soon
+/// after the last time. All in milliseconds since the epoch.
+pub(super) fn condition_due(patience: i64, said: Option<i64>) -> i64 {
+    patience.max(said.map_or(i64::MIN, |said| said + PACE))
 }
 
-/// A wait of so many milliseconds is not worth a write.
-pub(super) const MOMENT: i64 = 2_000;
 /// A condition whose reason is the same gets another message after so many milliseconds.
 pub(super) const REWORDED: i64 = 30_000;
 /// Two leaders that see different things would write against each other without end.

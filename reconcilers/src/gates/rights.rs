@@ -19,6 +19,14 @@ pub(super) const OBSERVE: &[Rule] = &[
     },
 ];
 
+/// To delete Pods that cannot be bound, where that is asked for.
+pub const DELETE_UNBOUND: &[Rule] = &[Rule {
+    group: "",
+    resource: "pods",
+    verbs: &["delete"],
+    why: "delete Pods that were released for a node that cannot take them",
+}];
+
 /// To open gates: from mode assist on.
 pub(super) const ASSIST: &[Rule] = &[
     Rule {

@@ -288,7 +288,43 @@ fn what_is_assumed_counts_until_it_is_taken_back() {
 }
 
 #[test]
+fn a_pod_that_cannot_be_bound_says_where_and_why() {
+    let term =
+        |node: &str| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
+    let facts = |terms: &[Value], node: &str, ready: &str| {
+        let pod = json!({
+            "metadata": {"name": "p", "ownerReferences": [{"kind": "ReplicaSet", "controller": true}]},
+            "spec": {
+                "nodeName": node, "resourceClaims": [{"name": "c", "resourceClaimName": "c"}],
+                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+                    {"nodeSelectorTerms": terms}}},
+            },
+            "status": {"phase": "Pending", "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"},
+                {"type": "dragoman.dev/ClaimsReady", "status": ready, "reason": "NotBound"},
+            ]},
+        });
+        PodFacts::of(&serde_json::from_value::<Pod>(pod).expect("Pod"))
+    };
+    let pin =
+        |terms: &[Value]| facts(terms, "", "True").and_then(|pod| pod.affinity.node().map(str::to_owned));
+    assert_eq!(pin(&[term("n")]).as_deref(), Some("n"));
+    assert_eq!(pin(&[term("n"), term("n")]).as_deref(), Some("n"));
+    assert_eq!(pin(&[term("n"), term("m")]), None, "terms are alternatives");
+    assert_eq!(pin(&[term("n"), json!({})]), None);
+    let pod = facts(&[term("n")], "", "True").expect("not bound");
+    assert_eq!((pod.unschedulable.as_deref(), pod.is_replaced), (Some("no room"), true));
+    assert!(facts(&[], "n", "True").is_none(), "a bound Pod is of no concern");
+    assert!(facts(&[], "n", "False").is_some_and(|pod| pod.is_bound), "unless its condition is late");
+    let said = |is_there, is_pinned| plan::not_bound("n", is_there, is_pinned, "no room").message;
+    assert!(said(true, false).ends_with("node n, where its claims are: no room"), "{}", said(true, false));
+    assert!(said(false, false).ends_with("there is no such node any more"));
+    assert!(said(true, true).contains("delete the Pod"));
+    assert_eq!(Reason::NotBound.patience(), 30_000);
+}
+
+#[test]
 fn a_short_wait_costs_no_write_and_a_long_one_few() {
-    assert_eq!(plan::condition_due(1_000, None), 1_000 + plan::MOMENT);
+    assert_eq!(plan::condition_due(1_000, None), 1_000);
     assert_eq!(plan::condition_due(1_000, Some(3_000)), 8_000);
 }

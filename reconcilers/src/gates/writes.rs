@@ -71,7 +71,7 @@ fn pinned(pod: &PodFacts, node: &str) -> Vec<Value> {
         Some(RequiredNodes { node_selector_terms: terms }) if !terms.is_empty() => {
             let add = |(number, term): (usize, &dragoman_crds::wire::Term)| {
                 let fields = format!("{path}/nodeSelectorTerms/{number}/matchFields");
-                if term.has_fields {
+                if term.match_fields.is_some() {
                     json!({"op": "add", "path": format!("{fields}/-"), "value": field})
                 } else {
                     json!({"op": "add", "path": fields, "value": [field]})

@@ -49,6 +49,7 @@ pub fn spec(
         works: |mode| mode >= Mode::Assist,
         // It sees what the ledger sees. What it writes is in its own namespace: `RIGHTS`.
         rights: |_| &[],
+        asked: &[],
         start: Box::new(move |assembly| {
             let (cluster, publisher) = (Arc::clone(&cluster), Arc::clone(&publisher));
             HolderPods::start(assembly, options.clone(), cluster, publisher, Arc::clone(&shared))

@@ -42,6 +42,7 @@ pub fn spec(options: Options, cluster: SharedCluster, holders: Arc<SharedHolders
             Mode::Observe => rights::OBSERVE,
             Mode::Assist | Mode::Own => &[],
         },
+        asked: &[],
         start: Box::new(move |assembly| Ledger::start(assembly, options, &cluster, Arc::clone(&holders))),
     }
 }

@@ -30,6 +30,7 @@ pub fn spec(cluster: SharedCluster, publisher: Arc<Publisher>) -> ControllerSpec
             Mode::Assist => rights::ASSIST,
             Mode::Own => &[],
         },
+        asked: &[],
         start: Box::new(move |assembly| {
             PodStatus::start(assembly, Arc::clone(&cluster), Arc::clone(&publisher))
         }),

@@ -4,6 +4,7 @@
 mod kit;
 mod room;
 mod turns;
+mod unbound;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -32,6 +33,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     all.extend(kit::alone());
     all.extend(room::alone());
     all.extend(turns::alone());
+    all.extend(unbound::alone());
     all
 }
 

@@ -1,0 +1,194 @@
+//! A node is lost, tainted or filled after the gate of its Pod was opened.
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::{FLAGS, NODES, add_node, gated, gates_of, namespace, no_node_is_overcommitted, ready, waits_for};
+use crate::client::{CLAIMS, PODS};
+use crate::control_plane::{Release, Shape};
+use crate::objects::{self, Pod};
+use crate::scenarios::accounts::requesting;
+use crate::scenarios::{Standalone, standalone};
+use crate::wait;
+use crate::world::{Bench, PATIENCE, World};
+
+pub(super) fn alone() -> Vec<Standalone> {
+    vec![
+        standalone!(a_node_that_is_lost_after_the_release),
+        standalone!(a_node_that_is_lost_after_the_release_on_1_36),
+        standalone!(a_pinned_pod_that_cannot_be_bound_is_reported_and_deleted_where_asked),
+        standalone!(a_pinned_pod_is_reported_on_1_36),
+    ]
+}
+
+/// A gate of somebody else: kube-scheduler sees the Pod only once it is off, after ours.
+const HELD: &str = "example.com/held";
+
+async fn create(world: &World, ns: &str, name: &str, template: &str, owner: &str) -> anyhow::Result<()> {
+    let pod = Pod::new(name).with_template("device", template).held();
+    let mut pod = requesting(&pod, "500m");
+    pod["spec"]["schedulingGates"] = json!([{"name": HELD}]);
+    if !owner.is_empty() {
+        let labels = json!({"app": "none"});
+        let template =
+            json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        // Of the kind alone: a garbage collector looks for it, its own controller does not run.
+        let set = json!({"apiVersion": "apps/v1", "kind": owner, "metadata": {"name": name},
+            "spec": {"selector": {"matchLabels": labels}, "template": template}});
+        let path = format!("/apis/apps/v1/{{}}/{}s", owner.to_lowercase());
+        let set = world.client.create(&path, ns, &set).await?;
+        pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": owner, "name": name,
+            "uid": set["metadata"]["uid"], "controller": true}]);
+    }
+    world.client.create(PODS, ns, &pod).await?;
+    wait::value(&format!("{name} is released"), PATIENCE, async || {
+        let pod = world.client.get(PODS, ns, name).await?.context("Pod")?;
+        Ok((gates_of(&pod) == [HELD]).then_some(()))
+    })
+    .await
+}
+
+async fn let_in(world: &World, ns: &str, name: &str) -> anyhow::Result<()> {
+    world.client.merge(PODS, ns, name, &json!({"spec": {"schedulingGates": null}})).await?;
+    Ok(())
+}
+
+async fn claim_of(world: &World, ns: &str, pod: &str) -> anyhow::Result<Value> {
+    let pod = world.client.get(PODS, ns, pod).await?.context("Pod")?;
+    let name = pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"].as_str().context("claim")?;
+    world.client.get(CLAIMS, ns, name).await?.context("claim")
+}
+
+/// The node that the devices of a Pod are on.
+async fn node_of_claim(world: &World, ns: &str, pod: &str) -> anyhow::Result<String> {
+    let claim = claim_of(world, ns, pod).await?;
+    Ok(claim["status"]["allocation"]["devices"]["results"][0]["pool"].as_str().unwrap_or_default().to_owned())
+}
+
+async fn taint(world: &World, node: &str) -> anyhow::Result<()> {
+    let taint = json!({"key": "example.com/broken", "effect": "NoSchedule"});
+    world.client.merge(NODES, "", node, &json!({"spec": {"taints": [taint]}})).await?;
+    Ok(())
+}
+
+async fn a_node_that_is_lost_after_the_release(bench: &Bench) -> anyhow::Result<()> {
+    lost(bench, "lost", Shape::default()).await
+}
+
+async fn a_node_that_is_lost_after_the_release_on_1_36(bench: &Bench) -> anyhow::Result<()> {
+    lost(bench, "lost-1-36", Shape { release: Release::V1_36, ..Shape::default() }).await
+}
+
+/// A claim confines its Pod to the node of its device. Once that node is tainted, filled or gone, kube-scheduler
+/// takes the devices back and allocates elsewhere, and the ledger follows.
+async fn lost(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
+    let world = gated(bench, name, shape, 3).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = namespace(&world, name, "enabled").await?;
+    for how in ["tainted", "gone"] {
+        create(&world, &ns, how, "one", "").await?;
+        let first = node_of_claim(&world, &ns, how).await?;
+        match how {
+            "tainted" => taint(&world, &first).await?,
+            _ => world.client.delete(NODES, "", &first, None).await?,
+        }
+        let_in(&world, &ns, how).await?;
+        let pod = world.phase(&ns, how, "Running").await?;
+        let second = node_of_claim(&world, &ns, how).await?;
+        println!("        {how}: {first}, then {second}");
+        ensure!(pod["spec"]["nodeName"] == *second && first != second, "{first} {second} {pod}");
+        wait::value("the ledger follows", PATIENCE, async || {
+            let state = world.client.get(super::STATES, "", &second).await?;
+            let cpu = |state: &Value| state["status"]["requestedByClaims"]["mapping"]["cpu"] == "3";
+            Ok(state.filter(cpu))
+        })
+        .await?;
+        no_node_is_overcommitted(&world).await?;
+    }
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// A device that every node can use confines nobody: the operator pins the Pod to the node that it counts it on,
+/// and kube-scheduler cannot move it. That is said; a Pod of a controller is deleted where that is asked for.
+async fn a_pinned_pod_that_cannot_be_bound_is_reported_and_deleted_where_asked(
+    bench: &Bench,
+) -> anyhow::Result<()> {
+    pinned(bench, "pinned", Shape::default()).await
+}
+
+async fn a_pinned_pod_is_reported_on_1_36(bench: &Bench) -> anyhow::Result<()> {
+    pinned(bench, "pinned-1-36", Shape { release: Release::V1_36, ..Shape::default() }).await
+}
+
+/// Two nodes, and eight devices that both can use.
+async fn devices_for_all_nodes(world: &World) -> anyhow::Result<()> {
+    for node in ["node-0", "node-1"] {
+        add_node(world, node, false).await?;
+        world.client.delete("/apis/resource.k8s.io/v1/resourceslices", "", node, None).await?;
+    }
+    let mut fabric = objects::slice("fabric", 8);
+    fabric["spec"]["allNodes"] = json!(true);
+    fabric["spec"].as_object_mut().context("spec")?.remove("nodeName");
+    world.client.create("/apis/resource.k8s.io/v1/resourceslices", "", &fabric).await?;
+    Ok(())
+}
+
+async fn pinned(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
+    let world = gated(bench, name, shape, 0).await?;
+    world.install("config/components/delete-unbound").await?;
+    devices_for_all_nodes(&world).await?;
+    let asked = [FLAGS[0], FLAGS[1], "--delete-unbound-after=60"];
+    let operator = world.dragoman("own", &asked).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = namespace(&world, name, "enabled").await?;
+    let pods = [("bare", ""), ("daemon", "DaemonSet"), ("replica", "ReplicaSet"), ("late", "")];
+    for (pod, owner) in pods {
+        create(&world, &ns, pod, "one", owner).await?;
+    }
+    let pin = async |name: &str| {
+        let pod = world.client.get(PODS, &ns, name).await?.context("Pod")?;
+        let required =
+            &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+        let node =
+            required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0].as_str().map(str::to_owned);
+        node.context("a pin")
+    };
+    // Another leader knows of the pins what the API says.
+    operator.kill().await?;
+    let operator = world.dragoman("own", &asked).await?;
+    for node in ["node-0", "node-1"] {
+        taint(&world, node).await?;
+    }
+    for (pod, _) in pods {
+        let_in(&world, &ns, pod).await?;
+    }
+    for (pod, _) in pods {
+        let why = waits_for(&world, &ns, pod, "NotBound").await?;
+        println!("        {pod}: {why}");
+        ensure!(why.contains(&pin(pod).await?) && why.contains("untolerated taint"), "{why}");
+    }
+    let claim = claim_of(&world, &ns, "bare").await?;
+    println!("        kube-scheduler leaves the claim: {}", claim["status"]);
+    wait::value("the Pod of a ReplicaSet is deleted", PATIENCE, async || {
+        Ok(world.client.get(PODS, &ns, "replica").await?.is_none().then_some(()))
+    })
+    .await?;
+    let first = pin("late").await?;
+    world.client.merge(NODES, "", &first, &json!({"spec": {"taints": null}})).await?;
+    world.phase(&ns, "late", "Running").await?;
+    wait::value("what was said is taken back", PATIENCE, async || {
+        let said = ready(&world, &ns, "late").await?.context("condition")?;
+        Ok(((&*said.0, &*said.1) == ("True", "Bound")).then_some(()))
+    })
+    .await?;
+    for pod in ["bare", "daemon"] {
+        ensure!(world.client.get(PODS, &ns, pod).await?.is_some(), "{pod} is not made again, and stays");
+    }
+    no_node_is_overcommitted(&world).await?;
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
