@@ -76,10 +76,10 @@ impl Affinity {
     pub fn node(&self) -> Option<&str> {
         let affinity = self.node_affinity.as_ref()?;
         let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
-        let node = |term: &'_ Term| term.match_fields.as_ref()?.node.clone();
-        let (first, others) = required.node_selector_terms.split_first()?;
-        let named = first.match_fields.as_ref()?.node.as_deref()?;
-        others.iter().all(|other| node(other).as_deref() == Some(named)).then_some(named)
+        let mut nodes =
+            required.node_selector_terms.iter().map(|term| term.match_fields.as_ref()?.node.as_deref());
+        let first = nodes.next()??;
+        nodes.all(|other| other == Some(first)).then_some(first)
     }
 }
 

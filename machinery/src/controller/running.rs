@@ -31,7 +31,7 @@ pub struct ControllerSpec {
     pub works: fn(Mode) -> bool,
     /// The rights that a mode adds to those of the mode before.
     pub rights: fn(Mode) -> &'static [Rule],
-    /// The rights that a setting needs which somebody has chosen, from mode assist on.
+    /// The rights that the chosen settings need, from mode assist on.
     pub asked: &'static [Rule],
     /// Puts it together: its metrics, its watches, its reconciler.
     pub start: Box<dyn Fn(&mut Assembly<'_>) -> Arc<dyn Running>>,

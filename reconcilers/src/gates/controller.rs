@@ -331,10 +331,16 @@ impl GateKeeper {
         locked(&self.closed).opened(key);
         tracing::info!(namespace = %key.namespace, pod = %key.name, why = why.word(), pin, "gate opened");
         if pod.condition.is_some() || why == Opened::LetGo {
-            let now = clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-            self.kit.send(key, &writes::condition(key, uid, pod, Err(why), &now)).await?;
+            self.waits_no_more(work, why).await?;
         }
         Ok(Verdict::Done)
+    }
+
+    /// Says that a Pod waits for nothing of ours any more.
+    async fn waits_no_more(&self, work: &Work<'_>, why: Opened) -> Result<(), Refusal> {
+        let now = clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let condition = writes::condition(work.key, &work.uid, &work.pod, Err(why), &now);
+        self.kit.send(work.key, &condition).await.map(drop)
     }
 
     /// What is next for a Pod.
@@ -345,8 +351,7 @@ impl GateKeeper {
         }
         if pod.is_bound {
             self.leave(key);
-            let now = clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-            self.kit.send(key, &writes::condition(key, uid, pod, Err(Opened::Bound), &now)).await?;
+            self.waits_no_more(work, Opened::Bound).await?;
             return Ok(Verdict::Done);
         }
         self.assume(key, uid, pod, claims);

@@ -314,6 +314,16 @@ pub(crate) fn account(ledger: &NodeLedger, candidate: &Candidate) -> Account {
     }
 }
 
+/// Whether every claim is reserved for the Pod of this uid, and one of them names an allocator.
+pub(super) fn is_allocated_for(uid: &str, claims: &[NamedClaim]) -> bool {
+    let reserved = |claim: &NamedClaim| match &claim.found {
+        Some(Ok((_, facts))) if facts.is_reserved_for(uid) => Some(facts.allocator.is_some()),
+        _ => None,
+    };
+    let named: Option<Vec<bool>> = claims.iter().map(reserved).collect();
+    named.is_some_and(|named| named.contains(&true))
+}
+
 /// What keeps a Pod whose gate is open from the node of its claims. `says`: kube-scheduler's words.
 pub(super) fn not_bound(node: &str, is_there: bool, is_pinned: bool, says: &str) -> Wait {
     let why = if is_there { says.to_owned() } else { "there is no such node any more".to_owned() };

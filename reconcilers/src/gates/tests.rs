@@ -321,6 +321,15 @@ fn a_pod_that_cannot_be_bound_says_where_and_why() {
     assert!(said(false, false).ends_with("there is no such node any more"));
     assert!(said(true, true).contains("delete the Pod"));
     assert_eq!(Reason::NotBound.patience(), 30_000);
+    let here = || claim(&labelled(), &ready(&["n"]));
+    assert!(plan::is_allocated_for(UID, &[here(), claim(&json!({}), &ready(&["n"]))]));
+    for unallocated in [claim(&labelled(), &json!({})), NamedClaim { name: Some("c".into()), found: None }] {
+        assert!(!plan::is_allocated_for(UID, &[here(), unallocated]), "kube-scheduler may allocate it");
+    }
+    assert!(
+        !plan::is_allocated_for(UID, &[claim(&json!({}), &ready(&["n"]))]),
+        "no allocator has part in it"
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::{Verdict, regarding};
 use dragoman_machinery::kind::POD;
 use dragoman_machinery::write::{Action, Guard, Write};
@@ -21,10 +22,9 @@ impl GateKeeper {
             return Ok(Verdict::Done);
         };
         let since = locked(&self.closed).closed(work.key, wait.reason, work.now);
-        let is_due = |due: i64| work.now >= due;
         let patience = wait.reason.patience();
         let is_said = work.pod.condition.as_ref().is_some_and(|(_, reason)| **reason == *wait.reason.word());
-        if is_due(since + patience) && !is_said {
+        if work.now >= since + patience && !is_said {
             let about = regarding(POD, &work.key.namespace, &work.key.name, &work.uid);
             self.kit.warn(about, wait.reason.word(), "Bind", wait.message.clone());
         }
@@ -33,26 +33,25 @@ impl GateKeeper {
             return Ok(said);
         };
         let due = since + i64::try_from(after.as_millis()).unwrap_or(i64::MAX).max(patience);
-        if !is_due(due) {
+        if work.now < due {
             let left = Duration::from_millis((due - work.now).unsigned_abs());
             return Ok(said.most_urgent(Verdict::After(left)));
         }
         self.delete(work, &wait).await
     }
 
-    /// Why a Pod is not bound, if its claims are an allocator's and kube-scheduler has a reason.
+    /// Why a Pod is not bound, if an allocator has allocated its claims and kube-scheduler has a reason. A Pod
+    /// whose claims kube-scheduler allocates waits for no node of ours.
     fn not_bound(&self, work: &Work<'_>, claims: &[NamedClaim]) -> Option<Wait> {
         let says = work.pod.unschedulable.as_deref()?;
-        let has_allocator =
-            |claim: &NamedClaim| matches!(&claim.found, Some(Ok((_, facts))) if facts.allocator.is_some());
-        if !claims.iter().any(has_allocator) {
+        if !plan::is_allocated_for(&work.uid, claims) {
             return None;
         }
         let pin = work.pod.affinity.node();
         let assumed = self.holders.assumed().node_of(work.key).cloned();
-        let node = pin.map(Into::into).or(assumed)?;
+        let node = assumed.or_else(|| pin.map(Name::from))?;
         let is_there = self.kit.read(|index| index.nodes.get("", &node).is_some());
-        Some(plan::not_bound(&node, is_there, pin.is_some(), says))
+        Some(plan::not_bound(&node, is_there, pin == Some(&*node), says))
     }
 
     async fn delete(&self, work: &Work<'_>, wait: &Wait) -> Result<Verdict, Blocked> {

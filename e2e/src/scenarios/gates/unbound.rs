@@ -1,4 +1,4 @@
-//! A node is lost, tainted or filled after the gate of its Pod was opened.
+//! A node is lost or tainted after the gate of its Pod was opened.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     ]
 }
 
-/// A gate of somebody else: kube-scheduler sees the Pod only once it is off, after ours.
+/// A gate of another owner. kube-scheduler sees the Pod only once this gate is open, after ours.
 const HELD: &str = "example.com/held";
 
 async fn create(world: &World, ns: &str, name: &str, template: &str, owner: &str) -> anyhow::Result<()> {
@@ -32,7 +32,7 @@ async fn create(world: &World, ns: &str, name: &str, template: &str, owner: &str
         let labels = json!({"app": "none"});
         let template =
             json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-        // Of the kind alone: a garbage collector looks for it, its own controller does not run.
+        // The garbage collector deletes Pods of an owner that does not exist. The controller of this owner does not run.
         let set = json!({"apiVersion": "apps/v1", "kind": owner, "metadata": {"name": name},
             "spec": {"selector": {"matchLabels": labels}, "template": template}});
         let path = format!("/apis/apps/v1/{{}}/{}s", owner.to_lowercase());
@@ -79,7 +79,7 @@ async fn a_node_that_is_lost_after_the_release_on_1_36(bench: &Bench) -> anyhow:
     lost(bench, "lost-1-36", Shape { release: Release::V1_36, ..Shape::default() }).await
 }
 
-/// A claim confines its Pod to the node of its device. Once that node is tainted, filled or gone, kube-scheduler
+/// A claim confines its Pod to the node of its device. Once that node is tainted or gone, kube-scheduler
 /// takes the devices back and allocates elsewhere, and the ledger follows.
 async fn lost(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
     let world = gated(bench, name, shape, 3).await?;
@@ -111,7 +111,7 @@ async fn lost(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
     world.stop().await
 }
 
-/// A device that every node can use confines nobody: the operator pins the Pod to the node that it counts it on,
+/// A device that every node can use confines no Pod: the operator pins the Pod to the node that it counts it on,
 /// and kube-scheduler cannot move it. That is said; a Pod of a controller is deleted where that is asked for.
 async fn a_pinned_pod_that_cannot_be_bound_is_reported_and_deleted_where_asked(
     bench: &Bench,
