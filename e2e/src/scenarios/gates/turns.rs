@@ -3,7 +3,7 @@
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::{FLAGS, gated, gates_of, in_phase, namespace, ready, waits_for};
+use super::{FLAGS, gated, gates_of, in_phase, namespace, ready, says, waits_for};
 use crate::client::PODS;
 use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
@@ -35,17 +35,12 @@ async fn a_gang_starts_as_a_whole(bench: &Bench) -> anyhow::Result<()> {
         let pod = Pod::new(&format!("pod-{number}")).with_template("device", "one").in_group("group").held();
         world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;
     }
-    let why = waits_for(&world, &ns, "pod-0", "NotAllocated").await?;
-    ensure!(why.contains("needs 3 Pods at once and has 2"), "{why}");
+    waits_for(&world, &ns, "pod-0", "NotAllocated").await?;
+    says(&world, &ns, "pod-0", "needs 3 Pods at once and has 2").await?;
     let pod = Pod::new("pod-2").with_template("device", "one").in_group("group").held();
     world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;
     // There is room for two of the three.
-    let why = wait::value("the group has no room", PATIENCE, async || {
-        let why = ready(&world, &ns, "pod-0").await?.map(|said| said.2).unwrap_or_default();
-        Ok(why.contains("need a node at once").then_some(why))
-    })
-    .await?;
-    println!("        {why}");
+    println!("        {}", says(&world, &ns, "pod-0", "need a node at once").await?);
     ensure!(in_phase(&world, &ns, "Running").await?.is_empty(), "none of them runs");
     super::add_node(&world, "another", false).await?;
     wait::value("all run", PATIENCE, async || {
