@@ -5,6 +5,7 @@ use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
+use crate::claim_gate::ClaimGateSpec;
 use crate::device_footprint::DeviceFootprintSpec;
 use crate::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimStateStatus;
 
@@ -29,6 +30,15 @@ struct Own {
 /// Returns all definitions, sorted by name, as `apiextensions.k8s.io/v1` objects.
 pub fn definitions() -> Vec<Value> {
     let kinds = [
+        Own {
+            kind: "ClaimGate",
+            plural: "claimgates",
+            short: "cgate",
+            about: "The service accounts that open and close the gate of this name on ResourceClaims.",
+            part: "spec",
+            schema: structural::<ClaimGateSpec>(),
+            columns: &[("Owners", "string", ".spec.owners[*].name")],
+        },
         Own {
             kind: "DeviceFootprint",
             plural: "devicefootprints",
@@ -169,7 +179,7 @@ mod tests {
     #[test]
     fn what_is_optional_here_is_optional_there() {
         let all = definitions();
-        let spec = &all[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let spec = &all[1]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
         assert_eq!(spec["required"], json!(["driver", "resources"]));
         let policy =
             &spec["properties"]["resources"]["additionalProperties"]["properties"]["accountingPolicy"];

@@ -3,6 +3,7 @@
 //! [`wire`] has small, tolerant structs for the Kubernetes kinds that controllers read. Each kind
 //! of Dragoman has a module of its own, and [`crdgen`] generates their CustomResourceDefinitions.
 
+pub mod claim_gate;
 pub mod crdgen;
 pub mod device_footprint;
 pub mod node_allocatable_dra_claim_state;

@@ -40,9 +40,10 @@ enum Switch {
 }
 
 /// The shipped policies, in the order in which they are removed.
-const MANIFESTS: [&str; 4] = [
+const MANIFESTS: [&str; 5] = [
     include_str!("../../config/components/gating/gate.yaml"),
     include_str!("../../config/components/gating/enforced.yaml"),
+    include_str!("../../config/components/gating/owners.yaml"),
     include_str!("../../config/components/gating/confined.yaml"),
     include_str!("../../config/components/holders/confined.yaml"),
 ];

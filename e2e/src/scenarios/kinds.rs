@@ -20,7 +20,7 @@ async fn our_kinds_are_served_and_checked(world: &World, _: &Dragoman) -> anyhow
     ensure!(out.status.success(), "crdgen: {}", String::from_utf8_lossy(&out.stderr));
     let manifest = String::from_utf8(out.stdout)?;
     world.plane.kubectl(&["apply", "-f", "-"], &manifest).await?.map_err(anyhow::Error::msg)?;
-    for plural in ["devicefootprints", "nodeallocatabledraclaimstates"] {
+    for plural in ["claimgates", "devicefootprints", "nodeallocatabledraclaimstates"] {
         let established = async || {
             let definition = world.client.get(DEFINITIONS, "", &format!("{plural}.dragoman.dev")).await?;
             let conditions = definition.context("definition")?["status"]["conditions"].clone();

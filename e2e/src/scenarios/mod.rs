@@ -268,7 +268,7 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
             Ok(())
         }),
     });
-    // Those apart need the shipped binary, or the release before.
+    // Those apart need the shipped binary or the release before, or take minutes.
     let alone = [
         faults::all(),
         takeover::all(),
@@ -280,8 +280,10 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
         releases::alone(),
         gates::alone(),
     ];
-    let needs_before = |scenario: &Standalone| scenario.name.ends_with("_in_1_36");
-    let lane = |scenario| (if needs_before(&scenario) { "apart" } else { "alone" }, scenario);
+    let is_apart = |scenario: &Standalone| {
+        scenario.name.ends_with("_in_1_36") || scenario.name.ends_with("_a_thousand_times")
+    };
+    let lane = |scenario| (if is_apart(&scenario) { "apart" } else { "alone" }, scenario);
     let alone = alone.into_iter().flatten().map(lane);
     let apart = [shipped::alone(), accounts::alone()].into_iter().flatten();
     let standalone = alone.chain(apart.map(|scenario| ("apart", scenario)));

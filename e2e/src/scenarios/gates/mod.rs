@@ -1,7 +1,9 @@
 //! Gated Pods on a real control plane: the shipped policies, the operator, the reference allocator, and
 //! kube-scheduler as it is.
 
+mod confined;
 mod kit;
+mod races;
 mod room;
 mod turns;
 mod unbound;
@@ -26,11 +28,12 @@ pub(super) fn alone() -> Vec<Standalone> {
         standalone!(gated_pods_reach_their_nodes_where_kube_scheduler_counts),
         standalone!(each_party_is_killed_and_every_gated_pod_ends),
         standalone!(what_a_closed_gate_waits_for_is_said),
-        standalone!(stolen_tokens_and_other_hands_are_confined),
         standalone!(a_device_that_two_allocators_promised_is_given_back),
         standalone!(one_command_leaves_no_policy_and_no_gate),
     ];
+    all.extend(confined::alone());
     all.extend(kit::alone());
+    all.extend(races::alone());
     all.extend(room::alone());
     all.extend(turns::alone());
     all.extend(unbound::alone());
@@ -298,104 +301,6 @@ async fn what_a_closed_gate_waits_for_is_said(bench: &Bench) -> anyhow::Result<(
     allocator.stop().await?;
     operator.stop().await?;
     world.stop().await
-}
-
-/// Tries a patch of a user; returns why it is refused.
-async fn refused(
-    world: &World,
-    user: &str,
-    (collection, ns, name): (&str, &str, &str),
-    patch: &Value,
-) -> anyhow::Result<String> {
-    let client = world.plane.client(user).await?;
-    wait::value(&format!("{user} may not {patch}"), PATIENCE, async || {
-        // The API server takes a moment until it knows a new policy.
-        let path = format!("{name}?dryRun=All");
-        let outcome = client.json_patch(collection, ns, &path, patch).await;
-        Ok(outcome.err().map(|error| format!("{error:#}")))
-    })
-    .await
-}
-
-/// The tokens of the operator and of the allocator are of no use for anything else, and where gating is
-/// enforced a tenant cannot take the gate off.
-async fn stolen_tokens_and_other_hands_are_confined(bench: &Bench) -> anyhow::Result<()> {
-    let world = gated(bench, "gated-confined", Shape::default(), 1).await?;
-    let ns = namespace(&world, "confined", "enforced").await?;
-    let pod = Pod::new("pod").with_claim("device", "claim").gated();
-    world.pod(&ns, &pod).await?;
-    let mut claim = objects::claim("claim");
-    claim["metadata"]["finalizers"] = json!(["example.com/keep"]);
-    world.client.create(CLAIMS, &ns, &claim).await?;
-    let pod = (PODS, &*ns, "pod");
-    let claim = (CLAIMS, &*ns, "claim");
-    let status = (CLAIMS, &*ns, "claim/status");
-    let of_operator: [((&str, &str, &str), Value, &str); 6] = [
-        (pod, json!([{"op": "remove", "path": "/spec/schedulingGates/0"}]), "its own gate and no other"),
-        (
-            pod,
-            json!([{"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}]),
-            "nothing else of the spec",
-        ),
-        (pod, json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]), "no metadata"),
-        (
-            claim,
-            json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]),
-            "changes no other label",
-        ),
-        (claim, json!([{"op": "remove", "path": "/metadata/finalizers"}]), "and no other"),
-        (
-            status,
-            json!([{"op": "add", "path": "/status", "value": promise("dev-0", "node-0", &[])["status"]}]),
-            "makes none",
-        ),
-    ];
-    for (object, patch, why) in &of_operator {
-        let said = refused(&world, "operator", *object, patch).await?;
-        ensure!(said.contains(why), "{patch}: {said}");
-    }
-    let label = json!({"metadata": {"labels": {"dragoman.dev/allocator": "another"}}});
-    world.client.merge(CLAIMS, &ns, "claim", &label).await?;
-    let allocation =
-        json!([{"op": "add", "path": "/status", "value": promise("dev-0", "node-0", &[])["status"]}]);
-    let of_allocator: [((&str, &str, &str), Value, &str); 3] = [
-        (status, allocation, "names another allocator"),
-        (
-            claim,
-            json!([{"op": "replace", "path": "/metadata/labels/dragoman.dev~1allocator", "value": "dragoman"}]),
-            "changes no label",
-        ),
-        (pod, json!([{"op": "remove", "path": "/spec/schedulingGates/0"}]), "cannot patch resource"),
-    ];
-    for (object, patch, why) in &of_allocator {
-        let said = refused(&world, "allocator", *object, patch).await?;
-        ensure!(said.contains(why), "{patch}: {said}");
-    }
-    tenant_keeps_the_gate(&world, &ns).await?;
-    world.stop().await
-}
-
-/// Someone who may update Pods in the namespace, and nothing else.
-async fn tenant_keeps_the_gate(world: &World, ns: &str) -> anyhow::Result<()> {
-    let kubectl = async |arguments: &[&str]| -> anyhow::Result<Result<String, String>> {
-        world.plane.kubectl(arguments, "").await
-    };
-    let role = ["create", "clusterrole", "tenant", "--verb=get,patch,update", "--resource=pods"];
-    kubectl(&role).await?.map_err(anyhow::Error::msg)?;
-    let binding = ["create", "clusterrolebinding", "tenant", "--clusterrole=tenant", "--user=tenant"];
-    kubectl(&binding).await?.map_err(anyhow::Error::msg)?;
-    let pod = world.client.get(PODS, ns, "pod").await?.context("Pod")?;
-    let at = gates_of(&pod).iter().position(|gate| *gate == GATE).context("the gate is there")?;
-    let patch = json!([{"op": "remove", "path": format!("/spec/schedulingGates/{at}")}]).to_string();
-    let open =
-        ["patch", "pod", "pod", "-n", ns, "--as=tenant", "--type=json", "--dry-run=server", "-p", &patch];
-    let said =
-        wait::value("the tenant is refused", PATIENCE, async || Ok(kubectl(&open).await?.err())).await?;
-    ensure!(said.contains("taken off by Dragoman once the claims of the Pod are ready"), "{said}");
-    // Everything else about the Pod is the tenant's.
-    let label = ["label", "pod", "pod", "-n", ns, "--as=tenant", "a=b"];
-    kubectl(&label).await?.map_err(anyhow::Error::msg)?;
-    Ok(())
 }
 
 /// Two allocators without knowledge of each other give the only device to a Pod each. The older Pod runs;

@@ -1,0 +1,233 @@
+//! What the shipped policies refuse: to the tokens of the operator and of the allocator, to tenants, and to owners of
+//! other gates.
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::{GATE, gated, gates_of, namespace, promise};
+use crate::client::{CLAIMS, PODS};
+use crate::control_plane::Shape;
+use crate::objects::{self, Pod};
+use crate::scenarios::{Standalone, standalone};
+use crate::wait;
+use crate::world::{Bench, PATIENCE, World};
+
+pub(super) fn alone() -> Vec<Standalone> {
+    vec![
+        standalone!(stolen_tokens_and_other_hands_are_confined),
+        standalone!(a_gate_is_opened_and_closed_by_its_owner_alone),
+    ]
+}
+
+/// Tries a patch of a user; returns why it is refused.
+async fn refused(
+    world: &World,
+    user: &str,
+    (collection, ns, name): (&str, &str, &str),
+    patch: &Value,
+) -> anyhow::Result<String> {
+    let client = world.plane.client(user).await?;
+    wait::value(&format!("{user} may not {patch}"), PATIENCE, async || {
+        // The API server takes a moment until it knows a new policy.
+        let path = format!("{name}?dryRun=All");
+        let outcome = client.json_patch(collection, ns, &path, patch).await;
+        Ok(outcome.err().map(|error| format!("{error:#}")))
+    })
+    .await
+}
+
+/// The tokens of the operator and of the allocator are of no use for anything else, and where gating is
+/// enforced a tenant cannot take the gate off.
+async fn stolen_tokens_and_other_hands_are_confined(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "gated-confined", Shape::default(), 1).await?;
+    let ns = namespace(&world, "confined", "enforced").await?;
+    let pod = Pod::new("pod").with_claim("device", "claim").gated();
+    world.pod(&ns, &pod).await?;
+    let mut claim = objects::claim("claim");
+    claim["metadata"]["finalizers"] = json!(["example.com/keep"]);
+    world.client.create(CLAIMS, &ns, &claim).await?;
+    let pod = (PODS, &*ns, "pod");
+    let claim = (CLAIMS, &*ns, "claim");
+    let status = (CLAIMS, &*ns, "claim/status");
+    let of_operator: [((&str, &str, &str), Value, &str); 6] = [
+        (pod, json!([{"op": "remove", "path": "/spec/schedulingGates/0"}]), "its own gate and no other"),
+        (
+            pod,
+            json!([{"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}]),
+            "nothing else of the spec",
+        ),
+        (pod, json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]), "no metadata"),
+        (
+            claim,
+            json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]),
+            "changes no other label",
+        ),
+        (claim, json!([{"op": "remove", "path": "/metadata/finalizers"}]), "and no other"),
+        (
+            status,
+            json!([{"op": "add", "path": "/status", "value": promise("dev-0", "node-0", &[])["status"]}]),
+            "makes none",
+        ),
+    ];
+    for (object, patch, why) in &of_operator {
+        let said = refused(&world, "operator", *object, patch).await?;
+        ensure!(said.contains(why), "{patch}: {said}");
+    }
+    let label = json!({"metadata": {"labels": {"dragoman.dev/allocator": "another"}}});
+    world.client.merge(CLAIMS, &ns, "claim", &label).await?;
+    let allocation =
+        json!([{"op": "add", "path": "/status", "value": promise("dev-0", "node-0", &[])["status"]}]);
+    let of_allocator: [((&str, &str, &str), Value, &str); 3] = [
+        (status, allocation, "names another allocator"),
+        (
+            claim,
+            json!([{"op": "replace", "path": "/metadata/labels/dragoman.dev~1allocator", "value": "dragoman"}]),
+            "changes no label",
+        ),
+        (pod, json!([{"op": "remove", "path": "/spec/schedulingGates/0"}]), "cannot patch resource"),
+    ];
+    for (object, patch, why) in &of_allocator {
+        let said = refused(&world, "allocator", *object, patch).await?;
+        ensure!(said.contains(why), "{patch}: {said}");
+    }
+    tenant_keeps_the_gate(&world, &ns).await?;
+    world.stop().await
+}
+
+/// Someone who may update Pods in the namespace, and nothing else.
+async fn tenant_keeps_the_gate(world: &World, ns: &str) -> anyhow::Result<()> {
+    let kubectl = async |arguments: &[&str]| -> anyhow::Result<Result<String, String>> {
+        world.plane.kubectl(arguments, "").await
+    };
+    let role = ["create", "clusterrole", "tenant", "--verb=get,patch,update", "--resource=pods"];
+    kubectl(&role).await?.map_err(anyhow::Error::msg)?;
+    let binding = ["create", "clusterrolebinding", "tenant", "--clusterrole=tenant", "--user=tenant"];
+    kubectl(&binding).await?.map_err(anyhow::Error::msg)?;
+    let pod = world.client.get(PODS, ns, "pod").await?.context("Pod")?;
+    let at = gates_of(&pod).iter().position(|gate| *gate == GATE).context("the gate is there")?;
+    let patch = json!([{"op": "remove", "path": format!("/spec/schedulingGates/{at}")}]).to_string();
+    let open =
+        ["patch", "pod", "pod", "-n", ns, "--as=tenant", "--type=json", "--dry-run=server", "-p", &patch];
+    let said =
+        wait::value("the tenant is refused", PATIENCE, async || Ok(kubectl(&open).await?.err())).await?;
+    ensure!(said.contains("taken off by Dragoman once the claims of the Pod are ready"), "{said}");
+    // Everything else about the Pod is the tenant's.
+    let label = ["label", "pod", "pod", "-n", ns, "--as=tenant", "a=b"];
+    kubectl(&label).await?.map_err(anyhow::Error::msg)?;
+    Ok(())
+}
+
+const GATES: &str = "/apis/dragoman.dev/v1alpha1/claimgates";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// A merge patch of the annotations of a claim.
+fn annotation(key: &str, value: Option<&str>) -> String {
+    json!({"metadata": {"annotations": {key: value}}}).to_string()
+}
+
+/// Patches a claim as somebody; returns what is refused.
+async fn patches(
+    world: &World,
+    (ns, user, subresource): (&str, &str, Option<&str>),
+    patch: &str,
+) -> anyhow::Result<Option<String>> {
+    let user = format!("--as={user}");
+    let mut arguments =
+        vec!["patch", "resourceclaim", "claim", "-n", ns, "--type=merge", "-p", patch, user.as_str()];
+    let subresource = subresource.map(|name| format!("--subresource={name}"));
+    arguments.extend(subresource.as_deref());
+    Ok(world.plane.kubectl(&arguments, "").await?.err())
+}
+
+/// A tenant and an owner of another gate may update claims, and still neither opens nor closes the gate of
+/// an owner that a ClaimGate names. A gate without a ClaimGate, other annotations, and namespaces that do not
+/// enforce are left alone, also once the kind is gone.
+async fn a_gate_is_opened_and_closed_by_its_owner_alone(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "gate-owners", Shape::default(), 1).await?;
+    let enforced = namespace(&world, "owners", "enforced").await?;
+    let enabled = namespace(&world, "good-will", "enabled").await?;
+    let role = "--resource=resourceclaims,resourceclaims/status";
+    let commands: [&[&str]; 2] = [
+        &["create", "clusterrole", "users", "--verb=get,patch,update", role],
+        &[
+            "create",
+            "clusterrolebinding",
+            "users",
+            "--clusterrole=users",
+            "--user=tenant",
+            "--serviceaccount=quota:owner",
+            "--serviceaccount=fabric:owner",
+        ],
+    ];
+    for command in commands {
+        world.plane.kubectl(command, "").await?.map_err(anyhow::Error::msg)?;
+    }
+    for name in ["quota", "fabric"] {
+        let gate = json!({"apiVersion": "dragoman.dev/v1alpha1", "kind": "ClaimGate", "metadata": {"name": name},
+            "spec": {"owners": [{"namespace": name, "name": "owner"}]}});
+        world.client.create(GATES, "", &gate).await?;
+    }
+    let key = "release-gates.dragoman.dev/quota";
+    let mut claim = objects::claim("claim");
+    claim["metadata"]["annotations"] = json!({key: "born with it"});
+    for ns in [&enforced, &enabled] {
+        world.client.create(CLAIMS, ns, &claim).await?;
+    }
+    let (owner, other) = ("system:serviceaccount:quota:owner", "system:serviceaccount:fabric:owner");
+    for user in ["tenant", other] {
+        let said = wait::value(&format!("{user} is refused"), PATIENCE, async || {
+            patches(&world, (&enforced, user, None), &annotation(key, None)).await
+        })
+        .await?;
+        ensure!(
+            said.contains("the gate quota is added and removed by the owners that ClaimGate quota names"),
+            "{said}"
+        );
+        for (subresource, patch) in [
+            (None, annotation(key, Some("other words"))),
+            (Some("status"), annotation(key, None)),
+            (None, annotation("allocation-gates.dragoman.dev/quota", Some("stop"))),
+        ] {
+            let said = patches(&world, (&enforced, user, subresource), &patch).await?;
+            ensure!(said.is_some_and(|said| said.contains("gate quota")), "{user}: {patch}");
+        }
+    }
+    // What is no gate of an owner is the tenant's, and good will is good will.
+    for (ns, user, patch) in [
+        (&enforced, "tenant", annotation("release-gates.dragoman.dev/unlisted", Some("stop"))),
+        (&enforced, "tenant", annotation("example.com/note", Some("mine"))),
+        (&enabled, "tenant", annotation(key, None)),
+        (&enforced, other, annotation("release-gates.dragoman.dev/fabric", Some("stop"))),
+        (&enforced, owner, annotation(key, None)),
+        (&enforced, owner, annotation("allocation-gates.dragoman.dev/quota", Some("stop"))),
+        // An administrator is locked out of nothing.
+        (&enforced, "admin", annotation("allocation-gates.dragoman.dev/quota", None)),
+    ] {
+        let said = match user {
+            "admin" => world
+                .client
+                .merge(CLAIMS, ns, "claim", &serde_json::from_str(&patch)?)
+                .await
+                .err()
+                .map(|e| format!("{e:#}")),
+            user => patches(&world, (ns, user, None), &patch).await?,
+        };
+        ensure!(said.is_none(), "{user}: {patch}: {said:?}");
+    }
+    world.client.delete(DEFINITIONS, "", "claimgates.dragoman.dev", None).await?;
+    let said = wait::value("kind gone", PATIENCE, async || {
+        let said =
+            patches(&world, (&enforced, "tenant", None), &annotation("example.com/note", Some("still mine")))
+                .await?;
+        println!("        after the kind is gone: {said:?}");
+        Ok(Some(()))
+    })
+    .await?;
+    tokio::time::sleep(std::time::Duration::from_secs(15)).await;
+    let _ = said;
+    println!(
+        "        after: {:?}",
+        patches(&world, (&enforced, "tenant", None), &annotation("example.com/note", Some("yes"))).await?
+    );
+    world.stop().await
+}
