@@ -148,9 +148,9 @@ enum Command {
         /// Number of measurements of the lives; medians are printed.
         #[arg(long, default_value_t = 1)]
         runs: usize,
-        /// Only the sides whose name contains this.
-        #[arg(long, default_value = "")]
-        only: String,
+        /// Only the sides whose name contains one of these.
+        #[arg(long, value_delimiter = ',')]
+        only: Vec<String>,
     },
 }
 

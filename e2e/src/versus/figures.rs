@@ -47,10 +47,11 @@ impl Column {
         self.rows.push(Figure { row: row.to_owned(), decimals, values: vec![value] });
     }
 
-    /// Adds how long claims took to come and to go.
+    /// Adds how long claims took to come and to go, and Pods to be bound.
     pub(super) fn latencies(&mut self, clock: &Clock) {
-        let [born, gone] = clock.latencies();
-        for (name, mut latencies) in [("creation to claim", born), ("done to claim gone", gone)] {
+        let [born, bound, gone] = clock.latencies();
+        let all = [("creation to claim", born), ("creation to binding", bound), ("done to claim gone", gone)];
+        for (name, mut latencies) in all {
             latencies.sort();
             for (label, part) in [("p50", 50), ("p99", 99)] {
                 let at = latencies.get((latencies.len() * part / 100).min(latencies.len().saturating_sub(1)));

@@ -82,12 +82,13 @@ const DEVICES: usize = 32;
 /// Requests of the load generator in flight.
 const AT_ONCE: usize = 32;
 
-/// Runs the sides whose name contains `only`, and prints the table.
-pub(crate) async fn run(bench: &Bench, load: Load, only: &str) -> anyhow::Result<()> {
+/// Runs the sides whose name contains one of `only`, or all of them, and prints the table.
+pub(crate) async fn run(bench: &Bench, load: Load, only: &[String]) -> anyhow::Result<()> {
     let mut columns: Vec<Column> = Vec::new();
     // The sides take turns, so that other load on the machine affects all of them alike.
     for round in 0..load.runs {
-        let sides = SIDES.into_iter().filter(|side| side.name().contains(only));
+        let is_asked = |side: &Side| only.is_empty() || only.iter().any(|part| side.name().contains(part));
+        let sides = SIDES.into_iter().filter(is_asked);
         for (position, side) in sides.enumerate() {
             let column = measure(bench, side, load, round == 0).await.with_context(|| side.name())?;
             match columns.get_mut(position) {
@@ -199,6 +200,7 @@ async fn lives(world: &World, ours: Ours<'_>, count: usize, column: &mut Column)
     let pods = count as f64;
     column.figure("lives", pods, 0);
     column.figure("lives per second", pods / took.as_secs_f64(), 1);
+    column.figure("Pods bound per second", pods / clock.until_bound().as_secs_f64(), 1);
     column.latencies(&clock);
     column.cpu(&before, &after, pods);
     world.rest(&ns).await?;

@@ -14,6 +14,7 @@ use kube::runtime::{WatchStreamExt as _, watcher as watch};
 struct Life {
     created: Option<Instant>,
     claimed: Option<Instant>,
+    bound: Option<Instant>,
     done: Option<Instant>,
     gone: Option<Instant>,
 }
@@ -60,6 +61,9 @@ impl Clock {
             let mut lives = locked(&noted);
             let life = lives.entry(uid).or_default();
             life.created.get_or_insert_with(Instant::now);
+            if pod.data["spec"]["nodeName"].is_string() {
+                life.bound.get_or_insert_with(Instant::now);
+            }
             if pod.data["status"]["phase"] == "Succeeded" {
                 life.done.get_or_insert_with(Instant::now);
             }
@@ -88,12 +92,25 @@ impl Clock {
         locked(&self.lives).values().filter(|l| l.done.is_some() && l.gone.is_some()).count()
     }
 
-    /// The latencies from the Pod's creation to its claim, and from its completion to the claim's end.
-    pub(super) fn latencies(&self) -> [Vec<Duration>; 2] {
+    /// The latencies from the Pod's creation to its claim and to its binding, and from its completion to the
+    /// claim's end.
+    pub(super) fn latencies(&self) -> [Vec<Duration>; 3] {
         let lives = locked(&self.lives);
         let between = |from: fn(&Life) -> Option<Instant>, to: fn(&Life) -> Option<Instant>| {
             lives.values().filter_map(|l| Some(to(l)?.saturating_duration_since(from(l)?))).collect()
         };
-        [between(|l| l.created, |l| l.claimed), between(|l| l.done, |l| l.gone)]
+        [
+            between(|l| l.created, |l| l.claimed),
+            between(|l| l.created, |l| l.bound),
+            between(|l| l.done, |l| l.gone),
+        ]
+    }
+
+    /// The time from the first creation to the last binding.
+    pub(super) fn until_bound(&self) -> Duration {
+        let lives = locked(&self.lives);
+        let first = lives.values().filter_map(|life| life.created).min();
+        let last = lives.values().filter_map(|life| life.bound).max();
+        first.zip(last).map_or(Duration::ZERO, |(first, last)| last.saturating_duration_since(first))
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dragoman_accounting::cluster;
 use dragoman_accounting::ledger::charge::PodCharge;
 use dragoman_allocator::input::{Allocation as Devices, Claim};
-use dragoman_allocator::{Gates, Options, Outcome, PodClaims, ShareIds, Snapshot, Unsatisfiable, allocate};
+use dragoman_allocator::{Gates, Options, Outcome, PodClaims, ShareIds, Snapshot, allocate};
 use dragoman_crds::wire::{Name, ResourceClaim};
 use dragoman_machinery::controller::ObjectKey;
 use serde_json::json;
@@ -15,6 +15,7 @@ use serde_json::json;
 use super::decided::Decided;
 use super::index::{Allocation, Named, PodFacts};
 use super::rank::Order;
+use super::reasons::{Reasons, Why};
 use super::shapes::{PORTION, ShapeId};
 use crate::gates::plan::{Account, account};
 
@@ -84,31 +85,33 @@ impl Question<'_> {
         node: &str,
         ids: &mut dyn ShareIds,
     ) -> Result<Decision, Why> {
-        let site = index.site(node).ok_or_else(|| Why::said("there is no such node"))?;
+        let site = index.site(node).ok_or_else(|| Why::Place("there is no such node".to_owned()))?;
         if let Some(obstacle) = site.obstacles(&self.pod.placement).first() {
-            return Err(Why::Said(obstacle.to_string()));
+            return Err(Why::Place(obstacle.to_string()));
         }
         let options = Options { budget: Some(self.budget), ..Options::default() };
         let solution = match allocate(snapshot, &decided.overlay, node, prepared, options) {
             Outcome::Solution(solution) => solution,
             Outcome::Unsatisfiable(unsolved) => return Err(Why::Devices(Box::new(unsolved))),
-            Outcome::NodeError(error) => return Err(Why::Said(error.to_string())),
-            Outcome::PodError(error) => return Err(Why::Said(error.to_string())),
+            Outcome::NodeError(error) => return Err(Why::Search(error.to_string())),
+            Outcome::PodError(error) => return Err(Why::Search(error.to_string())),
             Outcome::BudgetSpent(_) | Outcome::Cancelled => {
-                return Err(Why::said("the search for devices was given up: it is too expensive"));
+                let words = "the search for devices was given up: it is too expensive";
+                return Err(Why::Search(words.to_owned()));
             }
         };
-        let allocations = solution.allocations(ids).map_err(|error| Why::Said(error.to_string()))?;
+        let allocations = solution.allocations(ids).map_err(|error| Why::Search(error.to_string()))?;
         let claims: Vec<cluster::Claim> =
             allocations.iter().filter_map(|(uid, devices)| self.allocated(uid, devices)).collect();
         let candidate = index.ledger.candidate_with(&self.pod.accounted, node, &claims);
-        let ledger = index.ledger.node(node).ok_or_else(|| Why::said("the node has no account"))?;
+        let ledger =
+            index.ledger.node(node).ok_or_else(|| Why::Room("the node has no account".to_owned()))?;
         match account(&decided.assumed.over(ledger, node, Some(self.key)), &candidate) {
             Account::Fits => {
                 let allocations = allocations.into_iter().map(|(uid, devices)| ((*uid).into(), devices));
                 Ok(Decision { node: node.into(), allocations: allocations.collect(), charge: candidate.pod })
             }
-            Account::Refused(why) | Account::Unknown(why) => Err(Why::Said(why)),
+            Account::Refused(why) | Account::Unknown(why) => Err(Why::Room(why)),
         }
     }
 
@@ -125,43 +128,13 @@ impl Question<'_> {
     }
 }
 
-/// Why a node does not take a Pod.
-#[derive(Debug)]
-pub(super) enum Why {
-    /// In words.
-    Said(String),
-    /// There are no devices. The explanation costs more than the attempt, and few are read.
-    Devices(Box<Unsatisfiable>),
-}
-
-impl Why {
-    fn said(words: &str) -> Self {
-        Self::Said(words.to_owned())
-    }
-
-    /// For the authors of all Pods that ask for the same.
-    fn in_words(&self, question: &Question<'_>) -> String {
-        match self {
-            Self::Said(words) => words.clone(),
-            Self::Devices(unsolved) => {
-                let words = unsolved.explain_to_tenants(&question.claims).to_string();
-                words.lines().map(str::trim).collect::<Vec<_>>().join("; ")
-            }
-        }
-    }
-}
-
 /// How far a decision has come.
 #[derive(Debug, Default)]
 pub(super) struct Tried {
     /// The last node that was tried, for a Pod without a shape.
     last: Option<Name>,
-    /// Why some nodes refused it. The words are found once all have: most Pods find a node.
-    why: Vec<(Name, Why)>,
+    reasons: Reasons,
 }
-
-/// The nodes whose reason is told.
-const TOLD: usize = 3;
 
 /// The first node in the order of their ranks that takes a Pod. Returns `None` after a portion of the nodes: others may work, then it
 /// goes on. The error is why nodes refused the Pod, for people.
@@ -193,9 +166,7 @@ pub(super) fn decide(
             Ok(decision) => return Some(Ok(decision)),
             Err(why) => {
                 tried.last = Some(node.clone());
-                if tried.why.len() < TOLD {
-                    tried.why.push((node.clone(), why));
-                }
+                tried.reasons.put(node, why);
                 if let Some(shape) = shape {
                     index.shapes.refused(shape, node, at, &index.changes);
                 }
@@ -205,12 +176,14 @@ pub(super) fn decide(
     if has_more {
         return None;
     }
-    let told = tried.why.iter().map(|(node, why)| format!("{node}: {}", why.in_words(question))).collect();
     // A Pod that no node was left to try for is refused as the one before it was.
-    Some(Err(match shape {
-        Some(shape) => index.shapes.told(shape, told),
-        None => told,
-    }))
+    let before = shape.map_or(&[][..], |shape| index.shapes.reasons(shape));
+    let reasons = tried.reasons.closest(before, &question.claims);
+    let told = reasons.iter().map(ToString::to_string).collect();
+    if let Some(shape) = shape {
+        index.shapes.told(shape, reasons);
+    }
+    Some(Err(told))
 }
 
 /// The nodes that the operator refused for one of the claims a short while ago, and the seconds until the

@@ -12,6 +12,7 @@ mod gangs;
 mod held;
 mod index;
 mod rank;
+mod reasons;
 mod rights;
 mod shapes;
 mod stance;

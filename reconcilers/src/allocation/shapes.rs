@@ -12,6 +12,7 @@ use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
 
 use super::rank::Rank;
+use super::reasons::Reason;
 
 /// The changes of nodes, numbered.
 #[derive(Debug, Default)]
@@ -101,7 +102,7 @@ struct Shape {
     /// The Pods that were refused, those that go first first.
     waiting: BTreeSet<Turn>,
     /// Why some of the nodes refused it, for people.
-    why: Vec<String>,
+    reasons: Vec<Reason>,
 }
 
 impl Shape {
@@ -175,14 +176,14 @@ impl Shapes {
         }
     }
 
-    /// A shape was refused everywhere, for these reasons, or without a try. Returns the reasons that are
-    /// known.
-    pub(super) fn told(&mut self, id: ShapeId, why: Vec<String>) -> Vec<String> {
-        let Some(shape) = self.by_id.get_mut(&id) else { return why };
-        if !why.is_empty() {
-            shape.why = why;
-        }
-        shape.why.clone()
+    /// The reasons for which nodes refused a shape.
+    pub(super) fn reasons(&self, id: ShapeId) -> &[Reason] {
+        self.by_id.get(&id).map_or(&[], |shape| &shape.reasons)
+    }
+
+    /// A shape was refused everywhere, for these reasons.
+    pub(super) fn told(&mut self, id: ShapeId, reasons: Vec<Reason>) {
+        self.by_id.entry(id).or_default().reasons = reasons;
     }
 
     /// A Pod was refused everywhere: it waits for a change.

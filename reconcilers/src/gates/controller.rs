@@ -128,7 +128,7 @@ impl GateKeeper {
     /// # Errors
     /// Something about the Pod or about a node is not known.
     fn place(&self, work: &Work<'_>, nodes: &[Name]) -> Result<Placed, Wait> {
-        let unknown = |message: String| Wait { reason: Reason::Unaccounted, message };
+        let unknown = |message: String| Wait::new(Reason::Unaccounted, message);
         let Some(cluster) = self.cluster.get() else {
             return Err(unknown("the ledger is off".to_owned()));
         };
@@ -230,7 +230,7 @@ impl GateKeeper {
                     return self.reject(work, &ready, &node, Reason::DoesNotFit, &why).await;
                 }
             },
-            Err(Wait { reason: Reason::NoCommonNode, message }) => {
+            Err(Wait { reason: Reason::NoCommonNode, message, .. }) => {
                 return self.reject(work, &ready, "", Reason::NoCommonNode, &message).await;
             }
             Err(wait) => return Err(wait.into()),
@@ -263,7 +263,7 @@ impl GateKeeper {
         let Some(cluster) = self.cluster.get() else { return Ok(()) };
         let claims = cluster.read(|cluster| cluster.ledger().claims_on(&work.pod.accounted, node));
         if let Some(fact) = claims.unaccounted.first() {
-            return Err(Wait { reason: Reason::Unaccounted, message: fact.to_string() }.into());
+            return Err(Wait::new(Reason::Unaccounted, fact.to_string()).into());
         }
         let is_recorded = !work.pod.accounted.view.recorded.is_empty();
         let entries: Vec<_> = claims.contributions.into_iter().filter(|of| !of.lines.is_empty()).collect();
@@ -283,12 +283,12 @@ impl GateKeeper {
                 }
                 let message =
                     format!("the holder Pod of node {node} does not carry what the claims take yet");
-                Err(Wait { reason: Reason::NotPublished, message }.into())
+                Err(Wait::new(Reason::NotPublished, message).into())
             }
             Published::Dropped => {
                 Err(Blocked::Failed("the API server has dropped the field since it was asked".to_owned()))
             }
-            Published::Inexpressible(message) => Err(Wait { reason: Reason::NotPublished, message }.into()),
+            Published::Inexpressible(message) => Err(Wait::new(Reason::NotPublished, message).into()),
         }
     }
 
@@ -382,7 +382,7 @@ impl GateKeeper {
             None if is_said => return again,
             Some((_, message)) if is_said && *message == wait.message => return again,
             Some((at, _)) if is_said => at + plan::REWORDED,
-            _ => plan::condition_due(since + wait.reason.patience(), said.as_ref().map(|(at, _)| *at)),
+            _ => plan::condition_due(since + wait.patience, said.as_ref().map(|(at, _)| *at)),
         };
         if work.now < due {
             let left = Duration::from_millis((due - work.now).unsigned_abs());

@@ -131,10 +131,18 @@ pub(super) struct Wait {
     pub(super) reason: Reason,
     /// For people.
     pub(super) message: String,
+    /// The milliseconds after which the wait is worth a write.
+    pub(super) patience: i64,
+}
+
+impl Wait {
+    pub(super) fn new(reason: Reason, message: String) -> Self {
+        Self { reason, message, patience: reason.patience() }
+    }
 }
 
 fn wait<T>(reason: Reason, message: String) -> Result<T, Wait> {
-    Err(Wait { reason, message })
+    Err(Wait::new(reason, message))
 }
 
 /// A claim of a Pod that is allocated and reserved for it.
@@ -189,7 +197,11 @@ fn judge<'a>(uid: &str, claims: &'a [NamedClaim], has_default: bool) -> Result<C
             if let Some(gate) = facts.allocation_gates.first() {
                 return wait(Reason::AllocationGateClosed, closed(name, gate));
             }
-            return wait(Reason::NotAllocated, unallocated(name, facts));
+            let wait = Wait::new(Reason::NotAllocated, unallocated(name, facts));
+            // Until the allocator has looked, there is nothing to say but that it has not.
+            let has_looked =
+                facts.allocator.is_none() || facts.verdict.is_some() || !facts.rejections.is_empty();
+            return Err(if has_looked { wait } else { Wait { patience: UNSEEN, ..wait } });
         }
         if !facts.is_reserved_for(uid) {
             return wait(Reason::NotReserved, format!("claim {name} is not reserved for the Pod"));
@@ -334,7 +346,7 @@ pub(super) fn not_bound(node: &str, is_there: bool, is_pinned: bool, says: &str)
     };
     let message =
         format!("kube-scheduler cannot bind the Pod to node {node}, where its claims are: {why}{pinned}");
-    Wait { reason: Reason::NotBound, message }
+    Wait::new(Reason::NotBound, message)
 }
 
 /// Whether a Pod without allocation may be let go: its allocator has had a turn and found nothing, and no gate
@@ -361,6 +373,8 @@ pub(super) fn condition_due(patience: i64, said: Option<i64>) -> i64 {
     patience.max(said.map_or(i64::MIN, |said| said + PACE))
 }
 
+/// The patience with an allocator that has not looked at a Pod: it may have a long queue.
+const UNSEEN: i64 = 10_000;
 /// A condition whose reason is the same gets another message after so many milliseconds.
 pub(super) const REWORDED: i64 = 30_000;
 /// Two leaders that see different things would write against each other without end.

@@ -42,7 +42,7 @@ fn ready(nodes: &[&str]) -> Value {
 
 fn judged(claims: &[NamedClaim], default: Option<&str>) -> (Option<Reason>, String) {
     match plan::claims(UID, claims, default) {
-        Claims::Wait(Wait { reason, message }) => (Some(reason), message),
+        Claims::Wait(Wait { reason, message, .. }) => (Some(reason), message),
         Claims::Label(names) => (None, format!("label {}", names.len())),
         Claims::NoAllocator => (None, "no allocator".to_owned()),
         Claims::Ready(claims) => (None, format!("ready {}", claims.len())),
@@ -99,6 +99,22 @@ fn claims_without_an_allocator_get_the_default_one_or_are_left_to_kube_scheduler
     assert_eq!(reason, Some(Reason::NotAllocated));
     assert!(message.contains("claim c names no allocator"), "{message}");
     assert_eq!(judged(&[claim(&json!({}), &ready(&["n"])), ours()], None), (None, "ready 2".to_owned()));
+}
+
+#[test]
+fn an_allocator_that_has_not_looked_is_waited_for_longer() {
+    let patience = |metadata: &Value| {
+        let claim = claim(metadata, &json!({}));
+        match plan::claims(UID, std::slice::from_ref(&claim), None) {
+            Claims::Wait(wait) => wait.patience,
+            _ => panic!("it waits"),
+        }
+    };
+    let mut metadata = labelled();
+    assert_eq!(patience(&metadata), 10_000);
+    metadata["annotations"] =
+        json!({"dragoman.dev/verdict": r#"{"reason":"NoNode","message":"full","nodes":1,"time":""}"#});
+    assert_eq!(patience(&metadata), 2_000);
 }
 
 #[test]

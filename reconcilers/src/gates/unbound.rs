@@ -22,7 +22,7 @@ impl GateKeeper {
             return Ok(Verdict::Done);
         };
         let since = locked(&self.closed).closed(work.key, wait.reason, work.now);
-        let patience = wait.reason.patience();
+        let patience = wait.patience;
         let is_said = work.pod.condition.as_ref().is_some_and(|(_, reason)| **reason == *wait.reason.word());
         if work.now >= since + patience && !is_said {
             let about = regarding(POD, &work.key.namespace, &work.key.name, &work.uid);

@@ -93,7 +93,7 @@ pub(super) fn condition(
 ) -> Write {
     let condition = match wait {
         // It has waited since it was created.
-        Ok(Wait { reason, message }) => json!({"type": CLAIMS_READY, "status": "False",
+        Ok(Wait { reason, message, .. }) => json!({"type": CLAIMS_READY, "status": "False",
             "reason": reason.word(), "message": message, "lastTransitionTime": pod.created}),
         Err(opened) => json!({"type": CLAIMS_READY, "status": "True", "reason": opened.word(),
             "message": opened.message(), "lastTransitionTime": now}),
