@@ -31,8 +31,9 @@ struct Party {
 }
 
 const GATES: &str = "config/components/gating/roles.yaml";
+const HOLDERS: &str = "config/components/holders/roles.yaml";
 
-const PARTIES: [Party; 3] = [
+const PARTIES: [Party; 4] = [
     Party {
         file: "config/base/roles.yaml",
         lease: "dragoman",
@@ -49,6 +50,16 @@ const PARTIES: [Party; 3] = [
             Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "assist", &flags))
         },
         provoke: |world, ns| Box::pin(gates::provoke(world, ns)),
+    },
+    Party {
+        file: HOLDERS,
+        lease: "dragoman",
+        user: OPERATOR,
+        start: |world| {
+            let flags = ["--controllers=*,gates,holders", "--default-allocator=dragoman"];
+            Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "assist", &flags))
+        },
+        provoke: |world, ns| Box::pin(gates::provoke_holders(world, ns)),
     },
     Party {
         file: "config/components/allocator/roles.yaml",
@@ -78,7 +89,7 @@ pub(super) async fn run(bench: &Bench) -> anyhow::Result<usize> {
     let (mut count, mut useless) = (0, Vec::new());
     for party in &PARTIES {
         // Mode own and gates have rights in common: what one has is not needed once more.
-        let (own, gates) = if party.file == GATES { (false, true) } else { (true, false) };
+        let (own, gates) = if [GATES, HOLDERS].contains(&party.file) { (false, true) } else { (true, false) };
         give(&world, "config/base/roles.yaml", "dragoman-own", own).await?;
         give(&world, GATES, "dragoman-gates", gates).await?;
         let roles = std::fs::read_to_string(bench.repository.join(party.file)).context(party.file)?;
@@ -109,6 +120,9 @@ async fn install(world: &World) -> anyhow::Result<()> {
     for file in [
         "gating/roles",
         "gating/binding",
+        "holders/priorityclass",
+        "holders/roles",
+        "holders/binding",
         "allocator/serviceaccount",
         "allocator/roles",
         "allocator/bindings",

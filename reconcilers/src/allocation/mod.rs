@@ -17,6 +17,8 @@ mod rights;
 mod shapes;
 mod stance;
 #[cfg(test)]
+mod steady;
+#[cfg(test)]
 mod tests;
 mod whole;
 mod writes;

@@ -19,7 +19,7 @@ use crate::placement::Placement;
 /// Devices of a node, each of which takes three of its 26 cpus: kube-scheduler alone would fill all eight.
 const DEVICES: usize = 8;
 /// The Pods of one device that have room on a node.
-const ROOM: usize = 8;
+pub(super) const ROOM: usize = 8;
 const DRIVER: &str = "gpu.example.com";
 
 pub(super) fn applied<T: Watchable>(index: &mut Allocation, object: &Value) -> Vec<ObjectKey>
@@ -78,7 +78,7 @@ pub(super) fn cluster(nodes: usize, cores: usize) -> Allocation {
 }
 
 /// Lets a Pod with a claim come.
-fn comes(index: &mut Allocation, number: usize, cpu: &str) {
+pub(super) fn comes(index: &mut Allocation, number: usize, cpu: &str) {
     applied::<WholeClaim>(index, &claim(number, &json!({})));
     applied::<WholePod>(index, &pod(number, cpu));
 }
@@ -88,7 +88,11 @@ pub(super) fn key(number: usize) -> ObjectKey {
 }
 
 /// Decides about a Pod; returns the decision or why there is none.
-fn decided(index: &mut Allocation, decided: &Decided, number: usize) -> Result<Decision, Vec<String>> {
+pub(super) fn decided(
+    index: &mut Allocation,
+    decided: &Decided,
+    number: usize,
+) -> Result<Decision, Vec<String>> {
     let key = key(number);
     let (_, pod) = index.pod(&key).expect("it waits");
     let claims = index.claims_of("ns", &pod).expect("claims");
@@ -106,7 +110,7 @@ fn decided(index: &mut Allocation, decided: &Decided, number: usize) -> Result<D
 }
 
 /// Writes a decision as the API server would show it, with the Pod on its node.
-fn shown(index: &mut Allocation, number: usize, decision: &Decision, cpu: &str) {
+pub(super) fn shown(index: &mut Allocation, number: usize, decision: &Decision, cpu: &str) {
     let (_, devices) = decision.allocations.first().expect("a claim");
     let status = json!({"allocation": devices,
         "reservedFor": [{"resource": "pods", "name": format!("p-{number}"), "uid": format!("pod-{number}")}]});

@@ -8,6 +8,8 @@ mod room;
 mod turns;
 mod unbound;
 
+pub(super) use room::provoke_holders;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, ensure};

@@ -1,12 +1,14 @@
 //! Room on nodes that claims have taken: Pods without the gate cannot take it, too.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{FLAGS, gated, in_phase, namespace, no_node_is_overcommitted};
-use crate::client::PODS;
-use crate::control_plane::Shape;
-use crate::objects::Pod;
+use super::{FLAGS, born_gated, gated, in_phase, namespace, no_node_is_overcommitted, promise};
+use crate::client::{CLAIMS, PODS};
+use crate::control_plane::{OPERATOR, Shape};
+use crate::objects::{Pod, pod_consumer};
 use crate::scenarios::accounts::requesting;
 use crate::scenarios::{Standalone, standalone};
 use crate::wait;
@@ -177,4 +179,30 @@ async fn the_operator_makes_holders_and_no_other_pods(bench: &Bench) -> anyhow::
     let why = world.client.create(&dry, &tenant, &pod).await.err().context("a tenant gets the priority")?;
     ensure!(format!("{why:#}").contains("is for the holder Pods"), "{why:#}");
     world.stop().await
+}
+
+/// Provokes every kind of request about holder Pods: one is made for a Pod, raised for a second one, and removed after
+/// both. Each step ends early where a right for it is missing.
+pub(in super::super) async fn provoke_holders(world: &World, ns: &str) -> anyhow::Result<()> {
+    static DEVICES: AtomicU32 = AtomicU32::new(0);
+    for (name, cpu) in [("first", "1"), ("second", "2")] {
+        let labels = json!({"labels": {"dragoman.dev/allocator": "foreign"}});
+        let pod = born_gated(world, ns, name, labels, "10m").await?;
+        let device = format!("dev-{}", DEVICES.fetch_add(1, Ordering::Relaxed));
+        let status = promise(&device, "node-2", &[pod_consumer(&pod)]);
+        world.client.merge(CLAIMS, ns, &format!("{name}/status"), &status).await?;
+        wait::value(&format!("the holder carries {cpu}, or may not"), PATIENCE, async || {
+            let is_refused = !world.plane.audit().refusals(OPERATOR).is_empty();
+            let holders = holders(world).await?;
+            let carries =
+                |holder: &Value| holder["spec"]["containers"][0]["resources"]["requests"]["cpu"] == cpu;
+            Ok((is_refused || holders.iter().any(carries)).then_some(()))
+        })
+        .await?;
+    }
+    for pod in ["first", "second"] {
+        let ended = json!({"status": {"phase": "Failed"}});
+        world.client.merge(PODS, ns, &format!("{pod}/status"), &ended).await?;
+    }
+    Ok(())
 }
