@@ -176,12 +176,7 @@ impl GateKeeper {
         let node = found.filter(|claims| !claims.is_empty()).and_then(|claims| {
             self.kit.read(|index| {
                 let nodes = index.nodes.iter().filter_map(|(_, _, record)| record.readable());
-                let mut nodes = plan::common_nodes(&claims, nodes).ok()?;
-                let pin = pod.affinity.node();
-                // Without a single node it is not known where the Pod goes.
-                let is_it = |node: &Name| nodes.len() == 1 || pin == Some(&**node);
-                let found = nodes.iter().position(is_it)?;
-                Some(nodes.swap_remove(found))
+                plan::goes_to(&claims, nodes, pod.affinity.node())
             })
         });
         let mut assumed = self.holders.assumed();

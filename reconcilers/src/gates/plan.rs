@@ -278,6 +278,19 @@ pub(super) fn common_nodes<'a>(
     Ok(selected)
 }
 
+/// The node to which a released Pod goes: the only one that can use its devices, or the one that its affinity names.
+pub(super) fn goes_to<'a>(
+    claims: &[Ready<'_>],
+    nodes: impl Iterator<Item = &'a Arc<input::Node>>,
+    pin: Option<&str>,
+) -> Option<Name> {
+    let mut nodes = common_nodes(claims, nodes).ok()?;
+    // Without a single node it is not known where the Pod goes.
+    let is_it = |node: &Name| nodes.len() == 1 || pin == Some(&**node);
+    let found = nodes.iter().position(is_it)?;
+    Some(nodes.swap_remove(found))
+}
+
 /// Whether an allocation confines its Pod to one node by name.
 pub(super) fn confines(facts: &ClaimFacts) -> bool {
     let Some(Allocated::Nodes(selector)) = &facts.allocation else { return false };

@@ -155,6 +155,16 @@ fn a_pod_goes_where_all_its_claims_can_be_used() {
     let confines = |status: &Value| plan::confines(&facts(&claim(&labelled(), status)));
     assert!(confines(&ready(&["a"])));
     assert!(!confines(&ready(&["a", "b"])), "kube-scheduler could choose the other one");
+    // After its release: where it is pinned, if its devices leave a choice.
+    let goes = |nodes_of: &[&str], pin: Option<&str>| {
+        let claims = [on(nodes_of)];
+        let Claims::Ready(ready) = plan::claims(UID, &claims, None) else { panic!("ready") };
+        plan::goes_to(&ready, nodes.iter(), pin).map(|node| node.to_string())
+    };
+    assert_eq!(goes(&["a"], None).as_deref(), Some("a"));
+    assert_eq!(goes(&["a", "b"], Some("b")).as_deref(), Some("b"));
+    assert_eq!(goes(&["a", "b"], Some("c")), None, "its devices are not there");
+    assert_eq!(goes(&["a", "b"], None), None);
 }
 
 fn facts(claim: &NamedClaim) -> Arc<ClaimFacts> {
