@@ -163,13 +163,17 @@ pub(super) enum Claims<'a> {
 
 /// Judges the claims of a Pod with this uid.
 pub(super) fn claims<'a>(uid: &str, claims: &'a [NamedClaim], default_allocator: Option<&str>) -> Claims<'a> {
-    match judge(uid, claims, default_allocator.is_some()) {
+    match judge(uid, claims, default_allocator) {
         Ok(judged) => judged,
         Err(wait) => Claims::Wait(wait),
     }
 }
 
-fn judge<'a>(uid: &str, claims: &'a [NamedClaim], has_default: bool) -> Result<Claims<'a>, Wait> {
+fn judge<'a>(
+    uid: &str,
+    claims: &'a [NamedClaim],
+    default_allocator: Option<&str>,
+) -> Result<Claims<'a>, Wait> {
     let mut known: Vec<Ready<'a>> = Vec::new();
     for claim in claims {
         match (&claim.name, &claim.found) {
@@ -183,7 +187,7 @@ fn judge<'a>(uid: &str, claims: &'a [NamedClaim], has_default: bool) -> Result<C
     }
     let foreign = known.iter().filter(|(_, _, facts)| facts.allocator.is_none());
     let foreign: Vec<&Name> = foreign.map(|(name, _, _)| *name).collect();
-    if !foreign.is_empty() && has_default {
+    if !foreign.is_empty() && default_allocator.is_some() {
         return Ok(Claims::Label(foreign));
     }
     if foreign.len() == known.len() {
@@ -198,10 +202,11 @@ fn judge<'a>(uid: &str, claims: &'a [NamedClaim], has_default: bool) -> Result<C
                 return wait(Reason::AllocationGateClosed, closed(name, gate));
             }
             let wait = Wait::new(Reason::NotAllocated, unallocated(name, facts));
-            // Until the allocator has looked, there is nothing to say but that it has not.
-            let has_looked =
-                facts.allocator.is_none() || facts.verdict.is_some() || !facts.rejections.is_empty();
-            return Err(if has_looked { wait } else { Wait { patience: UNSEEN, ..wait } });
+            // Until the default allocator has looked, there is nothing to say but that it has not. Another name may be
+            // a slip, and no allocator looks.
+            let is_default = facts.allocator.is_some() && facts.allocator.as_deref() == default_allocator;
+            let has_looked = facts.verdict.is_some() || !facts.rejections.is_empty();
+            return Err(if is_default && !has_looked { Wait { patience: UNSEEN, ..wait } } else { wait });
         }
         if !facts.is_reserved_for(uid) {
             return wait(Reason::NotReserved, format!("claim {name} is not reserved for the Pod"));
@@ -386,8 +391,9 @@ pub(super) fn condition_due(patience: i64, said: Option<i64>) -> i64 {
     patience.max(said.map_or(i64::MIN, |said| said + PACE))
 }
 
-/// The patience with an allocator that has not looked at a Pod: it may have a long queue.
-const UNSEEN: i64 = 10_000;
+/// The patience with the default allocator while it has not looked at a Pod: a thousand Pods are decided on in less, and
+/// as many that are created at once would cost two writes each.
+const UNSEEN: i64 = 60_000;
 /// A condition whose reason is the same gets another message after so many milliseconds.
 pub(super) const REWORDED: i64 = 30_000;
 /// Two leaders that see different things would write against each other without end.

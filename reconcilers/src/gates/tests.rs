@@ -102,19 +102,19 @@ fn claims_without_an_allocator_get_the_default_one_or_are_left_to_kube_scheduler
 }
 
 #[test]
-fn an_allocator_that_has_not_looked_is_waited_for_longer() {
-    let patience = |metadata: &Value| {
+fn the_default_allocator_is_waited_for_longer_until_it_has_looked() {
+    let patience = |metadata: &Value, default: &str| {
         let claim = claim(metadata, &json!({}));
-        match plan::claims(UID, std::slice::from_ref(&claim), None) {
+        match plan::claims(UID, std::slice::from_ref(&claim), Some(default)) {
             Claims::Wait(wait) => wait.patience,
             _ => panic!("it waits"),
         }
     };
     let mut metadata = labelled();
-    assert_eq!(patience(&metadata), 10_000);
+    assert_eq!((patience(&metadata, "ours"), patience(&metadata, "another")), (60_000, 2_000));
     metadata["annotations"] =
         json!({"dragoman.dev/verdict": r#"{"reason":"NoNode","message":"full","nodes":1,"time":""}"#});
-    assert_eq!(patience(&metadata), 2_000);
+    assert_eq!(patience(&metadata, "ours"), 2_000);
 }
 
 #[test]

@@ -148,10 +148,12 @@ impl HolderPods {
         self.wants(node, now).is_some_and(|wants| self.kit.read(|index| index.carries(node, &wants)))
     }
 
-    /// Whether claims take something, and it is not known whether a holder has to carry it.
+    /// Whether claims take something, or a holder of an earlier process carries something, and it is not known
+    /// whether it has to.
     fn is_unknown(&self, node: &str, now: i64) -> bool {
         let Some(cluster) = self.cluster.get() else { return false };
-        self.publisher.is_kept(now).is_none() && !self.shared.wants(cluster, node).is_empty()
+        let has_holder = self.kit.read(|index| index.of(node).is_some());
+        self.publisher.is_kept(now).is_none() && (has_holder || !self.shared.wants(cluster, node).is_empty())
     }
 
     fn note_made(&self, node: &Arc<str>, now: i64) {
