@@ -278,7 +278,7 @@ impl GateKeeper {
                 }
                 let message =
                     format!("the holder Pod of node {node} does not carry what the claims take yet");
-                Err(Wait::new(Reason::NotPublished, message).into())
+                Err(Wait::on_its_way(Reason::NotPublished, message).into())
             }
             Published::Dropped => {
                 Err(Blocked::Failed("the API server has dropped the field since it was asked".to_owned()))

@@ -139,6 +139,11 @@ impl Wait {
     pub(super) fn new(reason: Reason, message: String) -> Self {
         Self { reason, message, patience: reason.patience() }
     }
+
+    /// A wait that ends without anybody's help: for an object that is being made, for a turn in a queue.
+    pub(super) fn on_its_way(reason: Reason, message: String) -> Self {
+        Self { reason, message, patience: ON_ITS_WAY }
+    }
 }
 
 fn wait<T>(reason: Reason, message: String) -> Result<T, Wait> {
@@ -177,7 +182,11 @@ fn judge<'a>(
     let mut known: Vec<Ready<'a>> = Vec::new();
     for claim in claims {
         match (&claim.name, &claim.found) {
-            (None, _) => return wait(Reason::ClaimMissing, "a claim is not created yet".to_owned()),
+            // What keeps a claim from being made is said by the controller that makes it.
+            (None, _) => {
+                let message = "a claim is not created yet".to_owned();
+                return Err(Wait::on_its_way(Reason::ClaimMissing, message));
+            }
             (Some(name), None) => return wait(Reason::ClaimMissing, format!("claim {name} does not exist")),
             (Some(name), Some(Err(why))) => {
                 return wait(Reason::ClaimUnreadable, format!("claim {name} does not decode: {why}"));
@@ -201,12 +210,15 @@ fn judge<'a>(
             if let Some(gate) = facts.allocation_gates.first() {
                 return wait(Reason::AllocationGateClosed, closed(name, gate));
             }
-            let wait = Wait::new(Reason::NotAllocated, unallocated(name, facts));
+            let message = unallocated(name, facts);
             // Until the default allocator has looked, there is nothing to say but that it has not. Another name may be
             // a slip, and no allocator looks.
             let is_default = facts.allocator.is_some() && facts.allocator.as_deref() == default_allocator;
             let has_looked = facts.verdict.is_some() || !facts.rejections.is_empty();
-            return Err(if is_default && !has_looked { Wait { patience: UNSEEN, ..wait } } else { wait });
+            if is_default && !has_looked {
+                return Err(Wait::on_its_way(Reason::NotAllocated, message));
+            }
+            return wait(Reason::NotAllocated, message);
         }
         if !facts.is_reserved_for(uid) {
             return wait(Reason::NotReserved, format!("claim {name} is not reserved for the Pod"));
@@ -391,9 +403,9 @@ pub(super) fn condition_due(patience: i64, said: Option<i64>) -> i64 {
     patience.max(said.map_or(i64::MIN, |said| said + PACE))
 }
 
-/// The patience with the default allocator while it has not looked at a Pod: a thousand Pods are decided on in less, and
-/// as many that are created at once would cost two writes each.
-const UNSEEN: i64 = 60_000;
+/// The patience with what ends without anybody's help, in milliseconds. A thousand Pods that are created at once pass
+/// in less; two conditions for each would be a fifth of all writes, and hold up the others.
+const ON_ITS_WAY: i64 = 60_000;
 /// A condition whose reason is the same gets another message after so many milliseconds.
 pub(super) const REWORDED: i64 = 30_000;
 /// Two leaders that see different things would write against each other without end.
