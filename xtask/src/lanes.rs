@@ -33,6 +33,7 @@ const SLICES: &[Slice] = &[
             on_shipped(&["versus", "--pods", "100", "--gated", "200", "--completed", "100", "--idle", "5"])
         },
     },
+    Slice { name: "races", run: || built(&["scenarios", "races/"]) },
 ];
 
 /// What finds defects quickly: unit tests, the model of the gate protocol, two thousand runs with faults, and the scenarios of the

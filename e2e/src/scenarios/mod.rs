@@ -268,7 +268,7 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
             Ok(())
         }),
     });
-    // Those apart need the shipped binary or the release before, or take minutes.
+    // Those apart need the shipped binary, or the release before. Races take minutes.
     let alone = [
         faults::all(),
         takeover::all(),
@@ -280,10 +280,11 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
         releases::alone(),
         gates::alone(),
     ];
-    let is_apart = |scenario: &Standalone| {
-        scenario.name.ends_with("_in_1_36") || scenario.name.ends_with("_a_thousand_times")
+    let lane = |scenario: Standalone| match scenario.name {
+        name if name.ends_with("_in_1_36") => ("apart", scenario),
+        name if name.ends_with("_a_thousand_times") => ("races", scenario),
+        _ => ("alone", scenario),
     };
-    let lane = |scenario| (if is_apart(&scenario) { "apart" } else { "alone" }, scenario);
     let alone = alone.into_iter().flatten().map(lane);
     let apart = [shipped::alone(), accounts::alone()].into_iter().flatten();
     let standalone = alone.chain(apart.map(|scenario| ("apart", scenario)));

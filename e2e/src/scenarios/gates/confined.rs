@@ -143,7 +143,7 @@ const KEY: &str = "release-gates.dragoman.dev/quota";
 const OWNER: &str = "system:serviceaccount:quota:owner";
 const OTHER: &str = "system:serviceaccount:fabric:owner";
 
-/// Users who may update claims, two ClaimGates with an owner each, and in each namespace a claim that was born with the
+/// Users who may update claims, a ClaimGate for each of two owners, and in each namespace a claim that was born with the
 /// gate quota.
 async fn owned_gates(world: &World, namespaces: [&str; 2]) -> anyhow::Result<()> {
     let role = "--resource=resourceclaims,resourceclaims/status";
