@@ -89,6 +89,8 @@ pub const ADMISSION_POLICIES: [Kind; 4] = [
 /// `dragoman.dev/v1alpha1` NodeAllocatableDRAClaimState.
 pub const NODE_ALLOCATABLE_DRA_CLAIM_STATE: Kind =
     cluster(GROUP, VERSION, "nodeallocatabledraclaimstates", "NodeAllocatableDRAClaimState");
+/// `dragoman.dev/v1alpha1` ClaimGate.
+pub const CLAIM_GATE: Kind = cluster(GROUP, VERSION, "claimgates", "ClaimGate");
 /// `dragoman.dev/v1alpha1` DeviceFootprint.
 pub const DEVICE_FOOTPRINT: Kind = cluster(GROUP, VERSION, "devicefootprints", "DeviceFootprint");
 /// `coordination.k8s.io/v1` Lease.

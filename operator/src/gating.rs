@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 use dragoman_crds::wire::{self, Meta};
 use dragoman_machinery::api::{Api, Limits, Live, decode};
 use dragoman_machinery::connect::connect;
-use dragoman_machinery::discovery::Discovery;
-use dragoman_machinery::kind::{ADMISSION_POLICIES, Kind, POD};
+use dragoman_machinery::discovery::{Discovery, Served};
+use dragoman_machinery::kind::{ADMISSION_POLICIES, CLAIM_GATE, Kind, POD};
 use dragoman_machinery::metrics::MachineryMetrics;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::watch::{Item, Source as _, Watched};
@@ -58,11 +58,21 @@ const ROUNDS: usize = 30;
 /// Installs or removes the policies.
 ///
 /// # Errors
-/// The API server refuses a request, or Pods with the gate are left.
+/// The API server refuses a request or does not serve the kind ClaimGate, or Pods with the gate are left.
 pub(crate) async fn gating(flags: &GatingFlags) -> anyhow::Result<()> {
     let mut registry = Registry::default();
     let clients = connect(flags.cluster.kubeconfig.as_deref(), Limits::default(), &mut registry).await?;
     let metrics = MachineryMetrics::register(&mut registry);
+    let discovery = Discovery::new(clients.api.clone());
+    if flags.what == Switch::On {
+        // A policy without the kind of its parameters refuses every update of a claim.
+        let served = discovery.ask(CLAIM_GATE).await.context("cannot ask for the kind ClaimGate")?;
+        ensure!(
+            served == Served::Yes,
+            "the kind ClaimGate is not served, and without it every update of a claim would be refused where gating \
+             is enforced: install the definitions that `dragoman crdgen` prints"
+        );
+    }
     let mut said = String::new();
     for policy in policies()? {
         let outcome = match flags.what {
@@ -72,7 +82,6 @@ pub(crate) async fn gating(flags: &GatingFlags) -> anyhow::Result<()> {
         said.push_str(&outcome);
     }
     if flags.what == Switch::Off {
-        let discovery = Discovery::new(clients.api.clone());
         let mut source = Watched::<wire::Pod>::new(clients.watch, POD, discovery);
         let opened = open_all(&clients.api, &metrics, &mut source).await;
         crate::print(&said)?;

@@ -45,20 +45,14 @@ const PARTIES: [Party; 4] = [
         file: GATES,
         lease: "dragoman",
         user: OPERATOR,
-        start: |world| {
-            let flags = ["--controllers=*,gates", "--default-allocator=dragoman"];
-            Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "assist", &flags))
-        },
+        start: |world| assists(world, "--controllers=*,gates"),
         provoke: |world, ns| Box::pin(gates::provoke(world, ns)),
     },
     Party {
         file: HOLDERS,
         lease: "dragoman",
         user: OPERATOR,
-        start: |world| {
-            let flags = ["--controllers=*,gates,holders", "--default-allocator=dragoman"];
-            Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "assist", &flags))
-        },
+        start: |world| assists(world, "--controllers=*,gates,holders"),
         provoke: |world, ns| Box::pin(gates::provoke_holders(world, ns)),
     },
     Party {
@@ -69,6 +63,12 @@ const PARTIES: [Party; 4] = [
         provoke: |world, ns| Box::pin(gates::provoke_allocator(world, ns)),
     },
 ];
+
+/// The operator in mode assist, with these controllers.
+fn assists(world: &World, controllers: &str) -> anyhow::Result<Dragoman> {
+    let flags = [controllers, "--default-allocator=dragoman"];
+    Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "assist", &flags))
+}
 
 /// A right: a verb of a rule of a role.
 struct Right {

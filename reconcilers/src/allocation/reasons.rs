@@ -1,12 +1,11 @@
 //! Why no node takes a Pod, for people.
 
-use std::collections::HashSet;
 use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
 
 use dragoman_allocator::Unsatisfiable;
 use dragoman_allocator::input::Claim;
 use dragoman_crds::wire::Name;
-use std::sync::Arc;
 
 /// The reasons that are told: of many nodes people read the few that came closest.
 const TOLD: usize = 3;
@@ -67,7 +66,9 @@ impl Why {
 pub(super) struct Reason {
     stage: Stage,
     /// A node that it is true for.
-    node: Name,
+    pub(super) node: Name,
+    /// The node has been tried again since.
+    pub(super) is_stale: bool,
     /// It was true for other nodes, too.
     has_others: bool,
     words: String,
@@ -80,24 +81,18 @@ impl Display for Reason {
     }
 }
 
-/// The nodes that were tried for a Pod, and why they did not take it.
+/// Why some nodes did not take a Pod, and whether others gave the same reason: at most [`TOLD`] of each stage.
 #[derive(Debug, Default)]
-pub(super) struct Reasons {
-    nodes: HashSet<Name>,
-    /// At most [`TOLD`] of each stage.
-    some: Vec<(Name, Why, bool)>,
-}
+pub(super) struct Reasons(Vec<(Name, Why, bool)>);
 
 impl Reasons {
     /// A node does not take the Pod.
     pub(super) fn put(&mut self, node: &Name, why: Why) {
-        self.nodes.insert(node.clone());
-        let mut of_stage = self.some.iter_mut().filter(|(_, known, _)| known.stage() == why.stage());
-        let same = of_stage.find(|(_, known, _)| known.words().is_some() && known.words() == why.words());
-        if let Some((_, _, has_others)) = same {
+        let is_same = |known: &Why| known.words().is_some() && known.words() == why.words();
+        if let Some((_, _, has_others)) = self.0.iter_mut().find(|(_, known, _)| is_same(known)) {
             *has_others = true;
-        } else if self.some.iter().filter(|(_, known, _)| known.stage() == why.stage()).count() < TOLD {
-            self.some.push((node.clone(), why, false));
+        } else if self.0.iter().filter(|(_, known, _)| known.stage() == why.stage()).count() < TOLD {
+            self.0.push((node.clone(), why, false));
         }
     }
 
@@ -105,10 +100,11 @@ impl Reasons {
     /// only now: most Pods find a node.
     pub(super) fn closest(&self, before: &[Reason], claims: &[Arc<Claim>]) -> Vec<Reason> {
         let mut reasons: Vec<Reason> = Vec::new();
-        for (node, why, has_others) in &self.some {
+        for (node, why, has_others) in &self.0 {
             let reason = Reason {
                 stage: why.stage(),
                 node: node.clone(),
+                is_stale: false,
                 has_others: *has_others,
                 words: why.in_words(claims),
             };
@@ -116,7 +112,7 @@ impl Reasons {
         }
         for reason in before {
             let is_known = reasons.iter().any(|known| known.words == reason.words);
-            if is_known || !self.nodes.contains(&reason.node) {
+            if is_known || !reason.is_stale {
                 add(&mut reasons, reason.clone());
             }
         }
@@ -138,16 +134,9 @@ fn add(reasons: &mut Vec<Reason>, reason: Reason) {
 mod tests {
     use super::*;
 
-    fn told(tried: &[(&str, Why)], before: &[Reason]) -> Vec<Reason> {
+    fn told(tried: Vec<(&str, Why)>, before: &[Reason]) -> Vec<Reason> {
         let mut reasons = Reasons::default();
-        for (node, why) in tried {
-            let why = match why {
-                Why::Room(words) => Why::Room(words.clone()),
-                Why::Place(words) => Why::Place(words.clone()),
-                Why::Search(_) | Why::Devices(_) => unreachable!("not used here"),
-            };
-            reasons.put(&(*node).into(), why);
-        }
+        tried.into_iter().for_each(|(node, why)| reasons.put(&node.into(), why));
         reasons.closest(before, &[])
     }
 
@@ -158,24 +147,23 @@ mod tests {
     #[test]
     fn the_node_that_came_closest_is_told_first() {
         let elsewhere = || Why::Place("wrong label".to_owned());
-        let first = told(
-            &[("a", elsewhere()), ("b", elsewhere()), ("c", Why::Room("2 of cpu is missing".into()))],
-            &[],
-        );
+        let lacks = |cpus: u8| Why::Room(format!("{cpus} of cpu is missing"));
+        let first = told(vec![("a", elsewhere()), ("b", elsewhere()), ("c", lacks(2))], &[]);
         assert_eq!(texts(&first), ["c: 2 of cpu is missing", "a and others: wrong label"]);
         // Another node is tried again: what is known of this one still holds.
-        let later = told(&[("b", elsewhere())], &first);
+        let mut later = told(vec![("b", elsewhere())], &first);
         assert_eq!(texts(&later), ["c: 2 of cpu is missing", "b and others: wrong label"]);
         // This one is tried again: what was known of it does not hold any more.
-        let later = told(&[("c", Why::Room("1 of cpu is missing".into()))], &later);
+        later.iter_mut().filter(|reason| &*reason.node == "c").for_each(|reason| reason.is_stale = true);
+        let later = told(vec![("c", lacks(1))], &later);
         assert_eq!(texts(&later), ["c: 1 of cpu is missing", "b and others: wrong label"]);
         // Nothing was left to be tried.
-        assert_eq!(told(&[], &later), later);
+        assert_eq!(told(Vec::new(), &later), later);
     }
 
     #[test]
     fn few_are_told() {
-        let tried: Vec<_> = (0..9).map(|n| (["a", "b", "c"][n % 3], Why::Room(n.to_string()))).collect();
-        assert_eq!(told(&tried, &[]).len(), TOLD);
+        let tried = (0..9).map(|n| (["a", "b", "c"][n % 3], Why::Room(n.to_string())));
+        assert_eq!(told(tried.collect(), &[]).len(), TOLD);
     }
 }

@@ -170,6 +170,11 @@ impl Shapes {
     /// A node has refused a shape as it was at the change `at`.
     pub(super) fn refused(&mut self, id: ShapeId, node: &str, at: u64, changes: &Changes) {
         let Some(shape) = self.by_id.get_mut(&id) else { return };
+        shape
+            .reasons
+            .iter_mut()
+            .filter(|reason| *reason.node == *node)
+            .for_each(|reason| reason.is_stale = true);
         // What has changed meanwhile may take it.
         if changes.last_of(node) <= at {
             shape.close(node);
@@ -183,7 +188,7 @@ impl Shapes {
 
     /// A shape was refused everywhere, for these reasons.
     pub(super) fn told(&mut self, id: ShapeId, reasons: Vec<Reason>) {
-        self.by_id.entry(id).or_default().reasons = reasons;
+        self.by_id.entry(id).and_modify(|shape| shape.reasons = reasons);
     }
 
     /// A Pod was refused everywhere: it waits for a change.

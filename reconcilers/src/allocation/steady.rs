@@ -1,7 +1,9 @@
 //! What decisions cost in a large cluster in which Pods come and go. `NODES` sets its size.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use dragoman_allocator::input::Name;
 use dragoman_crds::wire::Meta;
 use dragoman_machinery::controller::Fed;
 use serde_json::Value;
@@ -11,66 +13,71 @@ use super::index::Allocation;
 use super::tests::{ROOM, claim, cluster, comes, decided, pod, shown};
 use super::whole::{WholeClaim, WholePod};
 
-/// Lets a Pod and its claim go.
-fn goes(index: &mut Allocation, number: usize) {
-    let meta = |object: &Value| serde_json::from_value::<Meta>(object["metadata"].clone()).expect("metadata");
-    Fed::<WholePod>::deleted(index, &meta(&pod(number, "250m")));
-    Fed::<WholeClaim>::deleted(index, &meta(&claim(number, &Value::Null)));
+const CPU: &str = "250m";
+
+struct Cluster {
+    index: Allocation,
+    /// The Pod that holds a device, by pool and device.
+    held: HashMap<(Name, Name), usize>,
 }
 
-/// The resident memory of this process, in MiB.
-fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-    line.split_whitespace().next().and_then(|kilobytes| kilobytes.parse::<u64>().ok()).unwrap_or_default()
-        / 1024
+impl Cluster {
+    /// Lets a Pod with a claim come and decides about it; says whether there is room for it, and how long that took.
+    fn comes(&mut self, number: usize) -> (bool, Duration) {
+        comes(&mut self.index, number, CPU);
+        let began = Instant::now();
+        let decision = decided(&mut self.index, &Decided::default(), number);
+        let took = began.elapsed();
+        if let Ok(decision) = &decision {
+            for device in decision.allocations.iter().flat_map(|(_, given)| &*given.devices.results) {
+                let other = self.held.insert((device.pool.clone(), device.device.clone()), number);
+                assert_eq!(other, None, "{}/{} is given to Pod {number}, too", device.pool, device.device);
+            }
+            shown(&mut self.index, number, decision, CPU);
+        }
+        (decision.is_ok(), took)
+    }
+
+    /// Lets a Pod and its claim go.
+    fn goes(&mut self, number: usize) {
+        let meta =
+            |object: &Value| serde_json::from_value::<Meta>(object["metadata"].clone()).expect("metadata");
+        Fed::<WholePod>::deleted(&mut self.index, &meta(&pod(number, CPU)));
+        Fed::<WholeClaim>::deleted(&mut self.index, &meta(&claim(number, &Value::Null)));
+        self.held.retain(|_, holder| *holder != number);
+    }
 }
 
-/// In a cluster that is half, nearly and wholly full, one Pod ends and the next one comes, again and again. While it is
-/// full a hundred others wait in vain, and each free device goes to one of those that wait.
+/// In a cluster that is half, nearly and wholly full, one Pod ends and the next one comes, again and again: it finds
+/// the room of the one that went, and no device is given away twice. A hundred more find no room in the full cluster.
 #[test]
 fn pods_come_and_go_in_a_cluster_that_stays_as_full_as_it_is() {
     let nodes: usize = std::env::var("NODES").ok().and_then(|nodes| nodes.parse().ok()).unwrap_or(40);
     let all = nodes * ROOM;
-    let before = resident();
-    let mut index = cluster(nodes, 3);
-    let none = Decided::default();
-    let (mut last, mut first) = (0, 0);
-    let come = |index: &mut Allocation, number: usize, deciding: &mut Duration| {
-        comes(index, number, "250m");
-        let began = Instant::now();
-        let decision = decided(index, &none, number);
-        *deciding += began.elapsed();
-        if let Ok(decision) = &decision {
-            shown(index, number, decision, "250m");
-        }
-        decision.is_ok()
-    };
+    let mut cluster = Cluster { index: cluster(nodes, 3), held: HashMap::new() };
+    let mut pods = 0..0;
     for percent in [50, 90, 100] {
-        let mut filling = Duration::ZERO;
-        while last - first < all * percent / 100 {
-            assert!(come(&mut index, last, &mut filling), "there is room for Pod {last}");
-            last += 1;
+        while pods.len() < all * percent / 100 {
+            assert!(cluster.comes(pods.end).0, "there is room for Pod {}", pods.end);
+            pods.end += 1;
         }
         if percent == 100 {
-            let (mut vain, began) = (Duration::ZERO, last);
-            for number in began..began + 100 {
-                assert!(!come(&mut index, number, &mut vain), "there is no room for Pod {number}");
-            }
-            println!("{nodes} nodes, full: 100 Pods in vain in {vain:?}");
-            for number in began..began + 100 {
-                goes(&mut index, number);
-            }
+            let vain = pods.end..pods.end + 100;
+            let tried: Vec<_> = vain.clone().map(|number| cluster.comes(number)).collect();
+            assert!(tried.iter().all(|(has_room, _)| !has_room), "the cluster is full");
+            let took: Duration = tried.iter().map(|(_, took)| took).sum();
+            println!("{nodes} nodes, full: 100 Pods in vain in {took:?}");
+            vain.for_each(|number| cluster.goes(number));
         }
         let (turns, mut deciding) = (all / 10, Duration::ZERO);
         for _ in 0..turns {
-            goes(&mut index, first);
-            first += 1;
-            assert!(come(&mut index, last, &mut deciding), "the room of the Pod that went is free");
-            last += 1;
+            cluster.goes(pods.start);
+            let (has_room, took) = cluster.comes(pods.end);
+            assert!(has_room, "the room of Pod {} is free", pods.start);
+            deciding += took;
+            pods = pods.start + 1..pods.end + 1;
         }
         let rate = turns as u128 * 1_000_000 / deciding.as_micros().max(1);
         println!("{nodes} nodes, {percent} % full: {turns} Pods in {deciding:?}, {rate} decisions a second");
     }
-    println!("{} MiB resident, {before} before the cluster", resident());
 }

@@ -266,8 +266,7 @@ pub(super) fn release_gates(claims: &[Ready<'_>]) -> Result<(), Wait> {
     Ok(())
 }
 
-/// The nodes that can use the devices of all claims, in the order of `nodes`, and whether one of the
-/// allocations confines the Pod to a single node.
+/// The nodes that can use the devices of all claims, in the order of `nodes`.
 ///
 /// # Errors
 /// There is none, or an allocation does not decode.

@@ -112,11 +112,15 @@ impl HolderPods {
         self.paces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the holder of a node has to carry; absent while it is not known whether the API server keeps
-    /// what claims take in the status of Pods.
+    /// What the holder of a node has to carry; absent while claims take something, and it is not known whether the
+    /// API server keeps that in the status of Pods.
     fn wants(&self, node: &str, now: i64) -> Option<Units> {
-        let cluster = self.cluster.get()?;
-        Some(if self.publisher.is_kept(now)? { Units::default() } else { self.shared.wants(cluster, node) })
+        let wants = self.shared.wants(self.cluster.get()?, node);
+        // Nothing has to be carried, whatever the API server keeps.
+        if wants.is_empty() {
+            return Some(wants);
+        }
+        Some(if self.publisher.is_kept(now)? { Units::default() } else { wants })
     }
 
     fn plan(&self, node: &Arc<str>, now: i64) -> Plan {
@@ -148,12 +152,10 @@ impl HolderPods {
         self.wants(node, now).is_some_and(|wants| self.kit.read(|index| index.carries(node, &wants)))
     }
 
-    /// Whether claims take something, or a holder of an earlier process carries something, and it is not known
-    /// whether it has to.
+    /// Whether claims take something, and it is not known whether a holder has to carry it.
     fn is_unknown(&self, node: &str, now: i64) -> bool {
         let Some(cluster) = self.cluster.get() else { return false };
-        let has_holder = self.kit.read(|index| index.of(node).is_some());
-        self.publisher.is_kept(now).is_none() && (has_holder || !self.shared.wants(cluster, node).is_empty())
+        self.publisher.is_kept(now).is_none() && !self.shared.wants(cluster, node).is_empty()
     }
 
     fn note_made(&self, node: &Arc<str>, now: i64) {

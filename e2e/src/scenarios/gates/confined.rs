@@ -4,7 +4,7 @@
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{GATE, gated, gates_of, namespace, promise};
+use super::{GATE, gated, gates_of, gating, namespace, promise};
 use crate::client::{CLAIMS, PODS};
 use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
@@ -94,7 +94,7 @@ async fn stolen_tokens_and_other_hands_are_confined(bench: &Bench) -> anyhow::Re
     world.stop().await
 }
 
-/// Someone who may update Pods in the namespace, and nothing else.
+/// A user who may update Pods, and nothing else, cannot take the gate off.
 async fn tenant_keeps_the_gate(world: &World, ns: &str) -> anyhow::Result<()> {
     let kubectl = async |arguments: &[&str]| -> anyhow::Result<Result<String, String>> {
         world.plane.kubectl(arguments, "").await
@@ -125,7 +125,7 @@ fn annotation(key: &str, value: Option<&str>) -> String {
     json!({"metadata": {"annotations": {key: value}}}).to_string()
 }
 
-/// Patches a claim as somebody; returns what is refused.
+/// Patches a claim as a user; returns why that is refused.
 async fn patches(
     world: &World,
     (ns, user, subresource): (&str, &str, Option<&str>),
@@ -234,5 +234,9 @@ async fn a_gate_is_opened_and_closed_by_its_owner_alone(bench: &Bench) -> anyhow
         let said = patches(&world, (&enforced, "tenant", None), &patch).await?;
         ensure!(said.is_none(), "the kind is gone, and claims cannot be updated: {said:?}");
     }
+    // An API server that never knew the kind would refuse every update of a claim.
+    gating(&world, "off").await?;
+    let why = gating(&world, "on").await.err().context("the policies are installed without the kind")?;
+    ensure!(format!("{why:#}").contains("the kind ClaimGate is not served"), "{why:#}");
     world.stop().await
 }

@@ -1,6 +1,6 @@
 //! Two Pods race for the last cpus of a node, again and again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
 use dragoman_simcluster::HOLD;
@@ -108,14 +108,13 @@ async fn look(world: &World, ns: &str) -> anyhow::Result<Now> {
         let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
         let waits = |of: &&Value| of["type"] == "dragoman.dev/ClaimsReady" && of["status"] == "False";
         let why = conditions.into_iter().find(waits).map(|of| text(&of["message"])).unwrap_or_default();
-        now.refused += usize::from(why.contains("cpu"));
+        now.refused += usize::from(why.contains("of cpu is missing"));
     }
     Ok(now)
 }
 
 /// Lets Pods end, without waiting until they have.
 async fn end(world: &World, ns: &str, pods: impl Iterator<Item = &String>) -> anyhow::Result<()> {
-    let pods: BTreeSet<_> = pods.collect();
     for pod in pods {
         let release = json!({"metadata": {"annotations": {HOLD: null}}});
         world.client.merge(PODS, ns, pod, &release).await.context("let a Pod end")?;
