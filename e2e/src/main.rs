@@ -23,7 +23,7 @@ mod versus;
 mod wait;
 mod world;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
@@ -40,6 +40,9 @@ struct Arguments {
     /// The directory for logs.
     #[arg(long)]
     output: PathBuf,
+    /// The tree with the manifests and budgets, instead of the one that this program was built from.
+    #[arg(long)]
+    repository: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -157,7 +160,8 @@ enum Command {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().context("repository")?.to_owned();
+    let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("repository")?;
+    let repository = arguments.repository.clone().unwrap_or_else(|| built_from.to_owned());
     if let Command::Oracle { filter, count, seed } = &arguments.command {
         return oracle::run(&repository, filter, *count, *seed).await;
     }

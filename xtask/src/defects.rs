@@ -126,6 +126,9 @@ fn scenario_fails(tree: &Planted, test: &str) -> anyhow::Result<bool> {
         &binary.display().to_string(),
         "--output",
         &out.display().to_string(),
+        // A defect may be in a manifest.
+        "--repository",
+        &tree.path().display().to_string(),
         "scenarios",
         test,
     ];

@@ -39,6 +39,11 @@ impl Planted {
         Ok(Self { tree })
     }
 
+    /// The root of the copy.
+    pub(crate) fn path(&self) -> &Path {
+        &self.tree
+    }
+
     /// Applies a patch. `strip` is the `-p0` or `-p1` that the paths in the patch need.
     ///
     /// # Errors
