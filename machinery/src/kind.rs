@@ -93,6 +93,8 @@ pub const NODE_ALLOCATABLE_DRA_CLAIM_STATE: Kind =
 pub const CLAIM_GATE: Kind = cluster(GROUP, VERSION, "claimgates", "ClaimGate");
 /// `dragoman.dev/v1alpha1` DeviceFootprint.
 pub const DEVICE_FOOTPRINT: Kind = cluster(GROUP, VERSION, "devicefootprints", "DeviceFootprint");
+/// `apps/v1` Deployment.
+pub const DEPLOYMENT: Kind = namespaced("apps", "v1", "deployments", "Deployment");
 /// `coordination.k8s.io/v1` Lease.
 pub const LEASE: Kind = namespaced("coordination.k8s.io", "v1", "leases", "Lease");
 /// `events.k8s.io/v1` Event.

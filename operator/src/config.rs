@@ -1,4 +1,4 @@
-//! Flags, and a file with the same names. A flag wins over the file.
+//! Flags, and a file with the same names. A flag, or the variable of its name, wins over the file.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

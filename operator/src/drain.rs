@@ -1,18 +1,27 @@
 //! `dragoman drain`: leave nothing behind that needs us.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, bail};
 use clap::Args;
-use dragoman_crds::wire;
-use dragoman_machinery::api::Limits;
+use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
+use dragoman_crds::wire::{self, Meta, Object};
+use dragoman_machinery::api::{Api, Limits, Live, decode};
 use dragoman_machinery::connect::connect;
 use dragoman_machinery::discovery::Discovery;
-use dragoman_machinery::kind::RESOURCE_CLAIM;
+use dragoman_machinery::kind::{DEPLOYMENT, Kind, NODE_ALLOCATABLE_DRA_CLAIM_STATE, POD, RESOURCE_CLAIM, Watchable};
 use dragoman_machinery::lease::live_holder;
 use dragoman_machinery::metrics::MachineryMetrics;
 use dragoman_machinery::refusal::Refusal;
-use dragoman_machinery::watch::{Item, Source as _, Watched};
+use dragoman_machinery::rights::Rule;
+use dragoman_machinery::watch::{Failure, Item, Selectors, Source as _, WatchClient, Watched};
+use dragoman_machinery::write::{Action, Guard, Write};
 use dragoman_reconcilers::claim_lifecycle::drain::{Claim, DrainAction, action};
+use dragoman_reconcilers::holders;
 use prometheus_client::registry::Registry;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
 
 use crate::config::ClusterFlags;
 use crate::controllers::{LEASE_NAME, may_own};
@@ -25,68 +34,241 @@ pub(crate) struct DrainFlags {
     /// Namespace of the Lease that a running dragoman holds.
     #[arg(long, default_value = "kube-system")]
     namespace: String,
+    /// Deployments of that namespace, separated by commas, that are scaled to zero first.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    scale_down: Vec<String>,
 }
 
-/// Removes the delete-protection finalizer from every claim that nothing holds and
-/// lists the others.
+/// What the command needs in every namespace.
+pub(crate) const RIGHTS: &[Rule] = &[
+    Rule {
+        group: "resource.k8s.io",
+        resource: "resourceclaims",
+        verbs: &["list", "patch"],
+        why: "remove the finalizer of claims that nothing holds",
+    },
+    Rule {
+        group: dragoman_crds::crdgen::GROUP,
+        resource: "nodeallocatabledraclaimstates",
+        verbs: &["list", "delete"],
+        why: "ledgers that are not kept any more",
+    },
+    Rule { group: "", resource: "pods", verbs: &["list"], why: "holder Pods" },
+];
+
+/// What it needs in the namespace of the operator: the first of its own Lease only, the second of its own
+/// Deployments.
+pub(crate) const OF_LEASE: &[Rule] =
+    &[Rule { group: "coordination.k8s.io", resource: "leases", verbs: &["get"], why: "see whether dragoman runs" }];
+/// See [`OF_LEASE`].
+pub(crate) const OF_DEPLOYMENTS: &[Rule] =
+    &[Rule { group: "apps", resource: "deployments", verbs: &["get", "patch"], why: "scale dragoman to zero" }];
+/// See [`OF_LEASE`].
+pub(crate) const OF_PODS: &[Rule] = &[Rule { group: "", resource: "pods", verbs: &["delete"], why: "holder Pods" }];
+
+/// A Pod has 75 seconds to give its Lease up, and a Lease that nobody gave up runs out after 15.
+const STOPS_WITHIN: Duration = Duration::from_mins(2);
+/// How often the Lease is looked at meanwhile.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The cluster that is left.
+struct Cluster {
+    api: Api,
+    watch: WatchClient,
+    discovery: Discovery,
+    metrics: MachineryMetrics,
+    /// Namespace of the operator.
+    namespace: String,
+}
+
+/// What became of a kind of leftovers.
+#[derive(Default)]
+struct Report {
+    /// How many were freed or removed.
+    done: usize,
+    /// A line for each of the others.
+    others: Vec<String>,
+    /// How many of these are failures.
+    failed: usize,
+}
+
+impl Report {
+    fn take(&mut self, name: &str, outcome: Result<impl Sized, Refusal>) {
+        match outcome {
+            Ok(_) | Err(Refusal::NotFound | Refusal::Replaced) => self.done += 1,
+            Err(refusal) => {
+                self.failed += 1;
+                self.others.push(format!("failed: {name}: {refusal}"));
+            }
+        }
+    }
+}
+
+/// Removes the delete-protection finalizer from every claim that nothing holds and lists the others. Where no
+/// dragoman runs any more, ledgers and holder Pods go, too.
 ///
 /// # Errors
-/// Dragoman runs in mode own and would protect claims again, the cluster cannot be read, or a claim
-/// could not be changed.
+/// Dragoman runs in mode own and would protect claims again, the cluster cannot be read, or something could not
+/// be changed.
 pub(crate) async fn drain(flags: &DrainFlags) -> anyhow::Result<()> {
     let mut registry = Registry::default();
     let clients = connect(flags.cluster.kubeconfig.as_deref(), Limits::default(), &mut registry).await?;
-    let lease = format!("{}/{LEASE_NAME}", flags.namespace);
-    let holder = live_holder(&clients.api, &flags.namespace, LEASE_NAME).await;
-    let holder =
-        holder.with_context(|| format!("cannot tell from the Lease {lease} whether dragoman runs"))?;
-    if let Some(holder) = holder.filter(|holder| may_own(holder)) {
+    let cluster = Cluster {
+        discovery: Discovery::new(clients.api.clone()),
+        metrics: MachineryMetrics::register(&mut registry),
+        namespace: flags.namespace.clone(),
+        api: clients.api,
+        watch: clients.watch,
+    };
+    for name in &flags.scale_down {
+        cluster.scale_down(name).await.with_context(|| format!("Deployment {}/{name}", flags.namespace))?;
+    }
+    let holder = cluster.holder(!flags.scale_down.is_empty()).await?;
+    if let Some(holder) = holder.as_deref().filter(|holder| may_own(holder)) {
         bail!(
-            "dragoman runs: {holder} renews the Lease {lease}. It would make protected claims while this \
-             command removes finalizers: scale its Deployment to zero first, or run it in another mode"
+            "dragoman runs: {holder} renews the Lease {}/{LEASE_NAME}. It would make protected claims while this \
+             command removes finalizers: scale its Deployment to zero first (--scale-down), or run it in another mode",
+            flags.namespace
         );
     }
-    let metrics = MachineryMetrics::register(&mut registry);
-    let discovery = Discovery::new(clients.api.clone());
-    let mut source = Watched::<wire::ResourceClaim>::new(clients.watch, RESOURCE_CLAIM, discovery);
-    let (mut freed, mut held, mut unreadable, mut failed) = (0, Vec::new(), Vec::new(), Vec::new());
-    let mut page = None;
-    loop {
-        let mut items = Vec::new();
-        let each = |item| items.push(item);
-        let list = source.list(page.as_deref(), each).await.context("cannot list claims")?;
-        for item in items {
+    let claims = cluster.free_claims().await?;
+    let mut text = format!("finalizer removed from {} claims\n", claims.done);
+    let (mut failed, mut others) = (claims.failed, claims.others);
+    match &holder {
+        Some(holder) => text.push_str(&format!("ledgers and holder Pods stay: {holder} keeps them\n")),
+        None => {
+            let ledgers = cluster.remove_ledgers().await?;
+            let pods = cluster.remove_holders().await?;
+            text.push_str(&format!("removed {} ledgers of nodes and {} holder Pods\n", ledgers.done, pods.done));
+            failed += ledgers.failed + pods.failed;
+            others.extend(ledgers.others.into_iter().chain(pods.others));
+        }
+    }
+    others.iter().for_each(|line| text.push_str(&format!("{line}\n")));
+    crate::print(&text)?;
+    // What was made by a leader that came meanwhile may have been missed.
+    let came = live_holder(&cluster.api, &flags.namespace, LEASE_NAME).await.context("the Lease")?;
+    if let Some(came) = came.filter(|came| may_own(came) || holder.is_none()) {
+        bail!("dragoman was started meanwhile ({came}): run drain again when it is down");
+    }
+    anyhow::ensure!(failed == 0, "{failed} objects could not be changed; run drain again");
+    Ok(())
+}
+
+impl Cluster {
+    /// The holder of the Lease. One that is being stopped is given the time to give it up.
+    async fn holder(&self, is_stopped: bool) -> anyhow::Result<Option<String>> {
+        let end = Instant::now() + STOPS_WITHIN;
+        loop {
+            let holder = live_holder(&self.api, &self.namespace, LEASE_NAME).await.with_context(|| {
+                format!("cannot tell from the Lease {}/{LEASE_NAME} whether dragoman runs", self.namespace)
+            })?;
+            if holder.is_none() || !is_stopped || Instant::now() >= end {
+                return Ok(holder);
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Scales a Deployment to zero. One that does not exist has no Pods.
+    async fn scale_down(&self, name: &str) -> anyhow::Result<()> {
+        #[derive(Deserialize)]
+        struct Head {
+            metadata: Meta,
+        }
+        loop {
+            let body = match self.api.read(DEPLOYMENT, &self.namespace, name).await? {
+                Live::Found(body) => body,
+                Live::NotFound => return Ok(()),
+            };
+            let guard = Guard::of(&decode::<Head>(&body)?.metadata);
+            let operations = vec![json!({"op": "replace", "path": "/spec/replicas", "value": 0})];
+            let action = Action::Patch { subresource: None, guard, operations };
+            match self.send(DEPLOYMENT, &self.namespace, name, action).await {
+                // Its controller writes its status again and again.
+                Err(Refusal::Conflict) => sleep(LOOK).await,
+                outcome => return outcome.map_err(anyhow::Error::from),
+            }
+        }
+    }
+
+    async fn free_claims(&self) -> anyhow::Result<Report> {
+        let mut report = Report::default();
+        self.each::<wire::ResourceClaim>(RESOURCE_CLAIM, "", async |item| {
             let name = format!("{}/{}", item.meta().namespace, item.meta().name);
             let Item::Readable(claim) = item else {
-                unreadable.push(name);
-                continue;
+                report.others.push(format!("does not decode: {name}"));
+                return;
             };
             match action(&Claim::from(claim)) {
                 DrainAction::Unprotected => {}
-                DrainAction::Held(by) => held.push(format!("{name}: {by}")),
-                DrainAction::Free(write) => match write.send(&clients.api, &metrics).await {
-                    Ok(_) | Err(Refusal::NotFound) => freed += 1,
-                    Err(refusal) => failed.push(format!("{name}: {refusal}")),
-                },
+                DrainAction::Held(by) => report.others.push(format!("still held: {name}: {by}")),
+                DrainAction::Free(write) => report.take(&name, write.send(&self.api, &self.metrics).await),
+            }
+        })
+        .await?;
+        Ok(report)
+    }
+
+    async fn remove_ledgers(&self) -> anyhow::Result<Report> {
+        let mut report = Report::default();
+        let kind = NODE_ALLOCATABLE_DRA_CLAIM_STATE;
+        self.each::<NodeAllocatableDRAClaimState>(kind, "", async |item| {
+            let meta = item.meta();
+            report.take(&format!("ledger of {}", meta.name), self.remove(kind, meta).await);
+        })
+        .await?;
+        Ok(report)
+    }
+
+    async fn remove_holders(&self) -> anyhow::Result<Report> {
+        let mut report = Report::default();
+        let (key, value) = holders::COMPONENT;
+        self.each::<wire::Pod>(POD, &format!("{key}={value}"), async |item| {
+            // The label alone is no proof: tenants may set it on Pods of theirs.
+            if let Item::Readable(pod) = item && holders::is_holder(&pod, &self.namespace) {
+                let meta = &pod.metadata;
+                report.take(&format!("holder Pod {}", meta.name), self.remove(POD, meta).await);
+            }
+        })
+        .await?;
+        Ok(report)
+    }
+
+    async fn remove(&self, kind: Kind, meta: &Meta) -> Result<(), Refusal> {
+        let action = Action::Delete { guard: Guard::of(meta) };
+        self.send(kind, &meta.namespace, &meta.name, action).await
+    }
+
+    async fn send(&self, kind: Kind, namespace: &str, name: &str, action: Action) -> Result<(), Refusal> {
+        Write::new(kind, namespace, name, action).send(&self.api, &self.metrics).await.map(drop)
+    }
+
+    /// Calls `each` for every object of a kind that has the labels; for none where the kind is not served.
+    async fn each<T: Watchable + Object>(
+        &self,
+        kind: Kind,
+        labels: &str,
+        mut each: impl AsyncFnMut(Item<T>),
+    ) -> anyhow::Result<()> {
+        let selectors = Selectors { labels: labels.to_owned(), ..Selectors::default() };
+        let source = Watched::<T>::new(self.watch.clone(), kind, self.discovery.clone());
+        let mut source = source.selecting(selectors);
+        let mut page = None;
+        loop {
+            let mut items = Vec::new();
+            let next = match source.list(page.as_deref(), |item| items.push(item)).await {
+                Ok(list) => list.next,
+                Err(Failure::Unserved) => return Ok(()),
+                Err(failure) => return Err(failure).with_context(|| format!("cannot list {}", kind.plural)),
+            };
+            for item in items {
+                each(item).await;
+            }
+            match next {
+                Some(token) => page = Some(token),
+                None => return Ok(()),
             }
         }
-        match list.next {
-            Some(token) => page = Some(token),
-            None => break,
-        }
     }
-    let mut text = format!("finalizer removed from {freed} claims\n");
-    for (what, names) in [("still held", &held), ("does not decode", &unreadable), ("failed", &failed)] {
-        for name in names {
-            text.push_str(&format!("{what}: {name}\n"));
-        }
-    }
-    crate::print(&text)?;
-    // What was made by a leader that came meanwhile may have been missed.
-    let holder = live_holder(&clients.api, &flags.namespace, LEASE_NAME).await.context("the Lease")?;
-    if let Some(holder) = holder.filter(|holder| may_own(holder)) {
-        bail!("dragoman was started meanwhile ({holder}): run drain again when it is down");
-    }
-    anyhow::ensure!(failed.is_empty(), "{} claims could not be changed; run drain again", failed.len());
-    Ok(())
 }

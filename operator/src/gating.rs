@@ -13,6 +13,7 @@ use dragoman_machinery::discovery::{Discovery, Served};
 use dragoman_machinery::kind::{ADMISSION_POLICIES, CLAIM_GATE, Kind, POD};
 use dragoman_machinery::metrics::MachineryMetrics;
 use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::rights::Rule;
 use dragoman_machinery::watch::{Item, Source as _, Watched};
 use dragoman_machinery::write::{Action, Guard, Write};
 use dragoman_reconcilers::gates::open;
@@ -29,6 +30,12 @@ pub(crate) struct GatingFlags {
     cluster: ClusterFlags,
     /// What to do.
     what: Switch,
+    /// Namespace of the operator, which the policies name.
+    #[arg(long, default_value = OWN_NAMESPACE)]
+    namespace: String,
+    /// Service account of the operator, which the policies name.
+    #[arg(long, default_value = ACCOUNT)]
+    service_account: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -37,15 +44,44 @@ enum Switch {
     On,
     /// Remove the policies, and the gate from every Pod that has it.
     Off,
+    /// Print the policies.
+    Print,
+}
+
+/// The namespace and the service account of the operator in the shipped policies.
+const OWN_NAMESPACE: &str = "kube-system";
+const ACCOUNT: &str = "dragoman";
+
+/// What `dragoman gating off` needs in every namespace, beside the removal of policies.
+pub(crate) const RIGHTS: &[Rule] =
+    &[Rule { group: "", resource: "pods", verbs: &["list", "patch"], why: "open every gate" }];
+
+/// What it takes to remove policies of a kind.
+pub(crate) const fn removal(kind: Kind) -> Rule {
+    let why = "remove the policies of claim gates";
+    Rule { group: kind.group, resource: kind.plural, verbs: &["get", "delete"], why }
+}
+
+/// The names of the shipped policies, by kind.
+///
+/// # Errors
+/// A shipped policy cannot be read.
+pub(crate) fn policy_names() -> anyhow::Result<BTreeMap<Kind, Vec<String>>> {
+    let mut names = BTreeMap::<Kind, Vec<String>>::new();
+    for policy in policies(&MANIFESTS.map(str::to_owned))? {
+        names.entry(policy.kind).or_default().push(policy.name);
+    }
+    Ok(names)
 }
 
 /// The shipped policies, in the order in which they are removed.
-const MANIFESTS: [&str; 5] = [
+const MANIFESTS: [&str; 6] = [
     include_str!("../../config/components/gating/gate.yaml"),
     include_str!("../../config/components/gating/enforced.yaml"),
     include_str!("../../config/components/gating/owners.yaml"),
     include_str!("../../config/components/gating/confined.yaml"),
     include_str!("../../config/components/holders/confined.yaml"),
+    include_str!("../../config/components/delete-unbound/confined.yaml"),
 ];
 /// The field manager of the policies.
 const MANAGER: &str = "dragoman-gating";
@@ -60,6 +96,19 @@ const ROUNDS: usize = 30;
 /// # Errors
 /// The API server refuses a request or does not serve the kind ClaimGate, or Pods with the gate are left.
 pub(crate) async fn gating(flags: &GatingFlags) -> anyhow::Result<()> {
+    let (namespace, account) = (&flags.namespace, &flags.service_account);
+    for (flag, name) in [("namespace", namespace), ("service-account", account)] {
+        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+        ensure!(
+            (1..=253).contains(&name.len()) && name.chars().all(is_plain),
+            "--{flag} {name:?}: only lowercase letters, digits, - and . can be in such a name"
+        );
+    }
+    let manifests = MANIFESTS.map(|manifest| placed(manifest, namespace, account));
+    if flags.what == Switch::Print {
+        return crate::print(&manifests.join("---\n"));
+    }
+    let policies = policies(&manifests)?;
     let mut registry = Registry::default();
     let clients = connect(flags.cluster.kubeconfig.as_deref(), Limits::default(), &mut registry).await?;
     let metrics = MachineryMetrics::register(&mut registry);
@@ -74,10 +123,11 @@ pub(crate) async fn gating(flags: &GatingFlags) -> anyhow::Result<()> {
         );
     }
     let mut said = String::new();
-    for policy in policies()? {
-        let outcome = match flags.what {
-            Switch::On => install(&clients.api, &metrics, policy).await?,
-            Switch::Off => remove(&clients.api, &metrics, policy).await?,
+    for policy in policies {
+        let outcome = if flags.what == Switch::On {
+            install(&clients.api, &metrics, policy).await?
+        } else {
+            remove(&clients.api, &metrics, policy).await?
         };
         said.push_str(&outcome);
     }
@@ -105,8 +155,21 @@ struct Head {
     metadata: Meta,
 }
 
-fn policies() -> anyhow::Result<Vec<Policy>> {
-    let documents = MANIFESTS.iter().flat_map(|manifest| manifest.split("\n---\n"));
+/// A shipped manifest for an operator in another namespace, or with another service account.
+fn placed(manifest: &str, namespace: &str, account: &str) -> String {
+    // Whom a gate could keep from starting: the control plane, and the operator.
+    let spared = if namespace == OWN_NAMESPACE { String::new() } else { format!(", {namespace}") };
+    manifest
+        .replace(
+            &format!("'system:serviceaccount:{OWN_NAMESPACE}:{ACCOUNT}'"),
+            &format!("'system:serviceaccount:{namespace}:{account}'"),
+        )
+        .replace(&format!("'{OWN_NAMESPACE}'"), &format!("'{namespace}'"))
+        .replace(&format!("values: [{OWN_NAMESPACE}]"), &format!("values: [{OWN_NAMESPACE}{spared}]"))
+}
+
+fn policies(manifests: &[String]) -> anyhow::Result<Vec<Policy>> {
+    let documents = manifests.iter().flat_map(|manifest| manifest.split("\n---\n"));
     let policy = |document: &str| {
         let object: Value = serde_saphyr::from_str(document).context("a shipped policy")?;
         let head: Head = serde_json::from_value(object.clone()).context("a shipped policy")?;
@@ -205,12 +268,25 @@ mod tests {
 
     #[test]
     fn every_shipped_policy_is_of_a_known_kind_and_has_a_binding() {
-        let policies = policies().expect("policies");
+        let policies = policies(&MANIFESTS.map(str::to_owned)).expect("policies");
         let names = |binding: bool| {
             let of = policies.iter().filter(|policy| policy.kind.kind.ends_with("Binding") == binding);
             of.map(|policy| policy.name.clone()).collect::<Vec<_>>()
         };
         assert!(!names(true).is_empty());
         assert_eq!(names(true), names(false));
+    }
+
+    #[test]
+    fn in_another_namespace_the_policies_name_that() {
+        for manifest in MANIFESTS {
+            assert_eq!(placed(manifest, OWN_NAMESPACE, ACCOUNT), manifest);
+            let placed = placed(manifest, "operators", "agent");
+            let code = placed.lines().filter(|line| !line.trim_start().starts_with('#'));
+            let left: Vec<&str> = code.filter(|line| line.contains(OWN_NAMESPACE)).collect();
+            // The control plane is spared as well.
+            assert!(left.iter().all(|line| line.trim() == "values: [kube-system, operators]"), "{left:?}");
+            assert!(!placed.contains(":dragoman'"), "{placed}");
+        }
     }
 }

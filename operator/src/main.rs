@@ -9,6 +9,7 @@ mod crdgen;
 #[cfg(feature = "simulation")]
 mod demo;
 mod drain;
+mod environment;
 mod gating;
 mod manifests;
 mod rbac;
@@ -22,7 +23,7 @@ mod telemetry;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 // One thread and many small short-lived objects: what this allocator is made for.
 #[global_allocator]
@@ -71,12 +72,19 @@ enum Command {
     Crdgen,
 }
 
+/// Parses the command line and the environment; ends the process where they are wrong or help is asked for.
+fn arguments() -> Arguments {
+    let mut command = environment::readable(Arguments::command());
+    let matches = command.get_matches_mut();
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+}
+
 // One thread: what there is to compute fits it many times over, and waking others
 // for each answer cost a fifth of our cpu.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let done = |()| ExitCode::SUCCESS;
-    let outcome = match Arguments::parse().command {
+    let outcome = match arguments().command {
         Command::Run(flags) => run::run(*flags).await.map(done),
         Command::Allocator(flags) => run::allocator(*flags).await.map(done),
         Command::Drain(flags) => drain::drain(&flags).await.map(done),
@@ -88,7 +96,7 @@ async fn main() -> ExitCode {
         Command::Simulate(flags) => simulate::simulate(&flags).await.map(done),
         Command::Account(flags) => account::account(&flags),
         Command::Allocate(flags) => allocate::run(&flags),
-        Command::Rbac { part } => print(&rbac::render(part)).map(done),
+        Command::Rbac { part } => rbac::render(part).and_then(|text| print(&text)).map(done),
         Command::Crdgen => crdgen::render().and_then(|text| print(&text)).map(done),
     };
     match outcome {

@@ -9,6 +9,7 @@ use dragoman_machinery::rights::Rule;
 use dragoman_reconcilers::allocation;
 
 use crate::controllers::{self, ALLOCATOR_LEASE, ELSEWHERE, LEASE, LEASE_NAME};
+use crate::{drain, gating};
 
 const HEAD: &str =
     "# Rendered by `cargo xtask gen` from the rights that the controllers declare; do not edit.\n";
@@ -26,17 +27,23 @@ pub(crate) enum Part {
     DeleteUnbound,
     /// The reference allocator.
     Allocator,
+    /// The job that runs before an uninstallation: `dragoman drain` and `dragoman gating off`.
+    Drain,
 }
 
 /// The manifest of a part.
-pub(crate) fn render(part: Part) -> String {
-    match part {
+///
+/// # Errors
+/// A shipped policy cannot be read.
+pub(crate) fn render(part: Part) -> anyhow::Result<String> {
+    Ok(match part {
         Part::Operator => operator(),
         Part::Gates => gates(),
         Part::Holders => holders(),
         Part::DeleteUnbound => delete_unbound(),
         Part::Allocator => allocator(),
-    }
+        Part::Drain => drain()?,
+    })
 }
 
 fn operator() -> String {
@@ -45,11 +52,11 @@ fn operator() -> String {
     for mode in Mode::ALL {
         let added = controllers::added(&table, mode);
         if !added.is_empty() {
-            role(&mut text, "ClusterRole", &format!("dragoman-{}", mode.name()), &added, None);
+            role(&mut text, "ClusterRole", &format!("dragoman-{}", mode.name()), &added, &[]);
         }
     }
-    role(&mut text, "ClusterRole", "dragoman-lease", ELSEWHERE, Some(LEASE_NAME));
-    role(&mut text, "Role", "dragoman-lease", LEASE, Some(LEASE_NAME));
+    role(&mut text, "ClusterRole", "dragoman-lease", ELSEWHERE, &[LEASE_NAME.to_owned()]);
+    role(&mut text, "Role", "dragoman-lease", LEASE, &[LEASE_NAME.to_owned()]);
     text
 }
 
@@ -64,21 +71,21 @@ fn gates() -> String {
     let mut rules = controllers::rules(&controllers::optional(), Mode::Own);
     rules.retain(|rule| !is_known(rule));
     let mut text = String::from(HEAD);
-    role(&mut text, "ClusterRole", "dragoman-gates", &rules, None);
+    role(&mut text, "ClusterRole", "dragoman-gates", &rules, &[]);
     text
 }
 
 /// In the namespace of the operator, and nowhere else.
 fn holders() -> String {
     let mut text = String::from(HEAD);
-    role(&mut text, "Role", "dragoman-holders", dragoman_reconcilers::holders::RIGHTS, None);
+    role(&mut text, "Role", "dragoman-holders", dragoman_reconcilers::holders::RIGHTS, &[]);
     text
 }
 
 fn delete_unbound() -> String {
     let mut text = String::from(HEAD);
     let rules = dragoman_reconcilers::gates::DELETE_UNBOUND;
-    role(&mut text, "ClusterRole", "dragoman-delete-unbound", rules, None);
+    role(&mut text, "ClusterRole", "dragoman-delete-unbound", rules, &[]);
     text
 }
 
@@ -86,38 +93,63 @@ fn allocator() -> String {
     let mut text = String::from(HEAD);
     let table = controllers::allocator(allocation::Options::default());
     let rules = controllers::rules(&table, Mode::Observe);
-    role(&mut text, "ClusterRole", ALLOCATOR_LEASE, &rules, None);
-    role(&mut text, "ClusterRole", "dragoman-allocator-lease", ELSEWHERE, Some(ALLOCATOR_LEASE));
-    role(&mut text, "Role", "dragoman-allocator-lease", LEASE, Some(ALLOCATOR_LEASE));
+    role(&mut text, "ClusterRole", ALLOCATOR_LEASE, &rules, &[]);
+    role(&mut text, "ClusterRole", "dragoman-allocator-lease", ELSEWHERE, &[ALLOCATOR_LEASE.to_owned()]);
+    role(&mut text, "Role", "dragoman-allocator-lease", LEASE, &[ALLOCATOR_LEASE.to_owned()]);
     text
 }
 
-fn role(text: &mut String, kind: &str, name: &str, rules: &[Rule], named: Option<&str>) {
+fn drain() -> anyhow::Result<String> {
+    let mut text = String::from(HEAD);
+    let everywhere = [drain::RIGHTS, gating::RIGHTS].concat();
+    role(&mut text, "ClusterRole", "dragoman-drain", &everywhere, &[]);
+    for (kind, names) in gating::policy_names()? {
+        add(&mut text, &[gating::removal(kind)], &names);
+    }
+    let [lease, allocator] = [LEASE_NAME, ALLOCATOR_LEASE].map(str::to_owned);
+    role(&mut text, "Role", "dragoman-drain", drain::OF_PODS, &[]);
+    add(&mut text, drain::OF_LEASE, &[lease.clone()]);
+    // The Deployments have the names of their Leases.
+    add(&mut text, drain::OF_DEPLOYMENTS, &[lease, allocator]);
+    Ok(text)
+}
+
+/// A role; `named` are the only objects that its rules are for, if they are not for all.
+fn role(text: &mut String, kind: &str, name: &str, rules: &[Rule], named: &[String]) {
     let namespace = if kind == "Role" { "\n  namespace: kube-system" } else { "" };
     let head = format!(
         "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name}{namespace}\n  labels:\n    app.kubernetes.io/name: dragoman\nrules:\n"
     );
     text.push_str(&head);
+    add(text, rules, named);
+}
+
+/// Adds rules to the role that was begun last.
+fn add(text: &mut String, rules: &[Rule], named: &[String]) {
     // Several parts may want the same resource: one rule each, with all its reasons.
     let mut merged: BTreeMap<(&str, &str, bool), (Vec<&str>, Vec<&str>)> = BTreeMap::new();
     for rule in rules {
         let create_only = rule.verbs == ["create"];
-        let by_name = named.is_some() && !create_only;
+        let by_name = !named.is_empty() && !create_only;
         let (verbs, why) = merged.entry((rule.group, rule.resource, by_name)).or_default();
         verbs.extend(rule.verbs);
-        why.push(rule.why);
+        if !why.contains(&rule.why) {
+            why.push(rule.why);
+        }
     }
     for ((group, resource, by_name), (mut verbs, why)) in merged {
         verbs.sort_unstable();
         verbs.dedup();
-        let verbs = verbs.iter().map(|v| format!("{v:?}")).collect::<Vec<_>>().join(", ");
+        let quoted = |all: &[&str]| all.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>().join(", ");
         let mut rule = format!(
-            "  # {}\n  - apiGroups: [{group:?}]\n    resources: [{resource:?}]\n    verbs: [{verbs}]\n",
-            why.join("; ")
+            "  # {}\n  - apiGroups: [{group:?}]\n    resources: [{resource:?}]\n    verbs: [{}]\n",
+            why.join("; "),
+            quoted(&verbs)
         );
-        if let Some(name) = named.filter(|_| by_name) {
+        if by_name {
+            let named: Vec<&str> = named.iter().map(String::as_str).collect();
             // Writing into a String cannot fail.
-            writeln!(rule, "    resourceNames: [{name:?}]").unwrap_or_default();
+            writeln!(rule, "    resourceNames: [{}]", quoted(&named)).unwrap_or_default();
         }
         text.push_str(&rule);
     }

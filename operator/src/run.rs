@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use clap::CommandFactory as _;
 use dragoman_machinery::admin::{self, Access, Admin, Check, Door, Tls};
 use dragoman_machinery::api::{Api, Limits};
 use dragoman_machinery::connect::connect;
@@ -34,7 +35,7 @@ use tokio::time::Instant;
 use crate::account;
 use crate::config::{AllocatorFlags, AskedMode, Config, RunFlags};
 use crate::controllers::{self, ALLOCATOR_LEASE, LEASE_NAME};
-use crate::telemetry;
+use crate::{Arguments, environment, telemetry};
 
 /// A program of this binary.
 struct Program {
@@ -82,6 +83,9 @@ pub(crate) async fn allocator(flags: AllocatorFlags) -> anyhow::Result<()> {
 async fn start(config: Config, program: Program) -> anyhow::Result<()> {
     let identity = identity();
     let telemetry = telemetry::start(&config, &identity)?;
+    for name in environment::unknown(&Arguments::command(), std::env::vars_os().map(|(name, _)| name)) {
+        tracing::warn!("{name} in the environment names no setting");
+    }
     let outcome = control(config, program, identity).await;
     telemetry.stop().await;
     outcome

@@ -2,7 +2,11 @@
 
 use anyhow::{Context as _, ensure};
 
+use crate::chart::TEMPLATES;
 use crate::{output, root};
+
+/// The generated templates of the chart.
+const CHART: &str = "config/helm/dragoman/templates/generated";
 
 /// The most lines of code in a source file, without blank lines and comments.
 const MOST_LINES: usize = 500;
@@ -26,6 +30,10 @@ const GENERATED: &[(&str, &[&str])] = &[
         "config/components/delete-unbound/roles.yaml",
         &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac", "delete-unbound"],
     ),
+    (
+        "config/drain/roles.yaml",
+        &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac", "drain"],
+    ),
     ("config/crds/crds.yaml", &["run", "--quiet", "--package", "dragoman-operator", "--", "crdgen"]),
 ];
 
@@ -37,7 +45,16 @@ pub(crate) fn generate() -> anyhow::Result<()> {
     for (file, command) in GENERATED {
         std::fs::write(root()?.join(file), output("cargo", command)?).context(*file)?;
     }
+    for template in TEMPLATES {
+        let path = root()?.join(CHART).join(template.name);
+        std::fs::write(&path, template.render(manifest)?).with_context(|| path.display().to_string())?;
+    }
     Ok(())
+}
+
+/// A file under `config/`.
+fn manifest(path: &str) -> anyhow::Result<String> {
+    std::fs::read_to_string(root()?.join("config").join(path)).with_context(|| format!("config/{path}"))
 }
 
 /// Checks that generated files are up to date and that source files are not too long.
@@ -48,6 +65,11 @@ pub(crate) fn check() -> anyhow::Result<()> {
     for (file, command) in GENERATED {
         let stands = std::fs::read_to_string(root()?.join(file)).context(*file)?;
         ensure!(stands == output("cargo", command)?, "{file} is out of date: run `cargo xtask gen`");
+    }
+    for template in TEMPLATES {
+        let path = root()?.join(CHART).join(template.name);
+        let stands = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        ensure!(stands == template.render(manifest)?, "{} is out of date: run `cargo xtask gen`", path.display());
     }
     let listed = output("git", &["ls-files", "--cached", "--others", "--exclude-standard", "*.rs", "*.go"])?;
     for file in listed.lines() {

@@ -15,7 +15,7 @@ use super::plan::name_of;
 use crate::cluster::node_key;
 
 /// The label of our objects that says what they are, and its value for holder Pods.
-pub(super) const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "holder");
+pub const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "holder");
 
 /// Whether a Pod is a holder of the installation in `namespace`. Tenants make no Pods there.
 pub fn is_holder(pod: &Pod, namespace: &str) -> bool {

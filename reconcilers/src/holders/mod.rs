@@ -13,6 +13,6 @@ mod shared;
 mod tests;
 
 pub use controller::{IMAGE, Options, spec};
-pub use index::is_holder;
+pub use index::{COMPONENT, is_holder};
 pub use rights::RIGHTS;
 pub use shared::SharedHolders;
