@@ -41,3 +41,31 @@ pub(crate) async fn build(module: &Path, ldflags: &str, arguments: &[&str]) -> a
     }
     Ok(())
 }
+
+/// What tools leave out: C libraries, and the clients of every cloud.
+const WITHOUT: &str = "containers_image_openpgp,exclude_graphdriver_btrfs,remove_all_sd";
+
+/// The directory of the programs that the module `e2e/tools/NAME` names as tools. They are built once.
+pub(crate) async fn tools(repository: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    // Two lives that start at once want the same programs.
+    static BUILDING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let _alone = BUILDING.lock().await;
+    let module = repository.join("e2e/tools").join(name);
+    let mut sources = vec!["go.mod".to_owned(), "go.sum".to_owned()];
+    for entry in std::fs::read_dir(&module).with_context(|| module.display().to_string())? {
+        let source = format!("{}/main.go", entry?.file_name().to_string_lossy());
+        sources.extend(module.join(&source).exists().then_some(source));
+    }
+    sources.sort();
+    let digest = digest(&module, &sources)?;
+    let directory = cache()?.join("tools").join(format!("{name}-{digest}"));
+    let complete = directory.join("complete");
+    if !complete.exists() {
+        println!("building the tools of e2e/tools/{name} into {}", directory.display());
+        std::fs::create_dir_all(&directory).context("cache")?;
+        let to = format!("{}/", directory.display());
+        build(&module, "-s -w", &["-tags", WITHOUT, "-o", &to, "tool"]).await?;
+        std::fs::write(&complete, "").context("cache")?;
+    }
+    Ok(directory)
+}

@@ -54,8 +54,21 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Starts a cluster of `shape` with `nodes` nodes of `devices` devices each.
+    /// Starts a cluster of `shape` with `nodes` nodes of `devices` devices each, and installs `config/own`.
     pub(crate) async fn start(
+        bench: &Bench,
+        name: &str,
+        shape: Shape,
+        nodes: usize,
+        devices: usize,
+    ) -> anyhow::Result<Self> {
+        let world = Self::bare(bench, name, shape, nodes, devices).await?;
+        world.install("config/own").await?;
+        Ok(world)
+    }
+
+    /// Starts a cluster in which nothing of Dragoman is installed.
+    pub(crate) async fn bare(
         bench: &Bench,
         name: &str,
         shape: Shape,
@@ -70,12 +83,11 @@ impl World {
         let programs = Programs::provide(&bench.repository, release).await?;
         let plane = ControlPlane::start(bench.backend, programs, &directory, shape).await?;
         let client = plane.client("admin").await?;
-        install(&plane, &bench.repository.join("config/own")).await?;
         client.create("/apis/resource.k8s.io/v1/deviceclasses", "", &objects::class()).await?;
         for i in 0..nodes {
             add_node(&client, &format!("node-{i}"), devices).await?;
         }
-        let kubelets = Kubelet::over_http(plane.client("kubelet").await?.service(), Pace::at_once(), 1);
+        let kubelets = Kubelet::over_http(plane.client("kubelet").await?.service(), Pace::at_once(), 1).sparing(is_our_own);
         let refusals = kubelets.refusals();
         let mut kubelet = JoinSet::new();
         kubelet.spawn(kubelets.run());
@@ -252,6 +264,11 @@ pub(crate) fn claim_name(pod: &Value, entry: &str) -> Option<String> {
     let statuses = pod["status"]["resourceClaimStatuses"].as_array()?;
     let status = statuses.iter().find(|s| s["name"] == entry)?;
     status["resourceClaimName"].as_str().map(str::to_owned)
+}
+
+/// Whether a Pod is one of Dragoman's own Deployments and Jobs. The stand-in for kubelets would let it succeed.
+pub(crate) fn is_our_own(pod: &Value) -> bool {
+    pod["spec"]["serviceAccountName"].as_str().is_some_and(|account| account.starts_with("dragoman"))
 }
 
 /// Adds a ready node with devices.

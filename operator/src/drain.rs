@@ -9,7 +9,7 @@ use dragoman_crds::wire::{self, Meta, Object};
 use dragoman_machinery::api::{Api, Limits, Live, decode};
 use dragoman_machinery::connect::connect;
 use dragoman_machinery::discovery::Discovery;
-use dragoman_machinery::kind::{DEPLOYMENT, Kind, NODE_ALLOCATABLE_DRA_CLAIM_STATE, POD, RESOURCE_CLAIM, Watchable};
+use dragoman_machinery::kind::{DEPLOYMENT, Kind, LEASE, NODE_ALLOCATABLE_DRA_CLAIM_STATE, POD, RESOURCE_CLAIM, Watchable};
 use dragoman_machinery::lease::live_holder;
 use dragoman_machinery::metrics::MachineryMetrics;
 use dragoman_machinery::refusal::Refusal;
@@ -24,7 +24,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::config::ClusterFlags;
-use crate::controllers::{LEASE_NAME, may_own};
+use crate::controllers::{ALLOCATOR_LEASE, LEASE_NAME, may_own};
 
 /// Flags of `dragoman drain`.
 #[derive(Debug, Args)]
@@ -56,20 +56,29 @@ pub(crate) const RIGHTS: &[Rule] = &[
     Rule { group: "", resource: "pods", verbs: &["list"], why: "holder Pods" },
 ];
 
-/// What it needs in the namespace of the operator: the first of its own Lease only, the second of its own
-/// Deployments.
-pub(crate) const OF_LEASE: &[Rule] =
-    &[Rule { group: "coordination.k8s.io", resource: "leases", verbs: &["get"], why: "see whether dragoman runs" }];
-/// See [`OF_LEASE`].
+/// What it needs in the namespace of the operator: the first for its own Leases only, the second for its
+/// own Deployments.
+pub(crate) const OF_LEASES: &[Rule] = &[Rule {
+    group: "coordination.k8s.io",
+    resource: "leases",
+    verbs: &["get", "delete"],
+    why: "see whether dragoman runs; remove a Lease that nothing holds",
+}];
+/// See [`OF_LEASES`].
 pub(crate) const OF_DEPLOYMENTS: &[Rule] =
     &[Rule { group: "apps", resource: "deployments", verbs: &["get", "patch"], why: "scale dragoman to zero" }];
-/// See [`OF_LEASE`].
+/// See [`OF_LEASES`].
 pub(crate) const OF_PODS: &[Rule] = &[Rule { group: "", resource: "pods", verbs: &["delete"], why: "holder Pods" }];
 
 /// A Pod has 75 seconds to give its Lease up, and a Lease that nobody gave up runs out after 15.
 const STOPS_WITHIN: Duration = Duration::from_mins(2);
 /// How often the Lease is looked at meanwhile.
 const LOOK: Duration = Duration::from_secs(1);
+
+#[derive(Deserialize)]
+struct Head {
+    metadata: Meta,
+}
 
 /// The cluster that is left.
 struct Cluster {
@@ -137,6 +146,7 @@ pub(crate) async fn drain(flags: &DrainFlags) -> anyhow::Result<()> {
     match &holder {
         Some(holder) => text.push_str(&format!("ledgers and holder Pods stay: {holder} keeps them\n")),
         None => {
+            cluster.remove_leases().await?;
             let ledgers = cluster.remove_ledgers().await?;
             let pods = cluster.remove_holders().await?;
             text.push_str(&format!("removed {} ledgers of nodes and {} holder Pods\n", ledgers.done, pods.done));
@@ -172,10 +182,6 @@ impl Cluster {
 
     /// Scales a Deployment to zero. One that does not exist has no Pods.
     async fn scale_down(&self, name: &str) -> anyhow::Result<()> {
-        #[derive(Deserialize)]
-        struct Head {
-            metadata: Meta,
-        }
         loop {
             let body = match self.api.read(DEPLOYMENT, &self.namespace, name).await? {
                 Live::Found(body) => body,
@@ -208,6 +214,26 @@ impl Cluster {
         })
         .await?;
         Ok(report)
+    }
+
+    /// Removes the Leases that no process holds: an empty one is of no use to the next installation.
+    async fn remove_leases(&self) -> anyhow::Result<()> {
+        for name in [LEASE_NAME, ALLOCATOR_LEASE] {
+            let lease = || format!("Lease {}/{name}", self.namespace);
+            let body = match self.api.read(LEASE, &self.namespace, name).await.with_context(lease)? {
+                Live::Found(body) => body,
+                Live::NotFound => continue,
+            };
+            let meta = decode::<Head>(&body).with_context(lease)?.metadata;
+            if live_holder(&self.api, &self.namespace, name).await.with_context(lease)?.is_none() {
+                match self.remove(LEASE, &meta).await {
+                    // Renewed meanwhile: it is in use.
+                    Ok(()) | Err(Refusal::NotFound | Refusal::Replaced | Refusal::Conflict) => {}
+                    Err(refusal) => return Err(refusal).with_context(lease),
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn remove_ledgers(&self) -> anyhow::Result<Report> {

@@ -106,11 +106,11 @@ fn drain() -> anyhow::Result<String> {
     for (kind, names) in gating::policy_names()? {
         add(&mut text, &[gating::removal(kind)], &names);
     }
-    let [lease, allocator] = [LEASE_NAME, ALLOCATOR_LEASE].map(str::to_owned);
     role(&mut text, "Role", "dragoman-drain", drain::OF_PODS, &[]);
-    add(&mut text, drain::OF_LEASE, &[lease.clone()]);
     // The Deployments have the names of their Leases.
-    add(&mut text, drain::OF_DEPLOYMENTS, &[lease, allocator]);
+    let names = [LEASE_NAME, ALLOCATOR_LEASE].map(str::to_owned);
+    add(&mut text, drain::OF_LEASES, &names);
+    add(&mut text, drain::OF_DEPLOYMENTS, &names);
     Ok(text)
 }
 

@@ -139,6 +139,15 @@ impl Audit {
             .collect()
     }
 
+    /// The number of writes so far.
+    pub(crate) fn writes(&self) -> usize {
+        if let Self::Sim(server) = self {
+            return server.writes(0).len();
+        }
+        let reads = ["get", "list", "watch"].map(|verb| format!("\"verb\":{verb:?}"));
+        self.text().lines().filter(|line| !reads.iter().any(|read| line.contains(read))).count()
+    }
+
     /// Starts the log anew.
     pub(crate) fn forget(&self) -> anyhow::Result<()> {
         match self {

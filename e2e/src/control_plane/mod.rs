@@ -63,6 +63,8 @@ pub(crate) struct Shape {
     pub off: &'static [&'static str],
     /// Who schedules.
     pub scheduler: Scheduling,
+    /// Whether Deployments and Jobs make Pods.
+    pub workloads: bool,
 }
 
 impl Shape {

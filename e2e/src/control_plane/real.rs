@@ -179,6 +179,9 @@ impl Real {
         if self.shape.built_in {
             controllers.push("resourceclaim-controller");
         }
+        if self.shape.workloads {
+            controllers.extend(["deployment-controller", "replicaset-controller", "job-controller"]);
+        }
         if self.shape.pod_groups {
             controllers.push("podgroup-protection-controller");
         }

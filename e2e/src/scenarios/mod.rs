@@ -9,6 +9,7 @@ mod groups;
 mod kinds;
 mod ledger;
 mod lives;
+mod packages;
 mod pod_resources;
 mod pod_status;
 mod releases;
@@ -287,7 +288,8 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
     };
     let alone = alone.into_iter().flatten().map(lane);
     let apart = [shipped::alone(), accounts::alone()].into_iter().flatten();
-    let standalone = alone.chain(apart.map(|scenario| ("apart", scenario)));
+    let packages = packages::all().into_iter().map(|scenario| ("packages", scenario));
+    let standalone = alone.chain(apart.map(|scenario| ("apart", scenario))).chain(packages);
     let standalone = standalone
         .map(|(lane, Standalone { name, run })| Single { name: format!("{lane}/{name}"), run: run(bench) });
     counted.chain(standalone).collect()

@@ -1,10 +1,10 @@
 //! The shipped binary, as a cluster would run it.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 
+use super::packages::{inside, provide};
 use super::{NotRun, Standalone, standalone};
 use crate::control_plane::{Process, Shape, free_port};
 use crate::objects::Pod;
@@ -13,9 +13,6 @@ use crate::world::{Bench, PATIENCE, World};
 pub(super) fn alone() -> Vec<Standalone> {
     vec![standalone!(the_binary_needs_nothing_around_it)]
 }
-
-/// The directory with the credentials of the service account in a Pod.
-const ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Runs a whole life with the binary in an empty root directory: with the volume of the service account,
 /// the arguments of the shipped Deployment, the environment that a kubelet sets, and an unprivileged user.
@@ -26,7 +23,9 @@ async fn the_binary_needs_nothing_around_it(bench: &Bench) -> anyhow::Result<()>
     let container = deployment.context("Deployment")?["spec"]["template"]["spec"]["containers"][0].clone();
     let shipped = container["args"].as_array().context("args")?;
     let admin = free_port()?;
-    let mut arguments = inside(&root, &world.plane.address())?;
+    let (host, port) = world.plane.address();
+    let server = vec![format!("KUBERNETES_SERVICE_HOST={host}"), format!("KUBERNETES_SERVICE_PORT={port}")];
+    let mut arguments = inside(&root, server)?;
     let probe = tokio::process::Command::new("env").args(&arguments).arg("--version").output().await?;
     if !probe.status.success() {
         // Without a root directory of its own, the binary is at least checked to be static.
@@ -57,32 +56,10 @@ async fn the_binary_needs_nothing_around_it(bench: &Bench) -> anyhow::Result<()>
 
 /// Creates the root directory of the container.
 async fn root(world: &World) -> anyhow::Result<PathBuf> {
-    let root = world.directory.join("root");
-    let account = root.join(ACCOUNT);
-    std::fs::create_dir_all(&account).context("root")?;
-    std::fs::copy(&world.bench.binary, root.join("dragoman")).context("binary")?;
     let token =
         world.plane.kubectl(&["create", "token", "dragoman", "--namespace", "kube-system"], "").await?;
     let token = token.map_err(anyhow::Error::msg)?;
-    std::fs::write(account.join("token"), token.trim()).context("token")?;
-    std::fs::write(account.join("namespace"), "kube-system").context("namespace")?;
-    std::fs::copy(world.plane.authority(), account.join("ca.crt")).context("ca.crt")?;
+    let root = world.directory.join("root");
+    provide(&root, &world.bench.binary, &world.plane.authority(), "kube-system", token.trim())?;
     Ok(root)
-}
-
-/// The arguments of `env` that run `/dragoman` in `root` as a kubelet would.
-fn inside(root: &Path, server: &(String, u16)) -> anyhow::Result<Vec<String>> {
-    let (host, port) = server;
-    let root = root.display().to_string();
-    let superuser = std::fs::metadata("/proc/self").context("/proc/self")?.uid() == 0;
-    // An unprivileged user needs a user namespace to change the root directory.
-    let enter: &[&str] = if superuser {
-        &["chroot", "--userspec=65532:65532", &root, "/dragoman"]
-    } else {
-        &["unshare", "--user", "--map-root-user", "chroot", &root, "/dragoman"]
-    };
-    let path = format!("PATH={}", std::env::var("PATH").unwrap_or_default());
-    let server = [format!("KUBERNETES_SERVICE_HOST={host}"), format!("KUBERNETES_SERVICE_PORT={port}")];
-    let start = ["-i".to_owned(), path].into_iter().chain(server);
-    Ok(start.chain(enter.iter().map(|argument| (*argument).to_owned())).collect())
 }

@@ -95,6 +95,8 @@ pub struct Kubelet {
     /// The uids of the Pods of these acts.
     busy: BTreeSet<String>,
     refusals: Refusals,
+    /// Whether another kubelet runs a Pod.
+    spared: fn(&Value) -> bool,
 }
 
 /// An act on a Pod that was attempted.
@@ -149,7 +151,15 @@ impl Kubelet {
             acts: FuturesUnordered::new(),
             busy: BTreeSet::new(),
             refusals: Refusals::default(),
+            spared: |_| false,
         }
+    }
+
+    /// Leaves the Pods that satisfy `spared` to another kubelet.
+    #[must_use]
+    pub fn sparing(mut self, spared: fn(&Value) -> bool) -> Self {
+        self.spared = spared;
+        self
     }
 
     /// Returns the Pods that this kubelet refused.
@@ -179,7 +189,7 @@ impl Kubelet {
 
     /// Plans the next act on a Pod, unless it is planned already or another one is under way.
     fn plan(&mut self, pod: &Value) {
-        let Some(act) = rules::next_act(pod) else { return };
+        let Some(act) = rules::next_act(pod).filter(|_| !(self.spared)(pod)) else { return };
         let uid = meta::text(pod, "uid");
         if self.planned.get(uid) == Some(&act) || self.busy.contains(uid) {
             return;

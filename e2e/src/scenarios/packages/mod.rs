@@ -1,0 +1,82 @@
+//! The packages, as people who run a cluster handle them: rendered and compared, installed by the real installers on
+//! a real control plane, upgraded, and left again.
+
+mod chart;
+mod helm;
+mod pods;
+
+pub(super) use pods::{inside, provide};
+
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use super::{NotRun, Standalone};
+use crate::control_plane::{Backend, Scheduling, Shape};
+use crate::world::{Bench, World};
+
+pub(super) fn all() -> Vec<Standalone> {
+    [chart::all(), helm::all()].into_iter().flatten().collect()
+}
+
+/// Runs a program; what it prints, or its complaint.
+async fn said(program: &Path, arguments: &[&str]) -> anyhow::Result<Result<String, String>> {
+    let mut command = tokio::process::Command::new(program);
+    let out = command.args(arguments).stdin(Stdio::null()).kill_on_drop(true).output().await;
+    let out = out.with_context(|| program.display().to_string())?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(if out.status.success() { Ok(text(&out.stdout)) } else { Err(text(&out.stdout) + &text(&out.stderr)) })
+}
+
+/// Runs a program that must succeed; returns what it prints.
+async fn done(program: &Path, arguments: &[&str]) -> anyhow::Result<String> {
+    let said = said(program, arguments).await?;
+    said.map_err(|complaint| anyhow::anyhow!("{} {}: {complaint}", program.display(), arguments.join(" ")))
+}
+
+/// A cluster in which nothing is installed, and whose Deployments make Pods.
+async fn cluster(bench: &Bench, name: &str) -> anyhow::Result<World> {
+    if bench.backend == Backend::Sim {
+        return Err(NotRun("simcluster has no controllers of Deployments".to_owned()).into());
+    }
+    let head = std::fs::read(&bench.binary).context("binary")?;
+    let is_static = !head.iter().take(4096).map(|byte| char::from(*byte)).collect::<String>().contains("/ld-linux");
+    if !is_static {
+        return Err(NotRun("a Pod has nothing but the shipped binary, and this one is another".to_owned()).into());
+    }
+    let shape = Shape { workloads: true, scheduler: Scheduling::Kube, ..Shape::default() };
+    World::bare(bench, name, shape, 2, 8).await
+}
+
+/// The objects of these kinds that carry a label, as `Kind namespace/name`.
+async fn labelled(world: &World, label: &str) -> anyhow::Result<Vec<String>> {
+    const KINDS: &str = "deployments,jobs,pods,services,serviceaccounts,leases,roles,rolebindings,clusterroles,\
+        clusterrolebindings,networkpolicies,poddisruptionbudgets,priorityclasses,customresourcedefinitions,\
+        mutatingadmissionpolicies,mutatingadmissionpolicybindings,validatingadmissionpolicies,\
+        validatingadmissionpolicybindings";
+    let arguments = ["get", KINDS, "--all-namespaces", "--selector", label, "--output", "json"];
+    let list = world.plane.kubectl(&arguments, "").await?.map_err(anyhow::Error::msg)?;
+    let list: Value = serde_json::from_str(&list)?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let name = |object: &Value| {
+        let meta = &object["metadata"];
+        format!("{} {}/{}", text(&object["kind"]), text(&meta["namespace"]), text(&meta["name"]))
+    };
+    let items = list["items"].as_array().context("items")?;
+    Ok(items.iter().map(name).collect())
+}
+
+/// Copies the manifests to where an overlay of a test may name them.
+async fn copied(bench: &Bench, name: &str) -> anyhow::Result<std::path::PathBuf> {
+    let directory = bench.output.join(name);
+    if directory.exists() {
+        std::fs::remove_dir_all(&directory).context("old files")?;
+    }
+    std::fs::create_dir_all(&directory).context("directory")?;
+    let from = bench.repository.join("config").display().to_string();
+    let copied = done(Path::new("cp"), &["-r", &from, &directory.display().to_string()]).await?;
+    ensure!(copied.is_empty(), "{copied}");
+    Ok(directory)
+}
