@@ -111,6 +111,7 @@ spec:
         - name: tls
           secret:
             secretName: {{ $values.metrics.tls.secretName }}
-            defaultMode: 0440
+            # 0440: readable for the group of the Pod, which is not root.
+            defaultMode: 288
       {{- end }}
 {{- end -}}
