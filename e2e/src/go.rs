@@ -69,3 +69,11 @@ pub(crate) async fn tools(repository: &Path, name: &str) -> anyhow::Result<PathB
     }
     Ok(directory)
 }
+
+/// The directory of a dependency of `module`, with the manifests that belong to it.
+pub(crate) async fn directory(module: &Path, dependency: &str) -> anyhow::Result<PathBuf> {
+    let arguments = ["list", "-m", "-f", "{{.Dir}}", dependency];
+    let out = Command::new("go").args(arguments).current_dir(module).output().await.context("go")?;
+    ensure!(out.status.success(), "go list: {}", String::from_utf8_lossy(&out.stderr));
+    Ok(PathBuf::from(String::from_utf8_lossy(&out.stdout).trim()))
+}

@@ -3,10 +3,12 @@
 use anyhow::{Context as _, ensure};
 
 use crate::chart::TEMPLATES;
-use crate::{output, root};
+use crate::{bundle, output, root};
 
 /// The generated templates of the chart.
 const CHART: &str = "config/helm/dragoman/templates/generated";
+/// The manifests of the OLM bundle.
+const BUNDLE: &str = "config/olm/bundle/manifests";
 
 /// The most lines of code in a source file, without blank lines and comments.
 const MOST_LINES: usize = 500;
@@ -45,11 +47,21 @@ pub(crate) fn generate() -> anyhow::Result<()> {
     for (file, command) in GENERATED {
         std::fs::write(root()?.join(file), output("cargo", command)?).context(*file)?;
     }
-    for template in TEMPLATES {
-        let path = root()?.join(CHART).join(template.name);
-        std::fs::write(&path, template.render(manifest)?).with_context(|| path.display().to_string())?;
+    for (path, text) in derived()? {
+        std::fs::write(root()?.join(&path), text).context(path)?;
     }
     Ok(())
+}
+
+/// The files that follow from those under `config/`, with their text: templates of the chart, and the bundle.
+fn derived() -> anyhow::Result<Vec<(String, String)>> {
+    let mut files = Vec::new();
+    for template in TEMPLATES {
+        files.push((format!("{CHART}/{}", template.name), template.render(manifest)?));
+    }
+    let bundle = bundle::render(manifest)?.into_iter();
+    files.extend(bundle.map(|(name, text)| (format!("{BUNDLE}/{name}"), text)));
+    Ok(files)
 }
 
 /// A file under `config/`.
@@ -66,10 +78,15 @@ pub(crate) fn check() -> anyhow::Result<()> {
         let stands = std::fs::read_to_string(root()?.join(file)).context(*file)?;
         ensure!(stands == output("cargo", command)?, "{file} is out of date: run `cargo xtask gen`");
     }
-    for template in TEMPLATES {
-        let path = root()?.join(CHART).join(template.name);
-        let stands = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        ensure!(stands == template.render(manifest)?, "{} is out of date: run `cargo xtask gen`", path.display());
+    let derived = derived()?;
+    for (path, text) in &derived {
+        let stands = std::fs::read_to_string(root()?.join(path)).with_context(|| path.clone())?;
+        ensure!(stands == *text, "{path} is out of date: run `cargo xtask gen`");
+    }
+    for directory in [CHART, BUNDLE] {
+        for file in output("git", &["ls-files", directory])?.lines() {
+            ensure!(derived.iter().any(|(path, _)| path == file), "{file} is generated from nothing: remove it");
+        }
     }
     let listed = output("git", &["ls-files", "--cached", "--others", "--exclude-standard", "*.rs", "*.go"])?;
     for file in listed.lines() {

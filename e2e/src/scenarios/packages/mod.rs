@@ -3,6 +3,7 @@
 
 mod chart;
 mod helm;
+mod olm;
 mod pods;
 
 pub(super) use pods::{inside, provide};
@@ -18,7 +19,7 @@ use crate::control_plane::{Backend, Scheduling, Shape};
 use crate::world::{Bench, World};
 
 pub(super) fn all() -> Vec<Standalone> {
-    [chart::all(), helm::all()].into_iter().flatten().collect()
+    [chart::all(), helm::all(), olm::all()].into_iter().flatten().collect()
 }
 
 /// Runs a program; what it prints, or its complaint.
