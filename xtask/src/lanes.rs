@@ -34,6 +34,7 @@ const SLICES: &[Slice] = &[
         },
     },
     Slice { name: "races", run: || built(&["scenarios", "races/"]) },
+    Slice { name: "packages", run: || on_shipped(&["scenarios", "packages/"]) },
 ];
 
 /// What finds defects quickly: unit tests, the model of the gate protocol, two thousand runs with faults, and the scenarios of the

@@ -40,6 +40,13 @@ enum Task {
         /// Only scenarios whose lane or name contains this.
         filter: Option<String>,
     },
+    /// Try the packages: what they render, what they refuse, and their lives on a real control plane with the real
+    /// installers, which this command builds.
+    PackageTest {
+        /// Only checks whose name contains this.
+        #[arg(default_value = "")]
+        filter: String,
+    },
     /// Run the controller on a simulated cluster with seeded faults, in virtual time.
     Soak {
         /// Number of runs.
@@ -136,6 +143,7 @@ fn main() -> anyhow::Result<()> {
             filter.as_slice().iter().map(String::as_str).collect::<Vec<_>>().as_slice(),
         ]
         .concat()),
+        Task::PackageTest { filter } => e2e(&["scenarios", &format!("packages/{filter}")]),
         Task::Soak { runs, seed, gated } => {
             let [runs, seed] = [runs, seed].map(|number| number.to_string());
             let which: &[&str] = if gated { &["--gated"] } else { &[] };

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::pods::Pods;
 use super::{cluster, done, labelled, said};
 use crate::client::{CLAIMS, PODS};
+use crate::control_plane::Shape;
 use crate::go;
 use crate::objects::Pod;
 use crate::scenarios::{Standalone, standalone};
@@ -26,16 +27,21 @@ const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates"
 const EVERYTHING: &str = "mode=own,gating.enabled=true,holders.enabled=true,allocator.enabled=true";
 
 /// Helm in the cluster.
-struct Helm<'a> {
+pub(super) struct Helm<'a> {
     world: &'a World,
     pods: &'a Pods,
     program: PathBuf,
     namespace: &'static str,
 }
 
-impl Helm<'_> {
+impl<'a> Helm<'a> {
+    pub(super) async fn new(world: &'a World, pods: &'a Pods) -> anyhow::Result<Self> {
+        let program = go::tools(&world.bench.repository, "helm").await?.join("helm");
+        Ok(Self { world, pods, program, namespace: "kube-system" })
+    }
+
     /// Runs a command that waits for what it installs; prints how long it took and what was written.
-    async fn run(&self, words: &[&str], values: &str) -> anyhow::Result<String> {
+    pub(super) async fn run(&self, words: &[&str], values: &str) -> anyhow::Result<String> {
         let kubeconfig = self.world.plane.kubeconfig("admin").display().to_string();
         let mut arguments = vec!["--kubeconfig", &kubeconfig, "--namespace", self.namespace];
         arguments.extend(words);
@@ -50,16 +56,23 @@ impl Helm<'_> {
         println!("        helm {}: {:.1} s, {writes} writes", words.join(" "), began.elapsed().as_secs_f32());
         Ok(text)
     }
+
+    /// The chart as it is shipped.
+    pub(super) async fn archive(&self) -> anyhow::Result<String> {
+        let directory = self.world.directory.display().to_string();
+        let chart = self.world.bench.repository.join("config/helm/dragoman").display().to_string();
+        done(&self.program, &["package", &chart, "--destination", &directory]).await?;
+        Ok(format!("{directory}/dragoman-{}.tgz", env!("CARGO_PKG_VERSION")))
+    }
 }
 
 /// Installed to observe, upgraded to everything, rolled back, upgraded again and left, while Pods live.
 async fn a_helm_release_is_installed_upgraded_rolled_back_and_leaves_nothing(bench: &Bench) -> anyhow::Result<()> {
-    let program = go::tools(&bench.repository, "helm").await?.join("helm");
-    let mut world = cluster(bench, "packages-helm").await?;
+    let mut world = cluster(bench, "packages-helm", 8, Shape::default()).await?;
     let pods = Pods::start(&world);
-    let archive = archive(&world, &program).await?;
     {
-        let helm = Helm { world: &world, pods: &pods, program, namespace: "kube-system" };
+        let helm = Helm::new(&world, &pods).await?;
+        let archive = helm.archive().await?;
         let notes = helm.run(&["install", "dragoman", &archive], "mode=observe").await?;
         ensure!(notes.contains("runs in namespace kube-system in mode observe"), "{notes}");
         let ns = world.namespace("helm").await?;
@@ -91,14 +104,6 @@ async fn a_helm_release_is_installed_upgraded_rolled_back_and_leaves_nothing(ben
     world.claims(&ns, 0).await?;
     drop(pods);
     world.stop().await
-}
-
-/// The chart as it is shipped.
-async fn archive(world: &World, helm: &PathBuf) -> anyhow::Result<String> {
-    let directory = world.directory.display().to_string();
-    let chart = world.bench.repository.join("config/helm/dragoman").display().to_string();
-    done(helm, &["package", &chart, "--destination", &directory]).await?;
-    Ok(format!("{directory}/dragoman-{}.tgz", env!("CARGO_PKG_VERSION")))
 }
 
 /// An operator that observes reports a Pod without a claim, and makes none.

@@ -1,7 +1,9 @@
 //! The packages, as people who run a cluster handle them: rendered and compared, installed by the real installers on
 //! a real control plane, upgraded, and left again.
 
+mod bundle;
 mod chart;
+mod drill;
 mod helm;
 mod olm;
 mod pods;
@@ -19,7 +21,7 @@ use crate::control_plane::{Backend, Scheduling, Shape};
 use crate::world::{Bench, World};
 
 pub(super) fn all() -> Vec<Standalone> {
-    [chart::all(), helm::all(), olm::all()].into_iter().flatten().collect()
+    [chart::all(), bundle::all(), helm::all(), drill::all(), olm::all()].into_iter().flatten().collect()
 }
 
 /// Runs a program; what it prints, or its complaint.
@@ -37,8 +39,8 @@ async fn done(program: &Path, arguments: &[&str]) -> anyhow::Result<String> {
     said.map_err(|complaint| anyhow::anyhow!("{} {}: {complaint}", program.display(), arguments.join(" ")))
 }
 
-/// A cluster in which nothing is installed, and whose Deployments make Pods.
-async fn cluster(bench: &Bench, name: &str) -> anyhow::Result<World> {
+/// A cluster in which nothing is installed, whose Deployments make Pods, and whose nodes have so many devices each.
+async fn cluster(bench: &Bench, name: &str, devices: usize, shape: Shape) -> anyhow::Result<World> {
     if bench.backend == Backend::Sim {
         return Err(NotRun("simcluster has no controllers of Deployments".to_owned()).into());
     }
@@ -47,8 +49,8 @@ async fn cluster(bench: &Bench, name: &str) -> anyhow::Result<World> {
     if !is_static {
         return Err(NotRun("a Pod has nothing but the shipped binary, and this one is another".to_owned()).into());
     }
-    let shape = Shape { workloads: true, scheduler: Scheduling::Kube, ..Shape::default() };
-    World::bare(bench, name, shape, 2, 8).await
+    let shape = Shape { workloads: true, scheduler: Scheduling::Kube, ..shape };
+    World::bare(bench, name, shape, 2, devices).await
 }
 
 /// The objects of these kinds that carry a label, as `Kind namespace/name`.

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::pods::Pods;
 use super::{cluster, done, labelled};
-use crate::client::NAMESPACES;
-use crate::control_plane::{Process, free_port};
+use crate::client::{CLAIMS, NAMESPACES, PODS};
+use crate::control_plane::{Process, Shape, free_port};
 use crate::go;
 use crate::manifest;
 use crate::objects::Pod;
@@ -46,7 +46,7 @@ struct Olm<'a> {
 
 /// In `operators` with every step, then in kube-system.
 async fn olm_installs_upgrades_and_leaves_in_two_namespaces(bench: &Bench) -> anyhow::Result<()> {
-    let world = cluster(bench, "packages-olm").await?;
+    let world = cluster(bench, "packages-olm", 8, Shape::default()).await?;
     let pods = Pods::start(&world);
     {
         let mut olm = Olm::start(&world).await?;
@@ -71,8 +71,13 @@ impl<'a> Olm<'a> {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
             world.client.create(NAMESPACES, "", &namespace).await?;
         }
-        wait::until("the definitions of OLM are served", PATIENCE, async || {
-            world.client.list(CATALOGS, "").await.is_ok()
+        // An operator that does not find one of the kinds ends.
+        let kinds = std::fs::read_dir(&definitions).context("definitions")?.count();
+        wait::value("the kinds of OLM are served", PATIENCE, async || {
+            let ask = ["api-resources", "--api-group", "operators.coreos.com", "--no-headers", "--cached=false"];
+            let served = world.plane.kubectl(&ask, "").await?.unwrap_or_default();
+            // Operators are served in two versions, and listed once.
+            Ok((served.lines().count() >= kinds).then_some(()))
         })
         .await?;
         let kubeconfig = format!("KUBECONFIG={}", world.plane.kubeconfig("admin").display());
@@ -187,11 +192,11 @@ impl<'a> Olm<'a> {
 
         self.environment(ns, &[("DRAGOMAN_MODE", "own"), ("DRAGOMAN_BORN_PROTECTED", "true")]).await?;
         // The right is given by hand; until then the new Pod is not ready, and the old one stays.
-        wait::value("a Pod of mode own is not ready", PATIENCE, async || {
-            let pods = world.client.list(crate::client::PODS, ns).await?;
+        wait::value("a Pod of mode own names the missing rights", PATIENCE, async || {
+            let pods = world.client.list(PODS, ns).await?;
             let is_new = |pod: &&Value| pod["spec"]["containers"][0]["env"].to_string().contains("DRAGOMAN_MODE");
-            let mut new = pods.iter().filter(is_new);
-            Ok(new.find(|pod| pod["status"]["phase"] == "Running" && !is_ready(pod)).map(drop))
+            let mut unready = pods.iter().filter(is_new).filter_map(unready);
+            Ok(unready.find(|why| why.contains("create resourceclaims")).map(drop))
         })
         .await?;
         self.bind(ns, "dragoman-own").await?;
@@ -211,7 +216,7 @@ impl<'a> Olm<'a> {
         ensure!(claim["metadata"]["finalizers"].is_array(), "not born protected: {claim}");
         self.leave(ns, NEXT).await?;
         let name = claim["metadata"]["name"].as_str().context("name")?;
-        let claim = world.client.get(crate::client::CLAIMS, &user, name).await?.context("claim")?;
+        let claim = world.client.get(CLAIMS, &user, name).await?.context("claim")?;
         ensure!(claim["metadata"]["finalizers"].is_null(), "{claim}");
         Ok(())
     }
@@ -243,7 +248,7 @@ impl<'a> Olm<'a> {
         let kubeconfig = world.plane.kubeconfig("admin").display().to_string();
         let flags = ["--kubeconfig", &kubeconfig, "--namespace", namespace];
         wait::value("the Pods are gone", OLM_PATIENCE, async || {
-            let pods = client.list(crate::client::PODS, namespace).await?;
+            let pods = client.list(PODS, namespace).await?;
             Ok((!pods.iter().any(|pod| crate::world::is_our_own(pod))).then_some(()))
         })
         .await?;
@@ -263,9 +268,10 @@ impl<'a> Olm<'a> {
     }
 }
 
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|of| of["type"] == "Ready" && of["status"] == "True")
+/// Why a Pod is not ready.
+fn unready(pod: &Value) -> Option<&str> {
+    let mut conditions = pod["status"]["conditions"].as_array()?.iter();
+    conditions.find(|of| of["type"] == "Ready" && of["status"] == "False")?["message"].as_str()
 }
 
 /// The package and the channel of the repository, with an entry for each version.

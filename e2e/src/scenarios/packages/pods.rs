@@ -108,13 +108,13 @@ impl Node {
         Ok(())
     }
 
-    /// Reports how a Pod is, and starts its next container; false when the Pod has ended.
+    /// Reports how a Pod is, with the words of its readiness probe, and starts its next container; false when the Pod has ended.
     async fn probe(&self, pod: &Value, running: &mut Running) -> anyhow::Result<bool> {
         if let Some(ended) = running.process.ended()? {
             let is_last = running.containers.len() == 1;
             if !ended.success() || is_last {
                 let phase = if ended.success() { "Succeeded" } else { "Failed" };
-                self.report(pod, running, phase, false).await?;
+                self.report(pod, running, phase, Some("it has ended")).await?;
                 ensure!(
                     ended.success(),
                     "{}: {ended}: {}",
@@ -129,14 +129,18 @@ impl Node {
             return Ok(true);
         }
         let container = running.containers.first().context("containers")?;
-        let is_ready = match container["readinessProbe"]["httpGet"]["path"].as_str() {
+        let unready = match container["readinessProbe"]["httpGet"]["path"].as_str() {
             Some(path) => {
                 let request = http::Request::get(path).body(String::new())?;
-                plain_http(running.port, request).await.is_ok_and(|(code, _)| code == 200)
+                match plain_http(running.port, request).await {
+                    Ok((200, _)) => None,
+                    Ok((_, why)) => Some(why),
+                    Err(error) => Some(error.to_string()),
+                }
             }
-            None => true,
+            None => None,
         };
-        self.report(pod, running, "Running", is_ready).await?;
+        self.report(pod, running, "Running", unready.as_deref()).await?;
         Ok(true)
     }
 
@@ -145,11 +149,11 @@ impl Node {
         pod: &Value,
         running: &mut Running,
         phase: &str,
-        is_ready: bool,
+        unready: Option<&str>,
     ) -> anyhow::Result<()> {
-        let ready = if is_ready { "True" } else { "False" };
-        let conditions =
-            ["Ready", "ContainersReady"].map(|of| json!({"type": of, "status": ready}));
+        let ready = if unready.is_none() { "True" } else { "False" };
+        let conditions = ["Ready", "ContainersReady"]
+            .map(|of| json!({"type": of, "status": ready, "message": unready.unwrap_or_default()}));
         let status = json!({"phase": phase, "conditions": conditions});
         if running.reported != status {
             let (namespace, name) = named(pod)?;
