@@ -87,7 +87,8 @@ impl World {
         for i in 0..nodes {
             add_node(&client, &format!("node-{i}"), devices).await?;
         }
-        let kubelets = Kubelet::over_http(plane.client("kubelet").await?.service(), Pace::at_once(), 1).sparing(is_our_own);
+        let kubelets = Kubelet::over_http(plane.client("kubelet").await?.service(), Pace::at_once(), 1)
+            .sparing(is_our_own);
         let refusals = kubelets.refusals();
         let mut kubelet = JoinSet::new();
         kubelet.spawn(kubelets.run());

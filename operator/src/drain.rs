@@ -9,7 +9,9 @@ use dragoman_crds::wire::{self, Meta, Object};
 use dragoman_machinery::api::{Api, Limits, Live, decode};
 use dragoman_machinery::connect::connect;
 use dragoman_machinery::discovery::Discovery;
-use dragoman_machinery::kind::{DEPLOYMENT, Kind, LEASE, NODE_ALLOCATABLE_DRA_CLAIM_STATE, POD, RESOURCE_CLAIM, Watchable};
+use dragoman_machinery::kind::{
+    DEPLOYMENT, Kind, LEASE, NODE_ALLOCATABLE_DRA_CLAIM_STATE, POD, RESOURCE_CLAIM, Watchable,
+};
 use dragoman_machinery::lease::live_holder;
 use dragoman_machinery::metrics::MachineryMetrics;
 use dragoman_machinery::refusal::Refusal;
@@ -65,10 +67,15 @@ pub(crate) const OF_LEASES: &[Rule] = &[Rule {
     why: "see whether dragoman runs; remove a Lease that nothing holds",
 }];
 /// See [`OF_LEASES`].
-pub(crate) const OF_DEPLOYMENTS: &[Rule] =
-    &[Rule { group: "apps", resource: "deployments", verbs: &["get", "patch"], why: "scale dragoman to zero" }];
+pub(crate) const OF_DEPLOYMENTS: &[Rule] = &[Rule {
+    group: "apps",
+    resource: "deployments",
+    verbs: &["get", "patch"],
+    why: "scale dragoman to zero",
+}];
 /// See [`OF_LEASES`].
-pub(crate) const OF_PODS: &[Rule] = &[Rule { group: "", resource: "pods", verbs: &["delete"], why: "holder Pods" }];
+pub(crate) const OF_PODS: &[Rule] =
+    &[Rule { group: "", resource: "pods", verbs: &["delete"], why: "holder Pods" }];
 
 /// A Pod has 75 seconds to give its Lease up, and a Lease that nobody gave up runs out after 15.
 const STOPS_WITHIN: Duration = Duration::from_mins(2);
@@ -149,7 +156,10 @@ pub(crate) async fn drain(flags: &DrainFlags) -> anyhow::Result<()> {
             cluster.remove_leases().await?;
             let ledgers = cluster.remove_ledgers().await?;
             let pods = cluster.remove_holders().await?;
-            text.push_str(&format!("removed {} ledgers of nodes and {} holder Pods\n", ledgers.done, pods.done));
+            text.push_str(&format!(
+                "removed {} ledgers of nodes and {} holder Pods\n",
+                ledgers.done, pods.done
+            ));
             failed += ledgers.failed + pods.failed;
             others.extend(ledgers.others.into_iter().chain(pods.others));
         }
@@ -252,7 +262,9 @@ impl Cluster {
         let (key, value) = holders::COMPONENT;
         self.each::<wire::Pod>(POD, &format!("{key}={value}"), async |item| {
             // The label alone is no proof: tenants may set it on Pods of theirs.
-            if let Item::Readable(pod) = item && holders::is_holder(&pod, &self.namespace) {
+            if let Item::Readable(pod) = item
+                && holders::is_holder(&pod, &self.namespace)
+            {
                 let meta = &pod.metadata;
                 report.take(&format!("holder Pod {}", meta.name), self.remove(POD, meta).await);
             }

@@ -30,7 +30,8 @@ fn variable(flag: &str) -> String {
 /// are no error, because Kubernetes sets some that are like them for a Service called `dragoman`.
 pub(crate) fn unknown(command: &Command, variables: impl Iterator<Item = OsString>) -> Vec<String> {
     let of = |name| command.find_subcommand(name).into_iter().flat_map(Command::get_arguments);
-    let known: Vec<String> = RUNNING.into_iter().flat_map(of).filter_map(Arg::get_long).map(variable).collect();
+    let known: Vec<String> =
+        RUNNING.into_iter().flat_map(of).filter_map(Arg::get_long).map(variable).collect();
     let ours = variables.filter_map(|name| name.into_string().ok()).filter(|name| name.starts_with(PREFIX));
     ours.filter(|name| !known.contains(name)).collect()
 }

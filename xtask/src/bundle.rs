@@ -23,9 +23,7 @@ const HEAD: &str = "# Rendered by `cargo xtask gen` from config/; do not edit.\n
 ///
 /// # Errors
 /// A manifest cannot be read, or is not of the expected form.
-pub(crate) fn render(
-    read: impl Fn(&str) -> anyhow::Result<String>,
-) -> anyhow::Result<Vec<(String, String)>> {
+pub(crate) fn render(read: impl Fn(&str) -> anyhow::Result<String>) -> anyhow::Result<Vec<(String, String)>> {
     let objects = |path: &str| parse(&read(path)?).with_context(|| path.to_owned());
     let mut files = Vec::new();
     for definition in objects("crds/crds.yaml")? {
@@ -36,15 +34,19 @@ pub(crate) fn render(
             let name = text(&role, "/metadata/name")?;
             if !BOUND.contains(&&*name) {
                 // That of the installation, which OLM puts in.
-                role.pointer_mut("/metadata").and_then(Value::as_object_mut).map(|meta| meta.remove("namespace"));
+                role.pointer_mut("/metadata")
+                    .and_then(Value::as_object_mut)
+                    .map(|meta| meta.remove("namespace"));
                 let kind = text(&role, "/kind")?.to_lowercase();
                 files.push((format!("{name}.{kind}.yaml"), role));
             }
         }
     }
-    files.extend(objects("components/holders/priorityclass.yaml")?.into_iter().map(|class| {
-        ("dragoman-holder.priorityclass.yaml".to_owned(), class)
-    }));
+    files.extend(
+        objects("components/holders/priorityclass.yaml")?
+            .into_iter()
+            .map(|class| ("dragoman-holder.priorityclass.yaml".to_owned(), class)),
+    );
     let mut version = objects("olm/base.yaml")?.pop().context("olm/base.yaml is empty")?;
     let [roles, deployment] = ["base/roles.yaml", "base/deployment.yaml"].map(objects);
     let examples = EXAMPLES.iter().map(|path| objects(path)).collect::<anyhow::Result<Vec<_>>>()?.concat();

@@ -128,7 +128,8 @@ impl Template {
     /// # Errors
     /// Those of `read`.
     pub(crate) fn render(&self, read: impl Fn(&str) -> anyhow::Result<String>) -> anyhow::Result<String> {
-        let mut text = String::from("{{- /* Rendered by `cargo xtask gen` from config/; do not edit. */ -}}\n");
+        let mut text =
+            String::from("{{- /* Rendered by `cargo xtask gen` from config/; do not edit. */ -}}\n");
         for Manifest { path, condition, annotations } in self.manifests {
             let objects = placed(&read(path)?, annotations);
             if condition.is_empty() {

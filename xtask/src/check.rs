@@ -1,9 +1,6 @@
 //! `cargo xtask check`: the checks that do not run Dragoman.
 
-use crate::{citations, defects, edges, files, functions, fuzz, output, run};
-
-/// The version of cargo-deny that is installed if there is none.
-const CARGO_DENY: &str = "0.20.2";
+use crate::{citations, defects, edges, files, functions, fuzz, licences, output, run};
 
 /// Runs all checks.
 ///
@@ -20,9 +17,6 @@ pub(crate) fn check() -> anyhow::Result<()> {
     functions::check()?;
     citations::check()?;
     defects::check()?;
-    if run("cargo", &["deny", "--version"]).is_err() {
-        run("cargo", &["install", "--locked", "--version", CARGO_DENY, "cargo-deny"])?;
-    }
-    // Advisories are left out, because they need a database from the network.
-    run("cargo", &["deny", "--all-features", "check", "bans", "licenses", "sources"])
+    // Advisories are not looked at, because they need a database from the network.
+    licences::check()
 }

@@ -32,10 +32,7 @@ const GENERATED: &[(&str, &[&str])] = &[
         "config/components/delete-unbound/roles.yaml",
         &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac", "delete-unbound"],
     ),
-    (
-        "config/drain/roles.yaml",
-        &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac", "drain"],
-    ),
+    ("config/drain/roles.yaml", &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac", "drain"]),
     ("config/crds/crds.yaml", &["run", "--quiet", "--package", "dragoman-operator", "--", "crdgen"]),
 ];
 
@@ -85,7 +82,10 @@ pub(crate) fn check() -> anyhow::Result<()> {
     }
     for directory in [CHART, BUNDLE] {
         for file in output("git", &["ls-files", directory])?.lines() {
-            ensure!(derived.iter().any(|(path, _)| path == file), "{file} is generated from nothing: remove it");
+            ensure!(
+                derived.iter().any(|(path, _)| path == file),
+                "{file} is generated from nothing: remove it"
+            );
         }
     }
     let listed = output("git", &["ls-files", "--cached", "--others", "--exclude-standard", "*.rs", "*.go"])?;

@@ -10,6 +10,7 @@ mod files;
 mod functions;
 mod fuzz;
 mod lanes;
+mod licences;
 mod mutants;
 mod planted;
 mod shipped;

@@ -14,12 +14,16 @@ use crate::scenarios::{Standalone, standalone};
 use crate::world::Bench;
 
 pub(super) fn all() -> Vec<Standalone> {
-    vec![standalone!(the_bundle_is_valid_and_a_planted_defect_is_found), standalone!(every_package_gives_the_same_rights)]
+    vec![
+        standalone!(the_bundle_is_valid_and_a_planted_defect_is_found),
+        standalone!(every_package_gives_the_same_rights),
+    ]
 }
 
 /// What the validator says of a valid bundle: an API whose objects nobody writes by hand has no example, and it takes
 /// Events of events.k8s.io for those of a group that was removed.
-const FALSE_ALARMS: [&str; 2] = ["provided API should have an example annotation", "Migrate the API(s) for events"];
+const FALSE_ALARMS: [&str; 2] =
+    ["provided API should have an example annotation", "Migrate the API(s) for events"];
 
 /// A bundle as files.
 struct Bundle {
@@ -59,7 +63,8 @@ impl Bundle {
     async fn findings(&self, tools: &Path) -> anyhow::Result<Vec<String>> {
         let directory = self.directory.display().to_string();
         let (Ok(said) | Err(said)) = said(&tools.join("bundle-validate"), &[&directory]).await?;
-        let is_true = |line: &&str| !FALSE_ALARMS.iter().any(|alarm| line.contains(alarm)) && !line.is_empty();
+        let is_true =
+            |line: &&str| !FALSE_ALARMS.iter().any(|alarm| line.contains(alarm)) && !line.is_empty();
         let mut findings: Vec<String> = said.lines().filter(is_true).map(str::to_owned).collect();
         findings.extend(self.community());
         Ok(findings)
@@ -69,8 +74,12 @@ impl Bundle {
     fn community(&self) -> Vec<String> {
         let mut findings = Vec::new();
         let mut refuse = |is_wrong: bool, what: String| findings.extend(is_wrong.then_some(what));
-        let versions: Vec<&Value> =
-            self.manifests.iter().map(|(_, object)| object).filter(|of| of["kind"] == "ClusterServiceVersion").collect();
+        let versions: Vec<&Value> = self
+            .manifests
+            .iter()
+            .map(|(_, object)| object)
+            .filter(|of| of["kind"] == "ClusterServiceVersion")
+            .collect();
         refuse(versions.len() != 1, format!("{} ClusterServiceVersions in one bundle", versions.len()));
         for (name, object) in &self.manifests {
             let kind = object["kind"].as_str().unwrap_or_default();
@@ -79,18 +88,25 @@ impl Bundle {
         for version in versions {
             let spec = &version["spec"];
             let long = |pointer: &str| version.pointer(pointer).and_then(Value::as_str).map_or(0, str::len);
-            let count = |pointer: &str| version.pointer(pointer).and_then(Value::as_array).map_or(0, Vec::len);
+            let count =
+                |pointer: &str| version.pointer(pointer).and_then(Value::as_array).map_or(0, Vec::len);
             let number = spec["version"].as_str().unwrap_or_default();
             let name = version["metadata"]["name"].as_str().unwrap_or_default();
             refuse(name != format!("dragoman.v{number}"), format!("{name} is version {number}"));
-            refuse(!(3..=50).contains(&long("/spec/displayName")), "displayName has not 3 to 50 characters".to_owned());
+            refuse(
+                !(3..=50).contains(&long("/spec/displayName")),
+                "displayName has not 3 to 50 characters".to_owned(),
+            );
             refuse(long("/spec/description") < 20, "description is too short".to_owned());
             refuse(long("/spec/icon/0/base64data") == 0, "no icon".to_owned());
             refuse(count("/spec/maintainers") == 0, "no maintainer".to_owned());
             refuse(count("/spec/links") == 0, "no link".to_owned());
             refuse(long("/spec/provider/name") < 3, "no provider".to_owned());
             let skips = version.pointer("/metadata/annotations/olm.skipRange").is_some();
-            refuse(skips && spec["replaces"].is_null(), "skipRange without replaces prunes the graph".to_owned());
+            refuse(
+                skips && spec["replaces"].is_null(),
+                "skipRange without replaces prunes the graph".to_owned(),
+            );
             let modes = spec["installModes"].as_array().cloned().unwrap_or_default();
             let all = modes.iter().any(|mode| mode["type"] == "AllNamespaces" && mode["supported"] == true);
             refuse(!all, "AllNamespaces is the only install mode of OLM v1".to_owned());
@@ -155,7 +171,8 @@ async fn the_bundle_is_valid_and_a_planted_defect_is_found(bench: &Bench) -> any
     }
     let catalog = directory.join("catalog");
     let opm = tools.join("opm");
-    let bundle = said(&opm, &["render", &directory.join("bundle").display().to_string(), "--output", "yaml"]).await?;
+    let bundle =
+        said(&opm, &["render", &directory.join("bundle").display().to_string(), "--output", "yaml"]).await?;
     let bundle = bundle.map_err(anyhow::Error::msg)?;
     std::fs::write(catalog.join("bundle.yaml"), bundle).context("catalog")?;
     let validate = async || said(&opm, &["validate", &catalog.display().to_string()]).await;
@@ -177,7 +194,8 @@ async fn every_package_gives_the_same_rights(bench: &Bench) -> anyhow::Result<()
     let overlay = manifest::parse(&[read("base/roles.yaml")?, read("base/bindings.yaml")?].join("---\n"))?;
     let chart = bench.repository.join("config/helm/dragoman").display().to_string();
     let drain = "drain.onUninstall=false";
-    let release = said(&helm, &["template", "d", &chart, "--set", drain]).await?.map_err(anyhow::Error::msg)?;
+    let release =
+        said(&helm, &["template", "d", &chart, "--set", drain]).await?.map_err(anyhow::Error::msg)?;
     let release = manifest::parse(&release)?;
     let mut bundle = Bundle::read(bench.repository.join("config/olm/bundle"))?;
     let install = bundle.version()?["spec"]["install"]["spec"].clone();

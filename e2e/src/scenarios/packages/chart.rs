@@ -46,8 +46,12 @@ const RELEASES: &[Same] = &[
 ];
 
 /// The labels that a chart adds.
-const LABELS: [&str; 4] =
-    ["helm.sh/chart", "app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by"];
+const LABELS: [&str; 4] = [
+    "helm.sh/chart",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/version",
+    "app.kubernetes.io/managed-by",
+];
 
 /// Renders every release and the overlay beside it. What differs is taken out by [`plain`], and nothing else.
 async fn chart_and_overlays_render_the_same_objects(bench: &Bench) -> anyhow::Result<()> {
@@ -71,7 +75,12 @@ async fn chart_and_overlays_render_the_same_objects(bench: &Bench) -> anyhow::Re
         let release = done(&helm, &[&command[..], &["--kube-version", "1.37"]].concat()).await?;
         let (overlay, release) = (objects(&overlay)?, objects(&release)?);
         let names = |objects: &BTreeMap<String, Value>| objects.keys().cloned().collect::<Vec<_>>();
-        ensure!(names(&overlay) == names(&release), "{values}:\n{:?}\n{:?}", names(&overlay), names(&release));
+        ensure!(
+            names(&overlay) == names(&release),
+            "{values}:\n{:?}\n{:?}",
+            names(&overlay),
+            names(&release)
+        );
         for (name, object) in &overlay {
             ensure!(
                 release.get(name) == Some(object),
@@ -89,7 +98,8 @@ async fn chart_and_overlays_render_the_same_objects(bench: &Bench) -> anyhow::Re
 fn objects(text: &str) -> anyhow::Result<BTreeMap<String, Value>> {
     let mut objects = BTreeMap::new();
     for object in manifest::parse(text)? {
-        let part = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let part =
+            |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let name = [part("/kind"), part("/metadata/namespace"), part("/metadata/name")].join(" ");
         ensure!(objects.insert(name.clone(), plain(object)).is_none(), "{name} is there twice");
     }
@@ -111,7 +121,8 @@ fn plain(mut object: Value) -> Value {
         }
     }
     for of in ["containers", "initContainers"] {
-        let containers = object.pointer_mut(&format!("/spec/template/spec/{of}")).and_then(Value::as_array_mut);
+        let containers =
+            object.pointer_mut(&format!("/spec/template/spec/{of}")).and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
             if container.get("imagePullPolicy").is_some_and(|policy| policy == "IfNotPresent") {
                 container.remove("imagePullPolicy");
@@ -167,7 +178,8 @@ async fn the_page_of_the_chart_tells_every_value(bench: &Bench) -> anyhow::Resul
     let page = read(&rendered)?;
     let stands = read(&bench.repository.join("config/helm/dragoman/README.md"))?;
     ensure!(page == stands, "config/helm/dragoman/README.md is out of date: copy {}", rendered.display());
-    let empty: Vec<&str> = page.lines().filter(|line| line.starts_with("| ") && line.ends_with("|  |")).collect();
+    let empty: Vec<&str> =
+        page.lines().filter(|line| line.starts_with("| ") && line.ends_with("|  |")).collect();
     ensure!(empty.is_empty(), "values without a word: {empty:?}");
     let chart: Value = serde_saphyr::from_str(&read(&chart.join("Chart.yaml"))?)?;
     for field in ["version", "appVersion"] {

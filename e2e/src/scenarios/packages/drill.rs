@@ -80,7 +80,8 @@ async fn stage(world: &World, namespace: &str, name: &str, uses: &mut Uses) -> a
 
 /// The claim of a Pod that runs.
 async fn used(world: &World, namespace: &str, pod: &str) -> anyhow::Result<(Value, Value)> {
-    let found = world.client.get(PODS, namespace, pod).await?.with_context(|| format!("Pod {pod} is gone"))?;
+    let found =
+        world.client.get(PODS, namespace, pod).await?.with_context(|| format!("Pod {pod} is gone"))?;
     ensure!(found["status"]["phase"] == "Running", "Pod {pod} is {}", found["status"]["phase"]);
     let name = claim_name(&found, "gpu").with_context(|| format!("Pod {pod} has no claim"))?;
     let claim = world.client.get(CLAIMS, namespace, &name).await?;

@@ -67,7 +67,9 @@ impl<'a> Helm<'a> {
 }
 
 /// Installed to observe, upgraded to everything, rolled back, upgraded again and left, while Pods live.
-async fn a_helm_release_is_installed_upgraded_rolled_back_and_leaves_nothing(bench: &Bench) -> anyhow::Result<()> {
+async fn a_helm_release_is_installed_upgraded_rolled_back_and_leaves_nothing(
+    bench: &Bench,
+) -> anyhow::Result<()> {
     let mut world = cluster(bench, "packages-helm", 8, Shape::default()).await?;
     let pods = Pods::start(&world);
     {
@@ -93,7 +95,8 @@ async fn a_helm_release_is_installed_upgraded_rolled_back_and_leaves_nothing(ben
         world.pod(&ns, &Pod::new("again").with_template("gpu", "one")).await?;
         observes(&world, &ns, "again").await?;
 
-        helm.run(&["upgrade", "dragoman", &archive], &format!("{EVERYTHING},extraArgs={{--born-protected}}")).await?;
+        helm.run(&["upgrade", "dragoman", &archive], &format!("{EVERYTHING},extraArgs={{--born-protected}}"))
+            .await?;
         world.phase(&ns, "again", "Succeeded").await?;
         leaving(&helm).await?;
     }
@@ -159,12 +162,16 @@ async fn leaving(helm: &Helm<'_>) -> anyhow::Result<()> {
     let left = labelled(world, RELEASE).await?;
     let is_definition = |name: &&String| name.starts_with("CustomResourceDefinition");
     ensure!(left.iter().all(|name| is_definition(&name)) && left.len() == 3, "{left:?}");
-    let ours = labelled(world, "app.kubernetes.io/name in (dragoman,dragoman-allocator,dragoman-drain)").await?;
+    let ours =
+        labelled(world, "app.kubernetes.io/name in (dragoman,dragoman-allocator,dragoman-drain)").await?;
     ensure!(ours.len() == 3, "{ours:?}");
     ensure!(world.client.list(STATES, "").await?.is_empty(), "ledgers are left");
     let leases = world.client.list("/apis/coordination.k8s.io/v1/{}/leases", "kube-system").await?;
     let names: Vec<&Value> = leases.iter().map(|lease| &lease["metadata"]["name"]).collect();
-    ensure!(!names.iter().any(|name| name.as_str().is_some_and(|name| name.starts_with("dragoman"))), "{names:?}");
+    ensure!(
+        !names.iter().any(|name| name.as_str().is_some_and(|name| name.starts_with("dragoman"))),
+        "{names:?}"
+    );
     let waits = world.client.get(PODS, &ns, "waits").await?.context("Pod")?;
     ensure!(waits["spec"]["schedulingGates"].is_null(), "it keeps the gate: {waits}");
     let claim = world.client.get(CLAIMS, &ns, claim["metadata"]["name"].as_str().context("name")?).await?;

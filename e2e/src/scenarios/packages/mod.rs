@@ -6,6 +6,7 @@ mod chart;
 mod drill;
 mod helm;
 mod olm;
+mod pages;
 mod pods;
 
 pub(super) use pods::{inside, provide};
@@ -21,7 +22,7 @@ use crate::control_plane::{Backend, Scheduling, Shape};
 use crate::world::{Bench, World};
 
 pub(super) fn all() -> Vec<Standalone> {
-    [chart::all(), bundle::all(), helm::all(), drill::all(), olm::all()].into_iter().flatten().collect()
+    [chart::all(), bundle::all(), helm::all(), drill::all(), pages::all(), olm::all()].into_iter().flatten().collect()
 }
 
 /// Runs a program; what it prints, or its complaint.
@@ -45,9 +46,12 @@ async fn cluster(bench: &Bench, name: &str, devices: usize, shape: Shape) -> any
         return Err(NotRun("simcluster has no controllers of Deployments".to_owned()).into());
     }
     let head = std::fs::read(&bench.binary).context("binary")?;
-    let is_static = !head.iter().take(4096).map(|byte| char::from(*byte)).collect::<String>().contains("/ld-linux");
+    let is_static =
+        !head.iter().take(4096).map(|byte| char::from(*byte)).collect::<String>().contains("/ld-linux");
     if !is_static {
-        return Err(NotRun("a Pod has nothing but the shipped binary, and this one is another".to_owned()).into());
+        return Err(
+            NotRun("a Pod has nothing but the shipped binary, and this one is another".to_owned()).into()
+        );
     }
     let shape = Shape { workloads: true, scheduler: Scheduling::Kube, ..shape };
     World::bare(bench, name, shape, 2, devices).await

@@ -74,7 +74,8 @@ impl<'a> Olm<'a> {
         // An operator that does not find one of the kinds ends.
         let kinds = std::fs::read_dir(&definitions).context("definitions")?.count();
         wait::value("the kinds of OLM are served", PATIENCE, async || {
-            let ask = ["api-resources", "--api-group", "operators.coreos.com", "--no-headers", "--cached=false"];
+            let ask =
+                ["api-resources", "--api-group", "operators.coreos.com", "--no-headers", "--cached=false"];
             let served = world.plane.kubectl(&ask, "").await?.unwrap_or_default();
             // Operators are served in two versions, and listed once.
             Ok((served.lines().count() >= kinds).then_some(()))
@@ -133,7 +134,8 @@ impl<'a> Olm<'a> {
             self.world.client.create(collection, namespace, &object).await
         };
         let address = format!("127.0.0.1:{}", self.port);
-        create(CATALOGS, "CatalogSource", "v1alpha1", json!({"sourceType": "grpc", "address": address})).await?;
+        create(CATALOGS, "CatalogSource", "v1alpha1", json!({"sourceType": "grpc", "address": address}))
+            .await?;
         // For all namespaces.
         create(GROUPS, "OperatorGroup", "v1", json!({})).await?;
         let spec = json!({"channel": "candidate-v0", "name": "dragoman", "source": "dragoman",
@@ -159,8 +161,10 @@ impl<'a> Olm<'a> {
         let mut last = Value::Null;
         let outcome = wait::value(&what, OLM_PATIENCE, async || {
             let versions = self.world.client.list(VERSIONS, namespace).await?;
-            last = versions.iter().map(|one| json!([one["metadata"]["name"], one["status"]["phase"],
-                one["status"]["message"]])).collect();
+            last = versions
+                .iter()
+                .map(|one| json!([one["metadata"]["name"], one["status"]["phase"], one["status"]["message"]]))
+                .collect();
             let is_alone = versions.len() == 1;
             let found = versions.iter().find(|one| one["metadata"]["name"] == *name);
             Ok(found.filter(|one| is_alone && one["status"]["phase"] == "Succeeded").map(drop))
@@ -168,7 +172,10 @@ impl<'a> Olm<'a> {
         .await;
         outcome.with_context(|| format!("{last}"))?;
         let writes = self.world.plane.audit().writes() - before;
-        println!("        OLM, {namespace}: {name} after {:.1} s, {writes} writes", began.elapsed().as_secs_f32());
+        println!(
+            "        OLM, {namespace}: {name} after {:.1} s, {writes} writes",
+            began.elapsed().as_secs_f32()
+        );
         Ok(())
     }
 
@@ -194,7 +201,8 @@ impl<'a> Olm<'a> {
         // The right is given by hand; until then the new Pod is not ready, and the old one stays.
         wait::value("a Pod of mode own names the missing rights", PATIENCE, async || {
             let pods = world.client.list(PODS, ns).await?;
-            let is_new = |pod: &&Value| pod["spec"]["containers"][0]["env"].to_string().contains("DRAGOMAN_MODE");
+            let is_new =
+                |pod: &&Value| pod["spec"]["containers"][0]["env"].to_string().contains("DRAGOMAN_MODE");
             let mut unready = pods.iter().filter(is_new).filter_map(unready);
             Ok(unready.find(|why| why.contains("create resourceclaims")).map(drop))
         })
@@ -232,7 +240,8 @@ impl<'a> Olm<'a> {
 
     async fn bind(&self, namespace: &str, role: &str) -> anyhow::Result<()> {
         let account = format!("{namespace}:dragoman");
-        let words = ["create", "clusterrolebinding", role, "--clusterrole", role, "--serviceaccount", &account];
+        let words =
+            ["create", "clusterrolebinding", role, "--clusterrole", role, "--serviceaccount", &account];
         self.world.plane.kubectl(&words, "").await?.map_err(anyhow::Error::msg)?;
         Ok(())
     }
@@ -276,7 +285,8 @@ fn unready(pod: &Value) -> Option<&str> {
 
 /// The package and the channel of the repository, with an entry for each version.
 fn catalog(repository: &Path, versions: &[&str]) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(repository.join("config/olm/catalog/package.yaml")).context("catalog")?;
+    let text =
+        std::fs::read_to_string(repository.join("config/olm/catalog/package.yaml")).context("catalog")?;
     let mut objects = manifest::parse(&text)?;
     let channel = objects.last_mut().context("channel")?;
     let mut entries = Vec::new();

@@ -1,0 +1,139 @@
+//! The commands of the pages, run as a reader would run them.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context as _, ensure};
+
+use super::pods::Pods;
+use super::{cluster, done};
+use crate::control_plane::{Programs, Release, Shape};
+use crate::go;
+use crate::scenarios::{Standalone, standalone};
+use crate::world::{Bench, World};
+
+pub(super) fn all() -> Vec<Standalone> {
+    vec![standalone!(every_command_of_the_pages_works)]
+}
+
+/// Commands that another test runs, and which one does.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("cargo run --release --package dragoman-operator -- demo", "tests of the demo run it in the process"),
+    ("cargo xtask", "CI runs it"),
+    ("cargo test", "CI runs it"),
+    ("dragoman allocate -f scenario.json", "tests of the command run it on scenarios of every form"),
+];
+/// What a command begins with.
+const PROGRAMS: [&str; 5] = ["cargo ", "kubectl ", "helm ", "dragoman ", "opm "];
+/// The namespace and the release that a page may leave behind, and the command that cleans up.
+const CLEAN: &str = "helm uninstall dragoman --namespace kube-system --wait --ignore-not-found";
+
+/// The blocks of commands of a page, and the commands that stand outside one.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Page {
+    blocks: Vec<Vec<String>>,
+    outside: Vec<String>,
+}
+
+impl Page {
+    /// Commands are in blocks of the language `sh`. A line with a prompt shows what a command prints.
+    fn read(text: &str) -> Self {
+        let mut page = Self::default();
+        let mut language = None::<&str>;
+        for line in text.lines() {
+            match (line.strip_prefix("```"), language) {
+                (Some(of), None) => {
+                    language = Some(of);
+                    page.blocks.extend((of == "sh").then(Vec::new));
+                }
+                (Some(_), Some(_)) => language = None,
+                (None, Some("sh")) => page.blocks.iter_mut().last().into_iter().for_each(|b| b.push(line.to_owned())),
+                (None, Some(_)) if PROGRAMS.iter().any(|program| line.starts_with(program)) => {
+                    page.outside.push(line.to_owned());
+                }
+                (None, _) => {}
+            }
+        }
+        page
+    }
+}
+
+fn is_elsewhere(command: &str) -> bool {
+    ELSEWHERE.iter().any(|(start, _)| command.starts_with(start))
+}
+
+/// Runs the commands of every page, page by page, in a cluster.
+async fn every_command_of_the_pages_works(bench: &Bench) -> anyhow::Result<()> {
+    let world = cluster(bench, "packages-pages", 8, Shape::default()).await?;
+    let pods = Pods::start(&world);
+    let programs = programs(&world).await?;
+    let listed = done(Path::new("git"), &["-C", &bench.repository.display().to_string(), "ls-files", "*.md"]).await?;
+    let (mut pages, mut commands) = (0, 0);
+    for file in listed.lines() {
+        let text = std::fs::read_to_string(bench.repository.join(file)).with_context(|| file.to_owned())?;
+        let page = Page::read(&text);
+        let untried: Vec<&String> = page.outside.iter().filter(|command| !is_elsewhere(command)).collect();
+        ensure!(untried.is_empty(), "{file}: commands that no test runs: {untried:?}");
+        let mut ran = 0;
+        for block in page.blocks {
+            let here: Vec<String> = block.into_iter().filter(|command| !is_elsewhere(command)).collect();
+            ran += here.len();
+            let outcome = shell(&world, &programs, &here.join("\n")).await;
+            outcome.with_context(|| format!("{file}; of the Pods: {}", pods.failures()))?;
+        }
+        if ran > 0 {
+            shell(&world, &programs, CLEAN).await.with_context(|| format!("after {file}"))?;
+            (pages, commands) = (pages + 1, commands + ran);
+        }
+    }
+    ensure!(pages >= 3 && commands > 15, "only {commands} commands on {pages} pages");
+    println!("        {commands} commands on {pages} pages");
+    drop(pods);
+    world.stop().await
+}
+
+/// A directory with the programs that the pages name.
+async fn programs(world: &World) -> anyhow::Result<PathBuf> {
+    let repository = &world.bench.repository;
+    let directory = world.directory.join("programs");
+    std::fs::create_dir_all(&directory).context("programs")?;
+    for (name, program) in [
+        ("helm", go::tools(repository, "helm").await?.join("helm")),
+        ("kubectl", Programs::provide(repository, Release::default()).await?.path("kubectl")),
+        ("dragoman", world.bench.binary.clone()),
+    ] {
+        std::os::unix::fs::symlink(program, directory.join(name)).context(name)?;
+    }
+    Ok(directory)
+}
+
+async fn shell(world: &World, programs: &Path, commands: &str) -> anyhow::Result<()> {
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+    let out = tokio::process::Command::new("bash")
+        .args(["-euxo", "pipefail", "-c", commands])
+        .current_dir(&world.bench.repository)
+        .env("PATH", path)
+        .env("KUBECONFIG", world.plane.kubeconfig("admin"))
+        // What Helm remembers is not that of the person at this machine.
+        .env("HOME", &world.directory)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .context("bash")?;
+    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.success(), "{said}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_in_blocks_of_their_own() {
+        let page = "a\n```sh\nkubectl get pods\nhelm list\n```\n```\n$ kubectl get nadcs\nNODE\nkubectl delete x\n```\n";
+        let block = vec!["kubectl get pods".to_owned(), "helm list".to_owned()];
+        assert_eq!(Page::read(page), Page { blocks: vec![block], outside: vec!["kubectl delete x".to_owned()] });
+    }
+}
