@@ -51,7 +51,7 @@ pub(crate) fn quick() -> anyhow::Result<()> {
     built(&["soak"])?;
     built(&["soak", "--gated", "--runs", "300", "--twice", "30"])?;
     built(&["scenarios", "--on", "sim", "1.37"])?;
-    built(&["scenarios", "1.37", "alone/", "crash", "rights"])
+    built(&["scenarios", "1.37", "alone/", "crash", "rights", "manifests/"])
 }
 
 /// The long lanes, one after the other.

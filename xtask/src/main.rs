@@ -4,16 +4,19 @@ mod bundle;
 mod chart;
 mod check;
 mod citations;
+mod cross;
 mod defects;
 mod edges;
 mod files;
 mod functions;
 mod fuzz;
+mod image;
 mod lanes;
 mod licences;
 mod mutants;
 mod planted;
 mod shipped;
+mod supply;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -62,11 +65,19 @@ enum Task {
     },
     /// Build the binary as it is shipped: static, so that the image needs nothing else.
     Static,
-    /// Build the container image with the shipped binary, with buildah, podman or docker.
+    /// Build the container image with the shipped binary into target/image, with the list of its dependencies.
     Image {
-        /// Name and tag of the image.
-        #[arg(default_value = "dragoman:0.1.0")]
-        tag: String,
+        /// Push it there, and print its digest.
+        #[arg(long, value_name = "REPOSITORY:TAG")]
+        push: Option<String>,
+        /// Only for this architecture.
+        #[arg(long, value_enum)]
+        only: Option<shipped::Platform>,
+    },
+    /// Write the OLM bundle with an image into target/bundle.
+    Bundle {
+        /// The image by its digest, as `cargo xtask image --push` prints it.
+        image: String,
     },
     /// Plant every defect of `e2e/defects` and require that the tests find it.
     Defects {
@@ -144,14 +155,23 @@ fn main() -> anyhow::Result<()> {
             filter.as_slice().iter().map(String::as_str).collect::<Vec<_>>().as_slice(),
         ]
         .concat()),
-        Task::PackageTest { filter } => e2e(&["scenarios", &format!("packages/{filter}")]),
+        Task::PackageTest { filter } if filter == "image" => supply::check(),
+        Task::PackageTest { filter } => {
+            let [manifests, lives] = ["manifests", "packages"].map(|lane| format!("{lane}/{filter}"));
+            e2e(&["scenarios", &manifests, &lives])?;
+            if filter.is_empty() { supply::check() } else { Ok(()) }
+        }
         Task::Soak { runs, seed, gated } => {
             let [runs, seed] = [runs, seed].map(|number| number.to_string());
             let which: &[&str] = if gated { &["--gated"] } else { &[] };
             soak(&[&["--runs", &runs, "--seed", &seed], which].concat())
         }
         Task::Static => shipped::build(),
-        Task::Image { tag } => shipped::image(&tag),
+        Task::Bundle { image } => files::bundle(&image),
+        Task::Image { push, only } => {
+            let platforms = only.map_or_else(|| shipped::Platform::ALL.to_vec(), |only| vec![only]);
+            image::build(&platforms, push.as_deref()).map(drop)
+        }
         Task::Defects { filter, built_in: true } => e2e(&["built-in", &filter]),
         Task::Defects { filter, built_in: false } => defects::find(&filter),
         Task::Mutants { filter } => mutants::find(&filter),

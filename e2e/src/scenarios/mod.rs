@@ -174,8 +174,14 @@ pub(crate) async fn run(bench: &Bench, filters: &[String]) -> anyhow::Result<()>
     tally.verdict()
 }
 
+/// Whether a name contains one of the filters; `LANE/PART` is contained where the lane and the name behind it contain
+/// the two.
 fn is_chosen(name: &str, filters: &[String]) -> bool {
-    filters.is_empty() || filters.iter().any(|filter| name.contains(filter))
+    let is_in = |filter: &String| match (filter.split_once('/'), name.split_once('/')) {
+        (Some((lane, part)), Some((of, rest))) => of.contains(lane) && rest.contains(part),
+        _ => name.contains(filter),
+    };
+    filters.is_empty() || filters.iter().any(is_in)
 }
 
 /// The outcomes of the scenarios.
@@ -288,8 +294,9 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
     };
     let alone = alone.into_iter().flatten().map(lane);
     let apart = [shipped::alone(), accounts::alone()].into_iter().flatten();
-    let packages = packages::all().into_iter().map(|scenario| ("packages", scenario));
-    let standalone = alone.chain(apart.map(|scenario| ("apart", scenario))).chain(packages);
+    let manifests = packages::manifests().into_iter().map(|scenario| ("manifests", scenario));
+    let lives = packages::lives().into_iter().map(|scenario| ("packages", scenario));
+    let standalone = alone.chain(apart.map(|scenario| ("apart", scenario))).chain(manifests).chain(lives);
     let standalone = standalone
         .map(|(lane, Standalone { name, run })| Single { name: format!("{lane}/{name}"), run: run(bench) });
     counted.chain(standalone).collect()

@@ -21,8 +21,14 @@ use super::{NotRun, Standalone};
 use crate::control_plane::{Backend, Scheduling, Shape};
 use crate::world::{Bench, World};
 
-pub(super) fn all() -> Vec<Standalone> {
-    [chart::all(), bundle::all(), helm::all(), drill::all(), pages::all(), olm::all()].into_iter().flatten().collect()
+/// What needs no cluster.
+pub(super) fn manifests() -> Vec<Standalone> {
+    [chart::all(), bundle::all()].into_iter().flatten().collect()
+}
+
+/// Whole lives, each in a cluster of its own.
+pub(super) fn lives() -> Vec<Standalone> {
+    [helm::all(), drill::all(), pages::all(), olm::all()].into_iter().flatten().collect()
 }
 
 /// Runs a program; what it prints, or its complaint.

@@ -47,7 +47,9 @@ impl Page {
                     page.blocks.extend((of == "sh").then(Vec::new));
                 }
                 (Some(_), Some(_)) => language = None,
-                (None, Some("sh")) => page.blocks.iter_mut().last().into_iter().for_each(|b| b.push(line.to_owned())),
+                (None, Some("sh")) => {
+                    page.blocks.iter_mut().last().into_iter().for_each(|b| b.push(line.to_owned()))
+                }
                 (None, Some(_)) if PROGRAMS.iter().any(|program| line.starts_with(program)) => {
                     page.outside.push(line.to_owned());
                 }
@@ -67,7 +69,8 @@ async fn every_command_of_the_pages_works(bench: &Bench) -> anyhow::Result<()> {
     let world = cluster(bench, "packages-pages", 8, Shape::default()).await?;
     let pods = Pods::start(&world);
     let programs = programs(&world).await?;
-    let listed = done(Path::new("git"), &["-C", &bench.repository.display().to_string(), "ls-files", "*.md"]).await?;
+    let listed =
+        done(Path::new("git"), &["-C", &bench.repository.display().to_string(), "ls-files", "*.md"]).await?;
     let (mut pages, mut commands) = (0, 0);
     for file in listed.lines() {
         let text = std::fs::read_to_string(bench.repository.join(file)).with_context(|| file.to_owned())?;
@@ -134,6 +137,9 @@ mod tests {
     fn commands_are_in_blocks_of_their_own() {
         let page = "a\n```sh\nkubectl get pods\nhelm list\n```\n```\n$ kubectl get nadcs\nNODE\nkubectl delete x\n```\n";
         let block = vec!["kubectl get pods".to_owned(), "helm list".to_owned()];
-        assert_eq!(Page::read(page), Page { blocks: vec![block], outside: vec!["kubectl delete x".to_owned()] });
+        assert_eq!(
+            Page::read(page),
+            Page { blocks: vec![block], outside: vec!["kubectl delete x".to_owned()] }
+        );
     }
 }

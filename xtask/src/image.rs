@@ -1,0 +1,180 @@
+//! The container image: the static binary and nothing else, for each architecture, and what goes with it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use crate::shipped::{self, Platform};
+use crate::{output, root, run};
+
+/// The version of cargo-cyclonedx that is installed if there is none.
+const CARGO_CYCLONEDX: &str = "0.5.9";
+/// Where everything is written.
+pub(crate) const PLACE: &str = "target/image";
+/// The image as an OCI layout.
+pub(crate) const LAYOUT: &str = "target/image/oci";
+/// The list of dependencies beside the image.
+pub(crate) const LIST: &str = "target/image/dragoman.cdx.json";
+
+/// Builds the image for some architectures into an OCI layout, and pushes it where that is asked for; returns its digest.
+///
+/// # Errors
+/// A tool, a binary or the image does not build, or the registry does not take it.
+pub(crate) fn build(platforms: &[Platform], push: Option<&str>) -> anyhow::Result<String> {
+    let tools = tools()?;
+    let crane = tools.join("crane").display().to_string();
+    let place = root()?.join(PLACE);
+    std::fs::create_dir_all(&place).context(PLACE)?;
+    let registry = Registry::serve(&crane)?;
+    let mut parts = Vec::new();
+    for platform in platforms {
+        let name = format!("{}/dragoman:{}", registry.address, platform.architecture());
+        let layer = layer(*platform)?;
+        run(&crane, &["append", "--oci-empty-base", "--new_layer", &layer, "--new_tag", &name])?;
+        let set = format!("linux/{}", platform.architecture());
+        let version = format!("org.opencontainers.image.version={}", env!("CARGO_PKG_VERSION"));
+        let title = "org.opencontainers.image.title=dragoman";
+        let labels = [
+            "--label",
+            title,
+            "--label",
+            &version,
+            "--label",
+            "org.opencontainers.image.licenses=Apache-2.0",
+        ];
+        let run_as =
+            ["--entrypoint", "/dragoman", "--cmd", "run", "--user", "65532:65532", "--set-platform", &set];
+        run(&crane, &[&["mutate", &name, "--tag", &name][..], &labels, &run_as].concat())?;
+        parts.push(name);
+    }
+    let whole = format!("{}/dragoman:{}", registry.address, env!("CARGO_PKG_VERSION"));
+    let manifests: Vec<&str> = parts.iter().flat_map(|part| ["--manifest", part]).collect();
+    run(&crane, &[&["index", "append", "--tag", &whole][..], &manifests].concat())?;
+    let layout = root()?.join(LAYOUT);
+    if layout.exists() {
+        std::fs::remove_dir_all(&layout).context("old image")?;
+    }
+    run(&crane, &["pull", "--format", "oci", &whole, LAYOUT])?;
+    list()?;
+    let digest = digest_of(&layout)?;
+    println!("{LAYOUT}: {digest}");
+    if let Some(name) = push {
+        run(&crane, &["copy", &whole, name])?;
+        println!("pushed: {}", output(&crane, &["digest", "--full-ref", name])?.trim());
+    }
+    Ok(digest)
+}
+
+/// The digest of the image in a layout.
+///
+/// # Errors
+/// There is no such layout, or not one image in it.
+pub(crate) fn digest_of(layout: &Path) -> anyhow::Result<String> {
+    let index = layout.join("index.json");
+    let text = std::fs::read_to_string(&index).with_context(|| index.display().to_string())?;
+    let index: Value = serde_json::from_str(&text)?;
+    let images = index["manifests"].as_array().map_or(0, Vec::len);
+    ensure!(images == 1, "{images} images in one layout");
+    Ok(index["manifests"][0]["digest"].as_str().context("digest")?.to_owned())
+}
+
+/// The tools of images, built from their module.
+///
+/// # Errors
+/// Go is missing, or a tool does not build.
+pub(crate) fn tools() -> anyhow::Result<PathBuf> {
+    let place = root()?.join("target/tools/image");
+    let arguments = ["build", "-C", "e2e/tools/image", "-trimpath", "-o"];
+    let to = format!("{}/", place.display());
+    run("go", &[&arguments[..], &[&to, "tool"]].concat())?;
+    Ok(place)
+}
+
+/// A layer with the binary: the same bytes whenever and by whomever it is made.
+fn layer(platform: Platform) -> anyhow::Result<String> {
+    let binary = shipped::auditable(platform, "target/auditable")?;
+    let directory = root()?.join(PLACE).join(platform.architecture());
+    std::fs::create_dir_all(&directory).context("image")?;
+    std::fs::copy(&binary, directory.join("dragoman")).with_context(|| binary.display().to_string())?;
+    let (from, layer) = (directory.display().to_string(), format!("{}.tar", directory.display()));
+    let same = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner", "--mode=0755"];
+    run("tar", &[&["--create", "--file", &layer, "--directory", &from][..], &same, &["dragoman"]].concat())?;
+    Ok(layer)
+}
+
+/// Writes the list of the binary's dependencies, without what changes from one run to the next.
+fn list() -> anyhow::Result<()> {
+    if run("cargo", &["cyclonedx", "--version"]).is_err() {
+        run("cargo", &["install", "--locked", "--version", CARGO_CYCLONEDX, "cargo-cyclonedx"])?;
+    }
+    let target = Platform::Amd64.target();
+    let name = "dragoman.cdx";
+    let arguments =
+        ["cyclonedx", "--manifest-path", "operator/Cargo.toml", "--no-default-features", "--format", "json"];
+    let more = ["--spec-version", "1.5", "--target", target, "--override-filename", name, "--no-build-deps"];
+    run("cargo", &[&arguments[..], &more].concat())?;
+    let mut text = None;
+    // It writes one file for each package of the workspace.
+    for file in output("git", &["ls-files", "--others", "--exclude-standard", "*.cdx.json"])?.lines() {
+        let path = root()?.join(file);
+        if file == format!("operator/{name}.json") {
+            text = Some(std::fs::read_to_string(&path).context("list")?);
+        }
+        std::fs::remove_file(&path).with_context(|| file.to_owned())?;
+    }
+    let mut list: Value = serde_json::from_str(&text.context("cargo cyclonedx wrote nothing")?)?;
+    let object = list.as_object_mut().context("list")?;
+    object.remove("serialNumber");
+    if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        meta.remove("timestamp");
+    }
+    ensure!(
+        object.get("components").and_then(Value::as_array).is_some_and(|all| all.len() > 50),
+        "too few components"
+    );
+    object.insert("version".to_owned(), json!(1));
+    let text = without_paths(&serde_json::to_string_pretty(&list)?)?;
+    std::fs::write(root()?.join(LIST), text + "\n").context(LIST)
+}
+
+/// Packages of the workspace are named by where they stand in the repository, not on this machine.
+fn without_paths(text: &str) -> anyhow::Result<String> {
+    Ok(text.replace(&root()?.display().to_string(), ""))
+}
+
+/// A registry on loopback, for as long as the image is put together.
+pub(crate) struct Registry {
+    process: Child,
+    /// Host and port.
+    pub address: String,
+}
+
+impl Registry {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// It ends at once.
+    pub(crate) fn serve(crane: &str) -> anyhow::Result<Self> {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").context("port")?.local_addr()?.port();
+        let address = format!("127.0.0.1:{port}");
+        let mut process = Command::new(crane)
+            .args(["registry", "serve", "--address", &address])
+            .spawn()
+            .context("crane")?;
+        while std::net::TcpStream::connect(&address).is_err() {
+            ensure!(process.try_wait()?.is_none(), "the registry on {address} has ended");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        Ok(Self { process, address })
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        if let Err(error) = self.process.kill().and_then(|()| self.process.wait()) {
+            eprintln!("the registry on {} does not end: {error}", self.address);
+        }
+    }
+}
