@@ -150,19 +150,15 @@ pub(crate) async fn drain(flags: &DrainFlags) -> anyhow::Result<()> {
     let claims = cluster.free_claims().await?;
     let mut text = format!("finalizer removed from {} claims\n", claims.done);
     let (mut failed, mut others) = (claims.failed, claims.others);
-    match &holder {
-        Some(holder) => text.push_str(&format!("ledgers and holder Pods stay: {holder} keeps them\n")),
-        None => {
-            cluster.remove_leases().await?;
-            let ledgers = cluster.remove_ledgers().await?;
-            let pods = cluster.remove_holders().await?;
-            text.push_str(&format!(
-                "removed {} ledgers of nodes and {} holder Pods\n",
-                ledgers.done, pods.done
-            ));
-            failed += ledgers.failed + pods.failed;
-            others.extend(ledgers.others.into_iter().chain(pods.others));
-        }
+    if let Some(holder) = &holder {
+        text.push_str(&format!("ledgers and holder Pods stay: {holder} keeps them\n"));
+    } else {
+        cluster.remove_leases().await?;
+        let ledgers = cluster.remove_ledgers().await?;
+        let pods = cluster.remove_holders().await?;
+        text.push_str(&format!("removed {} ledgers of nodes and {} holder Pods\n", ledgers.done, pods.done));
+        failed += ledgers.failed + pods.failed;
+        others.extend(ledgers.others.into_iter().chain(pods.others));
     }
     others.iter().for_each(|line| text.push_str(&format!("{line}\n")));
     crate::print(&text)?;

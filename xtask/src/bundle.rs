@@ -1,4 +1,4 @@
-//! The OLM bundle, from the manifests that kustomize has: a ClusterServiceVersion with the Deployment and the rights of
+//! The OLM bundle, from the manifests that kustomize has: a `ClusterServiceVersion` with the Deployment and the rights of
 //! `config/base`, the definitions of our kinds, and the roles that are bound by hand.
 
 use anyhow::Context as _;
@@ -59,7 +59,7 @@ pub(crate) fn render(read: impl Fn(&str) -> anyhow::Result<String>) -> anyhow::R
     files.into_iter().map(text).collect()
 }
 
-/// Adds what follows from the manifests to the ClusterServiceVersion.
+/// Adds what follows from the manifests to the `ClusterServiceVersion`.
 fn complete(
     version: &mut Value,
     roles: &[Value],
@@ -73,8 +73,8 @@ fn complete(
         let mine = roles.iter().filter(|role| {
             role["kind"] == kind && BOUND.iter().any(|name| role["metadata"]["name"] == *name)
         });
-        let rules: Vec<Value> = mine.filter_map(|role| role["rules"].as_array().cloned()).flatten().collect();
-        json!([{"serviceAccountName": deployment["spec"]["template"]["spec"]["serviceAccountName"], "rules": rules}])
+        let given: Vec<Value> = mine.filter_map(|role| role["rules"].as_array().cloned()).flatten().collect();
+        json!([{"serviceAccountName": deployment["spec"]["template"]["spec"]["serviceAccountName"], "rules": given}])
     };
     let meta = part(version, "/metadata")?;
     meta.insert("name".to_owned(), json!(format!("dragoman.v{VERSION}")));

@@ -128,17 +128,17 @@ impl Template {
     /// # Errors
     /// Those of `read`.
     pub(crate) fn render(&self, read: impl Fn(&str) -> anyhow::Result<String>) -> anyhow::Result<String> {
-        let mut text =
-            String::from("{{- /* Rendered by `cargo xtask gen` from config/; do not edit. */ -}}\n");
+        let head = "{{- /* Rendered by `cargo xtask gen` from config/; do not edit. */ -}}\n";
+        let mut text = vec![head.to_owned()];
         for Manifest { path, condition, annotations } in self.manifests {
             let objects = placed(&read(path)?, annotations);
-            if condition.is_empty() {
-                text.push_str(&format!("---\n{objects}"));
+            text.push(if condition.is_empty() {
+                format!("---\n{objects}")
             } else {
-                text.push_str(&format!("{{{{- if {condition} }}}}\n---\n{objects}{{{{- end }}}}\n"));
-            }
+                format!("{{{{- if {condition} }}}}\n---\n{objects}{{{{- end }}}}\n")
+            });
         }
-        Ok(text)
+        Ok(text.concat())
     }
 }
 

@@ -110,14 +110,14 @@ fn objects(text: &str) -> anyhow::Result<BTreeMap<String, Value>> {
 /// stays; it names the pull policy and the scheme of probes that the API server fills in; and flags have no order.
 fn plain(mut object: Value) -> Value {
     if let Some(labels) = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
-        LABELS.iter().for_each(|label| drop(labels.remove(*label)));
+        labels.retain(|label, _| !LABELS.contains(&label.as_str()));
     }
-    if let Some(meta) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) {
-        if let Some(annotations) = meta.get_mut("annotations").and_then(Value::as_object_mut) {
-            annotations.retain(|key, _| !key.starts_with("helm.sh/"));
-            if annotations.is_empty() {
-                meta.remove("annotations");
-            }
+    if let Some(meta) = object.pointer_mut("/metadata").and_then(Value::as_object_mut)
+        && let Some(annotations) = meta.get_mut("annotations").and_then(Value::as_object_mut)
+    {
+        annotations.retain(|key, _| !key.starts_with("helm.sh/"));
+        if annotations.is_empty() {
+            meta.remove("annotations");
         }
     }
     for of in ["containers", "initContainers"] {

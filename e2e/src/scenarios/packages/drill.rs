@@ -1,4 +1,4 @@
-//! The drill of docs/upgrade.md: from the built-in controller to Dragoman and back, on a cluster full of Pods, with the
+//! The drill of docs/install.md, section 6: from the built-in controller to Dragoman and back, on a cluster full of Pods, with the
 //! chart. Nothing is lost, and nothing is left.
 
 use std::collections::BTreeMap;

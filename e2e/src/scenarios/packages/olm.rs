@@ -16,7 +16,7 @@ use crate::manifest;
 use crate::objects::Pod;
 use crate::scenarios::{Standalone, standalone};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, PATIENCE, World, is_our_own};
 
 pub(super) fn all() -> Vec<Standalone> {
     vec![standalone!(olm_installs_upgrades_and_leaves_in_two_namespaces)]
@@ -258,7 +258,7 @@ impl<'a> Olm<'a> {
         let flags = ["--kubeconfig", &kubeconfig, "--namespace", namespace];
         wait::value("the Pods are gone", OLM_PATIENCE, async || {
             let pods = client.list(PODS, namespace).await?;
-            Ok((!pods.iter().any(|pod| crate::world::is_our_own(pod))).then_some(()))
+            Ok((!pods.iter().any(is_our_own)).then_some(()))
         })
         .await?;
         let drained = done(&world.bench.binary, &[&["drain"][..], &flags].concat()).await?;

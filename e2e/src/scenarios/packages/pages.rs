@@ -48,7 +48,9 @@ impl Page {
                 }
                 (Some(_), Some(_)) => language = None,
                 (None, Some("sh")) => {
-                    page.blocks.iter_mut().last().into_iter().for_each(|b| b.push(line.to_owned()))
+                    if let Some(block) = page.blocks.last_mut() {
+                        block.push(line.to_owned());
+                    }
                 }
                 (None, Some(_)) if PROGRAMS.iter().any(|program| line.starts_with(program)) => {
                     page.outside.push(line.to_owned());

@@ -90,9 +90,8 @@ impl Node {
                     self.remove(pod).await?;
                 }
                 Some(mut process) => {
-                    if self.probe(pod, &mut process).await? {
-                        running.insert(uid.to_owned(), process);
-                    }
+                    let goes_on = self.probe(pod, &mut process).await?;
+                    running.extend(goes_on.then(|| (uid.to_owned(), process)));
                 }
                 None if is_deleted => self.remove(pod).await?,
                 None if pod["status"]["phase"] == "Pending" => {
