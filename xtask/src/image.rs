@@ -1,5 +1,6 @@
 //! The container image: the static binary and nothing else, for each architecture, and what goes with it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
@@ -109,11 +110,10 @@ fn list() -> anyhow::Result<()> {
     if run("cargo", &["cyclonedx", "--version"]).is_err() {
         run("cargo", &["install", "--locked", "--version", CARGO_CYCLONEDX, "cargo-cyclonedx"])?;
     }
-    let target = Platform::Amd64.target();
     let name = "dragoman.cdx";
     let arguments =
         ["cyclonedx", "--manifest-path", "operator/Cargo.toml", "--no-default-features", "--format", "json"];
-    let more = ["--spec-version", "1.5", "--target", target, "--override-filename", name, "--no-build-deps"];
+    let more = ["--spec-version", "1.5", "--target", "all", "--override-filename", name, "--no-build-deps"];
     run("cargo", &[&arguments[..], &more].concat())?;
     let mut text = None;
     // It writes one file for each package of the workspace.
@@ -134,9 +134,52 @@ fn list() -> anyhow::Result<()> {
         object.get("components").and_then(Value::as_array).is_some_and(|all| all.len() > 50),
         "too few components"
     );
+    // It also names what other packages of the workspace switch on; what the binary has cargo knows.
+    let inside = Platform::ALL.iter().map(|platform| dependencies(*platform));
+    let inside: BTreeSet<String> =
+        inside.collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect();
+    let mut kept = BTreeSet::new();
+    if let Some(components) = object.get_mut("components").and_then(Value::as_array_mut) {
+        components.retain(|component| inside.contains(&named(component)));
+        kept.extend(components.iter().filter_map(|of| of["bom-ref"].as_str().map(str::to_owned)));
+    }
+    kept.extend(object["metadata"]["component"]["bom-ref"].as_str().map(str::to_owned));
+    let is_kept = |reference: &Value| reference.as_str().is_some_and(|reference| kept.contains(reference));
+    if let Some(all) = object.get_mut("dependencies").and_then(Value::as_array_mut) {
+        all.retain(|one| is_kept(&one["ref"]));
+        for one in all {
+            if let Some(on) = one.get_mut("dependsOn").and_then(Value::as_array_mut) {
+                on.retain(is_kept);
+            }
+        }
+    }
     object.insert("version".to_owned(), json!(1));
     let text = without_paths(&serde_json::to_string_pretty(&list)?)?;
     std::fs::write(root()?.join(LIST), text + "\n").context(LIST)
+}
+
+/// The packages that are compiled into the binary, as cargo knows them: name and version, itself left out.
+///
+/// # Errors
+/// cargo cannot tell.
+pub(crate) fn dependencies(platform: Platform) -> anyhow::Result<BTreeSet<String>> {
+    let whose = ["--package", "dragoman-operator", "--no-default-features", "--target", platform.target()];
+    let tree = ["tree", "--locked", "--edges", "normal", "--prefix", "none", "--no-dedupe"];
+    let mut known = BTreeSet::new();
+    for line in output("cargo", &[&tree[..], &whose].concat())?.lines() {
+        let mut words = line.split(' ');
+        if let (Some(name), Some(version)) = (words.next(), words.next()) {
+            known.insert(format!("{name} {}", version.trim_start_matches('v')));
+        }
+    }
+    known.retain(|name| !name.starts_with("dragoman-operator "));
+    Ok(known)
+}
+
+/// Name and version of a component.
+pub(crate) fn named(component: &Value) -> String {
+    let text = |field: &str| component[field].as_str().unwrap_or_default();
+    format!("{} {}", text("name"), text("version"))
 }
 
 /// Packages of the workspace are named by where they stand in the repository, not on this machine.
