@@ -59,6 +59,8 @@ pub fn spec(options: Options) -> ControllerSpec {
 const NAME: &str = "allocation";
 /// The reason of verdicts and Events: no node takes the Pod.
 const NO_NODE: &str = "NoNode";
+/// What a Pod waits for that is not the first of its shape. The other one may be a tenant's of another namespace.
+const BEHIND: &str = "a Pod that asks for the same comes first";
 /// The reason of verdicts and Events: the Pods of the PodGroup are not all there.
 const GANG: &str = "GangIncomplete";
 /// The attempts to place a gang before it waits for a change: 5 000 nodes that refuse are eighteen.
@@ -355,8 +357,18 @@ impl Allocator {
             Some((shape, before))
         });
         if let Some((shape, Some(before))) = &place {
-            self.kit.note(|index| index.shapes.wait(*shape, pod.turn(key)));
+            let mut why = self.kit.note(|index| {
+                index.shapes.wait(*shape, pod.turn(key));
+                index.shapes.reasons(*shape).iter().map(ToString::to_string).collect::<Vec<_>>()
+            });
             self.kit.enqueue(vec![before.clone()]);
+            if why.is_empty() {
+                self.verdict(key, uid, claims, (NO_NODE, BEHIND)).await?;
+            } else {
+                // Every node has refused the earlier one, and this one asks for the same.
+                why.push(BEHIND.to_owned());
+                self.say(key, uid, claims, &why).await?;
+            }
             return Ok(again);
         }
         let outcome = match gang {

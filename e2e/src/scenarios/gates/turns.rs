@@ -17,6 +17,7 @@ pub(super) fn alone() -> Vec<Standalone> {
         standalone!(a_gang_starts_as_a_whole),
         standalone!(pods_are_packed_spread_or_go_where_they_like),
         standalone!(a_pod_is_let_go_for_an_autoscaler),
+        standalone!(a_pod_behind_others_says_why_it_waits),
     ]
 }
 
@@ -119,6 +120,37 @@ async fn a_pod_is_let_go_for_an_autoscaler(bench: &Bench) -> anyhow::Result<()> 
     println!("        {why}");
     let (status, reason, _) = ready(&world, &ns, "large").await?.context("condition")?;
     ensure!((&*status, &*reason) == ("True", "LetGo"), "{status} {reason}");
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// A full node, and many Pods that ask for the same: each of them says what is missing, not the first one alone.
+async fn a_pod_behind_others_says_why_it_waits(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "behind", Shape::default(), 1).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = namespace(&world, "behind", "enabled").await?;
+    // The node has eight cpus, and each device takes three.
+    for number in 0..2 {
+        let name = format!("runs-{number}");
+        world.pod(&ns, &Pod::new(&name).with_template("device", "one").held()).await?;
+        world.phase(&ns, &name, "Running").await?;
+    }
+    world.pod(&ns, &Pod::new("first").with_template("device", "one")).await?;
+    says(&world, &ns, "first", "cpu").await?;
+    for name in ["second", "third"] {
+        world.pod(&ns, &Pod::new(name).with_template("device", "one")).await?;
+        let said = says(&world, &ns, name, "a Pod that asks for the same comes first").await?;
+        ensure!(said.contains("cpu is missing"), "{said}");
+        println!("        {said}");
+    }
+    for number in 0..2 {
+        world.let_end(&ns, &format!("runs-{number}")).await?;
+    }
+    for name in ["first", "second", "third"] {
+        world.phase(&ns, name, "Succeeded").await?;
+    }
     allocator.stop().await?;
     operator.stop().await?;
     world.stop().await
