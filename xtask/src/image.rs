@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use anyhow::{Context as _, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::shipped::{self, Platform};
+use crate::shipped::{self, Platform, SOURCE};
 use crate::{output, root, run};
 
 /// The version of cargo-cyclonedx that is installed if there is none.
@@ -28,6 +28,7 @@ pub(crate) fn build(platforms: &[Platform], push: Option<&str>) -> anyhow::Resul
     let crane = tools.join("crane").display().to_string();
     let place = root()?.join(PLACE);
     std::fs::create_dir_all(&place).context(PLACE)?;
+    shipped::export()?;
     let registry = Registry::serve(&crane)?;
     let mut parts = Vec::new();
     for platform in platforms {
@@ -95,7 +96,7 @@ pub(crate) fn tools() -> anyhow::Result<PathBuf> {
 
 /// A layer with the binary: the same bytes whenever and by whomever it is made.
 fn layer(platform: Platform) -> anyhow::Result<String> {
-    let binary = shipped::auditable(platform, "target/auditable")?;
+    let binary = shipped::auditable(platform)?;
     let directory = root()?.join(PLACE).join(platform.architecture());
     std::fs::create_dir_all(&directory).context("image")?;
     std::fs::copy(&binary, directory.join("dragoman")).with_context(|| binary.display().to_string())?;
@@ -110,51 +111,21 @@ fn list() -> anyhow::Result<()> {
     if run("cargo", &["cyclonedx", "--version"]).is_err() {
         run("cargo", &["install", "--locked", "--version", CARGO_CYCLONEDX, "cargo-cyclonedx"])?;
     }
-    let name = "dragoman.cdx";
-    let arguments =
-        ["cyclonedx", "--manifest-path", "operator/Cargo.toml", "--no-default-features", "--format", "json"];
+    let (manifest, name) = (format!("{SOURCE}/operator/Cargo.toml"), "dragoman.cdx");
+    let arguments = ["cyclonedx", "--manifest-path", &manifest, "--no-default-features", "--format", "json"];
     let more = ["--spec-version", "1.5", "--target", "all", "--override-filename", name, "--no-build-deps"];
     run("cargo", &[&arguments[..], &more].concat())?;
-    let mut text = None;
-    // It writes one file for each package of the workspace.
-    for file in output("git", &["ls-files", "--others", "--exclude-standard", "*.cdx.json"])?.lines() {
-        let path = root()?.join(file);
-        if file == format!("operator/{name}.json") {
-            text = Some(std::fs::read_to_string(&path).context("list")?);
-        }
-        std::fs::remove_file(&path).with_context(|| file.to_owned())?;
-    }
-    let mut list: Value = serde_json::from_str(&text.context("cargo cyclonedx wrote nothing")?)?;
+    let text =
+        std::fs::read_to_string(root()?.join(format!("{SOURCE}/operator/{name}.json"))).context("list")?;
+    let mut list: Value = serde_json::from_str(&text)?;
     let object = list.as_object_mut().context("list")?;
     object.remove("serialNumber");
     if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         meta.remove("timestamp");
     }
-    ensure!(
-        object.get("components").and_then(Value::as_array).is_some_and(|all| all.len() > 50),
-        "too few components"
-    );
-    // It also names what other packages of the workspace switch on; what the binary has cargo knows.
-    let inside = Platform::ALL.iter().map(|platform| dependencies(*platform));
-    let inside: BTreeSet<String> =
-        inside.collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect();
-    let mut kept = BTreeSet::new();
-    if let Some(components) = object.get_mut("components").and_then(Value::as_array_mut) {
-        components.retain(|component| inside.contains(&named(component)));
-        kept.extend(components.iter().filter_map(|of| of["bom-ref"].as_str().map(str::to_owned)));
-    }
-    kept.extend(object["metadata"]["component"]["bom-ref"].as_str().map(str::to_owned));
-    let is_kept = |reference: &Value| reference.as_str().is_some_and(|reference| kept.contains(reference));
-    if let Some(all) = object.get_mut("dependencies").and_then(Value::as_array_mut) {
-        all.retain(|one| is_kept(&one["ref"]));
-        for one in all {
-            if let Some(on) = one.get_mut("dependsOn").and_then(Value::as_array_mut) {
-                on.retain(is_kept);
-            }
-        }
-    }
-    object.insert("version".to_owned(), json!(1));
-    let text = without_paths(&serde_json::to_string_pretty(&list)?)?;
+    // Packages of the workspace are named by where they stand in the repository, not on this machine.
+    let here = root()?.join(SOURCE).display().to_string();
+    let text = serde_json::to_string_pretty(&list)?.replace(&here, "");
     std::fs::write(root()?.join(LIST), text + "\n").context(LIST)
 }
 
@@ -180,11 +151,6 @@ pub(crate) fn dependencies(platform: Platform) -> anyhow::Result<BTreeSet<String
 pub(crate) fn named(component: &Value) -> String {
     let text = |field: &str| component[field].as_str().unwrap_or_default();
     format!("{} {}", text("name"), text("version"))
-}
-
-/// Packages of the workspace are named by where they stand in the repository, not on this machine.
-fn without_paths(text: &str) -> anyhow::Result<String> {
-    Ok(text.replace(&root()?.display().to_string(), ""))
 }
 
 /// A registry on loopback, for as long as the image is put together.

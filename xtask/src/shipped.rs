@@ -1,12 +1,13 @@
 //! The binary as it is shipped: static, without paths of the machine that built it, and with the list of its
 //! dependencies where it goes into an image.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::{cross, root};
+use crate::{cross, output, root};
 
 /// The path of the static binary.
 pub(crate) const BINARY: &str = "target/static/dragoman";
@@ -55,51 +56,114 @@ impl Platform {
     }
 }
 
+/// What the binary is made of. Tests and tools of the workspace are left out: cargo would count what they switch on in
+/// common dependencies as the binary's.
+const SOURCES: [&str; 11] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    "config",
+    "quantity",
+    "accounting",
+    "allocator",
+    "crds",
+    "machinery",
+    "simcluster",
+    "reconcilers",
+    "operator",
+];
+/// Where they are copied.
+pub(crate) const SOURCE: &str = "target/source";
+
+/// Copies the sources of the binary, as they stand in the working tree, into a workspace of their own.
+///
+/// # Errors
+/// A file cannot be copied.
+pub(crate) fn export() -> anyhow::Result<()> {
+    let to = root()?.join(SOURCE);
+    if to.exists() {
+        std::fs::remove_dir_all(&to).context(SOURCE)?;
+    }
+    let list = ["ls-files", "--cached", "--others", "--exclude-standard", "--"];
+    for file in output("git", &[&list[..], &SOURCES].concat())?.lines() {
+        let copy = to.join(file);
+        std::fs::create_dir_all(copy.parent().context("directory")?).context(SOURCE)?;
+        std::fs::copy(root()?.join(file), copy).with_context(|| file.to_owned())?;
+    }
+    let manifest = to.join("Cargo.toml");
+    let text = std::fs::read_to_string(&manifest).context("Cargo.toml")?;
+    let is_about_others = |line: &&str| line.starts_with("members") || line.starts_with("default-members");
+    let kept: Vec<&str> = text.lines().filter(|line| !is_about_others(line)).collect();
+    let text = kept.join("\n").replace("[workspace]\n", "[workspace]\nmembers = [\"operator\"]\n");
+    std::fs::write(manifest, text + "\n").context("Cargo.toml")?;
+    // cargo leaves out of the lock file what nothing needs any more, and changes nothing else.
+    let whose = ["metadata", "--format-version=1", "--manifest-path"];
+    output("cargo", &[&whose[..], &[&to.join("Cargo.toml").display().to_string()]].concat())?;
+    let [ours, theirs] = [root()?, to].map(|place| locked(&place));
+    let (ours, theirs) = (ours?, theirs?);
+    let changed: Vec<&String> = theirs.difference(&ours).collect();
+    ensure!(changed.is_empty(), "{SOURCE}/Cargo.lock has other dependencies: {changed:?}");
+    Ok(())
+}
+
+/// Name and version of every package in a lock file.
+fn locked(place: &Path) -> anyhow::Result<BTreeSet<String>> {
+    let text = std::fs::read_to_string(place.join("Cargo.lock")).context("Cargo.lock")?;
+    let lines: Vec<&str> = text.lines().collect();
+    Ok(lines
+        .windows(2)
+        .filter(|two| two.iter().all(|line| line.contains(" = ")))
+        .map(|two| two.join(" "))
+        .collect())
+}
+
 /// Builds the static binary for this machine.
 ///
 /// # Errors
 /// The host is not Linux, or the binary does not build or cannot be copied.
 pub(crate) fn build() -> anyhow::Result<()> {
-    let built = compile(Platform::of_the_host()?, &["build"], "target")?;
+    let built = compile(Platform::of_the_host()?, &["build"], (".", "target"))?;
     std::fs::create_dir_all(root()?.join("target/static")).context("target/static")?;
     std::fs::copy(&built, root()?.join(BINARY)).with_context(|| built.display().to_string())?;
     Ok(())
 }
 
-/// Builds a static binary that carries the list of its dependencies, in a directory of the repository; returns its path.
+/// Builds a static binary that carries the list of its dependencies, from the exported sources; returns its path.
 ///
 /// # Errors
 /// A tool or the binary does not build.
-pub(crate) fn auditable(platform: Platform, directory: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn auditable(platform: Platform) -> anyhow::Result<PathBuf> {
     if crate::run("cargo", &["auditable", "--version"]).is_err() {
         crate::run("cargo", &["install", "--locked", "--version", CARGO_AUDITABLE, "cargo-auditable"])?;
     }
-    compile(platform, &["auditable", "build"], directory)
+    compile(platform, &["auditable", "build"], (SOURCE, "target/auditable"))
 }
 
-fn compile(platform: Platform, command: &[&str], directory: &str) -> anyhow::Result<PathBuf> {
+fn compile(platform: Platform, command: &[&str], (from, to): (&str, &str)) -> anyhow::Result<PathBuf> {
     let target = platform.target();
     // The target directory is named, because the binary is copied from there.
-    let place = ["--target-dir", directory, "--target", target];
+    let directory = root()?.join(to);
+    let place = ["--target-dir", &directory.display().to_string(), "--target", target];
     let flags = ["--profile", "shipped", "--locked", "--package", "dragoman-operator"];
     let arguments = [command, &flags, &FEATURES, &place].concat();
     eprintln!("$ cargo {}", arguments.join(" "));
     let mut cargo = Command::new("cargo");
-    cargo.args(&arguments).env("RUSTFLAGS", flags_of_rustc()?).current_dir(root()?);
+    cargo.args(&arguments).env("RUSTFLAGS", flags_of_rustc(from)?).current_dir(root()?.join(from));
     if platform != Platform::of_the_host()? {
         cross::Compiler::provide(platform)?.furnish(&mut cargo);
     }
     let status = cargo.status().context("cannot run cargo")?;
     ensure!(status.success(), "the static binary does not build: {status}");
-    Ok(root()?.join(directory).join(target).join("shipped/dragoman"))
+    Ok(directory.join(target).join("shipped/dragoman"))
 }
 
 /// Since 2.34 the GNU libc contains its resolver. A static binary can therefore resolve names, and the ordinary
 /// toolchain builds it. Paths are those of nobody's machine: two machines build the same bytes.
-fn flags_of_rustc() -> anyhow::Result<String> {
+fn flags_of_rustc(from: &str) -> anyhow::Result<String> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
     let home = home.context("neither CARGO_HOME nor HOME is set")?;
     let remap = |from: PathBuf, to: &str| format!(" --remap-path-prefix={}={to}", from.display());
-    Ok("-C target-feature=+crt-static".to_owned() + &remap(home, "/cargo") + &remap(root()?, "/dragoman"))
+    Ok("-C target-feature=+crt-static".to_owned()
+        + &remap(home, "/cargo")
+        + &remap(root()?.join(from), "/dragoman"))
 }
