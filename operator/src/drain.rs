@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use dragoman_crds::crdgen::GROUP;
 use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
 use dragoman_crds::wire::{self, Meta, Object};
 use dragoman_machinery::api::{Api, Limits, Live, decode};
@@ -50,7 +51,7 @@ pub(crate) const RIGHTS: &[Rule] = &[
         why: "remove the finalizer of claims that nothing holds",
     },
     Rule {
-        group: dragoman_crds::crdgen::GROUP,
+        group: GROUP,
         resource: "nodeallocatabledraclaimstates",
         verbs: &["list", "delete"],
         why: "ledgers that are not kept any more",
@@ -79,6 +80,8 @@ pub(crate) const OF_PODS: &[Rule] =
 
 /// A Pod has 75 seconds to give its Lease up, and a Lease that nobody gave up runs out after 15.
 const STOPS_WITHIN: Duration = Duration::from_mins(2);
+/// How often claims that changed meanwhile are looked at again.
+const AGAIN: usize = 5;
 /// How often the Lease is looked at meanwhile.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -106,12 +109,15 @@ struct Report {
     others: Vec<String>,
     /// How many of these are failures.
     failed: usize,
+    /// The objects that changed between reading and writing.
+    changed: Vec<String>,
 }
 
 impl Report {
     fn take(&mut self, name: &str, outcome: Result<impl Sized, Refusal>) {
         match outcome {
             Ok(_) | Err(Refusal::NotFound | Refusal::Replaced) => self.done += 1,
+            Err(Refusal::Conflict) => self.changed.push(name.to_owned()),
             Err(refusal) => {
                 self.failed += 1;
                 self.others.push(format!("failed: {name}: {refusal}"));
@@ -147,7 +153,7 @@ pub(crate) async fn drain(flags: &DrainFlags) -> anyhow::Result<()> {
             flags.namespace
         );
     }
-    let claims = cluster.free_claims().await?;
+    let claims = cluster.free_all_claims().await?;
     let mut text = format!("finalizer removed from {} claims\n", claims.done);
     let (mut failed, mut others) = (claims.failed, claims.others);
     if let Some(holder) = &holder {
@@ -202,6 +208,23 @@ impl Cluster {
                 outcome => return outcome.map_err(anyhow::Error::from),
             }
         }
+    }
+
+    /// Frees claims, those that changed meanwhile once more. A user who changes a claim again and again keeps the
+    /// finalizer of that claim, and does not make the whole fail.
+    async fn free_all_claims(&self) -> anyhow::Result<Report> {
+        let mut report = self.free_claims().await?;
+        for _ in 0..AGAIN {
+            if report.changed.is_empty() {
+                break;
+            }
+            let done = report.done;
+            report = self.free_claims().await?;
+            report.done += done;
+        }
+        let changed = std::mem::take(&mut report.changed);
+        report.others.extend(changed.into_iter().map(|name| format!("changes again and again: {name}")));
+        Ok(report)
     }
 
     async fn free_claims(&self) -> anyhow::Result<Report> {
@@ -260,6 +283,7 @@ impl Cluster {
             // The label alone is no proof: tenants may set it on Pods of theirs.
             if let Item::Readable(pod) = item
                 && holders::is_holder(&pod, &self.namespace)
+                && pod.metadata.name.starts_with("holder-")
             {
                 let meta = &pod.metadata;
                 report.take(&format!("holder Pod {}", meta.name), self.remove(POD, meta).await);
@@ -278,7 +302,7 @@ impl Cluster {
         Write::new(kind, namespace, name, action).send(&self.api, &self.metrics).await.map(drop)
     }
 
-    /// Calls `each` for every object of a kind that has the labels; for none where the kind is not served.
+    /// Calls `each` for every object of a kind that has the labels; for none where one of our kinds is not installed.
     async fn each<T: Watchable + Object>(
         &self,
         kind: Kind,
@@ -293,7 +317,8 @@ impl Cluster {
             let mut items = Vec::new();
             let next = match source.list(page.as_deref(), |item| items.push(item)).await {
                 Ok(list) => list.next,
-                Err(Failure::Unserved) => return Ok(()),
+                // Our own kinds may not be installed. That claims are not served is no proof that there are none.
+                Err(Failure::Unserved) if kind.group == GROUP => return Ok(()),
                 Err(failure) => return Err(failure).with_context(|| format!("cannot list {}", kind.plural)),
             };
             for item in items {

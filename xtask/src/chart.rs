@@ -63,6 +63,7 @@ pub(crate) const TEMPLATES: &[Template] = &[
             },
             on("", "base/roles.yaml"),
             on("", "base/bindings.yaml"),
+            on("ne .Values.mode \"observe\"", "base/assist.yaml"),
             on(".Values.podDisruptionBudget.enabled", "base/poddisruptionbudget.yaml"),
             on(".Values.networkPolicy.enabled", "base/networkpolicy.yaml"),
             on("eq .Values.mode \"own\"", "components/own/binding.yaml"),
@@ -180,5 +181,5 @@ fn placed(manifest: &str, annotations: &str) -> String {
             "values: [kube-system{{ if ne .Release.Namespace \"kube-system\" }}, {{ .Release.Namespace }}{{ end }}]",
         )
         .replace("orValue('') == 'dragoman'", "orValue('') == '{{ .Values.allocator.name }}'")
-        .replace("              metrics: enabled\n", "              {{- toYaml .Values.metrics.fromNamespaces | nindent 14 }}\n")
+        .replace("              metrics: enabled\n", "              {{- toYaml (.Values.metrics.fromNamespaces | default (dict \"metrics\" \"enabled\")) | nindent 14 }}\n")
 }

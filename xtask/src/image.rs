@@ -135,7 +135,7 @@ fn list() -> anyhow::Result<()> {
 /// cargo cannot tell.
 pub(crate) fn dependencies(platform: Platform) -> anyhow::Result<BTreeSet<String>> {
     let whose = ["--package", "dragoman-operator", "--no-default-features", "--target", platform.target()];
-    let tree = ["tree", "--locked", "--edges", "normal", "--prefix", "none", "--no-dedupe"];
+    let tree = ["tree", "--locked", "--edges", "normal,no-proc-macro", "--prefix", "none", "--no-dedupe"];
     let mut known = BTreeSet::new();
     for line in output("cargo", &[&tree[..], &whose].concat())?.lines() {
         let mut words = line.split(' ');

@@ -1,5 +1,7 @@
 //! Where dependencies come from, and under which licences.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use spdx::{Expression, LicenseReq, ParseMode};
@@ -31,6 +33,9 @@ pub(crate) fn check() -> anyhow::Result<()> {
     let metadata: Value = serde_json::from_str(&metadata).context("cargo metadata")?;
     let packages = metadata["packages"].as_array().context("packages")?;
     ensure!(packages.len() > 100, "only {} packages: is that all?", packages.len());
+    let registries: BTreeSet<&str> =
+        packages.iter().filter_map(|package| package["source"].as_str()).collect();
+    ensure!(registries.len() == 1, "dependencies come from several places: {registries:?}");
     let wrong: Vec<String> = packages.iter().filter_map(wrong).collect();
     ensure!(wrong.is_empty(), "dependencies:\n{}", wrong.join("\n"));
     Ok(())

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Standalone, standalone};
 use crate::client::{CLAIMS, NAMESPACES, PODS};
-use crate::control_plane::Shape;
+use crate::control_plane::{Release, Shape};
 use crate::objects::{self, Pod};
 use crate::world::{Bench, PATIENCE, World};
 
@@ -17,6 +17,7 @@ pub(super) fn all() -> Vec<Standalone> {
         standalone!(a_second_writer_is_noticed_in_mid_run),
         standalone!(auto_assists_and_says_what_it_lacks),
         standalone!(drain_leaves_nothing_that_needs_us),
+        standalone!(leaving_works_where_there_are_no_policies_of_ours_in_1_36),
         standalone!(a_group_that_is_turned_off_while_claims_are_held),
     ]
 }
@@ -177,6 +178,19 @@ async fn drain_leaves_nothing_that_needs_us(bench: &Bench) -> anyhow::Result<()>
     dragoman.stop().await?;
     let out = drain(&world).await?;
     ensure!(out.contains(&format!("still held: {ns}/used: allocated, reserved for jobs job-0")), "{out}");
+    world.stop().await
+}
+
+/// Kubernetes 1.35 has no MutatingAdmissionPolicy: `gating off`, which leaving runs in any case, finds none.
+async fn leaving_works_where_there_are_no_policies_of_ours_in_1_36(bench: &Bench) -> anyhow::Result<()> {
+    let shape = Shape { release: Release::V1_36, emulated: Some("1.35"), ..Shape::default() };
+    let world = World::start(bench, "no-policies", shape, 1, 1).await?;
+    let mut command = tokio::process::Command::new(&world.bench.binary);
+    command.args(["gating", "off", "--kubeconfig"]).arg(world.plane.kubeconfig("admin"));
+    let out = command.output().await?;
+    ensure!(out.status.success(), "gating off: {}", String::from_utf8_lossy(&out.stderr));
+    ensure!(out.stdout == b"gate removed from 0 Pods\n", "{}", String::from_utf8_lossy(&out.stdout));
+    drain(&world).await?;
     world.stop().await
 }
 

@@ -59,7 +59,7 @@ pub fn spec(options: Options) -> ControllerSpec {
 const NAME: &str = "allocation";
 /// The reason of verdicts and Events: no node takes the Pod.
 const NO_NODE: &str = "NoNode";
-/// What a Pod waits for that is not the first of its shape. The other one may be a tenant's of another namespace.
+/// What a Pod waits for that is not the first of its shape.
 const BEHIND: &str = "a Pod that asks for the same comes first";
 /// The reason of verdicts and Events: the Pods of the PodGroup are not all there.
 const GANG: &str = "GangIncomplete";
@@ -362,6 +362,12 @@ impl Allocator {
                 index.shapes.reasons(*shape).iter().map(ToString::to_string).collect::<Vec<_>>()
             });
             self.kit.enqueue(vec![before.clone()]);
+            // Said once: whatever becomes of the first one, the others still wait.
+            let is_told =
+                |(_, _, facts): &Named| facts.verdict.as_ref().is_some_and(|known| known.reason == NO_NODE);
+            if claims.iter().any(is_told) {
+                return Ok(again);
+            }
             if why.is_empty() {
                 self.verdict(key, uid, claims, (NO_NODE, BEHIND)).await?;
             } else {

@@ -191,7 +191,8 @@ async fn every_package_gives_the_same_rights(bench: &Bench) -> anyhow::Result<()
     let read = |path: &str| {
         std::fs::read_to_string(bench.repository.join("config").join(path)).with_context(|| path.to_owned())
     };
-    let overlay = manifest::parse(&[read("base/roles.yaml")?, read("base/bindings.yaml")?].join("---\n"))?;
+    let files = ["base/roles.yaml", "base/bindings.yaml", "base/assist.yaml"].map(read);
+    let overlay = manifest::parse(&files.into_iter().collect::<anyhow::Result<Vec<_>>>()?.join("---\n"))?;
     let chart = bench.repository.join("config/helm/dragoman").display().to_string();
     let drain = "drain.onUninstall=false";
     let release =

@@ -16,6 +16,7 @@ use crate::world::Bench;
 pub(super) fn all() -> Vec<Standalone> {
     vec![
         standalone!(chart_and_overlays_render_the_same_objects),
+        standalone!(in_another_namespace_the_chart_names_that_everywhere),
         standalone!(the_chart_refuses_wrong_values_and_says_which),
         standalone!(the_page_of_the_chart_tells_every_value),
     ]
@@ -91,6 +92,43 @@ async fn chart_and_overlays_render_the_same_objects(bench: &Bench) -> anyhow::Re
         counts.push(overlay.len().to_string());
     }
     println!("        objects that are the same: {}", counts.join(", "));
+    Ok(())
+}
+
+/// With another namespace, other accounts and another name of the allocator no object names those of the overlays, and
+/// the policies are those that `dragoman gating` installs there.
+async fn in_another_namespace_the_chart_names_that_everywhere(bench: &Bench) -> anyhow::Result<()> {
+    let helm = go::tools(&bench.repository, "helm").await?.join("helm");
+    let chart = bench.repository.join("config/helm/dragoman").display().to_string();
+    let values = "mode=own,gating.enabled=true,holders.enabled=true,deleteUnbound.enabled=true,allocator.enabled=true,\
+        metrics.tls.enabled=true,metrics.podMonitor.enabled=true,metrics.serviceMonitor.enabled=true,\
+        serviceAccount.name=agent,allocator.serviceAccount.name=chooser,allocator.name=ours,\
+        metrics.podMonitor.endpoint.authorization.credentials.name=token,metrics.fromNamespaces.team=monitoring";
+    let command = ["template", "dragoman", &chart, "--namespace", "operators", "--kube-version", "1.37"];
+    let release = done(&helm, &[&command[..], &["--set", values]].concat()).await?;
+    let of_system: Vec<&str> = release.lines().filter(|line| line.contains("kube-system")).collect();
+    // A gate there could keep the control plane from starting.
+    ensure!(of_system.iter().all(|line| line.trim() == "values: [kube-system, operators]"), "{of_system:?}");
+    ensure!(of_system.len() == 1, "{of_system:?}");
+    for default in [":dragoman'", ":dragoman-allocator'", "orValue('') == 'dragoman'", "metrics: enabled"] {
+        ensure!(!release.contains(default), "{default} is left");
+    }
+    for named in [
+        ":operators:agent'",
+        ":operators:chooser'",
+        "orValue('') == 'ours'",
+        "team: monitoring",
+        "name: token",
+    ] {
+        ensure!(release.contains(named), "{named} is not there");
+    }
+    let place = ["--namespace", "operators", "--service-account", "agent"];
+    let printed = objects(&done(&bench.binary, &[&["gating", "print"][..], &place].concat()).await?)?;
+    let release = objects(&release)?;
+    ensure!(printed.len() > 10, "only {} policies", printed.len());
+    for (name, policy) in printed {
+        ensure!(release.get(&name) == Some(&policy), "{name} differs from what `dragoman gating` installs");
+    }
     Ok(())
 }
 

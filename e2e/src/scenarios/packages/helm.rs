@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use super::pods::Pods;
 use super::{cluster, done, labelled, said};
-use crate::client::{CLAIMS, PODS};
+use crate::client::{CLAIMS, FOOTPRINTS, PODS};
 use crate::control_plane::Shape;
 use crate::go;
 use crate::objects::Pod;
-use crate::scenarios::{Standalone, standalone};
+use crate::scenarios::{Standalone, ledger, standalone};
 use crate::wait;
 use crate::world::{Bench, PATIENCE, World, claim_name};
 
@@ -144,13 +144,28 @@ async fn second_release_is_refused(helm: &Helm<'_>, archive: &str) -> anyhow::Re
     Ok(())
 }
 
+fn is_holder(pod: &Value) -> bool {
+    pod["metadata"]["labels"]["app.kubernetes.io/component"] == "holder"
+}
+
 /// Uninstalls the release while a claim is born protected, a claim is in use, and a Pod has the gate.
 async fn leaving(helm: &Helm<'_>) -> anyhow::Result<()> {
     let world = helm.world;
     let ns = super::super::gated_namespace(world, "leaving").await?;
+    // Each device takes cpus, so that there are ledgers and holder Pods.
+    world.client.create(FOOTPRINTS, "", &ledger::footprint("cores", "3")).await?;
     let uses = Pod::new("uses").with_template("device", "one").held();
     world.pod(&ns, &uses).await?;
     let uses = world.phase(&ns, "uses", "Running").await?;
+    let holders = async || {
+        let pods = world.client.list(PODS, "kube-system").await?;
+        Ok::<_, anyhow::Error>(pods.iter().filter(|pod| is_holder(pod)).count())
+    };
+    wait::value("a holder Pod holds what the claim takes, and a ledger says it", PATIENCE, async || {
+        let ledgers = world.client.list(STATES, "").await?;
+        Ok((holders().await? == 1 && !ledgers.is_empty()).then_some(()))
+    })
+    .await?;
     // Its claim is made, and no node takes it: its gate stays closed.
     let mut waits = Pod::new("waits").with_template("device", "one").object().clone();
     waits["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "nowhere"});
@@ -166,6 +181,7 @@ async fn leaving(helm: &Helm<'_>) -> anyhow::Result<()> {
         labelled(world, "app.kubernetes.io/name in (dragoman,dragoman-allocator,dragoman-drain)").await?;
     ensure!(ours.len() == 3, "{ours:?}");
     ensure!(world.client.list(STATES, "").await?.is_empty(), "ledgers are left");
+    ensure!(holders().await? == 0, "a holder Pod is left");
     let leases = world.client.list("/apis/coordination.k8s.io/v1/{}/leases", "kube-system").await?;
     let names: Vec<&Value> = leases.iter().map(|lease| &lease["metadata"]["name"]).collect();
     ensure!(

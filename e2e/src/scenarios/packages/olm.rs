@@ -250,12 +250,15 @@ impl<'a> Olm<'a> {
     async fn leave(&self, namespace: &str, version: &str) -> anyhow::Result<()> {
         let world = self.world;
         let client = &world.client;
+        let kubeconfig = world.plane.kubeconfig("admin").display().to_string();
+        let flags = ["--kubeconfig", &kubeconfig, "--namespace", namespace];
+        let gating = async |what| done(&world.bench.binary, &[&["gating", what][..], &flags].concat()).await;
+        ensure!(gating("on").await?.contains("dragoman-gate is installed"), "no policy");
+        ensure!(gating("off").await?.contains("dragoman-gate is removed"), "no policy was there");
         client.delete(SUBSCRIPTIONS, namespace, "dragoman", None).await?;
         client.delete(VERSIONS, namespace, &format!("dragoman.v{version}"), None).await?;
         client.delete(CATALOGS, namespace, "dragoman", None).await?;
         client.delete(GROUPS, namespace, "dragoman", None).await?;
-        let kubeconfig = world.plane.kubeconfig("admin").display().to_string();
-        let flags = ["--kubeconfig", &kubeconfig, "--namespace", namespace];
         wait::value("the Pods are gone", OLM_PATIENCE, async || {
             let pods = client.list(PODS, namespace).await?;
             Ok((!pods.iter().any(is_our_own)).then_some(()))
