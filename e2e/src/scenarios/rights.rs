@@ -71,11 +71,11 @@ fn assists(world: &World, controllers: &str) -> anyhow::Result<Dragoman> {
 }
 
 /// A right: a verb of a rule of a role.
-struct Right {
+pub(super) struct Right {
     role: Value,
     rule: usize,
-    verb: String,
-    resource: String,
+    pub verb: String,
+    pub resource: String,
 }
 
 /// Runs the lane and returns the number of rights, each of which was shown to be needed.
@@ -144,7 +144,8 @@ async fn give(world: &World, file: &str, name: &str, all: bool) -> anyhow::Resul
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
 
-fn rights_of(role: &Value) -> Vec<Right> {
+/// Every right of a role.
+pub(super) fn rights_of(role: &Value) -> Vec<Right> {
     let mut rights = Vec::new();
     for (rule, content) in role["rules"].as_array().into_iter().flatten().enumerate() {
         let resource = content["resources"][0].as_str().unwrap_or_default().to_owned();
@@ -168,7 +169,8 @@ async fn write_rules(world: &World, role: &Value, rules: &Value) -> anyhow::Resu
     Ok(())
 }
 
-async fn take_away(world: &World, right: &Right) -> anyhow::Result<()> {
+/// Takes a right from its role.
+pub(super) async fn take_away(world: &World, right: &Right) -> anyhow::Result<()> {
     let mut rules = right.role["rules"].clone();
     let verbs = rules[right.rule]["verbs"].as_array_mut().context("verbs")?;
     verbs.retain(|verb| *verb != right.verb);
@@ -178,7 +180,8 @@ async fn take_away(world: &World, right: &Right) -> anyhow::Result<()> {
     write_rules(world, &right.role, &rules).await
 }
 
-async fn give_back(world: &World, right: &Right) -> anyhow::Result<()> {
+/// Gives its role what its file says.
+pub(super) async fn give_back(world: &World, right: &Right) -> anyhow::Result<()> {
     write_rules(world, &right.role, &right.role["rules"]).await
 }
 

@@ -173,6 +173,19 @@ async fn leaving(helm: &Helm<'_>) -> anyhow::Result<()> {
     let claim = world.claim_of(&ns, "waits", "device").await?;
     ensure!(claim["metadata"]["finalizers"].is_array(), "not born protected: {claim}");
 
+    // A Job that fails deletes nothing, and the next one does.
+    let quota = ["create", "quota", "no-jobs", "--hard=count/jobs.batch=0", "--namespace", "kube-system"];
+    world.plane.kubectl(&quota, "").await?.map_err(anyhow::Error::msg)?;
+    let refused = wait::value("a quota stops the Job", PATIENCE, async || {
+        let quota = world.client.get("/api/v1/{}/resourcequotas", "kube-system", "no-jobs").await?;
+        let is_counted = quota.is_some_and(|quota| quota["status"]["used"]["count/jobs.batch"].is_string());
+        Ok(if is_counted { Some(helm.run(&["uninstall", "dragoman"], "").await) } else { None })
+    })
+    .await?;
+    let Err(complaint) = refused else { anyhow::bail!("it is uninstalled without its Job") };
+    ensure!(format!("{complaint:#}").contains("exceeded quota: no-jobs"), "{complaint:#}");
+    ensure!(labelled(world, RELEASE).await?.len() > 30, "something is deleted");
+    world.client.delete("/api/v1/{}/resourcequotas", "kube-system", "no-jobs", None).await?;
     helm.run(&["uninstall", "dragoman"], "").await?;
     let left = labelled(world, RELEASE).await?;
     let is_definition = |name: &&String| name.starts_with("CustomResourceDefinition");

@@ -5,6 +5,7 @@ mod bundle;
 mod chart;
 mod drill;
 mod helm;
+mod leaving;
 mod olm;
 mod pages;
 mod pods;
@@ -28,7 +29,7 @@ pub(super) fn manifests() -> Vec<Standalone> {
 
 /// Whole lives, each in a cluster of its own.
 pub(super) fn lives() -> Vec<Standalone> {
-    [helm::all(), drill::all(), pages::all(), olm::all()].into_iter().flatten().collect()
+    [helm::all(), drill::all(), leaving::all(), pages::all(), olm::all()].into_iter().flatten().collect()
 }
 
 /// Runs a program; what it prints, or its complaint.
