@@ -30,9 +30,9 @@ struct Process;
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let seen = Seen::now();
-        let cpu = "Seconds of user and system time spent";
         if let Some(seconds) = seen.cpu_seconds {
-            let metric = encoder.encode_descriptor("process_cpu_seconds", cpu, None, MetricType::Counter)?;
+            let (name, help) = ("process_cpu_seconds", "Seconds of user and system time spent");
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(seconds).encode(metric)?;
         }
         for (name, help, value) in [

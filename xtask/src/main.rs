@@ -13,6 +13,7 @@ mod fuzz;
 mod image;
 mod lanes;
 mod licences;
+mod metrics;
 mod mutants;
 mod planted;
 mod shipped;

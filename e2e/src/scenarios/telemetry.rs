@@ -1,4 +1,4 @@
-//! Traces that reach a collector.
+//! Traces that reach a collector, and metrics that have a word on their page.
 
 use anyhow::{Context as _, ensure};
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -11,7 +11,7 @@ use crate::objects::Pod;
 use crate::world::{Bench, PATIENCE, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
-    vec![standalone!(traces_reach_a_collector)]
+    vec![standalone!(traces_reach_a_collector), standalone!(every_metric_stands_on_its_page)]
 }
 
 /// Every reconciliation that sends a request is a span, and its requests are the children of the span, whatever
@@ -68,3 +68,36 @@ async fn traces_reach_a_collector(bench: &Bench) -> anyhow::Result<()> {
 /// The most reconciliations of Pod and claim in one life. Ten to twelve were seen: about one for each
 /// relevant change of the two, and a few that waited until the index saw Dragoman's own writes.
 const MOST_LOOKS: f64 = 20.0;
+
+/// What the operator with all controllers and the allocator serve after a life stands in `docs/metrics.md`, word for word.
+async fn every_metric_stands_on_its_page(bench: &Bench) -> anyhow::Result<()> {
+    let world = World::start(bench, "metrics", Shape::default(), 1, 1).await?;
+    let page =
+        std::fs::read_to_string(bench.repository.join("docs/metrics.md")).context("docs/metrics.md")?;
+    let flags = ["--controllers=*,gates,holders", "--default-allocator=dragoman"];
+    world.install("config/gated").await?;
+    let operator = world.dragoman("own", &flags).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = world.namespace("metrics").await?;
+    world.pod(&ns, &Pod::new("pod").with_template("gpu", "one")).await?;
+    world.phase(&ns, "pod", "Succeeded").await?;
+    world.claims(&ns, 0).await?;
+    let (mut served, mut unknown) = (0, Vec::new());
+    for text in [operator.metrics().await?, allocator.metrics().await?] {
+        for line in text.lines().filter_map(|line| line.strip_prefix("# HELP ")) {
+            let (name, help) = line.split_once(' ').context("help")?;
+            let name = name.strip_suffix("_total").or_else(|| name.strip_suffix("_info")).unwrap_or(name);
+            // The registry puts a full stop behind the help.
+            let row = |name: &str| format!("| `{name}` | {} |", help.trim_end_matches('.'));
+            let is_there = page.contains(&row(name)) || page.contains(&row(&format!("{name}_info")));
+            unknown.extend((!is_there).then(|| row(name)));
+            served += 1;
+        }
+    }
+    ensure!(served > 60, "only {served} metrics are served");
+    ensure!(unknown.is_empty(), "docs/metrics.md lacks:\n{}", unknown.join("\n"));
+    println!("        {served} metrics are served");
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
