@@ -197,7 +197,7 @@ async fn leaving_works_where_there_are_no_policies_of_ours_in_1_36(bench: &Bench
 async fn drain(world: &World) -> anyhow::Result<String> {
     let out = tokio::process::Command::new(&world.bench.binary)
         .args(["drain", "--kubeconfig"])
-        .arg(world.plane.kubeconfig("operator"))
+        .arg(world.plane.kubeconfig("admin"))
         .output()
         .await?;
     ensure!(out.status.success(), "drain: {}", String::from_utf8_lossy(&out.stderr));
