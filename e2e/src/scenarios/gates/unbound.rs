@@ -15,9 +15,9 @@ use crate::world::{Bench, PATIENCE, World};
 pub(super) fn alone() -> Vec<Standalone> {
     vec![
         standalone!(a_node_that_is_lost_after_the_release),
-        standalone!(a_node_that_is_lost_after_the_release_on_1_36),
+        standalone!(a_node_that_is_lost_after_the_release_in_1_36),
         standalone!(a_pinned_pod_that_cannot_be_bound_is_reported_and_deleted_where_asked),
-        standalone!(a_pinned_pod_is_reported_on_1_36),
+        standalone!(a_pinned_pod_is_reported_in_1_36),
     ]
 }
 
@@ -75,7 +75,7 @@ async fn a_node_that_is_lost_after_the_release(bench: &Bench) -> anyhow::Result<
     lost(bench, "lost", Shape::default()).await
 }
 
-async fn a_node_that_is_lost_after_the_release_on_1_36(bench: &Bench) -> anyhow::Result<()> {
+async fn a_node_that_is_lost_after_the_release_in_1_36(bench: &Bench) -> anyhow::Result<()> {
     lost(bench, "lost-1-36", Shape { release: Release::V1_36, ..Shape::default() }).await
 }
 
@@ -119,7 +119,7 @@ async fn a_pinned_pod_that_cannot_be_bound_is_reported_and_deleted_where_asked(
     pinned(bench, "pinned", Shape::default()).await
 }
 
-async fn a_pinned_pod_is_reported_on_1_36(bench: &Bench) -> anyhow::Result<()> {
+async fn a_pinned_pod_is_reported_in_1_36(bench: &Bench) -> anyhow::Result<()> {
     pinned(bench, "pinned-1-36", Shape { release: Release::V1_36, ..Shape::default() }).await
 }
 
