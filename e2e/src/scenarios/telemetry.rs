@@ -3,9 +3,9 @@
 use anyhow::{Context as _, ensure};
 use opentelemetry_proto::tonic::trace::v1::Span;
 
-use super::{Standalone, standalone};
+use super::{NotRun, Standalone, standalone};
 use crate::collector::{Collector, attribute};
-use crate::control_plane::Shape;
+use crate::control_plane::{Backend, Shape};
 use crate::dragoman::{Dragoman, Start};
 use crate::objects::Pod;
 use crate::world::{Bench, PATIENCE, World};
@@ -71,6 +71,9 @@ const MOST_LOOKS: f64 = 20.0;
 
 /// What the operator with all controllers and the allocator serve after a life stands in `docs/metrics.md`, word for word.
 async fn every_metric_stands_on_its_page(bench: &Bench) -> anyhow::Result<()> {
+    if bench.backend == Backend::Sim {
+        return Err(NotRun("simcluster has no admission policies".to_owned()).into());
+    }
     let world = World::start(bench, "metrics", Shape::default(), 1, 1).await?;
     let page =
         std::fs::read_to_string(bench.repository.join("docs/metrics.md")).context("docs/metrics.md")?;
