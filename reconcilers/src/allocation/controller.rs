@@ -356,25 +356,14 @@ impl Allocator {
             let before = index.shapes.before(shape, &pod.turn(key)).cloned();
             Some((shape, before))
         });
-        if let Some((shape, Some(before))) = &place {
+        if let Some((shape, Some(before))) = place {
             let mut why = self.kit.note(|index| {
-                index.shapes.wait(*shape, pod.turn(key));
-                index.shapes.reasons(*shape).iter().map(ToString::to_string).collect::<Vec<_>>()
+                index.shapes.wait(shape, pod.turn(key));
+                index.shapes.reasons(shape).iter().map(ToString::to_string).collect::<Vec<_>>()
             });
-            self.kit.enqueue(vec![before.clone()]);
-            // Said once: whatever becomes of the first one, the others still wait.
-            let is_told =
-                |(_, _, facts): &Named| facts.verdict.as_ref().is_some_and(|known| known.reason == NO_NODE);
-            if claims.iter().any(is_told) {
-                return Ok(again);
-            }
-            if why.is_empty() {
-                self.verdict(key, uid, claims, (NO_NODE, BEHIND)).await?;
-            } else {
-                // Every node has refused the earlier one, and this one asks for the same.
-                why.push(BEHIND.to_owned());
-                self.say(key, uid, claims, &why).await?;
-            }
+            self.kit.enqueue(vec![before]);
+            why.push(BEHIND.to_owned());
+            self.say_once(key, uid, claims, &why).await?;
             return Ok(again);
         }
         let outcome = match gang {
@@ -401,6 +390,24 @@ impl Allocator {
                 let kept = self.refused(key, uid, claims, &why, now.as_millisecond()).await?;
                 Ok(kept.unwrap_or(again))
             }
+        }
+    }
+
+    /// Tells a Pod that another one of its shape comes first, and why every node has refused that one, if any has. It is
+    /// said once: whatever becomes of the first one, the others still wait.
+    async fn say_once(
+        &self,
+        key: &ObjectKey,
+        uid: &Name,
+        claims: &[Named],
+        why: &[String],
+    ) -> Result<(), Refusal> {
+        let is_told =
+            |(_, _, facts): &Named| facts.verdict.as_ref().is_some_and(|known| known.reason == NO_NODE);
+        match why {
+            _ if claims.iter().any(is_told) => Ok(()),
+            [only] => self.verdict(key, uid, claims, (NO_NODE, only)).await,
+            _ => self.say(key, uid, claims, why).await,
         }
     }
 
