@@ -181,7 +181,7 @@ async fn drain_leaves_nothing_that_needs_us(bench: &Bench) -> anyhow::Result<()>
     world.stop().await
 }
 
-/// Kubernetes 1.35 has no MutatingAdmissionPolicy: `gating off`, which leaving runs in any case, finds none.
+/// Kubernetes 1.35 has no `MutatingAdmissionPolicy`: `gating off`, which leaving runs in any case, finds none.
 async fn leaving_works_where_there_are_no_policies_of_ours_in_1_36(bench: &Bench) -> anyhow::Result<()> {
     let shape = Shape { release: Release::V1_36, emulated: Some("1.35"), ..Shape::default() };
     let world = World::start(bench, "no-policies", shape, 1, 1).await?;

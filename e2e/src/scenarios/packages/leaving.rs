@@ -113,7 +113,7 @@ async fn scene(world: &World, ns: &str) -> anyhow::Result<()> {
                     },
                 )?;
             }
-            Ok(client.get(collection, namespace, name).await?)
+            client.get(collection, namespace, name).await
         })
         .await?;
     }
