@@ -1,6 +1,6 @@
 //! The cluster of a scenario, the operator in it, and the operations that scenarios share.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -136,9 +136,12 @@ impl World {
         Start { command: "allocator", mode: None, ..start }
     }
 
-    /// Installs a directory of the shipped manifests with kubectl.
+    /// Installs a directory of the shipped manifests with kubectl, so that Dragoman has exactly the shipped rights.
+    /// Unless workloads run, a Deployment makes no Pod.
     pub(crate) async fn install(&self, directory: &str) -> anyhow::Result<()> {
-        install(&self.plane, &self.bench.repository.join(directory)).await
+        let directory = self.bench.repository.join(directory).display().to_string();
+        self.plane.kubectl(&["apply", "-k", &directory], "").await?.map_err(anyhow::Error::msg)?;
+        Ok(())
     }
 
     /// Creates a namespace for a scenario, with the template `one`.
@@ -280,13 +283,5 @@ pub(crate) async fn add_node(client: &Client, name: &str, devices: usize) -> any
     let status = json!({"status": objects::node(name)["status"]});
     client.merge("/api/v1/nodes", "", &format!("{name}/status"), &status).await?;
     client.create("/apis/resource.k8s.io/v1/resourceslices", "", &objects::slice(name, devices)).await?;
-    Ok(())
-}
-
-/// Installs shipped manifests with kubectl, so that Dragoman has exactly the shipped rights. A Deployment
-/// makes no Pod, because its controller does not run here.
-async fn install(plane: &ControlPlane, directory: &Path) -> anyhow::Result<()> {
-    let directory = directory.display().to_string();
-    plane.kubectl(&["apply", "-k", &directory], "").await?.map_err(anyhow::Error::msg)?;
     Ok(())
 }

@@ -78,9 +78,9 @@ pub(crate) const OF_DEPLOYMENTS: &[Rule] = &[Rule {
 pub(crate) const OF_PODS: &[Rule] =
     &[Rule { group: "", resource: "pods", verbs: &["delete"], why: "holder Pods" }];
 
-/// A Pod has 75 seconds to give its Lease up, and a Lease that nobody gave up runs out after 15.
+/// A Pod has 75 seconds to give its Lease up, and a Lease that was not given up runs out after 15.
 const STOPS_WITHIN: Duration = Duration::from_mins(2);
-/// How often claims that changed meanwhile are looked at again.
+/// How often objects that changed meanwhile are looked at again.
 const AGAIN: usize = 5;
 /// How often the Lease is looked at meanwhile.
 const LOOK: Duration = Duration::from_secs(1);
@@ -153,15 +153,15 @@ pub(crate) async fn drain(flags: &DrainFlags) -> anyhow::Result<()> {
             flags.namespace
         );
     }
-    let claims = cluster.free_all_claims().await?;
+    let claims = again(async || cluster.free_claims().await).await?;
     let mut text = format!("finalizer removed from {} claims\n", claims.done);
     let (mut failed, mut others) = (claims.failed, claims.others);
     if let Some(holder) = &holder {
         text.push_str(&format!("ledgers and holder Pods stay: {holder} keeps them\n"));
     } else {
         cluster.remove_leases().await?;
-        let ledgers = cluster.remove_ledgers().await?;
-        let pods = cluster.remove_holders().await?;
+        let ledgers = again(async || cluster.remove_ledgers().await).await?;
+        let pods = again(async || cluster.remove_holders().await).await?;
         text.push_str(&format!("removed {} ledgers of nodes and {} holder Pods\n", ledgers.done, pods.done));
         failed += ledgers.failed + pods.failed;
         others.extend(ledgers.others.into_iter().chain(pods.others));
@@ -175,6 +175,23 @@ pub(crate) async fn drain(flags: &DrainFlags) -> anyhow::Result<()> {
     }
     anyhow::ensure!(failed == 0, "{failed} objects could not be changed; run drain again");
     Ok(())
+}
+
+/// Looks at leftovers until none has changed between reading and writing. A user who changes an object again and again
+/// keeps that one, and does not make the whole fail.
+async fn again(look: impl AsyncFn() -> anyhow::Result<Report>) -> anyhow::Result<Report> {
+    let mut report = look().await?;
+    for _ in 0..AGAIN {
+        if report.changed.is_empty() {
+            break;
+        }
+        let done = report.done;
+        report = look().await?;
+        report.done += done;
+    }
+    let changed = std::mem::take(&mut report.changed);
+    report.others.extend(changed.into_iter().map(|name| format!("changes again and again: {name}")));
+    Ok(report)
 }
 
 impl Cluster {
@@ -208,23 +225,6 @@ impl Cluster {
                 outcome => return outcome.map_err(anyhow::Error::from),
             }
         }
-    }
-
-    /// Frees claims, those that changed meanwhile once more. A user who changes a claim again and again keeps the
-    /// finalizer of that claim, and does not make the whole fail.
-    async fn free_all_claims(&self) -> anyhow::Result<Report> {
-        let mut report = self.free_claims().await?;
-        for _ in 0..AGAIN {
-            if report.changed.is_empty() {
-                break;
-            }
-            let done = report.done;
-            report = self.free_claims().await?;
-            report.done += done;
-        }
-        let changed = std::mem::take(&mut report.changed);
-        report.others.extend(changed.into_iter().map(|name| format!("changes again and again: {name}")));
-        Ok(report)
     }
 
     async fn free_claims(&self) -> anyhow::Result<Report> {
@@ -284,6 +284,7 @@ impl Cluster {
             if let Item::Readable(pod) = item
                 && holders::is_holder(&pod, &self.namespace)
                 && pod.metadata.name.starts_with("holder-")
+                && !pod.metadata.deleting
             {
                 let meta = &pod.metadata;
                 report.take(&format!("holder Pod {}", meta.name), self.remove(POD, meta).await);

@@ -157,7 +157,7 @@ struct Head {
 
 /// A shipped manifest for an operator in another namespace, or with another service account.
 fn placed(manifest: &str, namespace: &str, account: &str) -> String {
-    // Whom a gate could keep from starting: the control plane, and the operator.
+    // A gate could keep the Pods of the control plane and of the operator from starting.
     let spared = if namespace == OWN_NAMESPACE { String::new() } else { format!(", {namespace}") };
     manifest
         .replace(

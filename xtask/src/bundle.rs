@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The roles that every installation has bound.
 const BOUND: [&str; 3] = ["dragoman-observe", "dragoman-assist", "dragoman-lease"];
-/// What an installation brings along and nobody has yet: binding one of them is a decision of an administrator.
+/// What an installation brings along without a binding: to bind one of them is a decision of an administrator.
 const UNBOUND: [&str; 4] = [
     "base/roles.yaml",
     "components/gating/roles.yaml",
@@ -111,9 +111,7 @@ fn text(object: &Value, pointer: &str) -> anyhow::Result<String> {
 }
 
 fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
-    let documents = text.split("\n---\n").map(|document| document.trim_start_matches("---\n"));
-    let is_full = |document: &&str| {
-        document.lines().any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
-    };
-    documents.filter(is_full).map(|document| serde_saphyr::from_str(document).context("YAML")).collect()
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(text).context("YAML")?;
+    objects.retain(|object| !object.is_null());
+    Ok(objects)
 }

@@ -40,6 +40,11 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("k8s-openapi", &["operator", "simcluster", "e2e"]),
 ];
 
+/// The crates that a crate may depend on.
+pub(crate) fn of(room: &str) -> &'static [&'static str] {
+    ALLOWED.iter().find(|(name, _)| *name == room).map_or(&[], |(_, allowed)| allowed)
+}
+
 /// Checks the dependencies of every crate.
 ///
 /// # Errors

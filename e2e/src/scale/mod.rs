@@ -9,9 +9,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use dragoman_simcluster::{
-    ApiServer, Clock, Door, Driver, Kubelet, Listening, Pace, Profile, Request, Scheduler, User, Write,
+    ApiServer, Body, Clock, Door, Driver, Kubelet, Listening, Pace, Profile, Request, Scheduler, User, Write,
 };
 use http::Method;
 use serde::Deserialize;
@@ -207,8 +207,8 @@ fn populate(admin: &Door, nodes: usize) -> anyhow::Result<()> {
     for name in [NAMESPACE, "kube-system"] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         // The namespace `kube-system` may exist from the start.
-        create(admin, "/api/v1/namespaces", &namespace)
-            .or_else(|why| if name == NAMESPACE { Err(why) } else { Ok(()) })?;
+        let created = create(admin, "/api/v1/namespaces", &namespace);
+        ensure!(created.is_ok() || name != NAMESPACE, "{created:?}");
     }
     create(admin, "/apis/resource.k8s.io/v1/deviceclasses", &objects::class())?;
     create(admin, TEMPLATES, &objects::template("one"))?;
@@ -218,14 +218,20 @@ fn populate(admin: &Door, nodes: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn create(admin: &Door, collection: &str, object: &Value) -> anyhow::Result<()> {
+fn create(admin: &Door, collection: &str, object: &Value) -> anyhow::Result<Value> {
+    ask(admin, Method::POST, &path(collection, NAMESPACE), "", object)
+}
+
+/// Sends a request; returns the object that the answer has.
+fn ask(admin: &Door, method: Method, path: &str, content_type: &str, body: &Value) -> anyhow::Result<Value> {
     let answer = admin.ask(Request {
-        method: Method::POST,
-        path: path(collection, NAMESPACE),
+        method,
+        path: path.to_owned(),
+        content_type: content_type.to_owned(),
         user_agent: "scale/1".to_owned(),
-        body: object.to_string().into_bytes(),
+        body: body.to_string().into_bytes(),
         ..Request::default()
     });
-    ensure!(answer.code == 201, "{collection} is not created: {}", answer.code);
-    Ok(())
+    ensure!((200..300).contains(&answer.code), "{path}: {}", answer.code);
+    if let Body::Json(object) = answer.body { Ok(object) } else { bail!("{path}: no object") }
 }

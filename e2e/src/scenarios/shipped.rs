@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 
-use super::packages::{inside, provide};
+use super::packages::{inside, is_static, provide};
 use super::{NotRun, Standalone, standalone};
 use crate::control_plane::{Process, Shape, free_port};
 use crate::objects::Pod;
@@ -29,9 +29,7 @@ async fn the_binary_needs_nothing_around_it(bench: &Bench) -> anyhow::Result<()>
     let probe = tokio::process::Command::new("env").args(&arguments).arg("--version").output().await?;
     if !probe.status.success() {
         // Without a root directory of its own, the binary is at least checked to be static.
-        let head = std::fs::read(&world.bench.binary).context("binary")?;
-        let interpreter = head.iter().take(4096).copied().collect::<Vec<_>>();
-        ensure!(!String::from_utf8_lossy(&interpreter).contains("/ld-linux"), "it is not static");
+        ensure!(is_static(&world.bench.binary)?, "it is not static");
         world.stop().await?;
         let why = String::from_utf8_lossy(&probe.stderr).trim().to_owned();
         return Err(NotRun(format!("nobody may change the root directory here: {why}")).into());

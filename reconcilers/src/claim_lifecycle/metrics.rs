@@ -132,12 +132,12 @@ impl LifecycleMetrics {
         );
         registry.register(
             "dragoman_claims_allocated_unreserved",
-            "Claims that are allocated and reserved for nobody",
+            "Claims that are allocated and reserved for no consumer",
             m.idle.clone(),
         );
         registry.register(
             "dragoman_claims_allocated_unreserved_oldest_seconds",
-            "Age of the oldest claim that is allocated and reserved for nobody",
+            "Age of the oldest claim that is allocated and reserved for no consumer",
             m.idle_oldest.clone(),
         );
         registry.register(

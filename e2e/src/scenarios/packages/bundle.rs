@@ -20,7 +20,7 @@ pub(super) fn all() -> Vec<Standalone> {
     ]
 }
 
-/// What the validator says of a valid bundle: an API whose objects nobody writes by hand has no example, and it takes
+/// What the validator says of a valid bundle: an API whose objects the operator alone writes has no example, and it takes
 /// Events of events.k8s.io for those of a group that was removed.
 const FALSE_ALARMS: [&str; 2] =
     ["provided API should have an example annotation", "Migrate the API(s) for events"];

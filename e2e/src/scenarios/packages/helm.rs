@@ -176,12 +176,12 @@ async fn leaving(helm: &Helm<'_>) -> anyhow::Result<()> {
     // A Job that fails deletes nothing, and the next one does.
     let quota = ["create", "quota", "no-jobs", "--hard=count/jobs.batch=0", "--namespace", "kube-system"];
     world.plane.kubectl(&quota, "").await?.map_err(anyhow::Error::msg)?;
-    let refused = wait::value("a quota stops the Job", PATIENCE, async || {
+    wait::value("the quota counts Jobs", PATIENCE, async || {
         let quota = world.client.get("/api/v1/{}/resourcequotas", "kube-system", "no-jobs").await?;
-        let is_counted = quota.is_some_and(|quota| quota["status"]["used"]["count/jobs.batch"].is_string());
-        Ok(if is_counted { Some(helm.run(&["uninstall", "dragoman"], "").await) } else { None })
+        Ok(quota.filter(|quota| quota["status"]["used"]["count/jobs.batch"].is_string()))
     })
     .await?;
+    let refused = helm.run(&["uninstall", "dragoman"], "").await;
     let Err(complaint) = refused else { anyhow::bail!("it is uninstalled without its Job") };
     ensure!(format!("{complaint:#}").contains("exceeded quota: no-jobs"), "{complaint:#}");
     ensure!(labelled(world, RELEASE).await?.len() > 30, "something is deleted");

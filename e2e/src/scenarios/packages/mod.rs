@@ -10,7 +10,7 @@ mod olm;
 mod pages;
 mod pods;
 
-pub(super) use pods::{inside, provide};
+pub(super) use pods::{inside, is_static, provide};
 
 use std::path::Path;
 use std::process::Stdio;
@@ -52,10 +52,7 @@ async fn cluster(bench: &Bench, name: &str, devices: usize, shape: Shape) -> any
     if bench.backend == Backend::Sim {
         return Err(NotRun("simcluster has no controllers of Deployments".to_owned()).into());
     }
-    let head = std::fs::read(&bench.binary).context("binary")?;
-    let is_static =
-        !head.iter().take(4096).map(|byte| char::from(*byte)).collect::<String>().contains("/ld-linux");
-    if !is_static {
+    if !is_static(&bench.binary)? {
         return Err(
             NotRun("a Pod has nothing but the shipped binary, and this one is another".to_owned()).into()
         );

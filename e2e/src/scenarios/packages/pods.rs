@@ -16,7 +16,7 @@ use crate::control_plane::{Process, free_port};
 use crate::world::{World, is_our_own};
 
 /// The directory with the credentials of the service account in a Pod.
-pub(crate) const ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
+const ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
 /// How often Pods and probes are looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -107,7 +107,8 @@ impl Node {
         Ok(())
     }
 
-    /// Reports how a Pod is, with the words of its readiness probe, and starts its next container; false when the Pod has ended.
+    /// Reports how a Pod is, with the words of its readiness probe, and starts its next container; false when the
+    /// Pod has ended.
     async fn probe(&self, pod: &Value, running: &mut Running) -> anyhow::Result<bool> {
         if let Some(ended) = running.process.ended()? {
             let is_last = running.containers.len() == 1;
@@ -223,6 +224,12 @@ pub(crate) fn provide(
     std::fs::write(account.join("namespace"), namespace).context("namespace")?;
     std::fs::copy(authority, account.join("ca.crt")).context("ca.crt")?;
     Ok(())
+}
+
+/// Whether a binary needs nothing around it.
+pub(crate) fn is_static(binary: &Path) -> anyhow::Result<bool> {
+    let head = std::fs::read(binary).context("binary")?;
+    Ok(!String::from_utf8_lossy(head.get(..4096).unwrap_or(&head)).contains("/ld-linux"))
 }
 
 /// The arguments of `env` that run `/dragoman` in `root` with an environment and nothing else around it, as an
