@@ -104,6 +104,11 @@ impl Dragoman {
         Ok(get(self.dump, "/dump").await?.1)
     }
 
+    /// The port of its metrics.
+    pub(crate) fn admin_port(&self) -> u16 {
+        self.admin
+    }
+
     /// The process id, while the process runs.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.process.pid()

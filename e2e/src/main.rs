@@ -12,6 +12,7 @@ mod go;
 mod manifest;
 mod objects;
 mod oracle;
+mod prometheus;
 mod promises;
 mod proxy;
 mod scale;

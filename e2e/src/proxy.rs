@@ -38,7 +38,8 @@ pub(crate) enum Harm {
     LoseReplies { path: String, every: usize },
     /// Requests whose path contains this are refused.
     Refuse { path: String },
-    /// Every request waits so long before it reaches the API server.
+    /// Every request waits so long before it reaches the API server. Those about Leases do not: priority and fairness
+    /// gives leader election a level of its own.
     Delay { by: Duration },
     /// Every n-th request is answered with this code, and Retry-After a second where that is a 429.
     RefuseEvery { every: usize, code: StatusCode },
@@ -206,7 +207,7 @@ impl Shared {
         let write = method != Method::GET;
         state.requests += 1;
         match state.harm.clone() {
-            Some(Harm::Delay { by }) => Act::Delay(by),
+            Some(Harm::Delay { by }) if !path.contains("/leases/") => Act::Delay(by),
             Some(Harm::RefuseEvery { every, code }) if state.requests.is_multiple_of(every) => {
                 Act::Answer(code)
             }

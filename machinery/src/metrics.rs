@@ -324,6 +324,7 @@ pub struct MachineryMetrics {
     writes: Family<WriteLabels, Counter>,
     live_gets: Family<KindLabel, Counter>,
     leader: Family<NameLabel, Gauge>,
+    lease_transitions: Family<NameLabel, Gauge>,
     /// Seconds since this process renewed the Lease; 0 while it does not lead.
     pub lease_age: FloatGauge,
     /// Leases of our name that are renewed in other namespaces, as far as a leader sees.
@@ -360,6 +361,11 @@ impl MachineryMetrics {
             "leader_election_master_status",
             "1 while this process holds the lease",
             metrics.leader.clone(),
+        );
+        registry.register(
+            "dragoman_lease_transitions",
+            "Changes of its holder that the Lease counts, as this process read it last",
+            metrics.lease_transitions.clone(),
         );
         registry.register(
             "dragoman_lease_age_seconds",
@@ -426,6 +432,12 @@ impl MachineryMetrics {
     /// Counts a live read.
     pub fn live_get(&self, kind: &'static str) {
         self.live_gets.get_or_create(&KindLabel { kind }).inc();
+    }
+
+    /// Sets how often the holder of the Lease called `name` has changed.
+    pub fn transitions(&self, name: &'static str, count: u64) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.lease_transitions.get_or_create(&NameLabel { name }).set(count);
     }
 
     /// Says whether this process holds the lease called `name`.

@@ -1,6 +1,8 @@
 //! What the process takes from its machine, under the names that client libraries of Prometheus use.
 //! Read from `/proc` when it is asked for; what cannot be read is left out.
 
+mod limit;
+
 use std::fmt::Error;
 
 use prometheus_client::collector::Collector;
@@ -38,6 +40,7 @@ impl Collector for Process {
         for (name, help, value) in [
             ("process_resident_memory_bytes", "Resident memory", seen.resident_bytes),
             ("process_virtual_memory_bytes", "Virtual memory", seen.virtual_bytes),
+            ("dragoman_memory_limit_bytes", "Memory limit of the container", seen.limit_bytes),
             ("process_open_fds", "Open file descriptors", seen.open_files),
             ("process_max_fds", "Most file descriptors that may be open", seen.most_files),
             ("process_start_time_seconds", "Start of the process since the epoch", seen.started),
@@ -56,6 +59,7 @@ struct Seen {
     cpu_seconds: Option<f64>,
     resident_bytes: Option<f64>,
     virtual_bytes: Option<f64>,
+    limit_bytes: Option<f64>,
     open_files: Option<f64>,
     most_files: Option<f64>,
     /// Seconds since the epoch.
@@ -64,12 +68,13 @@ struct Seen {
 
 impl Seen {
     fn now() -> Self {
-        let text = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let open = std::fs::read_dir("/proc/self/fd").map(Iterator::count);
         Self {
             // The directory itself is open while it is read.
             #[expect(clippy::cast_precision_loss, reason = "a small count")]
             open_files: open.ok().map(|count| count.saturating_sub(1) as f64),
+            limit_bytes: limit::of_memory(&text("/proc/self/cgroup"), text),
             ..Self::parse(
                 &text("/proc/self/stat"),
                 &text("/proc/self/status"),
@@ -94,6 +99,7 @@ impl Seen {
             cpu_seconds: ticks(14).zip(ticks(15)).map(|(user, system)| (user + system) / TICKS),
             resident_bytes: after(status, "VmRSS:", 0).map(|kib| kib * 1024.0),
             virtual_bytes: after(status, "VmSize:", 0).map(|kib| kib * 1024.0),
+            limit_bytes: None,
             open_files: None,
             most_files: after(limits, "Max open files", 0),
             started: booted.zip(ticks(22)).map(|(booted, began)| booted + began / TICKS),
@@ -115,6 +121,7 @@ mod tests {
             cpu_seconds: Some(3.0),
             resident_bytes: Some(1_048_576.0),
             virtual_bytes: Some(2_097_152.0),
+            limit_bytes: None,
             open_files: None,
             most_files: Some(1024.0),
             started: Some(1_000_123.45),

@@ -30,6 +30,19 @@ impl ResourceClaim {
         self.spec.devices.requests.iter().any(|r| r.exactly.admin_access)
     }
 
+    /// Returns the DeviceClass that a request names; `request` is spelled as in a result.
+    pub fn class_of(&self, request: &str) -> Option<&Name> {
+        let (name, sub) = request.split_once('/').map_or((request, None), |(name, sub)| (name, Some(sub)));
+        let request = self.spec.devices.requests.iter().find(|request| *request.name == *name)?;
+        match sub {
+            None => Some(&request.exactly.device_class_name),
+            Some(sub) => {
+                let sub = request.first_available.iter().find(|of| *of.name == *sub)?;
+                Some(&sub.device_class_name)
+            }
+        }
+    }
+
     /// Returns the claim as accounting reads it.
     ///
     /// # Errors
@@ -80,17 +93,38 @@ pub struct DeviceClaim {
 
 /// `spec.devices.requests[]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct DeviceRequest {
+    /// `name`.
+    #[serde(deserialize_with = "or_default")]
+    pub name: Name,
     /// `exactly`.
     #[serde(deserialize_with = "or_default")]
     pub exactly: ExactDeviceRequest,
+    /// `firstAvailable`.
+    #[serde(deserialize_with = "or_default")]
+    pub first_available: Vec<DeviceSubRequest>,
+}
+
+/// `spec.devices.requests[].firstAvailable[]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceSubRequest {
+    /// `name`.
+    #[serde(deserialize_with = "or_default")]
+    pub name: Name,
+    /// `deviceClassName`.
+    #[serde(deserialize_with = "or_default")]
+    pub device_class_name: Name,
 }
 
 /// `spec.devices.requests[].exactly`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExactDeviceRequest {
+    /// `deviceClassName`.
+    #[serde(deserialize_with = "or_default")]
+    pub device_class_name: Name,
     /// `adminAccess`.
     #[serde(deserialize_with = "or_default")]
     pub admin_access: bool,
@@ -131,6 +165,9 @@ pub struct DeviceAllocationResult {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceRequestAllocationResult {
+    /// `request`: the name of a request, or `request/subrequest` for one of `firstAvailable`.
+    #[serde(deserialize_with = "or_default")]
+    pub request: Name,
     /// `driver`.
     #[serde(deserialize_with = "or_default")]
     pub driver: Name,

@@ -188,20 +188,25 @@ async fn a_new_leader_waits_for_what_the_last_one_wrote(bench: &Bench) -> anyhow
     world.stop().await
 }
 
+/// Gives the operator its right to a Lease in another namespace too.
+pub(super) async fn may_lead_in(world: &World, ns: &str) -> anyhow::Result<()> {
+    for plural in ["roles", "rolebindings"] {
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/{{}}/{plural}");
+        let shipped = world.client.get(&path, "kube-system", "dragoman-lease").await?;
+        let mut copy = shipped.context("it is not shipped")?;
+        copy["metadata"] = json!({"name": "dragoman-lease", "namespace": ns});
+        world.client.create(&path, ns, &copy).await?;
+    }
+    Ok(())
+}
+
 /// Two installations have a Lease each, and both lead: each says so, and every claim is made once.
 async fn two_installations_in_two_namespaces_notice_each_other(bench: &Bench) -> anyhow::Result<()> {
-    const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/{}";
     const LEASE: &str = "dragoman";
     let shape = Shape { scheduler: Scheduling::Nobody, ..Shape::default() };
     let world = World::start(bench, "elsewhere", shape, 1, 1).await?;
     let ns = world.namespace("elsewhere").await?;
-    for plural in ["roles", "rolebindings"] {
-        let path = format!("{RBAC}/{plural}");
-        let shipped = world.client.get(&path, "kube-system", "dragoman-lease").await?;
-        let mut copy = shipped.context("it is not shipped")?;
-        copy["metadata"] = json!({"name": "dragoman-lease", "namespace": ns});
-        world.client.create(&path, &ns, &copy).await?;
-    }
+    may_lead_in(&world, &ns).await?;
     let here = world.dragoman("own", &[]).await?;
     let there = world.dragoman("own", &["--namespace", &ns]).await?;
     for (dragoman, own, other) in [(&here, "kube-system", &*ns), (&there, &*ns, "kube-system")] {

@@ -14,6 +14,7 @@ mod pod_resources;
 mod pod_status;
 mod releases;
 mod rights;
+mod seen;
 mod sharing;
 mod shipped;
 mod takeover;
@@ -296,7 +297,9 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
     let apart = [shipped::alone(), accounts::alone()].into_iter().flatten();
     let manifests = packages::manifests().into_iter().map(|scenario| ("manifests", scenario));
     let lives = packages::lives().into_iter().map(|scenario| ("packages", scenario));
-    let standalone = alone.chain(apart.map(|scenario| ("apart", scenario))).chain(manifests).chain(lives);
+    let seen = seen::all().into_iter().map(|scenario| ("seen", scenario));
+    let standalone =
+        seen.chain(alone).chain(apart.map(|scenario| ("apart", scenario))).chain(manifests).chain(lives);
     let standalone = standalone
         .map(|(lane, Standalone { name, run })| Single { name: format!("{lane}/{name}"), run: run(bench) });
     counted.chain(standalone).collect()

@@ -256,11 +256,13 @@ impl Candidate {
             _ => Instant::now(),
         };
         let validity = lease.spec.lease_duration_seconds.map_or(self.periods.lease, Duration::from_secs);
+        let transitions = lease.spec.lease_transitions.unwrap_or(0);
+        self.metrics.transitions(self.name, transitions);
         Ok(Known {
             object,
             guard,
             seen: Seen { holder: lease.spec.holder_identity.unwrap_or_default(), lease: validity, changed },
-            transitions: lease.spec.lease_transitions.unwrap_or(0),
+            transitions,
             acquired: lease.spec.acquire_time,
         })
     }

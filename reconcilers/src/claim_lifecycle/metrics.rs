@@ -167,7 +167,7 @@ impl LifecycleMetrics {
     fn register_objectives(&self, registry: &mut Registry, state: &State) {
         registry.register(
             "dragoman_pod_claims_published_seconds",
-            "Seconds from the creation of a Pod until its status names all its claims from templates",
+            "Seconds from the creation of a Pod until its status names all its claims from templates, and whether a trouble of its own held it up",
             state.waits.published.0.clone(),
         );
         registry.register(

@@ -5,12 +5,49 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use dragoman_crds::wire::{self, Name};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::facts::{ConsumerClaims, PodFacts, Source};
 
 /// Around the objectives of five seconds, in seconds.
 const BUCKETS: [f64; 13] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0];
+
+/// Whether a trouble held a Pod up before its claims were published: a wait for a quota or a template is none of
+/// Dragoman's, and no tenant can make the objective look missed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct HeldUp {
+    held_up: &'static str,
+}
+
+/// A histogram of seconds for each of the two.
+#[derive(Debug, Clone)]
+pub struct Published(pub Family<HeldUp, Histogram, fn() -> Histogram>);
+
+impl Default for Published {
+    fn default() -> Self {
+        let family = Family::new_with_constructor((|| Histogram::new(BUCKETS)) as fn() -> Histogram);
+        // The first observation is an increase.
+        for held_up in ["false", "true"] {
+            drop(family.get_or_create(&HeldUp { held_up }));
+        }
+        Self(family)
+    }
+}
+
+impl Published {
+    fn observe(&self, wait: Wait, now: i64) {
+        let held_up = if wait.reason == PENDING { "false" } else { "true" };
+        self.0.get_or_create(&HeldUp { held_up }).observe(seconds(wait.since, now));
+    }
+}
+
+/// From `since` to `now`, both in milliseconds since the epoch.
+#[expect(clippy::cast_precision_loss, reason = "an age in milliseconds")]
+fn seconds(since: i64, now: i64) -> f64 {
+    (now - since).max(0) as f64 / 1000.0
+}
 
 /// A histogram of seconds.
 #[derive(Debug, Clone)]
@@ -25,8 +62,7 @@ impl Default for Waited {
 impl Waited {
     /// Observes a time from `since` to `now`, both in milliseconds since the epoch.
     fn observe(&self, since: i64, now: i64) {
-        #[expect(clippy::cast_precision_loss, reason = "an age in milliseconds")]
-        self.0.observe((now - since).max(0) as f64 / 1000.0);
+        self.0.observe(seconds(since, now));
     }
 }
 
@@ -41,7 +77,7 @@ pub(super) const UNJUDGED: &str = "Unjudged";
 #[derive(Debug, Default)]
 pub struct PodWaits {
     /// From the creation of a Pod until its status names its claims.
-    pub published: Waited,
+    pub published: Published,
     pods: HashMap<Name, Wait>,
     /// The same, the oldest of each reason first.
     by_reason: BTreeMap<&'static str, BTreeSet<(i64, Name)>>,
@@ -62,7 +98,7 @@ impl PodWaits {
             if let Some(wait) = self.forget(uid)
                 && !facts.done()
             {
-                self.published.observe(wait.since, now);
+                self.published.observe(wait, now);
             }
             return;
         }
@@ -192,10 +228,10 @@ mod tests {
         waits.read(pod, &PodFacts::from(pod), now);
     }
 
-    /// The lines of the histogram that are not zero.
-    fn observed(histogram: &Waited) -> Vec<String> {
+    /// The lines of a histogram that are not zero.
+    fn observed(histogram: impl prometheus_client::registry::Metric) -> Vec<String> {
         let mut registry = prometheus_client::registry::Registry::default();
-        registry.register("waited", "Seconds", histogram.0.clone());
+        registry.register("waited", "Seconds", histogram);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
         let lines = text
@@ -217,7 +253,7 @@ mod tests {
         assert_eq!(waits.by_reason().collect::<Vec<_>>(), [("TemplateNotFound", 1, since)]);
         read(&mut waits, &pod("1", "Pending", &["b", "a"]), now + 500);
         assert_eq!(waits.by_reason().count(), 0);
-        assert!(observed(&waits.published).contains(&"waited_sum 7.0".to_owned()));
+        assert!(observed(waits.published.0).contains(&"waited_sum{held_up=\"true\"} 7.0".to_owned()));
     }
 
     #[test]
@@ -231,7 +267,7 @@ mod tests {
         // What is gone already cannot be blocked.
         waits.blocked("2", "TemplateNotFound");
         assert_eq!(waits.by_reason().count(), 0);
-        assert_eq!(observed(&waits.published), Vec::<String>::new());
+        assert_eq!(observed(waits.published.0), Vec::<String>::new());
     }
 
     #[test]
@@ -241,7 +277,7 @@ mod tests {
         ends.ended(&"1".into(), 11_000);
         ends.released("1", 13_000);
         ends.released("2", 13_000);
-        assert!(observed(&ends.released).contains(&"waited_sum 3.0".to_owned()));
+        assert!(observed(ends.released.0.clone()).contains(&"waited_sum 3.0".to_owned()));
         (0..ENDS).for_each(|n| ends.ended(&format!("other-{n}").into(), 0));
         assert_eq!((ends.at.len(), ends.order.len()), (ENDS, ENDS));
     }

@@ -19,6 +19,7 @@
 mod objects;
 mod published;
 mod selector;
+mod supply;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -34,6 +35,7 @@ use dragoman_machinery::watch::{Store, StoreState};
 
 pub use self::published::{Published, fingerprint};
 pub use self::selector::footprint;
+pub use self::supply::{Devices, Supply};
 
 /// The index of the cluster for controllers that read it beside their own: there once the controller
 /// that feeds it has been put together.
@@ -47,8 +49,8 @@ pub struct Cluster {
     /// Nodes.
     pub nodes: Store<()>,
     pods: Store<()>,
-    claims: Store<()>,
-    slices: Store<()>,
+    claims: Store<supply::Held>,
+    slices: Store<supply::Published>,
     /// DeviceFootprints, with the reason why one is refused.
     pub footprints: Store<Option<Name>>,
     /// What is published of the ledger.

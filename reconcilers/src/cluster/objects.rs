@@ -16,6 +16,7 @@ use dragoman_machinery::watch::{Body, Record, Store};
 
 use crate::holders::is_holder;
 
+use super::supply::{self, Held};
 use super::{Cluster, Published, RefusedFootprint, node_key, selector};
 
 impl Keeps<Node> for Cluster {
@@ -102,21 +103,22 @@ impl Keeps<Pod> for Cluster {
 }
 
 impl Keeps<ResourceClaim> for Cluster {
-    type Projection = ();
+    type Projection = Held;
 
-    fn store_mut(&mut self) -> &mut Store<()> {
+    fn store_mut(&mut self) -> &mut Store<Held> {
         &mut self.claims
     }
 
     /// Where the allocation does not decode, the Pods that name the claim are uncertain.
-    fn project(&mut self, claim: &ResourceClaim) {
+    fn project(&mut self, claim: &ResourceClaim) -> Held {
         let Meta { namespace, name, uid, .. } = &claim.metadata;
         let unread = |why| unread_claim(namespace, name, uid, why);
         let changed = self.ledger.put_claim(claim.accounted().unwrap_or_else(unread));
         self.changed.extend(changed);
+        Held::new(claim)
     }
 
-    fn changed(&mut self, claim: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
+    fn changed(&mut self, claim: &Place, _old: Option<&Held>, new: Option<&Held>) -> Vec<ObjectKey> {
         let Place { namespace, name, uid } = claim;
         if new.is_none()
             && let Some(why) = unreadable(&self.claims, namespace, name)
@@ -131,7 +133,7 @@ impl Keeps<ResourceClaim> for Cluster {
         &mut self,
         namespace: &Arc<str>,
         name: &Arc<str>,
-        _last: &Record<()>,
+        _last: &Record<Held>,
         _how: Left,
     ) -> Vec<ObjectKey> {
         if self.claims.get(namespace, name).is_none() {
@@ -143,18 +145,26 @@ impl Keeps<ResourceClaim> for Cluster {
 }
 
 impl Keeps<ResourceSlice> for Cluster {
-    type Projection = ();
+    type Projection = supply::Published;
 
-    fn store_mut(&mut self) -> &mut Store<()> {
+    fn store_mut(&mut self) -> &mut Store<supply::Published> {
         &mut self.slices
     }
 
-    fn project(&mut self, slice: &ResourceSlice) {
-        let changed = self.ledger.put_slice(slice.accounted());
+    fn project(&mut self, slice: &ResourceSlice) -> supply::Published {
+        let slice = slice.accounted();
+        let published = supply::Published::new(&slice);
+        let changed = self.ledger.put_slice(slice);
         self.changed.extend(changed);
+        published
     }
 
-    fn changed(&mut self, slice: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
+    fn changed(
+        &mut self,
+        slice: &Place,
+        _old: Option<&supply::Published>,
+        new: Option<&supply::Published>,
+    ) -> Vec<ObjectKey> {
         if new.is_none() {
             // Its devices are in no slice: the claims that have them are uncertain.
             let changed = self.ledger.remove_slice(&slice.name);
@@ -167,7 +177,7 @@ impl Keeps<ResourceSlice> for Cluster {
         &mut self,
         _namespace: &Arc<str>,
         name: &Arc<str>,
-        _last: &Record<()>,
+        _last: &Record<supply::Published>,
         _how: Left,
     ) -> Vec<ObjectKey> {
         if self.slices.get("", name).is_none() {

@@ -14,6 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::devices::DeviceMetrics;
 use crate::cluster::Cluster;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -35,12 +36,13 @@ struct StateLabels {
 }
 
 /// The metrics.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(super) struct LedgerMetrics {
     amounts: Family<Labels, FloatGauge>,
     of_nodes: Family<NodeLabels, FloatGauge>,
     nodes: Family<StateLabels, Gauge>,
     unaccounted: Gauge,
+    devices: DeviceMetrics,
     /// The age of the oldest change of a ledger that is not published.
     pub(super) oldest_unpublished: Gauge,
     /// Statuses that were published.
@@ -81,6 +83,7 @@ impl LedgerMetrics {
             m.oldest_unpublished.clone(),
         );
         registry.register("dragoman_ledger_published", "Ledgers of nodes written", m.published.clone());
+        m.devices.register(registry);
         m
     }
 
@@ -117,6 +120,7 @@ impl LedgerMetrics {
             self.nodes.get_or_create(&StateLabels { state }).set(count);
         }
         self.unaccounted.set(facts);
+        self.devices.measure(cluster, per_node);
     }
 }
 

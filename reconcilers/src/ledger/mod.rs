@@ -5,6 +5,7 @@
 
 mod content;
 mod controller;
+mod devices;
 mod metrics;
 pub mod plan;
 pub mod rights;

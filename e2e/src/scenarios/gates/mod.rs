@@ -46,11 +46,11 @@ const GATE: &str = "dragoman.dev/claims";
 const NODES: &str = "/api/v1/nodes";
 const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
 /// The flags of the operator in `config/gated`.
-const FLAGS: [&str; 2] = ["--controllers=*,gates,holders", "--default-allocator=dragoman"];
+pub(super) const FLAGS: [&str; 2] = ["--controllers=*,gates,holders", "--default-allocator=dragoman"];
 
 /// A cluster with the manifests of `config/gated` and `nodes` nodes of eight cpus and four devices, each
 /// of which takes three cpus of its node.
-async fn gated(bench: &Bench, name: &str, shape: Shape, nodes: usize) -> anyhow::Result<World> {
+pub(super) async fn gated(bench: &Bench, name: &str, shape: Shape, nodes: usize) -> anyhow::Result<World> {
     if bench.backend == Backend::Sim {
         return Err(NotRun("simcluster has no admission policies".to_owned()).into());
     }

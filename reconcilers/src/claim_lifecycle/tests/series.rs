@@ -114,6 +114,6 @@ fn waits_and_ends_are_read_off_the_objects() {
     cluster.claim(in_use(generated("c", "u"), &[]));
     metrics.measure(&cluster.state, false, NOW + 30);
     line("dragoman_pods_waiting_for_claims{reason=\"Pending\"}", "0");
-    line("dragoman_pod_claims_published_seconds_count", "1");
+    line("dragoman_pod_claims_published_seconds_count{held_up=\"false\"}", "1");
     line("dragoman_claim_release_seconds_count", "1");
 }

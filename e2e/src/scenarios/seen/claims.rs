@@ -1,0 +1,185 @@
+//! Alerts about claims, nodes and gates: what users and other controllers do to a cluster.
+
+use anyhow::Context as _;
+use serde_json::json;
+
+use super::OnCall;
+use crate::client::{CLAIMS, PODS, TEMPLATES};
+use crate::control_plane::Shape;
+use crate::objects::{self, Pod};
+use crate::scenarios::gates;
+use crate::wait;
+use crate::world::{Bench, PATIENCE, World};
+
+/// Brings about one incident after the other, all in one cluster and side by side.
+pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Vec<String>> {
+    let world = gates::gated(bench, "seen-claims", Shape::default(), 2).await?;
+    let operator = world.dragoman("own", &gates::FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let on_call = OnCall::start(&world).await?;
+    on_call.prometheus.scrape("operator", operator.admin_port()).await?;
+    on_call.prometheus.scrape("allocator", allocator.admin_port()).await?;
+    on_call.quiet().await?;
+    futures::try_join!(
+        quota(&world, &on_call),
+        missing_template(&world, &on_call),
+        leaked(&world, &on_call),
+        unknown_consumer(&world, &on_call),
+        vanished(&world, &on_call),
+        refused(&world, &on_call),
+        ledgers(&world, &on_call),
+        missing_claim(&world, &on_call),
+        no_device(&world, &on_call),
+    )?;
+    on_call.quiet().await?;
+    let seen = on_call.stop().await?;
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await?;
+    Ok(seen)
+}
+
+async fn quota(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
+    let ns = world.namespace("quota").await?;
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "claims"},
+        "spec": {"hard": {"count/resourceclaims.resource.k8s.io": "0"}}});
+    world.client.create("/api/v1/{}/resourcequotas", &ns, &quota).await?;
+    wait::value("the quota is in force", PATIENCE, async || {
+        let quota = world.client.get("/api/v1/{}/resourcequotas", &ns, "claims").await?.context("quota")?;
+        Ok(quota["status"]["hard"].is_object().then_some(()))
+    })
+    .await?;
+    world.pod(&ns, &Pod::new("pod").with_template("gpu", "one").gated()).await?;
+    on_call
+        .ends("DragomanPodsWaitForQuota", &[("NAMESPACE", &ns), ("QUOTA", "claims")], "exceeded quota")
+        .await?;
+    world.claim_of(&ns, "pod", "gpu").await.map(drop)
+}
+
+async fn missing_template(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
+    let ns = world.namespace("template").await?;
+    world.pod(&ns, &Pod::new("pod").with_template("gpu", "missing").gated()).await?;
+    on_call
+        .ends("DragomanPodsWaitForClaims", &[("NAMESPACE", &ns), ("POD", "pod")], "\"missing\" not found")
+        .await
+}
+
+/// A third party allocates without a finalizer and without a consumer.
+async fn leaked(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
+    let ns = world.namespace("leaked").await?;
+    world.client.create(CLAIMS, &ns, &objects::claim("leaked")).await?;
+    let allocation = objects::foreign_allocation("node-0", &[]);
+    world.client.merge(CLAIMS, &ns, "leaked/status", &allocation).await?;
+    on_call.ends("DragomanDevicesLeaked", &[("NAMESPACE", &ns), ("CLAIM", "leaked")], "leaked").await
+}
+
+async fn unknown_consumer(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
+    let ns = world.namespace("unknown").await?;
+    world.client.create(CLAIMS, &ns, &objects::claim("held")).await?;
+    let allocation = objects::foreign_allocation("node-0", &[objects::unknown_consumer(1)]);
+    world.client.merge(CLAIMS, &ns, "held/status", &allocation).await?;
+    on_call
+        .ends("DragomanUnknownConsumer", &[("NAMESPACE", &ns), ("CLAIM", "held")], "jobs.example.com job-1")
+        .await?;
+    world.client.delete(CLAIMS, &ns, "held", None).await
+}
+
+async fn vanished(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
+    let ns = world.namespace("vanished").await?;
+    world.pod(&ns, &Pod::new("pod").with_template("gpu", "one").held()).await?;
+    world.phase(&ns, "pod", "Running").await?;
+    world.client.delete(PODS, &ns, "pod", Some(0)).await?;
+    on_call.ends("DragomanConsumersVanished", &[("NODE", "node-1")], "ConsumerVanished").await
+}
+
+async fn overcommitted(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
+    let ns = world.namespace("overcommitted").await?;
+    // A Pod that names its node passes no scheduler.
+    let mut pod = Pod::new("large").held().on("node-0").object().clone();
+    pod["spec"]["containers"][0]["resources"]["requests"] = json!({"memory": "20Gi"});
+    world.client.create(PODS, &ns, &pod).await?;
+    let names = [("NAMESPACE", &*ns), ("POD", "large"), ("NODE", "node-0")];
+    on_call.ends("DragomanNodesOvercommitted", &names, "memory").await
+}
+
+/// A policy of the cluster engineer refuses writes of Dragoman, by each of these bindings.
+async fn policy(
+    world: &World,
+    (group, resource): (&str, &str),
+    only: &str,
+    bindings: &[&str],
+) -> anyhow::Result<()> {
+    let api = "/apis/admissionregistration.k8s.io/v1";
+    let user = "system:serviceaccount:kube-system:dragoman";
+    let ours = format!("request.userInfo.username == {user:?} && ({only})");
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": bindings[0]},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": [group], "apiVersions": ["*"],
+                "operations": ["CREATE", "UPDATE"], "resources": [resource]}]},
+            "matchConditions": [{"name": "ours", "expression": ours}],
+            "validations": [{"expression": "false", "message": "not here"}],
+        },
+    });
+    world.client.create(&format!("{api}/validatingadmissionpolicies"), "", &policy).await?;
+    for name in bindings {
+        let binding = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name}, "spec": {"policyName": bindings[0], "validationActions": ["Deny"]},
+        });
+        world.client.create(&format!("{api}/validatingadmissionpolicybindings"), "", &binding).await?;
+    }
+    Ok(())
+}
+
+/// The claims of one namespace are refused. Its Pods wait, and no key fails for long: the namespace is left alone.
+async fn refused(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
+    let ns = world.namespace("refused").await?;
+    let only = format!("request.namespace == {ns:?}");
+    policy(world, ("resource.k8s.io", "resourceclaims"), &only, &["refused"]).await?;
+    // The API server takes a moment until it knows a new policy: some of these Pods meet it.
+    for number in 0..20 {
+        world.pod(&ns, &Pod::new(&format!("pod-{number}")).with_template("gpu", "one").gated()).await?;
+    }
+    on_call.ends("DragomanWritesRefused", &[("BINDING", "refused")], "not here").await?;
+    // What was refused as invalid is tried again within ten minutes.
+    for number in 0..20 {
+        world.client.delete(PODS, &ns, &format!("pod-{number}"), Some(0)).await?;
+    }
+    Ok(())
+}
+
+/// One after the other: what a node lacks is read where ledgers are published.
+async fn ledgers(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
+    unpublished(world, on_call).await?;
+    overcommitted(world, on_call).await
+}
+
+/// One cause, two alerts: each runbook removes one of the bindings.
+async fn unpublished(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
+    let resource = ("dragoman.dev", "nodeallocatabledraclaimstates/status");
+    policy(world, resource, "true", &["unpublished", "failing"]).await?;
+    on_call.answer("DragomanLedgerUnpublished", &[("BINDING", "unpublished")], "unpublished").await?;
+    on_call.ends("DragomanKeysFailing", &[("BINDING", "failing")], "not here").await?;
+    on_call.ended("DragomanLedgerUnpublished").await
+}
+
+async fn missing_claim(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
+    let ns = gates::namespace(world, "missing", "enabled").await?;
+    world.pod(&ns, &Pod::new("pod").with_claim("gpu", "missing")).await?;
+    on_call
+        .ends("DragomanGatesClosed", &[("NAMESPACE", &ns), ("POD", "pod")], "claim missing does not exist")
+        .await
+}
+
+async fn no_device(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
+    let ns = gates::namespace(world, "nothing", "enabled").await?;
+    let mut template = objects::template("nothing");
+    template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = json!(30);
+    world.client.create(TEMPLATES, &ns, &template).await?;
+    world.pod(&ns, &Pod::new("pod").with_template("gpu", "nothing")).await?;
+    on_call
+        .ends("DragomanAllocatorOutOfIdeas", &[("NAMESPACE", &ns), ("POD", "pod")], "wants 30 devices")
+        .await
+}

@@ -1,0 +1,133 @@
+//! A person on call: is alerted, follows the runbook, and sees the alert end.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+
+use crate::control_plane::{Programs, Release};
+use crate::prometheus::Prometheus;
+use crate::wait;
+use crate::world::{Bench, World};
+
+/// The longest wait for an alert: the longest window of a rule, an hour, is a minute here.
+const PATIENCE: Duration = Duration::from_mins(3);
+
+/// The names of the shipped alerts.
+pub(super) fn alerts(bench: &Bench) -> anyhow::Result<Vec<String>> {
+    let rules =
+        std::fs::read_to_string(bench.repository.join("config/monitoring/rules.yaml")).context("rules")?;
+    let names = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    Ok(names.map(str::to_owned).collect())
+}
+
+/// The person, with what was seen to fire and to end.
+pub(super) struct OnCall<'a> {
+    world: &'a World,
+    /// The Prometheus that alerts.
+    pub prometheus: Prometheus,
+    programs: PathBuf,
+    seen: Mutex<Vec<String>>,
+}
+
+impl<'a> OnCall<'a> {
+    /// Starts a Prometheus for a cluster.
+    pub(super) async fn start(world: &'a World) -> anyhow::Result<Self> {
+        let prometheus = Prometheus::start(&world.bench.repository, &world.directory).await?;
+        let programs = world.directory.join("programs");
+        std::fs::create_dir_all(&programs).context("programs")?;
+        let kubectl = Programs::provide(&world.bench.repository, Release::default()).await?.path("kubectl");
+        std::os::unix::fs::symlink(kubectl, programs.join("kubectl")).context("kubectl")?;
+        Ok(Self { world, prometheus, programs, seen: Mutex::default() })
+    }
+
+    /// Waits until no alert fires.
+    pub(super) async fn quiet(&self) -> anyhow::Result<()> {
+        let mut last = Vec::new();
+        let quiet = wait::until("no alert fires", PATIENCE, async || {
+            last = self.prometheus.firing().await.unwrap_or_default();
+            last.is_empty()
+        });
+        quiet.await.with_context(|| format!("{last:?}"))
+    }
+
+    /// Waits until an alert fires, and runs the commands of its runbook with these names of objects. What they print has to
+    /// show the cause: `shown` is a part of it.
+    pub(super) async fn answer(
+        &self,
+        alert: &str,
+        names: &[(&str, &str)],
+        shown: &str,
+    ) -> anyhow::Result<()> {
+        self.until(alert, true).await?;
+        let page = self.world.bench.repository.join(format!("docs/runbooks/{alert}.md"));
+        let page = std::fs::read_to_string(&page).with_context(|| page.display().to_string())?;
+        let commands = commands(&page);
+        ensure!(!commands.is_empty(), "the runbook of {alert} has no command");
+        let path = format!("{}:{}", self.programs.display(), std::env::var("PATH").unwrap_or_default());
+        let out = tokio::process::Command::new("bash")
+            .args(["-euxo", "pipefail", "-c", &commands])
+            .env("PATH", path)
+            .env("KUBECONFIG", self.world.plane.kubeconfig("admin"))
+            .envs(names.iter().copied())
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .context("bash")?;
+        let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+        ensure!(out.status.success(), "the runbook of {alert}: {said}");
+        let shows = said.lines().any(|line| !line.starts_with('+') && line.contains(shown));
+        ensure!(shows, "the runbook of {alert} does not show {shown:?}: {said}");
+        std::fs::write(self.world.directory.join(format!("{alert}.txt")), said).context("what it printed")?;
+        Ok(())
+    }
+
+    /// Waits until an alert does not fire any more.
+    pub(super) async fn ended(&self, alert: &str) -> anyhow::Result<()> {
+        self.until(alert, false).await?;
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(alert.to_owned());
+        Ok(())
+    }
+
+    /// An alert that the commands of its runbook end.
+    pub(super) async fn ends(&self, alert: &str, names: &[(&str, &str)], shown: &str) -> anyhow::Result<()> {
+        self.answer(alert, names, shown).await?;
+        self.ended(alert).await
+    }
+
+    /// Stops Prometheus; returns the alerts that fired and ended.
+    pub(super) async fn stop(self) -> anyhow::Result<Vec<String>> {
+        self.prometheus.stop().await?;
+        Ok(self.seen.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn until(&self, alert: &str, fires: bool) -> anyhow::Result<()> {
+        let what = format!("{alert} {}", if fires { "fires" } else { "ends" });
+        wait::value(&what, PATIENCE, async || {
+            let fires_now = self.prometheus.firing().await?.iter().any(|name| name == alert);
+            Ok((fires_now == fires).then_some(()))
+        })
+        .await?;
+        println!("        {what}");
+        Ok(())
+    }
+}
+
+/// The commands of a page: its blocks of the language `sh`.
+fn commands(page: &str) -> String {
+    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_of_a_page_are_in_its_blocks() {
+        assert_eq!(commands("a\n```sh\nb\n```\nc\n```\nd\n```\n```sh\ne\nf\n```\n"), "b\ne\nf\n");
+    }
+}

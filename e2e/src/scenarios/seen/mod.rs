@@ -1,0 +1,32 @@
+//! What people see: alerts that a real Prometheus fires on the metrics of real processes, and the runbooks that end them.
+
+mod claims;
+mod incident;
+mod processes;
+
+use anyhow::ensure;
+
+use self::incident::OnCall;
+use super::{NotRun, Standalone, standalone};
+use crate::control_plane::Backend;
+use crate::world::Bench;
+
+pub(super) fn all() -> Vec<Standalone> {
+    vec![standalone!(every_alert_fires_and_its_runbook_ends_it)]
+}
+
+/// Brings clusters into the state of each alert of `config/monitoring/rules.yaml`, sees it fire, runs the commands of its
+/// runbook, and sees it end. Before and after, no alert fires.
+async fn every_alert_fires_and_its_runbook_ends_it(bench: &Bench) -> anyhow::Result<()> {
+    if bench.backend == Backend::Sim {
+        return Err(NotRun("simcluster has no admission policies".to_owned()).into());
+    }
+    let (claims, processes) = futures::try_join!(claims::incidents(bench), processes::incidents(bench))?;
+    let seen: Vec<String> = claims.into_iter().chain(processes).collect();
+    let alerts = incident::alerts(bench)?;
+    let unseen: Vec<&String> = alerts.iter().filter(|alert| !seen.contains(alert)).collect();
+    ensure!(unseen.is_empty(), "alerts that nothing brought about: {unseen:?}");
+    ensure!(seen.len() == alerts.len(), "{seen:?}");
+    println!("        {} alerts fired and ended", seen.len());
+    Ok(())
+}
