@@ -87,6 +87,17 @@ impl Prometheus {
         }
     }
 
+    /// Whether a query had a result at any time of these seconds until now.
+    pub(crate) async fn had(&self, query: &str, seconds: i64) -> anyhow::Result<bool> {
+        let now = jiff::Timestamp::now().as_second();
+        let range = format!("start={}&end={now}&step=2", now - seconds);
+        let path = format!("/api/v1/query_range?query={}&{range}", encoded(query));
+        let (_, text) = self.request("GET", &path).await?;
+        let answer: Value = serde_json::from_str(&text)?;
+        ensure!(answer["status"] == "success", "{query}: {text}");
+        Ok(answer["data"]["result"].as_array().is_some_and(|series| !series.is_empty()))
+    }
+
     /// The names of the alerts that fire.
     pub(crate) async fn firing(&self) -> anyhow::Result<Vec<String>> {
         let (_, text) = self.request("GET", "/api/v1/alerts").await?;

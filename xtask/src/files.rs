@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 
 use crate::chart::TEMPLATES;
-use crate::{bundle, metrics, output, root};
+use crate::{bundle, metrics, monitoring, output, root};
 
 /// The generated templates of the chart.
 const CHART: &str = "config/helm/dragoman/templates/generated";
@@ -52,13 +52,16 @@ pub(crate) fn generate() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The files that follow from others, with their text: templates of the chart, the bundle, and the page of metrics.
+/// The files that follow from others, with their text: templates of the chart, the bundle, rules and dashboards, and the
+/// page of metrics.
 fn derived() -> anyhow::Result<Vec<(String, String)>> {
     let mut files = Vec::new();
     for template in TEMPLATES {
         files.push((format!("{CHART}/{}", template.name), template.render(manifest)?));
     }
     files.push(("docs/metrics.md".to_owned(), metrics::page()?));
+    let monitoring = monitoring::files(manifest)?.into_iter();
+    files.extend(monitoring.map(|(path, text)| (format!("config/{path}"), text)));
     let bundle = bundle::render(manifest)?.into_iter();
     files.extend(bundle.map(|(name, text)| (format!("{BUNDLE}/{name}"), text)));
     Ok(files)

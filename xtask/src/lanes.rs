@@ -35,6 +35,7 @@ const SLICES: &[Slice] = &[
     },
     Slice { name: "races", run: || built(&["scenarios", "races/"]) },
     Slice { name: "packages", run: || on_shipped(&["scenarios", "packages/"]) },
+    Slice { name: "seen", run: || built(&["scenarios", "seen/"]) },
 ];
 
 /// What finds defects quickly: unit tests, the model of the gate protocol, two thousand runs with faults, and the scenarios of the
@@ -51,7 +52,7 @@ pub(crate) fn quick() -> anyhow::Result<()> {
     built(&["soak"])?;
     built(&["soak", "--gated", "--runs", "300", "--twice", "30"])?;
     built(&["scenarios", "--on", "sim", "1.37"])?;
-    built(&["scenarios", "1.37", "alone/", "crash", "rights", "manifests/"])
+    built(&["scenarios", "1.37", "alone/", "crash", "rights", "manifests/", "seen/the_"])
 }
 
 /// The long lanes, one after the other.

@@ -36,8 +36,9 @@ type Metric = (String, String, String);
 /// A source cannot be read, or a metric is registered in no known place.
 pub(crate) fn page() -> anyhow::Result<String> {
     // Those of the process are pairs that a collector goes through.
-    let registration =
-        Regex::new(r#"(?:\.register\(\s*"([a-z_]+)"|\(\s*"(process_[a-z_]+)"),\s*"((?:[^"\\]|\\[\s\S])*)""#)?;
+    let registration = Regex::new(
+        r#"(?:\.register\(\s*"([a-z_]+)"|\(\s*"((?:process|dragoman_memory)_[a-z_]+)"),\s*"((?:[^"\\]|\\[\s\S])*)""#,
+    )?;
     let broken = Regex::new(r"\\\n\s*")?;
     let list = [
         "ls-files",

@@ -34,6 +34,19 @@ pub struct Devices {
     pub allocated: usize,
     /// Those whose claim is reserved for a consumer.
     pub reserved: usize,
+    /// Free devices in pools of which a claim holds another one: a claim for a whole pool does not find them.
+    pub stranded: usize,
+}
+
+impl std::iter::Sum for Devices {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, of| Self {
+            published: sum.published + of.published,
+            allocated: sum.allocated + of.allocated,
+            reserved: sum.reserved + of.reserved,
+            stranded: sum.stranded + of.stranded,
+        })
+    }
 }
 
 /// The devices of the cluster.
@@ -95,6 +108,9 @@ impl Supply {
             pool.allocated += 1;
             pool.reserved += usize::from(is_reserved);
         }
+        for pool in supply.pools.values_mut().filter(|pool| pool.allocated > 0) {
+            pool.stranded = pool.published.saturating_sub(pool.allocated);
+        }
         for (class, _) in classes {
             *supply.classes.entry(class.clone()).or_default() += 1;
         }
@@ -109,9 +125,7 @@ impl Supply {
         let mut drivers: BTreeMap<&Name, Devices> = BTreeMap::new();
         for ((driver, _), of) in &self.pools {
             let all = drivers.entry(driver).or_default();
-            all.published += of.published;
-            all.allocated += of.allocated;
-            all.reserved += of.reserved;
+            *all = [*all, *of].into_iter().sum();
         }
         drivers
     }
@@ -164,11 +178,12 @@ mod tests {
             ("two", held(&[("gone", "0")], false)),
         ];
         let supply = Supply::count(slices.iter(), claims.iter().map(|(namespace, held)| (*namespace, held)));
-        let of = |published, allocated, reserved| Devices { published, allocated, reserved };
+        let of =
+            |published, allocated, reserved, stranded| Devices { published, allocated, reserved, stranded };
         let pool = |name: &str| supply.pools.get(&("d".into(), name.into())).copied();
-        assert_eq!((pool("p"), pool("q")), (Some(of(4, 2, 2)), Some(of(2, 0, 0))));
-        assert_eq!(pool("gone"), Some(of(0, 1, 0)), "an allocated device that is not published any more");
-        assert_eq!(supply.drivers().into_iter().collect::<Vec<_>>(), [(&"d".into(), of(6, 3, 2))]);
+        assert_eq!((pool("p"), pool("q")), (Some(of(4, 2, 2, 2)), Some(of(2, 0, 0, 0))));
+        assert_eq!(pool("gone"), Some(of(0, 1, 0, 0)), "an allocated device that is not published any more");
+        assert_eq!(supply.drivers().into_iter().collect::<Vec<_>>(), [(&"d".into(), of(6, 3, 2, 2))]);
         assert_eq!(supply.classes.into_iter().collect::<Vec<_>>(), [("b".into(), 3)]);
         assert_eq!(supply.namespaces.into_iter().collect::<Vec<_>>(), [("one".into(), 1), ("two".into(), 3)]);
     }

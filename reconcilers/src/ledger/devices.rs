@@ -53,7 +53,7 @@ impl DeviceMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "dragoman_devices",
-            "Devices by driver and state: published, allocated (a claim holds it), reserved (for a consumer), idle (allocated and reserved for none)",
+            "Devices by driver and state: published, allocated (a claim holds it), reserved (for a consumer), idle (allocated and reserved for none), stranded (free, in a pool of which a claim holds another one)",
             self.drivers.clone(),
         );
         registry.register(
@@ -117,22 +117,19 @@ fn most<'a>(
     let mut counts: Vec<(&str, Devices)> = counts.collect();
     counts.sort_by_key(|(name, of)| (std::cmp::Reverse(by(of)), *name));
     let rest = counts.split_off(counts.len().min(MOST));
-    let others = rest.iter().fold(Devices::default(), |sum, (_, of)| Devices {
-        published: sum.published + of.published,
-        allocated: sum.allocated + of.allocated,
-        reserved: sum.reserved + of.reserved,
-    });
+    let others: Devices = rest.iter().map(|(_, of)| *of).sum();
     let others = (!rest.is_empty()).then_some((OTHERS, others));
     counts.into_iter().chain(others).map(|(name, of)| (name.to_owned(), of)).collect()
 }
 
-fn states(of: Devices) -> [(&'static str, i64); 4] {
-    let Devices { published, allocated, reserved } = of;
+fn states(of: Devices) -> [(&'static str, i64); 5] {
+    let Devices { published, allocated, reserved, stranded } = of;
     [
         ("published", gauge(published)),
         ("allocated", gauge(allocated)),
         ("reserved", gauge(reserved)),
-        ("idle", gauge(allocated - reserved.min(allocated))),
+        ("idle", gauge(allocated.saturating_sub(reserved))),
+        ("stranded", gauge(stranded)),
     ]
 }
 

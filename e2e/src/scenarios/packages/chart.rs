@@ -40,6 +40,7 @@ const RELEASES: &[Same] = &[
         values: "mode=own,gating.enabled=true,deleteUnbound.enabled=true",
     },
     Same { components: &["guarded-metrics"], values: "metrics.tls.enabled=true" },
+    Same { components: &["rules", "dashboards"], values: "rules.enabled=true,dashboards.enabled=true" },
     Same {
         components: &["own", "gating", "holders", "allocator", "guarded-metrics"],
         values: "mode=own,gating.enabled=true,holders.enabled=true,allocator.enabled=true,metrics.tls.enabled=true",
@@ -196,6 +197,8 @@ async fn the_chart_refuses_wrong_values_and_says_which(bench: &Bench) -> anyhow:
         ("allocator.name=a'b", "1.37", "'/allocator/name'"),
         ("drain.timeoutSeconds=5", "1.37", "'/drain/timeoutSeconds'"),
         ("mode=own", "1.33", "chart requires kubeVersion: >=1.34.0-0"),
+        ("rules.enabled=true,rules.for.DragomanGone=5m", "1.37", "rules: there is no alert DragomanGone"),
+        ("rules.for.DragomanAbsent=soon", "1.37", "'/rules/for/DragomanAbsent'"),
         ("gating.enabled=true", "1.35", "gating.enabled: Kubernetes v1.35 has no MutatingAdmissionPolicy"),
     ] {
         let command = ["template", "dragoman", &chart, "--set", values, "--kube-version", version];

@@ -42,7 +42,7 @@ async fn said(program: &Path, arguments: &[&str]) -> anyhow::Result<Result<Strin
 }
 
 /// Runs a program that must succeed; returns what it prints.
-async fn done(program: &Path, arguments: &[&str]) -> anyhow::Result<String> {
+pub(super) async fn done(program: &Path, arguments: &[&str]) -> anyhow::Result<String> {
     let said = said(program, arguments).await?;
     said.map_err(|complaint| anyhow::anyhow!("{} {}: {complaint}", program.display(), arguments.join(" ")))
 }

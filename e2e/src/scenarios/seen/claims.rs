@@ -1,9 +1,10 @@
 //! Alerts about claims, nodes and gates: what users and other controllers do to a cluster.
 
 use anyhow::Context as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::OnCall;
+use super::incident::Seen;
 use crate::client::{CLAIMS, PODS, TEMPLATES};
 use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
@@ -12,9 +13,10 @@ use crate::wait;
 use crate::world::{Bench, PATIENCE, World};
 
 /// Brings about one incident after the other, all in one cluster and side by side.
-pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Vec<String>> {
+pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Seen> {
     let world = gates::gated(bench, "seen-claims", Shape::default(), 2).await?;
-    let operator = world.dragoman("own", &gates::FLAGS).await?;
+    let flags = [&gates::FLAGS[..], &["--metrics-per-node"]].concat();
+    let operator = world.dragoman("own", &flags).await?;
     let allocator = world.allocator(&[]).await?;
     let on_call = OnCall::start(&world).await?;
     on_call.prometheus.scrape("operator", operator.admin_port()).await?;
@@ -24,6 +26,7 @@ pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Vec<String>> {
         quota(&world, &on_call),
         missing_template(&world, &on_call),
         leaked(&world, &on_call),
+        ghost(&world),
         unknown_consumer(&world, &on_call),
         vanished(&world, &on_call),
         refused(&world, &on_call),
@@ -71,6 +74,17 @@ async fn leaked(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
     let allocation = objects::foreign_allocation("node-0", &[]);
     world.client.merge(CLAIMS, &ns, "leaked/status", &allocation).await?;
     on_call.ends("DragomanDevicesLeaked", &[("NAMESPACE", &ns), ("CLAIM", "leaked")], "leaked").await
+}
+
+/// A claim is reserved for a Pod that never was: only a live read can tell.
+async fn ghost(world: &World) -> anyhow::Result<()> {
+    let ns = world.namespace("ghost").await?;
+    world.client.create(CLAIMS, &ns, &objects::claim("held")).await?;
+    let ghost = json!({"resource": "pods", "name": "ghost", "uid": "never"});
+    world.client.merge(CLAIMS, &ns, "held/status", &objects::foreign_allocation("node-0", &[ghost])).await?;
+    let is_free = |claim: Option<&Value>| claim.is_some_and(|claim| claim["status"]["reservedFor"].is_null());
+    world.claim_until(&ns, "held", "is reserved for no ghost", is_free).await?;
+    world.client.delete(CLAIMS, &ns, "held", None).await
 }
 
 async fn unknown_consumer(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
@@ -142,7 +156,7 @@ async fn refused(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
     for number in 0..20 {
         world.pod(&ns, &Pod::new(&format!("pod-{number}")).with_template("gpu", "one").gated()).await?;
     }
-    on_call.ends("DragomanWritesRefused", &[("BINDING", "refused")], "not here").await?;
+    on_call.ends("DragomanWritesRefused", &[("BINDING", "refused")], "/refused").await?;
     // What was refused as invalid is tried again within ten minutes.
     for number in 0..20 {
         world.client.delete(PODS, &ns, &format!("pod-{number}"), Some(0)).await?;
@@ -161,7 +175,7 @@ async fn unpublished(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> 
     let resource = ("dragoman.dev", "nodeallocatabledraclaimstates/status");
     policy(world, resource, "true", &["unpublished", "failing"]).await?;
     on_call.answer("DragomanLedgerUnpublished", &[("BINDING", "unpublished")], "unpublished").await?;
-    on_call.ends("DragomanKeysFailing", &[("BINDING", "failing")], "not here").await?;
+    on_call.ends("DragomanKeysFailing", &[("BINDING", "failing")], "failing").await?;
     on_call.ended("DragomanLedgerUnpublished").await
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
+use super::panels;
 use crate::control_plane::{Programs, Release};
 use crate::prometheus::Prometheus;
 use crate::wait;
@@ -21,6 +22,14 @@ pub(super) fn alerts(bench: &Bench) -> anyhow::Result<Vec<String>> {
         std::fs::read_to_string(bench.repository.join("config/monitoring/rules.yaml")).context("rules")?;
     let names = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
     Ok(names.map(str::to_owned).collect())
+}
+
+/// What was seen in a cluster.
+pub(super) struct Seen {
+    /// The alerts that fired and ended.
+    pub alerts: Vec<String>,
+    /// The queries of panels that had no result.
+    pub empty: Vec<String>,
 }
 
 /// The person, with what was seen to fire and to end.
@@ -98,10 +107,11 @@ impl<'a> OnCall<'a> {
         self.ended(alert).await
     }
 
-    /// Stops Prometheus; returns the alerts that fired and ended.
-    pub(super) async fn stop(self) -> anyhow::Result<Vec<String>> {
+    /// Stops Prometheus.
+    pub(super) async fn stop(self) -> anyhow::Result<Seen> {
+        let empty = panels::empty(&self.world.bench, &self.prometheus).await?;
         self.prometheus.stop().await?;
-        Ok(self.seen.into_inner().unwrap_or_else(PoisonError::into_inner))
+        Ok(Seen { alerts: self.seen.into_inner().unwrap_or_else(PoisonError::into_inner), empty })
     }
 
     async fn until(&self, alert: &str, fires: bool) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::json;
 
 use super::OnCall;
+use super::incident::Seen;
 use crate::client::NAMESPACES;
 use crate::control_plane::Shape;
 use crate::dragoman::Dragoman;
@@ -20,7 +21,7 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
 const DEPLOYMENTS: &str = "/apis/apps/v1/{}/deployments";
 
 /// Brings about one incident after the other.
-pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Vec<String>> {
+pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Seen> {
     let world = World::start(bench, "seen-processes", Shape::default(), 1, 32).await?;
     let proxy = Proxy::start(world.plane.client("operator").await?.kube).await?;
     let on_call = OnCall::start(&world).await?;
@@ -28,6 +29,7 @@ pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Vec<String>> {
         Stage { kubeconfig: proxy.kubeconfig(&world.directory)?, proxy, world: &world, on_call: &on_call };
     let operator = stage.operator().await?;
     on_call.quiet().await?;
+    stage.watch_fails(&operator).await?;
     let operator = stage.watch_is_blind(operator).await?;
     stage.api_server_is_slow().await?;
     stage.memory(&operator).await?;
@@ -63,6 +65,18 @@ impl Stage<'_> {
     async fn anew(&self, operator: Dragoman) -> anyhow::Result<Dragoman> {
         operator.stop().await?;
         self.operator().await
+    }
+
+    /// No alert is about a watch that fails for a moment; a dashboard shows it.
+    async fn watch_fails(&self, operator: &Dragoman) -> anyhow::Result<()> {
+        self.proxy.harm(Some(Harm::Refuse { path: "/resourceclaims".to_owned() }));
+        self.proxy.cut_watches();
+        wait::value("a watch has failed", Duration::from_mins(1), async || {
+            Ok((operator.metric("dragoman_watch_failures_total", &[]).await? > 0.0).then_some(()))
+        })
+        .await?;
+        self.proxy.harm(None);
+        Ok(())
     }
 
     /// A connection that looks healthy brings nothing.
