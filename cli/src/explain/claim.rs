@@ -1,0 +1,214 @@
+//! Why a claim has no devices, or what it has and for whom.
+
+use std::collections::BTreeSet;
+
+use dragoman_crds::wire::{ConsumerReference, ResourceClaim, Tolerated};
+use dragoman_reconcilers::protocol::{ALLOCATION_GATES, ALLOCATOR, RELEASE_GATES, closed_gates};
+use jiff::Timestamp;
+
+use super::devices::{self, Asked};
+use super::{Answer, Link, Verdict, age, count, link};
+use crate::facts::Facts;
+
+/// The most consumers of a claim (`status.reservedFor`).
+pub(super) const MOST_CONSUMERS: usize = 256;
+
+/// What is asked about a claim, beside its name.
+pub(super) struct For<'a> {
+    /// Nodes that the Pod may run on, if a Pod asks.
+    pub(super) asked: Asked<'a>,
+    pub(super) now: Timestamp,
+}
+
+/// Explains a claim.
+pub(crate) fn explain(facts: &Facts, namespace: &str, name: &str, now: Timestamp) -> Answer {
+    let object = format!("ResourceClaim {namespace}/{name}");
+    let key = (namespace.to_owned(), name.to_owned());
+    let mut chain = Vec::new();
+    let verdict = match facts.claims.get(&key) {
+        None => unreadable(facts, namespace, name),
+        Some(claim) => {
+            chain = links(facts, claim, 0, now);
+            let asked = Asked { pod: None, claims: vec![format!("{namespace}/{name}")] };
+            of(facts, claim, &For { asked, now }).unwrap_or_else(|| in_use(claim))
+        }
+    };
+    Answer { object, verdict, chain, lacks: facts.lacks.clone() }
+}
+
+/// A claim that is not among the readable ones.
+pub(super) fn unreadable(facts: &Facts, namespace: &str, name: &str) -> Verdict {
+    match facts.why_unreadable("ResourceClaim", namespace, name) {
+        Some(why) => Verdict::blocked(
+            "ClaimUnreadable",
+            format!("claim {namespace}/{name} does not decode: {why}"),
+            "a newer kubectl dra may read it; its author may have written something that no controller reads",
+        ),
+        None => Verdict::blocked(
+            "ClaimMissing",
+            format!("claim {namespace}/{name} does not exist"),
+            "create it, or correct the name in the Pod",
+        ),
+    }
+}
+
+fn in_use(claim: &ResourceClaim) -> Verdict {
+    let name = &claim.metadata.name;
+    let devices = devices_of(claim);
+    match claim.status.reserved_for.as_slice() {
+        [] => Verdict {
+            advice: "if no Pod needs the claim any more, delete it: `kubectl dra reclaim --dry-run` looks for more".to_owned(),
+            ..Verdict::fine("Idle", format!("claim {name} holds {devices}, and no consumer uses them"))
+        },
+        consumers => {
+            let first: Vec<String> = consumers.iter().take(3).map(consumer).collect();
+            let others = consumers.len().saturating_sub(3);
+            let others = if others == 0 { String::new() } else { format!(" and {others} others") };
+            Verdict::fine("InUse", format!("claim {name} holds {devices} for {}{others}", first.join(", ")))
+        }
+    }
+}
+
+/// What stands in the way of a claim; `None` where it is allocated and nothing does.
+pub(super) fn of(facts: &Facts, claim: &ResourceClaim, of: &For<'_>) -> Option<Verdict> {
+    let meta = &claim.metadata;
+    let (name, namespace) = (&meta.name, &meta.namespace);
+    if meta.deleting {
+        let holders: Vec<&str> = meta.finalizers.iter().map(AsRef::as_ref).collect();
+        return Some(Verdict::blocked(
+            "ClaimDeleted",
+            format!(
+                "claim {namespace}/{name} is being deleted, and finalizers hold it: {}",
+                holders.join(", ")
+            ),
+            "it goes when its last consumer has ended; create another one for new Pods",
+        ));
+    }
+    match &claim.status.allocation {
+        Some(Tolerated::Unreadable(why)) => Some(Verdict::blocked(
+            "ClaimUnreadable",
+            format!("the allocation of claim {namespace}/{name} does not decode: {why}"),
+            "an allocator of a newer API wrote it, or a broken one",
+        )),
+        Some(Tolerated::Read(_)) => allocated(facts, claim),
+        None => unallocated(facts, claim, of),
+    }
+}
+
+/// Of an allocation: devices that are gone or tainted, conditions that are not met, closed release gates.
+fn allocated(facts: &Facts, claim: &ResourceClaim) -> Option<Verdict> {
+    let name = &claim.metadata.name;
+    if let Some(gate) = closed_gates(&claim.metadata, RELEASE_GATES).first() {
+        return Some(Verdict::blocked(
+            "ReleaseGateClosed",
+            format!(
+                "claim {name} is allocated, and its release gate {} is closed: {}",
+                gate.gate, gate.reason
+            ),
+            format!("the controller that closed it removes the annotation {RELEASE_GATES}{}", gate.gate),
+        ));
+    }
+    let mut gone = devices::lost(facts, claim);
+    gone.next().map(|device| {
+        Verdict::blocked(
+            "DeviceGone",
+            format!("claim {name} holds device {device}, which no ResourceSlice publishes any more"),
+            "the driver withdrew it: delete the Pod, and its next one gets another device",
+        )
+    })
+}
+
+fn unallocated(facts: &Facts, claim: &ResourceClaim, of: &For<'_>) -> Option<Verdict> {
+    let meta = &claim.metadata;
+    if let Some(gate) = closed_gates(meta, ALLOCATION_GATES).first() {
+        return Some(Verdict::blocked(
+            "AllocationGateClosed",
+            format!("claim {} waits for its allocation gate {}: {}", meta.name, gate.gate, gate.reason),
+            format!("the controller that closed it removes the annotation {ALLOCATION_GATES}{}", gate.gate),
+        ));
+    }
+    let classes: BTreeSet<&str> = facts.cluster.classes.iter().map(|class| &*class.name).collect();
+    let wanted = claim.spec.devices.requests.iter().map(|request| {
+        let subs = request.first_available.iter().map(|sub| &sub.device_class_name);
+        std::iter::once(&request.exactly.device_class_name).chain(subs).filter(|class| !class.is_empty())
+    });
+    let reads_classes = !facts.lacks.iter().any(|lack| lack.contains("deviceclasses"));
+    if let Some(class) = wanted.flatten().find(|class| reads_classes && !classes.contains(&***class)) {
+        return Some(Verdict::blocked(
+            "ClassMissing",
+            format!("claim {} asks for DeviceClass {class:?}, which does not exist", meta.name),
+            "correct deviceClassName, or install the driver that brings the class: `kubectl get deviceclasses` lists them",
+        ));
+    }
+    let verdict = devices::verdict(facts, &of.asked);
+    Some(with_allocator(verdict, claim, of.now))
+}
+
+/// Names the party that is to allocate, where devices are free.
+fn with_allocator(verdict: Verdict, claim: &ResourceClaim, now: Timestamp) -> Verdict {
+    if verdict.reason != devices::FREE {
+        return verdict;
+    }
+    let party = claim.metadata.labels.get(ALLOCATOR);
+    let waits = age(claim.metadata.creation_timestamp.as_deref(), now);
+    let advice = match party {
+        Some(allocator) => format!(
+            "the claim is {waits} old and allocator {allocator:?} has not allocated it: does it run, and with that name?"
+        ),
+        None => "a scheduler allocates it together with a Pod that uses it; no Pod does, or its scheduler does not look at it"
+            .to_owned(),
+    };
+    Verdict { advice, ..verdict }
+}
+
+/// The devices of a claim, as people count them.
+pub(super) fn devices_of(claim: &ResourceClaim) -> String {
+    let Some(Tolerated::Read(allocation)) = &claim.status.allocation else { return "no device".to_owned() };
+    match allocation.devices.results.as_slice() {
+        [only] => format!("device {} of pool {} ({})", only.device, only.pool, only.driver),
+        all => count(all.len(), "device", "devices"),
+    }
+}
+
+/// A consumer, as people name it.
+pub(crate) fn consumer(of: &ConsumerReference) -> String {
+    match (&*of.api_group, &*of.resource) {
+        ("", "pods") => format!("Pod {}", of.name),
+        ("scheduling.k8s.io", "podgroups") => format!("PodGroup {}", of.name),
+        (group, resource) => format!("{resource}.{group} {}", of.name),
+    }
+}
+
+/// The chain below a claim: allocation, devices, slices, consumers.
+pub(super) fn links(facts: &Facts, claim: &ResourceClaim, depth: usize, now: Timestamp) -> Vec<Link> {
+    let meta = &claim.metadata;
+    let since = age(meta.creation_timestamp.as_deref(), now);
+    let state = match (&claim.status.allocation, claim.status.reserved_for.len()) {
+        (None, _) => "not allocated".to_owned(),
+        (Some(_), 0) => "allocated, reserved for no consumer".to_owned(),
+        (Some(_), consumers) => {
+            format!("allocated, reserved for {}", count(consumers, "consumer", "consumers"))
+        }
+    };
+    let mut chain =
+        vec![link(depth, format!("ResourceClaim {}", meta.name), format!("{state}, {since} old"))];
+    if let Some(Tolerated::Read(allocation)) = &claim.status.allocation {
+        for result in allocation.devices.results.iter().take(8) {
+            let device = format!("device {}/{}/{}", result.driver, result.pool, result.device);
+            let admin = if result.admin_access { "admin access, " } else { "" };
+            let place = devices::place(facts, &result.driver, &result.pool, &result.device);
+            chain.push(link(depth + 1, device, format!("{admin}request {}, {place}", result.request)));
+        }
+    } else {
+        for request in &claim.spec.devices.requests {
+            let class = &request.exactly.device_class_name;
+            let says = if class.is_empty() {
+                count(request.first_available.len(), "alternative", "alternatives")
+            } else {
+                format!("class {class}")
+            };
+            chain.push(link(depth + 1, format!("request {}", request.name), says));
+        }
+    }
+    chain
+}

@@ -1,0 +1,114 @@
+//! What holds a device, and what may not.
+
+use std::collections::BTreeSet;
+
+use dragoman_crds::wire::{ResourceClaim, Tolerated};
+use jiff::Timestamp;
+
+use super::{Answer, Link, Verdict, claim, devices, link};
+use crate::facts::Facts;
+
+/// Explains a device, as `DRIVER/POOL/DEVICE`, `POOL/DEVICE` or its name alone.
+///
+/// # Errors
+/// No device has that name, or several have.
+pub(crate) fn explain(facts: &Facts, wanted: &str, now: Timestamp) -> anyhow::Result<Answer> {
+    let found = named(facts, wanted);
+    let device = match found.iter().collect::<Vec<_>>().as_slice() {
+        [] => anyhow::bail!("no ResourceSlice and no claim names a device {wanted}"),
+        [only] => (*only).clone(),
+        several => {
+            let names: Vec<String> = several.iter().take(5).map(|(d, p, n)| format!("{d}/{p}/{n}")).collect();
+            anyhow::bail!(
+                "{} devices are called {wanted}; name one in full: {}",
+                several.len(),
+                names.join(", ")
+            )
+        }
+    };
+    let (driver, pool, name) = (&device.0, &device.1, &device.2);
+    let holders: Vec<&ResourceClaim> =
+        facts.claims.values().filter(|claim| holds(claim, driver, pool, name)).collect();
+    let place = devices::place(facts, driver, pool, name);
+    let mut chain: Vec<Link> = vec![link(0, format!("device {driver}/{pool}/{name}"), place.clone())];
+    for holder in &holders {
+        chain.extend(claim::links(facts, holder, 1, now));
+    }
+    let verdict = verdict(facts, &device, &holders);
+    Ok(Answer {
+        object: format!("device {driver}/{pool}/{name}"),
+        verdict,
+        chain,
+        lacks: facts.lacks.clone(),
+    })
+}
+
+fn verdict(facts: &Facts, (driver, pool, name): &Device, holders: &[&ResourceClaim]) -> Verdict {
+    let is_published = devices::slice_of(facts, driver, pool, name).is_some();
+    let words: Vec<String> = holders
+        .iter()
+        .map(|claim| {
+            let consumers: Vec<String> =
+                claim.status.reserved_for.iter().take(3).map(claim::consumer).collect();
+            let by = if consumers.is_empty() { "no consumer".to_owned() } else { consumers.join(", ") };
+            format!("claim {}/{} for {by}", claim.metadata.namespace, claim.metadata.name)
+        })
+        .collect();
+    let held = words.join("; ");
+    match (is_published, holders) {
+        (true, []) => {
+            let taints = taints(facts, driver, pool, name);
+            if taints.is_empty() {
+                Verdict::fine("Free", format!("device {name} of pool {pool} is free"))
+            } else {
+                Verdict::blocked(
+                    "Tainted",
+                    format!("device {name} of pool {pool} is free and tainted: {}", taints.join(", ")),
+                    "a claim that tolerates the taint gets it; the driver or a DeviceTaintRule takes the taint away",
+                )
+            }
+        }
+        (true, _) => Verdict::fine("Taken", format!("device {name} of pool {pool} is held by {held}")),
+        (false, _) => Verdict::blocked(
+            "DeviceGone",
+            format!("device {name} of pool {pool} is in no ResourceSlice any more, and is held by {held}"),
+            "its driver withdrew it: the Pods that use it have to go",
+        ),
+    }
+}
+
+/// Driver, pool and name.
+type Device = (String, String, String);
+
+/// The devices that a person may mean.
+fn named(facts: &Facts, wanted: &str) -> BTreeSet<Device> {
+    let published = facts.cluster.slices.iter().flat_map(|slice| {
+        slice
+            .devices
+            .iter()
+            .map(|device| (slice.driver.to_string(), slice.pool.name.to_string(), device.name.to_string()))
+    });
+    let held = facts.claims.values().filter_map(|claim| match &claim.status.allocation {
+        Some(Tolerated::Read(allocation)) => Some(allocation.devices.results.iter()),
+        _ => None,
+    });
+    let held = held.flatten().map(|of| (of.driver.to_string(), of.pool.to_string(), of.device.to_string()));
+    let is_meant = |(driver, pool, name): &Device| {
+        let full = format!("{driver}/{pool}/{name}");
+        full == wanted || full.ends_with(&format!("/{wanted}"))
+    };
+    published.chain(held).filter(is_meant).collect()
+}
+
+fn holds(claim: &ResourceClaim, driver: &str, pool: &str, name: &str) -> bool {
+    let Some(Tolerated::Read(allocation)) = &claim.status.allocation else { return false };
+    allocation.devices.results.iter().any(|of| (&*of.driver, &*of.pool, &*of.device) == (driver, pool, name))
+}
+
+/// The taints of a device: its own, and those of rules that name it, its pool or its driver.
+fn taints(facts: &Facts, driver: &str, pool: &str, name: &str) -> Vec<String> {
+    let slices =
+        facts.cluster.slices.iter().filter(|slice| *slice.driver == *driver && *slice.pool.name == *pool);
+    let devices = slices.flat_map(|slice| &slice.devices).filter(|device| *device.name == *name);
+    devices.flat_map(|device| &device.taints).map(|taint| format!("{}:{}", taint.key, taint.effect)).collect()
+}

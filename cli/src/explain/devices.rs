@@ -1,0 +1,198 @@
+//! Which nodes have the devices: the answer of the reference allocator on the objects that were read.
+
+use std::sync::Arc;
+
+use dragoman_allocator::input::{Claim, Name};
+use dragoman_allocator::{Gates, Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
+use dragoman_crds::wire::{ResourceClaim, Tolerated};
+use dragoman_reconcilers::placement::Placement;
+
+use super::{Verdict, count};
+use crate::facts::Facts;
+
+/// The reason where devices are free.
+pub(super) const FREE: &str = "DevicesFree";
+/// The work that the search may do on a node, in examined devices: a person waits.
+const BUDGET: u64 = 1_000_000;
+/// The nodes whose words are told: of many people read the few that come closest.
+const TOLD: usize = 3;
+
+/// Claims that are allocated together, and the Pod that wants them.
+pub(super) struct Asked<'a> {
+    pub(super) pod: Option<&'a Placement>,
+    /// As `namespace/name`.
+    pub(super) claims: Vec<String>,
+}
+
+/// What the nodes said.
+#[derive(Default)]
+struct Heard {
+    free: Vec<Name>,
+    /// Nodes that do not take the Pod, whatever devices they have, with the first reason.
+    elsewhere: Vec<(Name, String)>,
+    /// Nodes without the devices, and how many devices each has for the claims at all.
+    lacking: Vec<(Name, usize, String)>,
+}
+
+/// Says whether any node has the devices, and if not, why not.
+pub(super) fn verdict(facts: &Facts, asked: &Asked<'_>) -> Verdict {
+    if let Some(lack) = facts.lacks.iter().find(|lack| lack.contains("resourceslices")) {
+        return Verdict::blocked(
+            "Unknown",
+            "whether a node has the devices cannot be told".to_owned(),
+            lack.clone(),
+        );
+    }
+    if facts.cluster.slices.is_empty() {
+        return Verdict::blocked(
+            "NoDevices",
+            "no driver publishes devices in this cluster".to_owned(),
+            "install a DRA driver, and look whether its Pods run on the nodes",
+        );
+    }
+    let snapshot = Snapshot::default().with(facts.cluster.clone());
+    let wanted: Vec<Arc<Claim>> = facts
+        .cluster
+        .claims
+        .iter()
+        .filter(|claim| {
+            asked.claims.iter().any(|name| *name == format!("{}/{}", claim.namespace, claim.name))
+        })
+        .map(|claim| Arc::new(claim.clone()))
+        .collect();
+    let claims = PodClaims::new(&snapshot, wanted, Gates::default());
+    let mut heard = Heard::default();
+    for node in &facts.cluster.nodes {
+        if let Some(verdict) = heard.ask(facts, &snapshot, &node.name, asked.pod, &claims) {
+            return verdict;
+        }
+    }
+    heard.verdict(facts.cluster.nodes.len())
+}
+
+impl Heard {
+    /// Asks one node; an error of the claim itself is the verdict.
+    fn ask(
+        &mut self,
+        facts: &Facts,
+        snapshot: &Snapshot,
+        node: &Name,
+        pod: Option<&Placement>,
+        claims: &PodClaims,
+    ) -> Option<Verdict> {
+        let obstacles = pod.zip(facts.sites.get(&**node)).map(|(pod, site)| site.obstacles(pod));
+        if let Some(obstacle) = obstacles.unwrap_or_default().first() {
+            self.elsewhere.push((node.clone(), obstacle.to_string()));
+            return None;
+        }
+        let options = Options { budget: Some(BUDGET), ..Options::default() };
+        match allocate(snapshot, &Overlay::default(), node, claims, options) {
+            Outcome::Solution(_) => self.free.push(node.clone()),
+            Outcome::NodeError(error) => self.lacking.push((node.clone(), 0, error.to_string())),
+            Outcome::PodError(error) => {
+                return Some(Verdict::blocked(
+                    "RequestInvalid",
+                    error.to_string(),
+                    "correct the claim, or the template that it comes from",
+                ));
+            }
+            Outcome::Unsatisfiable(unsatisfiable) => {
+                // Words cost more than the attempt: of nodes that have nothing one is enough.
+                if self.lacking.len() < 64 {
+                    let explained = unsatisfiable.explain(None);
+                    let suit = explained.requests.iter().map(|request| request.suit).sum();
+                    let words = explained.to_string();
+                    let words: Vec<&str> = words.lines().map(str::trim).collect();
+                    self.lacking.push((node.clone(), suit, words.join("; ")));
+                } else {
+                    self.lacking.push((node.clone(), 0, String::new()));
+                }
+            }
+            Outcome::BudgetSpent(_) | Outcome::Cancelled => {
+                self.lacking.push((
+                    node.clone(),
+                    0,
+                    "the search for devices was given up: it is too expensive".to_owned(),
+                ));
+            }
+        }
+        None
+    }
+
+    fn verdict(mut self, nodes: usize) -> Verdict {
+        if let [first, others @ ..] = self.free.as_slice() {
+            let others =
+                if others.is_empty() { String::new() } else { format!(" and {} others", others.len()) };
+            return Verdict::blocked(FREE, format!("the devices are free on node {first}{others}"), "");
+        }
+        if self.lacking.is_empty() {
+            let words: Vec<String> =
+                self.elsewhere.iter().take(TOLD).map(|(node, why)| format!("{node}: {why}")).collect();
+            return Verdict::blocked(
+                "NoNodeTakesThePod",
+                format!(
+                    "none of {} takes the Pod, whatever devices they have: {}",
+                    count(nodes, "node", "nodes"),
+                    words.join("; ")
+                ),
+                "change the node selector, affinity or tolerations of the Pod, or the taints of the nodes",
+            );
+        }
+        self.lacking.sort_by(|a, b| (std::cmp::Reverse(a.1), &a.0).cmp(&(std::cmp::Reverse(b.1), &b.0)));
+        let mut words: Vec<String> = Vec::new();
+        let told = self.lacking.iter().filter(|(.., why)| !why.is_empty()).take(TOLD);
+        words.extend(told.map(|(node, _, why)| format!("{node}: {why}")));
+        let aside = match self.elsewhere.len() {
+            0 => String::new(),
+            others => format!(" ({} do not take the Pod)", count(others, "other", "others")),
+        };
+        let tried = count(self.lacking.len(), "node", "nodes");
+        Verdict::blocked(
+            "NoDevicesFree",
+            format!("no node has the devices; tried {tried}{aside}: {}", words.join("; ")),
+            "wait until a claim that holds one ends (`kubectl dra devices` says which), ask for less, or add nodes",
+        )
+    }
+}
+
+/// The devices of an allocation that no slice of the newest generation of their pool lists.
+pub(super) fn lost<'a>(facts: &'a Facts, claim: &'a ResourceClaim) -> impl Iterator<Item = String> + 'a {
+    let results = match &claim.status.allocation {
+        Some(Tolerated::Read(allocation)) if !facts.cluster.slices.is_empty() => {
+            allocation.devices.results.as_slice()
+        }
+        _ => &[],
+    };
+    results
+        .iter()
+        .filter(|of| slice_of(facts, &of.driver, &of.pool, &of.device).is_none())
+        .map(|of| format!("{}/{}/{}", of.driver, of.pool, of.device))
+}
+
+/// The slice and the node of a device, in words.
+pub(super) fn place(facts: &Facts, driver: &str, pool: &str, device: &str) -> String {
+    match slice_of(facts, driver, pool, device) {
+        Some((slice, Some(node))) => format!("slice {slice}, node {node}"),
+        Some((slice, None)) => format!("slice {slice}, of several nodes"),
+        None if facts.cluster.slices.is_empty() => "slices not read".to_owned(),
+        None => "in no slice any more".to_owned(),
+    }
+}
+
+/// The slice that lists a device, and its node.
+pub(super) fn slice_of<'a>(
+    facts: &'a Facts,
+    driver: &str,
+    pool: &str,
+    device: &str,
+) -> Option<(&'a str, Option<&'a str>)> {
+    let of_pool =
+        |slice: &&dragoman_allocator::input::Slice| *slice.driver == *driver && *slice.pool.name == *pool;
+    let newest = facts.cluster.slices.iter().filter(of_pool).map(|slice| slice.pool.generation).max()?;
+    let mut slices =
+        facts.cluster.slices.iter().filter(of_pool).filter(|slice| slice.pool.generation == newest);
+    slices.find_map(|slice| {
+        let device = slice.devices.iter().find(|known| *known.name == *device)?;
+        Some((&*slice.name, slice.node_name.as_deref().or(device.node_name.as_deref())))
+    })
+}

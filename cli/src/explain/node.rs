@@ -1,0 +1,74 @@
+//! What devices a node has, and what holds them.
+
+use std::collections::BTreeMap;
+
+use dragoman_crds::wire::{ResourceClaim, Tolerated};
+use jiff::Timestamp;
+
+use super::{Answer, Verdict, claim, count, devices, link};
+use crate::facts::Facts;
+
+/// Explains a node.
+pub(crate) fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
+    let object = format!("Node {name}");
+    let Some(node) = facts.nodes.get(name) else {
+        let sentence = format!("node {name} does not exist");
+        let verdict = Verdict::blocked("NodeMissing", sentence, "`kubectl get nodes` lists them");
+        return Answer { object, verdict, chain: Vec::new(), lacks: facts.lacks.clone() };
+    };
+    let mut pools: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for slice in facts.cluster.slices.iter().filter(|slice| slice.node_name.as_deref() == Some(name)) {
+        *pools.entry((&slice.driver, &slice.pool.name)).or_default() += slice.devices.len();
+    }
+    let held = held(facts, name);
+    let (all, taken) = (pools.values().sum::<usize>(), held.len());
+    let of_pool: String = pools
+        .iter()
+        .map(|((driver, pool), devices)| format!("; pool {pool} of {driver}: {devices}"))
+        .collect();
+    let sentence = format!(
+        "node {name} publishes {}, of which claims hold {taken}{of_pool}",
+        count(all, "device", "devices")
+    );
+    let verdict = if !node.is_ready() {
+        Verdict::blocked("NodeNotReady", format!("{sentence}; it is not ready"), "look at its kubelet")
+    } else if node.spec.unschedulable {
+        Verdict::blocked(
+            "Cordoned",
+            format!("{sentence}; it is cordoned, so that no Pod comes to it"),
+            format!("kubectl uncordon {name}"),
+        )
+    } else if all == 0 {
+        Verdict::blocked(
+            "NoDevices",
+            format!("node {name} publishes no device"),
+            "does the DRA driver run on it?",
+        )
+    } else if taken >= all {
+        Verdict::fine("Full", sentence)
+    } else {
+        Verdict::fine("HasFree", sentence)
+    };
+    let chain = held.into_iter().map(|(device, claim)| {
+        let consumers: Vec<String> = claim.status.reserved_for.iter().take(3).map(claim::consumer).collect();
+        let by = if consumers.is_empty() { "no consumer".to_owned() } else { consumers.join(", ") };
+        link(0, device, format!("claim {}/{} for {by}", claim.metadata.namespace, claim.metadata.name))
+    });
+    Answer { object, verdict, chain: chain.collect(), lacks: facts.lacks.clone() }
+}
+
+/// The devices of a node that claims hold, each with its claim.
+pub(crate) fn held<'a>(facts: &'a Facts, node: &str) -> Vec<(String, &'a ResourceClaim)> {
+    let mut held = Vec::new();
+    for claim in facts.claims.values() {
+        let Some(Tolerated::Read(allocation)) = &claim.status.allocation else { continue };
+        for of in allocation.devices.results.iter().filter(|of| !of.admin_access) {
+            let slice = devices::slice_of(facts, &of.driver, &of.pool, &of.device);
+            if slice.and_then(|(_, of)| of) == Some(node) {
+                held.push((format!("device {}/{}/{}", of.driver, of.pool, of.device), claim));
+            }
+        }
+    }
+    held.sort_by(|a, b| a.0.cmp(&b.0));
+    held
+}

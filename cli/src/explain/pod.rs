@@ -1,0 +1,342 @@
+//! Why a Pod waits for its claims, or for a node.
+
+use dragoman_crds::wire::{ClaimEntry, Pod, ResourceClaim};
+use dragoman_quantity::Quantity;
+use dragoman_reconcilers::protocol::{CLAIMS_READY, GATE};
+use jiff::Timestamp;
+
+use super::claim::{self, For, MOST_CONSUMERS};
+use super::devices::Asked;
+use super::{Answer, Link, Verdict, age, count, link, template};
+use crate::facts::{Event, Facts, Key};
+
+/// The quota of claims, as a ResourceQuota spells it.
+const QUOTA: &str = "count/resourceclaims.resource.k8s.io";
+
+/// Explains a Pod.
+pub(crate) fn explain(facts: &Facts, namespace: &str, name: &str, now: Timestamp) -> Answer {
+    let object = format!("Pod {namespace}/{name}");
+    let key = (namespace.to_owned(), name.to_owned());
+    let (verdict, chain) = match facts.pods.get(&key) {
+        None => (missing(facts, namespace, name), Vec::new()),
+        Some(pod) => {
+            let view = View { facts, pod, key: &key, now };
+            (view.verdict(), view.chain())
+        }
+    };
+    Answer { object, verdict, chain, lacks: facts.lacks.clone() }
+}
+
+fn missing(facts: &Facts, namespace: &str, name: &str) -> Verdict {
+    match facts.why_unreadable("Pod", namespace, name) {
+        Some(why) => {
+            Verdict::blocked("PodUnreadable", format!("Pod {namespace}/{name} does not decode: {why}"), "")
+        }
+        None => Verdict::blocked(
+            "PodMissing",
+            format!("Pod {namespace}/{name} does not exist"),
+            "look for it with `kubectl get pods --all-namespaces`",
+        ),
+    }
+}
+
+/// A Pod among what is known.
+struct View<'a> {
+    facts: &'a Facts,
+    pod: &'a Pod,
+    key: &'a Key,
+    now: Timestamp,
+}
+
+impl View<'_> {
+    fn name(&self) -> &str {
+        &self.key.1
+    }
+
+    fn condition(&self, of: &str) -> Option<&dragoman_crds::wire::Condition> {
+        self.pod.status.conditions.iter().find(|condition| *condition.r#type == *of)
+    }
+
+    fn verdict(&self) -> Verdict {
+        let Pod { metadata, spec, status } = self.pod;
+        let name = self.name();
+        if matches!(&*status.phase, "Succeeded" | "Failed") {
+            return Verdict::fine(
+                "Ended",
+                format!("Pod {name} has ended ({}) and waits for nothing", status.phase),
+            );
+        }
+        if metadata.deleting {
+            return Verdict::blocked(
+                "PodDeleted",
+                format!("Pod {name} is being deleted"),
+                "its claims are released when its node says that its containers have ended",
+            );
+        }
+        if &*status.phase == "Running" {
+            return self.running();
+        }
+        let entries = spec.resource_claims.iter().find_map(|entry| self.entry(entry));
+        entries
+            .or_else(|| self.unallocated())
+            .or_else(|| self.gates())
+            .unwrap_or_else(|| if spec.node_name.is_empty() { self.unscheduled() } else { self.starting() })
+    }
+
+    fn running(&self) -> Verdict {
+        let name = self.name();
+        let claims = self.claims();
+        let trouble = claims.iter().find_map(|claim| claim::of(self.facts, claim, &self.asks(&[])));
+        match trouble {
+            Some(trouble) if trouble.reason == "DeviceGone" => trouble,
+            _ => {
+                let of = count(claims.len(), "claim", "claims");
+                Verdict::fine(
+                    "Running",
+                    format!("Pod {name} runs on node {} with {of}", self.pod.spec.node_name),
+                )
+            }
+        }
+    }
+
+    /// The claims of the Pod that are there.
+    fn claims(&self) -> Vec<&ResourceClaim> {
+        let names = self.pod.spec.resource_claims.iter().filter_map(|entry| self.claim_name(entry));
+        let extended = self.pod.status.extended_resource_claim_status.as_ref();
+        let names = names.chain(extended.map(|status| &*status.resource_claim_name));
+        names.filter_map(|name| self.facts.claims.get(&(self.key.0.clone(), name.to_owned()))).collect()
+    }
+
+    /// The claim of an entry, by the Pod's spec or its status.
+    fn claim_name<'a>(&'a self, entry: &'a ClaimEntry) -> Option<&'a str> {
+        let published =
+            self.pod.status.resource_claim_statuses.iter().find(|status| status.name == entry.name);
+        let published = published.and_then(|status| status.resource_claim_name.as_deref());
+        entry.resource_claim_name.as_deref().or(published)
+    }
+
+    fn asks(&self, claims: &[&ResourceClaim]) -> For<'_> {
+        let claims =
+            claims.iter().map(|claim| format!("{}/{}", claim.metadata.namespace, claim.metadata.name));
+        let asked = Asked { pod: self.facts.placements.get(self.key), claims: claims.collect() };
+        For { asked, now: self.now }
+    }
+
+    /// What stands in the way of an entry: its template, its claim, its reservation.
+    fn entry(&self, entry: &ClaimEntry) -> Option<Verdict> {
+        let (namespace, name) = (&self.key.0, self.name());
+        let Some(claim) = self.claim_name(entry) else { return self.unpublished(entry) };
+        let Some(claim) = self.facts.claims.get(&(namespace.clone(), claim.to_owned())) else {
+            return Some(claim::unreadable(self.facts, namespace, claim));
+        };
+        let uid = &self.pod.metadata.uid;
+        let is_foreign = entry.resource_claim_template_name.is_some()
+            && claim.metadata.controller.as_ref().is_none_or(|owner| owner.uid != *uid);
+        if is_foreign {
+            return Some(Verdict::blocked(
+                "ClaimOfAnother",
+                format!(
+                    "claim {} was made from a template for another owner than Pod {name}",
+                    claim.metadata.name
+                ),
+                "delete the Pod: its controller makes another one with a claim of its own",
+            ));
+        }
+        let consumers = &claim.status.reserved_for;
+        let is_reserved = consumers.iter().any(|consumer| consumer.uid == *uid);
+        (claim.status.allocation.is_some() && !is_reserved && consumers.len() >= MOST_CONSUMERS).then(|| {
+            Verdict::blocked(
+                "TooManyConsumers",
+                format!(
+                    "claim {} is reserved for {MOST_CONSUMERS} consumers, as many as the API allows",
+                    claim.metadata.name
+                ),
+                "use a second claim, or wait until a consumer ends",
+            )
+        })
+    }
+
+    /// An entry with a template whose claim the Pod's status does not name.
+    fn unpublished(&self, entry: &ClaimEntry) -> Option<Verdict> {
+        let Some(wanted) = entry.resource_claim_template_name.as_deref() else {
+            return Some(Verdict::blocked(
+                "EntryUnknown",
+                format!("entry {} of Pod {} names neither a claim nor a template", entry.name, self.name()),
+                "a newer API wrote it, or a field is misspelt",
+            ));
+        };
+        let is_unneeded =
+            self.pod.status.resource_claim_statuses.iter().any(|status| status.name == entry.name);
+        if is_unneeded {
+            return None;
+        }
+        let (namespace, name) = (&self.key.0, self.name());
+        if let Some(verdict) = template::absent(self.facts, namespace, wanted) {
+            return Some(verdict);
+        }
+        if let Some((quota, used, hard)) = self.full_quota() {
+            return Some(Verdict::blocked(
+                "QuotaExceeded",
+                format!(
+                    "Pod {name} waits for a claim, and quota {quota} admits no more: {used} of {hard} claims are used"
+                ),
+                format!(
+                    "delete Pods or claims of namespace {namespace}, or let its administrator raise the quota"
+                ),
+            ));
+        }
+        let waits = age(self.pod.metadata.creation_timestamp.as_deref(), self.now);
+        let said = self.warning().map_or(String::new(), |event| format!(": {}", event.message));
+        Some(Verdict::blocked(
+            "ClaimNotCreated",
+            format!(
+                "no controller has made the claim of entry {} from template {wanted:?} for {waits}{said}",
+                entry.name
+            ),
+            "does kube-controller-manager with its resourceclaim-controller run, or Dragoman in mode own?",
+        ))
+    }
+
+    /// The quota that admits no more claims: its name, what is used, and what it admits.
+    fn full_quota(&self) -> Option<(&str, &str, &str)> {
+        let of_namespace = self.facts.quotas.iter().filter(|((namespace, _), _)| *namespace == self.key.0);
+        of_namespace.into_iter().find_map(|((_, name), quota)| {
+            let (hard, used) = (quota.status.hard.get(QUOTA)?, quota.status.used.get(QUOTA)?);
+            let number = |text: &str| text.parse::<Quantity>().ok()?.amount.units();
+            (number(used)? >= number(hard)?).then_some((name.as_str(), used.as_str(), hard.as_str()))
+        })
+    }
+
+    /// What stands in the way of devices for all claims of the Pod together.
+    fn unallocated(&self) -> Option<Verdict> {
+        let claims = self.claims();
+        let asks = self.asks(&claims);
+        let verdict = claims.iter().find_map(|claim| claim::of(self.facts, claim, &asks))?;
+        if verdict.reason != super::devices::FREE {
+            return Some(verdict);
+        }
+        // Devices are there: what else holds the Pod up says more than that no one has allocated them.
+        self.gates().or_else(|| self.refusal()).or(Some(verdict))
+    }
+
+    fn gates(&self) -> Option<Verdict> {
+        let mut gates = self.pod.spec.scheduling_gates.iter().map(|gate| &*gate.name).peekable();
+        gates.peek()?;
+        let foreign: Vec<&str> = gates.filter(|gate| *gate != GATE).collect();
+        let name = self.name();
+        if !foreign.is_empty() {
+            return Some(Verdict::blocked(
+                "ForeignGate",
+                format!(
+                    "Pod {name} is held by a scheduling gate of another controller: {}",
+                    foreign.join(", ")
+                ),
+                "that controller removes its gate",
+            ));
+        }
+        let ready = self.condition(CLAIMS_READY);
+        let (reason, message) = ready.map_or(("", ""), |of| (&*of.reason, &*of.message));
+        let says = if message.is_empty() {
+            "and nothing has said yet for what; does Dragoman run with `--controllers=*,gates`?".to_owned()
+        } else {
+            format!("{reason}: {message}")
+        };
+        Some(Verdict::blocked(
+            "GateClosed",
+            format!("Pod {name} waits behind its gate {GATE}: {says}"),
+            "the gate opens as soon as that is true no more",
+        ))
+    }
+
+    /// What the scheduler says, if it refused the Pod.
+    fn refusal(&self) -> Option<Verdict> {
+        let scheduled = self.condition("PodScheduled").filter(|of| &*of.status == "False")?;
+        (!scheduled.message.is_empty()).then(|| {
+            Verdict::blocked(
+                "Unschedulable",
+                format!("the scheduler finds no node for Pod {}: {}", self.name(), scheduled.message),
+                "its devices are not what is missing: look at cpu, memory, affinity and taints",
+            )
+        })
+    }
+
+    fn unscheduled(&self) -> Verdict {
+        let (name, claims) = (self.name(), self.claims().len());
+        self.refusal().unwrap_or_else(|| {
+            let waits = age(self.pod.metadata.creation_timestamp.as_deref(), self.now);
+            let ready = if claims == 0 { "it uses no claims" } else { "its claims are ready" };
+            Verdict::blocked(
+                "SchedulerSilent",
+                format!("Pod {name} has waited for a node for {waits}, {ready}, and no scheduler has said anything about it"),
+                "does the scheduler that `spec.schedulerName` names run?",
+            )
+        })
+    }
+
+    /// The Pod has a node: its driver or its kubelet is at work.
+    fn starting(&self) -> Verdict {
+        let (name, node) = (self.name(), &self.pod.spec.node_name);
+        if self.facts.nodes.get(&**node).is_some_and(|node| !node.is_ready()) {
+            return Verdict::blocked(
+                "NodeNotReady",
+                format!("Pod {name} is bound to node {node}, which is not ready"),
+                "look at the kubelet of that node; a Pod of a lost node goes with `kubectl taint nodes … out-of-service`",
+            );
+        }
+        let unreserved = self.claims().into_iter().find(|claim| {
+            !claim.status.reserved_for.iter().any(|consumer| consumer.uid == self.pod.metadata.uid)
+        });
+        if let Some(claim) = unreserved {
+            return Verdict::blocked(
+                "NotReserved",
+                format!(
+                    "Pod {name} is bound to node {node}, and claim {} is not reserved for it",
+                    claim.metadata.name
+                ),
+                "the kubelet does not start it: whatever bound the Pod has to reserve its claims first",
+            );
+        }
+        match self.warning() {
+            Some(event) => Verdict::blocked(
+                "NotStarted",
+                format!("node {node} does not start Pod {name}: {} ({})", event.message, event.reason),
+                "if the message is of a DRA driver, its log on that node says more",
+            ),
+            None => Verdict::fine("Starting", format!("Pod {name} is starting on node {node}")),
+        }
+    }
+
+    /// The newest warning about the Pod.
+    fn warning(&self) -> Option<&Event> {
+        let mine = |event: &&Event| {
+            let of = &event.involved_object;
+            of.kind == "Pod"
+                && (&of.namespace, &of.name) == (&self.key.0, &self.key.1)
+                && event.r#type == "Warning"
+        };
+        self.facts.events.iter().filter(mine).max_by_key(|event| event.at())
+    }
+
+    fn chain(&self) -> Vec<Link> {
+        let Pod { metadata, spec, status } = self.pod;
+        let since = age(metadata.creation_timestamp.as_deref(), self.now);
+        let node =
+            if spec.node_name.is_empty() { "no node".to_owned() } else { format!("node {}", spec.node_name) };
+        let mut chain =
+            vec![link(0, format!("Pod {}", self.name()), format!("{}, {node}, {since} old", status.phase))];
+        for entry in &spec.resource_claims {
+            let from = match (&entry.resource_claim_template_name, &entry.resource_claim_name) {
+                (Some(template), _) => format!("from template {template}"),
+                (None, Some(claim)) => format!("claim {claim}"),
+                (None, None) => "names nothing".to_owned(),
+            };
+            chain.push(link(1, format!("entry {}", entry.name), from));
+            let claim = self.claim_name(entry).map(|name| (self.key.0.clone(), name.to_owned()));
+            match claim.as_ref().and_then(|key| self.facts.claims.get(key)) {
+                Some(claim) => chain.extend(claim::links(self.facts, claim, 2, self.now)),
+                None => chain.push(link(2, "ResourceClaim", "there is none")),
+            }
+        }
+        chain
+    }
+}

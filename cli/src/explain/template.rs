@@ -1,0 +1,50 @@
+//! What a template is good for, and who uses it.
+
+use jiff::Timestamp;
+
+use super::{Answer, Verdict, count, link};
+use crate::facts::Facts;
+
+/// Explains a template.
+pub(crate) fn explain(facts: &Facts, namespace: &str, name: &str, _now: Timestamp) -> Answer {
+    let uses = |pod: &&dragoman_crds::wire::Pod| {
+        let entries = &pod.spec.resource_claims;
+        *pod.metadata.namespace == *namespace
+            && entries.iter().any(|entry| entry.resource_claim_template_name.as_deref() == Some(name))
+    };
+    let pods: Vec<&str> = facts.pods.values().filter(uses).map(|pod| &*pod.metadata.name).collect();
+    let users = count(pods.len(), "Pod", "Pods");
+    let verdict = absent(facts, namespace, name).map_or_else(
+        || Verdict::fine("TemplateReady", format!("template {namespace}/{name} is used by {users}")),
+        |verdict| Verdict { sentence: format!("{}; {users} wait for it", verdict.sentence), ..verdict },
+    );
+    let chain = pods.iter().take(20).map(|pod| link(0, format!("Pod {pod}"), "uses it")).collect();
+    Answer {
+        object: format!("ResourceClaimTemplate {namespace}/{name}"),
+        verdict,
+        chain,
+        lacks: facts.lacks.clone(),
+    }
+}
+
+/// Why a template cannot be used; `None` where it can, or where it could not be read for lack of a right.
+pub(super) fn absent(facts: &Facts, namespace: &str, name: &str) -> Option<Verdict> {
+    if facts.templates.contains_key(&(namespace.to_owned(), name.to_owned())) {
+        return None;
+    }
+    if let Some(why) = facts.why_unreadable("ResourceClaimTemplate", namespace, name) {
+        return Some(Verdict::blocked(
+            "TemplateUnreadable",
+            format!("template {namespace}/{name} does not decode: {why}"),
+            "correct the template",
+        ));
+    }
+    let is_unknown = facts.lacks.iter().any(|lack| lack.contains("resourceclaimtemplates"));
+    (!is_unknown).then(|| {
+        Verdict::blocked(
+            "TemplateMissing",
+            format!("template {namespace}/{name} does not exist"),
+            "create it, or correct resourceClaimTemplateName in the Pod",
+        )
+    })
+}

@@ -1,0 +1,433 @@
+//! Broken situations, and the verdict that each gets.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::Answer;
+use crate::facts::Facts;
+
+const CREATED: &str = "2026-01-01T10:00:00Z";
+
+fn now() -> Timestamp {
+    "2026-01-01T10:05:00Z".parse().expect("a time")
+}
+
+fn facts(objects: &[Value]) -> Facts {
+    let mut facts = Facts::default();
+    let list = json!({"kind": "List", "items": objects});
+    facts.take_file(&list.to_string()).expect("objects");
+    facts
+}
+
+fn meta(name: &str) -> Value {
+    json!({"namespace": "ml", "name": name, "uid": format!("uid-{name}"), "creationTimestamp": CREATED})
+}
+
+/// A Pod that waits, with an entry `gpu` that is changed by the case.
+fn pod(entry: Value, status: Value) -> Value {
+    let mut entry = entry;
+    entry["name"] = json!("gpu");
+    let mut pod = json!({"kind": "Pod", "metadata": meta("train"), "spec": {"resourceClaims": [entry]},
+        "status": {"phase": "Pending"}});
+    merge(&mut pod["status"], status);
+    pod
+}
+
+fn merge(into: &mut Value, from: Value) {
+    if let (Value::Object(into), Value::Object(from)) = (into, from) {
+        into.extend(from);
+    }
+}
+
+/// The Pod uses the claim `c` by name.
+fn by_name() -> Value {
+    pod(json!({"resourceClaimName": "c"}), json!({}))
+}
+
+fn from_template() -> Value {
+    pod(json!({"resourceClaimTemplateName": "t"}), json!({}))
+}
+
+fn template() -> Value {
+    json!({"kind": "ResourceClaimTemplate", "metadata": meta("t"), "spec": {"spec": {}}})
+}
+
+fn claim(name: &str) -> Value {
+    json!({"kind": "ResourceClaim", "metadata": meta(name), "spec": {"devices": {"requests": [
+        {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}]}}})
+}
+
+fn with(mut object: Value, pointer: &str, value: Value) -> Value {
+    let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
+    let parent = if parent.is_empty() { Some(&mut object) } else { object.pointer_mut(parent) };
+    parent.expect("a parent")[key] = value;
+    object
+}
+
+fn allocated(name: &str, device: &str, consumers: Value) -> Value {
+    let result = json!({"request": "r", "driver": "d", "pool": "node-0", "device": device});
+    with(
+        claim(name),
+        "/status",
+        json!({"allocation": {"devices": {"results": [result]}}, "reservedFor": consumers}),
+    )
+}
+
+fn consumer(name: &str) -> Value {
+    json!([{"resource": "pods", "name": name, "uid": format!("uid-{name}")}])
+}
+
+fn class() -> Value {
+    json!({"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"selectors": [
+        {"cel": {"expression": "device.driver == 'd'"}}]}})
+}
+
+fn slice(devices: &[&str]) -> Value {
+    let devices: Vec<Value> = devices.iter().map(|name| json!({"name": name})).collect();
+    json!({"kind": "ResourceSlice", "metadata": {"name": "node-0-d"}, "spec": {"driver": "d", "nodeName": "node-0",
+        "pool": {"name": "node-0", "generation": 1, "resourceSliceCount": 1}, "devices": devices}})
+}
+
+fn node() -> Value {
+    json!({"kind": "Node", "metadata": {"name": "node-0"}, "spec": {},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"pods": "10"}}})
+}
+
+fn rule() -> Value {
+    json!({"kind": "DeviceTaintRule", "metadata": {"name": "broken"}, "spec": {"deviceSelector": {"driver": "d"},
+        "taint": {"key": "broken", "effect": "NoSchedule"}}})
+}
+
+fn cluster(more: &[Value]) -> Vec<Value> {
+    [&[class(), slice(&["a", "b"]), node()], more].concat()
+}
+
+fn of_pod(objects: &[Value]) -> Answer {
+    super::pod::explain(&facts(objects), "ml", "train", now())
+}
+
+/// Fails unless the verdict has this reason, and its sentence these words.
+fn says(what: &str, answer: &Answer, reason: &str, words: &str) {
+    let verdict = &answer.verdict;
+    assert_eq!(verdict.reason, reason, "{what}: {}", verdict.sentence);
+    assert!(verdict.sentence.contains(words), "{what}: {}", verdict.sentence);
+    assert!(
+        !verdict.sentence.contains('\n') && !verdict.sentence.ends_with('.'),
+        "{what}: {}",
+        verdict.sentence
+    );
+}
+
+#[test]
+fn a_pod_without_its_claim() {
+    let quota = |used: &str| {
+        let of = |count: &str| json!({"count/resourceclaims.resource.k8s.io": count});
+        json!({"kind": "ResourceQuota", "metadata": meta("claims"), "status": {"hard": of("2"), "used": of(used)}})
+    };
+    let event = json!({"kind": "Event", "involvedObject": {"kind": "Pod", "namespace": "ml", "name": "train"},
+        "type": "Warning", "reason": "FailedResourceClaimCreation", "message": "admission webhook denied it"});
+    let cases: [(&str, Vec<Value>, &str, &str); 9] = [
+        ("no Pod", vec![], "PodMissing", "Pod ml/train does not exist"),
+        ("no template", vec![from_template()], "TemplateMissing", "template ml/t does not exist"),
+        (
+            "an unreadable template",
+            vec![from_template(), with(template(), "/spec", json!("text"))],
+            "TemplateUnreadable",
+            "template ml/t does not decode",
+        ),
+        (
+            "a full quota",
+            vec![from_template(), template(), quota("2")],
+            "QuotaExceeded",
+            "quota claims admits no more: 2 of 2",
+        ),
+        (
+            "no controller",
+            vec![from_template(), template(), quota("1")],
+            "ClaimNotCreated",
+            "from template \"t\" for 5m",
+        ),
+        (
+            "a refusal",
+            vec![from_template(), template(), event],
+            "ClaimNotCreated",
+            "admission webhook denied it",
+        ),
+        ("no claim", vec![by_name()], "ClaimMissing", "claim ml/c does not exist"),
+        (
+            "an unreadable claim",
+            vec![by_name(), with(claim("c"), "/spec", json!(7))],
+            "ClaimUnreadable",
+            "claim ml/c does not decode",
+        ),
+        (
+            "an entry of a later API",
+            vec![pod(json!({"resourceClaimGroup": "x"}), json!({}))],
+            "EntryUnknown",
+            "neither a claim nor a template",
+        ),
+    ];
+    for (what, objects, reason, words) in cases {
+        says(what, &of_pod(&objects), reason, words);
+    }
+}
+
+#[test]
+fn a_pod_whose_claim_is_not_its_own_or_not_usable() {
+    let published = json!({"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]});
+    let generated = pod(json!({"resourceClaimTemplateName": "t"}), published);
+    let owner =
+        json!([{"apiVersion": "v1", "kind": "Pod", "name": "other", "uid": "uid-other", "controller": true}]);
+    let deleting = with(
+        with(claim("c"), "/metadata/deletionTimestamp", json!(CREATED)),
+        "/metadata/finalizers",
+        json!(["x/y"]),
+    );
+    let gated = |prefix: &str, of: Value| {
+        with(of, "/metadata/annotations", json!({format!("{prefix}/image"): "pulls"}))
+    };
+    let many: Vec<Value> = (0..256)
+        .map(|n| json!({"resource": "pods", "name": format!("p{n}"), "uid": format!("u{n}")}))
+        .collect();
+    let cases: [(&str, Vec<Value>, &str, &str); 7] = [
+        (
+            "another's claim",
+            cluster(&[generated, with(claim("c"), "/metadata/ownerReferences", owner)]),
+            "ClaimOfAnother",
+            "for another owner",
+        ),
+        ("a claim that goes", cluster(&[by_name(), deleting]), "ClaimDeleted", "finalizers hold it: x/y"),
+        (
+            "a closed gate",
+            cluster(&[by_name(), gated("allocation-gates.dragoman.dev", claim("c"))]),
+            "AllocationGateClosed",
+            "gate image: pulls",
+        ),
+        (
+            "a closed release gate",
+            cluster(&[by_name(), gated("release-gates.dragoman.dev", allocated("c", "a", json!([])))]),
+            "ReleaseGateClosed",
+            "its release gate image is closed",
+        ),
+        (
+            "too many consumers",
+            cluster(&[by_name(), allocated("c", "a", json!(many))]),
+            "TooManyConsumers",
+            "256 consumers",
+        ),
+        (
+            "an unreadable allocation",
+            cluster(&[by_name(), with(claim("c"), "/status", json!({"allocation": 7}))]),
+            "ClaimUnreadable",
+            "the allocation of claim ml/c does not decode",
+        ),
+        (
+            "a device that is gone",
+            cluster(&[by_name(), allocated("c", "z", consumer("train"))]),
+            "DeviceGone",
+            "device d/node-0/z",
+        ),
+    ];
+    for (what, objects, reason, words) in cases {
+        says(what, &of_pod(&objects), reason, words);
+    }
+}
+
+#[test]
+fn a_pod_for_whose_claim_there_are_no_devices() {
+    let wants = |count: u64| with(claim("c"), "/spec/devices/requests/0/exactly/count", json!(count));
+    let picky = with(
+        claim("c"),
+        "/spec/devices/requests/0/exactly/selectors",
+        json!([
+        {"cel": {"expression": "device.attributes['d'].model == 'h100'"}}]),
+    );
+    let wrong = with(
+        claim("c"),
+        "/spec/devices/requests/0/exactly/selectors",
+        json!([{"cel": {"expression": "device."}}]),
+    );
+    let other_class = with(claim("c"), "/spec/devices/requests/0/exactly/deviceClassName", json!("tpu"));
+    let taken = [allocated("x", "a", consumer("one")), allocated("y", "b", consumer("two"))];
+    let incomplete = with(slice(&["a"]), "/spec/pool/resourceSliceCount", json!(2));
+    let tainted =
+        with(node(), "/spec", json!({"taints": [{"key": "gpu", "value": "only", "effect": "NoSchedule"}]}));
+    let elsewhere = with(by_name(), "/spec/nodeSelector", json!({"zone": "b"}));
+    let counters = json!({"kind": "ResourceSlice", "metadata": {"name": "node-0-d"}, "spec": {"driver": "d",
+        "nodeName": "node-0", "pool": {"name": "node-0", "generation": 1, "resourceSliceCount": 2}, "devices": [
+            {"name": "half", "consumesCounters": [{"counterSet": "memory", "counters": {"gb": {"value": "40"}}}]},
+            {"name": "whole", "consumesCounters": [{"counterSet": "memory", "counters": {"gb": {"value": "80"}}}]}]}});
+    let sets = json!({"kind": "ResourceSlice", "metadata": {"name": "node-0-c"}, "spec": {"driver": "d",
+        "nodeName": "node-0", "pool": {"name": "node-0", "generation": 1, "resourceSliceCount": 2},
+        "sharedCounters": [{"name": "memory", "counters": {"gb": {"value": "80"}}}]}});
+    let cases: [(&str, Vec<Value>, &str, &str); 12] = [
+        (
+            "no class",
+            cluster(&[by_name(), other_class]),
+            "ClassMissing",
+            "DeviceClass \"tpu\", which does not exist",
+        ),
+        (
+            "no driver",
+            vec![class(), node(), by_name(), claim("c")],
+            "NoDevices",
+            "no driver publishes devices",
+        ),
+        ("too many wanted", cluster(&[by_name(), wants(3)]), "NoDevicesFree", "wants 3 devices, 2 suitable"),
+        ("all taken", cluster(&[&[by_name(), claim("c")], &taken[..]].concat()), "NoDevicesFree", "ml/x"),
+        ("a selector", cluster(&[by_name(), picky]), "NoDevicesFree", "h100"),
+        ("a selector that is none", cluster(&[by_name(), wrong]), "RequestInvalid", "device."),
+        ("a selector that fails", cluster(&[by_name(), fails]), "RequestInvalid", "no such key: model"),
+        ("a taint rule", cluster(&[by_name(), claim("c"), rule()]), "NoDevicesFree", "broken"),
+        (
+            "an incomplete pool",
+            vec![class(), incomplete, node(), by_name(), claim("c")],
+            "NoDevicesFree",
+            "node-0",
+        ),
+        (
+            "a tainted node",
+            vec![class(), slice(&["a"]), tainted, by_name(), claim("c")],
+            "NoNodeTakesThePod",
+            "gpu",
+        ),
+        ("another zone", cluster(&[elsewhere, claim("c")]), "NoNodeTakesThePod", "zone"),
+        (
+            "counters",
+            vec![
+                class(),
+                counters,
+                sets,
+                node(),
+                by_name(),
+                claim("c"),
+                allocated("x", "half", consumer("one")),
+                allocated("y", "whole", consumer("two")),
+            ],
+            "NoDevicesFree",
+            "node-0",
+        ),
+    ];
+    for (what, objects, reason, words) in cases {
+        says(what, &of_pod(&objects), reason, words);
+    }
+}
+
+#[test]
+fn a_pod_whose_claims_are_ready() {
+    let ready = || allocated("c", "a", consumer("train"));
+    let gated = |gates: Value| with(by_name(), "/spec/schedulingGates", gates);
+    let condition = |of: &str, reason: &str, message: &str| json!([{"type": of, "status": "False", "reason": reason, "message": message}]);
+    let ours = with(
+        gated(json!([{"name": "dragoman.dev/claims"}])),
+        "/status/conditions",
+        condition("dragoman.dev/ClaimsReady", "DoesNotFit", "cpu is missing on node-0"),
+    );
+    let refused =
+        with(by_name(), "/status/conditions", condition("PodScheduled", "Unschedulable", "Insufficient cpu"));
+    let bound = || with(by_name(), "/spec/nodeName", json!("node-0"));
+    let not_ready = with(node(), "/status/conditions", json!([{"type": "Ready", "status": "Unknown"}]));
+    let event = json!({"kind": "Event", "involvedObject": {"kind": "Pod", "namespace": "ml", "name": "train"},
+        "type": "Warning", "reason": "FailedPrepareDynamicResources", "message": "driver d: no such device"});
+    let phase = |of: &str| with(bound(), "/status/phase", json!(of));
+    let cases: [(&str, Vec<Value>, &str, &str); 13] = [
+        (
+            "another's gate",
+            cluster(&[gated(json!([{"name": "queue/wait"}])), ready()]),
+            "ForeignGate",
+            "queue/wait",
+        ),
+        ("our gate", cluster(&[ours, ready()]), "GateClosed", "DoesNotFit: cpu is missing on node-0"),
+        (
+            "our gate, silent",
+            cluster(&[gated(json!([{"name": "dragoman.dev/claims"}])), ready()]),
+            "GateClosed",
+            "does Dragoman run",
+        ),
+        ("not enough cpu", cluster(&[refused, ready()]), "Unschedulable", "Insufficient cpu"),
+        (
+            "a silent scheduler",
+            cluster(&[by_name(), ready()]),
+            "SchedulerSilent",
+            "no scheduler has said anything",
+        ),
+        (
+            "free devices, no scheduler",
+            cluster(&[by_name(), claim("c")]),
+            "DevicesFree",
+            "free on node node-0",
+        ),
+        (
+            "not reserved",
+            cluster(&[bound(), allocated("c", "a", consumer("other"))]),
+            "NotReserved",
+            "claim c is not reserved for it",
+        ),
+        (
+            "a lost node",
+            vec![class(), slice(&["a"]), not_ready, bound(), ready()],
+            "NodeNotReady",
+            "node node-0, which is not ready",
+        ),
+        (
+            "a driver that refuses",
+            cluster(&[bound(), ready(), event]),
+            "NotStarted",
+            "driver d: no such device",
+        ),
+        ("one that starts", cluster(&[bound(), ready()]), "Starting", "starting on node node-0"),
+        (
+            "one that runs",
+            cluster(&[phase("Running"), ready()]),
+            "Running",
+            "runs on node node-0 with 1 claim",
+        ),
+        ("one that has ended", cluster(&[phase("Succeeded"), ready()]), "Ended", "has ended (Succeeded)"),
+        (
+            "one that goes",
+            cluster(&[with(bound(), "/metadata/deletionTimestamp", json!(CREATED)), ready()]),
+            "PodDeleted",
+            "is being deleted",
+        ),
+    ];
+    for (what, objects, reason, words) in cases {
+        says(what, &of_pod(&objects), reason, words);
+    }
+}
+
+#[test]
+fn claims_devices_nodes_and_templates() {
+    let of_claim = |objects: &[Value]| super::claim::explain(&facts(objects), "ml", "c", now());
+    says("idle", &of_claim(&cluster(&[allocated("c", "a", json!([]))])), "Idle", "no consumer uses them");
+    says("in use", &of_claim(&cluster(&[allocated("c", "a", consumer("train"))])), "InUse", "for Pod train");
+    says("missing", &of_claim(&cluster(&[])), "ClaimMissing", "does not exist");
+    let of_device = |objects: &[Value], name: &str| super::device::explain(&facts(objects), name, now());
+    let held = cluster(&[allocated("c", "a", consumer("train")), allocated("g", "gone", consumer("train"))]);
+    says("taken", &of_device(&held, "a").expect("a device"), "Taken", "held by claim ml/c for Pod train");
+    says("free", &of_device(&held, "node-0/b").expect("a device"), "Free", "is free");
+    says(
+        "gone",
+        &of_device(&held, "d/node-0/gone").expect("a device"),
+        "DeviceGone",
+        "in no ResourceSlice any more",
+    );
+    assert!(of_device(&held, "nothing").is_err());
+    let of_node = |objects: &[Value]| super::node::explain(&facts(objects), "node-0", now());
+    says("has free", &of_node(&held), "HasFree", "2 devices, of which claims hold 1");
+    let cordoned = with(node(), "/spec", json!({"unschedulable": true}));
+    says("cordoned", &of_node(&[slice(&["a"]), cordoned]), "Cordoned", "it is cordoned");
+    says("empty", &of_node(&[node()]), "NoDevices", "publishes no device");
+    says("no node", &of_node(&[]), "NodeMissing", "does not exist");
+    let of_template = |objects: &[Value]| super::template::explain(&facts(objects), "ml", "t", now());
+    says("used", &of_template(&[template(), from_template()]), "TemplateReady", "used by 1 Pod");
+    says("wanted", &of_template(&[from_template()]), "TemplateMissing", "1 Pod wait for it");
+}
+
+#[test]
+fn what_may_not_be_read_is_said_and_never_guessed() {
+    let mut facts = facts(&[class(), node(), by_name(), claim("c")]);
+    facts.lacks.push("you may not list resourceslices.resource.k8s.io of the cluster: …".to_owned());
+    let answer = super::pod::explain(&facts, "ml", "train", now());
+    says("no right", &answer, "Unknown", "cannot be told");
+    assert!(answer.verdict.advice.contains("resourceslices") && answer.lacks.len() == 1);
+}

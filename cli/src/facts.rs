@@ -1,0 +1,281 @@
+//! The objects that an answer is made of, and those that could not be read.
+
+use std::collections::BTreeMap;
+
+use dragoman_allocator::input::{
+    ClaimObject, ClassObject, Cluster, NodeObject, SliceObject, TaintRuleObject,
+};
+use dragoman_crds::wire::{Pod, ResourceClaim, ResourceClaimTemplate};
+use dragoman_reconcilers::placement::{Placement, Site};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+/// Namespace and name; the namespace is empty for objects of the cluster.
+pub(crate) type Key = (String, String);
+
+/// What is known of the cluster. A kind of which nothing was asked for has no objects, and stands in `lacks` if it was
+/// asked for in vain.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) pods: BTreeMap<Key, Pod>,
+    pub(crate) placements: BTreeMap<Key, Placement>,
+    pub(crate) claims: BTreeMap<Key, ResourceClaim>,
+    pub(crate) templates: BTreeMap<Key, ResourceClaimTemplate>,
+    pub(crate) sites: BTreeMap<String, Site>,
+    /// Name of a node, and what its conditions and taints say.
+    pub(crate) nodes: BTreeMap<String, NodeState>,
+    pub(crate) quotas: BTreeMap<Key, Quota>,
+    pub(crate) events: Vec<Event>,
+    /// For the allocator.
+    pub(crate) cluster: Cluster,
+    /// Objects that do not decode: kind and name, and why.
+    pub(crate) unreadable: BTreeMap<(&'static str, Key), String>,
+    /// What was asked for and not given, in sentences.
+    pub(crate) lacks: Vec<String>,
+}
+
+/// What people ask of a node.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeState {
+    pub(crate) spec: NodeSpec,
+    pub(crate) status: NodeStatus,
+}
+
+/// `spec` of a node.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeSpec {
+    pub(crate) unschedulable: bool,
+    pub(crate) taints: Vec<NodeTaint>,
+}
+
+/// A taint of a node.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeTaint {
+    pub(crate) key: String,
+    pub(crate) effect: String,
+}
+
+/// `status` of a node.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeStatus {
+    pub(crate) conditions: Vec<NodeCondition>,
+}
+
+/// A condition of a node.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeCondition {
+    pub(crate) r#type: String,
+    pub(crate) status: String,
+}
+
+impl NodeState {
+    /// Whether the kubelet says that it is ready.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.status.conditions.iter().any(|of| of.r#type == "Ready" && of.status == "True")
+    }
+}
+
+/// A ResourceQuota: what it admits and what is used.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Quota {
+    pub(crate) status: QuotaStatus,
+}
+
+/// `status` of a quota.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct QuotaStatus {
+    pub(crate) hard: BTreeMap<String, String>,
+    pub(crate) used: BTreeMap<String, String>,
+}
+
+/// An Event of `v1`, as far as it is told.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Event {
+    pub(crate) metadata: EventMeta,
+    pub(crate) involved_object: Involved,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) r#type: String,
+    pub(crate) event_time: Option<String>,
+    pub(crate) last_timestamp: Option<String>,
+    pub(crate) first_timestamp: Option<String>,
+    pub(crate) reporting_component: String,
+    pub(crate) source: Source,
+}
+
+/// `metadata` of an Event.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct EventMeta {
+    pub(crate) creation_timestamp: Option<String>,
+}
+
+/// `source` of an Event, of old clients.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Source {
+    pub(crate) component: String,
+}
+
+/// What an Event is about.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Involved {
+    pub(crate) kind: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
+impl Event {
+    /// When it was seen last.
+    pub(crate) fn at(&self) -> Option<&str> {
+        let times = [
+            &self.last_timestamp,
+            &self.event_time,
+            &self.first_timestamp,
+            &self.metadata.creation_timestamp,
+        ];
+        times.into_iter().find_map(|time| time.as_deref())
+    }
+
+    /// The process that wrote it.
+    pub(crate) fn reporter(&self) -> &str {
+        if self.reporting_component.is_empty() { &self.source.component } else { &self.reporting_component }
+    }
+}
+
+/// Kind and name of any object.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Head {
+    kind: String,
+    metadata: HeadMeta,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct HeadMeta {
+    namespace: String,
+    name: String,
+}
+
+impl Facts {
+    /// Takes in an object of a kind that its list knows, or that it says itself. One of another kind is left out.
+    pub(crate) fn take(&mut self, kind: &str, object: &RawValue) {
+        let head: Head = serde_json::from_str(object.get()).unwrap_or_default();
+        let kind = if kind.is_empty() { head.kind.as_str() } else { kind };
+        let Some(kind) = KINDS.into_iter().find(|known| *known == kind) else { return };
+        let key = (head.metadata.namespace, head.metadata.name);
+        if let Err(why) = self.read(kind, &key, object.get()) {
+            self.unreadable.insert((kind, key), why);
+        }
+    }
+
+    /// Takes in the objects of a file, as `kubectl get -o json` prints them: one, or a list.
+    ///
+    /// # Errors
+    /// The text is no JSON.
+    pub(crate) fn take_file(&mut self, text: &str) -> anyhow::Result<()> {
+        let object: &RawValue = serde_json::from_str(text)?;
+        let head: Head = serde_json::from_str(text).unwrap_or_default();
+        if head.kind.ends_with("List") {
+            let list: List<'_> = serde_json::from_str(text)?;
+            list.items.iter().for_each(|item| self.take("", item));
+        } else {
+            self.take("", object);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, kind: &str, key: &Key, text: &str) -> Result<(), String> {
+        match kind {
+            "Pod" => {
+                self.pods.insert(key.clone(), decoded(text)?);
+                self.placements.insert(key.clone(), decoded(text)?);
+            }
+            "ResourceClaim" => {
+                self.claims.insert(key.clone(), decoded(text)?);
+                self.cluster.claims.push(decoded::<ClaimObject>(text)?.claim());
+            }
+            "ResourceClaimTemplate" => drop(self.templates.insert(key.clone(), decoded(text)?)),
+            "DeviceClass" => self.cluster.classes.push(decoded::<ClassObject>(text)?.class()),
+            "ResourceSlice" => self.cluster.slices.push(decoded::<SliceObject>(text)?.slice()),
+            "DeviceTaintRule" => self.cluster.taint_rules.push(decoded::<TaintRuleObject>(text)?.rule()),
+            "Node" => {
+                self.cluster.nodes.push(decoded::<NodeObject>(text)?.node());
+                self.sites.insert(key.1.clone(), decoded(text)?);
+                self.nodes.insert(key.1.clone(), decoded(text)?);
+            }
+            "ResourceQuota" => drop(self.quotas.insert(key.clone(), decoded(text)?)),
+            "Event" => self.events.push(decoded(text)?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes in who holds devices, and nothing else of the claim: a cluster has many.
+    pub(crate) fn take_holder(&mut self, object: &RawValue) {
+        match decoded::<ClaimObject>(object.get()) {
+            Ok(claim) => {
+                let claim = claim.claim();
+                // Claims that are asked about have been read before.
+                let is_known =
+                    self.claims.contains_key(&(claim.namespace.to_string(), claim.name.to_string()));
+                if claim.allocation.is_some() && !is_known {
+                    self.cluster.claims.push(claim);
+                }
+            }
+            Err(_) => self.take("ResourceClaim", object),
+        }
+    }
+
+    /// Why an object does not decode, if it does not.
+    pub(crate) fn why_unreadable(&self, kind: &'static str, namespace: &str, name: &str) -> Option<&str> {
+        self.unreadable.get(&(kind, (namespace.to_owned(), name.to_owned()))).map(String::as_str)
+    }
+}
+
+const KINDS: [&str; 9] = [
+    "Pod",
+    "ResourceClaim",
+    "ResourceClaimTemplate",
+    "DeviceClass",
+    "ResourceSlice",
+    "DeviceTaintRule",
+    "Node",
+    "ResourceQuota",
+    "Event",
+];
+
+/// A list as the API server sends it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct List<'a> {
+    /// Where the next page begins.
+    #[serde(default)]
+    pub(crate) metadata: ListMeta,
+    /// The objects, each as text: one that does not decode is known by its name.
+    #[serde(borrow, default)]
+    pub(crate) items: Vec<&'a RawValue>,
+}
+
+/// `metadata` of a list.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ListMeta {
+    /// `continue`: absent or empty on the last page.
+    pub(crate) r#continue: Option<String>,
+}
+
+fn decoded<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}

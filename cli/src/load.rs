@@ -1,0 +1,152 @@
+//! What each question needs to know, read from the API server: no more, so that a user with few rights gets answers, and a
+//! large cluster is not listed for a small question.
+
+use dragoman_crds::wire::Tolerated;
+
+use crate::client::{
+    CLAIMS, CLASSES, Client, EVENTS, NODES, PODS, QUOTAS, Resource, SLICES, TAINT_RULES, TEMPLATES, encoded,
+};
+use crate::facts::Facts;
+
+/// Reads what explains a Pod.
+///
+/// # Errors
+/// The Pod itself cannot be read.
+pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Facts> {
+    let mut facts = Facts::default();
+    client.get(&mut facts, PODS, Some(namespace), name).await?;
+    let Some(pod) = facts.pods.get(&(namespace.to_owned(), name.to_owned())).cloned() else {
+        return Ok(facts);
+    };
+    let mut is_unpublished = false;
+    for entry in &pod.spec.resource_claims {
+        let published = pod.status.resource_claim_statuses.iter().find(|status| status.name == entry.name);
+        let claim = published.and_then(|status| status.resource_claim_name.as_deref());
+        match (entry.resource_claim_name.as_deref().or(claim), entry.resource_claim_template_name.as_deref())
+        {
+            (Some(claim), _) => one(client, &mut facts, CLAIMS, namespace, claim).await,
+            (None, Some(template)) if published.is_none() => {
+                is_unpublished = true;
+                one(client, &mut facts, TEMPLATES, namespace, template).await;
+            }
+            _ => {}
+        }
+    }
+    if let Some(extended) = &pod.status.extended_resource_claim_status {
+        one(client, &mut facts, CLAIMS, namespace, &extended.resource_claim_name).await;
+    }
+    if is_unpublished {
+        client.list(&mut facts, QUOTAS, Some(namespace), "").await;
+    }
+    if !pod.spec.node_name.is_empty() {
+        one_of_cluster(client, &mut facts, NODES, &pod.spec.node_name).await;
+    }
+    if pod.status.phase.as_ref() != "Running" {
+        events_of(client, &mut facts, "Pod", namespace, name).await;
+    }
+    let is_open = facts.claims.values().any(|claim| claim.status.allocation.is_none());
+    if is_open {
+        supply(client, &mut facts).await;
+    } else if !facts.claims.is_empty() {
+        client.list(&mut facts, SLICES, None, "").await;
+    }
+    Ok(facts)
+}
+
+/// Reads what explains a claim.
+///
+/// # Errors
+/// The claim itself cannot be read.
+pub(crate) async fn claim(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Facts> {
+    let mut facts = Facts::default();
+    client.get(&mut facts, CLAIMS, Some(namespace), name).await?;
+    let claim = facts.claims.values().next();
+    match claim.map(|claim| matches!(claim.status.allocation, Some(Tolerated::Read(_)))) {
+        Some(true) => client.list(&mut facts, SLICES, None, "").await,
+        Some(false) => supply(client, &mut facts).await,
+        None => {}
+    }
+    Ok(facts)
+}
+
+/// Reads what explains a template.
+///
+/// # Errors
+/// The template itself cannot be read.
+pub(crate) async fn template(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Facts> {
+    let mut facts = Facts::default();
+    client.get(&mut facts, TEMPLATES, Some(namespace), name).await?;
+    client.list(&mut facts, PODS, Some(namespace), "").await;
+    Ok(facts)
+}
+
+/// Reads all claims and slices, and the nodes that are asked for.
+pub(crate) async fn devices(client: &Client, node: Option<&str>) -> Facts {
+    let mut facts = Facts::default();
+    client.list(&mut facts, CLAIMS, None, "").await;
+    client.list(&mut facts, SLICES, None, "").await;
+    if let Some(node) = node {
+        one_of_cluster(client, &mut facts, NODES, node).await;
+    }
+    facts
+}
+
+/// Reads claims, of one namespace or of all.
+pub(crate) async fn claims(client: &Client, namespace: Option<&str>) -> Facts {
+    let mut facts = Facts::default();
+    client.list(&mut facts, CLAIMS, namespace, "").await;
+    facts
+}
+
+/// Reads claims, slices and classes.
+pub(crate) async fn pools(client: &Client) -> Facts {
+    let mut facts = devices(client, None).await;
+    client.list(&mut facts, CLASSES, None, "").await;
+    facts
+}
+
+/// Reads claims and Pods, of one namespace or of all.
+pub(crate) async fn consumers(client: &Client, namespace: Option<&str>) -> Facts {
+    let mut facts = claims(client, namespace).await;
+    client.list(&mut facts, PODS, namespace, "").await;
+    facts
+}
+
+/// Reads what a drain of a node would end.
+pub(crate) async fn drain(client: &Client, node: &str) -> Facts {
+    let mut facts = devices(client, Some(node)).await;
+    client.list(&mut facts, PODS, None, &format!("&fieldSelector=spec.nodeName%3D{}", encoded(node))).await;
+    facts
+}
+
+/// Reads Events about claims, and about Pods with reasons of claims.
+pub(crate) async fn events(client: &Client, namespace: Option<&str>) -> Facts {
+    let mut facts = Facts::default();
+    client.list(&mut facts, EVENTS, namespace, "").await;
+    facts
+}
+
+/// What an allocator looks at.
+async fn supply(client: &Client, facts: &mut Facts) {
+    client.list(facts, CLASSES, None, "").await;
+    client.list(facts, SLICES, None, "").await;
+    client.list(facts, TAINT_RULES, None, "").await;
+    // The node of a Pod may be known already.
+    facts.cluster.nodes.clear();
+    client.list(facts, NODES, None, "").await;
+    client.list_holders(facts).await;
+}
+
+async fn events_of(client: &Client, facts: &mut Facts, kind: &str, namespace: &str, name: &str) {
+    let selector = format!("involvedObject.kind={kind},involvedObject.name={name}");
+    client.list(facts, EVENTS, Some(namespace), &format!("&fieldSelector={}", encoded(&selector))).await;
+}
+
+/// Reads an object that an answer can do without; that it may not be read is noted.
+async fn one(client: &Client, facts: &mut Facts, resource: Resource, namespace: &str, name: &str) {
+    drop(client.get(facts, resource, Some(namespace), name).await);
+}
+
+async fn one_of_cluster(client: &Client, facts: &mut Facts, resource: Resource, name: &str) {
+    drop(client.get(facts, resource, None, name).await);
+}

@@ -1,0 +1,308 @@
+//! `kubectl dra`: why a Pod waits, and what holds a device. Works without Dragoman in the cluster, and only reads.
+
+mod client;
+mod complete;
+mod explain;
+mod facts;
+mod load;
+mod print;
+mod tables;
+mod top;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, ensure};
+use clap::{Args, Parser, Subcommand};
+use jiff::Timestamp;
+
+use crate::client::Client;
+use crate::explain::Answer;
+use crate::facts::Facts;
+use crate::print::{Output, Screen};
+use crate::tables::Table;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Why a Pod waits, and what holds a device.
+///
+/// Exit code 0: nothing stands in the way. 1: there is no answer. 2: a wrong flag. 3: something stands in the way, or there
+/// is something to do.
+#[derive(Debug, Parser)]
+#[command(name = "kubectl dra", bin_name = "kubectl dra", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Where to look, and how to print.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "For every command")]
+struct Place {
+    /// Namespace of the object [default: that of the context].
+    #[arg(short, long, global = true)]
+    namespace: Option<String>,
+    /// All namespaces.
+    #[arg(short = 'A', long, global = true)]
+    all_namespaces: bool,
+    /// Context of the kubeconfig.
+    #[arg(long, global = true)]
+    context: Option<String>,
+    /// Path of the kubeconfig.
+    #[arg(long, global = true)]
+    kubeconfig: Option<String>,
+    /// How to print it [default: a table for people].
+    #[arg(short, long, global = true, value_enum)]
+    output: Option<Output>,
+    /// Read these files, as `kubectl get -o json` prints them, in place of a cluster.
+    #[arg(short = 'f', long = "filename", global = true)]
+    files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say why, in one sentence, and show the chain of objects.
+    #[command(subcommand)]
+    Explain(Explained),
+    /// List claims: their state, devices and consumers.
+    Claims,
+    /// List devices: where they are, and what holds them.
+    Devices,
+    /// List pools: how many devices they have, and how many are free.
+    Pools {
+        /// Count allocated devices by DeviceClass instead.
+        #[arg(long)]
+        by_class: bool,
+    },
+    /// Say what a drain of a node would end.
+    Drain {
+        /// The node.
+        node: String,
+        /// Only say it: this program drains nothing.
+        #[arg(long, required = true)]
+        check: bool,
+    },
+    /// List claims that hold devices for nothing, each with the evidence.
+    Reclaim {
+        /// Only list them: this program releases nothing.
+        #[arg(long, required = true)]
+        dry_run: bool,
+        /// A claim without a consumer counts from this age on, in seconds.
+        #[arg(long, default_value_t = 3600)]
+        idle_for: i64,
+    },
+    /// List Events about claims.
+    Events,
+    /// Show pools and waiting Pods, again and again.
+    Top {
+        /// Seconds between two looks.
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
+        interval: u64,
+        /// Look once.
+        #[arg(long)]
+        once: bool,
+    },
+    /// Complete `kubectl dra` in shells.
+    Completion {
+        /// What to do.
+        #[arg(value_parser = ["install"])]
+        action: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum Explained {
+    /// Why a Pod waits for its claims or its node.
+    Pod { name: String },
+    /// Why a claim has no devices, or what it has.
+    Claim { name: String },
+    /// What holds a device: DRIVER/POOL/DEVICE, POOL/DEVICE or its name.
+    Device { name: String },
+    /// What devices a node has.
+    Node { name: String },
+    /// Whether a template can be used, and which Pods use it.
+    Template { name: String },
+}
+
+/// The exit code of an answer that something stands in the way.
+const BLOCKED: u8 = 3;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let outcome = match completes().await {
+        Some(outcome) => outcome.map(|()| ExitCode::SUCCESS),
+        None => run(Arguments::parse()).await,
+    };
+    outcome.unwrap_or_else(|error| {
+        use std::io::Write as _;
+        // Nothing is left to do where standard error is closed.
+        drop(std::io::stderr().write_all(format!("error: {error:#}\n").as_bytes()));
+        ExitCode::FAILURE
+    })
+}
+
+/// Completes, if this program was called by that name.
+async fn completes() -> Option<anyhow::Result<()>> {
+    let mut words = std::env::args();
+    let program = PathBuf::from(words.next()?);
+    if program.file_name()?.to_str()? != complete::NAME {
+        return None;
+    }
+    let words: Vec<String> = words.collect();
+    Some(print::print(&complete::candidates::<Arguments>(&words).await))
+}
+
+async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let Arguments { command, place } = arguments;
+    let screen = Screen::new(place.output);
+    if matches!(command, Command::Completion { .. }) {
+        return print::print(&complete::install()?).map(|()| ExitCode::SUCCESS);
+    }
+    let source = Source::of(&place).await?;
+    let now = Timestamp::now();
+    let namespace = source.namespace(&place);
+    let scope = (!place.all_namespaces).then_some(namespace.as_str());
+    let (table, nothing) = match command {
+        Command::Explain(what) => {
+            let answer = explained(&source, &what, &namespace, now).await?;
+            screen.answer(&answer)?;
+            return Ok(ExitCode::from(if answer.verdict.blocked { BLOCKED } else { 0 }));
+        }
+        Command::Top { interval, once } => {
+            return top::run(&source, scope, interval, once).await.map(|()| ExitCode::SUCCESS);
+        }
+        Command::Completion { .. } => return Ok(ExitCode::SUCCESS),
+        Command::Claims => {
+            (tables::claims(&source.claims(scope).await, now), "there are no claims".to_owned())
+        }
+        Command::Devices => (tables::devices(&source.devices(None).await), "there are no devices".to_owned()),
+        Command::Pools { by_class: false } => {
+            (tables::pools(&source.pools().await), "there are no pools".to_owned())
+        }
+        Command::Pools { by_class: true } => {
+            (tables::classes(&source.pools().await), "there are no classes".to_owned())
+        }
+        Command::Events => {
+            (tables::events(&source.events(scope).await, now), "no Event is about claims".to_owned())
+        }
+        Command::Drain { node, .. } => {
+            let table = tables::drained(&source.drain(&node).await, &node);
+            (table, format!("no Pod on node {node} has claims with its devices"))
+        }
+        Command::Reclaim { idle_for, .. } => {
+            let table = tables::zombies(&source.consumers(scope).await, now, idle_for);
+            let code = if table.items.is_empty() { 0 } else { BLOCKED };
+            let nothing = "no claim holds devices for nothing".to_owned();
+            screen.table(&table, &nothing)?;
+            return answered(&table, code);
+        }
+    };
+    screen.table(&table, &nothing)?;
+    answered(&table, 0)
+}
+
+/// A table of which a part could not be read, and that has nothing, is no answer.
+fn answered(table: &Table, code: u8) -> anyhow::Result<ExitCode> {
+    ensure!(!table.items.is_empty() || table.lacks.is_empty(), "there is no answer without what is lacking");
+    Ok(ExitCode::from(code))
+}
+
+async fn explained(
+    source: &Source,
+    what: &Explained,
+    namespace: &str,
+    now: Timestamp,
+) -> anyhow::Result<Answer> {
+    match what {
+        Explained::Pod { name } => {
+            Ok(explain::pod::explain(&source.pod(namespace, name).await?, namespace, name, now))
+        }
+        Explained::Claim { name } => {
+            Ok(explain::claim::explain(&source.claim(namespace, name).await?, namespace, name, now))
+        }
+        Explained::Template { name } => {
+            Ok(explain::template::explain(&source.template(namespace, name).await?, namespace, name, now))
+        }
+        Explained::Device { name } => explain::device::explain(&source.devices(None).await, name, now),
+        Explained::Node { name } => Ok(explain::node::explain(&source.devices(Some(name)).await, name, now)),
+    }
+}
+
+/// Where objects come from.
+pub(crate) enum Source {
+    /// A cluster.
+    Cluster(Client),
+    /// Files, which have everything at once.
+    Files(Vec<String>),
+}
+
+impl Source {
+    async fn of(place: &Place) -> anyhow::Result<Self> {
+        if place.files.is_empty() {
+            return Ok(Self::Cluster(
+                Client::connect(place.kubeconfig.as_deref(), place.context.as_deref()).await?,
+            ));
+        }
+        let read = |path: &PathBuf| std::fs::read_to_string(path).with_context(|| path.display().to_string());
+        let texts = place.files.iter().map(read).collect::<anyhow::Result<Vec<String>>>()?;
+        let source = Self::Files(texts);
+        source.facts()?;
+        Ok(source)
+    }
+
+    fn namespace(&self, place: &Place) -> String {
+        place.namespace.clone().unwrap_or_else(|| match self {
+            Self::Cluster(client) => client.namespace.clone(),
+            Self::Files(_) => "default".to_owned(),
+        })
+    }
+
+    /// The objects of the files; none of a cluster.
+    fn facts(&self) -> anyhow::Result<Facts> {
+        let mut facts = Facts::default();
+        if let Self::Files(texts) = self {
+            for text in texts {
+                facts.take_file(text).context("a file is no JSON: print it with -o json")?;
+            }
+        }
+        Ok(facts)
+    }
+}
+
+/// A question to a cluster, or the objects of the files.
+macro_rules! ask {
+    ($name:ident($($argument:ident: $type:ty),*) -> Facts) => {
+        impl Source {
+            pub(crate) async fn $name(&self, $($argument: $type),*) -> Facts {
+                match self {
+                    Self::Cluster(client) => load::$name(client, $($argument),*).await,
+                    // They were read once before.
+                    Self::Files(_) => self.facts().unwrap_or_default(),
+                }
+            }
+        }
+    };
+    ($name:ident($($argument:ident: $type:ty),*) -> Result) => {
+        impl Source {
+            async fn $name(&self, $($argument: $type),*) -> anyhow::Result<Facts> {
+                match self {
+                    Self::Cluster(client) => load::$name(client, $($argument),*).await,
+                    Self::Files(_) => self.facts(),
+                }
+            }
+        }
+    };
+}
+
+ask!(pod(namespace: &str, name: &str) -> Result);
+ask!(claim(namespace: &str, name: &str) -> Result);
+ask!(template(namespace: &str, name: &str) -> Result);
+ask!(devices(node: Option<&str>) -> Facts);
+ask!(claims(namespace: Option<&str>) -> Facts);
+ask!(pools() -> Facts);
+ask!(consumers(namespace: Option<&str>) -> Facts);
+ask!(drain(node: &str) -> Facts);
+ask!(events(namespace: Option<&str>) -> Facts);

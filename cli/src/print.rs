@@ -1,0 +1,143 @@
+//! Answers and tables on a terminal, and as JSON and YAML.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::explain::Answer;
+use crate::tables::Table;
+
+/// How to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people, with every column.
+    Wide,
+    /// For programs.
+    Json,
+    /// For programs and people.
+    Yaml,
+}
+
+/// Where text goes, and whether it may have colours.
+pub(crate) struct Screen {
+    output: Option<Output>,
+    colours: bool,
+}
+
+impl Screen {
+    /// Colours are for terminals, and for people who do not ask for none (`NO_COLOR`).
+    pub(crate) fn new(output: Option<Output>) -> Self {
+        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Self { output, colours: wanted && output.is_none() && std::io::stdout().is_terminal() }
+    }
+
+    /// Prints an answer.
+    ///
+    /// # Errors
+    /// Standard output is closed.
+    pub(crate) fn answer(&self, answer: &Answer) -> anyhow::Result<()> {
+        match self.structured(answer)? {
+            Some(text) => print(&text),
+            None => print(&self.in_words(answer)),
+        }
+    }
+
+    /// Prints a table, or that it is empty.
+    ///
+    /// # Errors
+    /// Standard output is closed.
+    pub(crate) fn table(&self, table: &Table, nothing: &str) -> anyhow::Result<()> {
+        if let Some(text) = self.structured(table)? {
+            return print(&text);
+        }
+        let mut text = if table.items.is_empty() { format!("{nothing}\n") } else { self.columns(table) };
+        table.lacks.iter().for_each(|lack| text.push_str(&format!("partial: {lack}\n")));
+        print(&text)
+    }
+
+    fn structured(&self, value: &impl Serialize) -> anyhow::Result<Option<String>> {
+        match self.output {
+            Some(Output::Json) => Ok(Some(serde_json::to_string_pretty(value)? + "\n")),
+            Some(Output::Yaml) => Ok(Some(serde_saphyr::to_string(value).context("YAML")?)),
+            Some(Output::Wide) | None => Ok(None),
+        }
+    }
+
+    fn in_words(&self, answer: &Answer) -> String {
+        let colour = if answer.verdict.blocked { "\u{1b}[33m" } else { "\u{1b}[32m" };
+        let mut text = format!("{}\n", self.coloured(colour, &printable(&answer.verdict.sentence)));
+        if !answer.chain.is_empty() {
+            text.push('\n');
+        }
+        let indented: Vec<(String, String)> = answer
+            .chain
+            .iter()
+            .map(|link| {
+                (format!("{}{}", "  ".repeat(link.depth), printable(&link.object)), printable(&link.says))
+            })
+            .collect();
+        let width = indented.iter().map(|(object, _)| object.chars().count()).max().unwrap_or_default();
+        for (object, says) in indented {
+            text.push_str(&format!("{object:width$}  {says}\n"));
+        }
+        if !answer.verdict.advice.is_empty() {
+            text.push_str(&format!("\nWhat to do: {}\n", printable(&answer.verdict.advice)));
+        }
+        answer.lacks.iter().for_each(|lack| text.push_str(&format!("partial: {}\n", printable(lack))));
+        text
+    }
+
+    fn columns(&self, table: &Table) -> String {
+        let wide = self.output == Some(Output::Wide);
+        let shown = if wide { table.columns.len() } else { table.columns.len().saturating_sub(table.wide) };
+        let columns: Vec<&str> = table.columns.iter().copied().take(shown).collect();
+        let cell = |item: &std::collections::BTreeMap<&'static str, String>, column: &&str| {
+            let text = item.get(*column).map(|text| printable(text)).unwrap_or_default();
+            if text.is_empty() { "-".to_owned() } else { text }
+        };
+        let mut rows: Vec<Vec<String>> = vec![columns.iter().map(|name| (*name).to_owned()).collect()];
+        rows.extend(table.items.iter().map(|item| columns.iter().map(|column| cell(item, column)).collect()));
+        let width = |number: usize| {
+            rows.iter().filter_map(|row| row.get(number)).map(|text| text.chars().count()).max()
+        };
+        let widths: Vec<usize> = (0..columns.len()).map(|number| width(number).unwrap_or_default()).collect();
+        let line = |row: &Vec<String>| {
+            let cells: Vec<String> =
+                row.iter().zip(&widths).map(|(text, width)| format!("{text:width$}")).collect();
+            format!("{}\n", cells.join("   ").trim_end())
+        };
+        rows.iter().map(line).collect()
+    }
+
+    fn coloured(&self, colour: &str, text: &str) -> String {
+        if self.colours { format!("{colour}{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+/// Text of objects without what a terminal would obey: tenants write names of gates, messages and annotations.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Writes to standard output; a reader that is gone (`| head`) is no error.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.context("standard output"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_object_sends_commands_to_the_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\r\nc\u{9b}"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}c\u{fffd}");
+    }
+}

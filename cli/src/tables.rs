@@ -1,0 +1,366 @@
+//! Claims, devices and pools as rows: a table for people, the same fields for programs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dragoman_crds::wire::{ResourceClaim, Tolerated};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::explain::age;
+use crate::explain::claim::consumer;
+use crate::facts::Facts;
+
+/// Rows with the names of their columns; the last `wide` columns are shown only when asked for.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Table {
+    #[serde(skip)]
+    pub(crate) columns: &'static [&'static str],
+    #[serde(skip)]
+    pub(crate) wide: usize,
+    pub(crate) items: Vec<BTreeMap<&'static str, String>>,
+    /// What could not be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lacks: Vec<String>,
+}
+
+impl Table {
+    fn of(
+        columns: &'static [&'static str],
+        wide: usize,
+        rows: impl Iterator<Item = Vec<String>>,
+        facts: &Facts,
+    ) -> Self {
+        let items = rows.map(|row| columns.iter().copied().zip(row).collect()).collect();
+        let unreadable = facts.unreadable.iter().map(|((kind, (namespace, name)), why)| {
+            let name = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
+            format!("{kind} {name} does not decode: {why}")
+        });
+        Self { columns, wide, items, lacks: facts.lacks.iter().cloned().chain(unreadable).collect() }
+    }
+}
+
+/// The state of a claim in a word.
+fn state(claim: &ResourceClaim) -> &'static str {
+    match (&claim.status.allocation, claim.status.reserved_for.is_empty()) {
+        _ if claim.metadata.deleting => "Deleting",
+        (None, true) => "Pending",
+        (None, false) => "Reserved",
+        (Some(Tolerated::Unreadable(_)), _) => "Unreadable",
+        (Some(_), true) => "Idle",
+        (Some(_), false) => "InUse",
+    }
+}
+
+fn consumers(claim: &ResourceClaim) -> String {
+    let all = &claim.status.reserved_for;
+    let first: Vec<String> = all.iter().take(3).map(consumer).collect();
+    match all.len().saturating_sub(3) {
+        0 => first.join(","),
+        others => format!("{} and {others} others", first.join(",")),
+    }
+}
+
+/// The claims: their state, devices and consumers.
+pub(crate) fn claims(facts: &Facts, now: Timestamp) -> Table {
+    const COLUMNS: &[&str] =
+        &["NAMESPACE", "NAME", "STATE", "DEVICES", "CONSUMERS", "AGE", "CLASSES", "ALLOCATOR"];
+    let rows = facts.claims.iter().map(|((namespace, name), claim)| {
+        let devices = match &claim.status.allocation {
+            Some(Tolerated::Read(allocation)) => {
+                let devices =
+                    allocation.devices.results.iter().map(|of| format!("{}/{}", of.pool, of.device));
+                devices.collect::<Vec<_>>().join(",")
+            }
+            _ => String::new(),
+        };
+        let classes: BTreeSet<&str> = claim
+            .spec
+            .devices
+            .requests
+            .iter()
+            .flat_map(|request| {
+                let subs = request.first_available.iter().map(|sub| &*sub.device_class_name);
+                std::iter::once(&*request.exactly.device_class_name).chain(subs)
+            })
+            .filter(|class| !class.is_empty())
+            .collect();
+        let allocator = claim.metadata.labels.get(dragoman_reconcilers::protocol::ALLOCATOR);
+        vec![
+            namespace.clone(),
+            name.clone(),
+            state(claim).to_owned(),
+            devices,
+            consumers(claim),
+            age(claim.metadata.creation_timestamp.as_deref(), now),
+            classes.into_iter().collect::<Vec<_>>().join(","),
+            allocator.map(ToString::to_string).unwrap_or_default(),
+        ]
+    });
+    Table::of(COLUMNS, 2, rows, facts)
+}
+
+/// Which claims hold a device: most have one.
+type Holders<'a> = BTreeMap<(&'a str, &'a str, &'a str), Vec<&'a ResourceClaim>>;
+
+fn holders(facts: &Facts) -> Holders<'_> {
+    let mut holders: Holders<'_> = BTreeMap::new();
+    for claim in facts.claims.values() {
+        let Some(Tolerated::Read(allocation)) = &claim.status.allocation else { continue };
+        for of in allocation.devices.results.iter().filter(|of| !of.admin_access) {
+            holders.entry((&of.driver, &of.pool, &of.device)).or_default().push(claim);
+        }
+    }
+    holders
+}
+
+/// The newest generation of every pool.
+fn newest(facts: &Facts) -> BTreeMap<(&str, &str), i64> {
+    let mut newest: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+    for slice in &facts.cluster.slices {
+        let generation = newest.entry((&slice.driver, &slice.pool.name)).or_insert(slice.pool.generation);
+        *generation = (*generation).max(slice.pool.generation);
+    }
+    newest
+}
+
+/// The devices: where they are, and what holds them.
+pub(crate) fn devices(facts: &Facts) -> Table {
+    const COLUMNS: &[&str] =
+        &["DRIVER", "POOL", "DEVICE", "NODE", "STATE", "CLAIM", "CONSUMERS", "TAINTS", "SLICE"];
+    let (mut holders, newest) = (holders(facts), newest(facts));
+    let mut rows = Vec::new();
+    for slice in &facts.cluster.slices {
+        let key = (&*slice.driver, &*slice.pool.name);
+        if newest.get(&key) != Some(&slice.pool.generation) {
+            continue;
+        }
+        for device in &slice.devices {
+            let held = holders.remove(&(key.0, key.1, &device.name)).unwrap_or_default();
+            let node = slice.node_name.as_deref().or(device.node_name.as_deref()).unwrap_or("*");
+            let taints: Vec<String> =
+                device.taints.iter().map(|taint| format!("{}:{}", taint.key, taint.effect)).collect();
+            let state = if held.is_empty() { "Free" } else { "Taken" };
+            rows.push(row(
+                [key.0, key.1, &device.name],
+                node,
+                state,
+                &held,
+                [&taints.join(","), &slice.name],
+            ));
+        }
+    }
+    // What no slice lists any more is held all the same.
+    for ((driver, pool, device), held) in holders {
+        rows.push(row([driver, pool, device], "?", "Gone", &held, ["", ""]));
+    }
+    rows.sort();
+    Table::of(COLUMNS, 2, rows.into_iter(), facts)
+}
+
+fn row(device: [&str; 3], node: &str, state: &str, held: &[&ResourceClaim], wide: [&str; 2]) -> Vec<String> {
+    let claims: Vec<String> =
+        held.iter().map(|claim| format!("{}/{}", claim.metadata.namespace, claim.metadata.name)).collect();
+    let consumers: Vec<String> = held.iter().map(|claim| consumers(claim)).collect();
+    let mut row: Vec<String> = device.map(str::to_owned).into();
+    row.extend([node.to_owned(), state.to_owned(), claims.join(","), consumers.join(",")]);
+    row.extend(wide.map(str::to_owned));
+    row
+}
+
+/// The pools: how many devices they have, and how many are free.
+pub(crate) fn pools(facts: &Facts) -> Table {
+    const COLUMNS: &[&str] =
+        &["DRIVER", "POOL", "NODE", "TOTAL", "ALLOCATED", "FREE", "STATE", "GENERATION", "SLICES"];
+    let (holders, newest) = (holders(facts), newest(facts));
+    let mut pools: BTreeMap<(&str, &str), Pool<'_>> = BTreeMap::new();
+    for slice in &facts.cluster.slices {
+        let key = (&*slice.driver, &*slice.pool.name);
+        if newest.get(&key) == Some(&slice.pool.generation) {
+            let pool = pools.entry(key).or_default();
+            pool.total += slice.devices.len();
+            pool.slices += 1;
+            pool.of_slices = slice.pool.resource_slice_count;
+            pool.generation = slice.pool.generation;
+            pool.nodes.insert(slice.node_name.as_deref().unwrap_or("*"));
+        }
+    }
+    let rows = pools.iter().map(|((driver, pool), of)| {
+        let allocated = holders.keys().filter(|(d, p, _)| (d, p) == (driver, pool)).count();
+        let is_whole = i64::try_from(of.slices) == Ok(of.of_slices);
+        vec![
+            (*driver).to_owned(),
+            (*pool).to_owned(),
+            of.nodes.iter().copied().collect::<Vec<_>>().join(","),
+            of.total.to_string(),
+            allocated.to_string(),
+            of.total.saturating_sub(allocated).to_string(),
+            // An incomplete pool is not allocated from.
+            if is_whole { "Ready" } else { "Incomplete" }.to_owned(),
+            of.generation.to_string(),
+            format!("{}/{}", of.slices, of.of_slices),
+        ]
+    });
+    Table::of(COLUMNS, 2, rows.collect::<Vec<_>>().into_iter(), facts)
+}
+
+#[derive(Default)]
+struct Pool<'a> {
+    total: usize,
+    slices: usize,
+    of_slices: i64,
+    generation: i64,
+    nodes: BTreeSet<&'a str>,
+}
+
+/// Allocated devices by the DeviceClass that was asked for.
+pub(crate) fn classes(facts: &Facts) -> Table {
+    const COLUMNS: &[&str] = &["CLASS", "ALLOCATED", "CLAIMS"];
+    let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for class in &facts.cluster.classes {
+        counts.entry(&class.name).or_default();
+    }
+    for claim in facts.claims.values() {
+        let Some(Tolerated::Read(allocation)) = &claim.status.allocation else { continue };
+        let mut of_claim = BTreeSet::new();
+        for of in allocation.devices.results.iter().filter(|of| !of.admin_access) {
+            let class = claim.class_of(&of.request).map_or("", AsRef::as_ref);
+            counts.entry(class).or_default().0 += 1;
+            of_claim.insert(class);
+        }
+        for class in of_claim {
+            counts.entry(class).or_default().1 += 1;
+        }
+    }
+    let rows = counts
+        .iter()
+        .map(|(class, (devices, claims))| vec![(*class).to_owned(), devices.to_string(), claims.to_string()]);
+    Table::of(COLUMNS, 0, rows.collect::<Vec<_>>().into_iter(), facts)
+}
+
+/// Claims that hold devices for nothing, each with the evidence.
+pub(crate) fn zombies(facts: &Facts, now: Timestamp, idle_for: i64) -> Table {
+    const COLUMNS: &[&str] = &["NAMESPACE", "NAME", "KIND", "DEVICES", "EVIDENCE"];
+    let rows = facts.claims.iter().filter_map(|((namespace, name), claim)| {
+        let (kind, evidence) = zombie(facts, claim, now, idle_for)?;
+        let devices = match &claim.status.allocation {
+            Some(Tolerated::Read(allocation)) => allocation.devices.results.len(),
+            _ => 0,
+        };
+        Some(vec![namespace.clone(), name.clone(), kind.to_owned(), devices.to_string(), evidence])
+    });
+    Table::of(COLUMNS, 0, rows.collect::<Vec<_>>().into_iter(), facts)
+}
+
+/// Whether a claim holds devices for nothing. Pods of all namespaces of the claims have been read before.
+fn zombie(
+    facts: &Facts,
+    claim: &ResourceClaim,
+    now: Timestamp,
+    idle_for: i64,
+) -> Option<(&'static str, String)> {
+    if !matches!(claim.status.allocation, Some(Tolerated::Read(_)))
+        || facts.lacks.iter().any(|lack| lack.contains("pods"))
+    {
+        return None;
+    }
+    let meta = &claim.metadata;
+    let created = meta.creation_timestamp.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
+    let old = created.is_some_and(|created| now.as_second() - created.as_second() >= idle_for);
+    let since = age(meta.creation_timestamp.as_deref(), now);
+    let consumers = &claim.status.reserved_for;
+    if consumers.is_empty() {
+        let is_protected =
+            meta.finalizers.iter().any(|of| **of == *"resource.kubernetes.io/delete-protection");
+        let kind = if is_protected { "Idle" } else { "Unprotected" };
+        let by = if is_protected {
+            ""
+        } else {
+            ", allocated without the finalizer: no controller will release it"
+        };
+        return old.then(|| (kind, format!("allocated, reserved for no consumer, {since} old{by}")));
+    }
+    // One consumer that may be there holds the claim.
+    let mut gone = Vec::new();
+    for consumer in consumers {
+        if (&*consumer.api_group, &*consumer.resource) != ("", "pods") {
+            return None;
+        }
+        let pod = facts.pods.get(&(meta.namespace.to_string(), consumer.name.to_string()));
+        match pod {
+            Some(pod)
+                if pod.metadata.uid == consumer.uid
+                    && !matches!(&*pod.status.phase, "Succeeded" | "Failed") =>
+            {
+                return None;
+            }
+            Some(pod) if pod.metadata.uid == consumer.uid => {
+                gone.push(format!("Pod {} has ended", consumer.name))
+            }
+            Some(_) => gone.push(format!("Pod {} is another one now", consumer.name)),
+            None => gone.push(format!("Pod {} is gone", consumer.name)),
+        }
+    }
+    Some(("ConsumersGone", format!("reserved for {}, and {}", consumers.len(), gone.join(", "))))
+}
+
+/// What a drain of a node would end: Pods with claims, and what becomes of their claims.
+pub(crate) fn drained(facts: &Facts, node: &str) -> Table {
+    const COLUMNS: &[&str] = &["NAMESPACE", "POD", "CLAIM", "DEVICES", "AFTERWARDS"];
+    let mut rows = Vec::new();
+    let held = crate::explain::node::held(facts, node);
+    for ((namespace, name), pod) in facts.pods.iter().filter(|(_, pod)| *pod.spec.node_name == *node) {
+        let mine =
+            |claim: &&ResourceClaim| claim.status.reserved_for.iter().any(|of| of.uid == pod.metadata.uid);
+        let claims: BTreeMap<&str, &ResourceClaim> = held
+            .iter()
+            .map(|(_, claim)| *claim)
+            .filter(mine)
+            .map(|claim| (&*claim.metadata.name, claim))
+            .collect();
+        for (claim_name, claim) in claims {
+            let devices = held.iter().filter(|(_, of)| of.metadata.uid == claim.metadata.uid).count();
+            let others = claim.status.reserved_for.len().saturating_sub(1);
+            let is_generated =
+                claim.metadata.controller.as_ref().is_some_and(|owner| owner.uid == pod.metadata.uid);
+            let afterwards = match (is_generated, others) {
+                (true, _) => "the claim goes with the Pod; the next Pod gets another one".to_owned(),
+                (false, 0) => "the claim stays and gives its devices back".to_owned(),
+                (false, others) => format!(
+                    "the claim keeps its devices for {others} other consumers, and with them this node"
+                ),
+            };
+            rows.push(vec![
+                namespace.clone(),
+                name.clone(),
+                claim_name.to_owned(),
+                devices.to_string(),
+                afterwards,
+            ]);
+        }
+    }
+    Table::of(COLUMNS, 0, rows.into_iter(), facts)
+}
+
+/// Events about claims, and those about Pods that speak of claims, the newest last.
+pub(crate) fn events(facts: &Facts, now: Timestamp) -> Table {
+    const COLUMNS: &[&str] = &["AGE", "NAMESPACE", "OBJECT", "REASON", "MESSAGE", "REPORTER"];
+    const WORDS: [&str; 4] = ["esourceClaim", "esource claim", "claim", "DynamicResources"];
+    let is_about = |event: &&crate::facts::Event| {
+        event.involved_object.kind == "ResourceClaim"
+            || WORDS.iter().any(|word| event.reason.contains(word) || event.message.contains(word))
+    };
+    let mut events: Vec<&crate::facts::Event> = facts.events.iter().filter(is_about).collect();
+    events.sort_by_key(|event| event.at());
+    let rows = events.into_iter().map(|event| {
+        let of = &event.involved_object;
+        vec![
+            age(event.at(), now),
+            of.namespace.clone(),
+            format!("{}/{}", of.kind, of.name),
+            event.reason.clone(),
+            event.message.lines().collect::<Vec<_>>().join(" "),
+            event.reporter().to_owned(),
+        ]
+    });
+    Table::of(COLUMNS, 1, rows.collect::<Vec<_>>().into_iter(), facts)
+}
