@@ -82,7 +82,8 @@ impl Client {
             KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
         let config = match kubeconfig {
             Some(path) => {
-                let file = Kubeconfig::read_from(path).with_context(|| format!("kubeconfig {path}"))?;
+                let text = std::fs::read_to_string(path).with_context(|| format!("kubeconfig {path}"))?;
+                let file = Kubeconfig::from_yaml(&text).with_context(|| format!("kubeconfig {path}"))?;
                 kube::Config::from_custom_kubeconfig(file, &options).await
             }
             None if context.is_none() && Kubeconfig::read().is_err() => {

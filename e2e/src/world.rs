@@ -144,6 +144,26 @@ impl World {
         Ok(())
     }
 
+    /// Writes a kubeconfig with the token of a service account.
+    pub(crate) async fn account(&self, namespace: &str, account: &str) -> anyhow::Result<PathBuf> {
+        use std::os::unix::fs::PermissionsExt as _;
+        let ask = ["create", "token", account, "--namespace", namespace];
+        let token = self.plane.kubectl(&ask, "").await?.map_err(anyhow::Error::msg)?;
+        let (host, port) = self.plane.address();
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "e2e",
+            "clusters": [{"name": "e2e", "cluster":
+                {"server": format!("https://{host}:{port}"), "certificate-authority": self.plane.authority()}}],
+            "users": [{"name": account, "user": {"token": token.trim()}}],
+            "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": account}}],
+        });
+        let path = self.directory.join(format!("{account}.kubeconfig"));
+        std::fs::write(&path, kubeconfig.to_string()).context("kubeconfig")?;
+        // Only its owner reads it, as a kubelet has it.
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).context("kubeconfig")?;
+        Ok(path)
+    }
+
     /// Creates a namespace for a scenario, with the template `one`.
     pub(crate) async fn namespace(&self, scenario: &str) -> anyhow::Result<String> {
         let number = self.namespaces.fetch_add(1, Ordering::Relaxed);

@@ -90,9 +90,11 @@ impl Heard {
             Outcome::Solution(_) => self.free.push(node.clone()),
             Outcome::NodeError(error) => self.lacking.push((node.clone(), 0, error.to_string())),
             Outcome::PodError(error) => {
+                // What follows the first line points into the expression.
+                let sentence = error.to_string().lines().next().unwrap_or_default().to_owned();
                 return Some(Verdict::blocked(
                     "RequestInvalid",
-                    error.to_string(),
+                    sentence,
                     "correct the claim, or the template that it comes from",
                 ));
             }

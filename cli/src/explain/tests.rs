@@ -240,6 +240,12 @@ fn a_pod_for_whose_claim_there_are_no_devices() {
         claim("c"),
         "/spec/devices/requests/0/exactly/selectors",
         json!([
+        {"cel": {"expression": "device.attributes['d'].?model.orValue('') == 'h100'"}}]),
+    );
+    let fails = with(
+        claim("c"),
+        "/spec/devices/requests/0/exactly/selectors",
+        json!([
         {"cel": {"expression": "device.attributes['d'].model == 'h100'"}}]),
     );
     let wrong = with(

@@ -139,6 +139,12 @@ impl Audit {
             .collect()
     }
 
+    /// The number of writes that a user tried, allowed or not.
+    pub(crate) fn writes_of(&self, user: &str) -> usize {
+        let user = format!("\"username\":{user:?}");
+        self.text().lines().filter(|line| line.contains(&user)).count()
+    }
+
     /// The number of writes so far.
     pub(crate) fn writes(&self) -> usize {
         if let Self::Sim(server) = self {

@@ -1,12 +1,11 @@
 //! The rights of the Job that leaves: without any one of them `dragoman drain` or `dragoman gating off` fails and names
 //! what it may not do, and with them nothing is left.
 
-use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::{done, said};
+use super::said;
 use crate::client::{CLAIMS, PODS};
 use crate::control_plane::{Backend, Scheduling, Shape};
 use crate::manifest;
@@ -31,7 +30,7 @@ async fn every_right_of_the_job_that_leaves_is_needed(bench: &Bench) -> anyhow::
     let shape = Shape { scheduler: Scheduling::Nobody, ..Shape::default() };
     let world = World::start(bench, "packages-leaving", shape, 1, 1).await?;
     world.install("config/drain").await?;
-    let kubeconfig = kubeconfig(&world).await?.display().to_string();
+    let kubeconfig = world.account("kube-system", "dragoman-drain").await?.display().to_string();
     let ns = world.namespace("leaving").await?;
     let roles = bench.repository.join("config/drain/roles.yaml");
     let roles = manifest::parse(&std::fs::read_to_string(roles).context("roles")?)?;
@@ -142,23 +141,4 @@ async fn nothing_is_left(world: &World, ns: &str) -> anyhow::Result<()> {
     // That of the allocator goes with its manifests.
     ensure!(names.iter().all(|name| name.starts_with("dragoman-allocator")), "{names:?}");
     Ok(())
-}
-
-/// A kubeconfig with the token of the Job.
-async fn kubeconfig(world: &World) -> anyhow::Result<PathBuf> {
-    let ask = ["create", "token", "dragoman-drain", "--namespace", "kube-system"];
-    let token = world.plane.kubectl(&ask, "").await?.map_err(anyhow::Error::msg)?;
-    let (host, port) = world.plane.address();
-    let kubeconfig = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "e2e",
-        "clusters": [{"name": "e2e", "cluster":
-            {"server": format!("https://{host}:{port}"), "certificate-authority": world.plane.authority()}}],
-        "users": [{"name": "drain", "user": {"token": token.trim()}}],
-        "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "drain"}}],
-    });
-    let path = world.directory.join("drain.kubeconfig");
-    std::fs::write(&path, kubeconfig.to_string()).context("kubeconfig")?;
-    // Only its owner reads it, as a kubelet has it.
-    done(Path::new("chmod"), &["600", &path.display().to_string()]).await?;
-    Ok(path)
 }

@@ -1,0 +1,302 @@
+//! `kubectl dra` as kubectl runs it, by a user who may only read.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use crate::client::{CLAIMS, TEMPLATES};
+use crate::control_plane::{Programs, Release, Shape};
+use crate::objects::{self, Pod};
+use crate::scenarios::{Standalone, gates, standalone};
+use crate::wait;
+use crate::world::{Bench, PATIENCE, World};
+
+pub(super) fn all() -> Vec<Standalone> {
+    vec![standalone!(kubectl_dra_says_why_and_only_reads)]
+}
+
+/// The plugin on the path of a user.
+struct Plugin {
+    programs: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+/// What a command printed, and its exit code.
+struct Said {
+    code: i32,
+    out: String,
+    error: String,
+}
+
+impl Plugin {
+    /// Puts kubectl, the plugin and its completion into a directory, as a person installs them.
+    async fn install(world: &World) -> anyhow::Result<PathBuf> {
+        let programs = world.directory.join("programs");
+        std::fs::create_dir_all(&programs).context("programs")?;
+        let kubectl = Programs::provide(&world.bench.repository, Release::default()).await?.path("kubectl");
+        std::os::unix::fs::symlink(kubectl, programs.join("kubectl")).context("kubectl")?;
+        let plugin = std::env::current_exe()?.with_file_name("kubectl-dra");
+        std::fs::copy(&plugin, programs.join("kubectl-dra")).with_context(|| plugin.display().to_string())?;
+        Ok(programs)
+    }
+
+    async fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<Said> {
+        let path = format!("{}:{}", self.programs.display(), std::env::var("PATH").unwrap_or_default());
+        let out = tokio::process::Command::new(self.programs.join("kubectl"))
+            .args(arguments)
+            .env("PATH", path)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("HOME", &self.programs)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .context("kubectl")?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(Said { code: out.status.code().unwrap_or(-1), out: text(&out.stdout), error: text(&out.stderr) })
+    }
+
+    /// Runs the plugin. What it prints is kept for people to read.
+    async fn dra(&self, arguments: &[&str]) -> anyhow::Result<Said> {
+        let said = self.kubectl(&[&["dra"][..], arguments].concat()).await?;
+        let kept = format!("$ kubectl dra {}\n{}{}\n", arguments.join(" "), said.out, said.error);
+        let name = if arguments.contains(&"json") { "json.txt" } else { "words.txt" };
+        let path = self.programs.join(name);
+        let before = std::fs::read_to_string(&path).unwrap_or_default();
+        std::fs::write(&path, before + &kept).with_context(|| path.display().to_string())?;
+        Ok(said)
+    }
+
+    /// The table or the answer of a command, as JSON; its exit code has to be `code`.
+    async fn json(&self, arguments: &[&str], code: i32) -> anyhow::Result<Value> {
+        let said = self.dra(&[arguments, &["-o", "json"]].concat()).await?;
+        ensure!(said.code == code, "{arguments:?}: {} {}{}", said.code, said.out, said.error);
+        serde_json::from_str(&said.out).with_context(|| said.out)
+    }
+
+    /// Waits until the plugin says this of an object, to people and to programs.
+    async fn explains(
+        &self,
+        ns: &str,
+        kind: &str,
+        name: &str,
+        reason: &str,
+        words: &str,
+    ) -> anyhow::Result<()> {
+        let asked = ["explain", kind, name, "--namespace", ns];
+        let mut last = String::new();
+        let what = format!("{name} is {reason}");
+        let answered = wait::value(&what, PATIENCE, async || {
+            let said = self.dra(&[&asked[..], &["-o", "json"]].concat()).await?;
+            last = said.out + &said.error;
+            let answer: Value = serde_json::from_str(&last).unwrap_or_default();
+            let sentence = answer["sentence"].as_str().unwrap_or_default();
+            let is_so = answer["reason"] == reason && sentence.contains(words);
+            Ok(is_so.then(|| (sentence.to_owned(), answer["blocked"] == true)))
+        });
+        let (sentence, is_blocked) = answered.await.with_context(|| last)?;
+        let said = self.dra(&asked).await?;
+        ensure!(said.code == if is_blocked { 3 } else { 0 }, "{name}: {} {}", said.code, said.error);
+        // Ages go on between the two.
+        ensure!(
+            said.out.lines().next().is_some_and(|line| line.contains(words)),
+            "{sentence:?}: {}",
+            said.out
+        );
+        ensure!(!said.out.contains('\u{1b}'), "colours without a terminal: {}", said.out);
+        Ok(())
+    }
+}
+
+/// Situations of a real cluster get their verdicts. The user may get and list and nothing else; one who may less is told
+/// what is lacking.
+async fn kubectl_dra_says_why_and_only_reads(bench: &Bench) -> anyhow::Result<()> {
+    let world = gates::gated(bench, "seen-plugin", Shape::default(), 2).await?;
+    let operator = world.dragoman("own", &gates::FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let programs = Plugin::install(&world).await?;
+    let kubectl = |arguments: &'static str| {
+        let world = &world;
+        async move {
+            let arguments: Vec<&str> = arguments.split(' ').collect();
+            world.plane.kubectl(&arguments, "").await?.map_err(anyhow::Error::msg)
+        }
+    };
+    kubectl("create serviceaccount reader --namespace kube-system").await?;
+    kubectl("create clusterrole reader --verb=get,list --resource=*.*").await?;
+    kubectl("create clusterrolebinding reader --clusterrole reader --serviceaccount kube-system:reader")
+        .await?;
+    let reader =
+        Plugin { programs: programs.clone(), kubeconfig: world.account("kube-system", "reader").await? };
+    let ns = situations(&world, &reader).await?;
+    lists(&reader, &ns).await?;
+    fewer_rights(&world, &programs, &ns).await?;
+    // What is not a write is a get or a list: the user has no other right.
+    let writes = world.plane.audit().writes_of("system:serviceaccount:kube-system:reader");
+    ensure!(writes == 0, "{writes} writes of a program that only reads");
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// Brings about what makes Pods wait, and asks about each.
+async fn situations(world: &World, plugin: &Plugin) -> anyhow::Result<String> {
+    let ns = world.namespace("why").await?;
+    let pods = |name: &str| Pod::new(name);
+    let changed = |name: &str, pointer: &str, value: Value| {
+        let mut template = objects::template(name);
+        let exactly = &mut template["spec"]["spec"]["devices"]["requests"][0]["exactly"];
+        exactly[pointer] = value;
+        template
+    };
+    world.client.create(TEMPLATES, &ns, &changed("tpu", "deviceClassName", json!("tpu"))).await?;
+    world.client.create(TEMPLATES, &ns, &changed("nine", "count", json!(9))).await?;
+    let mut zone = pods("zone").with_template("gpu", "one").object().clone();
+    zone["spec"]["nodeSelector"] = json!({"zone": "nowhere"});
+    let mut large = pods("large").with_template("gpu", "one").object().clone();
+    large["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": "50"});
+    let mut held = pods("queued").with_template("gpu", "one").object().clone();
+    held["spec"]["schedulingGates"] = json!([{"name": "queue.example/wait"}]);
+    for pod in [zone, large, held] {
+        world.client.create(crate::client::PODS, &ns, &pod).await?;
+    }
+    for (name, template) in [("untemplated", "missing"), ("classless", "tpu"), ("greedy", "nine")] {
+        world.pod(&ns, &pods(name).with_template("gpu", template)).await?;
+    }
+    world.pod(&ns, &pods("claimless").with_claim("gpu", "missing")).await?;
+    world.pod(&ns, &pods("running").with_template("gpu", "one").held()).await?;
+    world.phase(&ns, "running", "Running").await?;
+    for (pod, reason, words) in [
+        ("nobody", "PodMissing", "does not exist"),
+        ("untemplated", "TemplateMissing", "does not exist"),
+        ("claimless", "ClaimMissing", "claim why-0/missing does not exist"),
+        ("classless", "ClassMissing", "DeviceClass \"tpu\""),
+        ("greedy", "NoDevicesFree", "wants 9 devices"),
+        ("zone", "NoNodeTakesThePod", "zone"),
+        ("large", "Unschedulable", "Insufficient cpu"),
+        ("queued", "ForeignGate", "queue.example/wait"),
+        ("running", "Running", "with 1 claim"),
+    ] {
+        plugin.explains(&ns, "pod", pod, reason, words).await?;
+    }
+    gated(world, plugin).await?;
+    let claim =
+        crate::world::claim_name(&world.phase(&ns, "running", "Running").await?, "gpu").context("claim")?;
+    plugin.explains(&ns, "claim", &claim, "InUse", "for Pod running").await?;
+    plugin.explains(&ns, "template", "one", "TemplateReady", "used by 4 Pods").await?;
+    let claim = world.client.get(CLAIMS, &ns, &claim).await?.context("claim")?;
+    let result = &claim["status"]["allocation"]["devices"]["results"][0];
+    let text = |field: &str| result[field].as_str().unwrap_or_default().to_owned();
+    let device = format!("{}/{}", text("pool"), text("device"));
+    plugin.explains(&ns, "device", &device, "Taken", "for Pod running").await?;
+    plugin.explains(&ns, "node", &text("pool"), "HasFree", "publishes 4 devices").await?;
+    Ok(ns)
+}
+
+/// A Pod behind the gate: what the operator says of it is what the plugin says.
+async fn gated(world: &World, plugin: &Plugin) -> anyhow::Result<()> {
+    let ns = gates::namespace(world, "gated", "enabled").await?;
+    let mut pod = Pod::new("cpus").with_template("gpu", "one").object().clone();
+    pod["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": "6"});
+    world.client.create(crate::client::PODS, &ns, &pod).await?;
+    plugin.explains(&ns, "pod", "cpus", "GateClosed", "cpu").await
+}
+
+/// The lists say the same as the objects.
+async fn lists(plugin: &Plugin, ns: &str) -> anyhow::Result<()> {
+    let items = |table: &Value| table["items"].as_array().cloned().unwrap_or_default();
+    let claims = items(&plugin.json(&["claims", "-n", ns], 0).await?);
+    ensure!(claims.iter().filter(|claim| claim["STATE"] == "InUse").count() == 1, "{claims:?}");
+    let devices = items(&plugin.json(&["devices"], 0).await?);
+    ensure!(
+        devices.len() == 8 && devices.iter().filter(|of| of["STATE"] == "Taken").count() == 1,
+        "{devices:?}"
+    );
+    let pools = items(&plugin.json(&["pools"], 0).await?);
+    let free: usize = pools.iter().filter_map(|pool| pool["FREE"].as_str()?.parse::<usize>().ok()).sum();
+    ensure!(pools.len() == 2 && free == 7, "{pools:?}");
+    let classes = items(&plugin.json(&["pools", "--by-class"], 0).await?);
+    ensure!(classes.iter().any(|of| of["CLASS"] == "e2e" && of["ALLOCATED"] == "1"), "{classes:?}");
+    let taken = devices.iter().find(|of| of["STATE"] == "Taken").context("taken")?;
+    let node = taken["NODE"].as_str().context("node")?.to_owned();
+    let drain = items(&plugin.json(&["drain", &node, "--check"], 0).await?);
+    ensure!(drain.len() == 1 && drain[0]["POD"] == "running", "{drain:?}");
+    ensure!(items(&plugin.json(&["events", "-A"], 0).await?).len() > 1, "no Events");
+    let none = plugin.dra(&["reclaim", "--dry-run", "-A"]).await?;
+    ensure!(none.code == 0 && none.out.starts_with("no claim holds devices for nothing"), "{}", none.out);
+    let top = plugin.dra(&["top", "--once", "-A"]).await?;
+    ensure!(top.code == 0 && top.out.contains("Pods that wait with claims: 8"), "{}", top.out);
+    for (arguments, words) in [
+        (&["drain", "node-0"][..], "--check"),
+        (&["reclaim"], "--dry-run"),
+        (&["explain", "pods", "x"], "pods"),
+    ] {
+        let said = plugin.dra(arguments).await?;
+        ensure!(said.code == 2 && said.error.contains(words), "{arguments:?}: {}", said.error);
+    }
+    ensure!(
+        plugin.kubectl(&["plugin", "list"]).await?.out.contains("kubectl-dra"),
+        "kubectl does not find it"
+    );
+    let installed = plugin.dra(&["completion", "install"]).await?;
+    ensure!(installed.code == 0, "{}", installed.error);
+    let words = plugin.kubectl(&["__complete", "dra", "explain", "pod", "--namespace", ns, "run"]).await?;
+    let words = words.out + &plugin.kubectl(&["__complete", "dra", "ex"]).await?.out;
+    ensure!(words.contains("explain\t"), "{words}");
+    Ok(())
+}
+
+/// A tenant sees its own namespace: the answer says what it lacks, and how to get it.
+async fn fewer_rights(world: &World, programs: &std::path::Path, ns: &str) -> anyhow::Result<()> {
+    for arguments in [
+        &["create", "serviceaccount", "tenant", "--namespace", ns][..],
+        &[
+            "create",
+            "role",
+            "tenant",
+            "--namespace",
+            ns,
+            "--verb=get,list",
+            "--resource=pods,events,resourceclaims.resource.k8s.io",
+        ],
+        &[
+            "create",
+            "rolebinding",
+            "tenant",
+            "--namespace",
+            ns,
+            "--role",
+            "tenant",
+            &format!("--serviceaccount={ns}:tenant"),
+        ],
+    ] {
+        world.plane.kubectl(arguments, "").await?.map_err(anyhow::Error::msg)?;
+    }
+    let tenant = Plugin { programs: programs.to_owned(), kubeconfig: world.account(ns, "tenant").await? };
+    let running = tenant.json(&["explain", "pod", "running", "-n", ns], 0).await?;
+    ensure!(running["reason"] == "Running", "{running}");
+    let greedy = tenant.json(&["explain", "pod", "greedy", "-n", ns], 3).await?;
+    ensure!(
+        greedy["reason"] == "Unknown" && greedy["lacks"].as_array().is_some_and(|all| all.len() > 2),
+        "{greedy}"
+    );
+    let said = tenant.dra(&["explain", "pod", "greedy", "-n", ns]).await?;
+    let lack = "partial: you may not list resourceslices.resource.k8s.io of the cluster: an administrator gives that right";
+    ensure!(said.out.contains(lack), "{}", said.out);
+    let devices = tenant.dra(&["devices"]).await?;
+    ensure!(
+        devices.code == 1 && devices.out.contains("you may not list"),
+        "{} {}",
+        devices.code,
+        devices.out
+    );
+    let other = tenant.dra(&["explain", "pod", "x", "-n", "kube-system"]).await?;
+    ensure!(
+        other.code == 1 && other.error.contains("you may not get pods in namespace kube-system"),
+        "{}",
+        other.error
+    );
+    Ok(())
+}
