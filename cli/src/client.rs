@@ -7,7 +7,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::facts::{Facts, List};
+use crate::facts::{Facts, List, forbidden};
 
 /// The objects of one request: more cost the API server memory, fewer cost time.
 const PAGE: usize = 1000;
@@ -61,7 +61,8 @@ impl Resource {
 #[derive(Debug)]
 pub(crate) enum Lack {
     NotFound,
-    /// The user may not, or the API server does not serve it, or it did not answer: a sentence with what to do.
+    Forbidden,
+    /// The API server did not answer: a sentence.
     Other(String),
 }
 
@@ -107,13 +108,17 @@ impl Client {
         namespace: Option<&str>,
         name: &str,
     ) -> anyhow::Result<bool> {
-        match self.text(&format!("{}/{name}", resource.path(namespace)), ("get", resource, namespace)).await {
+        match self.text(&format!("{}/{name}", resource.path(namespace)), ("get", resource)).await {
             Ok(text) => {
                 let object: &RawValue = serde_json::from_str(&text).context("the answer is no object")?;
                 facts.take(resource.kind, object);
                 Ok(true)
             }
             Err(Lack::NotFound) => Ok(false),
+            Err(Lack::Forbidden) => {
+                facts.forbid(namespace, resource.spelled());
+                anyhow::bail!(forbidden(&[&resource.spelled()], namespace))
+            }
             Err(Lack::Other(why)) => {
                 facts.lacks.push(why.clone());
                 anyhow::bail!(why)
@@ -149,7 +154,7 @@ impl Client {
         let mut next = String::new();
         loop {
             let path = format!("{}?limit={PAGE}{selector}{next}", resource.path(namespace));
-            let text = match self.text(&path, ("list", resource, namespace)).await {
+            let text = match self.text(&path, ("list", resource)).await {
                 Ok(text) => text,
                 // Served from Kubernetes 1.36 on, behind a gate before: no rule is in force where there are none.
                 Err(_) if resource.kind == TAINT_RULES.kind => return,
@@ -158,6 +163,10 @@ impl Client {
                         "the API server does not serve {}: Kubernetes 1.34 or newer does",
                         resource.spelled()
                     ));
+                    return;
+                }
+                Err(Lack::Forbidden) => {
+                    facts.forbid(namespace, resource.spelled());
                     return;
                 }
                 Err(Lack::Other(why)) => {
@@ -180,11 +189,7 @@ impl Client {
         }
     }
 
-    async fn text(
-        &self,
-        path: &str,
-        (verb, resource, namespace): (&str, Resource, Option<&str>),
-    ) -> Result<String, Lack> {
+    async fn text(&self, path: &str, (verb, resource): (&str, Resource)) -> Result<String, Lack> {
         let failed = |why: String| Lack::Other(format!("cannot {verb} {}: {why}", resource.spelled()));
         let request = Request::get(path).body(Body::empty()).map_err(|error| failed(error.to_string()))?;
         let answer = self.kube.send(request).await.map_err(|error| failed(root(&error)))?;
@@ -194,26 +199,13 @@ impl Client {
         match code {
             StatusCode::OK => Ok(text),
             StatusCode::NOT_FOUND => Err(Lack::NotFound),
-            StatusCode::FORBIDDEN => Err(Lack::Other(forbidden(verb, resource, namespace))),
+            StatusCode::FORBIDDEN => Err(Lack::Forbidden),
             StatusCode::UNAUTHORIZED => {
                 Err(failed("the API server does not know you: log in again".to_owned()))
             }
             _ => Err(failed(format!("the API server answered {code}: {}", message(&text)))),
         }
     }
-}
-
-/// What is missing, and how to get it.
-fn forbidden(verb: &str, resource: Resource, namespace: Option<&str>) -> String {
-    let spelled = resource.spelled();
-    let place =
-        namespace.map_or("of the cluster".to_owned(), |namespace| format!("in namespace {namespace}"));
-    let kind = if namespace.is_some() { "role" } else { "clusterrole" };
-    let own = namespace.map_or(String::new(), |namespace| format!(" --namespace {namespace}"));
-    format!(
-        "you may not {verb} {spelled} {place}: an administrator gives that right with `kubectl create {kind} dra-reader{own} \
-         --verb=get,list --resource={spelled}` and a binding"
-    )
 }
 
 /// The innermost cause of an error: what a person can act on.

@@ -1,6 +1,6 @@
 //! The objects that an answer is made of, and those that could not be read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_allocator::input::{
     ClaimObject, ClassObject, Cluster, NodeObject, SliceObject, TaintRuleObject,
@@ -31,8 +31,10 @@ pub(crate) struct Facts {
     pub(crate) cluster: Cluster,
     /// Objects that do not decode: kind and name, and why.
     pub(crate) unreadable: BTreeMap<(&'static str, Key), String>,
-    /// What was asked for and not given, in sentences.
+    /// What was asked for and not given, in sentences; rights are apart.
     pub(crate) lacks: Vec<String>,
+    /// Resources that the user may not read, by namespace; none for the whole cluster.
+    pub(crate) forbidden: BTreeMap<Option<String>, BTreeSet<String>>,
 }
 
 /// What people ask of a node.
@@ -239,10 +241,44 @@ impl Facts {
         }
     }
 
+    /// Notes that the user may not read a resource.
+    pub(crate) fn forbid(&mut self, namespace: Option<&str>, resource: String) {
+        self.forbidden.entry(namespace.map(str::to_owned)).or_default().insert(resource);
+    }
+
+    /// Whether a resource could not be read: nothing follows from its absence.
+    pub(crate) fn lacks(&self, plural: &str) -> bool {
+        let is_it = |spelled: &String| spelled.split('.').next() == Some(plural);
+        self.forbidden.values().flatten().any(is_it) || self.lacks.iter().any(|lack| lack.contains(plural))
+    }
+
+    /// What is lacking, and how to get it.
+    pub(crate) fn partial(&self) -> Vec<String> {
+        let rights = self.forbidden.iter().map(|(namespace, resources)| {
+            let resources: Vec<&str> = resources.iter().map(String::as_str).collect();
+            forbidden(&resources, namespace.as_deref())
+        });
+        self.lacks.iter().cloned().chain(rights).collect()
+    }
+
     /// Why an object does not decode, if it does not.
     pub(crate) fn why_unreadable(&self, kind: &'static str, namespace: &str, name: &str) -> Option<&str> {
         self.unreadable.get(&(kind, (namespace.to_owned(), name.to_owned()))).map(String::as_str)
     }
+}
+
+/// What the user may not read, and how to get the right.
+pub(crate) fn forbidden(resources: &[&str], namespace: Option<&str>) -> String {
+    let place =
+        namespace.map_or("of the cluster".to_owned(), |namespace| format!("in namespace {namespace}"));
+    let kind = if namespace.is_some() { "role" } else { "clusterrole" };
+    let own = namespace.map_or(String::new(), |namespace| format!(" --namespace {namespace}"));
+    format!(
+        "you may not read {} {place}; an administrator gives that right with `kubectl create {kind} dra-reader{own} \
+         --verb=get,list --resource={}` and a binding",
+        resources.join(", "),
+        resources.join(",")
+    )
 }
 
 const KINDS: [&str; 9] = [

@@ -206,7 +206,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 
 /// A table of which a part could not be read, and that has nothing, is no answer.
 fn answered(table: &Table, code: u8) -> anyhow::Result<ExitCode> {
-    ensure!(!table.items.is_empty() || table.lacks.is_empty(), "there is no answer without what is lacking");
+    ensure!(!table.items.is_empty() || table.lacks.is_empty(), "no answer without them");
     Ok(ExitCode::from(code))
 }
 

@@ -52,7 +52,11 @@ impl Screen {
         if let Some(text) = self.structured(table)? {
             return print(&text);
         }
-        let mut text = if table.items.is_empty() { format!("{nothing}\n") } else { self.columns(table) };
+        let mut text = match (table.items.is_empty(), table.lacks.is_empty()) {
+            (true, true) => format!("{nothing}\n"),
+            (true, false) => String::new(),
+            (false, _) => self.columns(table),
+        };
         table.lacks.iter().for_each(|lack| text.push_str(&format!("partial: {lack}\n")));
         print(&text)
     }

@@ -35,7 +35,7 @@ impl Table {
             let name = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
             format!("{kind} {name} does not decode: {why}")
         });
-        Self { columns, wide, items, lacks: facts.lacks.iter().cloned().chain(unreadable).collect() }
+        Self { columns, wide, items, lacks: facts.partial().into_iter().chain(unreadable).collect() }
     }
 }
 
@@ -258,9 +258,7 @@ fn zombie(
     now: Timestamp,
     idle_for: i64,
 ) -> Option<(&'static str, String)> {
-    if !matches!(claim.status.allocation, Some(Tolerated::Read(_)))
-        || facts.lacks.iter().any(|lack| lack.contains("pods"))
-    {
+    if !matches!(claim.status.allocation, Some(Tolerated::Read(_))) || facts.lacks("pods") {
         return None;
     }
     let meta = &claim.metadata;

@@ -33,7 +33,7 @@ pub(crate) fn explain(facts: &Facts, namespace: &str, name: &str, now: Timestamp
             of(facts, claim, &For { asked, now }).unwrap_or_else(|| in_use(claim))
         }
     };
-    Answer { object, verdict, chain, lacks: facts.lacks.clone() }
+    Answer { object, verdict, chain, lacks: facts.partial() }
 }
 
 /// A claim that is not among the readable ones.
@@ -132,7 +132,7 @@ fn unallocated(facts: &Facts, claim: &ResourceClaim, of: &For<'_>) -> Option<Ver
         let subs = request.first_available.iter().map(|sub| &sub.device_class_name);
         std::iter::once(&request.exactly.device_class_name).chain(subs).filter(|class| !class.is_empty())
     });
-    let reads_classes = !facts.lacks.iter().any(|lack| lack.contains("deviceclasses"));
+    let reads_classes = !facts.lacks("deviceclasses");
     if let Some(class) = wanted.flatten().find(|class| reads_classes && !classes.contains(&***class)) {
         return Some(Verdict::blocked(
             "ClassMissing",

@@ -35,12 +35,7 @@ pub(crate) fn explain(facts: &Facts, wanted: &str, now: Timestamp) -> anyhow::Re
         chain.extend(claim::links(facts, holder, 1, now));
     }
     let verdict = verdict(facts, &device, &holders);
-    Ok(Answer {
-        object: format!("device {driver}/{pool}/{name}"),
-        verdict,
-        chain,
-        lacks: facts.lacks.clone(),
-    })
+    Ok(Answer { object: format!("device {driver}/{pool}/{name}"), verdict, chain, lacks: facts.partial() })
 }
 
 fn verdict(facts: &Facts, (driver, pool, name): &Device, holders: &[&ResourceClaim]) -> Verdict {

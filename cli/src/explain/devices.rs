@@ -36,11 +36,14 @@ struct Heard {
 
 /// Says whether any node has the devices, and if not, why not.
 pub(super) fn verdict(facts: &Facts, asked: &Asked<'_>) -> Verdict {
-    if let Some(lack) = facts.lacks.iter().find(|lack| lack.contains("resourceslices")) {
+    if let Some(plural) =
+        ["resourceslices", "resourceclaims", "nodes"].into_iter().find(|plural| facts.lacks(plural))
+    {
+        let sentence = format!("whether a node has the devices cannot be told without {plural}");
         return Verdict::blocked(
             "Unknown",
-            "whether a node has the devices cannot be told".to_owned(),
-            lack.clone(),
+            sentence,
+            "get the right to read them, or let an administrator ask",
         );
     }
     if facts.cluster.slices.is_empty() {

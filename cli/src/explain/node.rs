@@ -14,7 +14,7 @@ pub(crate) fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
     let Some(node) = facts.nodes.get(name) else {
         let sentence = format!("node {name} does not exist");
         let verdict = Verdict::blocked("NodeMissing", sentence, "`kubectl get nodes` lists them");
-        return Answer { object, verdict, chain: Vec::new(), lacks: facts.lacks.clone() };
+        return Answer { object, verdict, chain: Vec::new(), lacks: facts.partial() };
     };
     let mut pools: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for slice in facts.cluster.slices.iter().filter(|slice| slice.node_name.as_deref() == Some(name)) {
@@ -54,7 +54,7 @@ pub(crate) fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
         let by = if consumers.is_empty() { "no consumer".to_owned() } else { consumers.join(", ") };
         link(0, device, format!("claim {}/{} for {by}", claim.metadata.namespace, claim.metadata.name))
     });
-    Answer { object, verdict, chain: chain.collect(), lacks: facts.lacks.clone() }
+    Answer { object, verdict, chain: chain.collect(), lacks: facts.partial() }
 }
 
 /// The devices of a node that claims hold, each with its claim.

@@ -2,7 +2,7 @@
 
 use dragoman_crds::wire::{ClaimEntry, Pod, ResourceClaim};
 use dragoman_quantity::Quantity;
-use dragoman_reconcilers::protocol::{CLAIMS_READY, GATE};
+use dragoman_reconcilers::protocol::{CLAIMS_READY, GATE, shown};
 use jiff::Timestamp;
 
 use super::claim::{self, For, MOST_CONSUMERS};
@@ -21,10 +21,18 @@ pub(crate) fn explain(facts: &Facts, namespace: &str, name: &str, now: Timestamp
         None => (missing(facts, namespace, name), Vec::new()),
         Some(pod) => {
             let view = View { facts, pod, key: &key, now };
-            (view.verdict(), view.chain())
+            (about(view.verdict(), name), view.chain())
         }
     };
-    Answer { object, verdict, chain, lacks: facts.lacks.clone() }
+    Answer { object, verdict, chain, lacks: facts.partial() }
+}
+
+/// A verdict about a claim or a template, as one about the Pod that waits for it.
+fn about(verdict: Verdict, pod: &str) -> Verdict {
+    if !verdict.blocked || verdict.sentence.starts_with("Pod ") {
+        return verdict;
+    }
+    Verdict { sentence: format!("Pod {pod} waits: {}", verdict.sentence), ..verdict }
 }
 
 fn missing(facts: &Facts, namespace: &str, name: &str) -> Verdict {
@@ -186,7 +194,7 @@ impl View<'_> {
             ));
         }
         let waits = age(self.pod.metadata.creation_timestamp.as_deref(), self.now);
-        let said = self.warning().map_or(String::new(), |event| format!(": {}", event.message));
+        let said = self.warning().map_or(String::new(), |event| format!(": {}", shown(&event.message)));
         Some(Verdict::blocked(
             "ClaimNotCreated",
             format!(
@@ -237,13 +245,13 @@ impl View<'_> {
         let ready = self.condition(CLAIMS_READY);
         let (reason, message) = ready.map_or(("", ""), |of| (&*of.reason, &*of.message));
         let says = if message.is_empty() {
-            "and nothing has said yet for what; does Dragoman run with `--controllers=*,gates`?".to_owned()
+            ", and nothing has said yet for what; does Dragoman run with `--controllers=*,gates`?".to_owned()
         } else {
-            format!("{reason}: {message}")
+            format!(": {reason}: {}", shown(message))
         };
         Some(Verdict::blocked(
             "GateClosed",
-            format!("Pod {name} waits behind its gate {GATE}: {says}"),
+            format!("Pod {name} waits behind its gate {GATE}{says}"),
             "the gate opens as soon as that is true no more",
         ))
     }
@@ -254,7 +262,7 @@ impl View<'_> {
         (!scheduled.message.is_empty()).then(|| {
             Verdict::blocked(
                 "Unschedulable",
-                format!("the scheduler finds no node for Pod {}: {}", self.name(), scheduled.message),
+                format!("the scheduler finds no node for it: {}", shown(&scheduled.message)),
                 "its devices are not what is missing: look at cpu, memory, affinity and taints",
             )
         })
@@ -299,7 +307,11 @@ impl View<'_> {
         match self.warning() {
             Some(event) => Verdict::blocked(
                 "NotStarted",
-                format!("node {node} does not start Pod {name}: {} ({})", event.message, event.reason),
+                format!(
+                    "node {node} does not start Pod {name}: {} ({})",
+                    shown(&event.message),
+                    event.reason
+                ),
                 "if the message is of a DRA driver, its log on that node says more",
             ),
             None => Verdict::fine("Starting", format!("Pod {name} is starting on node {node}")),

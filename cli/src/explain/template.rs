@@ -23,7 +23,7 @@ pub(crate) fn explain(facts: &Facts, namespace: &str, name: &str, _now: Timestam
         object: format!("ResourceClaimTemplate {namespace}/{name}"),
         verdict,
         chain,
-        lacks: facts.lacks.clone(),
+        lacks: facts.partial(),
     }
 }
 
@@ -39,7 +39,7 @@ pub(super) fn absent(facts: &Facts, namespace: &str, name: &str) -> Option<Verdi
             "correct the template",
         ));
     }
-    let is_unknown = facts.lacks.iter().any(|lack| lack.contains("resourceclaimtemplates"));
+    let is_unknown = facts.lacks("resourceclaimtemplates");
     (!is_unknown).then(|| {
         Verdict::blocked(
             "TemplateMissing",

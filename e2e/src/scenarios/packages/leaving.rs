@@ -1,7 +1,6 @@
 //! The rights of the Job that leaves: without any one of them `dragoman drain` or `dragoman gating off` fails and names
 //! what it may not do, and with them nothing is left.
 
-
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
