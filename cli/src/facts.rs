@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_allocator::input::{
-    ClaimObject, ClassObject, Cluster, NodeObject, SliceObject, TaintRuleObject,
+    Allocation, Claim, ClaimDevices, ClaimObject, ClassObject, Cluster, NodeObject, SliceObject,
+    TaintRuleObject,
 };
 use dragoman_crds::wire::{Pod, ResourceClaim, ResourceClaimTemplate};
 use dragoman_reconcilers::placement::{Placement, Site};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+
+use crate::supply::Supply;
 
 /// Namespace and name; the namespace is empty for objects of the cluster.
 pub(crate) type Key = (String, String);
@@ -27,8 +30,10 @@ pub(crate) struct Facts {
     pub(crate) nodes: BTreeMap<String, NodeState>,
     pub(crate) quotas: BTreeMap<Key, Quota>,
     pub(crate) events: Vec<Event>,
-    /// For the allocator.
+    /// For the allocator, as it was read.
     pub(crate) cluster: Cluster,
+    /// The same as an allocator sees it, once everything has been read.
+    pub(crate) supply: Supply,
     /// Objects that do not decode: kind and name, and why.
     pub(crate) unreadable: BTreeMap<(&'static str, Key), String>,
     /// What was asked for and not given, in sentences; rights are apart.
@@ -227,18 +232,46 @@ impl Facts {
 
     /// Takes in who holds devices, and nothing else of the claim: a cluster has many.
     pub(crate) fn take_holder(&mut self, object: &RawValue) {
-        match decoded::<ClaimObject>(object.get()) {
+        match decoded::<ClaimObject>(object.get()).map(|claim| claim.claim()) {
             Ok(claim) => {
-                let claim = claim.claim();
-                // Claims that are asked about have been read before.
-                let is_known =
-                    self.claims.contains_key(&(claim.namespace.to_string(), claim.name.to_string()));
-                if claim.allocation.is_some() && !is_known {
-                    self.cluster.claims.push(claim);
+                if let Some(allocation) = claim.allocation {
+                    let allocation = Allocation { devices: allocation.devices, node_selector: None };
+                    let devices = ClaimDevices::default();
+                    self.cluster.claims.push(Claim { allocation: Some(allocation), devices, ..claim });
                 }
             }
             Err(_) => self.take("ResourceClaim", object),
         }
+    }
+
+    /// Everything has been read: an allocator may look at it.
+    pub(crate) fn settled(mut self) -> Self {
+        self.supply = Supply::of(&mut self);
+        self
+    }
+
+    /// Takes over what was read at the same time: lists of other kinds.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.sites.extend(other.sites);
+        self.nodes.extend(other.nodes);
+        self.claims.extend(other.claims);
+        self.unreadable.extend(other.unreadable);
+        self.lacks.extend(other.lacks);
+        for (namespace, resources) in other.forbidden {
+            self.forbidden.entry(namespace).or_default().extend(resources);
+        }
+        let Cluster { nodes, slices, classes, claims, taint_rules } = other.cluster;
+        self.cluster.nodes.extend(nodes);
+        self.cluster.slices.extend(slices);
+        self.cluster.classes.extend(classes);
+        self.cluster.taint_rules.extend(taint_rules);
+        // Claims that are asked about have been read before.
+        let known = &self.claims;
+        let is_new = |claim: &Claim| {
+            claim.allocation.is_none()
+                || !known.contains_key(&(claim.namespace.to_string(), claim.name.to_string()))
+        };
+        self.cluster.claims.extend(claims.into_iter().filter(is_new));
     }
 
     /// Notes that the user may not read a resource.

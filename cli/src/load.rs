@@ -126,15 +126,25 @@ pub(crate) async fn events(client: &Client, namespace: Option<&str>) -> Facts {
     facts
 }
 
-/// What an allocator looks at.
+/// What an allocator looks at, all at once: the API server answers the lists side by side.
 async fn supply(client: &Client, facts: &mut Facts) {
-    client.list(facts, CLASSES, None, "").await;
-    client.list(facts, SLICES, None, "").await;
-    client.list(facts, TAINT_RULES, None, "").await;
     // The node of a Pod may be known already.
     facts.cluster.nodes.clear();
-    client.list(facts, NODES, None, "").await;
-    client.list_holders(facts).await;
+    let list = async |resource: Resource| {
+        let mut facts = Facts::default();
+        client.list(&mut facts, resource, None, "").await;
+        facts
+    };
+    let holders = async {
+        let mut facts = Facts::default();
+        client.list_holders(&mut facts).await;
+        facts
+    };
+    let (classes, slices, rules, nodes, holders) =
+        tokio::join!(list(CLASSES), list(SLICES), list(TAINT_RULES), list(NODES), holders);
+    for read in [classes, slices, rules, nodes, holders] {
+        facts.merge(read);
+    }
 }
 
 async fn events_of(client: &Client, facts: &mut Facts, kind: &str, namespace: &str, name: &str) {

@@ -6,6 +6,7 @@ mod explain;
 mod facts;
 mod load;
 mod print;
+mod supply;
 mod tables;
 mod top;
 
@@ -218,15 +219,15 @@ async fn explained(
 ) -> anyhow::Result<Answer> {
     match what {
         Explained::Pod { name } => {
-            Ok(explain::pod::explain(&source.pod(namespace, name).await?, namespace, name, now))
+            Ok(explain::pod::explain(source.pod(namespace, name).await?, namespace, name, now))
         }
         Explained::Claim { name } => {
-            Ok(explain::claim::explain(&source.claim(namespace, name).await?, namespace, name, now))
+            Ok(explain::claim::explain(source.claim(namespace, name).await?, namespace, name, now))
         }
         Explained::Template { name } => {
             Ok(explain::template::explain(&source.template(namespace, name).await?, namespace, name, now))
         }
-        Explained::Device { name } => explain::device::explain(&source.devices(None).await, name, now),
+        Explained::Device { name } => explain::device::explain(source.devices(None).await, name, now),
         Explained::Node { name } => Ok(explain::node::explain(&source.devices(Some(name)).await, name, now)),
     }
 }

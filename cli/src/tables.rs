@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::explain::age;
 use crate::explain::claim::consumer;
 use crate::facts::Facts;
+use crate::supply::newest;
 
 /// Rows with the names of their columns; the last `wide` columns are shown only when asked for.
 #[derive(Debug, Default, Serialize)]
@@ -113,21 +114,11 @@ fn holders(facts: &Facts) -> Holders<'_> {
     holders
 }
 
-/// The newest generation of every pool.
-fn newest(facts: &Facts) -> BTreeMap<(&str, &str), i64> {
-    let mut newest: BTreeMap<(&str, &str), i64> = BTreeMap::new();
-    for slice in &facts.cluster.slices {
-        let generation = newest.entry((&slice.driver, &slice.pool.name)).or_insert(slice.pool.generation);
-        *generation = (*generation).max(slice.pool.generation);
-    }
-    newest
-}
-
 /// The devices: where they are, and what holds them.
 pub(crate) fn devices(facts: &Facts) -> Table {
     const COLUMNS: &[&str] =
         &["DRIVER", "POOL", "DEVICE", "NODE", "STATE", "CLAIM", "CONSUMERS", "TAINTS", "SLICE"];
-    let (mut holders, newest) = (holders(facts), newest(facts));
+    let (mut holders, newest) = (holders(facts), newest(&facts.cluster.slices));
     let mut rows = Vec::new();
     for slice in &facts.cluster.slices {
         let key = (&*slice.driver, &*slice.pool.name);
@@ -171,7 +162,7 @@ fn row(device: [&str; 3], node: &str, state: &str, held: &[&ResourceClaim], wide
 pub(crate) fn pools(facts: &Facts) -> Table {
     const COLUMNS: &[&str] =
         &["DRIVER", "POOL", "NODE", "TOTAL", "ALLOCATED", "FREE", "STATE", "GENERATION", "SLICES"];
-    let (holders, newest) = (holders(facts), newest(facts));
+    let (holders, newest) = (holders(facts), newest(&facts.cluster.slices));
     let mut pools: BTreeMap<(&str, &str), Pool<'_>> = BTreeMap::new();
     for slice in &facts.cluster.slices {
         let key = (&*slice.driver, &*slice.pool.name);
@@ -184,8 +175,12 @@ pub(crate) fn pools(facts: &Facts) -> Table {
             pool.nodes.insert(slice.node_name.as_deref().unwrap_or("*"));
         }
     }
+    let mut allocated: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for (driver, pool, _) in holders.keys() {
+        *allocated.entry((driver, pool)).or_default() += 1;
+    }
     let rows = pools.iter().map(|((driver, pool), of)| {
-        let allocated = holders.keys().filter(|(d, p, _)| (d, p) == (driver, pool)).count();
+        let allocated = allocated.get(&(*driver, *pool)).copied().unwrap_or_default();
         let is_whole = i64::try_from(of.slices) == Ok(of.of_slices);
         vec![
             (*driver).to_owned(),

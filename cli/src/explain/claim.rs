@@ -1,7 +1,5 @@
 //! Why a claim has no devices, or what it has and for whom.
 
-use std::collections::BTreeSet;
-
 use dragoman_crds::wire::{ConsumerReference, ResourceClaim, Tolerated};
 use dragoman_reconcilers::protocol::{ALLOCATION_GATES, ALLOCATOR, RELEASE_GATES, closed_gates};
 use jiff::Timestamp;
@@ -21,7 +19,8 @@ pub(super) struct For<'a> {
 }
 
 /// Explains a claim.
-pub(crate) fn explain(facts: &Facts, namespace: &str, name: &str, now: Timestamp) -> Answer {
+pub(crate) fn explain(facts: Facts, namespace: &str, name: &str, now: Timestamp) -> Answer {
+    let facts = &facts.settled();
     let object = format!("ResourceClaim {namespace}/{name}");
     let key = (namespace.to_owned(), name.to_owned());
     let mut chain = Vec::new();
@@ -127,13 +126,14 @@ fn unallocated(facts: &Facts, claim: &ResourceClaim, of: &For<'_>) -> Option<Ver
             format!("the controller that closed it removes the annotation {ALLOCATION_GATES}{}", gate.gate),
         ));
     }
-    let classes: BTreeSet<&str> = facts.cluster.classes.iter().map(|class| &*class.name).collect();
     let wanted = claim.spec.devices.requests.iter().map(|request| {
         let subs = request.first_available.iter().map(|sub| &sub.device_class_name);
         std::iter::once(&request.exactly.device_class_name).chain(subs).filter(|class| !class.is_empty())
     });
     let reads_classes = !facts.lacks("deviceclasses");
-    if let Some(class) = wanted.flatten().find(|class| reads_classes && !classes.contains(&***class)) {
+    if let Some(class) =
+        wanted.flatten().find(|class| reads_classes && !facts.supply.classes.contains(&***class))
+    {
         return Some(Verdict::blocked(
             "ClassMissing",
             format!("claim {} asks for DeviceClass {class:?}, which does not exist", meta.name),

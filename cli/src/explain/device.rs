@@ -7,13 +7,14 @@ use jiff::Timestamp;
 
 use super::{Answer, Link, Verdict, claim, devices, link};
 use crate::facts::Facts;
+use crate::supply::slice_of;
 
 /// Explains a device, as `DRIVER/POOL/DEVICE`, `POOL/DEVICE` or its name alone.
 ///
 /// # Errors
 /// No device has that name, or several have.
-pub(crate) fn explain(facts: &Facts, wanted: &str, now: Timestamp) -> anyhow::Result<Answer> {
-    let found = named(facts, wanted);
+pub(crate) fn explain(facts: Facts, wanted: &str, now: Timestamp) -> anyhow::Result<Answer> {
+    let found = named(&facts, wanted);
     let device = match found.iter().collect::<Vec<_>>().as_slice() {
         [] => anyhow::bail!("no ResourceSlice and no claim names a device {wanted}"),
         [only] => (*only).clone(),
@@ -27,6 +28,9 @@ pub(crate) fn explain(facts: &Facts, wanted: &str, now: Timestamp) -> anyhow::Re
         }
     };
     let (driver, pool, name) = (&device.0, &device.1, &device.2);
+    let is_published = slice_of(&facts.cluster.slices, driver, pool, name).is_some();
+    let taints = taints(&facts, driver, pool, name);
+    let facts = &facts.settled();
     let holders: Vec<&ResourceClaim> =
         facts.claims.values().filter(|claim| holds(claim, driver, pool, name)).collect();
     let place = devices::place(facts, driver, pool, name);
@@ -34,12 +38,16 @@ pub(crate) fn explain(facts: &Facts, wanted: &str, now: Timestamp) -> anyhow::Re
     for holder in &holders {
         chain.extend(claim::links(facts, holder, 1, now));
     }
-    let verdict = verdict(facts, &device, &holders);
+    let verdict = verdict(&device, is_published, &taints, &holders);
     Ok(Answer { object: format!("device {driver}/{pool}/{name}"), verdict, chain, lacks: facts.partial() })
 }
 
-fn verdict(facts: &Facts, (driver, pool, name): &Device, holders: &[&ResourceClaim]) -> Verdict {
-    let is_published = devices::slice_of(facts, driver, pool, name).is_some();
+fn verdict(
+    (_, pool, name): &Device,
+    is_published: bool,
+    taints: &[String],
+    holders: &[&ResourceClaim],
+) -> Verdict {
     let words: Vec<String> = holders
         .iter()
         .map(|claim| {
@@ -52,7 +60,6 @@ fn verdict(facts: &Facts, (driver, pool, name): &Device, holders: &[&ResourceCla
     let held = words.join("; ");
     match (is_published, holders) {
         (true, []) => {
-            let taints = taints(facts, driver, pool, name);
             if taints.is_empty() {
                 Verdict::fine("Free", format!("device {name} of pool {pool} is free"))
             } else {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dragoman_allocator::input::{Claim, Name};
-use dragoman_allocator::{Gates, Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
+use dragoman_allocator::{Gates, Options, Outcome, Overlay, PodClaims, allocate};
 use dragoman_crds::wire::{ResourceClaim, Tolerated};
 use dragoman_reconcilers::placement::Placement;
 
@@ -46,31 +46,25 @@ pub(super) fn verdict(facts: &Facts, asked: &Asked<'_>) -> Verdict {
             "get the right to read them, or let an administrator ask",
         );
     }
-    if facts.cluster.slices.is_empty() {
+    let supply = &facts.supply;
+    if !supply.has_slices {
         return Verdict::blocked(
             "NoDevices",
             "no driver publishes devices in this cluster".to_owned(),
             "install a DRA driver, and look whether its Pods run on the nodes",
         );
     }
-    let snapshot = Snapshot::default().with(facts.cluster.clone());
-    let wanted: Vec<Arc<Claim>> = facts
-        .cluster
-        .claims
-        .iter()
-        .filter(|claim| {
-            asked.claims.iter().any(|name| *name == format!("{}/{}", claim.namespace, claim.name))
-        })
-        .map(|claim| Arc::new(claim.clone()))
-        .collect();
-    let claims = PodClaims::new(&snapshot, wanted, Gates::default());
+    let is_wanted =
+        |claim: &&Arc<Claim>| asked.claims.contains(&format!("{}/{}", claim.namespace, claim.name));
+    let wanted = supply.claims.iter().filter(is_wanted).cloned().collect();
+    let claims = PodClaims::new(&supply.snapshot, wanted, Gates::default());
     let mut heard = Heard::default();
-    for node in &facts.cluster.nodes {
-        if let Some(verdict) = heard.ask(facts, &snapshot, &node.name, asked.pod, &claims) {
+    for node in &supply.nodes {
+        if let Some(verdict) = heard.ask(facts, node, asked.pod, &claims) {
             return verdict;
         }
     }
-    heard.verdict(facts.cluster.nodes.len())
+    heard.verdict(supply.nodes.len())
 }
 
 impl Heard {
@@ -78,7 +72,6 @@ impl Heard {
     fn ask(
         &mut self,
         facts: &Facts,
-        snapshot: &Snapshot,
         node: &Name,
         pod: Option<&Placement>,
         claims: &PodClaims,
@@ -89,7 +82,7 @@ impl Heard {
             return None;
         }
         let options = Options { budget: Some(BUDGET), ..Options::default() };
-        match allocate(snapshot, &Overlay::default(), node, claims, options) {
+        match allocate(&facts.supply.snapshot, &Overlay::default(), node, claims, options) {
             Outcome::Solution(_) => self.free.push(node.clone()),
             Outcome::NodeError(error) => self.lacking.push((node.clone(), 0, error.to_string())),
             Outcome::PodError(error) => {
@@ -163,41 +156,21 @@ impl Heard {
 /// The devices of an allocation that no slice of the newest generation of their pool lists.
 pub(super) fn lost<'a>(facts: &'a Facts, claim: &'a ResourceClaim) -> impl Iterator<Item = String> + 'a {
     let results = match &claim.status.allocation {
-        Some(Tolerated::Read(allocation)) if !facts.cluster.slices.is_empty() => {
-            allocation.devices.results.as_slice()
-        }
+        Some(Tolerated::Read(allocation)) if facts.supply.has_slices => allocation.devices.results.as_slice(),
         _ => &[],
     };
     results
         .iter()
-        .filter(|of| slice_of(facts, &of.driver, &of.pool, &of.device).is_none())
+        .filter(|of| facts.supply.place(&of.driver, &of.pool, &of.device).is_none())
         .map(|of| format!("{}/{}/{}", of.driver, of.pool, of.device))
 }
 
 /// The slice and the node of a device, in words.
 pub(super) fn place(facts: &Facts, driver: &str, pool: &str, device: &str) -> String {
-    match slice_of(facts, driver, pool, device) {
+    match facts.supply.place(driver, pool, device) {
         Some((slice, Some(node))) => format!("slice {slice}, node {node}"),
         Some((slice, None)) => format!("slice {slice}, of several nodes"),
-        None if facts.cluster.slices.is_empty() => "slices not read".to_owned(),
+        None if !facts.supply.has_slices => "slices not read".to_owned(),
         None => "in no slice any more".to_owned(),
     }
-}
-
-/// The slice that lists a device, and its node.
-pub(super) fn slice_of<'a>(
-    facts: &'a Facts,
-    driver: &str,
-    pool: &str,
-    device: &str,
-) -> Option<(&'a str, Option<&'a str>)> {
-    let of_pool =
-        |slice: &&dragoman_allocator::input::Slice| *slice.driver == *driver && *slice.pool.name == *pool;
-    let newest = facts.cluster.slices.iter().filter(of_pool).map(|slice| slice.pool.generation).max()?;
-    let mut slices =
-        facts.cluster.slices.iter().filter(of_pool).filter(|slice| slice.pool.generation == newest);
-    slices.find_map(|slice| {
-        let device = slice.devices.iter().find(|known| *known.name == *device)?;
-        Some((&*slice.name, slice.node_name.as_deref().or(device.node_name.as_deref())))
-    })
 }

@@ -1,12 +1,13 @@
 //! What devices a node has, and what holds them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_crds::wire::{ResourceClaim, Tolerated};
 use jiff::Timestamp;
 
-use super::{Answer, Verdict, claim, count, devices, link};
+use super::{Answer, Verdict, claim, count, link};
 use crate::facts::Facts;
+use crate::supply::newest;
 
 /// Explains a node.
 pub(crate) fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
@@ -59,14 +60,22 @@ pub(crate) fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
 
 /// The devices of a node that claims hold, each with its claim.
 pub(crate) fn held<'a>(facts: &'a Facts, node: &str) -> Vec<(String, &'a ResourceClaim)> {
+    let newest = newest(&facts.cluster.slices);
+    let mut here: BTreeSet<(&str, &str, &str)> = BTreeSet::new();
+    for slice in &facts.cluster.slices {
+        let pool = (&*slice.driver, &*slice.pool.name);
+        if newest.get(&pool) == Some(&slice.pool.generation) {
+            let is_here = |of: Option<&str>| slice.node_name.as_deref().or(of) == Some(node);
+            let devices = slice.devices.iter().filter(|device| is_here(device.node_name.as_deref()));
+            here.extend(devices.map(|device| (pool.0, pool.1, &*device.name)));
+        }
+    }
     let mut held = Vec::new();
     for claim in facts.claims.values() {
         let Some(Tolerated::Read(allocation)) = &claim.status.allocation else { continue };
-        for of in allocation.devices.results.iter().filter(|of| !of.admin_access) {
-            let slice = devices::slice_of(facts, &of.driver, &of.pool, &of.device);
-            if slice.and_then(|(_, of)| of) == Some(node) {
-                held.push((format!("device {}/{}/{}", of.driver, of.pool, of.device), claim));
-            }
+        let results = allocation.devices.results.iter().filter(|of| !of.admin_access);
+        for of in results.filter(|of| here.contains(&(&*of.driver, &*of.pool, &*of.device))) {
+            held.push((format!("device {}/{}/{}", of.driver, of.pool, of.device), claim));
         }
     }
     held.sort_by(|a, b| a.0.cmp(&b.0));

@@ -14,7 +14,8 @@ use crate::facts::{Event, Facts, Key};
 const QUOTA: &str = "count/resourceclaims.resource.k8s.io";
 
 /// Explains a Pod.
-pub(crate) fn explain(facts: &Facts, namespace: &str, name: &str, now: Timestamp) -> Answer {
+pub(crate) fn explain(facts: Facts, namespace: &str, name: &str, now: Timestamp) -> Answer {
+    let facts = &facts.settled();
     let object = format!("Pod {namespace}/{name}");
     let key = (namespace.to_owned(), name.to_owned());
     let (verdict, chain) = match facts.pods.get(&key) {

@@ -103,7 +103,7 @@ fn cluster(more: &[Value]) -> Vec<Value> {
 }
 
 fn of_pod(objects: &[Value]) -> Answer {
-    super::pod::explain(&facts(objects), "ml", "train", now())
+    super::pod::explain(facts(objects), "ml", "train", now())
 }
 
 /// Fails unless the verdict has this reason, and its sentence these words.
@@ -403,11 +403,11 @@ fn a_pod_whose_claims_are_ready() {
 
 #[test]
 fn claims_devices_nodes_and_templates() {
-    let of_claim = |objects: &[Value]| super::claim::explain(&facts(objects), "ml", "c", now());
+    let of_claim = |objects: &[Value]| super::claim::explain(facts(objects), "ml", "c", now());
     says("idle", &of_claim(&cluster(&[allocated("c", "a", json!([]))])), "Idle", "no consumer uses them");
     says("in use", &of_claim(&cluster(&[allocated("c", "a", consumer("train"))])), "InUse", "for Pod train");
     says("missing", &of_claim(&cluster(&[])), "ClaimMissing", "does not exist");
-    let of_device = |objects: &[Value], name: &str| super::device::explain(&facts(objects), name, now());
+    let of_device = |objects: &[Value], name: &str| super::device::explain(facts(objects), name, now());
     let held = cluster(&[allocated("c", "a", consumer("train")), allocated("g", "gone", consumer("train"))]);
     says("taken", &of_device(&held, "a").expect("a device"), "Taken", "held by claim ml/c for Pod train");
     says("free", &of_device(&held, "node-0/b").expect("a device"), "Free", "is free");
@@ -433,7 +433,7 @@ fn claims_devices_nodes_and_templates() {
 fn what_may_not_be_read_is_said_and_never_guessed() {
     let mut facts = facts(&[class(), node(), by_name(), claim("c")]);
     facts.forbid(None, "resourceslices.resource.k8s.io".to_owned());
-    let answer = super::pod::explain(&facts, "ml", "train", now());
+    let answer = super::pod::explain(facts, "ml", "train", now());
     says("no right", &answer, "Unknown", "cannot be told");
     assert!(answer.lacks[0].contains("--resource=resourceslices.resource.k8s.io"), "{:?}", answer.lacks);
 }

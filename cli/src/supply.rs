@@ -1,0 +1,91 @@
+//! What an allocator looks at, made of what was read. A large cluster is kept once: its objects are moved here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dragoman_allocator::Snapshot;
+use dragoman_allocator::input::{Claim, Name, Slice};
+use dragoman_crds::wire::Tolerated;
+
+use crate::facts::Facts;
+
+/// Driver, pool and name of a device.
+type Device = (String, String, String);
+
+/// The cluster as the allocator sees it.
+#[derive(Debug, Default)]
+pub(crate) struct Supply {
+    /// All of it.
+    pub(crate) snapshot: Snapshot,
+    /// The nodes, in the order of the API server.
+    pub(crate) nodes: Vec<Name>,
+    /// The names of the DeviceClasses.
+    pub(crate) classes: BTreeSet<Name>,
+    /// The claims that are asked about.
+    pub(crate) claims: Vec<Arc<Claim>>,
+    /// Whether any driver publishes devices.
+    pub(crate) has_slices: bool,
+    /// The slice and the node of the devices that these claims hold.
+    places: BTreeMap<Device, (String, Option<String>)>,
+}
+
+impl Supply {
+    /// Moves the cluster out of the facts.
+    pub(crate) fn of(facts: &mut Facts) -> Self {
+        let cluster = std::mem::take(&mut facts.cluster);
+        let results = facts.claims.values().filter_map(|claim| match &claim.status.allocation {
+            Some(Tolerated::Read(allocation)) => Some(allocation.devices.results.iter()),
+            _ => None,
+        });
+        let mut places = BTreeMap::new();
+        for of in results.flatten() {
+            if let Some((slice, node)) = slice_of(&cluster.slices, &of.driver, &of.pool, &of.device) {
+                let device = (of.driver.to_string(), of.pool.to_string(), of.device.to_string());
+                places.insert(device, (slice.to_owned(), node.map(str::to_owned)));
+            }
+        }
+        let is_asked = |claim: &&Claim| {
+            facts.claims.contains_key(&(claim.namespace.to_string(), claim.name.to_string()))
+        };
+        Self {
+            nodes: cluster.nodes.iter().map(|node| node.name.clone()).collect(),
+            classes: cluster.classes.iter().map(|class| class.name.clone()).collect(),
+            claims: cluster.claims.iter().filter(is_asked).map(|claim| Arc::new(claim.clone())).collect(),
+            has_slices: !cluster.slices.is_empty(),
+            places,
+            snapshot: Snapshot::default().with(cluster),
+        }
+    }
+
+    /// The slice and the node of a device that a claim holds, if a slice lists it.
+    pub(crate) fn place(&self, driver: &str, pool: &str, device: &str) -> Option<(&str, Option<&str>)> {
+        let key = (driver.to_owned(), pool.to_owned(), device.to_owned());
+        self.places.get(&key).map(|(slice, node)| (slice.as_str(), node.as_deref()))
+    }
+}
+
+/// The newest generation of every pool, by driver and pool.
+pub(crate) fn newest(slices: &[Slice]) -> BTreeMap<(&str, &str), i64> {
+    let mut newest: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+    for slice in slices {
+        let generation = newest.entry((&slice.driver, &slice.pool.name)).or_insert(slice.pool.generation);
+        *generation = (*generation).max(slice.pool.generation);
+    }
+    newest
+}
+
+/// The slice that lists a device, and its node. Only slices of the newest generation of a pool count.
+pub(crate) fn slice_of<'a>(
+    slices: &'a [Slice],
+    driver: &str,
+    pool: &str,
+    device: &str,
+) -> Option<(&'a str, Option<&'a str>)> {
+    let of_pool = |slice: &&Slice| *slice.driver == *driver && *slice.pool.name == *pool;
+    let newest = slices.iter().filter(of_pool).map(|slice| slice.pool.generation).max()?;
+    let mut newest = slices.iter().filter(of_pool).filter(|slice| slice.pool.generation == newest);
+    newest.find_map(|slice| {
+        let device = slice.devices.iter().find(|known| *known.name == *device)?;
+        Some((&*slice.name, slice.node_name.as_deref().or(device.node_name.as_deref())))
+    })
+}
