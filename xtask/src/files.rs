@@ -1,7 +1,5 @@
 //! Generated files, and the size limit of source files.
 
-use std::path::Path;
-
 use anyhow::{Context as _, ensure};
 
 use crate::chart::TEMPLATES;
@@ -70,32 +68,6 @@ fn derived() -> anyhow::Result<Vec<(String, String)>> {
 /// A file under `config/`.
 fn manifest(path: &str) -> anyhow::Result<String> {
     std::fs::read_to_string(root()?.join("config").join(path)).with_context(|| format!("config/{path}"))
-}
-
-/// Writes the bundle with the image that was pushed.
-///
-/// # Errors
-/// The image is not named by its digest, or a file cannot be written.
-pub(crate) fn bundle(image: &str) -> anyhow::Result<()> {
-    let digest = image.split_once("@sha256:").map(|(_, digest)| digest);
-    let is_digest = |digest: &str| digest.len() == 64 && digest.chars().all(|c| c.is_ascii_hexdigit());
-    ensure!(digest.is_some_and(is_digest), "{image:?} is no image by its digest (REPOSITORY@sha256:…)");
-    let shipped = format!("image: dragoman:{}\n", env!("CARGO_PKG_VERSION"));
-    let named = |path: &str| Ok(manifest(path)?.replace(&shipped, &format!("image: {image}\n")));
-    let place = root()?.join("target/bundle");
-    for (name, text) in bundle::render(named)? {
-        write(&place.join("manifests").join(name), &text)?;
-    }
-    let annotations = "metadata/annotations.yaml";
-    write(&place.join(annotations), &manifest(&format!("olm/bundle/{annotations}"))?)?;
-    println!("target/bundle");
-    Ok(())
-}
-
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let directory = path.parent().context("directory")?;
-    std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-    std::fs::write(path, text).with_context(|| path.display().to_string())
 }
 
 /// Checks that generated files are up to date and that source files are not too long.

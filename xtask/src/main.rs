@@ -17,6 +17,7 @@ mod licences;
 mod metrics;
 mod monitoring;
 mod mutants;
+mod packages;
 mod planted;
 mod shipped;
 mod supply;
@@ -77,8 +78,8 @@ enum Task {
         #[arg(long, value_enum)]
         only: Option<shipped::Platform>,
     },
-    /// Write the OLM bundle with an image into target/bundle.
-    Bundle {
+    /// Write overlays, chart and OLM bundle with an image into target/packages.
+    Packages {
         /// The image by its digest, as `cargo xtask image --push` prints it.
         image: String,
     },
@@ -170,7 +171,7 @@ fn main() -> anyhow::Result<()> {
             soak(&[&["--runs", &runs, "--seed", &seed], which].concat())
         }
         Task::Static => shipped::build(),
-        Task::Bundle { image } => files::bundle(&image),
+        Task::Packages { image } => packages::write(&image),
         Task::Image { push, only } => {
             let platforms = only.map_or_else(|| shipped::Platform::ALL.to_vec(), |only| vec![only]);
             image::build(&platforms, push.as_deref()).map(drop)

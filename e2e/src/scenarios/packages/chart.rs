@@ -19,6 +19,7 @@ pub(super) fn all() -> Vec<Standalone> {
         standalone!(in_another_namespace_the_chart_names_that_everywhere),
         standalone!(the_chart_refuses_wrong_values_and_says_which),
         standalone!(the_page_of_the_chart_tells_every_value),
+        standalone!(a_release_names_its_image_by_digest_everywhere),
     ]
 }
 
@@ -129,6 +130,35 @@ async fn in_another_namespace_the_chart_names_that_everywhere(bench: &Bench) -> 
     ensure!(printed.len() > 10, "only {} policies", printed.len());
     for (name, policy) in printed {
         ensure!(release.get(&name) == Some(&policy), "{name} differs from what `dragoman gating` installs");
+    }
+    Ok(())
+}
+
+/// What `cargo xtask packages` writes has the image by its digest in every overlay, in the chart and in the bundle.
+async fn a_release_names_its_image_by_digest_everywhere(bench: &Bench) -> anyhow::Result<()> {
+    let image = format!("registry.example/dragoman@sha256:{}", "5e".repeat(32));
+    let xtask = std::env::current_exe()?.with_file_name("xtask");
+    done(&xtask, &["packages", &image]).await?;
+    let packages = bench.repository.join("target/packages");
+    let path = |name: &str| packages.join(name).display().to_string();
+    let kubectl = Programs::provide(&bench.repository, Release::default()).await?.path("kubectl");
+    let helm = go::tools(&bench.repository, "helm").await?.join("helm");
+    let mut texts = Vec::new();
+    for overlay in ["base", "own", "gated", "drain"] {
+        texts.push(done(&kubectl, &["kustomize", &path(overlay)]).await?);
+    }
+    let values = "mode=own,gating.enabled=true,holders.enabled=true,allocator.enabled=true";
+    let command = ["template", "dragoman", &path("helm/dragoman"), "--set", values, "--kube-version", "1.37"];
+    texts.push(done(&helm, &command).await?);
+    let version = "olm/bundle/manifests/dragoman.clusterserviceversion.yaml";
+    texts.push(std::fs::read_to_string(packages.join(version)).context(version)?);
+    for text in texts {
+        let named = text
+            .lines()
+            .filter_map(|line| line.split_once("mage: "))
+            .map(|(_, image)| image.trim_matches('"'));
+        let named: Vec<&str> = named.filter(|image| image.contains("dragoman")).collect();
+        ensure!(!named.is_empty() && named.iter().all(|named| *named == image), "{named:?}");
     }
     Ok(())
 }
