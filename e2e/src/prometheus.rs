@@ -107,6 +107,11 @@ impl Prometheus {
         Ok(firing.filter_map(|alert| alert["labels"]["alertname"].as_str().map(str::to_owned)).collect())
     }
 
+    /// The port of its API.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Stops it.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.process.stop().await.map(drop)

@@ -78,7 +78,7 @@ pub(super) const DASHBOARD: Dashboard = Dashboard {
                     "short",
                     &[(
                         "{{driver}} {{pool}}",
-                        "topk(10, max by (driver, pool) (dragoman_pool_devices{state=\"published\"}) - max by (driver, pool) (dragoman_pool_devices{state=\"allocated\"}))",
+                        "topk(10, clamp_min(max by (driver, pool) (dragoman_pool_devices{state=\"published\"}) - max by (driver, pool) (dragoman_pool_devices{state=\"allocated\"}), 0))",
                     )],
                 ),
                 series(
@@ -109,7 +109,7 @@ pub(super) const DASHBOARD: Dashboard = Dashboard {
                     "By state, under the name of the built-in controller",
                     "short",
                     &[(
-                        "allocated={{allocated}} from {{source}}",
+                        "allocated={{allocated}} {{source}}",
                         "sum by (allocated, source) (dynamic_resource_allocation_resource_claims)",
                     )],
                 ),

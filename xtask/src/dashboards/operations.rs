@@ -41,7 +41,7 @@ pub(super) const DASHBOARD: Dashboard = Dashboard {
                     "Failing keys",
                     "Objects whose last reconciliation failed",
                     "short",
-                    &[("{{name}}", "sum by (name) (dragoman_keys_failing)")],
+                    &[("keys", "sum(dragoman_keys_failing)")],
                 ),
                 stat(
                     "Mode",

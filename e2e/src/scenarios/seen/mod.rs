@@ -3,6 +3,7 @@
 mod claims;
 mod incident;
 mod panels;
+mod pictures;
 mod plugin;
 mod processes;
 mod rules;
@@ -18,6 +19,7 @@ pub(super) fn all() -> Vec<Standalone> {
     let mut all = vec![standalone!(every_alert_fires_and_its_runbook_ends_it)];
     all.extend(rules::all());
     all.extend(plugin::all());
+    all.extend(pictures::all());
     all
 }
 

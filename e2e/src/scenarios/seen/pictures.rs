@@ -1,0 +1,159 @@
+//! The dashboards in a real browser, with real panels: pictures for people to look at.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+use tokio::process::{Child, Command};
+
+use crate::control_plane::{Shape, free_port};
+use crate::objects::Pod;
+use crate::prometheus::Prometheus;
+use crate::scenarios::packages::done;
+use crate::scenarios::{NotRun, Standalone, gates, standalone};
+use crate::world::{Bench, World};
+use crate::{go, wait};
+
+pub(super) fn all() -> Vec<Standalone> {
+    vec![standalone!(dashboards_are_drawn_in_a_browser)]
+}
+
+/// The files of the page that draws.
+const SOURCES: [&str; 4] = ["package.json", "index.html", "main.jsx", "vite.config.js"];
+/// Lives of Pods, so that there is something to draw.
+const LIVES: usize = 12;
+
+/// Grafana itself cannot be had here. The page draws its JSON with the panels of Perses; each panel has to be drawn without an
+/// error. The pictures stay in the output.
+async fn dashboards_are_drawn_in_a_browser(bench: &Bench) -> anyhow::Result<()> {
+    let (page, browser) = (page(bench).await?, browser().await?);
+    let world = gates::gated(bench, "seen-pictures", Shape::default(), 2).await?;
+    let operator = world.dragoman("own", &[&gates::FLAGS[..], &["--metrics-per-node"]].concat()).await?;
+    let allocator = world.allocator(&[]).await?;
+    let prometheus = Prometheus::start(&bench.repository, &world.directory).await?;
+    prometheus.scrape("operator", operator.admin_port()).await?;
+    prometheus.scrape("allocator", allocator.admin_port()).await?;
+    lives(&world).await?;
+    let port = free_port()?;
+    let mut server = serve(&page, prometheus.port(), port)?;
+    let address = format!("http://127.0.0.1:{port}");
+    let up = async || {
+        crate::client::plain_http(port, http::Request::get("/").body(String::new()).unwrap_or_default())
+            .await
+            .is_ok()
+    };
+    wait::until("the page is served", Duration::from_mins(1), up).await?;
+    for name in ["operations", "devices"] {
+        draw(bench, &browser, &world.directory, &address, name).await?;
+    }
+    server.kill().await?;
+    prometheus.stop().await?;
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// Pods with and without the gate, one after the other.
+async fn lives(world: &World) -> anyhow::Result<()> {
+    let gated = gates::namespace(world, "gated", "enabled").await?;
+    let plain = world.namespace("plain").await?;
+    for number in 0..LIVES {
+        for ns in [&gated, &plain] {
+            let name = format!("pod-{number}");
+            world.pod(ns, &Pod::new(&name).with_template("gpu", "one")).await?;
+            world.phase(ns, &name, "Succeeded").await?;
+        }
+    }
+    Ok(())
+}
+
+/// Builds the page once for each content of its sources; returns its directory.
+async fn page(bench: &Bench) -> anyhow::Result<PathBuf> {
+    let sources = bench.repository.join("e2e/tools/perses");
+    let directory = go::cache()?.join("tools").join(format!("perses-{}", go::digest(&sources, &SOURCES)?));
+    let complete = directory.join("complete");
+    if !complete.exists() {
+        println!("building e2e/tools/perses into {}", directory.display());
+        std::fs::create_dir_all(&directory).context("cache")?;
+        for source in SOURCES {
+            std::fs::copy(sources.join(source), directory.join(source)).context(source)?;
+        }
+        let at = directory.display().to_string();
+        done(
+            Path::new("npm"),
+            &["install", "--prefix", &at, "--legacy-peer-deps", "--no-audit", "--no-fund"],
+        )
+        .await?;
+        let vite = directory.join("node_modules/vite/bin/vite.js").display().to_string();
+        done(Path::new("node"), &[&vite, "build", &at]).await?;
+        std::fs::write(&complete, "").context("cache")?;
+    }
+    for name in ["operations", "devices"] {
+        let file = format!("{name}.json");
+        let shipped = bench.repository.join("config/monitoring/dashboards").join(&file);
+        std::fs::copy(shipped, directory.join("dist").join(&file)).context(file)?;
+    }
+    Ok(directory)
+}
+
+/// The browser, installed by the name of its package where it is missing.
+async fn browser() -> anyhow::Result<PathBuf> {
+    let chromium = PathBuf::from("/usr/bin/chromium");
+    if !chromium.exists() {
+        let install = ["install", "--yes", "--no-install-recommends", "chromium"];
+        let update = done(Path::new("apt-get"), &["update"]).await;
+        let installed = match update {
+            Ok(_) => done(Path::new("apt-get"), &install).await,
+            Err(error) => Err(error),
+        };
+        installed.map_err(|error| NotRun(format!("there is no chromium: {error:#}")))?;
+    }
+    Ok(chromium)
+}
+
+fn serve(page: &Path, prometheus: u16, port: u16) -> anyhow::Result<Child> {
+    Command::new("node")
+        .arg(page.join("node_modules/vite/bin/vite.js"))
+        .args(["preview", "--host", "127.0.0.1", "--strictPort", "--port", &port.to_string()])
+        .arg(page)
+        .env("PROMETHEUS", format!("http://127.0.0.1:{prometheus}"))
+        .current_dir(page)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .context("node")
+}
+
+async fn draw(
+    bench: &Bench,
+    browser: &Path,
+    directory: &Path,
+    address: &str,
+    name: &str,
+) -> anyhow::Result<()> {
+    let file = bench.repository.join(format!("config/monitoring/dashboards/{name}.json"));
+    let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(&file).context("dashboard")?)?;
+    let panels = dashboard["panels"].as_array().context("panels")?;
+    let of = |kind: &str| panels.iter().filter(|panel| panel["type"] == kind).count();
+    let url = format!("{address}/?dashboard={name}&minutes=2");
+    let picture = directory.join(format!("{name}.png"));
+    let shot = format!("--screenshot={}", picture.display());
+    let headless =
+        ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=20000"];
+    let tall = "--window-size=1600,4200";
+    done(browser, &[&headless[..], &[tall, &shot, &url]].concat()).await?;
+    let page = done(browser, &[&headless[..], &[tall, "--dump-dom", &url]].concat()).await?;
+    // A time series is drawn on a canvas, and a panel that fails has a mark.
+    let (drawn, wrong) = (page.matches("<canvas").count(), page.matches("panel errors").count());
+    ensure!(drawn == of("timeseries"), "{name}: {drawn} of {} time series are drawn", of("timeseries"));
+    ensure!(wrong == 0, "{name}: {wrong} panels with an error");
+    let untitled =
+        panels.iter().filter_map(|panel| panel["title"].as_str()).find(|title| !page.contains(title));
+    ensure!(untitled.is_none(), "{name}: {untitled:?} is not there");
+    println!("        {} panels in {}", of("timeseries") + of("stat"), picture.display());
+    Ok(())
+}
