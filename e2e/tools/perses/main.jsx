@@ -24,7 +24,7 @@ const UNITS = { s: 'seconds', bytes: 'bytes', percentunit: 'percent-decimal', re
 const source = {
   kind: 'GlobalDatasource',
   metadata: { name: 'prometheus' },
-  spec: { default: true, plugin: { kind: 'PrometheusDatasource', spec: { directUrl: '/prometheus' } } },
+  spec: { default: true, plugin: { kind: 'PrometheusDatasource', spec: { directUrl: '/prometheus', scrapeInterval: '1s' } } },
 };
 const sources = {
   getDatasource: () => Promise.resolve(undefined),

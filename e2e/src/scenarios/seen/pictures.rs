@@ -22,8 +22,8 @@ pub(super) fn all() -> Vec<Standalone> {
 
 /// The files of the page that draws.
 const SOURCES: [&str; 4] = ["package.json", "index.html", "main.jsx", "vite.config.js"];
-/// Lives of Pods, so that there is something to draw.
-const LIVES: usize = 12;
+/// The time that the pictures show.
+const SECONDS: i64 = 120;
 
 /// Grafana itself cannot be had here. The page draws its JSON with the panels of Perses; each panel has to be drawn without an
 /// error. The pictures stay in the output.
@@ -35,7 +35,7 @@ async fn dashboards_are_drawn_in_a_browser(bench: &Bench) -> anyhow::Result<()> 
     let prometheus = Prometheus::start(&bench.repository, &world.directory).await?;
     prometheus.scrape("operator", operator.admin_port()).await?;
     prometheus.scrape("allocator", allocator.admin_port()).await?;
-    lives(&world).await?;
+    lives(&world, &prometheus).await?;
     let port = free_port()?;
     let mut server = serve(&page, prometheus.port(), port)?;
     let address = format!("http://127.0.0.1:{port}");
@@ -46,7 +46,10 @@ async fn dashboards_are_drawn_in_a_browser(bench: &Bench) -> anyhow::Result<()> 
     };
     wait::until("the page is served", Duration::from_mins(1), up).await?;
     for name in ["operations", "devices"] {
-        draw(bench, &browser, &world.directory, &address, name).await?;
+        let panels = dashboard(bench, name)?;
+        let without = without_data(&prometheus, &panels).await?;
+        let url = format!("{address}/?dashboard={name}&minutes={}", SECONDS / 60);
+        draw(&browser, &url, &world.directory.join(format!("{name}.png")), &panels, without).await?;
     }
     server.kill().await?;
     prometheus.stop().await?;
@@ -55,17 +58,25 @@ async fn dashboards_are_drawn_in_a_browser(bench: &Bench) -> anyhow::Result<()> 
     world.stop().await
 }
 
-/// Pods with and without the gate, one after the other.
-async fn lives(world: &World) -> anyhow::Result<()> {
+/// Pods with and without the gate, one after the other, and one that waits, until there is something to draw. No alert
+/// fires meanwhile: this is what ordinary days look like.
+async fn lives(world: &World, prometheus: &Prometheus) -> anyhow::Result<()> {
     let gated = gates::namespace(world, "gated", "enabled").await?;
     let plain = world.namespace("plain").await?;
-    for number in 0..LIVES {
+    world.pod(&plain, &Pod::new("held").with_template("gpu", "one").held()).await?;
+    let enough = format!("min(count_over_time(up[{SECONDS}s])) > {}", SECONDS / 2);
+    let mut number = 0;
+    while prometheus.query(&enough).await?.is_empty() {
         for ns in [&gated, &plain] {
             let name = format!("pod-{number}");
             world.pod(ns, &Pod::new(&name).with_template("gpu", "one")).await?;
             world.phase(ns, &name, "Succeeded").await?;
         }
+        number += 1;
+        let firing = prometheus.firing().await?;
+        ensure!(firing.is_empty(), "{firing:?} on an ordinary day");
     }
+    println!("        {number} Pods with the gate, and as many without");
     Ok(())
 }
 
@@ -128,32 +139,56 @@ fn serve(page: &Path, prometheus: u16, port: u16) -> anyhow::Result<Child> {
         .context("node")
 }
 
-async fn draw(
-    bench: &Bench,
-    browser: &Path,
-    directory: &Path,
-    address: &str,
-    name: &str,
-) -> anyhow::Result<()> {
+/// The panels of a dashboard, rows among them.
+fn dashboard(bench: &Bench, name: &str) -> anyhow::Result<Vec<Value>> {
     let file = bench.repository.join(format!("config/monitoring/dashboards/{name}.json"));
     let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(&file).context("dashboard")?)?;
-    let panels = dashboard["panels"].as_array().context("panels")?;
+    Ok(dashboard["panels"].as_array().context("panels")?.clone())
+}
+
+/// The number of panels for which Prometheus has nothing: nothing of the kind happened in this cluster.
+async fn without_data(prometheus: &Prometheus, panels: &[Value]) -> anyhow::Result<usize> {
+    let mut empty = 0;
+    for panel in panels.iter().filter(|panel| panel["type"] != "row") {
+        let mut has = false;
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().unwrap_or_default().replace("$__rate_interval", "10s");
+            has |= prometheus.had(&query, SECONDS).await?;
+        }
+        empty += usize::from(!has);
+    }
+    Ok(empty)
+}
+
+/// Draws a dashboard into a picture, and looks for panels that show an error, or nothing where there is something.
+async fn draw(
+    browser: &Path,
+    url: &str,
+    picture: &Path,
+    panels: &[Value],
+    without: usize,
+) -> anyhow::Result<()> {
     let of = |kind: &str| panels.iter().filter(|panel| panel["type"] == kind).count();
-    let url = format!("{address}/?dashboard={name}&minutes=2");
-    let picture = directory.join(format!("{name}.png"));
     let shot = format!("--screenshot={}", picture.display());
     let headless =
         ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=20000"];
     let tall = "--window-size=1600,4200";
-    done(browser, &[&headless[..], &[tall, &shot, &url]].concat()).await?;
-    let page = done(browser, &[&headless[..], &[tall, "--dump-dom", &url]].concat()).await?;
+    done(browser, &[&headless[..], &[tall, &shot, url]].concat()).await?;
+    let page = done(browser, &[&headless[..], &[tall, "--dump-dom", url]].concat()).await?;
     // A time series is drawn on a canvas, and a panel that fails has a mark.
     let (drawn, wrong) = (page.matches("<canvas").count(), page.matches("panel errors").count());
-    ensure!(drawn == of("timeseries"), "{name}: {drawn} of {} time series are drawn", of("timeseries"));
-    ensure!(wrong == 0, "{name}: {wrong} panels with an error");
+    let (panels_of_both, empty) = (of("timeseries") + of("stat"), page.matches("No data").count());
+    ensure!(wrong == 0, "{url}: {wrong} panels with an error");
+    ensure!(empty <= without, "{url}: {empty} panels have no data, and Prometheus has none for {without}");
+    ensure!(without * 3 < panels_of_both, "{url}: {without} panels without data: too little happened");
+    ensure!(
+        drawn + without >= of("timeseries"),
+        "{url}: {drawn} of {} time series are drawn",
+        of("timeseries")
+    );
     let untitled =
         panels.iter().filter_map(|panel| panel["title"].as_str()).find(|title| !page.contains(title));
-    ensure!(untitled.is_none(), "{name}: {untitled:?} is not there");
-    println!("        {} panels in {}", of("timeseries") + of("stat"), picture.display());
+    ensure!(untitled.is_none(), "{url}: {untitled:?} is not there");
+    println!("        {panels_of_both} panels, {empty} without data, in {}", picture.display());
     Ok(())
 }

@@ -30,9 +30,11 @@ pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Seen> {
     let operator = stage.operator().await?;
     on_call.quiet().await?;
     stage.watch_fails(&operator).await?;
-    let operator = stage.watch_is_blind(operator).await?;
-    stage.api_server_is_slow().await?;
-    stage.memory(&operator).await?;
+    futures::try_join!(stage.watch_is_blind(), async {
+        stage.api_server_is_slow().await?;
+        stage.memory(&operator).await
+    })?;
+    let operator = stage.sees_again(operator).await?;
     let operator = stage.second_writer(operator).await?;
     stage.leader_elsewhere().await?;
     let operator = stage.lease_flaps(operator).await?;
@@ -79,12 +81,14 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// A connection that looks healthy brings nothing.
-    async fn watch_is_blind(&self, operator: Dragoman) -> anyhow::Result<Dragoman> {
-        self.proxy.hold_watches(Some("resourceclaims"));
-        // What is held back is an event; without one the watch would be quiet for a minute at most.
-        self.world.namespace("blind").await?;
-        self.on_call.answer("DragomanWatchBlind", &[("RESOURCE", "resourceclaims")], "yes").await?;
+    /// A connection that looks healthy brings nothing: of a kind that nothing else here is about.
+    async fn watch_is_blind(&self) -> anyhow::Result<()> {
+        self.proxy.hold_watches(Some("devicefootprints"));
+        self.on_call.answer("DragomanWatchBlind", &[("RESOURCE", "devicefootprints")], "yes").await
+    }
+
+    /// A new process opens new connections.
+    async fn sees_again(&self, operator: Dragoman) -> anyhow::Result<Dragoman> {
         self.proxy.hold_watches(None);
         let operator = self.anew(operator).await?;
         self.on_call.ended("DragomanWatchBlind").await?;
