@@ -88,7 +88,7 @@ impl Client {
                 kube::Config::from_custom_kubeconfig(file, &options).await
             }
             None if context.is_none() && Kubeconfig::read().is_err() => {
-                return Ok(Self::of(kube::Config::infer().await.context("there is no kubeconfig")?)?);
+                return Self::of(kube::Config::infer().await.context("there is no kubeconfig")?);
             }
             None => kube::Config::from_kubeconfig(&options).await,
         };

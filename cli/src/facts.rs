@@ -88,7 +88,7 @@ impl NodeState {
     }
 }
 
-/// A ResourceQuota: what it admits and what is used.
+/// A `ResourceQuota`: what it admits and what is used.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Quota {
@@ -112,7 +112,8 @@ pub(crate) struct Event {
     pub(crate) reason: String,
     pub(crate) message: String,
     pub(crate) r#type: String,
-    pub(crate) event_time: Option<String>,
+    #[serde(rename = "eventTime")]
+    pub(crate) time: Option<String>,
     pub(crate) last_timestamp: Option<String>,
     pub(crate) first_timestamp: Option<String>,
     pub(crate) reporting_component: String,
@@ -146,12 +147,8 @@ pub(crate) struct Involved {
 impl Event {
     /// When it was seen last.
     pub(crate) fn at(&self) -> Option<&str> {
-        let times = [
-            &self.last_timestamp,
-            &self.event_time,
-            &self.first_timestamp,
-            &self.metadata.creation_timestamp,
-        ];
+        let times =
+            [&self.last_timestamp, &self.time, &self.first_timestamp, &self.metadata.creation_timestamp];
         times.into_iter().find_map(|time| time.as_deref())
     }
 
@@ -302,8 +299,8 @@ impl Facts {
 
 /// What the user may not read, and how to get the right.
 pub(crate) fn forbidden(resources: &[&str], namespace: Option<&str>) -> String {
-    let place =
-        namespace.map_or("of the cluster".to_owned(), |namespace| format!("in namespace {namespace}"));
+    let place = namespace
+        .map_or_else(|| "of the cluster".to_owned(), |namespace| format!("in namespace {namespace}"));
     let kind = if namespace.is_some() { "role" } else { "clusterrole" };
     let own = namespace.map_or(String::new(), |namespace| format!(" --namespace {namespace}"));
     format!(

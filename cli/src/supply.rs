@@ -19,7 +19,7 @@ pub(crate) struct Supply {
     pub(crate) snapshot: Snapshot,
     /// The nodes, in the order of the API server.
     pub(crate) nodes: Vec<Name>,
-    /// The names of the DeviceClasses.
+    /// The names of the `DeviceClasses`.
     pub(crate) classes: BTreeSet<Name>,
     /// The claims that are asked about.
     pub(crate) claims: Vec<Arc<Claim>>,

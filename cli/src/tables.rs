@@ -287,7 +287,7 @@ fn zombie(
                 return None;
             }
             Some(pod) if pod.metadata.uid == consumer.uid => {
-                gone.push(format!("Pod {} has ended", consumer.name))
+                gone.push(format!("Pod {} has ended", consumer.name));
             }
             Some(_) => gone.push(format!("Pod {} is another one now", consumer.name)),
             None => gone.push(format!("Pod {} is gone", consumer.name)),

@@ -44,11 +44,11 @@ fn indented(line: &str) -> String {
     if line.is_empty() { "\n".to_owned() } else { format!("  {line}\n") }
 }
 
-/// A ConfigMap with a dashboard and the label by which the sidecar of Grafana finds it.
+/// A `ConfigMap` with a dashboard and the label by which the sidecar of Grafana finds it.
 fn config_map(path: &str, text: &str) -> String {
     let file = path.trim_start_matches("dashboards/");
     let name = file.trim_end_matches(".json");
-    let body: String = text.lines().map(|line| format!("    {line}\n")).collect();
+    let body = text.lines().fold(String::new(), |body, line| body + "    " + line + "\n");
     format!(
         "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: dragoman-dashboard-{name}\n  namespace: kube-system\n  labels:\n    \
          app.kubernetes.io/name: dragoman\n    grafana_dashboard: \"1\"\ndata:\n  {file}: |\n{body}"

@@ -90,7 +90,7 @@ pub(super) fn of(facts: &Facts, claim: &ResourceClaim, of: &For<'_>) -> Option<V
             "an allocator of a newer API wrote it, or a broken one",
         )),
         Some(Tolerated::Read(_)) => allocated(facts, claim),
-        None => unallocated(facts, claim, of),
+        None => Some(unallocated(facts, claim, of)),
     }
 }
 
@@ -117,14 +117,14 @@ fn allocated(facts: &Facts, claim: &ResourceClaim) -> Option<Verdict> {
     })
 }
 
-fn unallocated(facts: &Facts, claim: &ResourceClaim, of: &For<'_>) -> Option<Verdict> {
+fn unallocated(facts: &Facts, claim: &ResourceClaim, of: &For<'_>) -> Verdict {
     let meta = &claim.metadata;
     if let Some(gate) = closed_gates(meta, ALLOCATION_GATES).first() {
-        return Some(Verdict::blocked(
+        return Verdict::blocked(
             "AllocationGateClosed",
             format!("claim {} waits for its allocation gate {}: {}", meta.name, gate.gate, gate.reason),
             format!("the controller that closed it removes the annotation {ALLOCATION_GATES}{}", gate.gate),
-        ));
+        );
     }
     let wanted = claim.spec.devices.requests.iter().map(|request| {
         let subs = request.first_available.iter().map(|sub| &sub.device_class_name);
@@ -134,14 +134,14 @@ fn unallocated(facts: &Facts, claim: &ResourceClaim, of: &For<'_>) -> Option<Ver
     if let Some(class) =
         wanted.flatten().find(|class| reads_classes && !facts.supply.classes.contains(&***class))
     {
-        return Some(Verdict::blocked(
+        return Verdict::blocked(
             "ClassMissing",
             format!("claim {} asks for DeviceClass {class:?}, which does not exist", meta.name),
             "correct deviceClassName, or install the driver that brings the class: `kubectl get deviceclasses` lists them",
-        ));
+        );
     }
     let verdict = devices::verdict(facts, &of.asked);
-    Some(with_allocator(verdict, claim, of.now))
+    with_allocator(verdict, claim, of.now)
 }
 
 /// Names the party that is to allocate, where devices are free.

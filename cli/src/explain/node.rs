@@ -23,10 +23,9 @@ pub(crate) fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
     }
     let held = held(facts, name);
     let (all, taken) = (pools.values().sum::<usize>(), held.len());
-    let of_pool: String = pools
-        .iter()
-        .map(|((driver, pool), devices)| format!("; pool {pool} of {driver}: {devices}"))
-        .collect();
+    let of_pool =
+        pools.iter().map(|((driver, pool), devices)| format!("; pool {pool} of {driver}: {devices}"));
+    let of_pool = of_pool.collect::<Vec<_>>().concat();
     let sentence = format!(
         "node {name} publishes {}, of which claims hold {taken}{of_pool}",
         count(all, "device", "devices")

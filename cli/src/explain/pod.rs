@@ -10,7 +10,7 @@ use super::devices::Asked;
 use super::{Answer, Link, Verdict, age, count, link, template};
 use crate::facts::{Event, Facts, Key};
 
-/// The quota of claims, as a ResourceQuota spells it.
+/// The quota of claims, as a `ResourceQuota` spells it.
 const QUOTA: &str = "count/resourceclaims.resource.k8s.io";
 
 /// Explains a Pod.

@@ -13,10 +13,10 @@ pub(crate) fn explain(facts: &Facts, namespace: &str, name: &str, _now: Timestam
             && entries.iter().any(|entry| entry.resource_claim_template_name.as_deref() == Some(name))
     };
     let pods: Vec<&str> = facts.pods.values().filter(uses).map(|pod| &*pod.metadata.name).collect();
-    let users = count(pods.len(), "Pod", "Pods");
+    let of_pods = count(pods.len(), "Pod", "Pods");
     let verdict = absent(facts, namespace, name).map_or_else(
-        || Verdict::fine("TemplateReady", format!("template {namespace}/{name} is used by {users}")),
-        |verdict| Verdict { sentence: format!("{}; {users} wait for it", verdict.sentence), ..verdict },
+        || Verdict::fine("TemplateReady", format!("template {namespace}/{name} is used by {of_pods}")),
+        |verdict| Verdict { sentence: format!("{}; {of_pods} wait for it", verdict.sentence), ..verdict },
     );
     let chain = pods.iter().take(20).map(|pod| link(0, format!("Pod {pod}"), "uses it")).collect();
     Answer {

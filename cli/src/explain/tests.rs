@@ -64,7 +64,7 @@ fn with(mut object: Value, pointer: &str, value: Value) -> Value {
     object
 }
 
-fn allocated(name: &str, device: &str, consumers: Value) -> Value {
+fn allocated(name: &str, device: &str, consumers: &Value) -> Value {
     let result = json!({"request": "r", "driver": "d", "pool": "node-0", "device": device});
     with(
         claim(name),
@@ -205,13 +205,13 @@ fn a_pod_whose_claim_is_not_its_own_or_not_usable() {
         ),
         (
             "a closed release gate",
-            cluster(&[by_name(), gated("release-gates.dragoman.dev", allocated("c", "a", json!([])))]),
+            cluster(&[by_name(), gated("release-gates.dragoman.dev", allocated("c", "a", &json!([])))]),
             "ReleaseGateClosed",
             "its release gate image is closed",
         ),
         (
             "too many consumers",
-            cluster(&[by_name(), allocated("c", "a", json!(many))]),
+            cluster(&[by_name(), allocated("c", "a", &json!(many))]),
             "TooManyConsumers",
             "256 consumers",
         ),
@@ -223,7 +223,7 @@ fn a_pod_whose_claim_is_not_its_own_or_not_usable() {
         ),
         (
             "a device that is gone",
-            cluster(&[by_name(), allocated("c", "z", consumer("train"))]),
+            cluster(&[by_name(), allocated("c", "z", &consumer("train"))]),
             "DeviceGone",
             "device d/node-0/z",
         ),
@@ -233,182 +233,121 @@ fn a_pod_whose_claim_is_not_its_own_or_not_usable() {
     }
 }
 
-#[test]
-fn a_pod_for_whose_claim_there_are_no_devices() {
-    let wants = |count: u64| with(claim("c"), "/spec/devices/requests/0/exactly/count", json!(count));
-    let picky = with(
-        claim("c"),
-        "/spec/devices/requests/0/exactly/selectors",
-        json!([
-        {"cel": {"expression": "device.attributes['d'].?model.orValue('') == 'h100'"}}]),
-    );
-    let fails = with(
-        claim("c"),
-        "/spec/devices/requests/0/exactly/selectors",
-        json!([
-        {"cel": {"expression": "device.attributes['d'].model == 'h100'"}}]),
-    );
-    let wrong = with(
-        claim("c"),
-        "/spec/devices/requests/0/exactly/selectors",
-        json!([{"cel": {"expression": "device."}}]),
-    );
-    let other_class = with(claim("c"), "/spec/devices/requests/0/exactly/deviceClassName", json!("tpu"));
-    let taken = [allocated("x", "a", consumer("one")), allocated("y", "b", consumer("two"))];
-    let incomplete = with(slice(&["a"]), "/spec/pool/resourceSliceCount", json!(2));
-    let tainted =
-        with(node(), "/spec", json!({"taints": [{"key": "gpu", "value": "only", "effect": "NoSchedule"}]}));
-    let elsewhere = with(by_name(), "/spec/nodeSelector", json!({"zone": "b"}));
-    let counters = json!({"kind": "ResourceSlice", "metadata": {"name": "node-0-d"}, "spec": {"driver": "d",
-        "nodeName": "node-0", "pool": {"name": "node-0", "generation": 1, "resourceSliceCount": 2}, "devices": [
-            {"name": "half", "consumesCounters": [{"counterSet": "memory", "counters": {"gb": {"value": "40"}}}]},
-            {"name": "whole", "consumesCounters": [{"counterSet": "memory", "counters": {"gb": {"value": "80"}}}]}]}});
-    let sets = json!({"kind": "ResourceSlice", "metadata": {"name": "node-0-c"}, "spec": {"driver": "d",
-        "nodeName": "node-0", "pool": {"name": "node-0", "generation": 1, "resourceSliceCount": 2},
-        "sharedCounters": [{"name": "memory", "counters": {"gb": {"value": "80"}}}]}});
-    let cases: [(&str, Vec<Value>, &str, &str); 12] = [
-        (
-            "no class",
-            cluster(&[by_name(), other_class]),
-            "ClassMissing",
-            "DeviceClass \"tpu\", which does not exist",
-        ),
-        (
-            "no driver",
-            vec![class(), node(), by_name(), claim("c")],
-            "NoDevices",
-            "no driver publishes devices",
-        ),
-        ("too many wanted", cluster(&[by_name(), wants(3)]), "NoDevicesFree", "wants 3 devices, 2 suitable"),
-        ("all taken", cluster(&[&[by_name(), claim("c")], &taken[..]].concat()), "NoDevicesFree", "ml/x"),
-        ("a selector", cluster(&[by_name(), picky]), "NoDevicesFree", "h100"),
-        ("a selector that is none", cluster(&[by_name(), wrong]), "RequestInvalid", "CEL compile error"),
-        ("a selector that fails", cluster(&[by_name(), fails]), "RequestInvalid", "no such key: model"),
-        ("a taint rule", cluster(&[by_name(), claim("c"), rule()]), "NoDevicesFree", "broken"),
-        (
-            "an incomplete pool",
-            vec![class(), incomplete, node(), by_name(), claim("c")],
-            "NoDevicesFree",
-            "node-0",
-        ),
-        (
-            "a tainted node",
-            vec![class(), slice(&["a"]), tainted, by_name(), claim("c")],
-            "NoNodeTakesThePod",
-            "gpu",
-        ),
-        ("another zone", cluster(&[elsewhere, claim("c")]), "NoNodeTakesThePod", "zone"),
-        (
-            "counters",
-            vec![
-                class(),
-                counters,
-                sets,
-                node(),
-                by_name(),
-                claim("c"),
-                allocated("x", "half", consumer("one")),
-                allocated("y", "whole", consumer("two")),
-            ],
-            "NoDevicesFree",
-            "node-0",
-        ),
-    ];
-    for (what, objects, reason, words) in cases {
-        says(what, &of_pod(&objects), reason, words);
-    }
+/// Fails unless this is the verdict of the Pod among these objects.
+fn pod_says(objects: &[Value], reason: &str, words: &str) {
+    says(words, &of_pod(objects), reason, words);
+}
+
+fn selecting(expression: &str) -> Value {
+    let selectors = json!([{"cel": {"expression": expression}}]);
+    with(claim("c"), "/spec/devices/requests/0/exactly/selectors", selectors)
 }
 
 #[test]
-fn a_pod_whose_claims_are_ready() {
-    let ready = || allocated("c", "a", consumer("train"));
-    let gated = |gates: Value| with(by_name(), "/spec/schedulingGates", gates);
-    let condition = |of: &str, reason: &str, message: &str| json!([{"type": of, "status": "False", "reason": reason, "message": message}]);
-    let ours = with(
-        gated(json!([{"name": "dragoman.dev/claims"}])),
-        "/status/conditions",
-        condition("dragoman.dev/ClaimsReady", "DoesNotFit", "cpu is missing on node-0"),
+fn a_pod_whose_claim_asks_for_what_there_is_not() {
+    let wants = |count: u64| with(claim("c"), "/spec/devices/requests/0/exactly/count", json!(count));
+    let other_class = with(claim("c"), "/spec/devices/requests/0/exactly/deviceClassName", json!("tpu"));
+    let taken = [allocated("x", "a", &consumer("one")), allocated("y", "b", &consumer("two"))];
+    pod_says(
+        &cluster(&[by_name(), other_class]),
+        "ClassMissing",
+        "DeviceClass \"tpu\", which does not exist",
     );
-    let refused =
-        with(by_name(), "/status/conditions", condition("PodScheduled", "Unschedulable", "Insufficient cpu"));
+    pod_says(&[class(), node(), by_name(), claim("c")], "NoDevices", "no driver publishes devices");
+    pod_says(&cluster(&[by_name(), wants(3)]), "NoDevicesFree", "wants 3 devices, 2 suitable");
+    pod_says(
+        &cluster(&[&[by_name(), claim("c")], &taken[..]].concat()),
+        "NoDevicesFree",
+        "held by claims ml/x, ml/y",
+    );
+    let h100 = selecting("device.attributes['d'].?model.orValue('') == 'h100'");
+    pod_says(&cluster(&[by_name(), h100]), "NoDevicesFree", "== 'h100'");
+    pod_says(&cluster(&[by_name(), selecting("device.")]), "RequestInvalid", "CEL compile error");
+    let fails = selecting("device.attributes['d'].model == 'h100'");
+    pod_says(&cluster(&[by_name(), fails]), "RequestInvalid", "no such key: model");
+    pod_says(&cluster(&[by_name(), claim("c")]), "DevicesFree", "free on node node-0");
+}
+
+/// Two devices that draw on the same 80 gb.
+fn partitioned() -> [Value; 2] {
+    let slice = |name: &str, more: Value| {
+        let mut spec = json!({"driver": "d", "nodeName": "node-0",
+            "pool": {"name": "node-0", "generation": 1, "resourceSliceCount": 2}});
+        merge(&mut spec, more);
+        json!({"kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec})
+    };
+    let device = |name: &str, gb: &str| json!({"name": name, "consumesCounters": [{"counterSet": "memory", "counters": {"gb": {"value": gb}}}]});
+    let sets = json!({"sharedCounters": [{"name": "memory", "counters": {"gb": {"value": "80"}}}]});
+    [slice("devices", json!({"devices": [device("half", "40"), device("whole", "80")]})), slice("sets", sets)]
+}
+
+#[test]
+fn a_pod_whose_claim_finds_no_usable_device() {
+    let [devices, sets] = partitioned();
+    let half = allocated("x", "half", &consumer("one"));
+    pod_says(&[class(), devices, sets, node(), by_name(), claim("c"), half], "NoDevicesFree", "gb");
+    let incomplete = with(slice(&["a"]), "/spec/pool/resourceSliceCount", json!(2));
+    pod_says(&[class(), incomplete, node(), by_name(), claim("c")], "NoDevicesFree", "has 1 of 2 slices");
+    pod_says(&cluster(&[by_name(), claim("c"), rule()]), "NoDevicesFree", "DeviceTaintRule broken");
+    let taint = json!({"taints": [{"key": "gpu", "value": "only", "effect": "NoSchedule"}]});
+    let tainted = with(node(), "/spec", taint);
+    pod_says(
+        &[class(), slice(&["a"]), tainted, by_name(), claim("c")],
+        "NoNodeTakesThePod",
+        "taint gpu=only:NoSchedule",
+    );
+    let elsewhere = with(by_name(), "/spec/nodeSelector", json!({"zone": "b"}));
+    pod_says(&cluster(&[elsewhere, claim("c")]), "NoNodeTakesThePod", "zone=b");
+}
+
+fn ready() -> Value {
+    allocated("c", "a", &consumer("train"))
+}
+
+#[test]
+fn a_pod_that_waits_for_something_else() {
+    let gated = |gate: &str| with(by_name(), "/spec/schedulingGates", json!([{"name": gate}]));
+    let said = |pod: Value, of: &str, reason: &str, message: &str| {
+        let condition = json!([{"type": of, "status": "False", "reason": reason, "message": message}]);
+        with(pod, "/status/conditions", condition)
+    };
+    pod_says(&cluster(&[gated("queue/wait"), ready()]), "ForeignGate", "queue/wait");
+    let ours = || gated("dragoman.dev/claims");
+    let told = said(ours(), "dragoman.dev/ClaimsReady", "DoesNotFit", "cpu is missing on node-0");
+    pod_says(&cluster(&[told, ready()]), "GateClosed", "DoesNotFit: cpu is missing on node-0");
+    pod_says(&cluster(&[ours(), ready()]), "GateClosed", "does Dragoman run");
+    let refused = said(by_name(), "PodScheduled", "Unschedulable", "Insufficient cpu");
+    pod_says(&cluster(&[refused, ready()]), "Unschedulable", "Insufficient cpu");
+    pod_says(&cluster(&[by_name(), ready()]), "SchedulerSilent", "no scheduler has said anything");
+}
+
+#[test]
+fn a_pod_that_has_a_node() {
     let bound = || with(by_name(), "/spec/nodeName", json!("node-0"));
-    let not_ready = with(node(), "/status/conditions", json!([{"type": "Ready", "status": "Unknown"}]));
+    let phase = |of: &str| with(bound(), "/status/phase", json!(of));
+    let other = allocated("c", "a", &consumer("other"));
+    pod_says(&cluster(&[bound(), other]), "NotReserved", "claim c is not reserved for it");
+    let lost = with(node(), "/status/conditions", json!([{"type": "Ready", "status": "Unknown"}]));
+    pod_says(&[class(), slice(&["a"]), lost, bound(), ready()], "NodeNotReady", "node-0, which is not ready");
     let event = json!({"kind": "Event", "involvedObject": {"kind": "Pod", "namespace": "ml", "name": "train"},
         "type": "Warning", "reason": "FailedPrepareDynamicResources", "message": "driver d: no such device"});
-    let phase = |of: &str| with(bound(), "/status/phase", json!(of));
-    let cases: [(&str, Vec<Value>, &str, &str); 13] = [
-        (
-            "another's gate",
-            cluster(&[gated(json!([{"name": "queue/wait"}])), ready()]),
-            "ForeignGate",
-            "queue/wait",
-        ),
-        ("our gate", cluster(&[ours, ready()]), "GateClosed", "DoesNotFit: cpu is missing on node-0"),
-        (
-            "our gate, silent",
-            cluster(&[gated(json!([{"name": "dragoman.dev/claims"}])), ready()]),
-            "GateClosed",
-            "does Dragoman run",
-        ),
-        ("not enough cpu", cluster(&[refused, ready()]), "Unschedulable", "Insufficient cpu"),
-        (
-            "a silent scheduler",
-            cluster(&[by_name(), ready()]),
-            "SchedulerSilent",
-            "no scheduler has said anything",
-        ),
-        (
-            "free devices, no scheduler",
-            cluster(&[by_name(), claim("c")]),
-            "DevicesFree",
-            "free on node node-0",
-        ),
-        (
-            "not reserved",
-            cluster(&[bound(), allocated("c", "a", consumer("other"))]),
-            "NotReserved",
-            "claim c is not reserved for it",
-        ),
-        (
-            "a lost node",
-            vec![class(), slice(&["a"]), not_ready, bound(), ready()],
-            "NodeNotReady",
-            "node node-0, which is not ready",
-        ),
-        (
-            "a driver that refuses",
-            cluster(&[bound(), ready(), event]),
-            "NotStarted",
-            "driver d: no such device",
-        ),
-        ("one that starts", cluster(&[bound(), ready()]), "Starting", "starting on node node-0"),
-        (
-            "one that runs",
-            cluster(&[phase("Running"), ready()]),
-            "Running",
-            "runs on node node-0 with 1 claim",
-        ),
-        ("one that has ended", cluster(&[phase("Succeeded"), ready()]), "Ended", "has ended (Succeeded)"),
-        (
-            "one that goes",
-            cluster(&[with(bound(), "/metadata/deletionTimestamp", json!(CREATED)), ready()]),
-            "PodDeleted",
-            "is being deleted",
-        ),
-    ];
-    for (what, objects, reason, words) in cases {
-        says(what, &of_pod(&objects), reason, words);
-    }
+    pod_says(&cluster(&[bound(), ready(), event]), "NotStarted", "driver d: no such device");
+    pod_says(&cluster(&[bound(), ready()]), "Starting", "starting on node node-0");
+    pod_says(&cluster(&[phase("Running"), ready()]), "Running", "runs on node node-0 with 1 claim");
+    pod_says(&cluster(&[phase("Succeeded"), ready()]), "Ended", "has ended (Succeeded)");
+    let going = with(bound(), "/metadata/deletionTimestamp", json!(CREATED));
+    pod_says(&cluster(&[going, ready()]), "PodDeleted", "is being deleted");
 }
 
 #[test]
 fn claims_devices_nodes_and_templates() {
     let of_claim = |objects: &[Value]| super::claim::explain(facts(objects), "ml", "c", now());
-    says("idle", &of_claim(&cluster(&[allocated("c", "a", json!([]))])), "Idle", "no consumer uses them");
-    says("in use", &of_claim(&cluster(&[allocated("c", "a", consumer("train"))])), "InUse", "for Pod train");
+    says("idle", &of_claim(&cluster(&[allocated("c", "a", &json!([]))])), "Idle", "no consumer uses them");
+    says("in use", &of_claim(&cluster(&[allocated("c", "a", &consumer("train"))])), "InUse", "for Pod train");
     says("missing", &of_claim(&cluster(&[])), "ClaimMissing", "does not exist");
     let of_device = |objects: &[Value], name: &str| super::device::explain(facts(objects), name, now());
-    let held = cluster(&[allocated("c", "a", consumer("train")), allocated("g", "gone", consumer("train"))]);
+    let held =
+        cluster(&[allocated("c", "a", &consumer("train")), allocated("g", "gone", &consumer("train"))]);
     says("taken", &of_device(&held, "a").expect("a device"), "Taken", "held by claim ml/c for Pod train");
     says("free", &of_device(&held, "node-0/b").expect("a device"), "Free", "is free");
     says(
