@@ -227,7 +227,7 @@ impl Facts {
         Ok(())
     }
 
-    /// Takes in who holds devices, and nothing else of the claim: a cluster has many.
+    /// Takes in which devices a claim holds, and nothing else of it: a cluster has many claims.
     pub(crate) fn take_holder(&mut self, object: &RawValue) {
         match decoded::<ClaimObject>(object.get()).map(|claim| claim.claim()) {
             Ok(claim) => {

@@ -27,7 +27,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Colours are for terminals, and for people who do not ask for none (`NO_COLOR`).
+    /// Colours are for terminals, unless `NO_COLOR` is set.
     pub(crate) fn new(output: Option<Output>) -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self { output, colours: wanted && output.is_none() && std::io::stdout().is_terminal() }

@@ -19,6 +19,7 @@ mod monitoring;
 mod mutants;
 mod packages;
 mod planted;
+mod plugin;
 mod shipped;
 mod supply;
 
@@ -74,6 +75,15 @@ enum Task {
         /// Push it there, and print its digest.
         #[arg(long, value_name = "REPOSITORY:TAG")]
         push: Option<String>,
+        /// Only for this architecture.
+        #[arg(long, value_enum)]
+        only: Option<shipped::Platform>,
+    },
+    /// Build the plugin of kubectl into target/plugin: archives, and the manifest for krew.
+    Plugin {
+        /// Where the archives will be published.
+        #[arg(long, value_name = "URL", default_value = "https://dragoman.dev/releases")]
+        from: String,
         /// Only for this architecture.
         #[arg(long, value_enum)]
         only: Option<shipped::Platform>,
@@ -171,6 +181,10 @@ fn main() -> anyhow::Result<()> {
             soak(&[&["--runs", &runs, "--seed", &seed], which].concat())
         }
         Task::Static => shipped::build(),
+        Task::Plugin { from, only } => {
+            let platforms = only.map_or_else(|| shipped::Platform::ALL.to_vec(), |only| vec![only]);
+            plugin::write(&platforms, &from)
+        }
         Task::Packages { image } => packages::write(&image),
         Task::Image { push, only } => {
             let platforms = only.map_or_else(|| shipped::Platform::ALL.to_vec(), |only| vec![only]);

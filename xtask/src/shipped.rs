@@ -46,7 +46,7 @@ impl Platform {
         }
     }
 
-    fn of_the_host() -> anyhow::Result<Self> {
+    pub(crate) fn of_the_host() -> anyhow::Result<Self> {
         ensure!(cfg!(target_os = "linux"), "the shipped binary is one for Linux");
         match std::env::consts::ARCH {
             "x86_64" => Ok(Self::Amd64),
@@ -109,7 +109,7 @@ fn locked(place: &Path) -> anyhow::Result<BTreeSet<String>> {
 /// # Errors
 /// The host is not Linux, or the binary does not build or cannot be copied.
 pub(crate) fn build() -> anyhow::Result<()> {
-    let built = compile(Platform::of_the_host()?, &["build"], (".", "target"))?;
+    let built = compile(Platform::of_the_host()?, &["build"], OPERATOR, (".", "target"))?;
     std::fs::create_dir_all(root()?.join("target/static")).context("target/static")?;
     std::fs::copy(&built, root()?.join(BINARY)).with_context(|| built.display().to_string())?;
     Ok(())
@@ -123,25 +123,44 @@ pub(crate) fn auditable(platform: Platform) -> anyhow::Result<PathBuf> {
     if crate::run("cargo", &["auditable", "--version"]).is_err() {
         crate::run("cargo", &["install", "--locked", "--version", CARGO_AUDITABLE, "cargo-auditable"])?;
     }
-    compile(platform, &["auditable", "build"], (SOURCE, "target/auditable"))
+    compile(platform, &["auditable", "build"], OPERATOR, (SOURCE, "target/auditable"))
 }
 
-fn compile(platform: Platform, command: &[&str], (from, to): (&str, &str)) -> anyhow::Result<PathBuf> {
+/// Builds the static plugin of kubectl; returns its path.
+///
+/// # Errors
+/// It does not build.
+pub(crate) fn plugin(platform: Platform) -> anyhow::Result<PathBuf> {
+    compile(platform, &["build"], ("dragoman-cli", "kubectl-dra"), (".", "target"))
+}
+
+/// The package of the operator, and its binary.
+const OPERATOR: (&str, &str) = ("dragoman-operator", "dragoman");
+
+fn compile(
+    platform: Platform,
+    command: &[&str],
+    (package, binary): (&str, &str),
+    (from, to): (&str, &str),
+) -> anyhow::Result<PathBuf> {
     let target = platform.target();
     // The target directory is named, because the binary is copied from there.
     let directory = root()?.join(to);
     let place = ["--target-dir", &directory.display().to_string(), "--target", target];
-    let flags = ["--profile", "shipped", "--locked", "--package", "dragoman-operator"];
+    let flags = ["--profile", "shipped", "--locked", "--package", package];
     let arguments = [command, &flags, &FEATURES, &place].concat();
     eprintln!("$ cargo {}", arguments.join(" "));
     let mut cargo = Command::new("cargo");
     cargo.args(&arguments).env("RUSTFLAGS", flags_of_rustc(from)?).current_dir(root()?.join(from));
+    // The C code of mimalloc has the date and time of its compilation. No tool tells cargo when this changes, so that it
+    // never does.
+    cargo.env("SOURCE_DATE_EPOCH", "0");
     if platform != Platform::of_the_host()? {
         cross::Compiler::provide(platform)?.furnish(&mut cargo);
     }
     let status = cargo.status().context("cannot run cargo")?;
     ensure!(status.success(), "the static binary does not build: {status}");
-    Ok(directory.join(target).join("shipped/dragoman"))
+    Ok(directory.join(target).join("shipped").join(binary))
 }
 
 /// Since 2.34 the GNU libc contains its resolver. A static binary can therefore resolve names, and the ordinary

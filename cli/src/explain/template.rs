@@ -1,4 +1,4 @@
-//! What a template is good for, and who uses it.
+//! Whether a template can be used, and which Pods use it.
 
 use jiff::Timestamp;
 

@@ -110,7 +110,7 @@ impl Plugin {
     }
 }
 
-/// Situations of a real cluster get their verdicts. The user may get and list and nothing else; one who may less is told
+/// Situations of a real cluster get their verdicts. The user may get and list and nothing else; a user with fewer rights is told
 /// what is lacking.
 async fn kubectl_dra_says_why_and_only_reads(bench: &Bench) -> anyhow::Result<()> {
     let world = gates::gated(bench, "seen-plugin", Shape::default(), 2).await?;
