@@ -78,6 +78,7 @@ impl<'a> OnCall<'a> {
         let path = format!("{}:{}", self.programs.display(), std::env::var("PATH").unwrap_or_default());
         let out = tokio::process::Command::new("bash")
             .args(["-euxo", "pipefail", "-c", &commands])
+            .current_dir(&self.world.bench.repository)
             .env("PATH", path)
             .env("KUBECONFIG", self.world.plane.kubeconfig("admin"))
             .envs(names.iter().copied())
