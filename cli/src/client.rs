@@ -83,8 +83,9 @@ impl Client {
             KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
         let config = match kubeconfig {
             Some(path) => {
-                let text = std::fs::read_to_string(path).with_context(|| format!("kubeconfig {path}"))?;
-                let file = Kubeconfig::from_yaml(&text).with_context(|| format!("kubeconfig {path}"))?;
+                // Paths in it are relative to its directory.
+                let file = Kubeconfig::read_from(path)
+                    .map_err(|error| anyhow::anyhow!("kubeconfig {path}: {}", root(&error)))?;
                 kube::Config::from_custom_kubeconfig(file, &options).await
             }
             None if context.is_none() && Kubeconfig::read().is_err() => {
@@ -156,8 +157,8 @@ impl Client {
             let path = format!("{}?limit={PAGE}{selector}{next}", resource.path(namespace));
             let text = match self.text(&path, ("list", resource)).await {
                 Ok(text) => text,
-                // Served from Kubernetes 1.36 on, behind a gate before: no rule is in force where there are none.
-                Err(_) if resource.kind == TAINT_RULES.kind => return,
+                // Served from Kubernetes 1.36 on, behind a gate before.
+                Err(Lack::NotFound) if resource.kind == TAINT_RULES.kind => return,
                 Err(Lack::NotFound) => {
                     facts.lacks.push(format!(
                         "the API server does not serve {}: Kubernetes 1.34 or newer does",

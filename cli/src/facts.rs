@@ -279,7 +279,10 @@ impl Facts {
     /// Whether a resource could not be read: nothing follows from its absence.
     pub(crate) fn lacks(&self, plural: &str) -> bool {
         let is_it = |spelled: &String| spelled.split('.').next() == Some(plural);
-        self.forbidden.values().flatten().any(is_it) || self.lacks.iter().any(|lack| lack.contains(plural))
+        let kind = UNCERTAIN.iter().find(|(known, _)| *known == plural).map(|(_, kind)| *kind);
+        self.forbidden.values().flatten().any(is_it)
+            || self.lacks.iter().any(|lack| lack.contains(plural))
+            || self.unreadable.keys().any(|(of, _)| Some(*of) == kind)
     }
 
     /// What is lacking, and how to get it.
@@ -288,7 +291,11 @@ impl Facts {
             let resources: Vec<&str> = resources.iter().map(String::as_str).collect();
             forbidden(&resources, namespace.as_deref())
         });
-        self.lacks.iter().cloned().chain(rights).collect()
+        let unreadable = self.unreadable.iter().take(TOLD).map(|((kind, (namespace, name)), why)| {
+            let slash = if namespace.is_empty() { "" } else { "/" };
+            format!("{kind} {namespace}{slash}{name} does not decode: {why}")
+        });
+        self.lacks.iter().cloned().chain(rights).chain(unreadable).collect()
     }
 
     /// Why an object does not decode, if it does not.
@@ -296,6 +303,12 @@ impl Facts {
         self.unreadable.get(&(kind, (namespace.to_owned(), name.to_owned()))).map(String::as_str)
     }
 }
+
+/// The unreadable objects that are named.
+const TOLD: usize = 5;
+/// Kinds of which one unreadable object makes a list uncertain.
+const UNCERTAIN: [(&str, &str); 3] =
+    [("deviceclasses", "DeviceClass"), ("resourceslices", "ResourceSlice"), ("nodes", "Node")];
 
 /// What the user may not read, and how to get the right.
 pub(crate) fn forbidden(resources: &[&str], namespace: Option<&str>) -> String {

@@ -140,7 +140,10 @@ async fn main() -> ExitCode {
     outcome.unwrap_or_else(|error| {
         use std::io::Write as _;
         // Nothing is left to do where standard error is closed.
-        drop(std::io::stderr().write_all(format!("error: {error:#}\n").as_bytes()));
+        drop(
+            std::io::stderr()
+                .write_all(format!("error: {}\n", print::printable(&format!("{error:#}"))).as_bytes()),
+        );
         ExitCode::FAILURE
     })
 }

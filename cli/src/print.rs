@@ -57,7 +57,7 @@ impl Screen {
             (true, false) => String::new(),
             (false, _) => self.columns(table),
         };
-        table.lacks.iter().for_each(|lack| text.push_str(&format!("partial: {lack}\n")));
+        table.lacks.iter().for_each(|lack| text.push_str(&format!("partial: {}\n", printable(lack))));
         print(&text)
     }
 
@@ -98,7 +98,7 @@ impl Screen {
         let shown = if wide { table.columns.len() } else { table.columns.len().saturating_sub(table.wide) };
         let columns: Vec<&str> = table.columns.iter().copied().take(shown).collect();
         let cell = |item: &std::collections::BTreeMap<&'static str, String>, column: &&str| {
-            let text = item.get(*column).map(|text| printable(text)).unwrap_or_default();
+            let text = item.get(*column).map(|text| cut(&printable(text))).unwrap_or_default();
             if text.is_empty() { "-".to_owned() } else { text }
         };
         let mut rows: Vec<Vec<String>> = vec![columns.iter().map(|name| (*name).to_owned()).collect()];
@@ -120,9 +120,22 @@ impl Screen {
     }
 }
 
-/// Text of objects without what a terminal would obey: tenants write names of gates, messages and annotations.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+/// The most characters of a cell: one long message would move every row of its column.
+const CELL: usize = 200;
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(CELL) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+/// Text of objects without what a terminal would obey, or show in another order: tenants write names of gates, messages
+/// and annotations.
+pub(crate) fn printable(text: &str) -> String {
+    let is_obeyed =
+        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if is_obeyed(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// Writes to standard output; a reader that is gone (`| head`) is no error.
@@ -141,7 +154,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_long_message_does_not_move_its_column() {
+        let row = |text: &str| std::collections::BTreeMap::from([("MESSAGE", text.to_owned())]);
+        let items = vec![row(&"x".repeat(70_000)), row("short")];
+        let table = Table { columns: &["MESSAGE"], items, ..Table::default() };
+        let text = Screen { output: None, colours: false }.columns(&table);
+        assert_eq!(text.lines().map(|line| line.chars().count()).max(), Some(CELL + 1));
+    }
+
+    #[test]
     fn no_object_sends_commands_to_the_terminal() {
         assert_eq!(printable("a\u{1b}[2Jb\r\nc\u{9b}"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}c\u{fffd}");
+        assert_eq!(printable("a\u{202e}b"), "a\u{fffd}b");
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Supply {
     pub(crate) claims: Vec<Arc<Claim>>,
     /// Whether any driver publishes devices.
     pub(crate) has_slices: bool,
+    /// Pools that are being published anew: a part of their slices is missing.
+    incomplete: BTreeSet<(Name, Name)>,
     /// The slice and the node of the devices that these claims hold.
     places: BTreeMap<Device, (String, Option<String>)>,
 }
@@ -52,9 +54,15 @@ impl Supply {
             classes: cluster.classes.iter().map(|class| class.name.clone()).collect(),
             claims: cluster.claims.iter().filter(is_asked).map(|claim| Arc::new(claim.clone())).collect(),
             has_slices: !cluster.slices.is_empty(),
+            incomplete: incomplete(&cluster.slices),
             places,
             snapshot: Snapshot::default().with(cluster),
         }
+    }
+
+    /// Whether all slices of a pool are there.
+    pub(crate) fn is_whole(&self, driver: &str, pool: &str) -> bool {
+        !self.incomplete.iter().any(|(d, p)| **d == *driver && **p == *pool)
     }
 
     /// The slice and the node of a device that a claim holds, if a slice lists it.
@@ -62,6 +70,20 @@ impl Supply {
         let key = (driver.to_owned(), pool.to_owned(), device.to_owned());
         self.places.get(&key).map(|(slice, node)| (slice.as_str(), node.as_deref()))
     }
+}
+
+/// The pools whose newest generation lacks slices.
+fn incomplete(slices: &[Slice]) -> BTreeSet<(Name, Name)> {
+    let newest = newest(slices);
+    let mut counts: BTreeMap<(&Name, &Name), (i64, i64)> = BTreeMap::new();
+    for slice in slices {
+        if newest.get(&(&*slice.driver, &*slice.pool.name)) == Some(&slice.pool.generation) {
+            let count = counts.entry((&slice.driver, &slice.pool.name)).or_default();
+            *count = (count.0 + 1, slice.pool.resource_slice_count);
+        }
+    }
+    let lacks = counts.into_iter().filter(|(_, (there, all))| there < all);
+    lacks.map(|((driver, pool), _)| (driver.clone(), pool.clone())).collect()
 }
 
 /// The newest generation of every pool, by driver and pool.

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::explain::age;
 use crate::explain::claim::consumer;
+use crate::explain::pod::is_for;
 use crate::facts::Facts;
 use crate::supply::newest;
 
@@ -32,11 +33,7 @@ impl Table {
         facts: &Facts,
     ) -> Self {
         let items = rows.map(|row| columns.iter().copied().zip(row).collect()).collect();
-        let unreadable = facts.unreadable.iter().map(|((kind, (namespace, name)), why)| {
-            let name = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
-            format!("{kind} {name} does not decode: {why}")
-        });
-        Self { columns, wide, items, lacks: facts.partial().into_iter().chain(unreadable).collect() }
+        Self { columns, wide, items, lacks: facts.partial() }
     }
 }
 
@@ -130,7 +127,11 @@ pub(crate) fn devices(facts: &Facts) -> Table {
             let node = slice.node_name.as_deref().or(device.node_name.as_deref()).unwrap_or("*");
             let taints: Vec<String> =
                 device.taints.iter().map(|taint| format!("{}:{}", taint.key, taint.effect)).collect();
-            let state = if held.is_empty() { "Free" } else { "Taken" };
+            let state = match (held.is_empty(), facts.lacks("resourceclaims")) {
+                (false, _) => "Taken",
+                (true, false) => "Free",
+                (true, true) => "?",
+            };
             rows.push(row(
                 [key.0, key.1, &device.name],
                 node,
@@ -142,7 +143,8 @@ pub(crate) fn devices(facts: &Facts) -> Table {
     }
     // What no slice lists any more is held all the same.
     for ((driver, pool, device), held) in holders {
-        rows.push(row([driver, pool, device], "?", "Gone", &held, ["", ""]));
+        let state = if facts.lacks("resourceslices") { "Taken" } else { "Gone" };
+        rows.push(row([driver, pool, device], "?", state, &held, ["", ""]));
     }
     rows.sort();
     Table::of(COLUMNS, 2, rows.into_iter(), facts)
@@ -169,6 +171,8 @@ pub(crate) fn pools(facts: &Facts) -> Table {
         if newest.get(&key) == Some(&slice.pool.generation) {
             let pool = pools.entry(key).or_default();
             pool.total += slice.devices.len();
+            let is_free = |name: &str| !holders.contains_key(&(key.0, key.1, name));
+            pool.free += slice.devices.iter().filter(|device| is_free(&device.name)).count();
             pool.slices += 1;
             pool.of_slices = slice.pool.resource_slice_count;
             pool.generation = slice.pool.generation;
@@ -188,7 +192,7 @@ pub(crate) fn pools(facts: &Facts) -> Table {
             of.nodes.iter().copied().collect::<Vec<_>>().join(","),
             of.total.to_string(),
             allocated.to_string(),
-            of.total.saturating_sub(allocated).to_string(),
+            if facts.lacks("resourceclaims") { "?".to_owned() } else { of.free.to_string() },
             // An incomplete pool is not allocated from.
             if is_whole { "Ready" } else { "Incomplete" }.to_owned(),
             of.generation.to_string(),
@@ -201,6 +205,7 @@ pub(crate) fn pools(facts: &Facts) -> Table {
 #[derive(Default)]
 struct Pool<'a> {
     total: usize,
+    free: usize,
     slices: usize,
     of_slices: i64,
     generation: i64,
@@ -302,8 +307,7 @@ pub(crate) fn drained(facts: &Facts, node: &str) -> Table {
     let mut rows = Vec::new();
     let held = crate::explain::node::held(facts, node);
     for ((namespace, name), pod) in facts.pods.iter().filter(|(_, pod)| *pod.spec.node_name == *node) {
-        let mine =
-            |claim: &&ResourceClaim| claim.status.reserved_for.iter().any(|of| of.uid == pod.metadata.uid);
+        let mine = |claim: &&ResourceClaim| claim.status.reserved_for.iter().any(|of| is_for(of, pod));
         let claims: BTreeMap<&str, &ResourceClaim> = held
             .iter()
             .map(|(_, claim)| *claim)

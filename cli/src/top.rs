@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::Source;
 use crate::explain;
-use crate::print::{Screen, print};
+use crate::print::{Screen, print, printable};
 use crate::tables;
 
 /// The Pods of the screen: a person reads no more at once.
@@ -41,7 +41,7 @@ pub(crate) async fn run(
         for pod in waiting.iter().take(PODS) {
             let meta = &pod.metadata;
             let age = explain::age(meta.creation_timestamp.as_deref(), now);
-            print(&format!("{}/{}   {age}\n", meta.namespace, meta.name))?;
+            print(&(printable(&format!("{}/{}   {age}", meta.namespace, meta.name)) + "\n"))?;
         }
         if once {
             return Ok(());

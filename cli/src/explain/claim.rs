@@ -5,7 +5,7 @@ use dragoman_reconcilers::protocol::{ALLOCATION_GATES, ALLOCATOR, RELEASE_GATES,
 use jiff::Timestamp;
 
 use super::devices::{self, Asked};
-use super::{Answer, Link, Verdict, age, count, link};
+use super::{Answer, Link, Verdict, age, count, link, unknown};
 use crate::facts::Facts;
 
 /// The most consumers of a claim (`status.reservedFor`).
@@ -43,6 +43,7 @@ pub(super) fn unreadable(facts: &Facts, namespace: &str, name: &str) -> Verdict 
             format!("claim {namespace}/{name} does not decode: {why}"),
             "a newer kubectl dra may read it; its author may have written something that no controller reads",
         ),
+        None if facts.lacks("resourceclaims") => unknown(&format!("claim {namespace}/{name}")),
         None => Verdict::blocked(
             "ClaimMissing",
             format!("claim {namespace}/{name} does not exist"),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use dragoman_crds::wire::{ResourceClaim, Tolerated};
 use jiff::Timestamp;
 
-use super::{Answer, Link, Verdict, claim, devices, link};
+use super::{Answer, Link, Verdict, claim, devices, link, unknown};
 use crate::facts::Facts;
 use crate::supply::slice_of;
 
@@ -38,7 +38,12 @@ pub(crate) fn explain(facts: Facts, wanted: &str, now: Timestamp) -> anyhow::Res
     for holder in &holders {
         chain.extend(claim::links(facts, holder, 1, now));
     }
-    let verdict = verdict(&device, is_published, &taints, &holders);
+    let is_read = !facts.lacks("resourceslices") && !facts.lacks("resourceclaims");
+    let verdict = if is_read {
+        verdict(&device, is_published, &taints, &holders)
+    } else {
+        unknown(&format!("what holds device {name}"))
+    };
     Ok(Answer { object: format!("device {driver}/{pool}/{name}"), verdict, chain, lacks: facts.partial() })
 }
 
@@ -61,11 +66,14 @@ fn verdict(
     match (is_published, holders) {
         (true, []) => {
             if taints.is_empty() {
-                Verdict::fine("Free", format!("device {name} of pool {pool} is free"))
+                Verdict::fine("Free", format!("device {name} of pool {pool} is held by no claim"))
             } else {
                 Verdict::blocked(
                     "Tainted",
-                    format!("device {name} of pool {pool} is free and tainted: {}", taints.join(", ")),
+                    format!(
+                        "device {name} of pool {pool} is held by no claim and tainted: {}",
+                        taints.join(", ")
+                    ),
                     "a claim that tolerates the taint gets it; the driver or a DeviceTaintRule takes the taint away",
                 )
             }
@@ -104,10 +112,11 @@ fn named(facts: &Facts, wanted: &str) -> BTreeSet<Device> {
 
 fn holds(claim: &ResourceClaim, driver: &str, pool: &str, name: &str) -> bool {
     let Some(Tolerated::Read(allocation)) = &claim.status.allocation else { return false };
-    allocation.devices.results.iter().any(|of| (&*of.driver, &*of.pool, &*of.device) == (driver, pool, name))
+    let mut held = allocation.devices.results.iter().filter(|of| !of.admin_access);
+    held.any(|of| (&*of.driver, &*of.pool, &*of.device) == (driver, pool, name))
 }
 
-/// The taints of a device: its own, and those of rules that name it, its pool or its driver.
+/// The taints that the slice of a device carries.
 fn taints(facts: &Facts, driver: &str, pool: &str, name: &str) -> Vec<String> {
     let slices =
         facts.cluster.slices.iter().filter(|slice| *slice.driver == *driver && *slice.pool.name == *pool);

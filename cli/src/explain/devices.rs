@@ -13,7 +13,11 @@ use crate::facts::Facts;
 /// The reason where devices are free.
 pub(super) const FREE: &str = "DevicesFree";
 /// The work that the search may do on a node, in examined devices: a person waits.
-const BUDGET: u64 = 1_000_000;
+const BUDGET: u64 = 200_000;
+/// The nodes on which the search may be given up: a claim that is made to be expensive is so on every node.
+const GIVEN_UP: usize = 5;
+/// The free nodes that are looked for: one is an answer.
+const FREE_NODES: usize = 3;
 /// The nodes whose words are told: of many people read the few that come closest.
 const TOLD: usize = 3;
 
@@ -28,6 +32,7 @@ pub(super) struct Asked<'a> {
 #[derive(Default)]
 struct Heard {
     free: Vec<Name>,
+    given_up: usize,
     /// Nodes that do not take the Pod, whatever devices they have, with the first reason.
     elsewhere: Vec<(Name, String)>,
     /// Nodes without the devices, and how many devices each has for the claims at all.
@@ -62,6 +67,9 @@ pub(super) fn verdict(facts: &Facts, asked: &Asked<'_>) -> Verdict {
     for node in &supply.nodes {
         if let Some(verdict) = heard.ask(facts, node, asked.pod, &claims) {
             return verdict;
+        }
+        if heard.free.len() >= FREE_NODES || heard.given_up >= GIVEN_UP {
+            break;
         }
     }
     heard.verdict(supply.nodes.len())
@@ -107,6 +115,7 @@ impl Heard {
                 }
             }
             Outcome::BudgetSpent(_) | Outcome::Cancelled => {
+                self.given_up += 1;
                 self.lacking.push((
                     node.clone(),
                     0,
@@ -156,11 +165,14 @@ impl Heard {
 /// The devices of an allocation that no slice of the newest generation of their pool lists.
 pub(super) fn lost<'a>(facts: &'a Facts, claim: &'a ResourceClaim) -> impl Iterator<Item = String> + 'a {
     let results = match &claim.status.allocation {
-        Some(Tolerated::Read(allocation)) if facts.supply.has_slices => allocation.devices.results.as_slice(),
+        Some(Tolerated::Read(allocation)) if facts.supply.has_slices && !facts.lacks("resourceslices") => {
+            allocation.devices.results.as_slice()
+        }
         _ => &[],
     };
     results
         .iter()
+        .filter(|of| facts.supply.is_whole(&of.driver, &of.pool))
         .filter(|of| facts.supply.place(&of.driver, &of.pool, &of.device).is_none())
         .map(|of| format!("{}/{}/{}", of.driver, of.pool, of.device))
 }

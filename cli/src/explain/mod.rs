@@ -36,6 +36,12 @@ impl Verdict {
     }
 }
 
+/// Nothing can be said of an object that could not be read.
+fn unknown(object: &str) -> Verdict {
+    let advice = "get the right to read it, or let an administrator ask";
+    Verdict::blocked("Unknown", format!("{object} could not be read"), advice)
+}
+
 /// A link of the chain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Link {

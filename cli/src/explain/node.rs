@@ -5,24 +5,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use dragoman_crds::wire::{ResourceClaim, Tolerated};
 use jiff::Timestamp;
 
-use super::{Answer, Verdict, claim, count, link};
+use super::{Answer, Verdict, claim, count, link, unknown};
 use crate::facts::Facts;
 use crate::supply::newest;
 
 /// Explains a node.
 pub(crate) fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
     let object = format!("Node {name}");
-    let Some(node) = facts.nodes.get(name) else {
-        let sentence = format!("node {name} does not exist");
-        let verdict = Verdict::blocked("NodeMissing", sentence, "`kubectl get nodes` lists them");
+    let uncertain = ["resourceslices", "resourceclaims"].into_iter().find(|plural| facts.lacks(plural));
+    let Some(node) = facts.nodes.get(name).filter(|_| uncertain.is_none()) else {
+        let verdict = match uncertain {
+            Some(plural) => unknown(&format!("what node {name} has and what holds it ({plural})")),
+            None if facts.lacks("nodes") => unknown(&format!("node {name}")),
+            None => {
+                let sentence = format!("node {name} does not exist");
+                Verdict::blocked("NodeMissing", sentence, "`kubectl get nodes` lists them")
+            }
+        };
         return Answer { object, verdict, chain: Vec::new(), lacks: facts.partial() };
     };
+    let here = here(facts, name);
     let mut pools: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    for slice in facts.cluster.slices.iter().filter(|slice| slice.node_name.as_deref() == Some(name)) {
-        *pools.entry((&slice.driver, &slice.pool.name)).or_default() += slice.devices.len();
+    for (driver, pool, _) in &here {
+        *pools.entry((driver, pool)).or_default() += 1;
     }
     let held = held(facts, name);
-    let (all, taken) = (pools.values().sum::<usize>(), held.len());
+    let devices: BTreeSet<&String> = held.iter().map(|(device, _)| device).collect();
+    let (all, taken) = (here.len(), devices.len());
     let of_pool =
         pools.iter().map(|((driver, pool), devices)| format!("; pool {pool} of {driver}: {devices}"));
     let of_pool = of_pool.collect::<Vec<_>>().concat();
@@ -57,10 +66,10 @@ pub(crate) fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
     Answer { object, verdict, chain: chain.collect(), lacks: facts.partial() }
 }
 
-/// The devices of a node that claims hold, each with its claim.
-pub(crate) fn held<'a>(facts: &'a Facts, node: &str) -> Vec<(String, &'a ResourceClaim)> {
+/// The devices of a node, by driver, pool and name: those of the newest slices of each pool.
+fn here<'a>(facts: &'a Facts, node: &str) -> BTreeSet<(&'a str, &'a str, &'a str)> {
     let newest = newest(&facts.cluster.slices);
-    let mut here: BTreeSet<(&str, &str, &str)> = BTreeSet::new();
+    let mut here = BTreeSet::new();
     for slice in &facts.cluster.slices {
         let pool = (&*slice.driver, &*slice.pool.name);
         if newest.get(&pool) == Some(&slice.pool.generation) {
@@ -69,6 +78,12 @@ pub(crate) fn held<'a>(facts: &'a Facts, node: &str) -> Vec<(String, &'a Resourc
             here.extend(devices.map(|device| (pool.0, pool.1, &*device.name)));
         }
     }
+    here
+}
+
+/// The devices of a node that claims hold, each with its claim.
+pub(crate) fn held<'a>(facts: &'a Facts, node: &str) -> Vec<(String, &'a ResourceClaim)> {
+    let here = here(facts, node);
     let mut held = Vec::new();
     for claim in facts.claims.values() {
         let Some(Tolerated::Read(allocation)) = &claim.status.allocation else { continue };

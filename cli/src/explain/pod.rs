@@ -1,6 +1,6 @@
 //! Why a Pod waits for its claims, or for a node.
 
-use dragoman_crds::wire::{ClaimEntry, Pod, ResourceClaim};
+use dragoman_crds::wire::{ClaimEntry, ConsumerReference, Pod, ResourceClaim};
 use dragoman_quantity::Quantity;
 use dragoman_reconcilers::protocol::{CLAIMS_READY, GATE, shown};
 use jiff::Timestamp;
@@ -26,6 +26,12 @@ pub(crate) fn explain(facts: Facts, namespace: &str, name: &str, now: Timestamp)
         }
     };
     Answer { object, verdict, chain, lacks: facts.partial() }
+}
+
+/// Whether a claim is reserved for a Pod: by itself, or by its PodGroup.
+pub(crate) fn is_for(consumer: &ConsumerReference, pod: &Pod) -> bool {
+    let group = pod.spec.scheduling_group.pod_group_name.as_deref();
+    consumer.uid == pod.metadata.uid || (&*consumer.resource == "podgroups" && group == Some(&*consumer.name))
 }
 
 /// A verdict about a claim or a template, as one about the Pod that waits for it.
@@ -60,6 +66,11 @@ struct View<'a> {
 impl View<'_> {
     fn name(&self) -> &str {
         &self.key.1
+    }
+
+    /// Whether this is the PodGroup of the Pod: its claims are those of its Pods.
+    fn is_group(&self, kind: &str, name: &str) -> bool {
+        kind == "PodGroup" && self.pod.spec.scheduling_group.pod_group_name.as_deref() == Some(name)
     }
 
     fn condition(&self, of: &str) -> Option<&dragoman_crds::wire::Condition> {
@@ -140,7 +151,11 @@ impl View<'_> {
         };
         let uid = &self.pod.metadata.uid;
         let is_foreign = entry.resource_claim_template_name.is_some()
-            && claim.metadata.controller.as_ref().is_none_or(|owner| owner.uid != *uid);
+            && claim
+                .metadata
+                .controller
+                .as_ref()
+                .is_none_or(|owner| owner.uid != *uid && !self.is_group(&owner.kind, &owner.name));
         if is_foreign {
             return Some(Verdict::blocked(
                 "ClaimOfAnother",
@@ -152,7 +167,7 @@ impl View<'_> {
             ));
         }
         let consumers = &claim.status.reserved_for;
-        let is_reserved = consumers.iter().any(|consumer| consumer.uid == *uid);
+        let is_reserved = consumers.iter().any(|consumer| is_for(consumer, self.pod));
         (claim.status.allocation.is_some() && !is_reserved && consumers.len() >= MOST_CONSUMERS).then(|| {
             Verdict::blocked(
                 "TooManyConsumers",
@@ -219,6 +234,19 @@ impl View<'_> {
     /// What stands in the way of devices for all claims of the Pod together.
     fn unallocated(&self) -> Option<Verdict> {
         let claims = self.claims();
+        let node = &self.pod.spec.node_name;
+        let open = claims.iter().find(|claim| claim.status.allocation.is_none());
+        if let Some(claim) = open.filter(|_| !node.is_empty()) {
+            return Some(Verdict::blocked(
+                "BoundUnallocated",
+                format!(
+                    "Pod {} is bound to node {node}, and claim {} has no devices",
+                    self.name(),
+                    claim.metadata.name
+                ),
+                "no scheduler allocates for a Pod that has a node: create the Pod without spec.nodeName",
+            ));
+        }
         let asks = self.asks(&claims);
         let verdict = claims.iter().find_map(|claim| claim::of(self.facts, claim, &asks))?;
         if verdict.reason != super::devices::FREE {
@@ -264,7 +292,7 @@ impl View<'_> {
             Verdict::blocked(
                 "Unschedulable",
                 format!("the scheduler finds no node for it: {}", shown(&scheduled.message)),
-                "its devices are not what is missing: look at cpu, memory, affinity and taints",
+                "the message of the scheduler names what is missing",
             )
         })
     }
@@ -289,12 +317,13 @@ impl View<'_> {
             return Verdict::blocked(
                 "NodeNotReady",
                 format!("Pod {name} is bound to node {node}, which is not ready"),
-                "look at the kubelet of that node; a Pod of a lost node goes with `kubectl taint nodes … out-of-service`",
+                "look at the kubelet of that node",
             );
         }
-        let unreserved = self.claims().into_iter().find(|claim| {
-            !claim.status.reserved_for.iter().any(|consumer| consumer.uid == self.pod.metadata.uid)
-        });
+        let unreserved = self
+            .claims()
+            .into_iter()
+            .find(|claim| !claim.status.reserved_for.iter().any(|consumer| is_for(consumer, self.pod)));
         if let Some(claim) = unreserved {
             return Verdict::blocked(
                 "NotReserved",
@@ -305,7 +334,11 @@ impl View<'_> {
                 "the kubelet does not start it: whatever bound the Pod has to reserve its claims first",
             );
         }
-        match self.warning() {
+        // What the scheduler said before is over.
+        let over = |event: &&Event| {
+            !matches!(event.reason.as_str(), "FailedScheduling" | "FailedResourceClaimCreation")
+        };
+        match self.warning().filter(over) {
             Some(event) => Verdict::blocked(
                 "NotStarted",
                 format!(
@@ -319,15 +352,18 @@ impl View<'_> {
         }
     }
 
-    /// The newest warning about the Pod.
+    /// The newest warning about the Pod itself, and not about another one of its name.
     fn warning(&self) -> Option<&Event> {
+        let uid = &self.pod.metadata.uid;
         let mine = |event: &&Event| {
             let of = &event.involved_object;
             of.kind == "Pod"
                 && (&of.namespace, &of.name) == (&self.key.0, &self.key.1)
+                && (of.uid.is_empty() || *of.uid == **uid)
                 && event.r#type == "Warning"
         };
-        self.facts.events.iter().filter(mine).max_by_key(|event| event.at())
+        let at = |event: &&Event| event.at().and_then(|text| text.parse::<Timestamp>().ok());
+        self.facts.events.iter().filter(mine).max_by_key(at)
     }
 
     fn chain(&self) -> Vec<Link> {
@@ -347,6 +383,9 @@ impl View<'_> {
             let claim = self.claim_name(entry).map(|name| (self.key.0.clone(), name.to_owned()));
             match claim.as_ref().and_then(|key| self.facts.claims.get(key)) {
                 Some(claim) => chain.extend(claim::links(self.facts, claim, 2, self.now)),
+                None if self.facts.lacks("resourceclaims") => {
+                    chain.push(link(2, "ResourceClaim", "not read"));
+                }
                 None => chain.push(link(2, "ResourceClaim", "there is none")),
             }
         }

@@ -340,6 +340,49 @@ fn a_pod_that_has_a_node() {
 }
 
 #[test]
+fn what_an_earlier_pod_or_the_scheduler_said_is_over() {
+    let bound = with(by_name(), "/spec/nodeName", json!("node-0"));
+    let warning = |reason: &str, uid: &str| {
+        json!({"kind": "Event", "involvedObject": {"kind": "Pod", "namespace": "ml", "name": "train", "uid": uid},
+            "type": "Warning", "reason": reason, "message": "0/3 nodes are available"})
+    };
+    for event in [warning("FailedScheduling", "uid-train"), warning("Failed", "uid-of-before")] {
+        pod_says(&cluster(&[bound.clone(), ready(), event]), "Starting", "starting on node node-0");
+    }
+    let open = cluster(&[bound, claim("c")]);
+    pod_says(&open, "BoundUnallocated", "bound to node node-0, and claim c has no devices");
+}
+
+#[test]
+fn the_claim_of_a_pod_group_is_that_of_its_pods() {
+    let published = json!({"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]});
+    let member = pod(json!({"resourceClaimTemplateName": "t"}), published);
+    let member = with(member, "/spec/schedulingGroup", json!({"podGroupName": "gang"}));
+    let member = with(member, "/spec/nodeName", json!("node-0"));
+    let owner = json!([{"apiVersion": "scheduling.k8s.io/v1", "kind": "PodGroup", "name": "gang", "uid": "g", "controller": true}]);
+    let group =
+        json!([{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "gang", "uid": "g"}]);
+    let of_group = with(allocated("c", "a", &group), "/metadata/ownerReferences", owner);
+    pod_says(&cluster(&[member, of_group]), "Starting", "starting on node node-0");
+}
+
+#[test]
+fn a_pool_that_is_published_anew_has_lost_nothing() {
+    let running = with(with(by_name(), "/spec/nodeName", json!("node-0")), "/status/phase", json!("Running"));
+    let mut anew = slice(&["b"]);
+    anew["spec"]["pool"] = json!({"name": "node-0", "generation": 2, "resourceSliceCount": 2});
+    pod_says(&[class(), anew, node(), running.clone(), ready()], "Running", "runs on node node-0");
+    pod_says(&[class(), slice(&["b"]), node(), running, ready()], "DeviceGone", "device d/node-0/a");
+}
+
+#[test]
+fn a_shared_device_counts_once_on_its_node() {
+    let shared = [allocated("x", "a", &consumer("one")), allocated("y", "a", &consumer("two"))];
+    let answer = super::node::explain(&facts(&cluster(&shared)), "node-0", now());
+    says("shared", &answer, "HasFree", "2 devices, of which claims hold 1");
+}
+
+#[test]
 fn claims_devices_nodes_and_templates() {
     let of_claim = |objects: &[Value]| super::claim::explain(facts(objects), "ml", "c", now());
     says("idle", &of_claim(&cluster(&[allocated("c", "a", &json!([]))])), "Idle", "no consumer uses them");
@@ -349,7 +392,7 @@ fn claims_devices_nodes_and_templates() {
     let held =
         cluster(&[allocated("c", "a", &consumer("train")), allocated("g", "gone", &consumer("train"))]);
     says("taken", &of_device(&held, "a").expect("a device"), "Taken", "held by claim ml/c for Pod train");
-    says("free", &of_device(&held, "node-0/b").expect("a device"), "Free", "is free");
+    says("free", &of_device(&held, "node-0/b").expect("a device"), "Free", "is held by no claim");
     says(
         "gone",
         &of_device(&held, "d/node-0/gone").expect("a device"),
@@ -366,6 +409,15 @@ fn claims_devices_nodes_and_templates() {
     let of_template = |objects: &[Value]| super::template::explain(&facts(objects), "ml", "t", now());
     says("used", &of_template(&[template(), from_template()]), "TemplateReady", "used by 1 Pod");
     says("wanted", &of_template(&[from_template()]), "TemplateMissing", "1 Pod wait for it");
+}
+
+#[test]
+fn a_claim_that_may_not_be_read_is_not_missing() {
+    let mut facts = facts(&[by_name(), node()]);
+    facts.forbid(None, "resourceclaims.resource.k8s.io".to_owned());
+    let of_node = super::node::explain(&facts, "node-0", now());
+    says("node", &of_node, "Unknown", "could not be read");
+    says("pod", &super::pod::explain(facts, "ml", "train", now()), "Unknown", "claim ml/c could not be read");
 }
 
 #[test]

@@ -93,7 +93,11 @@ async fn unknown_consumer(world: &World, on_call: &OnCall<'_>) -> anyhow::Result
     let allocation = objects::foreign_allocation("node-0", &[objects::unknown_consumer(1)]);
     world.client.merge(CLAIMS, &ns, "held/status", &allocation).await?;
     on_call
-        .ends("DragomanUnknownConsumer", &[("NAMESPACE", &ns), ("CLAIM", "held")], "jobs.example.com job-1")
+        .ends(
+            "DragomanUnknownConsumer",
+            &[("NAMESPACE", &ns), ("CLAIM", "held"), ("INDEX", "0"), ("CONSUMER_UID", "uid-1")],
+            "jobs.example.com job-1",
+        )
         .await?;
     world.client.delete(CLAIMS, &ns, "held", None).await
 }

@@ -110,8 +110,8 @@ impl Stage<'_> {
             self.world.pod(&ns, &Pod::new(coming).with_template("gpu", "one").gated()).await?;
         }
         futures::try_join!(
-            self.on_call.answer("DragomanClaimsPublishedSlowly", &[], "after"),
-            self.on_call.answer("DragomanClaimsReleasedSlowly", &[], "after"),
+            self.on_call.answer("DragomanClaimsPublishedSlowly", &[("CPU", "500m")], "after"),
+            self.on_call.answer("DragomanClaimsReleasedSlowly", &[("CPU", "500m")], "after"),
         )?;
         self.proxy.harm(None);
         self.on_call.ended("DragomanClaimsPublishedSlowly").await?;
@@ -124,7 +124,9 @@ impl Stage<'_> {
         let resident = operator.metric("process_resident_memory_bytes", &[]).await?;
         group.limit(resident * 1.1)?;
         group.take(operator.pid().context("it has ended")?)?;
-        self.on_call.answer("DragomanMemoryNearLimit", &[], "384Mi").await?;
+        self.on_call
+            .answer("DragomanMemoryNearLimit", &[("DEPLOYMENT", "dragoman"), ("LIMIT", "1Gi")], "384Mi")
+            .await?;
         group.limit(resident * 4.0)?;
         self.on_call.ended("DragomanMemoryNearLimit").await
     }
@@ -168,7 +170,9 @@ impl Stage<'_> {
         for _ in 0..6 {
             operator = self.anew(operator).await?;
         }
-        self.on_call.ends("DragomanLeaderFlapping", &[], "changes").await?;
+        self.on_call
+            .ends("DragomanLeaderFlapping", &[("DEPLOYMENT", "dragoman"), ("LIMIT", "1Gi")], "changes")
+            .await?;
         Ok(operator)
     }
 
@@ -192,7 +196,7 @@ impl Stage<'_> {
         let start = self.world.start_of(self.kubeconfig.clone(), "own", &[]);
         let operator = Dragoman::spawn(&start)?;
         self.on_call.prometheus.scrape("dragoman-0", operator.admin_port()).await?;
-        self.on_call.ends("DragomanNoLeader", &[], "gone since").await?;
+        self.on_call.ends("DragomanNoLeader", &[("LEASE", "dragoman")], "gone since").await?;
         ensure!(operator.readiness().await?.0 == 200, "it is not ready");
         Ok(operator)
     }
