@@ -283,7 +283,7 @@ async fn fewer_rights(world: &World, programs: &std::path::Path, ns: &str) -> an
         "{greedy}"
     );
     let said = tenant.dra(&["explain", "pod", "greedy", "-n", ns]).await?;
-    let lack = "partial: you may not read deviceclasses.resource.k8s.io, nodes, resourceclaims.resource.k8s.io, resourceslices.resource.k8s.io of the cluster; an administrator gives that right";
+    let lack = "partial: you may not read deviceclasses.resource.k8s.io, devicetaintrules.resource.k8s.io, nodes, resourceclaims.resource.k8s.io, resourceslices.resource.k8s.io of the cluster; an administrator gives that right";
     ensure!(said.out.contains(lack), "{}", said.out);
     let devices = tenant.dra(&["devices"]).await?;
     ensure!(
