@@ -8,6 +8,7 @@ use dragoman_allocator::input::{
 };
 use dragoman_crds::wire::{Pod, ResourceClaim, ResourceClaimTemplate};
 use dragoman_reconcilers::placement::{Placement, Site};
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -26,7 +27,7 @@ pub(crate) struct Facts {
     pub(crate) claims: BTreeMap<Key, ResourceClaim>,
     pub(crate) templates: BTreeMap<Key, ResourceClaimTemplate>,
     pub(crate) sites: BTreeMap<String, Site>,
-    /// Name of a node, and what its conditions and taints say.
+    /// Whether each node is ready and takes Pods, by its name.
     pub(crate) nodes: BTreeMap<String, NodeState>,
     pub(crate) quotas: BTreeMap<Key, Quota>,
     pub(crate) events: Vec<Event>,
@@ -55,15 +56,6 @@ pub(crate) struct NodeState {
 #[serde(default)]
 pub(crate) struct NodeSpec {
     pub(crate) unschedulable: bool,
-    pub(crate) taints: Vec<NodeTaint>,
-}
-
-/// A taint of a node.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct NodeTaint {
-    pub(crate) key: String,
-    pub(crate) effect: String,
 }
 
 /// `status` of a node.
@@ -150,6 +142,11 @@ impl Event {
         let times =
             [&self.last_timestamp, &self.time, &self.first_timestamp, &self.metadata.creation_timestamp];
         times.into_iter().find_map(|time| time.as_deref())
+    }
+
+    /// The same as a time; Events have it in different precision.
+    pub(crate) fn time(&self) -> Option<Timestamp> {
+        self.at()?.parse().ok()
     }
 
     /// The process that wrote it.
@@ -306,7 +303,8 @@ impl Facts {
 
 /// The unreadable objects that are named.
 const TOLD: usize = 5;
-/// Kinds of which one unreadable object makes a list uncertain.
+/// Kinds of which one unreadable object makes a list uncertain. Tenants cannot write them: no claim of a tenant makes the
+/// answers of others uncertain.
 const UNCERTAIN: [(&str, &str); 3] =
     [("deviceclasses", "DeviceClass"), ("resourceslices", "ResourceSlice"), ("nodes", "Node")];
 

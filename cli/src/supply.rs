@@ -12,6 +12,9 @@ use crate::facts::Facts;
 /// Driver, pool and name of a device.
 type Device = (String, String, String);
 
+/// The slice of a device, and its node.
+type Places = BTreeMap<Device, (String, Option<String>)>;
+
 /// The cluster as the allocator sees it.
 #[derive(Debug, Default)]
 pub(crate) struct Supply {
@@ -28,7 +31,7 @@ pub(crate) struct Supply {
     /// Pools that are being published anew: a part of their slices is missing.
     incomplete: BTreeSet<(Name, Name)>,
     /// The slice and the node of the devices that these claims hold.
-    places: BTreeMap<Device, (String, Option<String>)>,
+    places: Places,
 }
 
 impl Supply {
@@ -39,13 +42,8 @@ impl Supply {
             Some(Tolerated::Read(allocation)) => Some(allocation.devices.results.iter()),
             _ => None,
         });
-        let mut places = BTreeMap::new();
-        for of in results.flatten() {
-            if let Some((slice, node)) = slice_of(&cluster.slices, &of.driver, &of.pool, &of.device) {
-                let device = (of.driver.to_string(), of.pool.to_string(), of.device.to_string());
-                places.insert(device, (slice.to_owned(), node.map(str::to_owned)));
-            }
-        }
+        let held = results.flatten().map(|of| (&*of.driver, &*of.pool, &*of.device)).collect();
+        let places = places(&cluster.slices, &held);
         let is_asked = |claim: &&Claim| {
             facts.claims.contains_key(&(claim.namespace.to_string(), claim.name.to_string()))
         };
@@ -96,18 +94,20 @@ pub(crate) fn newest(slices: &[Slice]) -> BTreeMap<(&str, &str), i64> {
     newest
 }
 
-/// The slice that lists a device, and its node. Only slices of the newest generation of a pool count.
-pub(crate) fn slice_of<'a>(
-    slices: &'a [Slice],
-    driver: &str,
-    pool: &str,
-    device: &str,
-) -> Option<(&'a str, Option<&'a str>)> {
-    let of_pool = |slice: &&Slice| *slice.driver == *driver && *slice.pool.name == *pool;
-    let newest = slices.iter().filter(of_pool).map(|slice| slice.pool.generation).max()?;
-    let mut newest = slices.iter().filter(of_pool).filter(|slice| slice.pool.generation == newest);
-    newest.find_map(|slice| {
-        let device = slice.devices.iter().find(|known| *known.name == *device)?;
-        Some((&*slice.name, slice.node_name.as_deref().or(device.node_name.as_deref())))
-    })
+/// The slice and the node of each of these devices that a slice lists.
+pub(crate) fn places(slices: &[Slice], wanted: &BTreeSet<(&str, &str, &str)>) -> Places {
+    let newest = newest(slices);
+    let mut places = Places::new();
+    for slice in slices {
+        let (driver, pool) = (&*slice.driver, &*slice.pool.name);
+        if newest.get(&(driver, pool)) != Some(&slice.pool.generation) {
+            continue;
+        }
+        for device in slice.devices.iter().filter(|device| wanted.contains(&(driver, pool, &*device.name))) {
+            let node = slice.node_name.as_deref().or(device.node_name.as_deref());
+            let key = (driver.to_owned(), pool.to_owned(), device.name.to_string());
+            places.insert(key, (slice.name.to_string(), node.map(str::to_owned)));
+        }
+    }
+    places
 }

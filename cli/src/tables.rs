@@ -295,10 +295,11 @@ fn zombie(
                 gone.push(format!("Pod {} has ended", consumer.name));
             }
             Some(_) => gone.push(format!("Pod {} is another one now", consumer.name)),
+            None if facts.why_unreadable("Pod", &meta.namespace, &consumer.name).is_some() => return None,
             None => gone.push(format!("Pod {} is gone", consumer.name)),
         }
     }
-    Some(("ConsumersGone", format!("reserved for {}, and {}", consumers.len(), gone.join(", "))))
+    Some(("ConsumersGone", format!("reserved for consumers that are not there: {}", gone.join(", "))))
 }
 
 /// What a drain of a node would end: Pods with claims, and what becomes of their claims.
@@ -341,13 +342,13 @@ pub(crate) fn drained(facts: &Facts, node: &str) -> Table {
 /// Events about claims, and those about Pods that speak of claims, the newest last.
 pub(crate) fn events(facts: &Facts, now: Timestamp) -> Table {
     const COLUMNS: &[&str] = &["AGE", "NAMESPACE", "OBJECT", "REASON", "MESSAGE", "REPORTER"];
-    const WORDS: [&str; 4] = ["esourceClaim", "esource claim", "claim", "DynamicResources"];
+    const WORDS: [&str; 3] = ["claim", "Claim", "DynamicResources"];
     let is_about = |event: &&crate::facts::Event| {
         event.involved_object.kind == "ResourceClaim"
             || WORDS.iter().any(|word| event.reason.contains(word) || event.message.contains(word))
     };
     let mut events: Vec<&crate::facts::Event> = facts.events.iter().filter(is_about).collect();
-    events.sort_by_key(|event| event.at());
+    events.sort_by_key(|event| event.time());
     let rows = events.into_iter().map(|event| {
         let of = &event.involved_object;
         vec![

@@ -152,8 +152,8 @@ fn compile(
     eprintln!("$ cargo {}", arguments.join(" "));
     let mut cargo = Command::new("cargo");
     cargo.args(&arguments).env("RUSTFLAGS", flags_of_rustc(from)?).current_dir(root()?.join(from));
-    // The C code of mimalloc has the date and time of its compilation. No tool tells cargo when this changes, so that it
-    // never does.
+    // The C code of mimalloc carries the date and time of its compilation. A constant, because cargo does not compile that
+    // code again when the variable changes.
     cargo.env("SOURCE_DATE_EPOCH", "0");
     if platform != Platform::of_the_host()? {
         cross::Compiler::provide(platform)?.furnish(&mut cargo);

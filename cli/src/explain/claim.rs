@@ -95,7 +95,7 @@ pub(super) fn of(facts: &Facts, claim: &ResourceClaim, of: &For<'_>) -> Option<V
     }
 }
 
-/// Of an allocation: devices that are gone or tainted, conditions that are not met, closed release gates.
+/// What stands in the way of an allocation: a closed release gate, a device that is gone.
 fn allocated(facts: &Facts, claim: &ResourceClaim) -> Option<Verdict> {
     let name = &claim.metadata.name;
     if let Some(gate) = closed_gates(&claim.metadata, RELEASE_GATES).first() {

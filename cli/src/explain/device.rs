@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::{Answer, Link, Verdict, claim, devices, link, unknown};
 use crate::facts::Facts;
-use crate::supply::slice_of;
+use crate::supply::places;
 
 /// Explains a device, as `DRIVER/POOL/DEVICE`, `POOL/DEVICE` or its name alone.
 ///
@@ -28,19 +28,21 @@ pub(crate) fn explain(facts: Facts, wanted: &str, now: Timestamp) -> anyhow::Res
         }
     };
     let (driver, pool, name) = (&device.0, &device.1, &device.2);
-    let is_published = slice_of(&facts.cluster.slices, driver, pool, name).is_some();
+    let wanted = [(driver.as_str(), pool.as_str(), name.as_str())].into();
+    let place = places(&facts.cluster.slices, &wanted).into_values().next();
     let taints = taints(&facts, driver, pool, name);
     let facts = &facts.settled();
     let holders: Vec<&ResourceClaim> =
         facts.claims.values().filter(|claim| holds(claim, driver, pool, name)).collect();
-    let place = devices::place(facts, driver, pool, name);
-    let mut chain: Vec<Link> = vec![link(0, format!("device {driver}/{pool}/{name}"), place.clone())];
+    let place = place.as_ref().map(|(slice, node)| (slice.as_str(), node.as_deref()));
+    let mut chain: Vec<Link> =
+        vec![link(0, format!("device {driver}/{pool}/{name}"), devices::in_words(place))];
     for holder in &holders {
         chain.extend(claim::links(facts, holder, 1, now));
     }
     let is_read = !facts.lacks("resourceslices") && !facts.lacks("resourceclaims");
     let verdict = if is_read {
-        verdict(&device, is_published, &taints, &holders)
+        verdict(&device, place.is_some(), &taints, &holders)
     } else {
         unknown(&format!("what holds device {name}"))
     };

@@ -114,23 +114,25 @@ impl Heard {
                     self.lacking.push((node.clone(), 0, String::new()));
                 }
             }
-            Outcome::BudgetSpent(_) | Outcome::Cancelled => {
-                self.given_up += 1;
-                self.lacking.push((
-                    node.clone(),
-                    0,
-                    "the search for devices was given up: it is too expensive".to_owned(),
-                ));
-            }
+            Outcome::BudgetSpent(_) | Outcome::Cancelled => self.given_up += 1,
         }
         None
     }
 
     fn verdict(mut self, nodes: usize) -> Verdict {
         if let [first, others @ ..] = self.free.as_slice() {
-            let others =
-                if others.is_empty() { String::new() } else { format!(" and {} others", others.len()) };
+            let others = if others.is_empty() { "" } else { " and others" };
             return Verdict::blocked(FREE, format!("the devices are free on node {first}{others}"), "");
+        }
+        if self.given_up > 0 {
+            return Verdict::blocked(
+                "SearchGivenUp",
+                format!(
+                    "whether a node has the devices cannot be told: the search is too expensive on {} of {nodes} nodes",
+                    self.given_up
+                ),
+                "ask for fewer devices at once, or with fewer constraints",
+            );
         }
         if self.lacking.is_empty() {
             let words: Vec<String> =
@@ -177,12 +179,19 @@ pub(super) fn lost<'a>(facts: &'a Facts, claim: &'a ResourceClaim) -> impl Itera
         .map(|of| format!("{}/{}/{}", of.driver, of.pool, of.device))
 }
 
-/// The slice and the node of a device, in words.
+/// The slice and the node of a device that a claim holds, in words.
 pub(super) fn place(facts: &Facts, driver: &str, pool: &str, device: &str) -> String {
     match facts.supply.place(driver, pool, device) {
+        None if !facts.supply.has_slices => "slices not read".to_owned(),
+        place => in_words(place),
+    }
+}
+
+/// A slice and a node, in words; `None` where no slice lists the device.
+pub(super) fn in_words(place: Option<(&str, Option<&str>)>) -> String {
+    match place {
         Some((slice, Some(node))) => format!("slice {slice}, node {node}"),
         Some((slice, None)) => format!("slice {slice}, of several nodes"),
-        None if !facts.supply.has_slices => "slices not read".to_owned(),
         None => "in no slice any more".to_owned(),
     }
 }

@@ -362,8 +362,7 @@ impl View<'_> {
                 && (of.uid.is_empty() || *of.uid == **uid)
                 && event.r#type == "Warning"
         };
-        let at = |event: &&Event| event.at().and_then(|text| text.parse::<Timestamp>().ok());
-        self.facts.events.iter().filter(mine).max_by_key(at)
+        self.facts.events.iter().filter(mine).max_by_key(|event| event.time())
     }
 
     fn chain(&self) -> Vec<Link> {

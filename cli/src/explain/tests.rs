@@ -392,7 +392,9 @@ fn claims_devices_nodes_and_templates() {
     let held =
         cluster(&[allocated("c", "a", &consumer("train")), allocated("g", "gone", &consumer("train"))]);
     says("taken", &of_device(&held, "a").expect("a device"), "Taken", "held by claim ml/c for Pod train");
-    says("free", &of_device(&held, "node-0/b").expect("a device"), "Free", "is held by no claim");
+    let free = of_device(&held, "node-0/b").expect("a device");
+    says("free", &free, "Free", "is held by no claim");
+    assert_eq!(free.chain[0].says, "slice node-0-d, node node-0");
     says(
         "gone",
         &of_device(&held, "d/node-0/gone").expect("a device"),

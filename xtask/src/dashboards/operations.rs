@@ -56,7 +56,7 @@ pub(super) const DASHBOARD: Dashboard = Dashboard {
             panels: &[
                 series(
                     "Within five seconds",
-                    "Share of the Pods whose claims were published, and of the claims that were released, within five seconds: the objective is 99 %",
+                    "Share of the Pods whose claims were published, and of the claims that were released, within five seconds: an alert fires below 95 %",
                     "percentunit",
                     &[
                         ("published", "cluster:dragoman_pod_claims_published_within_5s:ratio_rate10m"),

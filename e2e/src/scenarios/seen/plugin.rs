@@ -169,7 +169,7 @@ async fn situations(world: &World, plugin: &Plugin) -> anyhow::Result<String> {
     world.pod(&ns, &pods("running").with_template("gpu", "one").held()).await?;
     world.phase(&ns, "running", "Running").await?;
     for (pod, reason, words) in [
-        ("nobody", "PodMissing", "does not exist"),
+        ("absent", "PodMissing", "does not exist"),
         ("untemplated", "TemplateMissing", "Pod untemplated waits: template why-0/missing does not exist"),
         ("claimless", "ClaimMissing", "claim why-0/missing does not exist"),
         ("classless", "ClassMissing", "DeviceClass \"tpu\""),
