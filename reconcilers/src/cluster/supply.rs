@@ -1,6 +1,6 @@
 //! The devices of the cluster, and what holds them: for metrics.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use dragoman_crds::wire::{Name, ResourceClaim, Tolerated};
 
@@ -9,7 +9,6 @@ use super::Cluster;
 /// What a slice publishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
-    driver: Name,
     pool: Name,
     generation: i64,
     devices: usize,
@@ -22,10 +21,12 @@ pub struct Held {
     is_reserved: bool,
 }
 
-/// Driver, pool and name.
-type Device = (Name, Name, Name);
+/// Driver, pool and name in one text: a scrape reads all of them, and each text is elsewhere in memory. No name has the
+/// separator.
+type Device = Name;
+const SEPARATOR: char = '\n';
 
-/// The states of a device. A device with an allocation is also published, one with a reservation also allocated.
+/// The states of devices. A reserved device is also allocated; one that its driver withdrew may be allocated and not published.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Devices {
     /// Devices that the newest slices of the pool list.
@@ -63,8 +64,8 @@ pub struct Supply {
 impl Published {
     /// Takes a slice with this many devices in.
     pub(super) fn new(slice: &dragoman_accounting::cluster::Slice) -> Self {
-        let (driver, pool) = (slice.driver.as_ref().into(), slice.pool.as_ref().into());
-        Self { driver, pool, generation: slice.generation, devices: slice.devices.len() }
+        let pool = format!("{}{SEPARATOR}{}", slice.driver, slice.pool).into();
+        Self { pool, generation: slice.generation, devices: slice.devices.len() }
     }
 }
 
@@ -75,7 +76,8 @@ impl Held {
         let results = allocation.devices.results.iter().filter(|result| !result.admin_access);
         let device = results.map(|result| {
             let class = claim.class_of(&result.request).cloned().unwrap_or_default();
-            ((result.driver.clone(), result.pool.clone(), result.device.clone()), class)
+            let [driver, pool, device] = [&result.driver, &result.pool, &result.device];
+            (format!("{driver}{SEPARATOR}{pool}{SEPARATOR}{device}").into(), class)
         });
         Self { devices: device.collect(), is_reserved: !claim.status.reserved_for.is_empty() }
     }
@@ -90,34 +92,39 @@ impl Supply {
         Self::count(slices, claims.map(|(namespace, held)| (&**namespace, held)))
     }
 
+    /// Borrows until the end: this runs at every scrape, beside the work of the controllers.
     fn count<'a>(
         slices: impl Iterator<Item = &'a Published>,
         claims: impl Iterator<Item = (&'a str, &'a Held)>,
     ) -> Self {
-        let mut supply = Self { pools: published(slices), ..Self::default() };
-        let (mut devices, mut classes, mut namespaces) = (HashMap::new(), BTreeSet::new(), BTreeSet::new());
-        for (namespace, held) in claims {
-            for (device, class) in &held.devices {
-                *devices.entry(device).or_insert(false) |= held.is_reserved;
-                classes.insert((class, device));
-                namespaces.insert((namespace, device));
+        let mut pools = published(slices);
+        let mut held: HashMap<&Device, Holder<'_>> = HashMap::new();
+        let (mut classes, mut namespaces) = (Counts::default(), Counts::default());
+        for (namespace, claim) in claims {
+            for (device, class) in &claim.devices {
+                let holder = held.entry(device).or_default();
+                holder.is_reserved |= claim.is_reserved;
+                // A device that is shared counts once for each name.
+                *classes.entry(class).or_default() += usize::from(holder.classes.insert(class));
+                *namespaces.entry(namespace).or_default() += usize::from(holder.namespaces.insert(namespace));
             }
         }
-        for ((driver, pool, _), is_reserved) in devices {
-            let pool = supply.pools.entry((driver.clone(), pool.clone())).or_default();
+        for (device, holder) in held {
+            let pool = device.rsplit_once(SEPARATOR).map_or("", |(pool, _)| pool);
+            let pool = pools.entry(pool).or_default();
             pool.allocated += 1;
-            pool.reserved += usize::from(is_reserved);
+            pool.reserved += usize::from(holder.is_reserved);
         }
-        for pool in supply.pools.values_mut().filter(|pool| pool.allocated > 0) {
+        for pool in pools.values_mut().filter(|pool| pool.allocated > 0) {
             pool.stranded = pool.published.saturating_sub(pool.allocated);
         }
-        for (class, _) in classes {
-            *supply.classes.entry(class.clone()).or_default() += 1;
+        let owned =
+            |counts: Counts<'_>| counts.into_iter().map(|(name, count)| (name.into(), count)).collect();
+        Self {
+            pools: pools.into_iter().map(|(pool, of)| (named(pool), of)).collect(),
+            classes: owned(classes),
+            namespaces: owned(namespaces),
         }
-        for (namespace, _) in namespaces {
-            *supply.namespaces.entry(namespace.into()).or_default() += 1;
-        }
-        supply
     }
 
     /// The devices of every driver.
@@ -131,22 +138,61 @@ impl Supply {
     }
 }
 
-/// Slices of an older generation of their pool do not count.
-fn published<'a>(slices: impl Iterator<Item = &'a Published>) -> BTreeMap<(Name, Name), Devices> {
-    let mut newest: BTreeMap<(Name, Name), (i64, usize)> = BTreeMap::new();
-    for slice in slices {
-        let pool = newest.entry((slice.driver.clone(), slice.pool.clone())).or_insert((slice.generation, 0));
-        if pool.0 < slice.generation {
-            *pool = (slice.generation, 0);
-        }
-        if pool.0 == slice.generation {
-            pool.1 += slice.devices;
+/// Driver and name of a pool.
+fn named(pool: &str) -> (Name, Name) {
+    let (driver, pool) = pool.split_once(SEPARATOR).unwrap_or((pool, ""));
+    (driver.into(), pool.into())
+}
+
+/// What holds a device.
+#[derive(Default)]
+struct Holder<'a> {
+    is_reserved: bool,
+    classes: Few<'a>,
+    namespaces: Few<'a>,
+}
+
+/// Names of which there is mostly one.
+#[derive(Default)]
+struct Few<'a> {
+    first: Option<&'a str>,
+    others: Vec<&'a str>,
+}
+
+impl<'a> Few<'a> {
+    /// Adds a name; returns whether it is new.
+    fn insert(&mut self, name: &'a str) -> bool {
+        match self.first {
+            None => {
+                self.first = Some(name);
+                true
+            }
+            Some(first) if first == name || self.others.contains(&name) => false,
+            Some(_) => {
+                self.others.push(name);
+                true
+            }
         }
     }
-    newest
-        .into_iter()
-        .map(|(pool, (_, published))| (pool, Devices { published, ..Devices::default() }))
-        .collect()
+}
+
+/// Devices by a name.
+type Counts<'a> = BTreeMap<&'a str, usize>;
+
+/// Slices of an older generation of their pool do not count.
+fn published<'a>(slices: impl Iterator<Item = &'a Published>) -> HashMap<&'a str, Devices> {
+    let mut newest: HashMap<&str, (i64, Devices)> = HashMap::new();
+    for slice in slices {
+        let fresh = (slice.generation, Devices::default());
+        let pool = newest.entry(&slice.pool).or_insert(fresh);
+        if pool.0 < slice.generation {
+            *pool = fresh;
+        }
+        if pool.0 == slice.generation {
+            pool.1.published += slice.devices;
+        }
+    }
+    newest.into_iter().map(|(pool, (_, devices))| (pool, devices)).collect()
 }
 
 #[cfg(test)]
@@ -154,7 +200,7 @@ mod tests {
     use super::*;
 
     fn slice(pool: &str, generation: i64, devices: usize) -> Published {
-        Published { driver: "d".into(), pool: pool.into(), generation, devices }
+        Published { pool: format!("d{SEPARATOR}{pool}").into(), generation, devices }
     }
 
     fn held(devices: &[(&str, &str)], is_reserved: bool) -> Held {
