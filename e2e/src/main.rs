@@ -19,6 +19,7 @@ mod scale;
 mod scenarios;
 mod soak;
 mod tenants;
+mod terminal;
 mod usage;
 mod versus;
 mod wait;

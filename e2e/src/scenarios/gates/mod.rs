@@ -44,7 +44,7 @@ pub(super) fn alone() -> Vec<Standalone> {
 
 const GATE: &str = "dragoman.dev/claims";
 const NODES: &str = "/api/v1/nodes";
-const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
+pub(super) const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
 /// The flags of the operator in `config/gated`.
 pub(super) const FLAGS: [&str; 2] = ["--controllers=*,gates,holders", "--default-allocator=dragoman"];
 

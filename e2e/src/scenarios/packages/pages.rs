@@ -1,16 +1,16 @@
 //! The commands of the pages, run as a reader would run them.
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 
 use super::pods::Pods;
 use super::{cluster, done};
-use crate::control_plane::{Programs, Release, Shape};
+use crate::control_plane::Shape;
 use crate::go;
 use crate::scenarios::{Standalone, standalone};
-use crate::world::{Bench, World};
+use crate::terminal::Terminal;
+use crate::world::Bench;
 
 pub(super) fn all() -> Vec<Standalone> {
     vec![standalone!(every_command_of_the_pages_works)]
@@ -75,7 +75,9 @@ fn is_elsewhere(command: &str) -> bool {
 async fn every_command_of_the_pages_works(bench: &Bench) -> anyhow::Result<()> {
     let world = cluster(bench, "packages-pages", 8, Shape::default()).await?;
     let pods = Pods::start(&world);
-    let programs = programs(&world).await?;
+    let helm = go::tools(&bench.repository, "helm").await?.join("helm");
+    let programs = [("helm", helm), ("dragoman", bench.binary.clone())];
+    let terminal = Terminal::open(&world, world.plane.kubeconfig("admin"), &programs).await?;
     let listed = done(
         Path::new("git"),
         &["-C", &bench.repository.display().to_string(), "ls-files", "*.md", ":!docs/runbooks"],
@@ -91,11 +93,11 @@ async fn every_command_of_the_pages_works(bench: &Bench) -> anyhow::Result<()> {
         for block in page.blocks {
             let here: Vec<String> = block.into_iter().filter(|command| !is_elsewhere(command)).collect();
             ran += here.len();
-            let outcome = shell(&world, &programs, &here.join("\n")).await;
+            let outcome = terminal.shell(&here.join("\n"), &[]).await;
             outcome.with_context(|| format!("{file}; of the Pods: {}", pods.failures()))?;
         }
         if ran > 0 {
-            shell(&world, &programs, CLEAN).await.with_context(|| format!("after {file}"))?;
+            terminal.shell(CLEAN, &[]).await.with_context(|| format!("after {file}"))?;
             (pages, commands) = (pages + 1, commands + ran);
         }
     }
@@ -103,40 +105,6 @@ async fn every_command_of_the_pages_works(bench: &Bench) -> anyhow::Result<()> {
     println!("        {commands} commands on {pages} pages");
     drop(pods);
     world.stop().await
-}
-
-/// A directory with the programs that the pages name.
-async fn programs(world: &World) -> anyhow::Result<PathBuf> {
-    let repository = &world.bench.repository;
-    let directory = world.directory.join("programs");
-    std::fs::create_dir_all(&directory).context("programs")?;
-    for (name, program) in [
-        ("helm", go::tools(repository, "helm").await?.join("helm")),
-        ("kubectl", Programs::provide(repository, Release::default()).await?.path("kubectl")),
-        ("dragoman", world.bench.binary.clone()),
-    ] {
-        std::os::unix::fs::symlink(program, directory.join(name)).context(name)?;
-    }
-    Ok(directory)
-}
-
-async fn shell(world: &World, programs: &Path, commands: &str) -> anyhow::Result<()> {
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
-    let out = tokio::process::Command::new("bash")
-        .args(["-euxo", "pipefail", "-c", commands])
-        .current_dir(&world.bench.repository)
-        .env("PATH", path)
-        .env("KUBECONFIG", world.plane.kubeconfig("admin"))
-        // What Helm remembers is not that of the person at this machine.
-        .env("HOME", &world.directory)
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .context("bash")?;
-    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
-    ensure!(out.status.success(), "{said}");
-    Ok(())
 }
 
 #[cfg(test)]

@@ -116,6 +116,14 @@ async fn overcommitted(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()
     let mut pod = Pod::new("large").held().on("node-0").object().clone();
     pod["spec"]["containers"][0]["resources"]["requests"] = json!({"memory": "20Gi"});
     world.client.create(PODS, &ns, &pod).await?;
+    // The ledger may still be in the back-off after the refusals of before. In production the alert waits ten minutes.
+    wait::value("the ledger says it", PATIENCE, async || {
+        let state = world.client.get(gates::STATES, "", "node-0").await?.unwrap_or_default();
+        let mut conditions = state["status"]["conditions"].as_array().into_iter().flatten();
+        let is_said = |of: &Value| of["type"] == "Overcommitted" && of["status"] == "True";
+        Ok(conditions.any(is_said).then_some(()))
+    })
+    .await?;
     let names = [("NAMESPACE", &*ns), ("POD", "large"), ("NODE", "node-0")];
     on_call.ends("DragomanNodesOvercommitted", &names, "memory").await
 }

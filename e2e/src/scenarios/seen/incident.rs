@@ -1,15 +1,13 @@
 //! A person on call: is alerted, follows the runbook, and sees the alert end.
 
-use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
 use super::panels;
-use crate::control_plane::{Programs, Release};
 use crate::prometheus::Prometheus;
+use crate::terminal::Terminal;
 use crate::wait;
 use crate::world::{Bench, World};
 
@@ -37,7 +35,7 @@ pub(super) struct OnCall<'a> {
     world: &'a World,
     /// The Prometheus that alerts.
     pub prometheus: Prometheus,
-    programs: PathBuf,
+    terminal: Terminal,
     seen: Mutex<Vec<String>>,
 }
 
@@ -45,11 +43,8 @@ impl<'a> OnCall<'a> {
     /// Starts a Prometheus for a cluster.
     pub(super) async fn start(world: &'a World) -> anyhow::Result<Self> {
         let prometheus = Prometheus::start(&world.bench.repository, &world.directory).await?;
-        let programs = world.directory.join("programs");
-        std::fs::create_dir_all(&programs).context("programs")?;
-        let kubectl = Programs::provide(&world.bench.repository, Release::default()).await?.path("kubectl");
-        std::os::unix::fs::symlink(kubectl, programs.join("kubectl")).context("kubectl")?;
-        Ok(Self { world, prometheus, programs, seen: Mutex::default() })
+        let terminal = Terminal::open(world, world.plane.kubeconfig("admin"), &[]).await?;
+        Ok(Self { world, prometheus, terminal, seen: Mutex::default() })
     }
 
     /// Waits until no alert fires.
@@ -75,20 +70,8 @@ impl<'a> OnCall<'a> {
         let page = std::fs::read_to_string(&page).with_context(|| page.display().to_string())?;
         let commands = commands(&page);
         ensure!(!commands.is_empty(), "the runbook of {alert} has no command");
-        let path = format!("{}:{}", self.programs.display(), std::env::var("PATH").unwrap_or_default());
-        let out = tokio::process::Command::new("bash")
-            .args(["-euxo", "pipefail", "-c", &commands])
-            .current_dir(&self.world.bench.repository)
-            .env("PATH", path)
-            .env("KUBECONFIG", self.world.plane.kubeconfig("admin"))
-            .envs(names.iter().copied())
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output()
-            .await
-            .context("bash")?;
-        let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
-        ensure!(out.status.success(), "the runbook of {alert}: {said}");
+        let said = self.terminal.shell(&commands, names).await;
+        let said = said.with_context(|| format!("the runbook of {alert}"))?;
         let shows = said.lines().any(|line| !line.starts_with('+') && line.contains(shown));
         ensure!(shows, "the runbook of {alert} does not show {shown:?}: {said}");
         std::fs::write(self.world.directory.join(format!("{alert}.txt")), said).context("what it printed")?;

@@ -1,15 +1,13 @@
 //! `kubectl dra` as kubectl runs it, by a user who may only read.
 
-use std::path::PathBuf;
-use std::process::Stdio;
-
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::client::{CLAIMS, TEMPLATES};
-use crate::control_plane::{Programs, Release, Shape};
+use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
 use crate::scenarios::{Standalone, gates, standalone};
+use crate::terminal::{Said, Terminal};
 use crate::wait;
 use crate::world::{Bench, PATIENCE, World};
 
@@ -18,44 +16,19 @@ pub(super) fn all() -> Vec<Standalone> {
 }
 
 /// The plugin on the path of a user.
-struct Plugin {
-    programs: PathBuf,
-    kubeconfig: PathBuf,
-}
-
-/// What a command printed, and its exit code.
-struct Said {
-    code: i32,
-    out: String,
-    error: String,
-}
+struct Plugin(Terminal);
 
 impl Plugin {
-    /// Puts kubectl, the plugin and its completion into a directory, as a person installs them.
-    async fn install(world: &World) -> anyhow::Result<PathBuf> {
-        let programs = world.directory.join("programs");
-        std::fs::create_dir_all(&programs).context("programs")?;
-        let kubectl = Programs::provide(&world.bench.repository, Release::default()).await?.path("kubectl");
-        std::os::unix::fs::symlink(kubectl, programs.join("kubectl")).context("kubectl")?;
+    /// Puts the plugin on the path as a person installs it: a file, beside which its completion is linked.
+    fn install(terminal: Terminal) -> anyhow::Result<Self> {
         let plugin = std::env::current_exe()?.with_file_name("kubectl-dra");
-        std::fs::copy(&plugin, programs.join("kubectl-dra")).with_context(|| plugin.display().to_string())?;
-        Ok(programs)
+        std::fs::copy(&plugin, terminal.programs().join("kubectl-dra"))
+            .with_context(|| plugin.display().to_string())?;
+        Ok(Self(terminal))
     }
 
     async fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<Said> {
-        let path = format!("{}:{}", self.programs.display(), std::env::var("PATH").unwrap_or_default());
-        let out = tokio::process::Command::new(self.programs.join("kubectl"))
-            .args(arguments)
-            .env("PATH", path)
-            .env("KUBECONFIG", &self.kubeconfig)
-            .env("HOME", &self.programs)
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output()
-            .await
-            .context("kubectl")?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ok(Said { code: out.status.code().unwrap_or(-1), out: text(&out.stdout), error: text(&out.stderr) })
+        self.0.run("kubectl", arguments, &[]).await
     }
 
     /// Runs the plugin. What it prints is kept for people to read.
@@ -63,7 +36,7 @@ impl Plugin {
         let said = self.kubectl(&[&["dra"][..], arguments].concat()).await?;
         let kept = format!("$ kubectl dra {}\n{}{}\n", arguments.join(" "), said.out, said.error);
         let name = if arguments.contains(&"json") { "json.txt" } else { "words.txt" };
-        let path = self.programs.join(name);
+        let path = self.0.programs().join(name);
         let before = std::fs::read_to_string(&path).unwrap_or_default();
         std::fs::write(&path, before + &kept).with_context(|| path.display().to_string())?;
         Ok(said)
@@ -116,7 +89,6 @@ async fn kubectl_dra_says_why_and_only_reads(bench: &Bench) -> anyhow::Result<()
     let world = gates::gated(bench, "seen-plugin", Shape::default(), 2).await?;
     let operator = world.dragoman("own", &gates::FLAGS).await?;
     let allocator = world.allocator(&[]).await?;
-    let programs = Plugin::install(&world).await?;
     let kubectl = |arguments: &'static str| {
         let world = &world;
         async move {
@@ -128,11 +100,11 @@ async fn kubectl_dra_says_why_and_only_reads(bench: &Bench) -> anyhow::Result<()
     kubectl("create clusterrole reader --verb=get,list --resource=*.*").await?;
     kubectl("create clusterrolebinding reader --clusterrole reader --serviceaccount kube-system:reader")
         .await?;
-    let reader =
-        Plugin { programs: programs.clone(), kubeconfig: world.account("kube-system", "reader").await? };
+    let user = world.account("kube-system", "reader").await?;
+    let reader = Plugin::install(Terminal::open(&world, user, &[]).await?)?;
     let ns = situations(&world, &reader).await?;
     lists(&reader, &ns).await?;
-    fewer_rights(&world, &programs, &ns).await?;
+    fewer_rights(&world, &reader, &ns).await?;
     // What is not a write is a get or a list: the user has no other right.
     let writes = world.plane.audit().writes_of("system:serviceaccount:kube-system:reader");
     ensure!(writes == 0, "{writes} writes of a program that only reads");
@@ -249,7 +221,7 @@ async fn lists(plugin: &Plugin, ns: &str) -> anyhow::Result<()> {
 }
 
 /// A tenant sees its own namespace: the answer says what it lacks, and how to get it.
-async fn fewer_rights(world: &World, programs: &std::path::Path, ns: &str) -> anyhow::Result<()> {
+async fn fewer_rights(world: &World, reader: &Plugin, ns: &str) -> anyhow::Result<()> {
     for arguments in [
         &["create", "serviceaccount", "tenant", "--namespace", ns][..],
         &[
@@ -274,7 +246,7 @@ async fn fewer_rights(world: &World, programs: &std::path::Path, ns: &str) -> an
     ] {
         world.plane.kubectl(arguments, "").await?.map_err(anyhow::Error::msg)?;
     }
-    let tenant = Plugin { programs: programs.to_owned(), kubeconfig: world.account(ns, "tenant").await? };
+    let tenant = Plugin(reader.0.of_another(world.account(ns, "tenant").await?));
     let running = tenant.json(&["explain", "pod", "running", "-n", ns], 0).await?;
     ensure!(running["reason"] == "Running", "{running}");
     let greedy = tenant.json(&["explain", "pod", "greedy", "-n", ns], 3).await?;
