@@ -37,6 +37,12 @@ pub(crate) const CLAIMS: Resource = dra("ResourceClaim", "resourceclaims");
 pub(crate) const TEMPLATES: Resource = dra("ResourceClaimTemplate", "resourceclaimtemplates");
 pub(crate) const SLICES: Resource = dra("ResourceSlice", "resourceslices");
 pub(crate) const CLASSES: Resource = dra("DeviceClass", "deviceclasses");
+pub(crate) const FOOTPRINTS: Resource = Resource {
+    kind: "DeviceFootprint",
+    group: "dragoman.dev",
+    version: "v1alpha1",
+    plural: "devicefootprints",
+};
 pub(crate) const TAINT_RULES: Resource =
     Resource { version: "v1beta2", ..dra("DeviceTaintRule", "devicetaintrules") };
 
@@ -144,21 +150,22 @@ impl Client {
         self.each(facts, CLAIMS, None, "", Facts::take_holder).await;
     }
 
-    async fn each(
+    /// Hands all objects of a resource to `take`.
+    pub(crate) async fn each(
         &self,
         facts: &mut Facts,
         resource: Resource,
         namespace: Option<&str>,
         selector: &str,
-        take: impl Fn(&mut Facts, &RawValue),
+        mut take: impl FnMut(&mut Facts, &RawValue),
     ) {
         let mut next = String::new();
         loop {
             let path = format!("{}?limit={PAGE}{selector}{next}", resource.path(namespace));
             let text = match self.text(&path, ("list", resource)).await {
                 Ok(text) => text,
-                // Served from Kubernetes 1.36 on, behind a gate before.
-                Err(Lack::NotFound) if resource.kind == TAINT_RULES.kind => return,
+                // Taint rules are served from Kubernetes 1.36 on, behind a gate before; footprints where Dragoman is.
+                Err(Lack::NotFound) if [TAINT_RULES.kind, FOOTPRINTS.kind].contains(&resource.kind) => return,
                 Err(Lack::NotFound) => {
                     facts.lacks.push(format!(
                         "the API server does not serve {}: Kubernetes 1.34 or newer does",

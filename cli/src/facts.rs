@@ -1,12 +1,15 @@
 //! The objects that an answer is made of, and those that could not be read.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
+use anyhow::Context as _;
 use dragoman_allocator::input::{
     Allocation, Claim, ClaimDevices, ClaimObject, ClassObject, Cluster, NodeObject, SliceObject,
     TaintRuleObject,
 };
 use dragoman_crds::wire::{Pod, ResourceClaim, ResourceClaimTemplate};
+use dragoman_dump::manifests;
 use dragoman_reconcilers::placement::{Placement, Site};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -182,20 +185,23 @@ impl Facts {
         }
     }
 
-    /// Takes in the objects of a file, as `kubectl get -o json` prints them: one, or a list.
+    /// Takes in the objects of a file, as `kubectl get` prints them with `-o json` or `-o yaml`: one, several, or lists.
     ///
     /// # Errors
-    /// The text is no JSON.
+    /// A part of the text is no object.
     pub(crate) fn take_file(&mut self, text: &str) -> anyhow::Result<()> {
-        let object: &RawValue = serde_json::from_str(text)?;
-        let head: Head = serde_json::from_str(text).unwrap_or_default();
-        if head.kind.ends_with("List") {
-            let list: List<'_> = serde_json::from_str(text)?;
-            list.items.iter().for_each(|item| self.take("", item));
-        } else {
-            self.take("", object);
-        }
-        Ok(())
+        let mut wrong = None;
+        manifests::read(Path::new("the file"), text.as_bytes(), &mut |found| {
+            let taken = found.and_then(|found| {
+                let object: &RawValue = serde_json::from_slice(&found.text).context(found.place)?;
+                self.take(found.head.kind.as_deref().unwrap_or_default(), object);
+                Ok(())
+            });
+            if let Err(why) = taken {
+                wrong = Some(why);
+            }
+        })?;
+        wrong.map_or(Ok(()), Err)
     }
 
     fn read(&mut self, kind: &str, key: &Key, text: &str) -> Result<(), String> {

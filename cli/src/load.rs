@@ -2,11 +2,15 @@
 //! large cluster is not listed for a small question.
 
 use dragoman_crds::wire::Tolerated;
+use dragoman_dump::Objects;
+use dragoman_dump::manifests::Found;
 
 use crate::client::{
-    CLAIMS, CLASSES, Client, EVENTS, NODES, PODS, QUOTAS, Resource, SLICES, TAINT_RULES, TEMPLATES, encoded,
+    CLAIMS, CLASSES, Client, EVENTS, FOOTPRINTS, NODES, PODS, QUOTAS, Resource, SLICES, TAINT_RULES,
+    TEMPLATES, encoded,
 };
 use crate::facts::Facts;
+use serde_json::value::RawValue;
 
 /// Reads what explains a Pod.
 ///
@@ -80,6 +84,22 @@ pub(crate) async fn template(client: &Client, namespace: &str, name: &str) -> an
     Ok(facts)
 }
 
+/// Reads what is taken from nodes: everything that costs one something, and for Pods that wait what an allocator looks at.
+pub(crate) async fn ledger(client: &Client, objects: &mut Objects, has_waiting: bool) -> Facts {
+    let mut facts = Facts::default();
+    let always = [NODES, PODS, CLAIMS, SLICES, FOOTPRINTS];
+    let for_waiting = [CLASSES, TAINT_RULES];
+    for resource in always.into_iter().chain(for_waiting.into_iter().filter(|_| has_waiting)) {
+        let take = |facts: &mut Facts, object: &RawValue| {
+            if let Err(why) = objects.take(Found::item(resource.kind, object.get())) {
+                facts.lacks.push(format!("{why:#}"));
+            }
+        };
+        client.each(&mut facts, resource, None, "", take).await;
+    }
+    facts
+}
+
 /// Reads all claims and slices, and the nodes that are asked for.
 pub(crate) async fn devices(client: &Client, node: Option<&str>) -> Facts {
     let mut facts = Facts::default();
@@ -88,6 +108,13 @@ pub(crate) async fn devices(client: &Client, node: Option<&str>) -> Facts {
     if let Some(node) = node {
         one_of_cluster(client, &mut facts, NODES, node).await;
     }
+    facts
+}
+
+/// Reads all claims and slices, and the rules that taint devices.
+pub(crate) async fn device(client: &Client) -> Facts {
+    let mut facts = devices(client, None).await;
+    client.list(&mut facts, TAINT_RULES, None, "").await;
     facts
 }
 

@@ -4,6 +4,7 @@ mod client;
 mod complete;
 mod explain;
 mod facts;
+mod ledger;
 mod load;
 mod print;
 mod supply;
@@ -77,6 +78,20 @@ enum Command {
         /// Count allocated devices by DeviceClass instead.
         #[arg(long)]
         by_class: bool,
+    },
+    /// List what Pods and claims take from nodes, and where Pods that wait would fit.
+    Ledger {
+        /// Only these nodes.
+        nodes: Vec<String>,
+        /// Only nodes that have promised more than they have.
+        #[arg(long)]
+        overcommitted: bool,
+        /// Also say where this Pod of the namespace, which waits for a node, would fit.
+        #[arg(long, value_name = "NAME")]
+        pod: Vec<String>,
+        /// Count as Kubernetes itself does where it differs.
+        #[arg(long)]
+        in_tree: bool,
     },
     /// Say what a drain of a node would end.
     Drain {
@@ -179,6 +194,12 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             return top::run(&source, scope, interval, once).await.map(|()| ExitCode::SUCCESS);
         }
         Command::Completion { .. } => return Ok(ExitCode::SUCCESS),
+        Command::Ledger { nodes, overcommitted, pod, in_tree } => {
+            let pods = pod.iter().map(|name| format!("{namespace}/{name}")).collect();
+            let report = ledger::report(&source, nodes, pods, overcommitted, in_tree).await?;
+            screen.report(&report)?;
+            return Ok(ExitCode::from(if report.is_overcommitted() { BLOCKED } else { 0 }));
+        }
         Command::Claims => {
             (tables::claims(&source.claims(scope).await, now), "there are no claims".to_owned())
         }
@@ -230,7 +251,7 @@ async fn explained(
         Explained::Template { name } => {
             Ok(explain::template::explain(&source.template(namespace, name).await?, namespace, name, now))
         }
-        Explained::Device { name } => explain::device::explain(source.devices(None).await, name, now),
+        Explained::Device { name } => explain::device::explain(source.device().await, name, now),
         Explained::Node { name } => Ok(explain::node::explain(&source.devices(Some(name)).await, name, now)),
     }
 }
@@ -269,7 +290,7 @@ impl Source {
         let mut facts = Facts::default();
         if let Self::Files(texts) = self {
             for text in texts {
-                facts.take_file(text).context("a file is no JSON: print it with -o json")?;
+                facts.take_file(text)?;
             }
         }
         Ok(facts)
@@ -305,6 +326,7 @@ ask!(pod(namespace: &str, name: &str) -> Result);
 ask!(claim(namespace: &str, name: &str) -> Result);
 ask!(template(namespace: &str, name: &str) -> Result);
 ask!(devices(node: Option<&str>) -> Facts);
+ask!(device() -> Facts);
 ask!(claims(namespace: Option<&str>) -> Facts);
 ask!(pools() -> Facts);
 ask!(consumers(namespace: Option<&str>) -> Facts);

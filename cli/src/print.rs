@@ -4,6 +4,7 @@ use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
+use dragoman_dump::{Report, render};
 use serde::Serialize;
 
 use crate::explain::Answer;
@@ -59,6 +60,19 @@ impl Screen {
         };
         table.lacks.iter().for_each(|lack| text.push_str(&format!("partial: {}\n", printable(lack))));
         print(&text)
+    }
+
+    /// Prints what is taken from nodes.
+    ///
+    /// # Errors
+    /// Standard output is closed.
+    pub(crate) fn report(&self, report: &Report) -> anyhow::Result<()> {
+        match self.structured(report)? {
+            Some(text) => print(&text),
+            None => render(report, self.output != Some(Output::Wide))
+                .lines()
+                .try_for_each(|line| print(&(printable(line) + "\n"))),
+        }
     }
 
     fn structured(&self, value: &impl Serialize) -> anyhow::Result<Option<String>> {

@@ -7,34 +7,34 @@ use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_reconcilers::placement::{Placement, Site};
 
-use super::devices::Devices;
-use super::objects::{Claim, Object, Objects};
+use crate::devices::Devices;
+use crate::objects::{Claim, Object, Objects};
 
 /// The objects that a note names; the others are counted.
 const NAMED: usize = 3;
 
 /// The cluster of a dump, as far as it could be read.
-pub(super) struct Dump {
-    pub(super) ledger: ClusterLedger,
+pub(crate) struct Dump {
+    pub(crate) ledger: ClusterLedger,
     /// The Pods that wait for a node, by what messages call them.
-    pub(super) waiting: BTreeMap<String, (cluster::Pod, Placement)>,
+    pub(crate) waiting: BTreeMap<String, (cluster::Pod, Placement)>,
     /// Namespace and name of every Pod.
-    pub(super) pods: BTreeSet<(Box<str>, Box<str>)>,
+    pub(crate) pods: BTreeSet<(Box<str>, Box<str>)>,
     /// Namespace and name of the claims that have devices.
-    pub(super) allocated: BTreeSet<(Box<str>, Box<str>)>,
+    pub(crate) allocated: BTreeSet<(Box<str>, Box<str>)>,
     /// What a scheduler looks at besides amounts: the nodes by name.
-    pub(super) sites: BTreeMap<String, Site>,
+    pub(crate) sites: BTreeMap<String, Site>,
     /// The devices, where a claim has none yet.
-    pub(super) devices: Option<Devices>,
+    pub(crate) devices: Option<Devices>,
     /// Objects that do not decode, each with the reason.
-    pub(super) unreadable: Vec<String>,
+    pub(crate) unreadable: Vec<String>,
     /// What is missing in the dump or stands there twice, for its reader.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl Dump {
     /// Reads the objects, counted by `rules`.
-    pub(super) fn of(mut objects: Objects, rules: Rules) -> Self {
+    pub(crate) fn of(mut objects: Objects, rules: Rules) -> Self {
         let mut dump = Self {
             ledger: ClusterLedger::new(rules),
             waiting: BTreeMap::new(),

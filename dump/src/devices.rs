@@ -7,13 +7,13 @@ use dragoman_allocator::input::{Claim, ClaimObject, ClassObject, Cluster, SliceO
 use dragoman_allocator::{Gates, Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
 use serde::de::DeserializeOwned;
 
-use super::objects::{Object, Objects, Text};
+use crate::objects::{Object, Objects, Text};
 
 /// The work that a Pod may cost on a node, in examined devices. There may be thousands of each.
 const BUDGET: u64 = 10_000;
 
 /// The devices, classes and claims of a dump.
-pub(super) struct Devices(Snapshot);
+pub(crate) struct Devices(Snapshot);
 
 impl Devices {
     /// Returns the devices of a dump; `None` without a `DeviceClass`, because they say what a request
@@ -21,7 +21,7 @@ impl Devices {
     ///
     /// # Errors
     /// An object does not decode; the text names it.
-    pub(super) fn of(objects: &Objects) -> Result<Option<Self>, String> {
+    pub(crate) fn of(objects: &Objects) -> Result<Option<Self>, String> {
         let mut cluster = Cluster::default();
         for (name, object) in objects.iter() {
             let taken = match object {
@@ -53,7 +53,7 @@ impl Devices {
     }
 
     /// The claims of a Pod, ready to be tried on nodes.
-    pub(super) fn claims(&self, pod: &Pod) -> PodClaims {
+    pub(crate) fn claims(&self, pod: &Pod) -> PodClaims {
         let is_named = |claim: &&Arc<Claim>| {
             *claim.namespace == *pod.view.namespace
                 && pod
@@ -66,7 +66,7 @@ impl Devices {
     }
 
     /// Returns why a node has no devices for the claims, in words; `None` if it has.
-    pub(super) fn against(&self, claims: &PodClaims, node: &str) -> Option<String> {
+    pub(crate) fn against(&self, claims: &PodClaims, node: &str) -> Option<String> {
         let options = Options { budget: Some(BUDGET), ..Options::default() };
         match allocate(&self.0, &Overlay::default(), node, claims, options) {
             Outcome::Solution(_) => None,
@@ -88,7 +88,7 @@ fn read<T: DeserializeOwned>(Text(text): &Text) -> Result<T, String> {
 }
 
 /// The claims of a Pod that have no devices yet, as `namespace/name`.
-pub(super) fn unallocated(pod: &Pod, is_allocated: impl Fn(&str) -> bool) -> Vec<String> {
+pub(crate) fn unallocated(pod: &Pod, is_allocated: impl Fn(&str) -> bool) -> Vec<String> {
     let namespace = &pod.view.namespace;
     let named = pod.claims.iter().filter_map(|of| match &of.claim {
         ClaimName::Named(name) if !is_allocated(name) => Some(format!("ResourceClaim {namespace}/{name}")),

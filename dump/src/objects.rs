@@ -1,4 +1,4 @@
-//! The objects of a dump, each once. What nobody asks about later is not kept.
+//! The objects of a dump, each once. What no question is about is not kept.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,12 +19,23 @@ use crate::manifests::Found;
 /// Kind, namespace and name of an object.
 type Key = (&'static str, Box<str>, Box<str>);
 
+/// What of the objects is kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// What every question of a report needs.
+    #[default]
+    Everything,
+    /// What ledgers need: no device is chosen for a Pod that waits. A large cluster takes a tenth of the memory.
+    Ledgers,
+}
+
 /// The objects of a dump.
 #[derive(Default)]
-pub(super) struct Objects {
-    objects: BTreeMap<Key, Versioned>,
+pub struct Objects {
+    keep: Keep,
+    all: BTreeMap<Key, Versioned>,
     /// Objects of which the dump has several versions.
-    pub(super) twice: BTreeSet<String>,
+    pub(crate) twice: BTreeSet<String>,
 }
 
 /// An object, and its resourceVersion.
@@ -35,7 +46,7 @@ struct Versioned {
 
 /// An object that costs a node something, says what it has, or says which devices a claim may get.
 #[derive(PartialEq)]
-pub(super) enum Object {
+pub(crate) enum Object {
     Node(Box<(cluster::Node, Site, input::Node)>),
     /// With what it says about nodes, where that counts.
     Pod(Box<(cluster::Pod, Option<Box<Placement>>)>),
@@ -51,18 +62,33 @@ pub(super) enum Object {
     },
 }
 
+impl Object {
+    /// Drops what only an allocator reads.
+    fn forget_text(&mut self) {
+        match self {
+            Self::Claim(Claim { text, .. })
+            | Self::Slice(_, text)
+            | Self::Class(text)
+            | Self::TaintRule(text) => {
+                text.0 = Box::default();
+            }
+            Self::Node(_) | Self::Pod(_) | Self::Footprint(..) | Self::Unreadable { .. } => {}
+        }
+    }
+}
+
 /// A claim, and the Pods that it is reserved for.
 #[derive(PartialEq, Eq)]
-pub(super) struct Claim {
-    pub(super) accounted: cluster::Claim,
-    pub(super) pods: Vec<Box<str>>,
-    pub(super) text: Text,
+pub(crate) struct Claim {
+    pub(crate) accounted: cluster::Claim,
+    pub(crate) pods: Vec<Box<str>>,
+    pub(crate) text: Text,
 }
 
 /// The whole object, for the allocator: only a few dumps have a question for it. In JSON without blanks,
 /// so that formats make no difference.
 #[derive(PartialEq, Eq)]
-pub(super) struct Text(pub(super) Box<str>);
+pub(crate) struct Text(pub(crate) Box<str>);
 
 impl Text {
     fn of(text: &[u8]) -> Self {
@@ -75,12 +101,17 @@ impl Text {
 }
 
 impl Objects {
+    /// No objects yet.
+    pub fn new(keep: Keep) -> Self {
+        Self { keep, ..Self::default() }
+    }
+
     /// Takes in an object; one of a kind that costs no node anything is left out. Of two versions of an
     /// object the one of the higher resourceVersion counts, or the later one where that decides nothing.
     ///
     /// # Errors
     /// It is no Kubernetes object: nothing may vanish without a word.
-    pub(super) fn take(&mut self, found: Found) -> anyhow::Result<()> {
+    pub fn take(&mut self, found: Found) -> anyhow::Result<()> {
         let Found { place, head, .. } = &found;
         let kind = head.kind.as_deref().unwrap_or_default();
         ensure!(
@@ -96,8 +127,11 @@ impl Objects {
         ensure!(!name.is_empty(), "{place}: a {kind} without metadata.name");
         let version = metadata.resource_version.and_then(|version| version.parse().ok());
         let key = (kind, metadata.namespace.unwrap_or_default(), name);
-        let object = read(found.text).unwrap_or_else(|(node, why)| Object::Unreadable { node, why });
-        match self.objects.entry(key) {
+        let mut object = read(found.text).unwrap_or_else(|(node, why)| Object::Unreadable { node, why });
+        if self.keep == Keep::Ledgers {
+            object.forget_text();
+        }
+        match self.all.entry(key) {
             Entry::Vacant(entry) => drop(entry.insert(Versioned { version, object })),
             Entry::Occupied(mut entry) if entry.get().object != object => {
                 self.twice.insert(in_words(entry.key()));
@@ -112,27 +146,27 @@ impl Objects {
     }
 
     /// Whether there is nothing to account for.
-    pub(super) fn is_empty(&self) -> bool {
-        self.objects.is_empty()
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
     }
 
     /// The objects, with what messages call them. Nodes come before Pods.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (String, &Object)> {
-        self.objects.iter().map(|(key, versioned)| (in_words(key), &versioned.object))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (String, &Object)> {
+        self.all.iter().map(|(key, versioned)| (in_words(key), &versioned.object))
     }
 
     /// Takes the Pods out.
-    pub(super) fn pods(&mut self) -> Self {
+    pub(crate) fn pods(&mut self) -> Self {
         let first = |kind| (kind, Box::default(), Box::default());
-        let mut pods = self.objects.split_off(&first("Pod"));
+        let mut pods = self.all.split_off(&first("Pod"));
         // No namespace comes before the empty one.
-        self.objects.append(&mut pods.split_off(&first("ResourceClaim")));
-        Self { objects: pods, ..Self::default() }
+        self.all.append(&mut pods.split_off(&first("ResourceClaim")));
+        Self { all: pods, ..Self::default() }
     }
 
     /// The objects, given away one by one.
-    pub(super) fn into_iter(self) -> impl Iterator<Item = (Key, String, Object)> {
-        self.objects.into_iter().map(|(key, versioned)| {
+    pub(crate) fn into_iter(self) -> impl Iterator<Item = (Key, String, Object)> {
+        self.all.into_iter().map(|(key, versioned)| {
             let name = in_words(&key);
             (key, name, versioned.object)
         })
@@ -140,9 +174,9 @@ impl Objects {
 
     /// Gives Pods and claims a uid that share theirs or have none, as in dumps that were cleaned or
     /// edited; one of them would count for all. Returns these objects.
-    pub(super) fn give_uids(&mut self) -> BTreeSet<String> {
+    pub(crate) fn give_uids(&mut self) -> BTreeSet<String> {
         let mut alike: BTreeMap<(&str, &str), Vec<&Key>> = BTreeMap::new();
-        for (key, Versioned { object, .. }) in &self.objects {
+        for (key, Versioned { object, .. }) in &self.all {
             if let Some(uid) = uid(object) {
                 alike.entry((key.0, uid)).or_default().push(key);
             }
@@ -151,7 +185,7 @@ impl Objects {
         let alike: BTreeSet<String> = alike.flat_map(|(_, keys)| keys).map(in_words).collect();
         if !alike.is_empty() {
             // All get one, so that none can be like a uid of the dump.
-            for (key, Versioned { object, .. }) in &mut self.objects {
+            for (key, Versioned { object, .. }) in &mut self.all {
                 match object {
                     Object::Pod(pod) => pod.0.view.uid = in_words(key).into(),
                     Object::Claim(Claim { accounted: claim, .. }) => claim.uid = in_words(key).into(),
@@ -163,17 +197,20 @@ impl Objects {
     }
 
     /// The claims that are reserved for Pods which the dump does not have.
-    pub(super) fn held_from_outside(&self) -> BTreeSet<String> {
-        let claims = self.objects.iter().filter(|((_, namespace, _), Versioned { object, .. })| {
-            let is_here = |name: &str| self.objects.contains_key(&("Pod", namespace.clone(), name.into()));
+    pub(crate) fn held_from_outside(&self) -> BTreeSet<String> {
+        let claims = self.all.iter().filter(|((_, namespace, _), Versioned { object, .. })| {
+            let is_here = |name: &str| self.all.contains_key(&("Pod", namespace.clone(), name.into()));
             matches!(object, Object::Claim(claim) if !claim.pods.iter().all(|name| is_here(name)))
         });
         claims.map(|(key, _)| in_words(key)).collect()
     }
 
-    /// Whether a claim has no devices yet.
-    pub(super) fn has_unallocated(&self) -> bool {
-        let mut objects = self.objects.values();
+    /// Whether devices may be asked for: a claim has none yet, and the texts are kept.
+    pub(crate) fn has_unallocated(&self) -> bool {
+        if self.keep == Keep::Ledgers {
+            return false;
+        }
+        let mut objects = self.all.values();
         objects.any(|of| matches!(&of.object, Object::Claim(Claim { accounted: claim, .. }) if claim.results.is_none()))
     }
 }

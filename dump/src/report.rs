@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dragoman_accounting::cluster::{ClusterLedger, Pod};
+use dragoman_accounting::cluster::{ClusterLedger, Pod, Rules};
 use dragoman_accounting::ledger::fit::{Fit, Headroom};
 use dragoman_accounting::ledger::{Bucket, NodeLedger, words};
 use dragoman_accounting::resource::Resource;
@@ -12,33 +12,36 @@ use serde::Serialize;
 
 use dragoman_reconcilers::placement::Placement;
 
-use super::devices::unallocated;
-use super::dump::Dump;
+use crate::cluster::Dump;
+use crate::devices::unallocated;
+use crate::objects::Objects;
 
 /// What is taken from every node, and where waiting Pods would fit.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Report {
-    pub(super) nodes: Vec<OfNode>,
+pub struct Report {
+    pub(crate) nodes: Vec<OfNode>,
     /// The number of nodes that there are, shown or not.
-    pub(super) of_nodes: usize,
-    pub(super) pending: Vec<OfPod>,
+    pub(crate) of_nodes: usize,
+    pub(crate) pending: Vec<OfPod>,
     /// Objects that do not decode, each with why.
-    pub(super) unreadable: Vec<String>,
+    pub(crate) unreadable: Vec<String>,
     /// What is missing in the dump or stands there twice.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// What a report is about: everything, unless narrowed.
 #[derive(Debug, Default)]
-pub(super) struct Filter {
+pub struct Filter {
     /// Names of nodes; empty for all.
-    pub(super) nodes: Vec<String>,
+    pub nodes: Vec<String>,
     /// Namespaces of waiting Pods; empty for all.
-    pub(super) namespaces: Vec<String>,
+    pub namespaces: Vec<String>,
     /// `NAMESPACE/NAME` of waiting Pods; empty for all.
-    pub(super) pods: Vec<String>,
-    /// Only nodes that have promised too much, and no Pods.
-    pub(super) overcommitted: bool,
+    pub pods: Vec<String>,
+    /// Only nodes that have promised too much.
+    pub overcommitted: bool,
+    /// Whether Pods that wait are looked at: each is compared with every node.
+    pub waiting: bool,
 }
 
 impl Filter {
@@ -65,7 +68,7 @@ impl Filter {
     fn has_pod(&self, pod: &Pod) -> bool {
         let (namespace, name) = (&*pod.view.namespace, &*pod.view.name);
         let is_named = |named: &String| named.split_once('/') == Some((namespace, name));
-        !self.overcommitted
+        self.waiting
             && (self.namespaces.is_empty() || self.namespaces.iter().any(|known| known == namespace))
             && (self.pods.is_empty() || self.pods.iter().any(is_named))
     }
@@ -73,64 +76,64 @@ impl Filter {
 
 /// A node.
 #[derive(Debug, Serialize)]
-pub(super) struct OfNode {
-    pub(super) name: String,
-    pub(super) resources: BTreeMap<String, OfResource>,
+pub(crate) struct OfNode {
+    pub(crate) name: String,
+    pub(crate) resources: BTreeMap<String, OfResource>,
     /// What is taken beyond what the node has.
-    pub(super) overcommitted: Vec<String>,
+    pub(crate) overcommitted: Vec<String>,
     /// Rules about devices and Pods that are broken.
-    pub(super) violations: Vec<String>,
+    pub(crate) violations: Vec<String>,
     /// Facts that could not be read.
-    pub(super) unaccounted: Vec<String>,
-    pub(super) notices: Vec<String>,
+    pub(crate) unaccounted: Vec<String>,
+    pub(crate) notices: Vec<String>,
 }
 
 impl OfNode {
     /// Whether more is promised of the node than it can keep, as the condition Overcommitted of the
     /// published ledger has it.
-    pub(super) fn is_overcommitted(&self) -> bool {
+    pub(crate) fn is_overcommitted(&self) -> bool {
         !self.overcommitted.is_empty() || !self.violations.is_empty()
     }
 }
 
 /// A resource of a node; amounts as Kubernetes spells quantities.
 #[derive(Debug, Serialize)]
-pub(super) struct OfResource {
-    pub(super) allocatable: QuantityText,
-    pub(super) pods: QuantityText,
-    pub(super) mapping: QuantityText,
-    pub(super) overhead: QuantityText,
-    pub(super) reservations: QuantityText,
+pub(crate) struct OfResource {
+    pub(crate) allocatable: QuantityText,
+    pub(crate) pods: QuantityText,
+    pub(crate) mapping: QuantityText,
+    pub(crate) overhead: QuantityText,
+    pub(crate) reservations: QuantityText,
     /// Absent where it is unknown.
-    pub(super) left: Option<QuantityText>,
+    pub(crate) left: Option<QuantityText>,
 }
 
 /// A Pod without a node.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct OfPod {
-    pub(super) pod: String,
-    pub(super) nodes: BTreeMap<String, OnNode>,
+pub(crate) struct OfPod {
+    pub(crate) pod: String,
+    pub(crate) nodes: BTreeMap<String, OnNode>,
     /// What decides about nodes too, and was not looked at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) not_looked_at: Vec<String>,
+    pub(crate) not_looked_at: Vec<String>,
 }
 
 /// Whether a Pod fits on a node.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct OnNode {
+pub(crate) struct OnNode {
     /// Absent where it is unknown.
-    pub(super) fits: Option<bool>,
+    pub(crate) fits: Option<bool>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) missing: BTreeMap<String, Missing>,
+    pub(crate) missing: BTreeMap<String, Missing>,
     /// Resources of which the whole node has less than the Pod wants, with what it has.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) never: BTreeMap<String, QuantityText>,
+    pub(crate) never: BTreeMap<String, QuantityText>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) unknown: Vec<String>,
+    pub(crate) unknown: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) refused: Vec<String>,
+    pub(crate) refused: Vec<String>,
 }
 
 impl OnNode {
@@ -145,7 +148,7 @@ impl OnNode {
 
     /// How much stands between a Pod and this node: first what nobody can mend by ending another Pod,
     /// then what is unknown, then the number of missing resources.
-    pub(super) fn obstacles(&self) -> (usize, usize, usize) {
+    pub(crate) fn obstacles(&self) -> (usize, usize, usize) {
         (self.never.len() + self.refused.len(), self.unknown.len(), self.missing.len())
     }
 }
@@ -153,15 +156,16 @@ impl OnNode {
 /// A resource that is missing on a node.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Missing {
-    pub(super) missing: QuantityText,
+pub(crate) struct Missing {
+    pub(crate) missing: QuantityText,
     /// The largest holders, each with its amount.
-    pub(super) held_by: Vec<String>,
+    pub(crate) held_by: Vec<String>,
 }
 
 impl Report {
     /// The report about the cluster of a dump.
-    pub(super) fn of(mut dump: Dump, filter: &Filter) -> Self {
+    pub fn of(objects: Objects, rules: Rules, filter: &Filter) -> Self {
+        let mut dump = Dump::of(objects, rules);
         dump.notes.extend(filter.misses(&dump));
         let waiting = dump.waiting.iter().filter(|(_, (pod, _))| filter.has_pod(pod));
         let pending = waiting.map(|(name, pod)| dump.waiting_pod(name, pod, filter)).collect();
@@ -171,8 +175,13 @@ impl Report {
         Self { nodes, of_nodes, pending, unreadable, notes }
     }
 
+    /// Whether a node of the report has promised more than it has.
+    pub fn is_overcommitted(&self) -> bool {
+        self.nodes.iter().any(OfNode::is_overcommitted)
+    }
+
     /// Adds nodes of a ledger that is kept up to date.
-    pub(super) fn add(&mut self, ledger: &ClusterLedger, nodes: &[Arc<str>]) {
+    pub fn add(&mut self, ledger: &ClusterLedger, nodes: &[Arc<str>]) {
         let there = nodes.iter().filter_map(|name| Some((name, ledger.node(name)?)));
         self.nodes.extend(there.map(|(name, node)| of_node(ledger, name, node)));
         self.of_nodes = self.nodes.len();

@@ -1,13 +1,13 @@
 //! The report for people.
 
-use super::report::{OfNode, OfPod, OnNode, Report};
+use crate::report::{OfNode, OfPod, OnNode, Report};
 
 const HEAD: [&str; 8] =
     ["NODE", "RESOURCE", "ALLOCATABLE", "PODS", "MAPPING", "OVERHEAD", "RESERVED", "LEFT"];
 
 /// A table of all nodes, and below it what is wrong and where waiting Pods would fit.
 /// Without `nearest`, a waiting Pod has a line for every node.
-pub(super) fn render(report: &Report, nearest: bool) -> String {
+pub fn render(report: &Report, nearest: bool) -> String {
     let mut rows = vec![HEAD.map(str::to_owned)];
     report.nodes.iter().for_each(|node| rows.extend(self::rows(node)));
     let mut below = String::new();
@@ -25,8 +25,7 @@ pub(super) fn render(report: &Report, nearest: bool) -> String {
     report.pending.iter().for_each(|pod| below += &of_pod(pod, nearest));
     report.unreadable.iter().for_each(|line| below += &format!("unreadable: {line}\n"));
     report.notes.iter().for_each(|line| below += &format!("note: {line}\n"));
-    let table =
-        if report.nodes.is_empty() { "no node is to be shown\n".to_owned() } else { crate::columns(&rows) };
+    let table = if report.nodes.is_empty() { "no node is to be shown\n".to_owned() } else { columns(&rows) };
     let summary = if report.of_nodes > FEW { summary(report) + "\n" } else { String::new() };
     if below.is_empty() { summary + &table } else { format!("{summary}{table}\n{below}") }
 }
@@ -91,4 +90,19 @@ fn in_words(answer: &OnNode) -> String {
     let refused = (!answer.refused.is_empty()).then(|| answer.refused.join(", "));
     let all: Vec<String> = missing.chain(never).chain(unknown).chain(refused).collect();
     if all.is_empty() { "fits".to_owned() } else { all.join("; ") }
+}
+
+/// Aligns the columns of a table, as kubectl does.
+pub fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
 }

@@ -2,6 +2,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use dragoman_accounting::cluster::Rules;
+
 use super::*;
 
 fn report(objects: &[Value]) -> Report {
@@ -13,7 +15,7 @@ fn report(objects: &[Value]) -> Report {
         })
         .expect("a text");
     }
-    Report::of(Dump::of(all, Rules::default()), &Filter::default())
+    Report::of(all, Rules::default(), &Filter { waiting: true, ..Filter::default() })
 }
 
 fn pod(name: &str, node: &str, cpu: &str) -> Value {
@@ -41,7 +43,7 @@ fn items_of_typed_lists_count() {
     let nodes = json!({"kind": "NodeList", "apiVersion": "v1", "items": [bare(node("n", "4"))]});
     let pods = [bare(pod("a", "n", "3")), bare(pod("b", "", "2"))];
     let pods = json!({"kind": "PodList", "apiVersion": "v1", "items": pods});
-    let text = table::render(&report(&[json!({"kind": "List", "items": [nodes, pods]})]), true);
+    let text = render(&report(&[json!({"kind": "List", "items": [nodes, pods]})]), true);
     assert!(text.contains("n     cpu       4            3     0        0         0         1\n"), "{text}");
     assert!(text.contains("Pod ns/b on n: 1 of cpu is missing (Pod ns/a: 3)"), "{text}");
 }
@@ -120,7 +122,7 @@ fn of_many_nodes_a_waiting_pod_gets_the_nearest() {
     objects.extend([pod("big", "", "5"), pod("small", "", "2")]);
     objects[4] = node("n4", "6");
     let report = report(&objects);
-    let text = table::render(&report, true);
+    let text = render(&report, true);
     assert!(text.starts_with("9 of 9 nodes: 0 overcommitted, 0 with facts"), "{text}");
     assert!(text.contains("\n2 waiting Pods: 1 fit on a node\n"), "{text}");
     assert!(text.contains("Pod ns/small: fits on 1 of 9 nodes; the nearest:\nPod ns/small on n4: fits\n"));
@@ -129,7 +131,7 @@ fn of_many_nodes_a_waiting_pod_gets_the_nearest() {
         "{text}"
     );
     assert_eq!(text.matches("Pod ns/big on ").count(), 3);
-    assert_eq!(table::render(&report, false).matches("Pod ns/big on ").count(), 9);
+    assert_eq!(render(&report, false).matches("Pod ns/big on ").count(), 9);
 }
 
 /// "fits" means that a scheduler could bind the Pod there, as far as one node and one Pod tell.
@@ -143,7 +145,7 @@ fn a_pod_fits_only_where_a_scheduler_would_let_it_run() {
     picky["spec"]["nodeSelector"] = json!({"zone": "a"});
     picky["spec"]["affinity"] = json!({"podAffinity": {}});
     let objects = [cordoned, full, node("free", "8"), pod("a", "full", "1"), pod("b", "", "1"), picky];
-    let text = table::render(&report(&objects), true);
+    let text = render(&report(&objects), true);
     for line in [
         "Pod ns/b on cordoned: the node is cordoned\n",
         "Pod ns/b on free: fits\n",
@@ -165,11 +167,11 @@ fn a_claim_without_devices_is_tried_where_the_dump_says_what_it_means() {
         "nodeName": "n", "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}, "devices": [{"name": "d"}]}});
     let class = json!({"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}});
     let objects = [node("n", "8"), waiting, claim, slice, class];
-    let known = table::render(&report(&objects), true);
+    let known = render(&report(&objects), true);
     assert!(known.contains("Pod ns/w on n: "), "{known}");
     assert!(known.contains("request r of claim ns/c wants 8 devices, 1 suitable"), "{known}");
     // Without its class nobody knows what the request means.
-    let unknown = table::render(&report(&objects[..4]), true);
+    let unknown = render(&report(&objects[..4]), true);
     assert!(unknown.contains("Pod ns/w: not looked at: devices for ResourceClaim ns/c\n"), "{unknown}");
 }
 
@@ -178,7 +180,7 @@ fn a_claim_without_devices_is_tried_where_the_dump_says_what_it_means() {
 fn a_node_with_less_than_nothing_left_is_overcommitted() {
     let objects = [node("n", "4"), pod("a", "n", "3"), pod("b", "n", "2"), node("free", "4")];
     let all = report(&objects);
-    let text = table::render(&all, true);
+    let text = render(&all, true);
     let line = "n: overcommitted: 1 of cpu more is taken than the node has (Pod ns/a: 3, Pod ns/b: 2)\n";
     assert!(text.contains(line), "{text}");
     let over: Vec<&str> =

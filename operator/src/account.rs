@@ -1,11 +1,5 @@
 //! `dragoman account`: what Pods and claims take from every node of a dump, and what fits.
 
-mod devices;
-mod dump;
-mod objects;
-mod report;
-mod table;
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,12 +10,8 @@ use dragoman_accounting::claim::allocation::Judgement;
 use dragoman_accounting::cluster::Rules;
 use dragoman_accounting::ledger::Charging;
 use dragoman_accounting::pod::requests::Variant;
+use dragoman_dump::{Filter, Keep, Objects, Report, manifests, render};
 use dragoman_reconcilers::cluster::SharedCluster;
-
-use self::dump::Dump;
-use self::objects::Objects;
-use self::report::{Filter, OfNode, Report};
-use crate::manifests;
 
 /// Flags of `dragoman account`.
 #[derive(Debug, Args)]
@@ -69,7 +59,7 @@ enum Output {
 /// # Errors
 /// A file cannot be read, or holds something that is no Kubernetes object.
 pub(crate) fn account(flags: &AccountFlags) -> anyhow::Result<ExitCode> {
-    let mut objects = Objects::default();
+    let mut objects = Objects::new(Keep::Everything);
     let mut wrong = Vec::new();
     manifests::each(&flags.files, &mut |found| {
         if let Err(why) = found.and_then(|found| objects.take(found)) {
@@ -88,15 +78,15 @@ pub(crate) fn account(flags: &AccountFlags) -> anyhow::Result<ExitCode> {
         namespaces: flags.namespace.clone(),
         pods: flags.pod.clone(),
         overcommitted: flags.overcommitted,
+        waiting: !flags.overcommitted,
     };
-    let report = Report::of(Dump::of(objects, rules), &filter);
+    let report = Report::of(objects, rules, &filter);
     let text = match flags.output {
         Output::Json => serde_json::to_string_pretty(&report)? + "\n",
-        Output::Table => table::render(&report, !flags.all_nodes),
+        Output::Table => render(&report, !flags.all_nodes),
     };
     crate::print(&text)?;
-    let is_overcommitted = report.nodes.iter().any(OfNode::is_overcommitted);
-    Ok(if is_overcommitted { ExitCode::from(crate::NO) } else { ExitCode::SUCCESS })
+    Ok(if report.is_overcommitted() { ExitCode::from(crate::NO) } else { ExitCode::SUCCESS })
 }
 
 /// Nodes that are read of a running process at once: their rows take about a millisecond.
@@ -113,8 +103,5 @@ pub(crate) async fn of_index(cluster: SharedCluster) -> String {
         index.read(|cluster| report.add(cluster.ledger(), portion));
         tokio::task::yield_now().await;
     }
-    table::render(&report, true)
+    render(&report, true)
 }
-
-#[cfg(test)]
-mod tests;

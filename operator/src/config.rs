@@ -140,6 +140,17 @@ pub(crate) struct Settings {
     /// Pod, but a namespace of unscheduled Pods cannot be deleted while we are down.
     #[arg(long, num_args = 0..=1, default_missing_value = "true")]
     born_protected: Option<bool>,
+    /// Release claims that are allocated and reserved for no consumer for longer than --idle-after. Off by default: they
+    /// are reported.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true")]
+    reclaim: Option<bool>,
+    /// After so many seconds without a consumer an allocated claim is idle [default: 3600].
+    #[arg(long, value_name = "SECONDS")]
+    idle_after: Option<u32>,
+    /// Hold a claim for so many seconds after its Pod vanished from a node without an end, as after a forced
+    /// deletion, unless the node is gone or out of service before: kubelet may still run the Pod. Off by default.
+    #[arg(long, value_name = "SECONDS")]
+    hold_vanished_for: Option<u32>,
     /// The allocator of claims of gated Pods that name none; without it the gate of such a Pod is opened at
     /// once.
     #[arg(long, value_name = "NAME")]
@@ -177,6 +188,18 @@ pub(crate) struct Settings {
     /// of OpenTelemetry, or all].
     #[arg(long)]
     trace_sampling: Option<f64>,
+}
+
+impl Settings {
+    /// What becomes of devices that no consumer uses.
+    fn reclaim(&self, file: &Self) -> claim_lifecycle::Reclaim {
+        let default = claim_lifecycle::Reclaim::default();
+        claim_lifecycle::Reclaim {
+            idle_for: seconds(self.idle_after.or(file.idle_after)).unwrap_or(default.idle_for),
+            release: self.reclaim.or(file.reclaim).unwrap_or(default.release),
+            guard: seconds(self.hold_vanished_for.or(file.hold_vanished_for)),
+        }
+    }
 }
 
 /// The nodes whose ledger is published.
@@ -230,6 +253,10 @@ fn from_file(path: &Path) -> anyhow::Result<Settings> {
     serde_saphyr::from_str(&text).with_context(|| format!("config {}", path.display()))
 }
 
+fn seconds(count: Option<u32>) -> Option<Duration> {
+    count.map(|seconds| Duration::from_secs(seconds.into()))
+}
+
 /// # Errors
 /// One of the two files is missing.
 fn admin_tls(certificate: Option<PathBuf>, key: Option<PathBuf>) -> anyhow::Result<Option<AdminTls>> {
@@ -249,10 +276,18 @@ impl RunFlags {
     pub(crate) fn resolve(self) -> anyhow::Result<Config> {
         let file = self.config.as_deref().map(from_file).transpose()?.unwrap_or_default();
         let flags = self.settings;
+        let reclaim = flags.reclaim(&file);
         let default_allocator = flags.default_allocator.or(file.default_allocator);
         if let Some(name) = default_allocator.as_deref().filter(|name| !protocol::is_allocator_name(name)) {
             bail!("--default-allocator {name:?}: {}", protocol::ALLOCATOR_NAME_RULE);
         }
+        let claim_lifecycle = claim_lifecycle::Options {
+            birth: claim_lifecycle::Birth {
+                protected: flags.born_protected.or(file.born_protected).unwrap_or(false),
+                default_allocator: default_allocator.clone(),
+            },
+            reclaim,
+        };
         let let_go_after = flags.let_go_after.or(file.let_go_after);
         let delete_unbound_after = flags.delete_unbound_after.or(file.delete_unbound_after);
         let config = Config {
@@ -273,15 +308,11 @@ impl RunFlags {
             without_lease: flags.without_lease.or(file.without_lease).unwrap_or(false),
             chosen: flags.controllers.or(file.controllers).unwrap_or_else(|| vec!["*".to_owned()]),
             controllers: Options {
-                claim_lifecycle: claim_lifecycle::Birth {
-                    protected: flags.born_protected.or(file.born_protected).unwrap_or(false),
-                    default_allocator: default_allocator.clone(),
-                },
+                claim_lifecycle,
                 gates: gates::Options {
                     default_allocator,
-                    let_go_after: let_go_after.map(|seconds| Duration::from_secs(seconds.into())),
-                    delete_unbound_after: delete_unbound_after
-                        .map(|seconds| Duration::from_secs(seconds.into())),
+                    let_go_after: seconds(let_go_after),
+                    delete_unbound_after: seconds(delete_unbound_after),
                 },
                 holders: holders::Options {
                     image: flags.holder_image.or(file.holder_image).unwrap_or_else(|| holders::IMAGE.into()),
@@ -303,6 +334,9 @@ impl RunFlags {
     }
 }
 
+/// A claim is allocated, then it is reserved: an allocator may do so in two writes.
+const LEAST_IDLE: Duration = Duration::from_secs(10);
+
 impl Config {
     /// # Errors
     /// Names the setting that is wrong.
@@ -320,6 +354,12 @@ impl Config {
         }
         if let Some(address) = config.dump_address.filter(|a| !a.ip().is_loopback()) {
             bail!("dump-address: {address} is not a loopback address");
+        }
+        if config.controllers.claim_lifecycle.reclaim.idle_for < LEAST_IDLE {
+            bail!(
+                "idle-after: an allocator may need {} seconds to reserve what it allocated",
+                LEAST_IDLE.as_secs()
+            );
         }
         Ok(config)
     }
@@ -351,6 +391,7 @@ mod tests {
             (&["--dump-address", "10.0.0.1:1"], "dump-address"),
             (&["--admin-tls-cert", "tls.crt"], "admin-tls-key"),
             (&["--otlp-endpoint", "http://a", "--trace-sampling", "2"], "trace-sampling"),
+            (&["--idle-after", "1"], "idle-after"),
             (&["--config", "/does/not/exist"], "/does/not/exist"),
         ] {
             let error = resolve(arguments).expect_err(name);

@@ -21,7 +21,7 @@ const OFF_BY_DEFAULT: &[&str] = &["holders", "gates"];
 /// What can be chosen about single controllers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
-    pub(crate) claim_lifecycle: claim_lifecycle::Birth,
+    pub(crate) claim_lifecycle: claim_lifecycle::Options,
     pub(crate) ledger: ledger::Options,
     pub(crate) holders: holders::Options,
     pub(crate) gates: gates::Options,
@@ -32,7 +32,7 @@ impl Options {
     #[cfg(feature = "simulation")]
     pub(crate) fn with_allocator(name: &str) -> Self {
         let mut options = Self::default();
-        options.claim_lifecycle.default_allocator = Some(name.into());
+        options.claim_lifecycle.birth.default_allocator = Some(name.into());
         options.gates.default_allocator = Some(name.into());
         options
     }

@@ -11,7 +11,6 @@ mod demo;
 mod drain;
 mod environment;
 mod gating;
-mod manifests;
 mod rbac;
 mod run;
 #[cfg(feature = "simulation")]
@@ -117,21 +116,6 @@ async fn main() -> ExitCode {
 /// The exit code of an answer that is no: a claim without devices, a node that is overcommitted. An error
 /// is 1, and a wrong flag 2.
 pub(crate) const NO: u8 = 3;
-
-/// Aligns the columns of a table, as kubectl does.
-pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
-    let mut widths = [0; N];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
-}
 
 /// Prints a text for people or programs. A reader that closes the pipe, as `head` does, has read what it
 /// wanted.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
+use dragoman_dump::manifests::{self, Found};
 use dragoman_simcluster::{ApiServer, Clock, Profile};
 use serde_json::Value;
 
-use crate::manifests::{self, Found};
 use crate::simulated;
 
 /// Flags of `dragoman simulate`.

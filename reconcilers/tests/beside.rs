@@ -11,7 +11,7 @@ use std::time::Duration;
 use dragoman_machinery::api::Limits;
 use dragoman_machinery::connect::within;
 use dragoman_machinery::controller::Embedded;
-use dragoman_reconcilers::claim_lifecycle::{self, Birth};
+use dragoman_reconcilers::claim_lifecycle::{self, Options};
 use dragoman_simcluster::{ApiServer, Clock, Door, Profile, Request, User};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ async fn two_controllers_share_watches_and_families() {
     let door = Door::new(server, User::admin());
     let mut registry = Registry::default();
     let clients = within(&door, Limits::default(), &mut registry);
-    let table = [claim_lifecycle::spec(Birth::default()), toy::spec()];
+    let table = [claim_lifecycle::spec(Options::default()), toy::spec()];
     let running = Embedded::start(&clients, &mut registry, 4, &table);
     while !running.synced() {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -81,7 +81,7 @@ async fn a_pod_with_many_entries_costs_one_pass() {
     create(&door, "/api/v1/namespaces/ns/pods", &pod);
     let mut registry = Registry::default();
     let clients = within(&door, Limits::default(), &mut registry);
-    let table = [claim_lifecycle::spec(Birth::default())];
+    let table = [claim_lifecycle::spec(Options::default())];
     let _running = Embedded::start(&clients, &mut registry, 4, &table);
     let named = || {
         let pods = server.all("pods");

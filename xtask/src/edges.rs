@@ -14,8 +14,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // simcluster judges the reconcilers and must not depend on them.
     ("simcluster", &["quantity"]),
     ("reconcilers", &["accounting", "allocator", "crds", "machinery"]),
-    ("operator", &["quantity", "accounting", "allocator", "crds", "machinery", "simcluster", "reconcilers"]),
-    ("cli", &["quantity", "accounting", "allocator", "crds", "reconcilers"]),
+    ("dump", &["quantity", "accounting", "allocator", "crds", "machinery", "reconcilers"]),
+    (
+        "operator",
+        &["quantity", "accounting", "allocator", "crds", "machinery", "simcluster", "reconcilers", "dump"],
+    ),
+    ("cli", &["quantity", "accounting", "allocator", "crds", "reconcilers", "dump"]),
     (
         "e2e",
         &[

@@ -118,10 +118,15 @@ fn holds(claim: &ResourceClaim, driver: &str, pool: &str, name: &str) -> bool {
     held.any(|of| (&*of.driver, &*of.pool, &*of.device) == (driver, pool, name))
 }
 
-/// The taints that the slice of a device carries.
+/// The taints that a device has by its slice, and those that rules give it.
 fn taints(facts: &Facts, driver: &str, pool: &str, name: &str) -> Vec<String> {
     let slices =
         facts.cluster.slices.iter().filter(|slice| *slice.driver == *driver && *slice.pool.name == *pool);
     let devices = slices.flat_map(|slice| &slice.devices).filter(|device| *device.name == *name);
-    devices.flat_map(|device| &device.taints).map(|taint| format!("{}:{}", taint.key, taint.effect)).collect()
+    let own =
+        devices.flat_map(|device| &device.taints).map(|taint| format!("{}:{}", taint.key, taint.effect));
+    let rules = facts.cluster.taint_rules.iter().filter(|rule| rule.selects(driver, pool, name));
+    let by_rules = rules
+        .map(|rule| format!("{}:{} by DeviceTaintRule {}", rule.taint.key, rule.taint.effect, rule.name));
+    own.chain(by_rules).collect()
 }

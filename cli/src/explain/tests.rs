@@ -401,6 +401,14 @@ fn claims_devices_nodes_and_templates() {
         "DeviceGone",
         "in no ResourceSlice any more",
     );
+    let rule = json!({"kind": "DeviceTaintRule", "metadata": {"name": "broken"}, "spec": {
+        "deviceSelector": {"driver": "d", "pool": "node-0", "device": "b"},
+        "taint": {"key": "broken.example", "effect": "NoExecute"}}});
+    let ruled: Vec<Value> = held.iter().cloned().chain([rule]).collect();
+    let tainted = of_device(&ruled, "node-0/b").expect("a device");
+    says("tainted", &tainted, "Tainted", "tainted: broken.example:NoExecute by DeviceTaintRule broken");
+    let taken = of_device(&ruled, "a").expect("a device");
+    says("another is tainted", &taken, "Taken", "held by claim ml/c for Pod train");
     assert!(of_device(&held, "nothing").is_err());
     let of_node = |objects: &[Value]| super::node::explain(&facts(objects), "node-0", now());
     says("has free", &of_node(&held), "HasFree", "2 devices, of which claims hold 1");

@@ -20,7 +20,7 @@ mod tolerated;
 
 pub use claim::{AllocationResult, ConsumerReference, ResourceClaim, ResourceClaimStatus};
 pub use meta::{Condition, ControllerRef, Meta, Name, Object, annotation};
-pub use node::Node;
+pub use node::{Node, OUT_OF_SERVICE};
 pub use pod::{
     Affinity, ClaimEntry, ClaimEntryStatus, Container, ContainerStatus, Named, NodeAffinity, Pod, PodSpec,
     PodStatus, RequiredNodes, ResourceRequirements, Term, Toleration,

@@ -21,39 +21,52 @@ const CHUNK: usize = 1 << 20;
 
 /// An object, and its place in the files.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub struct Found {
     /// File, line and number of the item, for people.
-    pub(crate) place: String,
+    pub place: String,
     /// The identity of the object.
-    pub(crate) head: Head,
+    pub head: Head,
     /// The object in JSON.
-    pub(crate) text: Box<[u8]>,
+    pub text: Box<[u8]>,
 }
 
 /// The kind of an object and its name. In a typed list it has the kind of the list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Head {
-    pub(crate) kind: Option<Box<str>>,
-    pub(crate) api_version: Option<Box<str>>,
-    pub(crate) metadata: Option<Metadata>,
+pub struct Head {
+    /// `kind`.
+    pub kind: Option<Box<str>>,
+    /// `apiVersion`.
+    pub api_version: Option<Box<str>>,
+    /// `metadata`.
+    pub metadata: Option<Metadata>,
 }
 
 /// `metadata` of an object, as far as it says which object it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Metadata {
-    pub(crate) namespace: Option<Box<str>>,
-    pub(crate) name: Option<Box<str>>,
-    pub(crate) resource_version: Option<Box<str>>,
+pub struct Metadata {
+    /// Absent for objects of the cluster.
+    pub namespace: Option<Box<str>>,
+    /// Present in every object that was stored.
+    pub name: Option<Box<str>>,
+    /// The version that was printed.
+    pub resource_version: Option<Box<str>>,
 }
 
 impl Found {
+    /// An item of a list whose kind is known: in the answers of the API server items do not say theirs.
+    pub fn item(kind: &str, text: &str) -> Self {
+        let mut head: Head = serde_json::from_str(text).unwrap_or_default();
+        head.kind = Some(kind.into());
+        Self { place: format!("the list of kind {kind}"), head, text: text.as_bytes().into() }
+    }
+
     /// The object as a value, with its kind.
     ///
     /// # Errors
     /// It is cut off.
-    pub(crate) fn object(&self) -> anyhow::Result<Value> {
+    pub fn object(&self) -> anyhow::Result<Value> {
         let mut object: Value = serde_json::from_slice(&self.text).with_context(|| broken(&self.place))?;
         if let (Some(fields), Some(kind)) = (object.as_object_mut(), &self.head.kind)
             && fields.get("kind").is_none_or(Value::is_null)
@@ -70,7 +83,7 @@ impl Found {
 ///
 /// # Errors
 /// A file cannot be read.
-pub(crate) fn each(files: &[PathBuf], each: &mut dyn FnMut(anyhow::Result<Found>)) -> anyhow::Result<()> {
+pub fn each(files: &[PathBuf], each: &mut dyn FnMut(anyhow::Result<Found>)) -> anyhow::Result<()> {
     for file in files {
         if file.as_os_str() == "-" {
             read(file, BufReader::with_capacity(CHUNK, std::io::stdin()), each).context("standard input")?;
@@ -87,18 +100,18 @@ pub(crate) fn each(files: &[PathBuf], each: &mut dyn FnMut(anyhow::Result<Found>
 ///
 /// # Errors
 /// The text cannot be read.
-pub(crate) fn read(
+pub fn read(
     file: &Path,
     text: impl BufRead,
     each: &mut dyn FnMut(anyhow::Result<Found>),
 ) -> anyhow::Result<()> {
     let name = file.display().to_string();
-    let mut is_empty = true;
     let mut documents = Documents::new(&name, text);
-    while documents.next(&mut |found| {
+    let mut is_empty = true;
+    // A list without items is an answer, too.
+    while documents.next(each)? {
         is_empty = false;
-        each(found);
-    })? {}
+    }
     if is_empty {
         each(Err(anyhow::anyhow!("{name}: it is empty")));
     }

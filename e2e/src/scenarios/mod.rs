@@ -12,6 +12,7 @@ mod lives;
 mod packages;
 mod pod_resources;
 mod pod_status;
+mod reclaim;
 mod releases;
 mod rights;
 mod seen;
@@ -280,6 +281,7 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
     let alone = [
         faults::all(),
         takeover::all(),
+        reclaim::all(),
         trouble::alone(),
         telemetry::alone(),
         ledger::alone(),

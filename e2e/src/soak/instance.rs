@@ -17,7 +17,7 @@ const WORKERS: usize = 8;
 pub(super) fn start(door: &FaultyDoor, accounts: bool) -> Embedded {
     let mut registry = Registry::default();
     let clients = within(door, Limits::default(), &mut registry);
-    let mut table = vec![claim_lifecycle::spec(claim_lifecycle::Birth::default())];
+    let mut table = vec![claim_lifecycle::spec(claim_lifecycle::Options::default())];
     if accounts {
         let cluster = SharedCluster::default();
         table.push(ledger::spec(ledger::Options::default(), SharedCluster::clone(&cluster), Arc::default()));

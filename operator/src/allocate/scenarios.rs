@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::AllocateFlags;
 use super::fields;
-use crate::manifests;
+use dragoman_dump::manifests;
 
 /// A scenario, and its place in the files.
 #[derive(Debug)]

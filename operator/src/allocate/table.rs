@@ -62,7 +62,7 @@ fn devices(answer: &Answer) -> String {
             rows.push([claim.clone(), result.request.to_string(), device, consumed]);
         }
     }
-    crate::columns(&rows)
+    dragoman_dump::columns(&rows)
 }
 
 #[cfg(test)]

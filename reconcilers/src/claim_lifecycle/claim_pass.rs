@@ -17,6 +17,7 @@ use super::evidence::{self, Presence};
 use super::facts::{ClaimFacts, PodFacts, ReferenceKind};
 use super::key::Key;
 use super::plan_claim::{ClaimPlan, ClaimStep, Confirmed, plan_claim};
+use super::reclaim::At;
 use super::report::{Report, Said, refused};
 use super::snapshot::ClaimSnapshot;
 use super::state::State;
@@ -34,16 +35,19 @@ pub struct ClaimPass {
     /// The uids of consumers whose answers are to come, in the order of the questions.
     asked: VecDeque<String>,
     last: Option<ClaimStep>,
+    at: At,
     /// Set once the pass is over.
     over: bool,
     verdict: Verdict,
+    /// Whether it ended because a node may still hold the devices.
+    pub is_held: bool,
     /// What the pass has to tell.
     pub report: Report,
 }
 
 impl ClaimPass {
-    /// A pass about the claim of `key`.
-    pub fn new(key: &Key) -> Self {
+    /// A pass about the claim of `key` at a time.
+    pub fn new(key: &Key, at: At) -> Self {
         Self {
             key: key.clone(),
             begun: false,
@@ -53,6 +57,8 @@ impl ClaimPass {
             confirmed: Confirmed::new(),
             asked: VecDeque::new(),
             last: None,
+            at,
+            is_held: false,
             over: false,
             verdict: Verdict::Done,
             report: Report::new(),
@@ -85,6 +91,11 @@ impl ClaimPass {
         reads
     }
 
+    /// The verdict that the claim is looked at again at `then`, in seconds since the epoch.
+    fn later(&self, then: i64) -> Verdict {
+        self.verdict.clone().most_urgent(Verdict::After(self.at.until(then)))
+    }
+
     fn sent_step(&mut self, step: ClaimStep, abrupt: Vec<ConsumerReference>, written: &Written) {
         self.report.push(Said::Step(step));
         self.report.extend(abrupt.into_iter().map(Said::Vanished));
@@ -113,8 +124,9 @@ impl Pass<State> for ClaimPass {
             self.begun = true;
             self.claim = ClaimSnapshot::take(state, namespace, name);
         } else if let (Some(claim), Some(facts)) = (&self.claim, self.newer.take()) {
-            self.claim =
-                Some(ClaimSnapshot::of(state, namespace, name, &claim.uid, &facts, state.evidence.tick()));
+            // Only consumers that left are missing in it: what is known of the others holds.
+            let read = (state.evidence.tick(), claim.read_since);
+            self.claim = Some(ClaimSnapshot::of(state, (namespace, name), &claim.uid, &facts, read));
         }
     }
 
@@ -123,8 +135,28 @@ impl Pass<State> for ClaimPass {
             let Some(claim) = self.claim.as_ref().filter(|_| !self.over) else {
                 return Next::Rest(self.verdict.clone());
             };
-            match plan_claim(claim, &self.confirmed, self.last) {
+            match plan_claim(claim, &self.confirmed, self.last, &self.at) {
                 ClaimPlan::Rest => return Next::Rest(self.verdict.clone()),
+                ClaimPlan::Later(then) => return Next::Rest(self.later(then)),
+                ClaimPlan::Idle(since) => {
+                    self.report.push(Said::Idle { since });
+                    return Next::Rest(self.verdict.clone());
+                }
+                ClaimPlan::Hold { until, consumer } => {
+                    let held = claim
+                        .facts
+                        .reserved
+                        .get(consumer)
+                        .cloned()
+                        .zip(claim.vanished.get(consumer).cloned());
+                    self.report.extend(held.map(|(consumer, vanished)| Said::Held {
+                        consumer,
+                        vanished,
+                        until,
+                    }));
+                    self.is_held = true;
+                    return Next::Rest(self.later(until));
+                }
                 ClaimPlan::Confirm(positions) => {
                     let reads = self.questions(&positions);
                     if !reads.is_empty() {
@@ -175,8 +207,8 @@ fn presence(read: &LiveRead, uid: &str, answer: Answer) -> Result<Presence, Refu
     struct Existing {
         metadata: wire::Meta,
     }
-    // The end of what is missing now was not seen: nothing can be said about how it ended.
-    let gone = Presence::Gone(HowEnded::Orderly);
+    // How what is missing now ended went unseen.
+    let gone = Presence::Gone(HowEnded::Unseen);
     let Live::Found(body) = answer? else { return Ok(gone) };
     if read.kind != POD {
         let group: Existing = decode(&body)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dragoman_crds::wire;
+use dragoman_crds::wire::{self, ConsumerReference, OUT_OF_SERVICE};
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, Reconcile, Running, Verdict, regarding,
@@ -17,14 +17,24 @@ use super::claim_pass::ClaimPass;
 use super::consumer_pass::ConsumerPass;
 use super::key::{Key, Subject};
 use super::metrics::LifecycleMetrics;
+use super::reclaim::{At, Reclaim, Vanished};
 use super::report::Said;
 use super::rights;
 use super::second_writer::{SecondWriter, Stop};
 use super::snapshot::ConsumerKind;
 use super::state::State;
 
+/// What can be chosen about this controller.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    /// How claims are born.
+    pub birth: Birth,
+    /// What becomes of devices that no consumer uses.
+    pub reclaim: Reclaim,
+}
+
 /// Its row in the table of controllers.
-pub fn spec(birth: Birth) -> ControllerSpec {
+pub fn spec(options: Options) -> ControllerSpec {
     ControllerSpec {
         name: NAME,
         works: |mode| mode == Mode::Own,
@@ -34,7 +44,7 @@ pub fn spec(birth: Birth) -> ControllerSpec {
             Mode::Own => rights::OWN,
         },
         asked: &[],
-        start: Box::new(move |assembly| ClaimLifecycle::start(assembly, birth.clone())),
+        start: Box::new(move |assembly| ClaimLifecycle::start(assembly, options.clone())),
     }
 }
 
@@ -43,17 +53,21 @@ const NAME: &str = "claim_lifecycle";
 /// The controller.
 pub(super) struct ClaimLifecycle {
     kit: Arc<Controller<State>>,
-    birth: Birth,
+    options: Options,
     metrics: LifecycleMetrics,
 }
 
 impl ClaimLifecycle {
-    fn start(assembly: &mut Assembly<'_>, birth: Birth) -> Arc<dyn Running> {
+    fn start(assembly: &mut Assembly<'_>, options: Options) -> Arc<dyn Running> {
         // Dashboards know the queue by the name that the built-in controller gives to its own.
         let kit = assembly.controller::<State>(NAME, "resource_claim");
         let metrics = kit.read(|state| LifecycleMetrics::register(assembly.registry, state));
         Self::watch(&kit, &mut assembly.watches);
-        Arc::new(Self { kit, birth, metrics })
+        if options.reclaim.guard.is_some() {
+            kit.note(State::guard);
+            kit.watch::<wire::Node>(&mut assembly.watches);
+        }
+        Arc::new(Self { kit, options, metrics })
     }
 
     fn watch(kit: &Arc<Controller<State>>, watches: &mut Watches) {
@@ -94,10 +108,22 @@ impl ClaimLifecycle {
                 );
                 self.kit.alarm(about(), "ConsumerVanished", "Release", note);
             }
+            Said::Idle { since } => {
+                let note = format!(
+                    "allocated since {} or longer and reserved for no consumer: nothing uses its devices, and no \
+                     controller releases them (--reclaim does)",
+                    time(since)
+                );
+                self.kit.warn(about(), "ClaimIdle", "Reclaim", note);
+            }
+            Said::Held { consumer, vanished, until } => self.say_held(key, about, &consumer, vanished, until),
             Said::Publishing { uid, entry, claim } => {
                 self.kit.note(|state| state.witnesses.publishing(&uid, &entry, &claim));
             }
-            Said::Gone(uid) => self.kit.note(|state| state.evidence.proven_gone(&uid)),
+            Said::Gone(uid) => {
+                let now = clock::now().as_second();
+                self.kit.note(|state| state.evidence.proven_gone(&uid, now));
+            }
             Said::Quota(outcome) => {
                 let now = clock::now().as_millisecond();
                 let turn = self.kit.note(|state| state.quota.note(key, outcome, now));
@@ -106,14 +132,42 @@ impl ClaimLifecycle {
         }
     }
 
+    fn say_held(
+        &self,
+        key: &Key,
+        about: &dyn Fn() -> Regarding,
+        consumer: &ConsumerReference,
+        vanished: Vanished,
+        until: i64,
+    ) {
+        let place =
+            vanished.node.as_deref().map_or_else(|| "its node".to_owned(), |name| format!("node {name}"));
+        if self.kit.note(|state| state.held.insert(&key.namespace, &key.name, vanished.node)) {
+            let note = format!(
+                "held for {} {} (uid {}), which is gone without an end that was seen: {place} may still hold the \
+                 device; released once the node is gone or has the taint {OUT_OF_SERVICE}, or at {}",
+                consumer.resource,
+                consumer.name,
+                consumer.uid,
+                time(until)
+            );
+            self.kit.alarm(about(), "DevicesHeld", "Hold", note);
+        }
+    }
+
     async fn reconcile_claim(&self, key: &Key) -> Verdict {
-        let mut pass = ClaimPass::new(key);
+        let at = At { chosen: self.options.reclaim, now: clock::now().as_second() };
+        let mut pass = ClaimPass::new(key, at);
         let tell = |pass: &mut ClaimPass| {
             let report = std::mem::take(&mut pass.report);
             let claim = || regarding(RESOURCE_CLAIM, &key.namespace, &key.name, pass.uid());
             report.into_iter().for_each(|said| self.tell(key, &claim, ConsumerKind::Pod, said));
         };
-        self.kit.carry_out(key, &mut pass, tell).await
+        let verdict = self.kit.carry_out(key, &mut pass, tell).await;
+        if self.options.reclaim.guard.is_some() && !pass.is_held {
+            self.kit.note(|state| state.held.remove(&key.namespace, &key.name));
+        }
+        verdict
     }
 
     async fn reconcile_consumer(&self, key: &Key) -> Verdict {
@@ -121,7 +175,7 @@ impl ClaimLifecycle {
             Subject::PodGroup => ConsumerKind::PodGroup,
             Subject::Pod | Subject::Claim => ConsumerKind::Pod,
         };
-        let mut pass = ConsumerPass::new(key, &self.birth, clock::now().as_millisecond());
+        let mut pass = ConsumerPass::new(key, &self.options.birth, clock::now().as_millisecond());
         let tell = |pass: &mut ConsumerPass| {
             let report = std::mem::take(&mut pass.report);
             let about = || match pass.consumer() {
@@ -158,6 +212,11 @@ impl ClaimLifecycle {
             self.kit.alarm(about, "SecondWriter", "StopLifecycleWrites", note);
         }
     }
+}
+
+/// A time as objects of Kubernetes have it.
+fn time(seconds: i64) -> String {
+    jiff::Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |time| time.to_string())
 }
 
 impl Reconcile for ClaimLifecycle {

@@ -4,13 +4,13 @@ use std::collections::{HashMap, VecDeque};
 
 use dragoman_crds::wire::Name;
 
-/// Uids of consumers with claims whose end was seen; the oldest are forgotten.
+/// Consumers with claims that have ended, by uid; the oldest are forgotten.
 ///
 /// Forgetting one costs a live read. 32 768 is three times the largest burst of
 /// ending Pods seen upstream, in about two megabytes.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
-    uids: HashMap<Name, HowEnded>,
+    ends: HashMap<Name, End>,
     order: VecDeque<Name>,
 }
 
@@ -19,28 +19,41 @@ const ENDED: usize = 32_768;
 /// How a consumer ended, as far as we saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HowEnded {
-    /// It had ended or never run, then it was removed; or its end went unseen.
+    /// It had ended or never run, then it was removed.
     Orderly,
+    /// It is gone, and how it ended went unseen.
+    Unseen,
     /// It was removed while its containers may have been running.
     Abruptly,
 }
 
+/// The end of a consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct End {
+    /// How.
+    pub how: HowEnded,
+    /// The node that its containers may be running on, where that is kept.
+    pub node: Option<Name>,
+    /// When it was seen to be gone, in seconds since the epoch.
+    pub at: i64,
+}
+
 impl Ended {
     /// The consumer with `uid` has ended.
-    pub(super) fn insert(&mut self, uid: Name, how: HowEnded) {
-        if self.uids.insert(uid.clone(), how).is_none() {
+    pub(super) fn insert(&mut self, uid: Name, end: End) {
+        if self.ends.insert(uid.clone(), end).is_none() {
             self.order.push_back(uid);
         }
         if self.order.len() > ENDED
             && let Some(oldest) = self.order.pop_front()
         {
-            self.uids.remove(&oldest);
+            self.ends.remove(&oldest);
         }
     }
 
-    /// How the consumer with `uid` ended, if that was seen.
-    pub(super) fn get(&self, uid: &str) -> Option<HowEnded> {
-        self.uids.get(uid).copied()
+    /// The end of the consumer with `uid`, if it is known.
+    pub(super) fn get(&self, uid: &str) -> Option<&End> {
+        self.ends.get(uid)
     }
 }
 
@@ -65,17 +78,22 @@ impl Evidence {
 
     /// Records a live read or a refusal that proved the consumer with `uid` to be gone: the index
     /// is stale until the watch says so too.
-    pub fn proven_gone(&mut self, uid: &str) {
-        self.ended.insert(uid.into(), HowEnded::Orderly);
+    pub fn proven_gone(&mut self, uid: &str, now: i64) {
+        self.ended.insert(uid.into(), End { how: HowEnded::Unseen, node: None, at: now });
     }
 
     /// The end of the consumer with `uid` was seen.
-    pub(super) fn insert(&mut self, uid: Name, how: HowEnded) {
-        self.ended.insert(uid, how);
+    pub(super) fn insert(&mut self, uid: Name, end: End) {
+        self.ended.insert(uid, end);
     }
 
-    /// How the consumer with `uid` ended, if its end was seen.
+    /// How the consumer with `uid` ended, if it is known to be gone.
     pub fn ended(&self, uid: &str) -> Option<HowEnded> {
+        self.ended.get(uid).map(|end| end.how)
+    }
+
+    /// The end of the consumer with `uid`, if it is known to be gone.
+    pub(super) fn end(&self, uid: &str) -> Option<&End> {
         self.ended.get(uid)
     }
 }

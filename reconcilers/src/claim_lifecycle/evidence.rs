@@ -75,8 +75,8 @@ fn absent(evidence: &Evidence, uid: &str, listed_since: bool) -> Presence {
     match evidence.ended(uid) {
         Some(how) => Presence::Gone(how),
         // It existed before the reservation was written, that was read before the
-        // list began, and the list lacks it. How it ended we did not see.
-        None if listed_since => Presence::Gone(HowEnded::Orderly),
+        // list began, and the list lacks it. How it ended went unseen.
+        None if listed_since => Presence::Gone(HowEnded::Unseen),
         None => Presence::Unproven,
     }
 }

@@ -45,6 +45,13 @@ impl PodFacts {
         self.terminal || (self.deleting && !self.scheduled)
     }
 
+    /// Drops its node, which only those ask for that hold claims for Pods that vanished.
+    pub(super) fn forget_node(&mut self) {
+        if let Some(claims) = self.claims.as_mut().and_then(Arc::get_mut) {
+            claims.node = None;
+        }
+    }
+
     /// Whether containers of it may be running on a node.
     pub fn may_run(&self) -> bool {
         self.scheduled && (!self.terminal || self.lost)
@@ -57,6 +64,7 @@ impl From<&wire::Pod> for PodFacts {
         let extended = extended.map(|status| status.resource_claim_name.clone());
         let claims = ConsumerClaims {
             group: pod.spec.scheduling_group.pod_group_name.clone(),
+            node: Some(pod.spec.node_name.clone()).filter(|name| !name.is_empty()),
             entries: entries(&pod.spec.resource_claims),
             left_out: pod.spec.resource_claims.len().saturating_sub(MAX_ENTRIES),
             published: published(&pod.status.resource_claim_statuses),
@@ -94,6 +102,7 @@ impl From<&wire::PodGroup> for GroupFacts {
             deleting: group.metadata.deleting,
             claims: Arc::new(ConsumerClaims {
                 group: None,
+                node: None,
                 entries: entries(&group.spec.resource_claims),
                 left_out: group.spec.resource_claims.len().saturating_sub(MAX_ENTRIES),
                 published: published(&group.status.resource_claim_statuses),
@@ -108,6 +117,8 @@ impl From<&wire::PodGroup> for GroupFacts {
 pub struct ConsumerClaims {
     /// `spec.schedulingGroup.podGroupName` of a Pod.
     pub group: Option<Name>,
+    /// `spec.nodeName` of a Pod, where claims are held for Pods that vanished.
+    pub node: Option<Name>,
     /// `spec.resourceClaims`, in order, [`MAX_ENTRIES`] at most.
     pub entries: Box<[Entry]>,
     /// How many more there are.

@@ -61,6 +61,7 @@ pub(super) struct LifecycleMetrics {
     second_writer: Gauge,
     waiting: Family<ReasonLabel, Gauge>,
     waiting_oldest: Family<ReasonLabel, FloatGauge>,
+    held: Gauge,
     /// Consumers dropped that vanished while they may have been running.
     pub abrupt: Counter,
 }
@@ -89,10 +90,11 @@ const REFUSALS: [&str; 15] = [
     "Unserved",
 ];
 
-const STEPS: [ClaimStep; 5] = [
+const STEPS: [ClaimStep; 6] = [
     ClaimStep::Unreserve,
     ClaimStep::Release,
     ClaimStep::Deallocate,
+    ClaimStep::Reclaim,
     ClaimStep::Unprotect,
     ClaimStep::Delete,
 ];
@@ -154,6 +156,11 @@ impl LifecycleMetrics {
             "dragoman_consumers_vanished_running",
             "Consumers dropped that vanished while they may have been running",
             m.abrupt.clone(),
+        );
+        registry.register(
+            "dragoman_claims_held_for_vanished_pods",
+            "Claims that are held because a node may still hold the devices of a Pod that vanished",
+            m.held.clone(),
         );
         for step in STEPS {
             m.steps.get_or_create(&StepLabel { step: step_label(step) }).inc_by(0);
@@ -228,6 +235,7 @@ impl LifecycleMetrics {
         #[expect(clippy::cast_precision_loss, reason = "an age in seconds")]
         self.idle_oldest.set(oldest.map_or(0.0, |since| age(since) as f64));
         self.foreign.set(state.tally.foreign());
+        self.held.set(i64::try_from(state.held.len()).unwrap_or(i64::MAX));
         let second_writers = match state.witnesses.stop(now) {
             Stop::Namespaces(count) | Stop::Everything(count) => count,
         };
@@ -291,6 +299,7 @@ fn step_label(step: ClaimStep) -> &'static str {
         ClaimStep::Unreserve => "unreserve",
         ClaimStep::Release => "release",
         ClaimStep::Deallocate => "deallocate",
+        ClaimStep::Reclaim => "reclaim",
         ClaimStep::Unprotect => "unprotect",
         ClaimStep::Delete => "delete",
     }

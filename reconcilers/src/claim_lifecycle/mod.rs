@@ -22,6 +22,7 @@ mod objectives;
 pub mod plan_claim;
 pub mod plan_consumer;
 mod quota;
+mod reclaim;
 mod report;
 pub mod rights;
 mod second_writer;
@@ -33,6 +34,7 @@ mod tests;
 
 pub use claim_body::Birth;
 pub use claim_name::{Generation, claim_name, is_ours};
-pub use controller::spec;
+pub use controller::{Options, spec};
 pub use key::{Key, Subject};
+pub use reclaim::Reclaim;
 pub use state::State;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::ended::HowEnded;
 use super::evidence::Presence;
+use super::reclaim::At;
 use super::snapshot::ClaimSnapshot;
 
 /// Live reads already made in this pass: uid of a consumer → what it is.
@@ -28,6 +29,17 @@ impl ClaimSnapshot {
 pub enum ClaimPlan {
     /// Nothing.
     Rest,
+    /// Nothing before this time, in seconds since the epoch.
+    Later(i64),
+    /// Nothing: the claim has been idle since this time, in seconds since the epoch.
+    Idle(i64),
+    /// Nothing before this time, in seconds since the epoch: the node of this consumer may still hold the devices.
+    Hold {
+        /// When the guard time of the first of them has passed.
+        until: i64,
+        /// Its position in `reservedFor`.
+        consumer: usize,
+    },
     /// Ask the API server about these entries of `reservedFor`, then plan again.
     Confirm(Vec<usize>),
     /// Send this, then plan again on the answer.
@@ -51,30 +63,66 @@ pub enum ClaimStep {
     Release,
     /// The allocation is taken out of an unreserved claim that is about to go.
     Deallocate,
+    /// The allocation is taken out of an idle claim.
+    Reclaim,
     /// The delete-protection finalizer is removed.
     Unprotect,
     /// The claim is deleted.
     Delete,
 }
 
-/// Plans the next step. `last` is the step just done in this pass, if any.
-pub fn plan_claim(claim: &ClaimSnapshot, confirmed: &Confirmed, last: Option<ClaimStep>) -> ClaimPlan {
-    let facts = &claim.facts;
-    let mut drop = Vec::new();
-    let mut abrupt = Vec::new();
-    let mut unproven = Vec::new();
-    for (position, presence) in claim.consumers_with(confirmed).enumerate() {
-        match presence {
-            Presence::Done | Presence::Gone(HowEnded::Orderly) => drop.push(position),
-            Presence::Lost | Presence::Gone(HowEnded::Abruptly) => {
-                drop.push(position);
-                abrupt.push(position);
+/// What becomes of the consumers of a claim, by their positions.
+#[derive(Debug, Default)]
+struct Leaving {
+    /// Those that leave.
+    drop: Vec<usize>,
+    /// Those of them that vanished while they may have been running.
+    abrupt: Vec<usize>,
+    /// Those of which nothing is proven.
+    unproven: Vec<usize>,
+    /// The first of those that the claim is held for, and until when (seconds since the epoch).
+    held: Option<(i64, usize)>,
+}
+
+impl Leaving {
+    fn of(claim: &ClaimSnapshot, confirmed: &Confirmed, at: &At) -> Self {
+        let mut leaving = Self::default();
+        for (position, presence) in claim.consumers_with(confirmed).enumerate() {
+            match presence {
+                Presence::Gone(HowEnded::Abruptly | HowEnded::Unseen)
+                    if let Some(until) = claim.vanished.get(position).and_then(|of| at.held_until(of)) =>
+                {
+                    let this = (until, position);
+                    leaving.held = Some(leaving.held.map_or(this, |known| known.min(this)));
+                }
+                Presence::Done | Presence::Gone(HowEnded::Orderly | HowEnded::Unseen) => {
+                    leaving.drop.push(position);
+                }
+                Presence::Lost | Presence::Gone(HowEnded::Abruptly) => {
+                    leaving.drop.push(position);
+                    // Nothing runs any more on a node that is gone or out of service.
+                    if claim.vanished.get(position).is_none_or(|of| !of.is_node_out) {
+                        leaving.abrupt.push(position);
+                    }
+                }
+                Presence::Unproven => leaving.unproven.push(position),
+                // One foreign or unreadable consumer holds the claim, never the others.
+                Presence::Alive | Presence::Unreadable | Presence::Foreign => {}
             }
-            Presence::Unproven => unproven.push(position),
-            // One foreign or unreadable consumer holds the claim, never the others.
-            Presence::Alive | Presence::Unreadable | Presence::Foreign => {}
         }
+        leaving
     }
+}
+
+/// Plans the next step. `last` is the step just done in this pass, if any; `at` is what is chosen, and the time.
+pub fn plan_claim(
+    claim: &ClaimSnapshot,
+    confirmed: &Confirmed,
+    last: Option<ClaimStep>,
+    at: &At,
+) -> ClaimPlan {
+    let facts = &claim.facts;
+    let Leaving { drop, abrupt, unproven, held } = Leaving::of(claim, confirmed, at);
     if !unproven.is_empty() {
         return ClaimPlan::Confirm(unproven);
     }
@@ -85,22 +133,26 @@ pub fn plan_claim(claim: &ClaimSnapshot, confirmed: &Confirmed, last: Option<Cla
         let step = if last_one { ClaimStep::Release } else { ClaimStep::Unreserve };
         return send(step, claim.status_patch(&drop, last_one && facts.allocated));
     }
+    if let Some((until, consumer)) = held {
+        return ClaimPlan::Hold { until, consumer };
+    }
     if !facts.reserved.is_empty() {
         return ClaimPlan::Rest;
     }
     let owner_done = matches!(claim.owner, Some(Presence::Done | Presence::Lost));
     let going = facts.deleting || owner_done;
     if facts.allocated {
-        // A live claim that is allocated and not reserved may be half way through
-        // an allocator's work; it is counted, never deallocated here.
         let ends = owner_done || (facts.deleting && facts.protection().is_some());
-        return if ends {
-            send(ClaimStep::Deallocate, claim.status_patch(&[], true))
-        } else {
-            ClaimPlan::Rest
+        return match claim.idle_since.filter(|_| !going) {
+            _ if ends => send(ClaimStep::Deallocate, claim.status_patch(&[], true)),
+            // It may be half way through an allocator's work.
+            Some(since) if at.idle_at(since) > at.now => ClaimPlan::Later(at.idle_at(since)),
+            Some(_) if at.chosen.release => send(ClaimStep::Reclaim, claim.status_patch(&[], true)),
+            Some(since) => ClaimPlan::Idle(since),
+            None => ClaimPlan::Rest,
         };
     }
-    let released = matches!(last, Some(ClaimStep::Release | ClaimStep::Deallocate));
+    let released = matches!(last, Some(ClaimStep::Release | ClaimStep::Deallocate | ClaimStep::Reclaim));
     match facts.protection() {
         // A live unallocated claim with the finalizer is about to be allocated,
         // unless it was us who have just released it.

@@ -6,6 +6,7 @@ use dragoman_machinery::refusal::{Refusal, Retry};
 
 use super::plan_claim::ClaimStep;
 use super::quota::Outcome;
+use super::reclaim::Vanished;
 
 /// Everything that a pass has to tell, in order.
 pub(super) type Report = Vec<Said>;
@@ -40,6 +41,20 @@ pub enum Said {
     },
     /// A step at the end of a claim was taken.
     Step(ClaimStep),
+    /// The claim has been idle since this time, in seconds since the epoch.
+    Idle {
+        /// Since when.
+        since: i64,
+    },
+    /// The claim is held for a consumer that vanished.
+    Held {
+        /// The consumer.
+        consumer: ConsumerReference,
+        /// What is known of its end.
+        vanished: Vanished,
+        /// Until when, in seconds since the epoch.
+        until: i64,
+    },
     /// A consumer was taken out that vanished while it may have been running.
     Vanished(ConsumerReference),
     /// A status write is about to name a claim for an entry of the consumer with this uid.

@@ -16,6 +16,7 @@ use super::index::Index;
 use super::key::Key;
 use super::objectives::{Ends, PodWaits};
 use super::quota::QuotaWaits;
+use super::reclaim::Held;
 use super::second_writer::{NamedBy, Witnesses};
 use super::tally::ClaimTally;
 
@@ -39,6 +40,8 @@ pub struct State {
     pub waits: PodWaits,
     /// When consumers ended, for metrics.
     pub ends: Ends,
+    /// Claims that are held for consumers that vanished.
+    pub held: Held,
     /// The time of what is fed.
     pub(super) now: jiff::Timestamp,
 }
@@ -79,6 +82,16 @@ impl controller::Index for State {
 }
 
 impl State {
+    /// From now on nodes are watched, and claims are held for Pods that vanish from one.
+    pub(super) fn guard(&mut self) {
+        self.index.watches_nodes = true;
+    }
+
+    /// Whether claims are held for Pods that vanish.
+    pub(super) fn is_guarded(&self) -> bool {
+        self.index.watches_nodes
+    }
+
     /// A Pod is not served because another full writer was noticed.
     pub(super) fn stopped_by_second_writer(&mut self, pod: &Key) {
         let record = self.index.pods.get(&pod.namespace, &pod.name);

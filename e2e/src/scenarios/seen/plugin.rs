@@ -131,7 +131,9 @@ async fn situations(world: &World, plugin: &Plugin) -> anyhow::Result<String> {
     large["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": "50"});
     let mut held = pods("queued").with_template("gpu", "one").object().clone();
     held["spec"]["schedulingGates"] = json!([{"name": "queue.example/wait"}]);
-    for pod in [zone, large, held] {
+    let mut huge = pods("huge").object().clone();
+    huge["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": "50"});
+    for pod in [zone, large, held, huge] {
         world.client.create(crate::client::PODS, &ns, &pod).await?;
     }
     for (name, template) in [("untemplated", "missing"), ("classless", "tpu"), ("greedy", "nine")] {
@@ -196,6 +198,7 @@ async fn lists(plugin: &Plugin, ns: &str) -> anyhow::Result<()> {
     let drain = items(&plugin.json(&["drain", &node, "--check"], 0).await?);
     ensure!(drain.len() == 1 && drain[0]["POD"] == "running", "{drain:?}");
     ensure!(items(&plugin.json(&["events", "-A"], 0).await?).len() > 1, "no Events");
+    ledger(plugin, ns).await?;
     let none = plugin.dra(&["reclaim", "--dry-run", "-A"]).await?;
     ensure!(none.code == 0 && none.out.starts_with("no claim holds devices for nothing"), "{}", none.out);
     let top = plugin.dra(&["top", "--once", "-A"]).await?;
@@ -217,6 +220,29 @@ async fn lists(plugin: &Plugin, ns: &str) -> anyhow::Result<()> {
     let words = plugin.kubectl(&["__complete", "dra", "explain", "pod", "--namespace", ns, "run"]).await?;
     let words = words.out + &plugin.kubectl(&["__complete", "dra", "ex"]).await?.out;
     ensure!(words.contains("explain\t"), "{words}");
+    Ok(())
+}
+
+/// The ledger is that of a dump, and says why a Pod fits nowhere.
+async fn ledger(plugin: &Plugin, ns: &str) -> anyhow::Result<()> {
+    let live = plugin.json(&["ledger"], 0).await?;
+    let kinds = "nodes,pods,resourceclaims,resourceslices,devicefootprints";
+    let dump = plugin.kubectl(&["get", kinds, "--all-namespaces", "--output", "yaml"]).await?;
+    let file = plugin.0.programs().join("dump.yaml");
+    std::fs::write(&file, dump.out).with_context(|| file.display().to_string())?;
+    let file = file.to_str().context("a path")?;
+    let dumped = plugin.json(&["ledger", "--filename", file], 0).await?;
+    ensure!(live["nodes"] == dumped["nodes"], "{live} and of the dump {dumped}");
+    let taken = &live["nodes"][0]["resources"]["cpu"];
+    ensure!(
+        live["nodes"].as_array().is_some_and(|all| all.len() == 2) && taken["allocatable"] == "8",
+        "{live}"
+    );
+    let huge = plugin.dra(&["ledger", "node-0", "--pod", "huge", "--namespace", ns]).await?;
+    let words = format!("Pod {ns}/huge on node-0: the node has 8 of cpu");
+    ensure!(huge.code == 0 && huge.out.contains(&words), "{} {}", huge.out, huge.error);
+    let absent = plugin.dra(&["ledger", "--pod", "absent", "--namespace", ns]).await?;
+    ensure!(absent.out.contains("there is no such thing"), "{}", absent.out);
     Ok(())
 }
 
@@ -257,6 +283,9 @@ async fn fewer_rights(world: &World, reader: &Plugin, ns: &str) -> anyhow::Resul
     let said = tenant.dra(&["explain", "pod", "greedy", "-n", ns]).await?;
     let lack = "partial: you may not read deviceclasses.resource.k8s.io, devicetaintrules.resource.k8s.io, nodes, resourceclaims.resource.k8s.io, resourceslices.resource.k8s.io of the cluster; an administrator gives that right";
     ensure!(said.out.contains(lack), "{}", said.out);
+    let ledger = tenant.dra(&["ledger"]).await?;
+    let lack = "error: amounts are not known without everything: you may not read ";
+    ensure!(ledger.code == 1 && ledger.error.starts_with(lack), "{}", ledger.error);
     let devices = tenant.dra(&["devices"]).await?;
     ensure!(
         devices.code == 1 && devices.out.contains("you may not read"),

@@ -279,7 +279,7 @@ fn start(door: &FaultyDoor, party: Party) -> Embedded {
                 ..claim_lifecycle::Birth::default()
             };
             vec![
-                claim_lifecycle::spec(birth),
+                claim_lifecycle::spec(claim_lifecycle::Options { birth, ..Default::default() }),
                 ledger::spec(
                     ledger::Options::default(),
                     SharedCluster::clone(&cluster),

@@ -20,6 +20,8 @@ pub struct ClaimRecord {
     /// When this process first read the present `reservedFor`, on the index's own
     /// clock: a list of consumers begun later that lacks one proves it gone.
     pub read_at: u64,
+    /// The same in seconds since the epoch.
+    pub read_since: i64,
     /// Since when (seconds since the epoch) it has been allocated and unreserved.
     pub idle_since: Option<i64>,
 }
@@ -59,7 +61,8 @@ impl Keeps<wire::ResourceClaim> for State {
         let idle_since =
             idle.then(|| before.and_then(|before| before.idle_since).unwrap_or(self.now.as_second()));
         let read_at = known.map_or(tick, |known| known.read_at);
-        Arc::new(ClaimRecord { facts, read_at, idle_since })
+        let read_since = known.map_or(self.now.as_second(), |known| known.read_since);
+        Arc::new(ClaimRecord { facts, read_at, read_since, idle_since })
     }
 
     fn changed(
@@ -90,6 +93,7 @@ impl Keeps<wire::ResourceClaim> for State {
         _how: Left,
     ) -> Vec<Key> {
         let last = last.readable().map(|last| &**last);
+        self.held.remove(namespace, name);
         self.index.link_owner(namespace, name, last, None);
         self.index.link_consumers(namespace, name, last, None);
         self.measure_claim(namespace, name, last, None);

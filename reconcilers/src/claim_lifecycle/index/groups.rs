@@ -7,7 +7,7 @@ use dragoman_machinery::controller::{Keeps, Left, Place};
 use dragoman_machinery::kind::Kind;
 use dragoman_machinery::watch::{Record, Store};
 
-use super::super::ended::HowEnded;
+use super::super::ended::{End, HowEnded};
 use super::super::facts::{ConsumerClaims, GroupFacts, ReferenceKind};
 use super::super::key::{Key, Subject};
 use super::super::state::State;
@@ -51,7 +51,8 @@ impl Keeps<wire::PodGroup> for State {
     ) -> Vec<Key> {
         let claims = last.readable().map(|group| Arc::clone(&group.claims));
         self.index.link_group(namespace, name, claims.as_deref(), None);
-        self.evidence.insert(last.uid.clone(), HowEnded::Orderly);
+        let end = End { how: HowEnded::Orderly, node: None, at: self.now.as_second() };
+        self.evidence.insert(last.uid.clone(), end);
         self.ends.ended(&last.uid, self.now.as_millisecond());
         let mut dirty = self.index.claims_of(namespace, claims.as_deref(), &last.uid);
         dirty.extend(self.index.members(namespace, name));

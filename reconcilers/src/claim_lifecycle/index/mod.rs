@@ -5,6 +5,7 @@
 
 mod claims;
 mod groups;
+mod nodes;
 mod pods;
 mod templates;
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use dragoman_crds::wire::{ConsumerReference, Name};
 use dragoman_machinery::controller::Links;
-use dragoman_machinery::kind::{Kind, POD, POD_GROUPS, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE};
+use dragoman_machinery::kind::{Kind, NODE, POD, POD_GROUPS, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE};
 use dragoman_machinery::watch::{Record, Store, StoreState};
 
 pub(super) use self::claims::ClaimRecord;
@@ -31,6 +32,10 @@ pub struct Index {
     pub claims: Store<Arc<ClaimRecord>>,
     /// Templates.
     pub templates: Store<TemplateRecord>,
+    /// Whether each node is out of service, where that is watched.
+    pub nodes: Store<bool>,
+    /// Whether nodes are watched.
+    pub watches_nodes: bool,
     /// The bytes of the payloads of templates that are kept.
     payloads: usize,
     /// Whether PodGroups are served; absent while unknown.
@@ -50,13 +55,14 @@ pub struct Index {
 impl Index {
     /// The store of each kind, in its newest version.
     pub(super) fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
-        let stores: [(Kind, &dyn StoreState); 4] = [
+        let stores: [(Kind, &dyn StoreState); 5] = [
             (POD, &self.pods),
             (RESOURCE_CLAIM, &self.claims),
             (RESOURCE_CLAIM_TEMPLATE, &self.templates),
             (POD_GROUPS[0], &self.groups),
+            (NODE, &self.nodes),
         ];
-        stores.into_iter()
+        stores.into_iter().filter(|(kind, _)| self.watches_nodes || !kind.is(NODE))
     }
 
     /// Whether the API server does not serve the kind.

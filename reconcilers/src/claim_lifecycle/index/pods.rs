@@ -6,7 +6,7 @@ use dragoman_crds::wire;
 use dragoman_machinery::controller::{Keeps, Left, Place};
 use dragoman_machinery::watch::{Record, Store};
 
-use super::super::ended::HowEnded;
+use super::super::ended::{End, HowEnded};
 use super::super::facts::PodFacts;
 use super::super::key::{Key, Subject};
 use super::super::state::State;
@@ -24,7 +24,10 @@ impl Keeps<wire::Pod> for State {
     }
 
     fn project(&mut self, pod: &wire::Pod) -> PodFacts {
-        let facts = pod.into();
+        let mut facts = PodFacts::from(pod);
+        if !self.is_guarded() {
+            facts.forget_node();
+        }
         self.waits.read(pod, &facts, self.now.as_millisecond());
         facts
     }
@@ -65,8 +68,12 @@ impl Keeps<wire::Pod> for State {
     ) -> Vec<Key> {
         let pod = last.readable();
         // An unreadable Pod may have been running.
-        let was_running = how == Left::Deleted && pod.is_none_or(PodFacts::may_run);
-        let how = if was_running { HowEnded::Abruptly } else { HowEnded::Orderly };
+        let may_run = pod.is_none_or(PodFacts::may_run);
+        let how = match how {
+            _ if !may_run => HowEnded::Orderly,
+            Left::Deleted => HowEnded::Abruptly,
+            Left::Missed => HowEnded::Unseen,
+        };
         self.index.link_pod(namespace, name, pod, None);
         self.waits.gone(&last.uid);
         let claims = pod.and_then(|pod| pod.claims.clone());
@@ -75,7 +82,8 @@ impl Keeps<wire::Pod> for State {
         }
         // An unreadable Pod may have had claims.
         if claims.is_some() || pod.is_none() {
-            self.evidence.insert(last.uid.clone(), how);
+            let node = claims.as_ref().and_then(|claims| claims.node.clone());
+            self.evidence.insert(last.uid.clone(), End { how, node, at: self.now.as_second() });
         }
         self.index.claims_of(namespace, claims.as_deref(), &last.uid)
     }

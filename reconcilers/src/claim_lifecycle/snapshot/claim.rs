@@ -1,7 +1,10 @@
 //! From the index to what a plan about a claim is made on.
 
 use super::super::evidence::{self, Presence, presence};
-use super::super::facts::{ClaimFacts, OwnerKind};
+use dragoman_crds::wire::{ConsumerReference, Name};
+
+use super::super::facts::{ClaimFacts, OwnerKind, ReferenceKind};
+use super::super::reclaim::Vanished;
 use super::super::state::State;
 
 /// What a decision about a claim is made on.
@@ -17,8 +20,32 @@ pub struct ClaimSnapshot {
     pub facts: ClaimFacts,
     /// What is known of each entry of `reservedFor`, in the same order.
     pub consumers: Vec<Presence>,
+    /// The end of each consumer of `consumers` that did not end first, where claims are held for those; empty
+    /// elsewhere.
+    pub vanished: Vec<Vanished>,
+    /// When this process first read the present `reservedFor`, in seconds since the epoch.
+    pub read_since: i64,
+    /// Since when it has been allocated and reserved for no consumer, in seconds since the epoch.
+    pub idle_since: Option<i64>,
     /// What is known of the Pod that controls the claim, if one does.
     pub owner: Option<Presence>,
+}
+
+/// What is known of the end of a consumer, should it be gone, of a claim whose reservations were first read at
+/// `read_since` (seconds since the epoch).
+fn vanished(state: &State, consumer: &ConsumerReference, read_since: i64) -> Vanished {
+    // Nothing runs in a PodGroup.
+    let is_node_out = ReferenceKind::of(consumer) != ReferenceKind::Pod;
+    let Some(end) = state.evidence.end(&consumer.uid) else {
+        return Vanished { at: read_since, node: None, is_node_out };
+    };
+    let is_out =
+        |node: &Name| state.index.nodes.get("", node).is_none_or(|node| node.readable() == Some(&true));
+    Vanished {
+        at: end.at,
+        node: end.node.clone(),
+        is_node_out: is_node_out || end.node.as_ref().is_some_and(is_out),
+    }
 }
 
 impl ClaimSnapshot {
@@ -26,19 +53,24 @@ impl ClaimSnapshot {
     pub fn take(state: &State, namespace: &str, name: &str) -> Option<Self> {
         let record = state.index.claims.get(namespace, name)?;
         let claim = record.readable()?;
-        Some(Self::of(state, namespace, name, &record.uid, &claim.facts, claim.read_at))
+        let read = (claim.read_at, claim.read_since);
+        let snapshot = Self::of(state, (namespace, name), &record.uid, &claim.facts, read);
+        Some(Self { idle_since: claim.idle_since, ..snapshot })
     }
 
-    /// The snapshot for claim content that is newer than the index.
+    /// The snapshot for claim content that is newer than the index. Its `reservedFor` was first read at `read`: on the
+    /// clock of the index, and in seconds since the epoch.
     pub fn of(
         state: &State,
-        namespace: &str,
-        name: &str,
+        (namespace, name): (&str, &str),
         uid: &str,
         facts: &ClaimFacts,
-        read_at: u64,
+        read: (u64, i64),
     ) -> Self {
+        let (read_at, read_since) = read;
         let consumers = facts.reserved.iter().map(|c| presence(state, namespace, c, read_at)).collect();
+        let held_for = facts.reserved.iter().filter(|_| state.is_guarded());
+        let vanished = held_for.map(|consumer| vanished(state, consumer, read_since)).collect();
         let owner = facts.owner.as_ref().filter(|o| o.kind == OwnerKind::Pod).map(|owner| {
             match state.index.pods.get(namespace, &owner.name) {
                 Some(record) if record.uid != owner.uid => match state.evidence.ended(&owner.uid) {
@@ -57,6 +89,9 @@ impl ClaimSnapshot {
             uid: uid.to_owned(),
             facts: facts.clone(),
             consumers,
+            vanished,
+            read_since,
+            idle_since: None,
             owner,
         }
     }

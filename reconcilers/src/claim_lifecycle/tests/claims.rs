@@ -1,12 +1,13 @@
 use super::super::ended::HowEnded;
 use super::super::evidence::Presence;
 use super::super::plan_claim::{ClaimPlan, ClaimStep, Confirmed, plan_claim};
+use super::super::reclaim::At;
 use super::super::snapshot::ClaimSnapshot;
 use super::*;
 
 fn plan_after(cluster: &Cluster, name: &str, last: Option<ClaimStep>) -> ClaimPlan {
     let claim = ClaimSnapshot::take(&cluster.state, "ns", name).expect("claim");
-    plan_claim(&claim, &Confirmed::new(), last)
+    plan_claim(&claim, &Confirmed::new(), last, &At::default())
 }
 
 fn plan(cluster: &Cluster, name: &str) -> ClaimPlan {
@@ -136,7 +137,8 @@ fn a_pod_that_the_index_lacks_is_asked_for() {
     cluster.claim(in_use(plain("c"), &["u"]));
     assert_eq!(plan(&cluster, "c"), ClaimPlan::Confirm(vec![0]));
     let claim = ClaimSnapshot::take(&cluster.state, "ns", "c").expect("claim");
-    let answered = |presence| plan_claim(&claim, &Confirmed::from([("u".to_owned(), presence)]), None);
+    let answered =
+        |presence| plan_claim(&claim, &Confirmed::from([("u".to_owned(), presence)]), None, &At::default());
     assert_eq!(answered(Presence::Alive), ClaimPlan::Rest);
     assert_eq!(answered(Presence::Unreadable), ClaimPlan::Rest);
     assert_eq!(step(answered(Presence::Gone(HowEnded::Orderly))).0, ClaimStep::Release);
@@ -298,8 +300,9 @@ fn an_allocated_unreserved_live_claim_is_left_alone() {
     cluster.pod(publishes(running("u"), "c"));
     cluster.claim(in_use(generated("c", "u"), &[]));
     cluster.claim(in_use(plain("d"), &[]));
-    assert_eq!(plan(&cluster, "c"), ClaimPlan::Rest);
-    assert_eq!(plan(&cluster, "d"), ClaimPlan::Rest);
+    // Until it is idle by its age.
+    assert_eq!(plan(&cluster, "c"), ClaimPlan::Later(NOW + 3600));
+    assert_eq!(plan(&cluster, "d"), ClaimPlan::Later(NOW + 3600));
 }
 
 #[test]

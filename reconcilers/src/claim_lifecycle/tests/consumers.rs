@@ -386,6 +386,6 @@ fn a_group_makes_its_claims_and_none_while_it_goes() {
     );
     assert_eq!(of_group(&cluster), ConsumerPlan::default());
     cluster.apply(WatchedKind::Groups, group());
-    cluster.state.evidence.proven_gone("g");
+    cluster.state.evidence.proven_gone("g", NOW);
     assert_eq!(of_group(&cluster), ConsumerPlan::default(), "it is gone, and only the index does not know");
 }

@@ -5,6 +5,7 @@ mod consumers;
 mod drain;
 mod index;
 mod passes;
+mod reclaim;
 mod second_writer;
 mod series;
 

@@ -12,6 +12,7 @@ use super::super::claim_body::Birth;
 use super::super::claim_pass::ClaimPass;
 use super::super::consumer_pass::ConsumerPass;
 use super::super::key::Subject;
+use super::super::reclaim::{At, Reclaim};
 use super::super::report::Said;
 use super::*;
 
@@ -196,16 +197,45 @@ fn one_consumer_that_cannot_be_read_does_not_keep_the_others() {
         "b" => Ok(found(&json!({"metadata": {"uid": "b", "name": "b"}, "spec": "garbled"}))),
         _ => Ok(Live::NotFound),
     };
-    let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"));
+    let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"), At::default());
     let write = |_: &Write| Err(Refusal::Conflict);
     let (verdict, sent) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
     assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
     assert_eq!(operations(&sent[0]), ["remove /status/reservedFor/2", "remove /status/reservedFor/0"]);
     // An API server that does not answer decides nothing.
     let read = |_: &str| Err(Refusal::Transient("down".into()));
-    let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"));
+    let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"), At::default());
     let (verdict, sent) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
     assert!(matches!(verdict, Verdict::Failed(_)) && sent.is_empty(), "{verdict:?}");
+}
+
+/// The consumers that ended leave in a write of their own. After it the claim is held as before.
+#[test]
+fn a_claim_is_held_after_others_have_left_it() {
+    let mut cluster = Cluster::default();
+    cluster.state.guard();
+    for watched in [WatchedKind::Pods, WatchedKind::Claims, WatchedKind::Templates, WatchedKind::Groups] {
+        cluster.relist(watched, Vec::new());
+    }
+    let reserved_for = |names: &[&str]| {
+        let consumer = |name: &&str| json!({"resource": "pods", "name": name, "uid": name});
+        let consumers: Vec<Value> = names.iter().map(consumer).collect();
+        with(in_use(plain("c"), &[]), "/status/reservedFor", json!(consumers))
+    };
+    cluster.claim(reserved_for(&["vanished", "ended"]));
+    let chosen = Reclaim { guard: Some(Duration::from_secs(60)), ..Reclaim::default() };
+    let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"), At { chosen, now: NOW });
+    pass.observe(&cluster.state);
+    let Next::Read(reads) = pass.next() else { panic!("no question") };
+    pass.read(&reads[0], Ok(Live::NotFound));
+    pass.read(&reads[1], Ok(found(&succeeded("ended"))));
+    let Next::Send { write, purpose } = pass.next() else { panic!("no write") };
+    assert_eq!(operations(&write), ["remove /status/reservedFor/1"]);
+    let body = cluster.stamp(reserved_for(&["vanished"])).to_string().into_bytes();
+    pass.sent(purpose, Ok(Written { meta: Meta::default(), body }));
+    pass.observe(&cluster.state);
+    let Next::Rest(verdict) = pass.next() else { panic!("a write") };
+    assert_eq!((verdict, pass.is_held), (Verdict::After(Duration::from_secs(60)), true));
 }
 
 #[test]
@@ -216,7 +246,7 @@ fn what_rests_on_a_live_read_is_looked_at_again() {
     let mut cluster = Cluster::synced();
     cluster.claim(in_use(plain("c"), &["u"]));
     let read = |_: &str| Ok(found(&running("u")));
-    let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"));
+    let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"), At::default());
     let (verdict, sent) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
     assert!(verdict == again && sent.is_empty(), "{verdict:?} {sent:?}");
     // A Pod names a claim that the index does not know; the claim is there.

@@ -1,0 +1,54 @@
+//! What Pods and claims take from nodes, as `dragoman account` counts it, of a cluster that runs.
+
+use std::path::Path;
+
+use anyhow::ensure;
+use dragoman_accounting::claim::allocation::Judgement;
+use dragoman_accounting::cluster::Rules;
+use dragoman_accounting::ledger::Charging;
+use dragoman_dump::{Filter, Keep, Objects, Report, manifests};
+
+use crate::{Source, load};
+
+/// Reads everything that costs a node something. `pods` are those that wait, as NAMESPACE/NAME.
+///
+/// # Errors
+/// Something could not be read: amounts without it would be false, not partial.
+pub(crate) async fn report(
+    source: &Source,
+    nodes: Vec<String>,
+    pods: Vec<String>,
+    overcommitted: bool,
+    in_tree: bool,
+) -> anyhow::Result<Report> {
+    let waiting = !pods.is_empty();
+    let mut objects = Objects::new(if waiting { Keep::Everything } else { Keep::Ledgers });
+    match source {
+        Source::Cluster(client) => {
+            let lacks = load::ledger(client, &mut objects, waiting).await.partial();
+            ensure!(lacks.is_empty(), "amounts are not known without everything: {}", lacks.join("; "));
+        }
+        Source::Files(texts) => {
+            for text in texts {
+                take(&mut objects, text)?;
+            }
+        }
+    }
+    ensure!(!objects.is_empty(), "there are no nodes, Pods, claims, slices or footprints");
+    let rules = Rules {
+        charging: if in_tree { Charging::InTree } else { Charging::PerClaim },
+        judgement: if in_tree { Judgement::Upstream } else { Judgement::Ours },
+        ..Rules::default()
+    };
+    Ok(Report::of(objects, rules, &Filter { nodes, pods, overcommitted, waiting, namespaces: Vec::new() }))
+}
+
+fn take(objects: &mut Objects, text: &str) -> anyhow::Result<()> {
+    let mut wrong = None;
+    manifests::read(Path::new("the file"), text.as_bytes(), &mut |found| {
+        if let Err(why) = found.and_then(|found| objects.take(found)) {
+            wrong = Some(why);
+        }
+    })?;
+    wrong.map_or(Ok(()), Err)
+}

@@ -1,0 +1,104 @@
+//! Devices that are held for nothing, and devices that a node may still hold (docs/claim-lifecycle.md 4.6, 4.7).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dragoman_crds::wire::Name;
+
+use super::key::{Key, Subject};
+
+/// What is chosen about devices that no consumer uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reclaim {
+    /// A claim that has been allocated and reserved for no consumer for so long is idle.
+    pub idle_for: Duration,
+    /// Whether idle claims are released. If not, they are reported.
+    pub release: bool,
+    /// How long a claim is held for a Pod whose containers may be running though it is gone
+    /// (kubernetes/kubernetes#141471). `None`: not at all.
+    pub guard: Option<Duration>,
+}
+
+impl Default for Reclaim {
+    /// Upstream's behaviour: nothing is released that an allocator may be about to reserve, and nothing is held.
+    fn default() -> Self {
+        Self { idle_for: Duration::from_secs(3600), release: false, guard: None }
+    }
+}
+
+/// What is chosen, at a time.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct At {
+    /// What is chosen.
+    pub chosen: Reclaim,
+    /// Now, in seconds since the epoch.
+    pub now: i64,
+}
+
+impl At {
+    /// When a claim that has been idle since then counts as idle, in seconds since the epoch.
+    pub(super) fn idle_at(&self, since: i64) -> i64 {
+        since.saturating_add(seconds(self.chosen.idle_for))
+    }
+
+    /// Until when a claim is held for a consumer that vanished, if the guard is on and that time is to come.
+    pub(super) fn held_until(&self, vanished: &Vanished) -> Option<i64> {
+        let until = vanished.at.saturating_add(seconds(self.chosen.guard?));
+        (!vanished.is_node_out && until > self.now).then_some(until)
+    }
+
+    /// The time from now until then.
+    pub(super) fn until(&self, then: i64) -> Duration {
+        Duration::from_secs(u64::try_from(then - self.now).unwrap_or_default())
+    }
+}
+
+fn seconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// A consumer that is gone, and did not end first as far as was seen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Vanished {
+    /// When its absence was first known, or could have been, in seconds since the epoch.
+    pub at: i64,
+    /// Its node, if that was seen.
+    pub node: Option<Name>,
+    /// The node is gone or out of service: nothing runs there any more.
+    pub is_node_out: bool,
+}
+
+/// The claims that are held for consumers that vanished.
+#[derive(Debug, Default)]
+pub struct Held(HashMap<(Arc<str>, Arc<str>), Option<Name>>);
+
+impl Held {
+    /// A claim is held for a Pod of that node. Returns whether that is new.
+    pub(super) fn insert(&mut self, namespace: &Arc<str>, name: &Arc<str>, node: Option<Name>) -> bool {
+        self.0.insert((Arc::clone(namespace), Arc::clone(name)), node).is_none()
+    }
+
+    /// A claim is not held any more.
+    pub(super) fn remove(&mut self, namespace: &Arc<str>, name: &Arc<str>) {
+        if !self.0.is_empty() {
+            self.0.remove(&(Arc::clone(namespace), Arc::clone(name)));
+        }
+    }
+
+    /// The claims that are held for Pods of a node.
+    pub(super) fn on(&self, node: &str) -> Vec<Key> {
+        let held = self.0.iter().filter(|(_, on)| on.as_deref() == Some(node));
+        Key::in_order(held.map(|((ns, name), _)| Key::new(Subject::Claim, Arc::clone(ns), Arc::clone(name))))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
