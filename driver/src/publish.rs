@@ -1,0 +1,154 @@
+//! Publishes the devices as ResourceSlices, and keeps them as they have to be.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::StreamExt as _;
+use http::{Method, Request};
+use kube::api::ApiResource;
+use kube::core::DynamicObject;
+use kube::{Api, Client};
+use kube_runtime::{WatchStreamExt as _, watcher};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::claim::ClaimReference;
+use crate::device::Pool;
+use crate::metrics::Metrics;
+use crate::prepare::Claims;
+use crate::slices::{Change, Publisher, Shape};
+
+const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+/// Between two attempts; a failure doubles it up to a minute.
+const PAUSE: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(60);
+/// However quiet the watch is, after so long everything is compared.
+const LEVEL: Duration = Duration::from_secs(600);
+
+/// The API server, as the driver uses it.
+#[derive(Clone)]
+pub(crate) struct Server(pub(crate) Client);
+
+impl Server {
+    /// Sends a request; `None` if the object does not exist.
+    async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Option<Value>> {
+        let what = || format!("{method} {path}");
+        let request = Request::builder().method(&method).uri(path).header("content-type", "application/json");
+        let body = body.map(Value::to_string).unwrap_or_default();
+        match self.0.request::<Value>(request.body(body.into_bytes()).with_context(what)?).await {
+            Ok(object) => Ok(Some(object)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error).with_context(what),
+        }
+    }
+
+    /// Who publishes: the Node has to be there, and the version of the API server decides about shapes.
+    ///
+    /// # Errors
+    /// There is no such Node, or the API server does not answer.
+    pub(crate) async fn publisher(&self, driver: &str, node: &str) -> anyhow::Result<Publisher> {
+        let object = self.send(Method::GET, &format!("/api/v1/nodes/{node}"), None).await?;
+        let object = object.with_context(|| format!("there is no Node {node}"))?;
+        let uid = object["metadata"]["uid"].as_str().context("a Node without uid")?.to_owned();
+        let version = self.send(Method::GET, "/version", None).await?.unwrap_or_default();
+        let minor: String = version["minor"].as_str().unwrap_or_default().chars().take_while(char::is_ascii_digit).collect();
+        let shape = if minor.parse().is_ok_and(|minor: u32| minor <= 36) { Shape::Mappings } else { Shape::Resources };
+        Ok(Publisher { driver: driver.to_owned(), node: node.to_owned(), node_uid: uid, shape })
+    }
+
+    async fn slices(&self, driver: &str, node: &str) -> anyhow::Result<Vec<Value>> {
+        let path = format!("{SLICES}?fieldSelector=spec.driver%3D{driver}%2Cspec.nodeName%3D{node}");
+        let list = self.send(Method::GET, &path, None).await?.context("the API server serves no ResourceSlices")?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    async fn make(&self, change: Change) -> anyhow::Result<()> {
+        match change {
+            Change::Create(slice) => drop(self.send(Method::POST, SLICES, Some(&slice)).await?),
+            Change::Update(slice) => {
+                let name = slice["metadata"]["name"].as_str().unwrap_or_default();
+                self.send(Method::PUT, &format!("{SLICES}/{name}"), Some(&slice)).await?.context("it is gone")?;
+            }
+            Change::Delete { name, uid, version } => {
+                let options = json!({"preconditions": {"uid": uid, "resourceVersion": version}});
+                self.send(Method::DELETE, &format!("{SLICES}/{name}"), Some(&options)).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Claims for Server {
+    async fn get(&self, claim: &ClaimReference) -> anyhow::Result<Option<Value>> {
+        let ClaimReference { namespace, name, .. } = claim;
+        let path = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}");
+        self.send(Method::GET, &path, None).await
+    }
+}
+
+/// Keeps the slices of a node as `pools` says, until it is dropped.
+pub(crate) async fn publish(server: Server, driver: String, node: String, mut pools: watch::Receiver<Vec<Pool>>, metrics: Metrics) {
+    let resource = ApiResource {
+        group: "resource.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "resource.k8s.io/v1".to_owned(),
+        kind: "ResourceSlice".to_owned(),
+        plural: "resourceslices".to_owned(),
+    };
+    let api: Api<DynamicObject> = Api::all_with(server.0.clone(), &resource);
+    let fields = format!("spec.driver={driver},spec.nodeName={node}");
+    // Only that something changed counts: what is there is listed.
+    let changes = watcher(api, watcher::Config::default().fields(&fields)).default_backoff();
+    let mut changes = pin!(changes);
+    let mut pause = PAUSE;
+    loop {
+        let wanted = pools.borrow_and_update().clone();
+        let devices = wanted.iter().map(|pool| pool.devices.len()).sum::<usize>();
+        metrics.devices.set(i64::try_from(devices).unwrap_or(i64::MAX));
+        let wait = match bring_about(&server, &driver, &node, &wanted, &metrics).await {
+            Ok(()) => {
+                pause = PAUSE;
+                LEVEL
+            }
+            Err(error) => {
+                metrics.slice_failures.inc();
+                tracing::warn!("ResourceSlices are not up to date: {error:#}");
+                pause = (pause * 2).min(LONGEST);
+                pause
+            }
+        };
+        tokio::select! {
+            changed = pools.changed() => if changed.is_err() {
+                // The driver never changes its devices any more.
+                tokio::time::sleep(wait).await;
+            },
+            event = changes.next() => if !matches!(event, Some(Ok(_))) {
+                tokio::time::sleep(PAUSE).await;
+            },
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+async fn bring_about(server: &Server, driver: &str, node: &str, pools: &[Pool], metrics: &Metrics) -> anyhow::Result<()> {
+    let publisher = server.publisher(driver, node).await?;
+    let observed = server.slices(driver, node).await?;
+    for change in publisher.changes(pools, &observed) {
+        server.make(change).await?;
+        metrics.slice_writes.inc();
+    }
+    Ok(())
+}
+
+/// Removes every slice of the driver on the node: it is being uninstalled.
+///
+/// # Errors
+/// The API server does not answer.
+pub(crate) async fn withdraw(server: &Server, driver: &str, node: &str) -> anyhow::Result<()> {
+    let publisher = server.publisher(driver, node).await?;
+    for change in publisher.changes(&[], &server.slices(driver, node).await?) {
+        server.make(change).await?;
+    }
+    Ok(())
+}

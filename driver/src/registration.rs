@@ -1,0 +1,112 @@
+//! Sockets of the driver, and its registration at kubelet.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use prost::Message as _;
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::frames;
+use crate::metrics::Metrics;
+use crate::wire::{PLUGIN_TYPE, PluginInfo, RegistrationStatus, SERVICES};
+
+/// The longest path of a socket that Linux takes.
+const LONGEST: usize = 107;
+/// How often it is looked whether a socket is still there: kubelet's folders may be emptied.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Listens on a socket, in place of what an earlier process left there.
+///
+/// # Errors
+/// The path is too long, or cannot be used.
+pub(crate) fn bind(path: &Path) -> anyhow::Result<UnixListener> {
+    let named = || path.display().to_string();
+    ensure!(path.as_os_str().len() <= LONGEST, "{} is too long for a socket ({LONGEST} bytes)", path.display());
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory).with_context(named)?;
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).with_context(named),
+        _ => {}
+    }
+    UnixListener::bind(path).with_context(named)
+}
+
+/// Accepts connections on a socket, and makes the socket anew where it was removed.
+pub(crate) async fn accept(listener: &mut UnixListener, path: &Path) -> anyhow::Result<UnixStream> {
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => return Ok(stream),
+                // Too many files are open, for example: that passes.
+                Err(error) => {
+                    tracing::warn!("{}: {error}", path.display());
+                    tokio::time::sleep(LOOK).await;
+                }
+            },
+            () = tokio::time::sleep(LOOK) => if !path.exists() {
+                *listener = bind(path)?;
+            },
+        }
+    }
+}
+
+/// Registers the driver whenever kubelet asks, which it does for every socket in its folder.
+pub(crate) struct Registration {
+    /// The socket that kubelet finds.
+    pub(crate) socket: PathBuf,
+    /// The socket of the services.
+    pub(crate) endpoint: PathBuf,
+    /// The name of the driver.
+    pub(crate) driver: String,
+    pub(crate) metrics: Metrics,
+}
+
+impl Registration {
+    /// Answers until it is dropped.
+    ///
+    /// # Errors
+    /// The socket cannot be used.
+    pub(crate) async fn serve(self) -> anyhow::Result<()> {
+        let mut listener = bind(&self.socket)?;
+        let socket = self.socket.clone();
+        let this = Arc::new(self);
+        loop {
+            let stream = accept(&mut listener, &socket).await?;
+            let this = Arc::clone(&this);
+            tokio::spawn(async move {
+                if let Err(error) = frames::serve(stream, |question| this.answer(question)).await {
+                    tracing::warn!("registration: {error}");
+                }
+            });
+        }
+    }
+
+    /// The answer to `GetInfo`, whose question is empty, or to `NotifyRegistrationStatus`, whose is not.
+    fn answer(&self, question: &[u8]) -> Vec<u8> {
+        if question.is_empty() {
+            let info = PluginInfo {
+                r#type: PLUGIN_TYPE.to_owned(),
+                name: self.driver.clone(),
+                endpoint: self.endpoint.display().to_string(),
+                supported_versions: SERVICES.map(str::to_owned).into(),
+            };
+            return info.encode_to_vec();
+        }
+        match RegistrationStatus::decode(question) {
+            Ok(status) if status.registered => {
+                self.metrics.registered.set(1);
+                tracing::info!("registered at kubelet");
+            }
+            Ok(status) => {
+                self.metrics.registered.set(0);
+                tracing::error!("kubelet refuses the registration: {}", status.error);
+            }
+            Err(error) => tracing::warn!("registration: {error}"),
+        }
+        Vec::new()
+    }
+}

@@ -1,0 +1,127 @@
+//! A driver from its start to its end.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use prometheus_client::registry::Registry;
+use tokio::signal::unix::{SignalKind, signal};
+use tonic::transport::Server as Grpc;
+
+use crate::metrics::Metrics;
+use crate::prepare::{Places, Preparer};
+use crate::publish::{self, Server};
+use crate::registration::{Registration, accept, bind};
+use crate::service::{Health, Plugin};
+use crate::{Driver, admin};
+
+/// Where a driver runs.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The name of the driver, a DNS name.
+    pub driver: String,
+    /// The name of the Node.
+    pub node: String,
+    /// kubelet's folder.
+    pub kubelet: PathBuf,
+    /// Where container runtimes read CDI files.
+    pub cdi: PathBuf,
+    /// Where `/metrics` and `/healthz` are served, if anywhere.
+    pub admin_address: Option<SocketAddr>,
+    /// Whether the ResourceSlices are withdrawn at the end: for drivers that are uninstalled. One that comes back leaves them.
+    pub withdraw: bool,
+}
+
+impl Options {
+    /// The usual places of a driver on a node.
+    pub fn new(driver: &str, node: &str) -> Self {
+        Self {
+            driver: driver.to_owned(),
+            node: node.to_owned(),
+            kubelet: "/var/lib/kubelet".into(),
+            cdi: "/var/run/cdi".into(),
+            admin_address: None,
+            withdraw: false,
+        }
+    }
+
+    fn checked(&self) -> anyhow::Result<()> {
+        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.' || c == '-';
+        let name = &self.driver;
+        ensure!(
+            !name.is_empty() && name.len() <= 63 && name.chars().all(is_plain),
+            "{name:?} is no name of a driver: it is a DNS name of 63 characters at most"
+        );
+        ensure!(!self.node.is_empty(), "the name of the node is empty");
+        Ok(())
+    }
+}
+
+/// Runs a driver until SIGTERM or SIGINT: registers it, prepares and unprepares claims, and publishes its devices.
+///
+/// # Errors
+/// A folder or socket cannot be used. That the API server does not answer is none: kubelet is told about claims that could
+/// not be read, and devices are published later.
+pub async fn run<D: Driver>(driver: D, options: Options, client: kube::Client) -> anyhow::Result<()> {
+    options.checked()?;
+    let state = options.kubelet.join("plugins").join(&options.driver);
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    let server = Server(client);
+    let pools = driver.devices();
+    let places = Places { state: state.clone(), cdi: options.cdi.clone() };
+    let preparer = Preparer::open(driver, &options.driver, server.clone(), places, metrics.clone())?;
+    let endpoint = state.join("dra.sock");
+    let registration = Registration {
+        socket: options.kubelet.join("plugins_registry").join(format!("{}-reg.sock", options.driver)),
+        endpoint: endpoint.clone(),
+        driver: options.driver.clone(),
+        metrics: metrics.clone(),
+    };
+    let published =
+        publish::publish(server.clone(), options.driver.clone(), options.node.clone(), pools, metrics);
+    let admin = async {
+        match options.admin_address {
+            Some(address) => admin::serve(address, registry).await,
+            None => std::future::pending().await,
+        }
+    };
+    let stopped = async {
+        let mut terminate = signal(SignalKind::terminate()).context("signals")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("signals")?;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        outcome = serve(Arc::new(preparer), &endpoint) => outcome?,
+        outcome = registration.serve() => outcome?,
+        outcome = admin => outcome?,
+        () = published => {}
+        outcome = stopped => outcome?,
+    }
+    if options.withdraw {
+        publish::withdraw(&server, &options.driver, &options.node).await?;
+    }
+    Ok(())
+}
+
+/// Serves the calls of kubelet.
+async fn serve<D: Driver>(preparer: Arc<Preparer<D, Server>>, endpoint: &Path) -> anyhow::Result<()> {
+    let listener = bind(endpoint)?;
+    let path = endpoint.to_owned();
+    let connections = futures::stream::unfold((listener, path), |(mut listener, path)| async move {
+        let stream = accept(&mut listener, &path).await;
+        Some((stream, (listener, path)))
+    });
+    Grpc::builder()
+        .add_service(Plugin(Arc::clone(&preparer)))
+        .add_service(Health::<_, _, true>(Arc::clone(&preparer)))
+        .add_service(Health::<_, _, false>(preparer))
+        .serve_with_incoming(connections)
+        .await
+        .context("the socket of the driver")
+}

@@ -1,0 +1,157 @@
+//! The gRPC services that kubelet calls, around the pure part.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use futures::Stream;
+use futures::future::BoxFuture;
+use tonic::body::Body;
+use tonic::server::{Grpc, NamedService, ServerStreamingService, UnaryService};
+use tonic::{Request, Response, Status};
+use tonic_prost::ProstCodec;
+
+use crate::claim::ClaimReference;
+use crate::prepare::{Claims, Preparer};
+use crate::{Driver, health, wire};
+
+/// `NodePrepareResources` and `NodeUnprepareResources`.
+pub(crate) struct Plugin<D, C>(pub(crate) Arc<Preparer<D, C>>);
+
+/// `NodeWatchResources`, of both versions of its service.
+pub(crate) struct Health<D, C, const V1: bool>(pub(crate) Arc<Preparer<D, C>>);
+
+impl<D, C> NamedService for Plugin<D, C> {
+    const NAME: &'static str = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin";
+}
+
+impl<D, C> NamedService for Health<D, C, true> {
+    const NAME: &'static str = "v1.DRAResourceHealth";
+}
+
+impl<D, C> NamedService for Health<D, C, false> {
+    const NAME: &'static str = "v1alpha1.DRAResourceHealth";
+}
+
+impl<D, C> Clone for Plugin<D, C> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<D, C, const V1: bool> Clone for Health<D, C, V1> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+type Answer = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
+
+impl<D: Driver, C: Claims> tower::Service<http::Request<Body>> for Plugin<D, C> {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Answer {
+        let preparer = Arc::clone(&self.0);
+        Box::pin(async move {
+            Ok(match request.uri().path() {
+                wire::PREPARE => Grpc::new(ProstCodec::default()).unary(Prepare(preparer), request).await,
+                wire::UNPREPARE => Grpc::new(ProstCodec::default()).unary(Unprepare(preparer), request).await,
+                other => Status::unimplemented(other.to_owned()).into_http(),
+            })
+        })
+    }
+}
+
+impl<D: Driver, C: Claims, const V1: bool> tower::Service<http::Request<Body>> for Health<D, C, V1> {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Answer {
+        let preparer = Arc::clone(&self.0);
+        Box::pin(async move { Ok(Grpc::new(ProstCodec::default()).server_streaming(Watch(preparer), request).await) })
+    }
+}
+
+struct Prepare<D, C>(Arc<Preparer<D, C>>);
+struct Unprepare<D, C>(Arc<Preparer<D, C>>);
+struct Watch<D, C>(Arc<Preparer<D, C>>);
+
+fn references(claims: Vec<wire::Claim>) -> impl Iterator<Item = ClaimReference> {
+    claims.into_iter().map(|wire::Claim { namespace, name, uid }| ClaimReference { namespace, name, uid })
+}
+
+impl<D: Driver, C: Claims> UnaryService<wire::Claims> for Prepare<D, C> {
+    type Response = wire::Prepared;
+    type Future = BoxFuture<'static, Result<Response<wire::Prepared>, Status>>;
+
+    fn call(&mut self, request: Request<wire::Claims>) -> Self::Future {
+        let preparer = Arc::clone(&self.0);
+        Box::pin(async move {
+            let each = references(request.into_inner().claims).map(|claim| async {
+                let prepared = match preparer.prepare(&claim).await {
+                    Ok(devices) => wire::PreparedClaim { devices, error: String::new() },
+                    Err(error) => wire::PreparedClaim { devices: Vec::new(), error: format!("{error:#}") },
+                };
+                (claim.uid, prepared)
+            });
+            let claims = futures::future::join_all(each).await.into_iter().collect();
+            Ok(Response::new(wire::Prepared { claims }))
+        })
+    }
+}
+
+impl<D: Driver, C: Claims> UnaryService<wire::Claims> for Unprepare<D, C> {
+    type Response = wire::Unprepared;
+    type Future = BoxFuture<'static, Result<Response<wire::Unprepared>, Status>>;
+
+    fn call(&mut self, request: Request<wire::Claims>) -> Self::Future {
+        let preparer = Arc::clone(&self.0);
+        Box::pin(async move {
+            let each = references(request.into_inner().claims).map(|claim| async {
+                let error = preparer.unprepare(&claim).await.err().map(|error| format!("{error:#}"));
+                (claim.uid, wire::UnpreparedClaim { error: error.unwrap_or_default() })
+            });
+            let claims = futures::future::join_all(each).await.into_iter().collect();
+            Ok(Response::new(wire::Unprepared { claims }))
+        })
+    }
+}
+
+impl<D: Driver, C: Claims> ServerStreamingService<wire::Empty> for Watch<D, C> {
+    type Response = wire::Devices;
+    type ResponseStream = Pin<Box<dyn Stream<Item = Result<wire::Devices, Status>> + Send>>;
+    type Future = BoxFuture<'static, Result<Response<Self::ResponseStream>, Status>>;
+
+    fn call(&mut self, _: Request<wire::Empty>) -> Self::Future {
+        let mut health = self.0.driver.health();
+        // What is known already is said at once.
+        health.mark_changed();
+        let all = futures::stream::unfold(health, |mut health| async {
+            if health.changed().await.is_err() {
+                // It never changes any more. An end would look as if the driver had died.
+                std::future::pending::<()>().await;
+            }
+            let told = health::told(&health.borrow_and_update(), now());
+            Some((Ok(told), health))
+        });
+        Box::pin(async move { Ok(Response::new(Box::pin(all) as Self::ResponseStream)) })
+    }
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
