@@ -10,6 +10,7 @@ mod differential;
 mod dragoman;
 mod go;
 mod manifest;
+mod node;
 mod objects;
 mod oracle;
 mod prometheus;
@@ -60,6 +61,11 @@ enum Command {
         /// The control plane to run them on.
         #[arg(long, value_enum, default_value = "real")]
         on: Backend,
+    },
+    /// Run scenarios on a real node in namespaces of its own.
+    Node {
+        /// Only scenarios whose name contains one of these.
+        filters: Vec<String>,
     },
     /// Compare Dragoman's crates with published libraries of Kubernetes.
     Oracle {
@@ -206,6 +212,8 @@ async fn main() -> anyhow::Result<()> {
             }
             Command::Scale { pods, least } => scale::run(&bench, least, pods).await,
             Command::BuiltIn { filter } => scenarios::built_in::run(&bench, &filter).await,
+            Command::Node { .. } if std::env::var_os(node::INSIDE).is_none() => node::enter(&bench).await,
+            Command::Node { filters } => scenarios::on_node(&bench, &filters).await,
             Command::Scenarios { filters, .. } => scenarios::run(&bench, &filters).await,
         }
     };

@@ -79,7 +79,7 @@ impl World {
         if directory.exists() {
             std::fs::remove_dir_all(&directory).context("old logs")?;
         }
-        let release = shape.release;
+        let (release, shape_of_node) = (shape.release, shape.node);
         let programs = Programs::provide(&bench.repository, release).await?;
         let plane = ControlPlane::start(bench.backend, programs, &directory, shape).await?;
         let client = plane.client("admin").await?;
@@ -91,7 +91,9 @@ impl World {
             .sparing(is_our_own);
         let refusals = kubelets.refusals();
         let mut kubelet = JoinSet::new();
-        kubelet.spawn(kubelets.run());
+        if !shape_of_node {
+            kubelet.spawn(kubelets.run());
+        }
         let judge = Judge::start(&client);
         let bench = bench.clone();
         let namespaces = AtomicU32::new(0);
@@ -146,9 +148,19 @@ impl World {
 
     /// Writes a kubeconfig with the token of a service account.
     pub(crate) async fn account(&self, namespace: &str, account: &str) -> anyhow::Result<PathBuf> {
+        self.account_with(account, &["create", "token", account, "--namespace", namespace]).await
+    }
+
+    /// Writes a kubeconfig with the token of a service account whose Pod is on a node.
+    pub(crate) async fn account_on(&self, namespace: &str, account: &str, node: &str) -> anyhow::Result<PathBuf> {
+        let bound = ["--bound-object-kind", "Node", "--bound-object-name", node];
+        let ask = [&["create", "token", account, "--namespace", namespace][..], &bound].concat();
+        self.account_with(account, &ask).await
+    }
+
+    async fn account_with(&self, account: &str, ask: &[&str]) -> anyhow::Result<PathBuf> {
         use std::os::unix::fs::PermissionsExt as _;
-        let ask = ["create", "token", account, "--namespace", namespace];
-        let token = self.plane.kubectl(&ask, "").await?.map_err(anyhow::Error::msg)?;
+        let token = self.plane.kubectl(ask, "").await?.map_err(anyhow::Error::msg)?;
         let (host, port) = self.plane.address();
         let kubeconfig = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "e2e",

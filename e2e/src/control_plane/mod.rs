@@ -65,6 +65,8 @@ pub(crate) struct Shape {
     pub scheduler: Scheduling,
     /// Whether Deployments and Jobs make Pods.
     pub workloads: bool,
+    /// Whether a real node is to join, in place of the stand-in for kubelets.
+    pub node: bool,
 }
 
 impl Shape {

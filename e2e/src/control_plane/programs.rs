@@ -91,10 +91,27 @@ impl Programs {
             );
             std::fs::create_dir_all(&directory).context("cache")?;
             build_etcd(&sources.join("etcd"), &directory).await?;
-            build_kubernetes(&sources.join(module), release, &directory).await?;
+            let programs = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"];
+            build_kubernetes(&sources.join(module), release, &directory, &programs).await?;
             std::fs::write(&complete, "").context("cache")?;
         }
         Ok(Self { directory, assets })
+    }
+}
+
+impl Programs {
+    /// Finds kubelet of a release, building it first where necessary. Only a real node needs it.
+    pub(crate) async fn kubelet(repository: &Path, release: Release) -> anyhow::Result<PathBuf> {
+        let module = repository.join("e2e/control-plane").join(release.module());
+        let digest = go::digest(&module, &["go.mod", "go.sum"])?;
+        let directory = go::cache()?.join("tools").join(format!("kubelet-{digest}"));
+        let kubelet = directory.join("kubelet");
+        if !kubelet.exists() {
+            println!("building kubelet into {}", directory.display());
+            std::fs::create_dir_all(&directory).context("cache")?;
+            build_kubernetes(&module, release, &directory, &["kubelet"]).await?;
+        }
+        Ok(kubelet)
     }
 }
 
@@ -104,7 +121,12 @@ async fn build_etcd(module: &Path, out: &Path) -> anyhow::Result<()> {
     go::build(module, "-s -w", &["-o", &target, "go.etcd.io/etcd/server/v3"]).await
 }
 
-async fn build_kubernetes(module: &Path, release: Release, out: &Path) -> anyhow::Result<()> {
+async fn build_kubernetes(
+    module: &Path,
+    release: Release,
+    out: &Path,
+    programs: &[&str],
+) -> anyhow::Result<()> {
     // Without these the programs call themselves v0.0.0-master+$Format:%H$.
     let mut flags = String::from("-s -w");
     for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
@@ -119,8 +141,7 @@ async fn build_kubernetes(module: &Path, release: Release, out: &Path) -> anyhow
         }
     }
     let target = format!("{}/", out.display());
-    let package = |name: &str| format!("k8s.io/kubernetes/cmd/{name}");
-    let packages = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"].map(package);
+    let packages: Vec<String> = programs.iter().map(|name| format!("k8s.io/kubernetes/cmd/{name}")).collect();
     let mut arguments = vec!["-o", &target];
     arguments.extend(packages.iter().map(String::as_str));
     go::build(module, &flags, &arguments).await

@@ -54,6 +54,7 @@ impl Real {
         plane.pki.kubeconfig("operator", &server, OPERATOR, &["system:serviceaccounts"])?;
         plane.pki.kubeconfig("allocator", &server, ALLOCATOR, &["system:serviceaccounts"])?;
         plane.pki.kubeconfig("kubelet", &server, "kubelet", &["system:masters"])?;
+        plane.pki.kubeconfig("node", &server, "system:node:node-0", &["system:nodes"])?;
         plane.start_etcd()?;
         plane.start_apiserver().await?;
         plane.start_controllers()?;
@@ -150,6 +151,16 @@ impl Real {
             let version = self.shape.release.pod_groups();
             arguments.push(format!("--runtime-config=scheduling.k8s.io/{version}=true"));
         }
+        if self.shape.node {
+            arguments.extend([
+                format!("--kubelet-client-certificate={}", file("admin.crt")),
+                format!("--kubelet-client-key={}", file("admin.key")),
+                // The only network there has no default route.
+                format!("--advertise-address={}", crate::node::ADDRESS),
+                "--kubelet-preferred-address-types=InternalIP".to_owned(),
+                "--enable-admission-plugins=NodeRestriction".to_owned(),
+            ]);
+        }
         arguments.extend(self.shape.gates());
         arguments.extend(self.shape.emulation());
         self.apiserver = Some(self.spawn("kube-apiserver", &arguments)?);
@@ -169,7 +180,6 @@ impl Real {
     fn start_controllers(&mut self) -> anyhow::Result<()> {
         let kubeconfig = self.kubeconfig("controllers").display().to_string();
         let file = |name: &str| self.pki.path(name).display().to_string();
-        // No node lifecycle: nobody renews the Leases of nodes that do not exist.
         let mut controllers = vec![
             "garbage-collector-controller",
             "namespace-controller",
@@ -181,6 +191,15 @@ impl Real {
         }
         if self.shape.workloads {
             controllers.extend(["deployment-controller", "replicaset-controller", "job-controller"]);
+        }
+        // The Leases of nodes that do not exist are not renewed.
+        if self.shape.node {
+            controllers.extend([
+                "node-lifecycle-controller",
+                "taint-eviction-controller",
+                "pod-garbage-collector-controller",
+                "disruption-controller",
+            ]);
         }
         if self.shape.pod_groups {
             controllers.push("podgroup-protection-controller");

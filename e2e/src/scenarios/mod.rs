@@ -9,6 +9,7 @@ mod groups;
 mod kinds;
 mod ledger;
 mod lives;
+mod node;
 mod packages;
 mod pod_resources;
 mod pod_status;
@@ -171,6 +172,19 @@ pub(crate) async fn run(bench: &Bench, filters: &[String]) -> anyhow::Result<()>
         match outcome {
             Some(outcome) => tally.count(outcome),
             None => tally.not_run += 1,
+        }
+    }
+    tally.verdict()
+}
+
+/// Runs the scenarios of a real node one after the other: there is one node. Filters are those of [`run`].
+pub(crate) async fn on_node(bench: &Bench, filters: &[String]) -> anyhow::Result<()> {
+    let mut tally = Tally::default();
+    for Standalone { name, run } in node::all() {
+        let name = format!("node/{name}");
+        if is_chosen(&name, filters) {
+            let started = Instant::now();
+            tally.count(report(&name, started, run(bench).await));
         }
     }
     tally.verdict()

@@ -1,0 +1,256 @@
+//! The processes of the node: each can be stopped, killed and started alone.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
+use serde_json::json;
+use tokio::process::Command;
+
+use super::{ADDRESS, BOX, NodePrograms, image};
+use crate::control_plane::{Process, free_port};
+use crate::wait;
+use crate::world::{PATIENCE, World};
+
+/// The name of the node.
+pub(crate) const NODE: &str = "node-0";
+/// The driver of its devices, `driver/examples/simulated.rs`.
+pub(crate) const DRIVER: &str = "simulated.dragoman.dev";
+
+/// The node.
+pub(crate) struct Machine {
+    programs: NodePrograms,
+    directory: PathBuf,
+    kubeconfig: PathBuf,
+    account: PathBuf,
+    authority: PathBuf,
+    devices: usize,
+    flags: Vec<String>,
+    admin: u16,
+    containerd: Option<Process>,
+    kubelet: Option<Process>,
+    driver: Option<Process>,
+}
+
+impl Machine {
+    /// Starts a node of the cluster, with the driver and so many devices.
+    pub(crate) async fn start(world: &World, devices: usize, flags: &[&str]) -> anyhow::Result<Self> {
+        let directory = world.directory.join("node");
+        std::fs::create_dir_all(&directory).context("node")?;
+        let programs = NodePrograms::provide(&world.bench.repository).await?;
+        let mut machine = Self {
+            directory,
+            kubeconfig: world.plane.kubeconfig("node"),
+            account: PathBuf::new(),
+            authority: world.plane.authority(),
+            devices,
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            admin: free_port()?,
+            programs,
+            containerd: None,
+            kubelet: None,
+            driver: None,
+        };
+        machine.configure()?;
+        machine.start_containerd().await?;
+        let image = image::write(&machine.directory.join("image"), &machine.programs.busybox()).await?;
+        machine.ctr(&["images", "import", &image.display().to_string()]).await?;
+        machine.start_kubelet()?;
+        let is_ready = async || {
+            let node = world.client.get(NODES, "", NODE).await?;
+            let conditions = node.and_then(|node| node["status"]["conditions"].as_array().cloned()).unwrap_or_default();
+            let is_ready = conditions.iter().any(|of| of["type"] == "Ready" && of["status"] == "True");
+            Ok(is_ready.then_some(()))
+        };
+        let ready = wait::value("the node is ready", PATIENCE, is_ready).await;
+        ready.with_context(|| machine.log())?;
+        machine.account = world.account_on("kube-system", "simulated-driver", NODE).await?;
+        machine.start_driver()?;
+        Ok(machine)
+    }
+
+    fn configure(&self) -> anyhow::Result<()> {
+        let network = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [
+            {"type": "bridge", "bridge": "cni0", "isGateway": true,
+                "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.88.0.0/16"}]]}}]});
+        let etc = std::path::Path::new("/etc/cni/net.d");
+        std::fs::create_dir_all(etc).context("cni")?;
+        std::fs::write(etc.join("10-pods.conflist"), network.to_string()).context("cni")?;
+        let runtime = format!(
+            r#"version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+[grpc]
+address = "/run/containerd/containerd.sock"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+sandbox = "{BOX}"
+[plugins."io.containerd.cri.v1.runtime"]
+restrict_oom_score_adj = true
+disable_apparmor = true
+cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
+[plugins."io.containerd.cri.v1.runtime".cni]
+bin_dirs = ["{}"]
+conf_dir = "/etc/cni/net.d"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+BinaryName = "{}"
+SystemdCgroup = false
+"#,
+            self.programs.network().display(),
+            self.programs.runc().display()
+        );
+        std::fs::write(self.directory.join("containerd.toml"), runtime).context("containerd.toml")?;
+        let kubelet = json!({
+            "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "authentication": {"anonymous": {"enabled": false}, "webhook": {"enabled": true},
+                "x509": {"clientCAFile": self.authority}},
+            "authorization": {"mode": "Webhook"},
+            "cgroupDriver": "cgroupfs", "failCgroupV1": false, "failSwapOn": false, "oomScoreAdj": 0,
+            "volumePluginDir": "/var/lib/kubelet/volume-plugins", "resolvConf": "",
+            "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+            "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%",
+                "nodefs.inodesFree": "0%", "imagefs.inodesFree": "0%", "pid.available": "0%"},
+            "imageGCHighThresholdPercent": 100, "localStorageCapacityIsolation": false,
+        });
+        std::fs::write(self.directory.join("kubelet.json"), kubelet.to_string()).context("kubelet.json")
+    }
+
+    /// Starts a program in the environment of the node's programs.
+    fn spawn(&self, name: &str, program: &std::path::Path, arguments: &[String]) -> anyhow::Result<Process> {
+        let environment = self.programs.environment();
+        let all: Vec<String> =
+            environment.into_iter().chain([program.display().to_string()]).chain(arguments.iter().cloned()).collect();
+        Process::spawn(std::path::Path::new("/usr/bin/env"), name, &all, &self.directory)
+    }
+
+    pub(crate) async fn start_containerd(&mut self) -> anyhow::Result<()> {
+        let arguments = ["--config".to_owned(), self.directory.join("containerd.toml").display().to_string()];
+        self.containerd = Some(self.spawn("containerd", &self.programs.containerd.join("containerd"), &arguments)?);
+        let serves = async || self.ctr(&["version"]).await.is_ok();
+        wait::until("containerd serves", PATIENCE, serves).await.with_context(|| self.log())
+    }
+
+    pub(crate) fn start_kubelet(&mut self) -> anyhow::Result<()> {
+        let arguments = [
+            format!("--kubeconfig={}", self.kubeconfig.display()),
+            format!("--config={}", self.directory.join("kubelet.json").display()),
+            format!("--hostname-override={NODE}"),
+            format!("--node-ip={ADDRESS}"),
+            "--root-dir=/var/lib/kubelet".to_owned(),
+            "--v=2".to_owned(),
+        ];
+        self.kubelet = Some(self.spawn("kubelet", &self.programs.kubelet, &arguments)?);
+        Ok(())
+    }
+
+    pub(crate) fn start_driver(&mut self) -> anyhow::Result<()> {
+        let program = std::env::current_exe().context("this program")?.with_file_name("examples/simulated");
+        ensure!(program.exists(), "{}: cargo build --package dragoman-driver --examples", program.display());
+        let arguments: Vec<String> = [
+            format!("KUBECONFIG={}", self.account.display()),
+            program.display().to_string(),
+            format!("--node={NODE}"),
+            format!("--devices={}", self.devices),
+            format!("--broken={}", self.broken().display()),
+            format!("--admin-address=127.0.0.1:{}", self.admin),
+        ]
+        .into_iter()
+        .chain(self.flags.iter().cloned())
+        .collect();
+        self.driver = Some(Process::spawn(std::path::Path::new("/usr/bin/env"), "driver", &arguments, &self.directory)?);
+        Ok(())
+    }
+
+    /// The file that names broken devices.
+    pub(crate) fn broken(&self) -> PathBuf {
+        self.directory.join("broken")
+    }
+
+    /// The metrics of the driver.
+    pub(crate) async fn metrics(&self) -> anyhow::Result<String> {
+        let request = http::Request::get("/metrics").body(String::new())?;
+        Ok(crate::client::plain_http(self.admin, request).await?.1)
+    }
+
+    /// Kills kubelet.
+    pub(crate) async fn kill_kubelet(&mut self) -> anyhow::Result<()> {
+        kill(&mut self.kubelet).await
+    }
+
+    /// Kills the driver.
+    pub(crate) async fn kill_driver(&mut self) -> anyhow::Result<()> {
+        kill(&mut self.driver).await
+    }
+
+    /// Kills containerd; its shims and their containers go on.
+    pub(crate) async fn kill_containerd(&mut self) -> anyhow::Result<()> {
+        kill(&mut self.containerd).await
+    }
+
+    /// The pid of the driver.
+    pub(crate) fn driver_pid(&self) -> Option<u32> {
+        self.driver.as_ref().and_then(Process::pid)
+    }
+
+    /// Kills everything at once, containers too, and empties /run, as a loss of power does.
+    pub(crate) async fn lose_power(&mut self) -> anyhow::Result<()> {
+        tokio::try_join!(kill(&mut self.kubelet), kill(&mut self.driver), kill(&mut self.containerd))?;
+        let script = "pkill -9 containerd-shim; pkill -9 -x sleep; pkill -9 -x sh; \
+                      for m in $(grep ' /run/' /proc/mounts | cut -d' ' -f2 | sort -r); do umount -l $m; done; \
+                      rm -rf /run/*; exit 0";
+        let out = Command::new("bash").args(["-c", script]).output().await.context("bash")?;
+        ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        Ok(())
+    }
+
+    /// Starts everything again.
+    pub(crate) async fn boot(&mut self) -> anyhow::Result<()> {
+        self.start_containerd().await?;
+        self.start_kubelet()?;
+        self.start_driver()
+    }
+
+    /// The CDI files of the driver.
+    pub(crate) fn cdi_files(&self) -> Vec<String> {
+        let entries = std::fs::read_dir("/var/run/cdi").into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    /// The records of the driver.
+    pub(crate) fn records(&self) -> usize {
+        let directory = format!("/var/lib/kubelet/plugins/{DRIVER}/claims");
+        std::fs::read_dir(directory).map_or(0, Iterator::count)
+    }
+
+    async fn ctr(&self, arguments: &[&str]) -> anyhow::Result<()> {
+        let ctr = self.programs.containerd.join("ctr");
+        let out = Command::new(&ctr).args(["-n", "k8s.io"]).args(arguments).output().await.context("ctr")?;
+        ensure!(out.status.success(), "ctr {arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
+        Ok(())
+    }
+
+    /// The ends of the logs, for people.
+    pub(crate) fn log(&self) -> String {
+        let end = |process: &Option<Process>| {
+            let text = process.as_ref().map(Process::output).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            lines.iter().rev().take(15).rev().copied().collect::<Vec<_>>().join("\n")
+        };
+        format!("containerd:\n{}\nkubelet:\n{}\ndriver:\n{}", end(&self.containerd), end(&self.kubelet), end(&self.driver))
+    }
+
+    /// Stops everything.
+    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
+        tokio::try_join!(kill(&mut self.kubelet), kill(&mut self.driver), kill(&mut self.containerd))?;
+        Ok(())
+    }
+}
+
+const NODES: &str = "/api/v1/nodes";
+
+async fn kill(process: &mut Option<Process>) -> anyhow::Result<()> {
+    match process.take() {
+        Some(process) => process.kill().await,
+        None => Ok(()),
+    }
+}

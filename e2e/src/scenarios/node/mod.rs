@@ -1,0 +1,128 @@
+//! Scenarios on a real node: kubelet, containerd and the simulated driver of `driver/examples`, with Dragoman in mode own.
+
+mod pods;
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::{Standalone, standalone};
+use crate::client::{CLAIMS, PODS, TEMPLATES};
+use crate::control_plane::Shape;
+use crate::dragoman::Dragoman;
+use crate::node::{BOX, Machine};
+use crate::wait;
+use crate::world::{Bench, PATIENCE, World};
+
+pub(super) fn all() -> Vec<Standalone> {
+    [pods::all()].into_iter().flatten().collect()
+}
+
+/// A cluster with one real node.
+struct Cluster {
+    world: World,
+    machine: Machine,
+    dragoman: Dragoman,
+}
+
+impl Cluster {
+    /// Starts one with so many devices.
+    async fn start(bench: &Bench, name: &str, devices: usize, flags: &[&str]) -> anyhow::Result<Self> {
+        let shape = Shape { node: true, workloads: true, ..Shape::default() };
+        let world = World::start(bench, name, shape, 0, 0).await?;
+        install(&world).await?;
+        let machine = Machine::start(&world, devices, &[]).await?;
+        let dragoman = world.dragoman("own", flags).await?;
+        let cluster = Self { world, machine, dragoman };
+        cluster.devices(devices).await?;
+        Ok(cluster)
+    }
+
+    /// Waits until so many devices are published.
+    async fn devices(&self, count: usize) -> anyhow::Result<()> {
+        let what = format!("{count} devices are published");
+        let published = async || {
+            let slices = self.world.client.list("/apis/resource.k8s.io/v1/resourceslices", "").await?;
+            let devices = slices.iter().filter_map(|slice| slice["spec"]["devices"].as_array()).map(Vec::len);
+            Ok((devices.sum::<usize>() == count).then_some(()))
+        };
+        wait::value(&what, PATIENCE, published).await.map_err(|error| error.context(self.machine.log()))
+    }
+
+    /// A namespace with a template for one device.
+    async fn namespace(&self, name: &str) -> anyhow::Result<String> {
+        let ns = self.world.namespace(name).await?;
+        self.world.client.create(TEMPLATES, &ns, &template("accelerator", &request("gpu"))).await?;
+        Ok(ns)
+    }
+
+    async fn pod(&self, ns: &str, pod: &Value) -> anyhow::Result<()> {
+        self.world.client.create(PODS, ns, pod).await?;
+        Ok(())
+    }
+
+    /// Waits until a Pod is in a phase, with the logs of the node where it never is.
+    async fn phase(&self, ns: &str, pod: &str, phase: &str) -> anyhow::Result<Value> {
+        let reached = self.world.phase(ns, pod, phase).await;
+        reached.map_err(|error| error.context(self.machine.log()))
+    }
+
+    /// What a container printed.
+    async fn log(&self, ns: &str, pod: &str) -> anyhow::Result<String> {
+        self.world.plane.kubectl(&["logs", pod, "--namespace", ns], "").await?.map_err(anyhow::Error::msg)
+    }
+
+    /// Waits until no claim of the namespace and no trace of one on the node is left.
+    async fn nothing_is_left(&self, ns: &str) -> anyhow::Result<()> {
+        let left = async || {
+            let claims = self.world.client.list(CLAIMS, ns).await?;
+            let (files, records) = (self.machine.cdi_files(), self.machine.records());
+            Ok((claims.is_empty() && files.is_empty() && records == 0).then_some(()))
+        };
+        let outcome = wait::value("no claim, CDI file and record is left", PATIENCE * 2, left).await;
+        outcome.map_err(|error| error.context(format!("{:?} {}", self.machine.cdi_files(), self.machine.log())))
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        self.dragoman.stop().await?;
+        self.machine.stop().await?;
+        self.world.stop().await
+    }
+}
+
+/// Installs the rights, the policy and the class of the driver, as they are shipped.
+async fn install(world: &World) -> anyhow::Result<()> {
+    for file in ["rights.yaml", "policy.yaml", "class.yaml"] {
+        let path = world.bench.repository.join(Path::new("driver/examples/manifests")).join(file);
+        let path = path.display().to_string();
+        world.plane.kubectl(&["apply", "-f", &path], "").await?.map_err(anyhow::Error::msg)?;
+    }
+    Ok(())
+}
+
+/// A request for one device.
+fn request(name: &str) -> Value {
+    json!({"name": name, "exactly": {"deviceClassName": "simulated"}})
+}
+
+fn template(name: &str, request: &Value) -> Value {
+    json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": name},
+        "spec": {"spec": {"devices": {"requests": [request]}}}})
+}
+
+/// A Pod that runs a script in a container with a device of the template `accelerator`.
+fn pod(name: &str, script: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
+        "restartPolicy": "Never", "terminationGracePeriodSeconds": 2,
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "accelerator"}],
+        "containers": [container(script)],
+    }})
+}
+
+fn container(script: &str) -> Value {
+    json!({"name": "main", "image": BOX, "imagePullPolicy": "Never", "command": ["sh", "-c", script],
+        "resources": {"claims": [{"name": "gpu"}]}})
+}
+
+/// Waits to be told that it is over, as a service does.
+const SERVE: &str = "trap 'exit 0' TERM; while true; do sleep 1 & wait $!; done";
