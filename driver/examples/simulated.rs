@@ -25,6 +25,9 @@ struct Flags {
     /// Number of accelerators.
     #[arg(long, env = "DEVICES", default_value_t = 4)]
     devices: usize,
+    /// So many of them, the last ones, can be had in shares.
+    #[arg(long, env = "SHARED", default_value_t = 0)]
+    shared: usize,
     /// cpus that each of them takes of the node.
     #[arg(long, env = "CPUS", default_value = "0")]
     cpus: String,
@@ -107,7 +110,7 @@ fn pool(flags: &Flags, broken: &[&str]) -> Pool {
                 "memory".to_owned(),
                 Capacity { request_policy: Some(policy), ..Capacity::of("8Gi") },
             )]),
-            allow_multiple_allocations: number % 2 == 1,
+            allow_multiple_allocations: number + flags.shared >= flags.devices,
             node_allocatable: cpus.map(|cpus| ("cpu".to_owned(), cpus)).into_iter().collect(),
             name,
             ..Device::default()

@@ -78,8 +78,12 @@ impl Registration {
             let stream = accept(&mut listener, &socket).await?;
             let this = Arc::clone(&this);
             tokio::spawn(async move {
-                if let Err(error) = frames::serve(stream, |question| this.answer(question)).await {
-                    tracing::warn!("registration: {error}");
+                match frames::serve(stream, |question| this.answer(question)).await {
+                    // kubelet closes the connection once it has its answer.
+                    Err(error) if !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                        tracing::warn!("registration: {error}");
+                    }
+                    _ => {}
                 }
             });
         }

@@ -212,7 +212,6 @@ async fn main() -> anyhow::Result<()> {
             }
             Command::Scale { pods, least } => scale::run(&bench, least, pods).await,
             Command::BuiltIn { filter } => scenarios::built_in::run(&bench, &filter).await,
-            Command::Node { .. } if std::env::var_os(node::INSIDE).is_none() => node::enter(&bench).await,
             Command::Node { filters } => scenarios::on_node(&bench, &filters).await,
             Command::Scenarios { filters, .. } => scenarios::run(&bench, &filters).await,
         }

@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // simcluster judges the reconcilers and must not depend on them.
     ("simcluster", &["quantity"]),
     ("reconcilers", &["accounting", "allocator", "crds", "machinery"]),
+    ("driver", &[]),
     ("dump", &["quantity", "accounting", "allocator", "crds", "machinery", "reconcilers"]),
     (
         "operator",
@@ -39,8 +40,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// External crates, each with the only crates that may depend on it.
 const CONFINED: &[(&str, &[&str])] = &[
-    // Dragoman sends all requests through the client of machinery. The plugin of kubectl and e2e are clients of their own.
-    ("kube", &["machinery", "cli", "e2e"]),
+    // Dragoman sends all requests through the client of machinery. The plugin of kubectl, drivers and e2e are clients of their own.
+    ("kube", &["machinery", "cli", "driver", "e2e"]),
     // The version of the API types is chosen in the binaries only; simcluster describes them.
     ("k8s-openapi", &["operator", "cli", "simcluster", "e2e"]),
 ];

@@ -36,6 +36,7 @@ const SLICES: &[Slice] = &[
     Slice { name: "races", run: || built(&["scenarios", "races/"]) },
     Slice { name: "packages", run: || on_shipped(&["scenarios", "packages/"]) },
     Slice { name: "seen", run: || built(&["scenarios", "seen/"]) },
+    Slice { name: "node", run: || node("node/") },
 ];
 
 /// What finds defects quickly: unit tests, the model of the gate protocol, two thousand runs with faults, and the scenarios of the
@@ -91,8 +92,14 @@ fn passes(slice: &Slice) -> bool {
 
 /// Builds the programs with the features that unit tests have: with others all libraries would be
 /// built once more.
-fn build() -> anyhow::Result<()> {
+pub(crate) fn build() -> anyhow::Result<()> {
     run("cargo", &["build", "--workspace", "--bins", "--tests"])
+}
+
+/// Runs the scenarios on a real node whose name contains `filter`.
+pub(crate) fn node(filter: &str) -> anyhow::Result<()> {
+    run("cargo", &["build", "--package", "dragoman-driver", "--examples"])?;
+    built(&["node", filter])
 }
 
 /// Runs `dragoman-e2e` on the operator of the same build.

@@ -13,6 +13,8 @@ use crate::unaccounted::Unaccounted;
 /// An entry of `status.allocation.devices.results` of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceResult {
+    /// The request; with its subrequest where a prioritized list has one.
+    pub request: Box<str>,
     /// The driver.
     pub driver: Box<str>,
     /// The pool.

@@ -178,6 +178,13 @@ impl Devices {
         listings.into_iter().map(|listing| self.known(&id.driver, listing, several)).collect()
     }
 
+    /// Returns the attributes of a device as JSON, as the newest generation of its pool has it.
+    pub(super) fn attributes(&self, id: &DeviceId) -> Option<&str> {
+        let newest = self.newest(&(id.driver.clone(), id.pool.clone()));
+        let listing = self.listings.get(id)?.iter().find(|listing| Some(listing.generation) == newest)?;
+        Some(if listing.device.attributes.is_empty() { "{}" } else { &listing.device.attributes })
+    }
+
     /// Returns the device as it is listed for `node`.
     pub(super) fn found_on(&self, id: &DeviceId, node: &str) -> Option<Found<'_>> {
         self.found(id).into_iter().rfind(|found| found.node.is_none_or(|of| of == node))

@@ -44,7 +44,7 @@ use crate::unaccounted::Unaccounted;
 use account::{Accounts, Event, NodeAccount};
 use devices::Devices;
 use links::{BoundPod, ClaimEntry, ClaimKey, claim_key};
-pub use view::ClaimsOfPod;
+pub use view::{AllocatedDevice, ClaimsOfPod};
 use view::Seen;
 
 /// The rules by which is counted.

@@ -49,6 +49,19 @@ pub struct ClaimsOfPod {
     pub unaccounted: Vec<Unaccounted>,
 }
 
+/// A device that a claim has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AllocatedDevice<'a> {
+    /// Its driver.
+    pub driver: &'a str,
+    /// Its pool.
+    pub pool: &'a str,
+    /// Its name.
+    pub device: &'a str,
+    /// Its attributes as JSON; `None`: no ResourceSlice has it.
+    pub attributes: Option<&'a str>,
+}
+
 impl ClusterLedger {
     /// Returns what the claims of a Pod that has claims and a node bring along; `None` for any other Pod.
     pub fn claims_of_pod(&self, uid: &str) -> Option<ClaimsOfPod> {
@@ -98,6 +111,21 @@ impl ClusterLedger {
         });
         let devices = devices.collect();
         Candidate { pod: charge(&view, Stage::Assumed, self.rules.variant, unaccounted), devices }
+    }
+
+    /// Returns the devices that a claim has for a request, in the order of the allocation. None where the claim is unknown or
+    /// has none. A request of a prioritized list is named without its subrequest.
+    pub fn allocated_for(&self, namespace: &str, claim: &str, request: &str) -> Vec<AllocatedDevice<'_>> {
+        let entry = self.claims.get(&claim_key(namespace, claim)).and_then(|entry| entry.claim.as_ref());
+        let results = entry.into_iter().flat_map(|claim| claim.results.iter().flatten());
+        let main = |of: &DeviceResult| of.request.split('/').next() == Some(request);
+        let devices = results.filter(|of| main(of)).map(|of| AllocatedDevice {
+            driver: &of.driver,
+            pool: &of.pool,
+            device: &of.device,
+            attributes: self.devices.attributes(&device_of(of)),
+        });
+        devices.collect()
     }
 
     /// Returns the other claims that have one of the devices of a claim to themselves, as this claim has:

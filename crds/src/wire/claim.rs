@@ -49,6 +49,7 @@ impl ResourceClaim {
     /// The reason why the allocation does not decode.
     pub fn accounted(&self) -> Result<cluster::Claim, Box<str>> {
         let result = |result: &DeviceRequestAllocationResult| DeviceResult {
+            request: result.request.clone(),
             driver: result.driver.clone(),
             pool: result.pool.clone(),
             device: result.device.clone(),

@@ -54,21 +54,13 @@ impl Machine {
         machine.start_containerd().await?;
         let image = image::write(&machine.directory.join("image"), &machine.programs.busybox()).await?;
         machine.ctr(&["images", "import", &image.display().to_string()]).await?;
-        machine.start_kubelet()?;
-        let is_ready = async || {
-            let node = world.client.get(NODES, "", NODE).await?;
-            let conditions = node.and_then(|node| node["status"]["conditions"].as_array().cloned()).unwrap_or_default();
-            let is_ready = conditions.iter().any(|of| of["type"] == "Ready" && of["status"] == "True");
-            Ok(is_ready.then_some(()))
-        };
-        let ready = wait::value("the node is ready", PATIENCE, is_ready).await;
-        ready.with_context(|| machine.log())?;
-        machine.account = world.account_on("kube-system", "simulated-driver", NODE).await?;
-        machine.start_driver()?;
+        machine.start_kubelet().await?;
+        machine.replace_driver(world).await?;
         Ok(machine)
     }
 
     fn configure(&self) -> anyhow::Result<()> {
+        std::fs::create_dir_all(self.static_pods()).context("static Pods")?;
         let network = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [
             {"type": "bridge", "bridge": "cni0", "isGateway": true,
                 "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.88.0.0/16"}]]}}]});
@@ -107,6 +99,7 @@ SystemdCgroup = false
             "authorization": {"mode": "Webhook"},
             "cgroupDriver": "cgroupfs", "failCgroupV1": false, "failSwapOn": false, "oomScoreAdj": 0,
             "volumePluginDir": "/var/lib/kubelet/volume-plugins", "resolvConf": "",
+            "staticPodPath": self.static_pods(), "fileCheckFrequency": "1s",
             "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
             "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%",
                 "nodefs.inodesFree": "0%", "imagefs.inodesFree": "0%", "pid.available": "0%"},
@@ -130,7 +123,8 @@ SystemdCgroup = false
         wait::until("containerd serves", PATIENCE, serves).await.with_context(|| self.log())
     }
 
-    pub(crate) fn start_kubelet(&mut self) -> anyhow::Result<()> {
+    /// Starts kubelet, and waits until it works: it ends at once where containerd does not answer.
+    pub(crate) async fn start_kubelet(&mut self) -> anyhow::Result<()> {
         let arguments = [
             format!("--kubeconfig={}", self.kubeconfig.display()),
             format!("--config={}", self.directory.join("kubelet.json").display()),
@@ -140,7 +134,12 @@ SystemdCgroup = false
             "--v=2".to_owned(),
         ];
         self.kubelet = Some(self.spawn("kubelet", &self.programs.kubelet, &arguments)?);
-        Ok(())
+        let works = async || {
+            let request = http::Request::get("/healthz").body(String::new())?;
+            let answer = crate::client::plain_http(HEALTH, request).await;
+            Ok(matches!(answer, Ok((200, _))).then_some(()))
+        };
+        wait::value("kubelet works", PATIENCE, works).await.with_context(|| self.log())
     }
 
     pub(crate) fn start_driver(&mut self) -> anyhow::Result<()> {
@@ -159,6 +158,39 @@ SystemdCgroup = false
         .collect();
         self.driver = Some(Process::spawn(std::path::Path::new("/usr/bin/env"), "driver", &arguments, &self.directory)?);
         Ok(())
+    }
+
+    /// Where kubelet finds static Pods.
+    pub(crate) fn static_pods(&self) -> PathBuf {
+        self.directory.join("static-pods")
+    }
+
+    /// Starts the driver as in a new Pod, whose token is a new one.
+    pub(crate) async fn replace_driver(&mut self, world: &World) -> anyhow::Result<()> {
+        kill(&mut self.driver).await?;
+        let is_ready = async || {
+            let node = world.client.get(NODES, "", NODE).await?;
+            let conditions = node.and_then(|node| node["status"]["conditions"].as_array().cloned()).unwrap_or_default();
+            let is_ready = conditions.iter().any(|of| of["type"] == "Ready" && of["status"] == "True");
+            Ok(is_ready.then_some(()))
+        };
+        // A token is bound to a Node that is there.
+        wait::value("the node is ready", PATIENCE, is_ready).await.with_context(|| self.log())?;
+        self.account = world.account_on("kube-system", "simulated-driver", NODE).await?;
+        self.start_driver()
+    }
+
+    /// Ends the driver as it is uninstalled.
+    pub(crate) async fn withdraw(&mut self) -> anyhow::Result<()> {
+        kill(&mut self.driver).await?;
+        self.flags.push("--withdraw".to_owned());
+        self.start_driver()?;
+        let serves = async || self.metrics().await.is_ok();
+        wait::until("the driver serves", PATIENCE, serves).await?;
+        match self.driver.take() {
+            Some(driver) => driver.stop().await.map(drop),
+            None => Ok(()),
+        }
     }
 
     /// The file that names broken devices.
@@ -187,11 +219,6 @@ SystemdCgroup = false
         kill(&mut self.containerd).await
     }
 
-    /// The pid of the driver.
-    pub(crate) fn driver_pid(&self) -> Option<u32> {
-        self.driver.as_ref().and_then(Process::pid)
-    }
-
     /// Kills everything at once, containers too, and empties /run, as a loss of power does.
     pub(crate) async fn lose_power(&mut self) -> anyhow::Result<()> {
         tokio::try_join!(kill(&mut self.kubelet), kill(&mut self.driver), kill(&mut self.containerd))?;
@@ -206,7 +233,7 @@ SystemdCgroup = false
     /// Starts everything again.
     pub(crate) async fn boot(&mut self) -> anyhow::Result<()> {
         self.start_containerd().await?;
-        self.start_kubelet()?;
+        self.start_kubelet().await?;
         self.start_driver()
     }
 
@@ -246,6 +273,8 @@ SystemdCgroup = false
     }
 }
 
+/// The port on which kubelet says that it works.
+const HEALTH: u16 = 10_248;
 const NODES: &str = "/api/v1/nodes";
 
 async fn kill(process: &mut Option<Process>) -> anyhow::Result<()> {

@@ -24,19 +24,31 @@ pub(crate) const ADDRESS: &str = "10.88.0.1";
 const CONTROLLERS: [&str; 9] =
     ["cpuset", "cpu", "cpuacct", "blkio", "memory", "devices", "freezer", "pids", "systemd"];
 /// By this variable a process knows that it is inside.
-pub(crate) const INSIDE: &str = "DRAGOMAN_NODE";
+const INSIDE: &str = "DRAGOMAN_NODE";
 
-/// Runs this program again with the same arguments, inside. What needs the network of the machine is done before.
+/// Whether this process is inside.
+pub(crate) fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// What needs privileges and the network of the machine, before a node can be.
 ///
 /// # Errors
-/// The inner program fails.
-pub(crate) async fn enter(bench: &Bench) -> anyhow::Result<()> {
+/// There can be none here.
+pub(crate) async fn provide(bench: &Bench) -> anyhow::Result<()> {
     if let Some(why) = lacks().await {
         // A lane that does not run is not one that passes: CI has what it needs.
         anyhow::bail!("not run: {why}");
     }
     Programs::provide(&bench.repository, Release::default()).await?;
-    NodePrograms::provide(&bench.repository).await?;
+    NodePrograms::provide(&bench.repository).await.map(drop)
+}
+
+/// Runs this program again for one scenario, on a machine of its own.
+///
+/// # Errors
+/// The scenario fails, and has said why.
+pub(crate) async fn enter(bench: &Bench, scenario: &str) -> anyhow::Result<()> {
     let groups = Groups::make()?;
     let work = bench.output.join("node-machine");
     std::fs::create_dir_all(&work).context("output")?;
@@ -46,13 +58,19 @@ pub(crate) async fn enter(bench: &Bench) -> anyhow::Result<()> {
         .arg(&work)
         .arg(format!("{ADDRESS}/16"))
         .arg(std::env::current_exe().context("this program")?)
-        .args(std::env::args_os().skip(1))
+        .arg("--binary")
+        .arg(&bench.binary)
+        .arg("--output")
+        .arg(&bench.output)
+        .arg("--repository")
+        .arg(&bench.repository)
+        .args(["node", scenario])
         .env(INSIDE, "1")
         .kill_on_drop(true)
         .status()
         .await;
     groups.leave()?;
-    ensure!(status.context("unshare")?.success(), "the scenarios on the node failed");
+    ensure!(status.context("unshare")?.success(), "{scenario} failed");
     Ok(())
 }
 

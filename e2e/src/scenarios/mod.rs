@@ -33,6 +33,7 @@ use futures::StreamExt as _;
 
 use crate::control_plane::{Release, Shape};
 use crate::dragoman::Dragoman;
+use crate::node as machine;
 use crate::world::{Bench, World};
 
 type Outcome<'a, T = ()> = Pin<Box<dyn Future<Output = anyhow::Result<T>> + 'a>>;
@@ -177,17 +178,24 @@ pub(crate) async fn run(bench: &Bench, filters: &[String]) -> anyhow::Result<()>
     tally.verdict()
 }
 
-/// Runs the scenarios of a real node one after the other: there is one node. Filters are those of [`run`].
+/// Runs the scenarios of a real node one after the other, each on a machine of its own. Filters are those of [`run`].
 pub(crate) async fn on_node(bench: &Bench, filters: &[String]) -> anyhow::Result<()> {
     let mut tally = Tally::default();
-    for Standalone { name, run } in node::all() {
-        let name = format!("node/{name}");
-        if is_chosen(&name, filters) {
-            let started = Instant::now();
-            tally.count(report(&name, started, run(bench).await));
-        }
+    let is_inside = machine::is_inside();
+    let chosen = node::all().into_iter().map(|scenario| (format!("node/{}", scenario.name), scenario));
+    let mut chosen = chosen.filter(|(name, _)| is_chosen(name, filters)).peekable();
+    if !is_inside && chosen.peek().is_some() {
+        machine::provide(bench).await?;
     }
-    tally.verdict()
+    for (name, Standalone { run, .. }) in chosen {
+        let started = Instant::now();
+        // What is printed inside is the report.
+        tally.count(match is_inside {
+            true => report(&name, started, run(bench).await),
+            false => machine::enter(bench, &name).await.map_err(|_| name),
+        });
+    }
+    if is_inside { tally.inside() } else { tally.verdict() }
 }
 
 /// Whether a name contains one of the filters; `LANE/PART` is contained where the lane and the name behind it contain
@@ -216,6 +224,12 @@ impl Tally {
             Ok(()) => self.passed += 1,
             Err(name) => self.failed.push(name),
         }
+    }
+
+    /// The verdict of one scenario, which has been reported.
+    fn inside(&self) -> anyhow::Result<()> {
+        ensure!(self.passed == 1 && self.failed.is_empty(), "{}", self.failed.join(", "));
+        Ok(())
     }
 
     /// Prints the counts.

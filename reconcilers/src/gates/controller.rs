@@ -1,5 +1,6 @@
 //! The controller: its part of the kit.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use dragoman_accounting::ledger::fit::Candidate;
 use dragoman_crds::wire::{Name, Node, Pod, ResourceClaim};
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
-    Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict,
+    Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict, regarding,
 };
 use dragoman_machinery::kind::POD;
 use dragoman_machinery::mode::Mode;
@@ -20,7 +21,7 @@ use super::index::{Gates, NamedClaim};
 use super::metrics::{ClosedGates, GateMetrics};
 use super::plan::{self, Account, Claims, Opened, Ready, Reason, Wait, account};
 use super::reject::Taking;
-use super::{rights, writes};
+use super::{attributes, rights, writes};
 use crate::cluster::SharedCluster;
 use crate::holders::SharedHolders;
 use crate::pod_status::{Published, Publisher};
@@ -203,7 +204,7 @@ impl GateKeeper {
                 return self.unallocated(work, claims, wait).await;
             }
             Claims::Label(names) => return self.label(work, claims, &names).await,
-            Claims::NoAllocator => return self.release(work, None, Opened::NoAllocator).await,
+            Claims::NoAllocator => return self.release(work, None, Opened::NoAllocator, &BTreeMap::new()).await,
             Claims::Ready(ready) => ready,
         };
         if self.takes_again(work, &ready).await? {
@@ -232,8 +233,9 @@ impl GateKeeper {
         };
         plan::release_gates(&ready)?;
         self.publish(work, &node).await?;
+        let attributes = self.attributes(work)?;
         let is_confined = ready.iter().any(|(_, _, facts)| plan::confines(facts));
-        self.release(work, (!is_confined).then_some(&*node), Opened::Released).await
+        self.release(work, (!is_confined).then_some(&*node), Opened::Released, &attributes).await
     }
 
     async fn label(
@@ -251,6 +253,35 @@ impl GateKeeper {
             }
         }
         Ok(Verdict::Done)
+    }
+
+    /// What the Pod asks about its devices; nothing where it asks nothing.
+    fn attributes(&self, work: &Work<'_>) -> Result<BTreeMap<String, String>, Wait> {
+        let Some(cluster) = self.cluster.get().filter(|_| work.pod.asked.is_some()) else {
+            return Ok(BTreeMap::new());
+        };
+        let answers = cluster.read(|cluster| attributes::of(&work.pod, cluster.ledger()));
+        if let Err(wait) = &answers {
+            let is_said = work.pod.condition.as_ref().is_some_and(|(_, reason)| **reason == *wait.reason.word());
+            if !is_said {
+                let about = regarding(POD, &work.key.namespace, &work.key.name, &work.uid);
+                self.kit.warn(about, wait.reason.word(), "Release", wait.message.clone());
+            }
+        }
+        answers
+    }
+
+    /// Follows a new allocation of a Pod that waits for its node: kube-scheduler may allocate anew. Once the Pod has a node
+    /// nothing changes, because a container may have read it.
+    async fn tell(&self, work: &Work<'_>, claims: &[NamedClaim]) -> Result<(), Blocked> {
+        if work.pod.asked.is_none() || !plan::is_allocated_for(&work.uid, claims) {
+            return Ok(());
+        }
+        let answers = self.attributes(work)?;
+        if !attributes::are_given(&work.pod, &answers) {
+            self.kit.send(work.key, &writes::tell(work.key, &work.uid, &work.pod, &answers)).await?;
+        }
+        Ok(())
     }
 
     /// Makes the charge visible to kube-scheduler, where the API server has a place for it.
@@ -312,15 +343,21 @@ impl GateKeeper {
         let Some(after) = after else { return Err(wait.into()) };
         let due = plan::let_go_due(&work.pod.created, after);
         if work.now >= due {
-            return self.release(work, None, Opened::LetGo).await;
+            return self.release(work, None, Opened::LetGo, &BTreeMap::new()).await;
         }
         let left = Duration::from_millis((due - work.now).unsigned_abs());
         Ok(self.waits(work, &wait).await.most_urgent(Verdict::After(left)))
     }
 
-    async fn release(&self, work: &Work<'_>, pin: Option<&str>, why: Opened) -> Result<Verdict, Blocked> {
+    async fn release(
+        &self,
+        work: &Work<'_>,
+        pin: Option<&str>,
+        why: Opened,
+        attributes: &BTreeMap<String, String>,
+    ) -> Result<Verdict, Blocked> {
         let Work { key, uid, pod, .. } = work;
-        let Some(write) = writes::release(key, uid, pod, pin) else { return Ok(Verdict::Done) };
+        let Some(write) = writes::release(key, uid, pod, pin, attributes) else { return Ok(Verdict::Done) };
         self.kit.send(key, &write).await?;
         self.metrics.released.inc();
         locked(&self.closed).opened(key);
@@ -350,6 +387,7 @@ impl GateKeeper {
             return Ok(Verdict::Done);
         }
         self.assume(key, uid, pod, claims);
+        self.tell(work, claims).await?;
         self.unbound(work, claims).await
     }
 
@@ -368,7 +406,7 @@ impl GateKeeper {
         };
         let again = match wait.reason {
             // Facts about nodes make no key of a Pod dirty.
-            Reason::Unaccounted => Verdict::After(AGAIN),
+            Reason::Unaccounted | Reason::AttributeMissing => Verdict::After(AGAIN),
             _ => Verdict::Done,
         };
         let is_said = work.pod.condition.as_ref().is_some_and(|(_, reason)| **reason == *wait.reason.word());

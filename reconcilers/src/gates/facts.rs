@@ -6,6 +6,7 @@ use dragoman_accounting::cluster;
 use dragoman_allocator::input::NodeSelector;
 use dragoman_crds::wire::{Affinity, Condition, ConsumerReference, Name, Pod, ResourceClaim, Tolerated};
 
+use super::attributes::{GIVEN, WANTED};
 use crate::protocol::{
     ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, ClosedGate, GATE, RELEASE_GATES, Rejection, Verdict,
     closed_gates, rejections, shown, verdict,
@@ -33,6 +34,8 @@ pub(super) struct PodFacts {
     pub(super) condition: Option<(Name, Name)>,
     /// The required node affinity.
     pub(super) affinity: Affinity,
+    /// What it asks about its devices, if it asks.
+    pub(super) asked: Option<Arc<Asked>>,
     /// The Pod as accounting reads it, its claims included.
     pub(super) accounted: Arc<cluster::Pod>,
 }
@@ -62,8 +65,35 @@ impl PodFacts {
             is_replaced: controller.is_some_and(|owner| &*owner.kind != "DaemonSet"),
             condition: condition.map(|condition| (condition.status.clone(), condition.reason.clone())),
             affinity: spec.affinity.clone(),
+            asked: Asked::of(pod).map(Arc::new),
             accounted: Arc::new(pod.accounted()),
         })
+    }
+}
+
+/// What a Pod asks about its devices, and what it has been told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// The annotation by which it asks.
+    pub(super) question: Name,
+    /// Its entries, each with its claim, if it has one.
+    pub(super) claims: Vec<(Name, Option<Name>)>,
+    /// The annotations that answer.
+    pub(super) given: Vec<(Name, Name)>,
+}
+
+impl Asked {
+    fn of(pod: &Pod) -> Option<Self> {
+        let question = pod.metadata.annotation(WANTED)?.clone();
+        let made = |entry: &Name| {
+            let status = pod.status.resource_claim_statuses.iter().find(|status| status.name == *entry)?;
+            status.resource_claim_name.clone()
+        };
+        let entries = pod.spec.resource_claims.iter();
+        let claims = entries.map(|of| (of.name.clone(), of.resource_claim_name.clone().or_else(|| made(&of.name))));
+        let given = pod.metadata.annotations().filter(|(key, _)| key.starts_with(GIVEN));
+        let given = given.map(|(key, value)| (key.clone(), value.clone())).collect();
+        Some(Self { question, claims: claims.collect(), given })
     }
 }
 

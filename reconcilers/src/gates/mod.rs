@@ -5,6 +5,7 @@
 //! bound yet are assumed anew, before the first gate is opened.
 
 pub(crate) mod assumed;
+mod attributes;
 mod controller;
 mod facts;
 mod index;
@@ -17,6 +18,7 @@ mod tests;
 mod unbound;
 mod writes;
 
+pub use attributes::{GIVEN, WANTED};
 pub use controller::{Options, spec};
 pub use rights::DELETE_UNBOUND;
 pub use writes::open;

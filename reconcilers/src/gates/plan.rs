@@ -37,6 +37,8 @@ pub(super) enum Reason {
     Unaccounted,
     /// What the claims take could not be written into the status of the Pod.
     NotPublished,
+    /// A device has no attribute that the Pod asks for.
+    AttributeMissing,
     /// A gate after allocation is closed.
     ReleaseGateClosed,
     /// The gate is open, and kube-scheduler cannot bind the Pod to the node of its claims.
@@ -45,7 +47,7 @@ pub(super) enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::ClaimMissing,
         Self::ClaimDeleted,
         Self::ClaimUnreadable,
@@ -57,6 +59,7 @@ impl Reason {
         Self::DoesNotFit,
         Self::Unaccounted,
         Self::NotPublished,
+        Self::AttributeMissing,
         Self::ReleaseGateClosed,
         Self::NotBound,
     ];
@@ -81,6 +84,7 @@ impl Reason {
             Self::DoesNotFit => "DoesNotFit",
             Self::Unaccounted => "Unaccounted",
             Self::NotPublished => "NotPublished",
+            Self::AttributeMissing => "AttributeMissing",
             Self::ReleaseGateClosed => "ReleaseGateClosed",
             Self::NotBound => "NotBound",
         }

@@ -1,11 +1,14 @@
 //! The writes about gated Pods and their claims.
 
+use std::collections::BTreeMap;
+
 use dragoman_crds::wire::{Name, Pod, RequiredNodes};
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::kind::{POD, RESOURCE_CLAIM};
 use dragoman_machinery::write::{Action, Guard, Write};
 use serde_json::{Value, json};
 
+use super::attributes;
 use super::facts::{ClaimFacts, PodFacts};
 use super::plan::{Opened, Wait};
 use crate::protocol::{self, ALLOCATOR, CLAIMS_READY, GATE, REJECTIONS};
@@ -42,13 +45,27 @@ fn without_gate(gate: usize) -> [Value; 2] {
     ]
 }
 
-/// Removes exactly the gate of the protocol. With `pin` the Pod gets required affinity for that node in
-/// the same write.
-pub(super) fn release(key: &ObjectKey, uid: &str, pod: &PodFacts, pin: Option<&str>) -> Option<Write> {
+/// Removes exactly the gate of the protocol. In the same write the Pod gets required affinity for the node `pin`, and the
+/// attributes of its devices.
+pub(super) fn release(
+    key: &ObjectKey,
+    uid: &str,
+    pod: &PodFacts,
+    pin: Option<&str>,
+    attributes: &BTreeMap<String, String>,
+) -> Option<Write> {
     let mut operations = Vec::from(without_gate(pod.gate?));
     operations.extend(pin.into_iter().flat_map(|node| pinned(pod, node)));
+    operations.extend(attributes::operations(attributes));
     let action = Action::Patch { subresource: None, guard: guard(uid, &pod.version), operations };
     Some(Write::new(POD, &*key.namespace, &*key.name, action))
+}
+
+/// Tells a Pod that waits for its node what its devices are now.
+pub(super) fn tell(key: &ObjectKey, uid: &str, pod: &PodFacts, attributes: &BTreeMap<String, String>) -> Write {
+    let operations = attributes::operations(attributes).collect();
+    let action = Action::Patch { subresource: None, guard: guard(uid, &pod.version), operations };
+    Write::new(POD, &*key.namespace, &*key.name, action)
 }
 
 /// Adds the node to every term of the required node affinity: terms are alternatives. A Pod without

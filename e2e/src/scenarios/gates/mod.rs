@@ -85,7 +85,7 @@ async fn add_node(world: &World, name: &str, is_counted: bool) -> anyhow::Result
     Ok(())
 }
 
-fn gates_of(pod: &Value) -> Vec<&str> {
+pub(super) fn gates_of(pod: &Value) -> Vec<&str> {
     let gates = pod["spec"]["schedulingGates"].as_array().into_iter().flatten();
     gates.filter_map(|gate| gate["name"].as_str()).collect()
 }

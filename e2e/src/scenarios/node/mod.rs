@@ -1,8 +1,12 @@
 //! Scenarios on a real node: kubelet, containerd and the simulated driver of `driver/examples`, with Dragoman in mode own.
 
+mod attributes;
+mod faults;
+mod nodes;
 mod pods;
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -15,7 +19,7 @@ use crate::wait;
 use crate::world::{Bench, PATIENCE, World};
 
 pub(super) fn all() -> Vec<Standalone> {
-    [pods::all()].into_iter().flatten().collect()
+    [pods::all(), attributes::all(), faults::all(), nodes::all()].into_iter().flatten().collect()
 }
 
 /// A cluster with one real node.
@@ -27,22 +31,33 @@ struct Cluster {
 
 impl Cluster {
     /// Starts one with so many devices.
-    async fn start(bench: &Bench, name: &str, devices: usize, flags: &[&str]) -> anyhow::Result<Self> {
+    async fn start(bench: &Bench, name: &str, devices: usize) -> anyhow::Result<Self> {
+        Self::start_with(bench, name, devices, &[]).await
+    }
+
+    /// As [`Self::start`], with flags for the driver.
+    async fn start_with(bench: &Bench, name: &str, devices: usize, driver: &[&str]) -> anyhow::Result<Self> {
         let shape = Shape { node: true, workloads: true, ..Shape::default() };
         let world = World::start(bench, name, shape, 0, 0).await?;
         install(&world).await?;
-        let machine = Machine::start(&world, devices, &[]).await?;
-        let dragoman = world.dragoman("own", flags).await?;
+        without_deployments(&world).await?;
+        let machine = Machine::start(&world, devices, driver).await?;
+        let dragoman = world.dragoman("own", &[]).await?;
         let cluster = Self { world, machine, dragoman };
         cluster.devices(devices).await?;
         Ok(cluster)
+    }
+
+    /// As the function of this name, for what was installed since.
+    async fn without_deployments(&self) -> anyhow::Result<()> {
+        without_deployments(&self.world).await
     }
 
     /// Waits until so many devices are published.
     async fn devices(&self, count: usize) -> anyhow::Result<()> {
         let what = format!("{count} devices are published");
         let published = async || {
-            let slices = self.world.client.list("/apis/resource.k8s.io/v1/resourceslices", "").await?;
+            let slices = self.world.client.list(SLICES, "").await?;
             let devices = slices.iter().filter_map(|slice| slice["spec"]["devices"].as_array()).map(Vec::len);
             Ok((devices.sum::<usize>() == count).then_some(()))
         };
@@ -72,6 +87,43 @@ impl Cluster {
         self.world.plane.kubectl(&["logs", pod, "--namespace", ns], "").await?.map_err(anyhow::Error::msg)
     }
 
+    /// As [`Self::phase`], for what takes longer.
+    async fn phase_within(&self, ns: &str, pod: &str, phase: &str, patience: Duration) -> anyhow::Result<()> {
+        let look = async || {
+            let pod = self.world.client.get(PODS, ns, pod).await?;
+            Ok(pod.filter(|pod| pod["status"]["phase"] == phase).map(drop))
+        };
+        let reached = wait::value(&format!("{ns}/{pod} is {phase}"), patience, look).await;
+        reached.map_err(|error| error.context(self.machine.log()))
+    }
+
+    /// Waits until so many Pods of the namespace have succeeded.
+    async fn succeeded(&self, ns: &str, count: usize) -> anyhow::Result<()> {
+        let look = async || {
+            let pods = self.world.client.list(PODS, ns).await?;
+            let done = pods.iter().filter(|pod| pod["status"]["phase"] == "Succeeded").count();
+            Ok((done >= count).then_some(()))
+        };
+        let reached = wait::value(&format!("{count} Pods have succeeded"), PATIENCE * 4, look).await;
+        reached.map_err(|error| error.context(self.machine.log()))
+    }
+
+    /// Waits for the line of a container that begins so; returns the rest of it.
+    async fn printed(&self, ns: &str, pod: &str, start: &str) -> anyhow::Result<String> {
+        let what = format!("{pod} prints {start}");
+        let printed = async || {
+            let said = self.log(ns, pod).await.unwrap_or_default();
+            Ok(said.lines().find_map(|line| line.strip_prefix(start)).map(str::to_owned))
+        };
+        wait::value(&what, PATIENCE, printed).await
+    }
+
+    /// Waits until a Pod is gone.
+    async fn gone(&self, ns: &str, pod: &str) -> anyhow::Result<()> {
+        let gone = async || Ok(self.world.client.get(PODS, ns, pod).await?.is_none().then_some(()));
+        wait::value(&format!("{pod} is gone"), PATIENCE, gone).await
+    }
+
     /// Waits until no claim of the namespace and no trace of one on the node is left.
     async fn nothing_is_left(&self, ns: &str) -> anyhow::Result<()> {
         let left = async || {
@@ -90,6 +142,12 @@ impl Cluster {
     }
 }
 
+/// Our programs are processes beside the node, and not Pods on it.
+async fn without_deployments(world: &World) -> anyhow::Result<()> {
+    let none = ["scale", "deployment", "--all", "--namespace", "kube-system", "--replicas", "0"];
+    world.plane.kubectl(&none, "").await?.map_err(anyhow::Error::msg).map(drop)
+}
+
 /// Installs the rights, the policy and the class of the driver, as they are shipped.
 async fn install(world: &World) -> anyhow::Result<()> {
     for file in ["rights.yaml", "policy.yaml", "class.yaml"] {
@@ -99,6 +157,8 @@ async fn install(world: &World) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
 /// A request for one device.
 fn request(name: &str) -> Value {

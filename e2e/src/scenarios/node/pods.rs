@@ -1,25 +1,225 @@
-//! Lives of Pods.
+//! Lives of Pods with every kind of claim.
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
 
-use super::{Cluster, SERVE, Standalone, pod, standalone};
-use crate::client::PODS;
-use crate::world::Bench;
+use super::{Cluster, SERVE, Standalone, container, pod, request, standalone, template};
+use crate::client::{CLAIMS, NAMESPACES, PODS, TEMPLATES};
+use crate::node::{BOX, DRIVER};
+use crate::wait;
+use crate::world::{Bench, PATIENCE};
 
 pub(super) fn all() -> Vec<Standalone> {
-    vec![standalone!(pods_see_their_devices_and_leave_nothing_behind)]
+    vec![
+        standalone!(pods_see_their_devices_and_leave_nothing_behind),
+        standalone!(every_kind_of_claim_reaches_its_containers),
+        standalone!(forty_pods_of_a_job_take_turns_on_four_devices),
+    ]
 }
 
+/// Prints the variables and the files about devices.
+const LOOK: &str = "env | grep -E '^(DRA|ACCELERATOR)_' | sort; \
+                    cat $(find /var/run/kubernetes.io -name '*.json' | sort) 2>/dev/null; true";
+
 async fn pods_see_their_devices_and_leave_nothing_behind(bench: &Bench) -> anyhow::Result<()> {
-    let cluster = Cluster::start(bench, "node-pods", 4, &[]).await?;
+    let cluster = Cluster::start(bench, "node-pods", 4).await?;
     let ns = cluster.namespace("pods").await?;
-    cluster.pod(&ns, &pod("once", "env; cat /var/run/kubernetes.io/dra-device-attributes/*/*/*/*.json")).await?;
-    cluster.phase(&ns, "once", "Succeeded").await?;
+    cluster.pod(&ns, &pod("once", LOOK)).await?;
+    let once = cluster.phase(&ns, "once", "Succeeded").await?;
     let said = cluster.log(&ns, "once").await?;
-    ensure!(said.contains("DRA_GPU_GPU_MODEL=simulated-1") && said.contains("metadata.resource.k8s.io/v1beta1"), "{said}");
+    let line = |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_default().to_owned();
+    let file: Value = said
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .find(|object| object["apiVersion"] == "metadata.resource.k8s.io/v1beta1")
+        .context(said.clone())?;
+    let device = &file["requests"][0]["devices"][0];
+    // Three ways, one truth: the file, the variable, and the ResourceSlice.
+    let bus = "resource.kubernetes.io/pciBusID";
+    ensure!(file["podClaimName"] == "gpu" && device["driver"] == DRIVER, "{file}");
+    let slices = cluster.world.client.list("/apis/resource.k8s.io/v1/resourceslices", "").await?;
+    let published = slices.iter().flat_map(|slice| slice["spec"]["devices"].as_array().cloned().unwrap_or_default());
+    let published = published.into_iter().find(|of| of["name"] == device["name"]).context("the device")?;
+    ensure!(device["attributes"] == published["attributes"], "{device} is published as {published}");
+    let of_variable = line("DRA_GPU_GPU_RESOURCE_KUBERNETES_IO_PCIBUSID=");
+    ensure!(published["attributes"][bus]["string"] == *of_variable, "{of_variable}: {published}");
+    ensure!(said.contains("_MODE=plain") && said.contains("_MEMORY=all"), "{said}");
+    let claim = crate::world::claim_name(&once, "gpu").context("claim")?;
+    ensure!(file["metadata"]["name"] == *claim, "{file} is about {claim}");
     cluster.pod(&ns, &pod("served", SERVE)).await?;
     cluster.phase(&ns, "served", "Running").await?;
+    ensure!(cluster.machine.cdi_files().len() == 1, "{:?}", cluster.machine.cdi_files());
     cluster.world.client.delete(PODS, &ns, "served", None).await?;
     cluster.nothing_is_left(&ns).await?;
     cluster.stop().await
 }
+
+/// Claims by name and shared, containers of every kind, shares, prioritized lists, administrators, parameters, extended
+/// resources.
+async fn every_kind_of_claim_reaches_its_containers(bench: &Bench) -> anyhow::Result<()> {
+    let cluster = Cluster::start_with(bench, "node-kinds", 4, &["--shared=1"]).await?;
+    let ns = cluster.namespace("kinds").await?;
+    shared_by_name(&cluster, &ns).await?;
+    containers(&cluster, &ns).await?;
+    shares(&cluster, &ns).await?;
+    lists_and_parameters(&cluster, &ns).await?;
+    administrators(&cluster).await?;
+    extended(&cluster, &ns).await?;
+    cluster.nothing_is_left(&ns).await?;
+    cluster.stop().await
+}
+
+/// Two Pods use one claim by its name at once: both see the same device, and the second end gives it back.
+async fn shared_by_name(cluster: &Cluster, ns: &str) -> anyhow::Result<()> {
+    let claim = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "shared"},
+        "spec": {"devices": {"requests": [request("gpu")]}}});
+    cluster.world.client.create(CLAIMS, ns, &claim).await?;
+    let script = format!("{LOOK}; {SERVE}");
+    for name in ["one", "two"] {
+        let mut pod = pod(name, &script);
+        pod["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "shared"}]);
+        cluster.pod(ns, &pod).await?;
+        cluster.phase(ns, name, "Running").await?;
+    }
+    let (one, two) = (cluster.printed(ns, "one", "DRA_SHARED_GPU_UUID=").await?, cluster.printed(ns, "two", "DRA_SHARED_GPU_UUID=").await?);
+    ensure!(one == two, "{one} and {two}");
+    cluster.world.client.delete(PODS, ns, "one", None).await?;
+    cluster.gone(ns, "one").await?;
+    ensure!(cluster.machine.cdi_files().len() == 1, "the second Pod still has it");
+    cluster.world.client.delete(PODS, ns, "two", None).await?;
+    cluster.gone(ns, "two").await?;
+    cluster.world.client.delete(CLAIMS, ns, "shared", None).await
+}
+
+/// Init containers, sidecars and ordinary containers see the devices that they name, and no others.
+async fn containers(cluster: &Cluster, ns: &str) -> anyhow::Result<()> {
+    let named = |name: &str, script: &str| {
+        let mut container = container(script);
+        container["name"] = name.into();
+        container
+    };
+    let mut sidecar = named("sidecar", &format!("{LOOK}; {SERVE}"));
+    sidecar["restartPolicy"] = "Always".into();
+    let mut without = named("without", LOOK);
+    without["resources"] = json!({});
+    let mut pod = pod("containers", "");
+    pod["spec"]["initContainers"] = json!([named("init", LOOK), sidecar]);
+    pod["spec"]["containers"] = json!([named("main", LOOK), without]);
+    cluster.pod(ns, &pod).await?;
+    cluster.phase(ns, "containers", "Succeeded").await?;
+    for (container, sees) in [("init", true), ("sidecar", true), ("main", true), ("without", false)] {
+        let ask = ["logs", "containers", "--container", container, "--namespace", ns];
+        let said = cluster.world.plane.kubectl(&ask, "").await?.map_err(anyhow::Error::msg)?;
+        ensure!(said.contains("DRA_GPU_GPU_UUID=") == sees, "{container}: {said}");
+    }
+    cluster.world.client.delete(PODS, ns, "containers", None).await
+}
+
+/// Two claims have shares of one device, and each sees how much.
+async fn shares(cluster: &Cluster, ns: &str) -> anyhow::Result<()> {
+    let mut share = request("gpu");
+    share["exactly"]["capacity"] = json!({"requests": {"memory": "3Gi"}});
+    let expression = format!("device.attributes[{DRIVER:?}].uuid == \"node-0-3\"");
+    share["exactly"]["selectors"] = json!([{"cel": {"expression": expression}}]);
+    cluster.world.client.create(TEMPLATES, ns, &template("share", &share)).await?;
+    for name in ["share-1", "share-2"] {
+        let mut pod = pod(name, &format!("{LOOK}; {SERVE}"));
+        pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "share".into();
+        cluster.pod(ns, &pod).await?;
+        cluster.phase(ns, name, "Running").await?;
+        let memory = cluster.printed(ns, name, "ACCELERATOR_3_MEMORY=").await?;
+        ensure!(memory == "3Gi", "{memory}");
+    }
+    ensure!(cluster.machine.cdi_files().len() == 2, "{:?}", cluster.machine.cdi_files());
+    for name in ["share-1", "share-2"] {
+        cluster.world.client.delete(PODS, ns, name, None).await?;
+    }
+    Ok(())
+}
+
+/// The second of a prioritized list is what there is; parameters reach the driver, and wrong ones the author of the Pod.
+async fn lists_and_parameters(cluster: &Cluster, ns: &str) -> anyhow::Result<()> {
+    let never = format!("device.attributes[{DRIVER:?}].model == \"none\"");
+    let list = json!({"name": "gpu", "firstAvailable": [
+        {"name": "large", "deviceClassName": "simulated", "selectors": [{"cel": {"expression": never}}]},
+        {"name": "any", "deviceClassName": "simulated"}]});
+    let with = |name: &str, parameters: &Value| {
+        let mut template = template(name, &list);
+        template["spec"]["spec"]["devices"]["config"] = json!([{"requests": ["gpu/any"],
+            "opaque": {"driver": DRIVER, "parameters": parameters}}]);
+        template
+    };
+    cluster.world.client.create(TEMPLATES, ns, &with("list", &json!({"mode": "fast"}))).await?;
+    cluster.world.client.create(TEMPLATES, ns, &with("wrong", &json!({"moed": "fast"}))).await?;
+    let from = |name: &str, template: &str| {
+        let mut pod = pod(name, LOOK);
+        pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = template.into();
+        pod
+    };
+    cluster.pod(ns, &from("list", "list")).await?;
+    cluster.phase(ns, "list", "Succeeded").await?;
+    let said = cluster.log(ns, "list").await?;
+    ensure!(said.contains("_MODE=fast") && said.contains("\"name\":\"gpu/any\""), "{said}");
+    cluster.pod(ns, &from("wrong", "wrong")).await?;
+    let note = cluster.world.event(ns, "wrong", "FailedPrepareDynamicResources").await?;
+    ensure!(note.contains("do not decode") && note.contains("moed"), "{note}");
+    for name in ["list", "wrong"] {
+        cluster.world.client.delete(PODS, ns, name, None).await?;
+    }
+    Ok(())
+}
+
+/// A Pod of administrators sees all devices, those too that are in use.
+async fn administrators(cluster: &Cluster) -> anyhow::Result<()> {
+    let ns = cluster.namespace("admin").await?;
+    let label = json!({"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}});
+    cluster.world.client.merge(NAMESPACES, "", &ns, &label).await?;
+    cluster.pod(&ns, &pod("user", SERVE)).await?;
+    cluster.phase(&ns, "user", "Running").await?;
+    let all = json!({"name": "gpu", "exactly": {"deviceClassName": "simulated", "adminAccess": true, "allocationMode": "All"}});
+    cluster.world.client.create(TEMPLATES, &ns, &template("all", &all)).await?;
+    let mut admin = pod("admin", LOOK);
+    admin["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "all".into();
+    cluster.pod(&ns, &admin).await?;
+    cluster.phase(&ns, "admin", "Succeeded").await?;
+    let uuids = cluster.printed(&ns, "admin", "DRA_GPU_GPU_UUID=").await?;
+    ensure!(uuids.split(',').count() == 4, "{uuids}");
+    for name in ["user", "admin"] {
+        cluster.world.client.delete(PODS, &ns, name, None).await?;
+    }
+    Ok(())
+}
+
+/// A Pod asks for a device as for any resource.
+async fn extended(cluster: &Cluster, ns: &str) -> anyhow::Result<()> {
+    let class = json!({"spec": {"extendedResourceName": "dragoman.dev/accelerator"}});
+    cluster.world.client.merge("/apis/resource.k8s.io/v1/deviceclasses", "", "simulated", &class).await?;
+    let mut pod = pod("extended", LOOK);
+    pod["spec"]["resourceClaims"] = Value::Null;
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": {"dragoman.dev/accelerator": "1"}});
+    cluster.pod(ns, &pod).await?;
+    cluster.phase(ns, "extended", "Succeeded").await?;
+    let said = cluster.log(ns, "extended").await?;
+    ensure!(said.contains("ACCELERATOR_") && said.contains("_MODE=plain"), "{said}");
+    cluster.world.client.delete(PODS, ns, "extended", None).await
+}
+
+async fn forty_pods_of_a_job_take_turns_on_four_devices(bench: &Bench) -> anyhow::Result<()> {
+    let cluster = Cluster::start(bench, "node-job", 4).await?;
+    let ns = cluster.namespace("job").await?;
+    let spec = &pod("", "sleep 0.2")["spec"];
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "turns"},
+        "spec": {"completions": 40, "parallelism": 40, "template": {"spec": spec}}});
+    cluster.world.client.create(JOBS, &ns, &job).await?;
+    let done = async || {
+        let job = cluster.world.client.get(JOBS, &ns, "turns").await?.context("the Job is gone")?;
+        Ok((job["status"]["succeeded"] == 40).then_some(()))
+    };
+    let started = std::time::Instant::now();
+    wait::value("40 Pods have succeeded", PATIENCE * 4, done).await.map_err(|error| error.context(cluster.machine.log()))?;
+    println!("        40 Pods over 4 devices of {BOX} in {:.0} s", started.elapsed().as_secs_f32());
+    cluster.nothing_is_left(&ns).await?;
+    cluster.stop().await
+}
+
+const JOBS: &str = "/apis/batch/v1/{}/jobs";
