@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use anyhow::{Context as _, ensure};
 use clap::Parser;
 use dragoman_driver::{
-    Allocated, Attribute, Capacity, Claim, ClaimReference, Device, Driver, Edits, Health, Healthy, NodeAllocatable,
-    Options, Pool, Taint, run,
+    Allocated, Attribute, Capacity, Claim, ClaimReference, Device, Driver, Edits, Health, Healthy,
+    NodeAllocatable, Options, Pool, Taint, run,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -69,7 +69,13 @@ impl Driver for Simulated {
             let is_there = self.devices.borrow().iter().any(|pool| {
                 pool.name == of.pool && pool.devices.iter().any(|device| device.name == of.device)
             });
-            ensure!(is_there, "{} has accelerator {}/{}, which does not exist", claim.reference, of.pool, of.device);
+            ensure!(
+                is_there,
+                "{} has accelerator {}/{}, which does not exist",
+                claim.reference,
+                of.pool,
+                of.device
+            );
             let mut mode = "plain".to_owned();
             for config in &of.config {
                 mode = config.decoded::<Parameters>()?.mode;
@@ -95,7 +101,8 @@ impl Driver for Simulated {
 fn pool(flags: &Flags, broken: &[&str]) -> Pool {
     let device = |number: usize| {
         let name = format!("accelerator-{number}");
-        let taint = Taint { key: format!("{NAME}/broken"), effect: "NoExecute".to_owned(), ..Taint::default() };
+        let taint =
+            Taint { key: format!("{NAME}/broken"), effect: "NoExecute".to_owned(), ..Taint::default() };
         let text = |text: &str| Attribute::String(text.to_owned());
         let policy = json!({"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}});
         let cpus = (flags.cpus != "0").then(|| NodeAllocatable::PerDevice(flags.cpus.clone()));
@@ -146,7 +153,8 @@ async fn main() -> anyhow::Result<()> {
         (flags.kubelet.clone(), flags.admin_address, flags.withdraw);
     tokio::spawn(async move {
         loop {
-            let text = flags.broken.as_ref().map(std::fs::read_to_string).and_then(Result::ok).unwrap_or_default();
+            let text =
+                flags.broken.as_ref().map(std::fs::read_to_string).and_then(Result::ok).unwrap_or_default();
             let now = pool(&flags, &text.lines().collect::<Vec<_>>());
             health_of.send_if_modified(|before| std::mem::replace(before, health(&now)) != *before);
             devices_of.send_if_modified(|before| std::mem::replace(before, vec![now]) != *before);

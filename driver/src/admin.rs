@@ -44,7 +44,8 @@ fn answer(path: &str, registry: &Registry) -> Response<Full<Bytes>> {
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));
     if path == "/metrics" {
-        let kind = http::HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+        let kind =
+            http::HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
         response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
     }
     if !is_known {

@@ -43,7 +43,9 @@ pub(crate) fn add(
         let host = folder.join(format!("{main}.json"));
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         write_and_rename(&host, file(driver, pools, claim, request, devices).as_bytes())?;
-        let Some(edits) = devices.first().and_then(|(position, _)| edits.get_mut(*position)) else { continue };
+        let Some(edits) = devices.first().and_then(|(position, _)| edits.get_mut(*position)) else {
+            continue;
+        };
         edits.mounts.push(Mount { host, container: path(claim, main, driver) });
     }
     for (name, (position, value)) in variables(pools, claim, &requests) {
@@ -100,20 +102,19 @@ fn file(
     };
     let devices: Vec<Value> = devices.iter().map(device).collect();
     let reference = &claim.reference;
-    let mut object = json!({
-        "kind": "DeviceMetadata",
-        "metadata": {"namespace": reference.namespace, "name": reference.name, "uid": reference.uid,
-            "generation": claim.generation},
-        "requests": [{"name": request, "devices": devices}],
-    });
-    if let Some(entry) = &claim.pod_claim_name {
-        object["podClaimName"] = entry.as_str().into();
-    }
-    let versioned = VERSIONS.map(|version| {
-        object["apiVersion"] = format!("metadata.resource.k8s.io/{version}").into();
-        format!("{object}\n")
-    });
-    versioned.concat()
+    VERSIONS
+        .map(|version| {
+            let object = json!({
+                "apiVersion": format!("metadata.resource.k8s.io/{version}"),
+                "kind": "DeviceMetadata",
+                "metadata": {"namespace": reference.namespace, "name": reference.name, "uid": reference.uid,
+                    "generation": claim.generation},
+                "podClaimName": claim.pod_claim_name,
+                "requests": [{"name": request, "devices": devices}],
+            });
+            format!("{object}\n")
+        })
+        .concat()
 }
 
 /// The variables of a claim: each with the position of the device that carries it. One that two attributes would have, or
@@ -124,13 +125,15 @@ fn variables(pools: &[Pool], claim: &Claim, requests: &Requests<'_>) -> BTreeMap
     for (request, devices) in requests {
         let Some((position, first)) = devices.first() else { continue };
         for attribute in attributes(pools, first).into_iter().flat_map(BTreeMap::keys) {
-            let value = |(_, of): &(usize, &Allocated)| Some(attributes(pools, of)?.get(attribute)?.to_string());
+            let value =
+                |(_, of): &(usize, &Allocated)| Some(attributes(pools, of)?.get(attribute)?.to_string());
             let values: Option<Vec<String>> = devices.iter().map(value).collect();
             let name = variable(entry, request.split('/').next().unwrap_or_default(), attribute);
             found.entry(name).or_default().extend(values.map(|values| (*position, values.join(","))));
         }
     }
-    let unique = found.into_iter().filter_map(|(name, mut all)| (all.len() == 1).then(|| Some((name, all.pop()?)))?);
+    let unique =
+        found.into_iter().filter_map(|(name, mut all)| (all.len() == 1).then(|| Some((name, all.pop()?)))?);
     unique.collect()
 }
 
@@ -163,11 +166,17 @@ mod tests {
     }
 
     fn allocated(request: &str, device: &str) -> Allocated {
-        Allocated { request: request.to_owned(), pool: "n".to_owned(), device: device.to_owned(), ..Allocated::default() }
+        Allocated {
+            request: request.to_owned(),
+            pool: "n".to_owned(),
+            device: device.to_owned(),
+            ..Allocated::default()
+        }
     }
 
     fn claim() -> Claim {
-        let reference = ClaimReference { namespace: "ns".to_owned(), name: "c".to_owned(), uid: "u".to_owned() };
+        let reference =
+            ClaimReference { namespace: "ns".to_owned(), name: "c".to_owned(), uid: "u".to_owned() };
         Claim { reference, pod_claim_name: Some("gpu".to_owned()), generation: 0 }
     }
 
@@ -185,14 +194,19 @@ mod tests {
         assert_eq!(env, expected, "in allocation order; not all have lanes");
         assert!(edits[1] == Edits::default() && edits[2].env.is_empty(), "a.b/d and a-b/d have one name");
         let mount = &edits[0].mounts[0];
-        let place = "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/gpu/two/d-metadata.json";
+        let place =
+            "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/gpu/two/d-metadata.json";
         assert_eq!(mount.container, PathBuf::from(place));
         let text = std::fs::read_to_string(&mount.host).expect("a file");
-        let objects: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let objects: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         assert_eq!(objects[0]["apiVersion"], "metadata.resource.k8s.io/v1beta1");
         assert_eq!(objects[1]["apiVersion"], "metadata.resource.k8s.io/v1alpha1");
         assert_eq!(objects[0]["requests"][0]["devices"][1]["attributes"]["lanes"], json!({"int": 4}));
-        assert_eq!((&objects[0]["podClaimName"], &objects[0]["requests"][0]["name"]), (&json!("gpu"), &json!("two/large")));
+        assert_eq!(
+            (&objects[0]["podClaimName"], &objects[0]["requests"][0]["name"]),
+            (&json!("gpu"), &json!("two/large"))
+        );
         remove(&directory, "u").expect("removed");
         remove(&directory, "u").expect("twice");
         assert_eq!(std::fs::read_dir(&directory).expect("a directory").count(), 0);

@@ -79,11 +79,15 @@ struct MountEdit {
 impl Spec {
     /// The CDI devices of the claim with `uid`, one for each of `edits`.
     pub(crate) fn of(driver: &str, uid: &str, edits: &[Edits]) -> Self {
-        let devices = edits.iter().enumerate().map(|(number, edits)| Device {
-            name: name(uid, number),
-            container_edits: edits.into(),
-        });
-        Self { cdi_version: VERSION.to_owned(), kind: format!("{driver}/{CLASS}"), devices: devices.collect() }
+        let devices = edits
+            .iter()
+            .enumerate()
+            .map(|(number, edits)| Device { name: name(uid, number), container_edits: edits.into() });
+        Self {
+            cdi_version: VERSION.to_owned(),
+            kind: format!("{driver}/{CLASS}"),
+            devices: devices.collect(),
+        }
     }
 
     /// The names by which kubelet asks the container runtime for them, in their order.

@@ -46,7 +46,12 @@ impl Record {
             share_id: of.share_id.clone(),
             admin_access: of.admin_access,
         };
-        Self { version: VERSION, claim: claim.clone(), devices: allocated.iter().map(held).collect(), spec: None }
+        Self {
+            version: VERSION,
+            claim: claim.clone(),
+            devices: allocated.iter().map(held).collect(),
+            spec: None,
+        }
     }
 }
 

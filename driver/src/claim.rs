@@ -69,7 +69,8 @@ impl Config {
     /// # Errors
     /// They do not decode; the text says whose they are.
     pub fn decoded<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
-        T::deserialize(&self.parameters).with_context(|| format!("the parameters of {} do not decode", self.source))
+        T::deserialize(&self.parameters)
+            .with_context(|| format!("the parameters of {} do not decode", self.source))
     }
 }
 
@@ -150,7 +151,11 @@ impl Claim {
     ) -> anyhow::Result<(Self, Vec<Allocated>)> {
         let object = Object::deserialize(object).with_context(|| format!("{reference} does not decode"))?;
         if object.metadata.uid != reference.uid {
-            bail!("{reference} is another one now: its uid is {}, not {}", object.metadata.uid, reference.uid);
+            bail!(
+                "{reference} is another one now: its uid is {}, not {}",
+                object.metadata.uid,
+                reference.uid
+            );
         }
         let Some(Allocation { devices }) = object.status.allocation else {
             bail!("{reference} is not allocated");
@@ -160,7 +165,11 @@ impl Claim {
             let opaque = ours.filter_map(|config| Some((config, config.opaque.as_ref()?)));
             let opaque = opaque.filter(|(_, opaque)| opaque.driver == driver);
             let read = opaque.map(|(config, opaque)| Config {
-                source: if config.source == "FromClass" { "a DeviceClass".to_owned() } else { reference.to_string() },
+                source: if config.source == "FromClass" {
+                    "a DeviceClass".to_owned()
+                } else {
+                    reference.to_string()
+                },
                 parameters: opaque.parameters.clone(),
             });
             read.collect()
@@ -203,12 +212,8 @@ mod tests {
     }
 
     fn claim() -> Value {
-        let result = |request: &str, driver: &str, device: &str| {
-            json!({"request": request, "driver": driver, "pool": "n", "device": device})
-        };
-        let config = |source: &str, requests: &[&str], driver: &str, mode: &str| {
-            json!({"source": source, "requests": requests, "opaque": {"driver": driver, "parameters": {"mode": mode}}})
-        };
+        let result = |request: &str, driver: &str, device: &str| json!({"request": request, "driver": driver, "pool": "n", "device": device});
+        let config = |source: &str, requests: &[&str], driver: &str, mode: &str| json!({"source": source, "requests": requests, "opaque": {"driver": driver, "parameters": {"mode": mode}}});
         json!({"metadata": {"uid": "u", "annotations": {POD_CLAIM_NAME: "gpu"}}, "status": {"allocation": {"devices": {
             "results": [result("a", "d", "1"), result("b/large", "d", "2"), result("a", "other", "3")],
             "config": [config("FromClass", &[], "d", "class"), config("FromClaim", &["b"], "d", "main"),
@@ -236,7 +241,10 @@ mod tests {
             let error = Claim::read(&reference(), &object, "d").expect_err(words);
             assert!(format!("{error:#}").contains(words), "{error:#}");
         };
-        says(|claim| claim["metadata"]["uid"] = json!("v"), "ResourceClaim ns/c is another one now: its uid is v");
+        says(
+            |claim| claim["metadata"]["uid"] = json!("v"),
+            "ResourceClaim ns/c is another one now: its uid is v",
+        );
         says(|claim| claim["status"] = json!({}), "ResourceClaim ns/c is not allocated");
         says(|claim| claim["status"]["allocation"] = json!({}), "has no device of driver d");
         says(|claim| claim["status"]["allocation"]["devices"] = json!("x"), "does not decode");
@@ -246,6 +254,9 @@ mod tests {
     fn parameters_that_do_not_decode_name_their_source() {
         let (_, allocated) = Claim::read(&reference(), &claim(), "d").expect("a claim");
         let error = allocated[1].config[1].decoded::<u8>().expect_err("an object");
-        assert!(format!("{error:#}").starts_with("the parameters of ResourceClaim ns/c do not decode: "), "{error:#}");
+        assert!(
+            format!("{error:#}").starts_with("the parameters of ResourceClaim ns/c do not decode: "),
+            "{error:#}"
+        );
     }
 }

@@ -135,7 +135,9 @@ fn unpad(payload: &mut Vec<u8>, flags: u8) -> io::Result<()> {
 fn message(body: &[u8]) -> io::Result<&[u8]> {
     match body {
         [] => Ok(&[]),
-        [0, a, b, c, d, message @ ..] if u32::from_be_bytes([*a, *b, *c, *d]) as usize == message.len() => Ok(message),
+        [0, a, b, c, d, message @ ..] if u32::from_be_bytes([*a, *b, *c, *d]) as usize == message.len() => {
+            Ok(message)
+        }
         _ => Err(malformed("a request is no message of gRPC")),
     }
 }

@@ -31,7 +31,7 @@ use tokio::sync::watch;
 pub use self::cdi::{DeviceNode, Edits, Mount};
 pub use self::claim::{Allocated, Claim, ClaimReference, Config};
 pub use self::device::{
-    Attribute, Capacity, CounterSet, Device, NodeAllocatable, Pool, Taint, ConsumedCounters,
+    Attribute, Capacity, ConsumedCounters, CounterSet, Device, NodeAllocatable, Pool, Taint,
 };
 pub use self::health::{Health, Healthy};
 pub use self::run::{Options, run};

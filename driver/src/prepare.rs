@@ -53,7 +53,13 @@ impl<D: Driver, C: Claims> Preparer<D, C> {
     ///
     /// # Errors
     /// A directory or a CDI file cannot be made.
-    pub(crate) fn open(driver: D, name: &str, claims: C, places: Places, metrics: Metrics) -> anyhow::Result<Self> {
+    pub(crate) fn open(
+        driver: D,
+        name: &str,
+        claims: C,
+        places: Places,
+        metrics: Metrics,
+    ) -> anyhow::Result<Self> {
         let (checkpoint, known) = Checkpoint::open(places.state.join("claims"))?;
         std::fs::create_dir_all(&places.cdi).with_context(|| places.cdi.display().to_string())?;
         for (uid, record) in &known.records {
@@ -74,7 +80,9 @@ impl<D: Driver, C: Claims> Preparer<D, C> {
         };
         preparer.count();
         for why in preparer.known().unreadable.values() {
-            tracing::error!("{why}: nothing is prepared until the claim is unprepared or the file is moved away");
+            tracing::error!(
+                "{why}: nothing is prepared until the claim is unprepared or the file is moved away"
+            );
         }
         Ok(preparer)
     }
@@ -98,11 +106,13 @@ impl<D: Driver, C: Claims> Preparer<D, C> {
     async fn prepared(&self, reference: &ClaimReference) -> anyhow::Result<Vec<wire::PreparedDevice>> {
         let _claim = self.of_claims.lock(vec![reference.uid.clone()]).await;
         let record = self.known().records.get(&reference.uid).cloned();
-        if let Some((record, spec)) = record.as_ref().and_then(|record| Some((record, record.spec.as_ref()?))) {
+        if let Some((record, spec)) = record.as_ref().and_then(|record| Some((record, record.spec.as_ref()?)))
+        {
             spec.write(&self.places.cdi, &self.name, &reference.uid)?;
             return Ok(answer(record, spec));
         }
-        let object = self.claims.get(reference).await?.with_context(|| format!("{reference} does not exist"))?;
+        let object =
+            self.claims.get(reference).await?.with_context(|| format!("{reference} does not exist"))?;
         let (claim, allocated) = Claim::read(reference, &object, &self.name)?;
         let mut record = Record::of(reference, &allocated);
         let devices = record.devices.iter().map(|held| (held.pool.clone(), held.device.clone())).collect();
@@ -181,7 +191,13 @@ impl<D: Driver, C: Claims> Preparer<D, C> {
         for of in &wanted.devices {
             for (holder, record) in held.get(&(&*of.pool, &*of.device)).into_iter().flatten() {
                 if excludes(of, holder) {
-                    bail!("device {}/{} is prepared for {} (uid {})", of.pool, of.device, record.claim, record.claim.uid);
+                    bail!(
+                        "device {}/{} is prepared for {} (uid {})",
+                        of.pool,
+                        of.device,
+                        record.claim,
+                        record.claim.uid
+                    );
                 }
             }
         }

@@ -17,7 +17,7 @@ use crate::claim::ClaimReference;
 use crate::device::Pool;
 use crate::metrics::Metrics;
 use crate::prepare::Claims;
-use crate::slices::{Change, Publisher, Shape};
+use crate::slices::{Change, Publisher, Shape, text};
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 /// Between two attempts; a failure doubles it up to a minute.
@@ -50,25 +50,32 @@ impl Server {
     pub(crate) async fn publisher(&self, driver: &str, node: &str) -> anyhow::Result<Publisher> {
         let object = self.send(Method::GET, &format!("/api/v1/nodes/{node}"), None).await?;
         let object = object.with_context(|| format!("there is no Node {node}"))?;
-        let uid = object["metadata"]["uid"].as_str().context("a Node without uid")?.to_owned();
+        let uid = text(&object, "/metadata/uid").to_owned();
         let version = self.send(Method::GET, "/version", None).await?.unwrap_or_default();
-        let minor: String = version["minor"].as_str().unwrap_or_default().chars().take_while(char::is_ascii_digit).collect();
-        let shape = if minor.parse().is_ok_and(|minor: u32| minor <= 36) { Shape::Mappings } else { Shape::Resources };
+        let minor: String = text(&version, "/minor").chars().take_while(char::is_ascii_digit).collect();
+        let shape = if minor.parse().is_ok_and(|minor: u32| minor <= 36) {
+            Shape::Mappings
+        } else {
+            Shape::Resources
+        };
         Ok(Publisher { driver: driver.to_owned(), node: node.to_owned(), node_uid: uid, shape })
     }
 
     async fn slices(&self, driver: &str, node: &str) -> anyhow::Result<Vec<Value>> {
         let path = format!("{SLICES}?fieldSelector=spec.driver%3D{driver}%2Cspec.nodeName%3D{node}");
-        let list = self.send(Method::GET, &path, None).await?.context("the API server serves no ResourceSlices")?;
-        Ok(list["items"].as_array().cloned().unwrap_or_default())
+        let list =
+            self.send(Method::GET, &path, None).await?.context("the API server serves no ResourceSlices")?;
+        Ok(list.get("items").and_then(Value::as_array).cloned().unwrap_or_default())
     }
 
     async fn make(&self, change: Change) -> anyhow::Result<()> {
         match change {
             Change::Create(slice) => drop(self.send(Method::POST, SLICES, Some(&slice)).await?),
             Change::Update(slice) => {
-                let name = slice["metadata"]["name"].as_str().unwrap_or_default();
-                self.send(Method::PUT, &format!("{SLICES}/{name}"), Some(&slice)).await?.context("it is gone")?;
+                let name = text(&slice, "/metadata/name");
+                self.send(Method::PUT, &format!("{SLICES}/{name}"), Some(&slice))
+                    .await?
+                    .context("it is gone")?;
             }
             Change::Delete { name, uid, version } => {
                 let options = json!({"preconditions": {"uid": uid, "resourceVersion": version}});
@@ -88,7 +95,13 @@ impl Claims for Server {
 }
 
 /// Keeps the slices of a node as `pools` says, until it is dropped.
-pub(crate) async fn publish(server: Server, driver: String, node: String, mut pools: watch::Receiver<Vec<Pool>>, metrics: Metrics) {
+pub(crate) async fn publish(
+    server: Server,
+    driver: String,
+    node: String,
+    mut pools: watch::Receiver<Vec<Pool>>,
+    metrics: Metrics,
+) {
     let resource = ApiResource {
         group: "resource.k8s.io".to_owned(),
         version: "v1".to_owned(),
@@ -119,7 +132,7 @@ pub(crate) async fn publish(server: Server, driver: String, node: String, mut po
             }
         };
         tokio::select! {
-            changed = pools.changed() => if changed.is_err() {
+            outcome = pools.changed() => if outcome.is_err() {
                 // The driver never changes its devices any more.
                 tokio::time::sleep(wait).await;
             },
@@ -131,7 +144,13 @@ pub(crate) async fn publish(server: Server, driver: String, node: String, mut po
     }
 }
 
-async fn bring_about(server: &Server, driver: &str, node: &str, pools: &[Pool], metrics: &Metrics) -> anyhow::Result<()> {
+async fn bring_about(
+    server: &Server,
+    driver: &str,
+    node: &str,
+    pools: &[Pool],
+    metrics: &Metrics,
+) -> anyhow::Result<()> {
     let publisher = server.publisher(driver, node).await?;
     let observed = server.slices(driver, node).await?;
     for change in publisher.changes(pools, &observed) {

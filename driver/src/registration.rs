@@ -24,7 +24,11 @@ const LOOK: Duration = Duration::from_secs(5);
 /// The path is too long, or cannot be used.
 pub(crate) fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     let named = || path.display().to_string();
-    ensure!(path.as_os_str().len() <= LONGEST, "{} is too long for a socket ({LONGEST} bytes)", path.display());
+    ensure!(
+        path.as_os_str().len() <= LONGEST,
+        "{} is too long for a socket ({LONGEST} bytes)",
+        path.display()
+    );
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory).with_context(named)?;
     }
@@ -80,7 +84,9 @@ impl Registration {
             tokio::spawn(async move {
                 match frames::serve(stream, |question| this.answer(question)).await {
                     // kubelet closes the connection once it has its answer.
-                    Err(error) if !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                    Err(error)
+                        if !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) =>
+                    {
                         tracing::warn!("registration: {error}");
                     }
                     _ => {}

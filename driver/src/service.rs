@@ -81,7 +81,9 @@ impl<D: Driver, C: Claims, const V1: bool> tower::Service<http::Request<Body>> f
 
     fn call(&mut self, request: http::Request<Body>) -> Answer {
         let preparer = Arc::clone(&self.0);
-        Box::pin(async move { Ok(Grpc::new(ProstCodec::default()).server_streaming(Watch(preparer), request).await) })
+        Box::pin(async move {
+            Ok(Grpc::new(ProstCodec::default()).server_streaming(Watch(preparer), request).await)
+        })
     }
 }
 
@@ -101,11 +103,11 @@ impl<D: Driver, C: Claims> UnaryService<wire::Claims> for Prepare<D, C> {
         let preparer = Arc::clone(&self.0);
         Box::pin(async move {
             let each = references(request.into_inner().claims).map(|claim| async {
-                let prepared = match preparer.prepare(&claim).await {
+                let answer = match preparer.prepare(&claim).await {
                     Ok(devices) => wire::PreparedClaim { devices, error: String::new() },
                     Err(error) => wire::PreparedClaim { devices: Vec::new(), error: format!("{error:#}") },
                 };
-                (claim.uid, prepared)
+                (claim.uid, answer)
             });
             let claims = futures::future::join_all(each).await.into_iter().collect();
             Ok(Response::new(wire::Prepared { claims }))

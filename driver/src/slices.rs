@@ -39,7 +39,11 @@ pub(crate) enum Change {
     /// With the resourceVersion that was read.
     Update(Value),
     /// Name, uid and resourceVersion.
-    Delete { name: String, uid: String, version: String },
+    Delete {
+        name: String,
+        uid: String,
+        version: String,
+    },
 }
 
 impl Publisher {
@@ -53,59 +57,54 @@ impl Publisher {
         for pool in pools {
             let specs = self.specs(pool);
             let names: Vec<String> = (0..specs.len()).map(|number| self.name(&pool.name, number)).collect();
-            let of_pool: Vec<&Value> =
-                observed.iter().filter(|slice| slice["spec"]["pool"]["name"] == *pool.name).collect();
-            let newest = of_pool.iter().filter_map(|slice| slice["spec"]["pool"]["generation"].as_i64()).max();
-            let is_complete = of_pool.len() == specs.len()
-                && names.iter().all(|name| {
-                    of_pool.iter().any(|slice| {
-                        slice["metadata"]["name"] == **name
-                            && slice["spec"]["pool"]["generation"].as_i64() == newest
-                            && slice["spec"]["pool"]["resourceSliceCount"] == specs.len()
-                    })
-                });
-            let generation = if is_complete { newest.unwrap_or(1) } else { newest.unwrap_or(0) + 1 };
-            let count = specs.len();
+            let of_pool = observed.iter().filter(|slice| text(slice, "/spec/pool/name") == pool.name);
+            let of_pool: BTreeMap<&str, Place> =
+                of_pool.map(|slice| (text(slice, "/metadata/name"), Place::of(slice))).collect();
+            let newest = of_pool.values().map(|place| place.generation).max();
+            let place = |generation| Place { generation, count: specs.len() as u64 };
+            let is_whole = |place: &Place| names.iter().all(|name| of_pool.get(&**name) == Some(place));
+            let whole = newest.map(place).filter(|place| of_pool.len() == names.len() && is_whole(place));
+            let place = whole.unwrap_or_else(|| place(newest.unwrap_or_default() + 1));
             for (name, mut spec) in names.into_iter().zip(specs) {
-                spec.insert(
-                    "pool".to_owned(),
-                    json!({"name": pool.name, "generation": generation, "resourceSliceCount": count}),
-                );
-                let before = observed.iter().find(|slice| slice["metadata"]["name"] == *name);
-                changes.extend(self.change(&name, spec, before));
+                let of = json!({"name": pool.name, "generation": place.generation, "resourceSliceCount": place.count});
+                spec.insert("pool".to_owned(), of);
+                let before = observed.iter().find(|slice| text(slice, "/metadata/name") == name);
+                changes.extend(self.change(&name, spec.into(), before));
                 kept.insert(name);
             }
         }
-        let left_over = observed.iter().filter(|slice| {
-            slice["metadata"]["name"].as_str().is_some_and(|name| !kept.contains(name))
-        });
+        let left_over = observed.iter().filter(|slice| !kept.contains(text(slice, "/metadata/name")));
         changes.extend(left_over.map(deletion));
         changes
     }
 
-    fn change(&self, name: &str, spec: Map<String, Value>, before: Option<&Value>) -> Option<Change> {
-        let owner = json!({"apiVersion": "v1", "kind": "Node", "name": self.node, "uid": self.node_uid, "controller": true});
-        let mut slice = json!({
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceSlice",
-            "metadata": {"name": name, "ownerReferences": [owner]},
-            "spec": spec,
-        });
-        let Some(before) = before else { return Some(Change::Create(slice)) };
-        if says_as_much(&slice["spec"], &before["spec"]) {
-            return None;
+    fn change(&self, name: &str, spec: Value, before: Option<&Value>) -> Option<Change> {
+        match before {
+            Some(before) if before.get("spec").is_some_and(|stored| says_as_much(&spec, stored)) => None,
+            Some(before) => {
+                let mut slice = before.clone();
+                slice.as_object_mut()?.insert("spec".to_owned(), spec);
+                Some(Change::Update(slice))
+            }
+            None => {
+                let owner = json!({"apiVersion": "v1", "kind": "Node", "name": self.node, "uid": self.node_uid, "controller": true});
+                Some(Change::Create(json!({
+                    "apiVersion": "resource.k8s.io/v1",
+                    "kind": "ResourceSlice",
+                    "metadata": {"name": name, "ownerReferences": [owner]},
+                    "spec": spec,
+                })))
+            }
         }
-        for field in ["uid", "resourceVersion"] {
-            slice["metadata"][field] = before["metadata"][field].clone();
-        }
-        Some(Change::Update(slice))
     }
 
     /// The name of a slice: the same after a restart, and different for pools whose names differ in what a name may not have.
     fn name(&self, pool: &str, number: usize) -> String {
         let text = [&*self.driver, &*self.node, pool].join("\n");
         // FNV-1a: the same in every version of this program.
-        let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        let hash = text
+            .bytes()
+            .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
         let readable: String = format!("{}-{}", self.node, self.driver).chars().take(200).collect();
         format!("{}-{hash:08x}-{number}", readable.trim_end_matches(['.', '-']))
     }
@@ -136,12 +135,14 @@ impl Publisher {
 
     fn device(&self, device: &Device) -> Value {
         let mut published = json!(device);
-        if !device.node_allocatable.is_empty() {
+        if let Some(published) = published.as_object_mut().filter(|_| !device.node_allocatable.is_empty()) {
             let (field, resources) = match self.shape {
-                Shape::Mappings => ("nodeAllocatableResourceMappings", mapped(&device.node_allocatable, mapping)),
+                Shape::Mappings => {
+                    ("nodeAllocatableResourceMappings", mapped(&device.node_allocatable, mapping))
+                }
                 Shape::Resources => ("nodeAllocatableResources", mapped(&device.node_allocatable, resource)),
             };
-            published[field] = resources;
+            published.insert(field.to_owned(), resources);
         }
         published
     }
@@ -171,13 +172,43 @@ fn resource(takes: &NodeAllocatable) -> Value {
 }
 
 fn deletion(slice: &Value) -> Change {
-    let text = |field: &str| slice["metadata"][field].as_str().unwrap_or_default().to_owned();
-    Change::Delete { name: text("name"), uid: text("uid"), version: text("resourceVersion") }
+    let owned = |pointer: &str| text(slice, pointer).to_owned();
+    Change::Delete {
+        name: owned("/metadata/name"),
+        uid: owned("/metadata/uid"),
+        version: owned("/metadata/resourceVersion"),
+    }
+}
+
+/// Generation and number of slices of a pool, as one of its slices says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    generation: i64,
+    count: u64,
+}
+
+impl Place {
+    fn of(slice: &Value) -> Self {
+        let number = |pointer: &str| slice.pointer(pointer);
+        Self {
+            generation: number("/spec/pool/generation").and_then(Value::as_i64).unwrap_or_default(),
+            count: number("/spec/pool/resourceSliceCount").and_then(Value::as_u64).unwrap_or_default(),
+        }
+    }
+}
+
+/// A text of an object; empty where it is missing.
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Fields of devices that API servers drop while a feature gate is off. They would be written again and again.
-const GATED: [&str; 4] =
-    ["nodeAllocatableResourceMappings", "nodeAllocatableResources", "requestPolicy", "allowMultipleAllocations"];
+const GATED: [&str; 4] = [
+    "nodeAllocatableResourceMappings",
+    "nodeAllocatableResources",
+    "requestPolicy",
+    "allowMultipleAllocations",
+];
 
 /// Whether what is stored has everything that is wanted; the API server may add defaults, and drop what it does not
 /// serve.
@@ -188,11 +219,13 @@ fn says_as_much(wanted: &Value, stored: &Value) -> bool {
                 Some(there) => says_as_much(value, there),
                 None => GATED.contains(&field.as_str()) || value.as_array().is_some_and(Vec::is_empty),
             };
-            let is_wanted = |field: &String| wanted.contains_key(field) || !PUBLISHED.contains(&field.as_str());
+            let is_wanted =
+                |field: &String| wanted.contains_key(field) || !PUBLISHED.contains(&field.as_str());
             wanted.iter().all(is_said) && stored.keys().all(is_wanted)
         }
         (Value::Array(wanted), Value::Array(stored)) => {
-            wanted.len() == stored.len() && wanted.iter().zip(stored).all(|(wanted, there)| says_as_much(wanted, there))
+            wanted.len() == stored.len()
+                && wanted.iter().zip(stored).all(|(wanted, there)| says_as_much(wanted, there))
         }
         (wanted, stored) => wanted == stored,
     }
@@ -279,9 +312,11 @@ mod tests {
         let (mut slices, mut changed) = (Vec::new(), pool(300));
         publish(&ours, std::slice::from_ref(&changed), &mut slices);
         changed.devices[200].capacity.insert("memory".to_owned(), Capacity::of("1Gi"));
-        let changes = ours.changes(std::slice::from_ref(&changed), &slices);
-        assert!(matches!(&changes[..], [Change::Update(slice)] if slice["metadata"]["resourceVersion"] == "1"));
-        apply(&mut slices, changes);
+        let writes = ours.changes(std::slice::from_ref(&changed), &slices);
+        assert!(
+            matches!(&writes[..], [Change::Update(slice)] if slice["metadata"]["resourceVersion"] == "1")
+        );
+        apply(&mut slices, writes);
         assert_eq!(generations(&slices), [1, 1, 1]);
         changed.devices[200].capacity.clear();
         assert_eq!(ours.changes(&[changed], &slices).len(), 1, "what is taken away is a change");
@@ -321,7 +356,9 @@ mod tests {
         let ours = publisher(Shape::Resources);
         let mut shared = pool(1);
         shared.devices[0].allow_multiple_allocations = true;
-        shared.devices[0].node_allocatable.insert("cpu".to_owned(), NodeAllocatable::PerDevice("2".to_owned()));
+        shared.devices[0]
+            .node_allocatable
+            .insert("cpu".to_owned(), NodeAllocatable::PerDevice("2".to_owned()));
         let mut slices = Vec::new();
         publish(&ours, std::slice::from_ref(&shared), &mut slices);
         let stored = slices[0]["spec"]["devices"][0].as_object_mut().expect("a device");
@@ -335,7 +372,8 @@ mod tests {
     fn counters_taints_and_the_node_have_their_fields() {
         let mut complex = pool(65);
         complex.shared_counters = vec![CounterSet::default(); 9];
-        complex.devices[0].taints = vec![Taint { key: "k".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() }];
+        complex.devices[0].taints =
+            vec![Taint { key: "k".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() }];
         let cpu = NodeAllocatable::PerCapacity { key: "cores".to_owned(), multiplier: "1".to_owned() };
         complex.devices[0].node_allocatable.insert("cpu".to_owned(), cpu);
         let specs = publisher(Shape::Resources).specs(&complex);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::client::{CLAIMS, Client, EVENTS, NAMESPACES, PODS, TEMPLATES};
-use crate::control_plane::{Backend, ControlPlane, Entry, Programs, Release, Shape};
+use crate::control_plane::{Backend, ControlPlane, Entry, Programs, Release, Shape, Workloads};
 use crate::dragoman::{Dragoman, Start};
 use crate::promises::Judge;
 use crate::{objects, wait};
@@ -79,7 +79,7 @@ impl World {
         if directory.exists() {
             std::fs::remove_dir_all(&directory).context("old logs")?;
         }
-        let (release, shape_of_node) = (shape.release, shape.node);
+        let (release, has_node) = (shape.release, shape.workloads == Workloads::OnRealNode);
         let programs = Programs::provide(&bench.repository, release).await?;
         let plane = ControlPlane::start(bench.backend, programs, &directory, shape).await?;
         let client = plane.client("admin").await?;
@@ -91,7 +91,7 @@ impl World {
             .sparing(is_our_own);
         let refusals = kubelets.refusals();
         let mut kubelet = JoinSet::new();
-        if !shape_of_node {
+        if !has_node {
             kubelet.spawn(kubelets.run());
         }
         let judge = Judge::start(&client);
@@ -152,7 +152,12 @@ impl World {
     }
 
     /// Writes a kubeconfig with the token of a service account whose Pod is on a node.
-    pub(crate) async fn account_on(&self, namespace: &str, account: &str, node: &str) -> anyhow::Result<PathBuf> {
+    pub(crate) async fn account_on(
+        &self,
+        namespace: &str,
+        account: &str,
+        node: &str,
+    ) -> anyhow::Result<PathBuf> {
         let bound = ["--bound-object-kind", "Node", "--bound-object-name", node];
         let ask = [&["create", "token", account, "--namespace", namespace][..], &bound].concat();
         self.account_with(account, &ask).await

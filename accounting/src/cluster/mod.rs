@@ -44,8 +44,8 @@ use crate::unaccounted::Unaccounted;
 use account::{Accounts, Event, NodeAccount};
 use devices::Devices;
 use links::{BoundPod, ClaimEntry, ClaimKey, claim_key};
-pub use view::{AllocatedDevice, ClaimsOfPod};
 use view::Seen;
+pub use view::{AllocatedDevice, ClaimsOfPod};
 
 /// The rules by which is counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

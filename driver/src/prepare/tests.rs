@@ -58,7 +58,9 @@ impl Driver for Fake {
 
     async fn unprepare(&self, claim: &ClaimReference) -> anyhow::Result<()> {
         self.call().await;
-        self.set().values_mut().for_each(|claims| drop(claims.remove(&claim.uid)));
+        for claims in self.set().values_mut() {
+            claims.remove(&claim.uid);
+        }
         self.call().await;
         Ok(())
     }
@@ -143,7 +145,10 @@ async fn a_claim_is_prepared_once_however_often_kubelet_asks() {
     let first = first.expect("prepared");
     assert_eq!(first, second.expect("prepared"));
     assert_eq!(node.world.calls.load(Ordering::Relaxed), 2, "one prepare");
-    assert_eq!((first[1].device_name.as_str(), &first[1].cdi_device_ids), ("2", &vec!["d/claim=uid-a-1".to_owned()]));
+    assert_eq!(
+        (first[1].device_name.as_str(), &first[1].cdi_device_ids),
+        ("2", &vec!["d/claim=uid-a-1".to_owned()])
+    );
     // The process ends, and the node restarts: its /run is empty.
     std::fs::remove_dir_all(&node.places.cdi).expect("emptied");
     let driver = node.driver();
@@ -194,7 +199,9 @@ async fn a_record_that_cannot_be_read_stops_prepares_until_its_claim_is_unprepar
     node.driver().prepare(&a).await.expect("prepared");
     let whole = std::fs::read_to_string(node.record(&a)).expect("a record");
     let half = whole.get(..whole.len() / 2).expect("ASCII").to_owned();
-    for (text, words) in [(half, "uid-a.json"), (whole.replace("\"version\":1", "\"version\":2"), "version 2")] {
+    for (text, words) in
+        [(half, "uid-a.json"), (whole.replace("\"version\":1", "\"version\":2"), "version 2")]
+    {
         std::fs::write(node.record(&a), text).expect("write");
         let why = refusal(node.driver().prepare(&b).await);
         assert!(why.contains(words) && why.contains("it is unknown which devices are in use"), "{why}");

@@ -44,6 +44,18 @@ pub(crate) enum Scheduling {
     Nobody,
 }
 
+/// What makes Pods, and what runs them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Workloads {
+    /// Scenarios make them, and a stand-in for kubelets runs them.
+    #[default]
+    OfScenarios,
+    /// Deployments and Jobs make them, too.
+    OfControllers,
+    /// The same, and a real node runs them.
+    OnRealNode,
+}
+
 /// What a control plane is to be like.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
@@ -63,10 +75,8 @@ pub(crate) struct Shape {
     pub off: &'static [&'static str],
     /// Who schedules.
     pub scheduler: Scheduling,
-    /// Whether Deployments and Jobs make Pods.
-    pub workloads: bool,
-    /// Whether a real node is to join, in place of the stand-in for kubelets.
-    pub node: bool,
+    /// What runs Pods.
+    pub workloads: Workloads,
 }
 
 impl Shape {

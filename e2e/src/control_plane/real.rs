@@ -13,7 +13,7 @@ use super::pki::Pki;
 use super::process::{Process, free_port};
 use super::programs::Programs;
 use super::scheduler::PROTOBUF;
-use super::{ALLOCATOR, OPERATOR, Scheduling, Shape};
+use super::{ALLOCATOR, OPERATOR, Scheduling, Shape, Workloads};
 use crate::client::{Client, plain_http};
 
 /// A running control plane.
@@ -151,7 +151,7 @@ impl Real {
             let version = self.shape.release.pod_groups();
             arguments.push(format!("--runtime-config=scheduling.k8s.io/{version}=true"));
         }
-        if self.shape.node {
+        if self.shape.workloads == Workloads::OnRealNode {
             arguments.extend([
                 format!("--kubelet-client-certificate={}", file("admin.crt")),
                 format!("--kubelet-client-key={}", file("admin.key")),
@@ -189,11 +189,11 @@ impl Real {
         if self.shape.built_in {
             controllers.push("resourceclaim-controller");
         }
-        if self.shape.workloads {
+        if self.shape.workloads != Workloads::OfScenarios {
             controllers.extend(["deployment-controller", "replicaset-controller", "job-controller"]);
         }
         // The Leases of nodes that do not exist are not renewed.
-        if self.shape.node {
+        if self.shape.workloads == Workloads::OnRealNode {
             controllers.extend([
                 "node-lifecycle-controller",
                 "taint-eviction-controller",

@@ -30,9 +30,7 @@ pub(crate) async fn write(directory: &Path, busybox: &Path) -> anyhow::Result<Pa
         std::fs::write(blobs.join(&digest), content).context("image")?;
         Ok((format!("sha256:{digest}"), content.len()))
     };
-    let descriptor = |kind: &str, (digest, size): (String, usize)| {
-        json!({"mediaType": format!("application/vnd.oci.image.{kind}"), "digest": digest, "size": size})
-    };
+    let descriptor = |kind: &str, (digest, size): (String, usize)| json!({"mediaType": format!("application/vnd.oci.image.{kind}"), "digest": digest, "size": size});
     let (layer, size) = keep(&std::fs::read(&layer).context("layer")?)?;
     let config: Value = json!({
         "architecture": "amd64", "os": "linux",
@@ -45,7 +43,8 @@ pub(crate) async fn write(directory: &Path, busybox: &Path) -> anyhow::Result<Pa
         "layers": [descriptor("layer.v1.tar", (layer, size))],
     });
     let mut manifest = descriptor("manifest.v1+json", keep(manifest.to_string().as_bytes())?);
-    manifest["annotations"] = json!({"io.containerd.image.name": BOX, "org.opencontainers.image.ref.name": "1"});
+    manifest["annotations"] =
+        json!({"io.containerd.image.name": BOX, "org.opencontainers.image.ref.name": "1"});
     let index = json!({"schemaVersion": 2, "manifests": [manifest]});
     std::fs::write(archive.join("index.json"), index.to_string()).context("image")?;
     std::fs::write(archive.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).context("image")?;

@@ -111,14 +111,18 @@ SystemdCgroup = false
     /// Starts a program in the environment of the node's programs.
     fn spawn(&self, name: &str, program: &std::path::Path, arguments: &[String]) -> anyhow::Result<Process> {
         let environment = self.programs.environment();
-        let all: Vec<String> =
-            environment.into_iter().chain([program.display().to_string()]).chain(arguments.iter().cloned()).collect();
+        let all: Vec<String> = environment
+            .into_iter()
+            .chain([program.display().to_string()])
+            .chain(arguments.iter().cloned())
+            .collect();
         Process::spawn(std::path::Path::new("/usr/bin/env"), name, &all, &self.directory)
     }
 
     pub(crate) async fn start_containerd(&mut self) -> anyhow::Result<()> {
         let arguments = ["--config".to_owned(), self.directory.join("containerd.toml").display().to_string()];
-        self.containerd = Some(self.spawn("containerd", &self.programs.containerd.join("containerd"), &arguments)?);
+        self.containerd =
+            Some(self.spawn("containerd", &self.programs.containerd.join("containerd"), &arguments)?);
         let serves = async || self.ctr(&["version"]).await.is_ok();
         wait::until("containerd serves", PATIENCE, serves).await.with_context(|| self.log())
     }
@@ -156,7 +160,12 @@ SystemdCgroup = false
         .into_iter()
         .chain(self.flags.iter().cloned())
         .collect();
-        self.driver = Some(Process::spawn(std::path::Path::new("/usr/bin/env"), "driver", &arguments, &self.directory)?);
+        self.driver = Some(Process::spawn(
+            std::path::Path::new("/usr/bin/env"),
+            "driver",
+            &arguments,
+            &self.directory,
+        )?);
         Ok(())
     }
 
@@ -170,7 +179,8 @@ SystemdCgroup = false
         kill(&mut self.driver).await?;
         let is_ready = async || {
             let node = world.client.get(NODES, "", NODE).await?;
-            let conditions = node.and_then(|node| node["status"]["conditions"].as_array().cloned()).unwrap_or_default();
+            let conditions =
+                node.and_then(|node| node["status"]["conditions"].as_array().cloned()).unwrap_or_default();
             let is_ready = conditions.iter().any(|of| of["type"] == "Ready" && of["status"] == "True");
             Ok(is_ready.then_some(()))
         };
@@ -238,13 +248,13 @@ SystemdCgroup = false
     }
 
     /// The CDI files of the driver.
-    pub(crate) fn cdi_files(&self) -> Vec<String> {
+    pub(crate) fn cdi_files() -> Vec<String> {
         let entries = std::fs::read_dir("/var/run/cdi").into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
     /// The records of the driver.
-    pub(crate) fn records(&self) -> usize {
+    pub(crate) fn records() -> usize {
         let directory = format!("/var/lib/kubelet/plugins/{DRIVER}/claims");
         std::fs::read_dir(directory).map_or(0, Iterator::count)
     }
@@ -263,7 +273,12 @@ SystemdCgroup = false
             let lines: Vec<&str> = text.lines().collect();
             lines.iter().rev().take(15).rev().copied().collect::<Vec<_>>().join("\n")
         };
-        format!("containerd:\n{}\nkubelet:\n{}\ndriver:\n{}", end(&self.containerd), end(&self.kubelet), end(&self.driver))
+        format!(
+            "containerd:\n{}\nkubelet:\n{}\ndriver:\n{}",
+            end(&self.containerd),
+            end(&self.kubelet),
+            end(&self.driver)
+        )
     }
 
     /// Stops everything.

@@ -80,7 +80,10 @@ async fn lacks() -> Option<String> {
         return Some("the machine has no cgroup v1; with v2 alone this was not tried".to_owned());
     }
     let tried = Command::new("unshare")
-        .args(["--mount", "--net", "--pid", "--uts", "--ipc", "--cgroup", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/mnt"])
+        .args([
+            "--mount", "--net", "--pid", "--uts", "--ipc", "--cgroup", "--fork", "mount", "-t", "tmpfs",
+            "tmpfs", "/mnt",
+        ])
         .output()
         .await;
     match tried {

@@ -190,9 +190,10 @@ pub(crate) async fn on_node(bench: &Bench, filters: &[String]) -> anyhow::Result
     for (name, Standalone { run, .. }) in chosen {
         let started = Instant::now();
         // What is printed inside is the report.
-        tally.count(match is_inside {
-            true => report(&name, started, run(bench).await),
-            false => machine::enter(bench, &name).await.map_err(|_| name),
+        tally.count(if is_inside {
+            report(&name, started, run(bench).await)
+        } else {
+            machine::enter(bench, &name).await.map_err(|_| name)
         });
     }
     if is_inside { tally.inside() } else { tally.verdict() }

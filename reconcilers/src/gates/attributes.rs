@@ -47,14 +47,20 @@ pub(super) fn of(pod: &PodFacts, ledger: &ClusterLedger) -> Result<BTreeMap<Stri
     for of in wanted {
         let claim = match asked.claims.iter().find(|(entry, _)| **entry == *of.entry) {
             Some((_, Some(claim))) => claim,
-            Some((entry, None)) => return Err(missing(format!("{WANTED}: entry {entry} of the Pod has no claim"))),
+            Some((entry, None)) => {
+                return Err(missing(format!("{WANTED}: entry {entry} of the Pod has no claim")));
+            }
             None => return Err(missing(format!("{WANTED}: the Pod has no entry {}", shown(of.entry)))),
         };
         let devices = ledger.allocated_for(&pod.accounted.view.namespace, claim, of.request);
         if devices.is_empty() {
-            return Err(missing(format!("{WANTED}: claim {claim} has no device for request {}", shown(of.request))));
+            return Err(missing(format!(
+                "{WANTED}: claim {claim} has no device for request {}",
+                shown(of.request)
+            )));
         }
-        let values: Result<Vec<String>, String> = devices.iter().map(|device| value(device, of.attribute)).collect();
+        let values: Result<Vec<String>, String> =
+            devices.iter().map(|device| value(device, of.attribute)).collect();
         answers.insert(format!("{GIVEN}{}", of.name), values.map_err(missing)?.join(","));
     }
     if answers.values().map(String::len).sum::<usize>() > ANSWER {
@@ -73,7 +79,9 @@ pub(super) fn operations(answers: &BTreeMap<String, String>) -> impl Iterator<It
 
 /// Whether the Pod has these answers already.
 pub(super) fn are_given(pod: &PodFacts, answers: &BTreeMap<String, String>) -> bool {
-    let given = |key: &str| pod.asked.as_ref()?.given.iter().find(|(known, _)| **known == *key).map(|(_, value)| &**value);
+    let given = |key: &str| {
+        pod.asked.as_ref()?.given.iter().find(|(known, _)| **known == *key).map(|(_, value)| &**value)
+    };
     answers.iter().all(|(key, value)| given(key) == Some(value))
 }
 
@@ -106,7 +114,10 @@ fn line(line: &str) -> Result<Wanted<'_>, String> {
 fn is_name(name: &str) -> bool {
     let is_inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let is_outer = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    name.len() <= 63 && is_outer(name.chars().next()) && is_outer(name.chars().last()) && name.chars().all(is_inner)
+    name.len() <= 63
+        && is_outer(name.chars().next())
+        && is_outer(name.chars().last())
+        && name.chars().all(is_inner)
 }
 
 /// The value of an attribute as a ResourceSlice has it.
@@ -125,13 +136,20 @@ fn value(device: &AllocatedDevice<'_>, attribute: &str) -> Result<String, String
     let Some(text) = device.attributes else { return Err(format!("no ResourceSlice has device {place}")) };
     let attributes: BTreeMap<&str, Value> = serde_json::from_str(text).unwrap_or_default();
     let own = format!("{}/", device.driver);
-    let same = |known: &str| known == attribute || known.strip_prefix(&own) == Some(attribute) || attribute.strip_prefix(&own) == Some(known);
+    let same = |known: &str| {
+        known == attribute
+            || known.strip_prefix(&own) == Some(attribute)
+            || attribute.strip_prefix(&own) == Some(known)
+    };
     let found = attributes.iter().find(|(known, _)| same(known)).map(|(_, value)| value);
     match found.map(Attribute::deserialize) {
         Some(Ok(Attribute::String(text) | Attribute::Version(text))) => Ok(text),
         Some(Ok(Attribute::Int(number))) => Ok(number.to_string()),
         Some(Ok(Attribute::Bool(is))) => Ok(is.to_string()),
-        Some(Err(_)) => Err(format!("attribute {} of device {place} is neither text, number nor yes or no", shown(attribute))),
+        Some(Err(_)) => Err(format!(
+            "attribute {} of device {place} is neither text, number nor yes or no",
+            shown(attribute)
+        )),
         None => Err(format!("device {place} has no attribute {}", shown(attribute))),
     }
 }
@@ -144,7 +162,8 @@ mod tests {
     fn a_question_is_read_line_by_line_and_what_is_wrong_is_said() {
         let question = "bus: gpu/r/resource.kubernetes.io/pciBusID\n\n  my.model : gpu/r/model \n";
         let wanted = parsed(question).expect("a question");
-        let bus = Wanted { name: "bus", entry: "gpu", request: "r", attribute: "resource.kubernetes.io/pciBusID" };
+        let bus =
+            Wanted { name: "bus", entry: "gpu", request: "r", attribute: "resource.kubernetes.io/pciBusID" };
         let model = Wanted { name: "my.model", entry: "gpu", request: "r", attribute: "model" };
         assert_eq!(wanted, [bus, model]);
         for (wrong, words) in [
@@ -165,9 +184,13 @@ mod tests {
     fn values_are_texts_and_a_missing_one_names_device_and_attribute() {
         let attributes = r#"{"model": {"string": "x"}, "d.example/lanes": {"int": 4}, "v": {"version": "1.2.3"},
             "ecc": {"bool": true}, "odd": {"strings": ["a"]}}"#;
-        let device = AllocatedDevice { driver: "d.example", pool: "p", device: "1", attributes: Some(attributes) };
+        let device =
+            AllocatedDevice { driver: "d.example", pool: "p", device: "1", attributes: Some(attributes) };
         let of = |attribute: &str| value(&device, attribute);
-        assert_eq!(["model", "lanes", "v", "ecc"].map(of).map(Result::unwrap_or_default), ["x", "4", "1.2.3", "true"]);
+        assert_eq!(
+            ["model", "lanes", "v", "ecc"].map(of).map(Result::unwrap_or_default),
+            ["x", "4", "1.2.3", "true"]
+        );
         assert_eq!(of("d.example/model"), Ok("x".to_owned()), "a name without a domain is the driver's");
         assert_eq!(of("other/model"), Err("device d.example/p/1 has no attribute other/model".to_owned()));
         assert!(of("odd").is_err_and(|why| why.contains("neither text")));

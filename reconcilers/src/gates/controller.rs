@@ -204,7 +204,9 @@ impl GateKeeper {
                 return self.unallocated(work, claims, wait).await;
             }
             Claims::Label(names) => return self.label(work, claims, &names).await,
-            Claims::NoAllocator => return self.release(work, None, Opened::NoAllocator, &BTreeMap::new()).await,
+            Claims::NoAllocator => {
+                return self.release(work, None, Opened::NoAllocator, &BTreeMap::new()).await;
+            }
             Claims::Ready(ready) => ready,
         };
         if self.takes_again(work, &ready).await? {
@@ -262,7 +264,8 @@ impl GateKeeper {
         };
         let answers = cluster.read(|cluster| attributes::of(&work.pod, cluster.ledger()));
         if let Err(wait) = &answers {
-            let is_said = work.pod.condition.as_ref().is_some_and(|(_, reason)| **reason == *wait.reason.word());
+            let is_said =
+                work.pod.condition.as_ref().is_some_and(|(_, reason)| **reason == *wait.reason.word());
             if !is_said {
                 let about = regarding(POD, &work.key.namespace, &work.key.name, &work.uid);
                 self.kit.warn(about, wait.reason.word(), "Release", wait.message.clone());

@@ -90,7 +90,8 @@ impl Asked {
             status.resource_claim_name.clone()
         };
         let entries = pod.spec.resource_claims.iter();
-        let claims = entries.map(|of| (of.name.clone(), of.resource_claim_name.clone().or_else(|| made(&of.name))));
+        let claims =
+            entries.map(|of| (of.name.clone(), of.resource_claim_name.clone().or_else(|| made(&of.name))));
         let given = pod.metadata.annotations().filter(|(key, _)| key.starts_with(GIVEN));
         let given = given.map(|(key, value)| (key.clone(), value.clone())).collect();
         Some(Self { question, claims: claims.collect(), given })

@@ -1,10 +1,11 @@
 //! What a gated Pod waits for, and what is written about it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dragoman_accounting::cluster::{ClusterLedger, Rules};
 use dragoman_allocator::input;
-use dragoman_crds::wire::{Name, Node, Pod, ResourceClaim};
+use dragoman_crds::wire::{Name, Node, Pod, ResourceClaim, ResourceSlice};
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::write::{Action, Write};
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use super::assumed::Assumed;
 use super::facts::{ClaimFacts, PodFacts};
 use super::index::NamedClaim;
 use super::plan::{self, Account, Claims, Reason, Wait};
-use super::writes;
+use super::{attributes, writes};
 
 const UID: &str = "pod-uid";
 
@@ -183,7 +184,7 @@ fn released(spec: &Value, pin: Option<&str>) -> Value {
     let pod = pod_of(spec);
     let key = ObjectKey { namespace: "ns".into(), name: "p".into() };
     let facts = PodFacts::of(&pod).expect("it waits");
-    let write = writes::release(&key, UID, &facts, pin).expect("it has the gate");
+    let write = writes::release(&key, UID, &facts, pin, &BTreeMap::new()).expect("it has the gate");
     let Write { action: Action::Patch { subresource: None, guard, operations }, .. } = write else {
         panic!("no patch")
     };
@@ -362,4 +363,53 @@ fn a_pod_that_cannot_be_bound_says_where_and_why() {
 fn a_short_wait_costs_no_write_and_a_long_one_few() {
     assert_eq!(plan::condition_due(1_000, None), 1_000);
     assert_eq!(plan::condition_due(1_000, Some(3_000)), 8_000);
+}
+
+/// The answer comes with the opening of the gate, from the newest ResourceSlice and the claim as it is.
+#[test]
+fn a_pod_is_told_about_its_devices_in_the_write_that_opens_its_gate() {
+    let object = json!({
+        "metadata": {"namespace": "ns", "name": "p", "uid": UID, "resourceVersion": "7",
+            "annotations": {"dragoman.dev/attributes": "bus: gpu/r/bus"}},
+        "spec": {"schedulingGates": [{"name": "dragoman.dev/claims"}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}});
+    let told = |pod: &Value, attribute: &str| {
+        let mut pod = pod.clone();
+        pod["metadata"]["annotations"]["dragoman.dev/attributes"] = json!(format!("bus: gpu/r/{attribute}"));
+        let pod: Pod = serde_json::from_value(pod).expect("Pod");
+        let facts = PodFacts::of(&pod).expect("it waits");
+        let mut ledger = ClusterLedger::new(Rules::default());
+        let result = |device: &str| json!({"request": "r/any", "driver": "d", "pool": "n", "device": device});
+        let claim: ResourceClaim = serde_json::from_value(json!({
+            "metadata": {"namespace": "ns", "name": "c", "uid": "c"},
+            "status": {"allocation": {"devices": {"results": [result("2"), result("1")]}}}}))
+        .expect("claim");
+        ledger.put_claim(claim.accounted().expect("claim"));
+        for (generation, bus) in [(1, "old"), (2, "new")] {
+            let device = |name: &str| json!({"name": name, "attributes": {"bus": {"string": format!("{bus}-{name}")}}});
+            let slice: ResourceSlice = serde_json::from_value(json!({
+                "metadata": {"name": format!("s{generation}")},
+                "spec": {"driver": "d", "nodeName": "n", "pool": {"name": "n", "generation": generation},
+                    "devices": [device("1"), device("2")]}}))
+            .expect("slice");
+            ledger.put_slice(slice.accounted());
+        }
+        attributes::of(&facts, &ledger).map(|answers| (facts, answers))
+    };
+    let (facts, answers) = told(&object, "bus").expect("answers");
+    assert_eq!(answers["attributes.dragoman.dev/bus"], "new-2,new-1", "in the order of the allocation");
+    let key = ObjectKey { namespace: "ns".into(), name: "p".into() };
+    let write = writes::release(&key, UID, &facts, None, &answers).expect("it has the gate");
+    let Action::Patch { operations, .. } = write.action else { panic!("no patch") };
+    assert_eq!(operations.last().expect("an operation")["value"], "new-2,new-1");
+    assert!(!attributes::are_given(&facts, &answers));
+    let mut later = object.clone();
+    later["metadata"]["annotations"]["attributes.dragoman.dev/bus"] = json!("new-2,new-1");
+    let (facts, answers) = told(&later, "bus").expect("answers");
+    assert!(attributes::are_given(&facts, &answers), "it is not told twice");
+    let wait = told(&object, "speed").expect_err("no such attribute");
+    assert_eq!(
+        (wait.reason, &*wait.message),
+        (Reason::AttributeMissing, "device d/n/2 has no attribute speed")
+    );
 }

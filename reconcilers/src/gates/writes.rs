@@ -62,7 +62,12 @@ pub(super) fn release(
 }
 
 /// Tells a Pod that waits for its node what its devices are now.
-pub(super) fn tell(key: &ObjectKey, uid: &str, pod: &PodFacts, attributes: &BTreeMap<String, String>) -> Write {
+pub(super) fn tell(
+    key: &ObjectKey,
+    uid: &str,
+    pod: &PodFacts,
+    attributes: &BTreeMap<String, String>,
+) -> Write {
     let operations = attributes::operations(attributes).collect();
     let action = Action::Patch { subresource: None, guard: guard(uid, &pod.version), operations };
     Write::new(POD, &*key.namespace, &*key.name, action)

@@ -45,17 +45,24 @@ async fn attributes_reach_a_container_in_three_ways_that_agree(bench: &Bench) ->
     let line = |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).map(str::to_owned);
     let by_annotation = line("BUS=").context(said.clone())?;
     let by_variable = line("DRA_GPU_GPU_RESOURCE_KUBERNETES_IO_PCIBUSID=").context(said.clone())?;
-    let file = said.lines().find_map(|line| serde_json::from_str::<Value>(line).ok()).context(said.clone())?;
+    let file =
+        said.lines().find_map(|line| serde_json::from_str::<Value>(line).ok()).context(said.clone())?;
     let devices = file["requests"][0]["devices"].as_array().context("devices")?;
     let by_file: Vec<&str> =
         devices.iter().filter_map(|device| device["attributes"][bus]["string"].as_str()).collect();
-    ensure!(by_file.len() == 2 && by_file.join(",") == by_annotation, "file {by_file:?}, annotation {by_annotation}");
+    ensure!(
+        by_file.len() == 2 && by_file.join(",") == by_annotation,
+        "file {by_file:?}, annotation {by_annotation}"
+    );
     ensure!(by_variable == by_annotation, "variable {by_variable}, annotation {by_annotation}");
     ensure!(line("MODEL=").as_deref() == Some("simulated-1,simulated-1"), "{said}");
     // What cannot be told keeps the gate closed, and its author is told why.
     cluster.pod(&ns, &asking("wrong", "bus: gpu/gpu/speed", SERVE)).await?;
     let note = cluster.world.event(&ns, "wrong", "AttributeMissing").await?;
-    ensure!(note.contains(&format!("device {DRIVER}/node-0/")) && note.contains("has no attribute speed"), "{note}");
+    ensure!(
+        note.contains(&format!("device {DRIVER}/node-0/")) && note.contains("has no attribute speed"),
+        "{note}"
+    );
     let wrong = cluster.world.client.get(PODS, &ns, "wrong").await?.context("gone")?;
     ensure!(gates::gates_of(&wrong).contains(&"dragoman.dev/claims"), "{wrong}");
     for name in ["asks", "wrong"] {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Cluster, SERVE, Standalone, pod, standalone};
 use crate::client::{EVENTS, PODS};
+use crate::node::Machine;
 use crate::wait;
 use crate::world::{Bench, PATIENCE};
 
@@ -19,7 +20,9 @@ pub(super) fn all() -> Vec<Standalone> {
 /// No Pod met a driver that had prepared its device for another one.
 async fn no_device_was_promised_twice(cluster: &Cluster, ns: &str) -> anyhow::Result<()> {
     let events = cluster.world.client.list(EVENTS, ns).await?;
-    let refused = events.iter().find(|event| event["note"].as_str().is_some_and(|note| note.contains("is prepared for")));
+    let refused = events
+        .iter()
+        .find(|event| event["note"].as_str().is_some_and(|note| note.contains("is prepared for")));
     ensure!(refused.is_none(), "{refused:?}");
     Ok(())
 }
@@ -75,7 +78,7 @@ async fn after_a_loss_of_power_pods_run_again_on_their_devices(bench: &Bench) ->
         before.push(cluster.printed(&ns, name, "DRA_GPU_GPU_UUID=").await?);
     }
     cluster.machine.lose_power().await?;
-    ensure!(cluster.machine.cdi_files().is_empty(), "/run is empty");
+    ensure!(Machine::cdi_files().is_empty(), "/run is empty");
     cluster.machine.boot().await?;
     for (name, uuid) in names.iter().zip(before) {
         let again = async || {
@@ -83,7 +86,9 @@ async fn after_a_loss_of_power_pods_run_again_on_their_devices(bench: &Bench) ->
             let status = &pod["status"]["containerStatuses"][0];
             Ok((status["restartCount"].as_i64() > Some(0) && status["ready"] == true).then_some(()))
         };
-        wait::value(&format!("{name} runs again"), PATIENCE * 2, again).await.map_err(|error| error.context(cluster.machine.log()))?;
+        wait::value(&format!("{name} runs again"), PATIENCE * 2, again)
+            .await
+            .map_err(|error| error.context(cluster.machine.log()))?;
         ensure!(cluster.printed(&ns, name, "DRA_GPU_GPU_UUID=").await? == uuid, "{name} has another device");
     }
     no_device_was_promised_twice(&cluster, &ns).await?;

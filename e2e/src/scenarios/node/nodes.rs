@@ -52,7 +52,7 @@ async fn a_node_is_drained_and_one_is_deleted(bench: &Bench) -> anyhow::Result<(
     cluster.devices(4).await?;
     // kubelet looks once a minute for what a Pod left that it does not know any more.
     cluster.pod(&ns, &pod("next", "true")).await?;
-    cluster.phase_within(&ns, "next", "Succeeded", PATIENCE * 3).await?;
+    cluster.phase(&ns, "next", "Succeeded").await?;
     cluster.nothing_is_left(&ns).await?;
     cluster.stop().await
 }
@@ -83,7 +83,8 @@ async fn a_broken_device_is_seen_and_left(bench: &Bench) -> anyhow::Result<()> {
     }
     let one = async || {
         let pods = cluster.world.client.list(PODS, &ns).await?;
-        let is_running = |pod: &&Value| pod["metadata"]["name"] != "user" && pod["status"]["phase"] == "Running";
+        let is_running =
+            |pod: &&Value| pod["metadata"]["name"] != "user" && pod["status"]["phase"] == "Running";
         Ok(pods.iter().find(is_running).and_then(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)))
     };
     let lucky = wait::value("one of two Pods gets the device that is left", PATIENCE, one).await?;
@@ -107,21 +108,22 @@ async fn with_the_guard_no_pod_meets_a_device_that_is_in_use(bench: &Bench) -> a
     let ns = cluster.namespace("unguarded").await?;
     let refused = async |cluster: &Cluster, ns: &str| {
         let events = cluster.world.client.list(EVENTS, ns).await?;
-        let is_it = |event: &&Value| event["note"].as_str().is_some_and(|note| note.contains("is prepared for"));
+        let is_it =
+            |event: &&Value| event["note"].as_str().is_some_and(|note| note.contains("is prepared for"));
         anyhow::Ok(events.iter().find(is_it).cloned())
     };
     take_by_force(&mut cluster, &ns).await?;
     cluster.machine.start_kubelet().await?;
     let meets = async || refused(&cluster, &ns).await;
     wait::value("without the guard the next Pod meets a refusal", PATIENCE, meets).await?;
-    cluster.phase_within(&ns, "next", "Succeeded", PATIENCE * 3).await?;
+    cluster.phase(&ns, "next", "Succeeded").await?;
     // kubelet looks once a minute for what it has to unprepare: the guard is longer.
     let guarded = cluster.world.dragoman("own", &["--hold-vanished-for", "90"]).await?;
     std::mem::replace(&mut cluster.dragoman, guarded).stop().await?;
     let ns = cluster.namespace("guarded").await?;
     take_by_force(&mut cluster, &ns).await?;
     cluster.machine.start_kubelet().await?;
-    cluster.phase_within(&ns, "next", "Succeeded", PATIENCE * 3).await?;
+    cluster.phase(&ns, "next", "Succeeded").await?;
     let met = refused(&cluster, &ns).await?;
     ensure!(met.is_none(), "with the guard the next Pod met {met:?}");
     cluster.nothing_is_left(&ns).await?;
@@ -221,7 +223,10 @@ async fn a_driver_writes_its_own_slices_only_and_takes_them_with_it(bench: &Benc
     cluster.world.client.delete(SLICES, "", name, None).await?;
     cluster.devices(4).await?;
     let metrics = cluster.machine.metrics().await?;
-    ensure!(metrics.contains("dra_driver_registered 1") && metrics.contains("dra_driver_published_devices 4"), "{metrics}");
+    ensure!(
+        metrics.contains("dra_driver_registered 1") && metrics.contains("dra_driver_published_devices 4"),
+        "{metrics}"
+    );
     cluster.machine.withdraw().await?;
     let none = async || Ok(cluster.world.client.list(SLICES, "").await?.is_empty().then_some(()));
     wait::value("the slices are withdrawn", PATIENCE, none).await?;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Cluster, SERVE, Standalone, container, pod, request, standalone, template};
 use crate::client::{CLAIMS, NAMESPACES, PODS, TEMPLATES};
-use crate::node::{BOX, DRIVER};
+use crate::node::{BOX, DRIVER, Machine};
 use crate::wait;
 use crate::world::{Bench, PATIENCE};
 
@@ -27,7 +27,8 @@ async fn pods_see_their_devices_and_leave_nothing_behind(bench: &Bench) -> anyho
     cluster.pod(&ns, &pod("once", LOOK)).await?;
     let once = cluster.phase(&ns, "once", "Succeeded").await?;
     let said = cluster.log(&ns, "once").await?;
-    let line = |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_default().to_owned();
+    let line =
+        |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_default().to_owned();
     let file: Value = said
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
@@ -38,7 +39,8 @@ async fn pods_see_their_devices_and_leave_nothing_behind(bench: &Bench) -> anyho
     let bus = "resource.kubernetes.io/pciBusID";
     ensure!(file["podClaimName"] == "gpu" && device["driver"] == DRIVER, "{file}");
     let slices = cluster.world.client.list("/apis/resource.k8s.io/v1/resourceslices", "").await?;
-    let published = slices.iter().flat_map(|slice| slice["spec"]["devices"].as_array().cloned().unwrap_or_default());
+    let published =
+        slices.iter().flat_map(|slice| slice["spec"]["devices"].as_array().cloned().unwrap_or_default());
     let published = published.into_iter().find(|of| of["name"] == device["name"]).context("the device")?;
     ensure!(device["attributes"] == published["attributes"], "{device} is published as {published}");
     let of_variable = line("DRA_GPU_GPU_RESOURCE_KUBERNETES_IO_PCIBUSID=");
@@ -48,7 +50,7 @@ async fn pods_see_their_devices_and_leave_nothing_behind(bench: &Bench) -> anyho
     ensure!(file["metadata"]["name"] == *claim, "{file} is about {claim}");
     cluster.pod(&ns, &pod("served", SERVE)).await?;
     cluster.phase(&ns, "served", "Running").await?;
-    ensure!(cluster.machine.cdi_files().len() == 1, "{:?}", cluster.machine.cdi_files());
+    ensure!(Machine::cdi_files().len() == 1, "{:?}", Machine::cdi_files());
     cluster.world.client.delete(PODS, &ns, "served", None).await?;
     cluster.nothing_is_left(&ns).await?;
     cluster.stop().await
@@ -81,11 +83,14 @@ async fn shared_by_name(cluster: &Cluster, ns: &str) -> anyhow::Result<()> {
         cluster.pod(ns, &pod).await?;
         cluster.phase(ns, name, "Running").await?;
     }
-    let (one, two) = (cluster.printed(ns, "one", "DRA_SHARED_GPU_UUID=").await?, cluster.printed(ns, "two", "DRA_SHARED_GPU_UUID=").await?);
+    let (one, two) = (
+        cluster.printed(ns, "one", "DRA_SHARED_GPU_UUID=").await?,
+        cluster.printed(ns, "two", "DRA_SHARED_GPU_UUID=").await?,
+    );
     ensure!(one == two, "{one} and {two}");
     cluster.world.client.delete(PODS, ns, "one", None).await?;
     cluster.gone(ns, "one").await?;
-    ensure!(cluster.machine.cdi_files().len() == 1, "the second Pod still has it");
+    ensure!(Machine::cdi_files().len() == 1, "the second Pod still has it");
     cluster.world.client.delete(PODS, ns, "two", None).await?;
     cluster.gone(ns, "two").await?;
     cluster.world.client.delete(CLAIMS, ns, "shared", None).await
@@ -130,7 +135,7 @@ async fn shares(cluster: &Cluster, ns: &str) -> anyhow::Result<()> {
         let memory = cluster.printed(ns, name, "ACCELERATOR_3_MEMORY=").await?;
         ensure!(memory == "3Gi", "{memory}");
     }
-    ensure!(cluster.machine.cdi_files().len() == 2, "{:?}", cluster.machine.cdi_files());
+    ensure!(Machine::cdi_files().len() == 2, "{:?}", Machine::cdi_files());
     for name in ["share-1", "share-2"] {
         cluster.world.client.delete(PODS, ns, name, None).await?;
     }
@@ -216,7 +221,9 @@ async fn forty_pods_of_a_job_take_turns_on_four_devices(bench: &Bench) -> anyhow
         Ok((job["status"]["succeeded"] == 40).then_some(()))
     };
     let started = std::time::Instant::now();
-    wait::value("40 Pods have succeeded", PATIENCE * 4, done).await.map_err(|error| error.context(cluster.machine.log()))?;
+    wait::value("40 Pods have succeeded", PATIENCE * 4, done)
+        .await
+        .map_err(|error| error.context(cluster.machine.log()))?;
     println!("        40 Pods over 4 devices of {BOX} in {:.0} s", started.elapsed().as_secs_f32());
     cluster.nothing_is_left(&ns).await?;
     cluster.stop().await

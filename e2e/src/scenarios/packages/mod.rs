@@ -57,7 +57,11 @@ async fn cluster(bench: &Bench, name: &str, devices: usize, shape: Shape) -> any
             NotRun("a Pod has nothing but the shipped binary, and this one is another".to_owned()).into()
         );
     }
-    let shape = Shape { workloads: true, scheduler: Scheduling::Kube, ..shape };
+    let shape = Shape {
+        workloads: crate::control_plane::Workloads::OfControllers,
+        scheduler: Scheduling::Kube,
+        ..shape
+    };
     World::bare(bench, name, shape, 2, devices).await
 }
 
