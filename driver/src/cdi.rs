@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::write_and_rename;
+use crate::checkpoint::{TEMPORARY, write_and_rename};
 
 /// What a container gets with a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,12 +78,12 @@ struct MountEdit {
 }
 
 impl Spec {
-    /// The CDI devices of the claim with `uid`, one for each of `edits`.
+    /// The CDI devices of the claim with `uid`, one for each of `edits` that says anything: CDI refuses a file with one that
+    /// does not.
     pub(crate) fn of(driver: &str, uid: &str, edits: &[Edits]) -> Self {
-        let devices = edits
-            .iter()
-            .enumerate()
-            .map(|(number, edits)| Device { name: name(uid, number), container_edits: edits.into() });
+        let edits = edits.iter().enumerate().filter(|(_, edits)| **edits != Edits::default());
+        let devices =
+            edits.map(|(number, edits)| Device { name: name(uid, number), container_edits: edits.into() });
         Self {
             cdi_version: VERSION.to_owned(),
             kind: format!("{driver}/{CLASS}"),
@@ -90,15 +91,32 @@ impl Spec {
         }
     }
 
-    /// The names by which kubelet asks the container runtime for them, in their order.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = String> + '_ {
-        self.devices.iter().map(|device| format!("{}={}", self.kind, device.name))
+    /// The name by which kubelet asks the container runtime for the device at a position, if it has one.
+    pub(crate) fn id(&self, uid: &str, number: usize) -> Option<String> {
+        let name = name(uid, number);
+        self.devices.iter().any(|device| device.name == name).then(|| format!("{}={name}", self.kind))
     }
 
-    /// Writes the file of a claim, so that no reader ever sees a part of it.
+    /// Writes the file of a claim, so that no reader ever sees a part of it. Without devices there is none.
     pub(crate) fn write(&self, directory: &Path, driver: &str, uid: &str) -> anyhow::Result<()> {
+        if self.devices.is_empty() {
+            return Ok(());
+        }
         write_and_rename(&path(directory, driver, uid), &serde_json::to_vec(self)?)
     }
+}
+
+/// Removes files of the driver that a process left half written.
+pub(crate) fn clean(directory: &Path, driver: &str) -> anyhow::Result<()> {
+    let named = || directory.display().to_string();
+    for entry in std::fs::read_dir(directory).with_context(named)? {
+        let path = entry.with_context(named)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with(&format!("{driver}-{CLASS}_")) && name.ends_with(TEMPORARY) {
+            std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
 }
 
 /// The file of a claim.

@@ -18,6 +18,9 @@ const VERSION: u32 = 1;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Record {
     version: u32,
+    /// The start of the node in which it was prepared.
+    #[serde(default)]
+    boot: String,
     pub(crate) claim: ClaimReference,
     pub(crate) devices: Vec<Held>,
     /// What its CDI file says; absent while the driver is still at it.
@@ -38,7 +41,7 @@ pub(crate) struct Held {
 }
 
 impl Record {
-    pub(crate) fn of(claim: &ClaimReference, allocated: &[Allocated]) -> Self {
+    pub(crate) fn of(claim: &ClaimReference, allocated: &[Allocated], boot: &str) -> Self {
         let held = |of: &Allocated| Held {
             request: of.request.clone(),
             pool: of.pool.clone(),
@@ -46,12 +49,8 @@ impl Record {
             share_id: of.share_id.clone(),
             admin_access: of.admin_access,
         };
-        Self {
-            version: VERSION,
-            claim: claim.clone(),
-            devices: allocated.iter().map(held).collect(),
-            spec: None,
-        }
+        let devices = allocated.iter().map(held).collect();
+        Self { version: VERSION, boot: boot.to_owned(), claim: claim.clone(), devices, spec: None }
     }
 }
 
@@ -59,6 +58,7 @@ impl Record {
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     directory: PathBuf,
+    boot: String,
 }
 
 /// What the files say.
@@ -71,11 +71,12 @@ pub(crate) struct Restored {
 }
 
 impl Checkpoint {
-    /// Reads the files in `directory`, which is made if it is missing.
+    /// Reads the files in `directory`, which is made if it is missing. After another start of the node than `boot` nothing is
+    /// as the driver left it: its claims hold their devices, and are prepared again.
     ///
     /// # Errors
     /// The directory cannot be read or made.
-    pub(crate) fn open(directory: PathBuf) -> anyhow::Result<(Self, Restored)> {
+    pub(crate) fn open(directory: PathBuf, boot: String) -> anyhow::Result<(Self, Restored)> {
         let named = || directory.display().to_string();
         std::fs::create_dir_all(&directory).with_context(named)?;
         let mut restored = Restored::default();
@@ -89,11 +90,21 @@ impl Checkpoint {
             }
             let Some(uid) = name.strip_suffix(".json") else { continue };
             match read(&path) {
-                Ok(record) => drop(restored.records.insert(uid.to_owned(), record)),
+                Ok(mut record) => {
+                    if record.boot != boot {
+                        record.spec = None;
+                    }
+                    restored.records.insert(uid.to_owned(), record);
+                }
                 Err(why) => drop(restored.unreadable.insert(uid.to_owned(), format!("{why:#}"))),
             }
         }
-        Ok((Self { directory }, restored))
+        Ok((Self { directory, boot }, restored))
+    }
+
+    /// The start of the node.
+    pub(crate) fn boot(&self) -> &str {
+        &self.boot
     }
 
     /// Writes what is known of a claim.
@@ -134,7 +145,7 @@ fn read(path: &Path) -> anyhow::Result<Record> {
 }
 
 /// The end of the names of files that are not whole yet.
-const TEMPORARY: &str = ".tmp";
+pub(crate) const TEMPORARY: &str = ".tmp";
 
 /// Writes a file beside its place, and then puts it there.
 pub(crate) fn write_and_rename(path: &Path, content: &[u8]) -> anyhow::Result<()> {

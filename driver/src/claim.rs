@@ -82,11 +82,19 @@ struct Object {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct Metadata {
     uid: String,
     generation: i64,
     annotations: BTreeMap<String, String>,
+    owner_references: Vec<Owner>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Owner {
+    kind: String,
+    controller: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -139,6 +147,16 @@ struct Opaque {
 /// The annotation that names the entry of the Pod.
 const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
 
+/// Whether a text is a DNS label.
+fn is_label(text: &str) -> bool {
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    !text.is_empty()
+        && text.len() <= 63
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+        && text.chars().all(is_inner)
+}
+
 impl Claim {
     /// Reads the claim that kubelet asks for, and what it has of `driver`.
     ///
@@ -187,7 +205,13 @@ impl Claim {
             })
             .collect();
         ensure!(!allocated.is_empty(), "{reference} has no device of driver {driver}");
-        let pod_claim_name = object.metadata.annotations.get(POD_CLAIM_NAME).cloned();
+        // A user that makes a claim can write the annotation, and it becomes a part of paths. Only a claim that a Pod controls is one
+        // of an entry.
+        let is_generated =
+            object.metadata.owner_references.iter().any(|of| of.controller && of.kind == "Pod");
+        let entry =
+            object.metadata.annotations.get(POD_CLAIM_NAME).filter(|name| is_generated && is_label(name));
+        let pod_claim_name = entry.cloned();
         let generation = object.metadata.generation;
         Ok((Self { reference: reference.clone(), pod_claim_name, generation }, allocated))
     }
@@ -214,7 +238,8 @@ mod tests {
     fn claim() -> Value {
         let result = |request: &str, driver: &str, device: &str| json!({"request": request, "driver": driver, "pool": "n", "device": device});
         let config = |source: &str, requests: &[&str], driver: &str, mode: &str| json!({"source": source, "requests": requests, "opaque": {"driver": driver, "parameters": {"mode": mode}}});
-        json!({"metadata": {"uid": "u", "annotations": {POD_CLAIM_NAME: "gpu"}}, "status": {"allocation": {"devices": {
+        json!({"metadata": {"uid": "u", "annotations": {POD_CLAIM_NAME: "gpu"},
+            "ownerReferences": [{"kind": "Pod", "controller": true}]}, "status": {"allocation": {"devices": {
             "results": [result("a", "d", "1"), result("b/large", "d", "2"), result("a", "other", "3")],
             "config": [config("FromClass", &[], "d", "class"), config("FromClaim", &["b"], "d", "main"),
                 config("FromClaim", &["b/small"], "d", "small"), config("FromClaim", &["a"], "other", "foreign")],
@@ -231,6 +256,21 @@ mod tests {
             allocated[number].config.iter().map(|config| &config.parameters["mode"]).collect()
         };
         assert_eq!((modes(0), modes(1)), (vec![&json!("class")], vec![&json!("class"), &json!("main")]));
+    }
+
+    #[test]
+    fn the_entry_is_that_of_a_generated_claim_and_no_path() {
+        let entry = |change: fn(&mut Value)| {
+            let mut object = claim();
+            change(&mut object);
+            Claim::read(&reference(), &object, "d").expect("a claim").0.pod_claim_name
+        };
+        assert_eq!(entry(|_| {}).as_deref(), Some("gpu"));
+        assert_eq!(
+            entry(|claim| claim["metadata"]["annotations"][POD_CLAIM_NAME] = json!("../../etc")),
+            None
+        );
+        assert_eq!(entry(|claim| claim["metadata"]["ownerReferences"] = json!([])), None);
     }
 
     #[test]

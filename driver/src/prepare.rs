@@ -60,8 +60,9 @@ impl<D: Driver, C: Claims> Preparer<D, C> {
         places: Places,
         metrics: Metrics,
     ) -> anyhow::Result<Self> {
-        let (checkpoint, known) = Checkpoint::open(places.state.join("claims"))?;
+        let (checkpoint, known) = Checkpoint::open(places.state.join("claims"), boot())?;
         std::fs::create_dir_all(&places.cdi).with_context(|| places.cdi.display().to_string())?;
+        cdi::clean(&places.cdi, name)?;
         for (uid, record) in &known.records {
             if let Some(spec) = &record.spec {
                 spec.write(&places.cdi, name, uid)?;
@@ -105,16 +106,28 @@ impl<D: Driver, C: Claims> Preparer<D, C> {
 
     async fn prepared(&self, reference: &ClaimReference) -> anyhow::Result<Vec<wire::PreparedDevice>> {
         let _claim = self.of_claims.lock(vec![reference.uid.clone()]).await;
-        let record = self.known().records.get(&reference.uid).cloned();
-        if let Some((record, spec)) = record.as_ref().and_then(|record| Some((record, record.spec.as_ref()?)))
-        {
+        let known = self.known().records.get(&reference.uid).cloned();
+        let prepared = known.as_ref().and_then(|record| Some((record, record.spec.as_ref()?)));
+        let read = match (self.claims.get(reference).await, prepared) {
+            // What is prepared needs no API server.
+            (Err(error), Some((record, spec))) => {
+                tracing::warn!(claim = %reference, "answered as it was prepared: {error:#}");
+                spec.write(&self.places.cdi, &self.name, &reference.uid)?;
+                return Ok(answer(record, spec));
+            }
+            (read, _) => read?.with_context(|| format!("{reference} does not exist"))?,
+        };
+        let (claim, allocated) = Claim::read(reference, &read, &self.name)?;
+        let mut record = Record::of(reference, &allocated, self.checkpoint.boot());
+        if known.as_ref().is_some_and(|known| known.devices != record.devices) {
+            bail!(
+                "{reference} was prepared with other devices than it has now: it has to be unprepared first"
+            );
+        }
+        if let Some((record, spec)) = prepared {
             spec.write(&self.places.cdi, &self.name, &reference.uid)?;
             return Ok(answer(record, spec));
         }
-        let object =
-            self.claims.get(reference).await?.with_context(|| format!("{reference} does not exist"))?;
-        let (claim, allocated) = Claim::read(reference, &object, &self.name)?;
-        let mut record = Record::of(reference, &allocated);
         let devices = record.devices.iter().map(|held| (held.pool.clone(), held.device.clone())).collect();
         let _devices = self.of_devices.lock(devices).await;
         self.is_free(&record)?;
@@ -224,6 +237,11 @@ impl<D: Driver, C: Claims> Preparer<D, C> {
     }
 }
 
+/// Which start of the node this is; empty where that is not known.
+fn boot() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
 /// Whether one of two claims may not have a device that the other has.
 fn excludes(one: &Held, other: &Held) -> bool {
     let are_shares = one.share_id.is_some() && other.share_id.is_some() && one.share_id != other.share_id;
@@ -231,14 +249,14 @@ fn excludes(one: &Held, other: &Held) -> bool {
 }
 
 fn answer(record: &Record, spec: &Spec) -> Vec<wire::PreparedDevice> {
-    let device = |(held, id): (&Held, String)| wire::PreparedDevice {
+    let device = |(number, held): (usize, &Held)| wire::PreparedDevice {
         request_names: vec![held.request.split('/').next().unwrap_or_default().to_owned()],
         pool_name: held.pool.clone(),
         device_name: held.device.clone(),
-        cdi_device_ids: vec![id],
+        cdi_device_ids: spec.id(&record.claim.uid, number).into_iter().collect(),
         share_id: held.share_id.clone(),
     };
-    record.devices.iter().zip(spec.ids()).map(device).collect()
+    record.devices.iter().enumerate().map(device).collect()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::claim::ClaimReference;
 use crate::device::Pool;
 use crate::metrics::Metrics;
 use crate::prepare::Claims;
-use crate::slices::{Change, Publisher, Shape, text};
+use crate::slices::{Change, Publisher, Sent, Shape, text};
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 /// Between two attempts; a failure doubles it up to a minute.
@@ -43,7 +43,7 @@ impl Server {
         }
     }
 
-    /// Who publishes: the Node has to be there, and the version of the API server decides about shapes.
+    /// The publisher: its Node has to be there, and the version of the API server decides about shapes.
     ///
     /// # Errors
     /// There is no such Node, or the API server does not answer.
@@ -68,14 +68,16 @@ impl Server {
         Ok(list.get("items").and_then(Value::as_array).cloned().unwrap_or_default())
     }
 
-    async fn make(&self, change: Change) -> anyhow::Result<()> {
+    async fn make(&self, change: Change, sent: &mut Sent) -> anyhow::Result<()> {
         match change {
-            Change::Create(slice) => drop(self.send(Method::POST, SLICES, Some(&slice)).await?),
+            Change::Create(slice) => {
+                let answer = self.send(Method::POST, SLICES, Some(&slice)).await?;
+                sent.answered(&slice, &answer.unwrap_or_default());
+            }
             Change::Update(slice) => {
-                let name = text(&slice, "/metadata/name");
-                self.send(Method::PUT, &format!("{SLICES}/{name}"), Some(&slice))
-                    .await?
-                    .context("it is gone")?;
+                let path = format!("{SLICES}/{}", text(&slice, "/metadata/name"));
+                let answer = self.send(Method::PUT, &path, Some(&slice)).await?.context("it is gone")?;
+                sent.answered(&slice, &answer);
             }
             Change::Delete { name, uid, version } => {
                 let options = json!({"preconditions": {"uid": uid, "resourceVersion": version}});
@@ -114,12 +116,12 @@ pub(crate) async fn publish(
     // Only that something changed counts: what is there is listed.
     let changes = watcher(api, watcher::Config::default().fields(&fields)).default_backoff();
     let mut changes = pin!(changes);
-    let mut pause = PAUSE;
+    let (mut pause, mut sent) = (PAUSE, Sent::default());
     loop {
         let wanted = pools.borrow_and_update().clone();
         let devices = wanted.iter().map(|pool| pool.devices.len()).sum::<usize>();
         metrics.devices.set(i64::try_from(devices).unwrap_or(i64::MAX));
-        let wait = match bring_about(&server, &driver, &node, &wanted, &metrics).await {
+        let wait = match bring_about(&server, (&driver, &node), &wanted, &mut sent, &metrics).await {
             Ok(()) => {
                 pause = PAUSE;
                 LEVEL
@@ -131,12 +133,14 @@ pub(crate) async fn publish(
                 pause
             }
         };
+        // After a failure its own writes, which the watch brings, are no reason to try again before the time.
+        let is_late = wait < LEVEL;
         tokio::select! {
             outcome = pools.changed() => if outcome.is_err() {
                 // The driver never changes its devices any more.
                 tokio::time::sleep(wait).await;
             },
-            event = changes.next() => if !matches!(event, Some(Ok(_))) {
+            event = changes.next(), if !is_late => if !matches!(event, Some(Ok(_))) {
                 tokio::time::sleep(PAUSE).await;
             },
             () = tokio::time::sleep(wait) => {}
@@ -146,15 +150,15 @@ pub(crate) async fn publish(
 
 async fn bring_about(
     server: &Server,
-    driver: &str,
-    node: &str,
+    (driver, node): (&str, &str),
     pools: &[Pool],
+    sent: &mut Sent,
     metrics: &Metrics,
 ) -> anyhow::Result<()> {
     let publisher = server.publisher(driver, node).await?;
     let observed = server.slices(driver, node).await?;
-    for change in publisher.changes(pools, &observed) {
-        server.make(change).await?;
+    for change in publisher.changes(pools, &observed, sent) {
+        server.make(change, sent).await?;
         metrics.slice_writes.inc();
     }
     Ok(())
@@ -166,8 +170,9 @@ async fn bring_about(
 /// The API server does not answer.
 pub(crate) async fn withdraw(server: &Server, driver: &str, node: &str) -> anyhow::Result<()> {
     let publisher = server.publisher(driver, node).await?;
-    for change in publisher.changes(&[], &server.slices(driver, node).await?) {
-        server.make(change).await?;
+    let mut sent = Sent::default();
+    for change in publisher.changes(&[], &server.slices(driver, node).await?, &sent) {
+        server.make(change, &mut sent).await?;
     }
     Ok(())
 }

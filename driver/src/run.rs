@@ -1,8 +1,10 @@
 //! A driver from its start to its end.
 
+use std::fs::{File, TryLockError};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use prometheus_client::registry::Registry;
@@ -71,6 +73,7 @@ pub async fn run<D: Driver>(driver: D, options: Options, client: kube::Client) -
     let server = Server(client);
     let pools = driver.devices();
     let places = Places { state: state.clone(), cdi: options.cdi.clone() };
+    let _alone = alone(&state).await?;
     let preparer = Preparer::open(driver, &options.driver, server.clone(), places, metrics.clone())?;
     let endpoint = state.join("dra.sock");
     let registration = Registration {
@@ -107,6 +110,26 @@ pub async fn run<D: Driver>(driver: D, options: Options, client: kube::Client) -
         publish::withdraw(&server, &options.driver, &options.node).await?;
     }
     Ok(())
+}
+
+/// Waits until no other process of the driver is at work on this node: two would not see what the other prepared.
+///
+/// # Errors
+/// The lock cannot be made.
+async fn alone(state: &Path) -> anyhow::Result<File> {
+    let path = state.join("lock");
+    std::fs::create_dir_all(state).with_context(|| state.display().to_string())?;
+    let file = File::create(&path).with_context(|| path.display().to_string())?;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) => {
+                tracing::info!("another process of this driver runs: waiting for its end");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            Err(TryLockError::Error(error)) => return Err(error).with_context(|| path.display().to_string()),
+        }
+    }
 }
 
 /// Serves the calls of kubelet.

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::Stream;
 use futures::future::BoxFuture;
@@ -142,9 +142,13 @@ impl<D: Driver, C: Claims> ServerStreamingService<wire::Empty> for Watch<D, C> {
         // What is known already is said at once.
         health.mark_changed();
         let all = futures::stream::unfold(health, |mut health| async {
-            if health.changed().await.is_err() {
-                // It never changes any more. An end would look as if the driver had died.
-                std::future::pending::<()>().await;
+            let is_closed = tokio::select! {
+                outcome = health.changed() => outcome.is_err(),
+                () = tokio::time::sleep(HEARTBEAT) => false,
+            };
+            if is_closed {
+                // It never changes any more, and is said all the same.
+                tokio::time::sleep(HEARTBEAT).await;
             }
             let told = health::told(&health.borrow_and_update(), now());
             Some((Ok(told), health))
@@ -152,6 +156,9 @@ impl<D: Driver, C: Claims> ServerStreamingService<wire::Empty> for Watch<D, C> {
         Box::pin(async move { Ok(Response::new(Box::pin(all) as Self::ResponseStream)) })
     }
 }
+
+/// kubelet takes a health that was not said for 30 seconds for unknown.
+const HEARTBEAT: Duration = Duration::from_secs(10);
 
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

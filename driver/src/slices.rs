@@ -50,8 +50,8 @@ impl Publisher {
     /// The writes that turn the slices that were read into those of `pools`, in their order.
     ///
     /// A pool is changed in place while it keeps its number of slices: its other slices stay valid meanwhile. Otherwise all
-    /// of them get the next generation, and what is left over is deleted at last.
-    pub(crate) fn changes(&self, pools: &[Pool], observed: &[Value]) -> Vec<Change> {
+    /// of them get the next generation, and what is left over is deleted at last. `sent` is what was sent before.
+    pub(crate) fn changes(&self, pools: &[Pool], observed: &[Value], sent: &Sent) -> Vec<Change> {
         let mut changes = Vec::new();
         let mut kept = BTreeSet::new();
         for pool in pools {
@@ -61,15 +61,18 @@ impl Publisher {
             let of_pool: BTreeMap<&str, Place> =
                 of_pool.map(|slice| (text(slice, "/metadata/name"), Place::of(slice))).collect();
             let newest = of_pool.values().map(|place| place.generation).max();
-            let place = |generation| Place { generation, count: specs.len() as u64 };
-            let is_whole = |place: &Place| names.iter().all(|name| of_pool.get(&**name) == Some(place));
-            let whole = newest.map(place).filter(|place| of_pool.len() == names.len() && is_whole(place));
-            let place = whole.unwrap_or_else(|| place(newest.unwrap_or_default() + 1));
+            // The newest generation was begun for this number of slices: what is missing of it is added. Otherwise a write that
+            // is refused would raise the generation again and again.
+            let mut of_newest = of_pool.iter().filter(|(_, of)| Some(of.generation) == newest);
+            let is_begun = of_newest
+                .all(|(name, of)| of.count == specs.len() as u64 && names.iter().any(|known| known == name));
+            let generation = newest.filter(|_| is_begun).unwrap_or_else(|| newest.unwrap_or_default() + 1);
+            let count = specs.len();
             for (name, mut spec) in names.into_iter().zip(specs) {
-                let of = json!({"name": pool.name, "generation": place.generation, "resourceSliceCount": place.count});
+                let of = json!({"name": pool.name, "generation": generation, "resourceSliceCount": count});
                 spec.insert("pool".to_owned(), of);
                 let before = observed.iter().find(|slice| text(slice, "/metadata/name") == name);
-                changes.extend(self.change(&name, spec.into(), before));
+                changes.extend(self.change(&name, spec.into(), before, sent));
                 kept.insert(name);
             }
         }
@@ -78,11 +81,16 @@ impl Publisher {
         changes
     }
 
-    fn change(&self, name: &str, spec: Value, before: Option<&Value>) -> Option<Change> {
+    fn change(&self, name: &str, spec: Value, before: Option<&Value>, sent: &Sent) -> Option<Change> {
         match before {
-            Some(before) if before.get("spec").is_some_and(|stored| says_as_much(&spec, stored)) => None,
+            Some(before)
+                if before.get("spec").is_some_and(|stored| sent.is_up_to_date(name, &spec, stored)) =>
+            {
+                None
+            }
             Some(before) => {
                 let mut slice = before.clone();
+                let spec = with_times(spec, before);
                 slice.as_object_mut()?.insert("spec".to_owned(), spec);
                 Some(Change::Update(slice))
             }
@@ -202,22 +210,66 @@ pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Fields of devices that API servers drop while a feature gate is off. They would be written again and again.
-const GATED: [&str; 4] = [
-    "nodeAllocatableResourceMappings",
-    "nodeAllocatableResources",
-    "requestPolicy",
-    "allowMultipleAllocations",
-];
+/// What was sent, and what the API server made of it: it drops fields while their feature gate is off, adds defaults, and
+/// spells quantities in its own way.
+#[derive(Debug, Default)]
+pub(crate) struct Sent(BTreeMap<String, (Value, Value)>);
 
-/// Whether what is stored has everything that is wanted; the API server may add defaults, and drop what it does not
-/// serve.
+impl Sent {
+    /// A slice was sent and answered.
+    pub(crate) fn answered(&mut self, sent: &Value, answer: &Value) {
+        let spec = |object: &Value| object.get("spec").cloned().unwrap_or_default();
+        self.0.insert(text(sent, "/metadata/name").to_owned(), (without_times(spec(sent)), spec(answer)));
+    }
+
+    /// Whether what is stored has everything that is wanted, or is what the API server made of just that.
+    fn is_up_to_date(&self, name: &str, wanted: &Value, stored: &Value) -> bool {
+        let is_answer = self.0.get(name).is_some_and(|(sent, answer)| sent == wanted && answer == stored);
+        is_answer || says_as_much(wanted, stored)
+    }
+}
+
+/// Gives taints that are there already the time at which they were added: an eviction counts from it.
+fn with_times(mut spec: Value, before: &Value) -> Value {
+    let of = |device: &Value| device.get("taints").and_then(Value::as_array).cloned().unwrap_or_default();
+    let known: BTreeMap<&str, Vec<Value>> = before
+        .pointer("/spec/devices")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .map(|device| (text(device, "/name"), of(device)))
+        .collect();
+    let is_same = |one: &Value, other: &Value| {
+        ["key", "value", "effect"].iter().all(|field| one.get(field) == other.get(field))
+    };
+    for device in spec.get_mut("devices").and_then(Value::as_array_mut).into_iter().flatten() {
+        let name = text(device, "/name").to_owned();
+        for taint in device.get_mut("taints").and_then(Value::as_array_mut).into_iter().flatten() {
+            let before = known.get(&*name).into_iter().flatten().find(|known| is_same(known, taint));
+            let added = before.and_then(|before| before.get("timeAdded")).cloned();
+            if let (Some(taint), Some(added)) = (taint.as_object_mut(), added) {
+                taint.insert("timeAdded".to_owned(), added);
+            }
+        }
+    }
+    spec
+}
+
+/// As it was wanted, before times were added.
+fn without_times(mut spec: Value) -> Value {
+    let devices = spec.get_mut("devices").and_then(Value::as_array_mut).into_iter().flatten();
+    let taints = devices.filter_map(|device| device.get_mut("taints")?.as_array_mut()).flatten();
+    taints.filter_map(Value::as_object_mut).for_each(|taint| drop(taint.remove("timeAdded")));
+    spec
+}
+
+/// Whether what is stored has everything that is wanted; the API server may add defaults.
 fn says_as_much(wanted: &Value, stored: &Value) -> bool {
     match (wanted, stored) {
         (Value::Object(wanted), Value::Object(stored)) => {
             let is_said = |(field, value): (&String, &Value)| match stored.get(field) {
                 Some(there) => says_as_much(value, there),
-                None => GATED.contains(&field.as_str()) || value.as_array().is_some_and(Vec::is_empty),
+                None => value.as_array().is_some_and(Vec::is_empty),
             };
             let is_wanted =
                 |field: &String| wanted.contains_key(field) || !PUBLISHED.contains(&field.as_str());
@@ -266,7 +318,7 @@ mod tests {
 
     /// Publishes pools on an API server that has these slices; returns the number of writes.
     fn publish(ours: &Publisher, pools: &[Pool], slices: &mut Vec<Value>) -> usize {
-        let changes = ours.changes(pools, slices);
+        let changes = ours.changes(pools, slices, &Sent::default());
         apply(slices, changes)
     }
 
@@ -312,14 +364,18 @@ mod tests {
         let (mut slices, mut changed) = (Vec::new(), pool(300));
         publish(&ours, std::slice::from_ref(&changed), &mut slices);
         changed.devices[200].capacity.insert("memory".to_owned(), Capacity::of("1Gi"));
-        let writes = ours.changes(std::slice::from_ref(&changed), &slices);
+        let writes = ours.changes(std::slice::from_ref(&changed), &slices, &Sent::default());
         assert!(
             matches!(&writes[..], [Change::Update(slice)] if slice["metadata"]["resourceVersion"] == "1")
         );
         apply(&mut slices, writes);
         assert_eq!(generations(&slices), [1, 1, 1]);
         changed.devices[200].capacity.clear();
-        assert_eq!(ours.changes(&[changed], &slices).len(), 1, "what is taken away is a change");
+        assert_eq!(
+            ours.changes(&[changed], &slices, &Sent::default()).len(),
+            1,
+            "what is taken away is a change"
+        );
     }
 
     #[test]
@@ -329,7 +385,7 @@ mod tests {
         publish(&ours, &[pool(100)], &mut slices);
         publish(&ours, &[pool(200)], &mut slices);
         assert_eq!(generations(&slices), [2, 2]);
-        let changes = ours.changes(&[pool(10)], &slices);
+        let changes = ours.changes(&[pool(10)], &slices, &Sent::default());
         assert!(matches!(changes.last(), Some(Change::Delete { .. })), "the rest goes last");
         apply(&mut slices, changes);
         assert_eq!(generations(&slices), [3]);
@@ -346,9 +402,38 @@ mod tests {
             publish(&ours, &[pool(300)], &mut slices);
             slices.remove(lost);
             publish(&ours, &[pool(300)], &mut slices);
-            assert_eq!((slices.len(), generations(&slices)), (3, vec![2, 2, 2]));
-            assert!(ours.changes(&[pool(300)], &slices).is_empty());
+            assert_eq!((slices.len(), generations(&slices)), (3, vec![1, 1, 1]));
+            assert!(ours.changes(&[pool(300)], &slices, &Sent::default()).is_empty());
         }
+    }
+
+    /// The API server refuses one of several writes, for a quota or because it is overloaded.
+    #[test]
+    fn a_write_that_is_refused_does_not_raise_the_generation_again() {
+        let ours = publisher(Shape::Resources);
+        let mut slices = Vec::new();
+        publish(&ours, &[pool(200)], &mut slices);
+        for _ in 0..3 {
+            let mut changes = ours.changes(&[pool(300)], &slices, &Sent::default());
+            changes.truncate(1);
+            apply(&mut slices, changes);
+        }
+        publish(&ours, &[pool(300)], &mut slices);
+        assert_eq!(generations(&slices), [2, 2, 2]);
+    }
+
+    #[test]
+    fn a_taint_that_stays_keeps_its_time() {
+        let ours = publisher(Shape::Resources);
+        let (mut slices, mut broken) = (Vec::new(), pool(2));
+        broken.devices[0].taints =
+            vec![Taint { key: "k".to_owned(), effect: "NoExecute".to_owned(), ..Taint::default() }];
+        publish(&ours, std::slice::from_ref(&broken), &mut slices);
+        slices[0]["spec"]["devices"][0]["taints"][0]["timeAdded"] = json!("2026-01-01T00:00:00Z");
+        broken.devices[1].taints = broken.devices[0].taints.clone();
+        publish(&ours, &[broken], &mut slices);
+        let added = |device: usize| &slices[0]["spec"]["devices"][device]["taints"][0]["timeAdded"];
+        assert_eq!((added(0), added(1)), (&json!("2026-01-01T00:00:00Z"), &Value::Null));
     }
 
     #[test]
@@ -361,11 +446,22 @@ mod tests {
             .insert("cpu".to_owned(), NodeAllocatable::PerDevice("2".to_owned()));
         let mut slices = Vec::new();
         publish(&ours, std::slice::from_ref(&shared), &mut slices);
+        let wanted = slices[0].clone();
+        let stored = slices[0]["spec"]["devices"][0].as_object_mut().expect("a device");
+        stored.insert("bindsToNode".to_owned(), json!(false));
+        assert!(ours.changes(std::slice::from_ref(&shared), &slices, &Sent::default()).is_empty());
         let stored = slices[0]["spec"]["devices"][0].as_object_mut().expect("a device");
         stored.remove("nodeAllocatableResources");
         stored.remove("allowMultipleAllocations");
-        stored.insert("bindsToNode".to_owned(), json!(false));
-        assert!(ours.changes(&[shared], &slices).is_empty());
+        let mut sent = Sent::default();
+        // It may never have been sent: the driver is another one than before, or the gate is on now.
+        assert_eq!(ours.changes(std::slice::from_ref(&shared), &slices, &sent).len(), 1);
+        sent.answered(&wanted, &slices[0]);
+        assert!(ours.changes(std::slice::from_ref(&shared), &slices, &sent).is_empty());
+        shared.devices[0]
+            .node_allocatable
+            .insert("cpu".to_owned(), NodeAllocatable::PerDevice("3".to_owned()));
+        assert_eq!(ours.changes(&[shared], &slices, &sent).len(), 1, "another amount is sent");
     }
 
     #[test]

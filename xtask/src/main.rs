@@ -166,7 +166,7 @@ fn main() -> anyhow::Result<()> {
         Task::Test { .. } => lanes::quick(),
         Task::E2e { filter: Some(filter) } if filter == "node" || filter.starts_with("node/") => {
             lanes::build()?;
-            lanes::node(&filter)
+            lanes::node(&[&filter])
         }
         Task::E2e { filter } => e2e(&[
             &["scenarios"],

@@ -146,9 +146,11 @@ async fn a_claim_is_prepared_once_however_often_kubelet_asks() {
     assert_eq!(first, second.expect("prepared"));
     assert_eq!(node.world.calls.load(Ordering::Relaxed), 2, "one prepare");
     assert_eq!(
-        (first[1].device_name.as_str(), &first[1].cdi_device_ids),
-        ("2", &vec!["d/claim=uid-a-1".to_owned()])
+        (&first[0].cdi_device_ids, &*first[1].device_name),
+        (&vec!["d/claim=uid-a-0".to_owned()], "2")
     );
+    // The first carries the file with attributes. CDI takes no device that has nothing.
+    assert!(first[1].cdi_device_ids.is_empty());
     // The process ends, and the node restarts: its /run is empty.
     std::fs::remove_dir_all(&node.places.cdi).expect("emptied");
     let driver = node.driver();
@@ -189,6 +191,34 @@ async fn what_kubelet_should_not_ask_for_is_refused_and_nothing_is_left() {
     node.world.claims.lock().expect("lock").get_mut("b").expect("b")["metadata"]["uid"] = json!("../../x");
     assert!(refusal(driver.prepare(&path).await).contains("is no uid"));
     assert_eq!((node.files(), node.in_use()), (0, 0));
+}
+
+/// What a driver set up is gone after a restart of the node: it is asked again, and the devices stay taken meanwhile.
+#[tokio::test]
+async fn after_a_restart_of_the_node_a_claim_is_prepared_again() {
+    let node = Node::new();
+    let (a, b) = (node.claim("a", &["1"], false), node.claim("b", &["1"], false));
+    node.driver().prepare(&a).await.expect("prepared");
+    let text = std::fs::read_to_string(node.record(&a)).expect("a record");
+    let record: Value = serde_json::from_str(&text).expect("JSON");
+    let boot = record["boot"].as_str().expect("a boot");
+    std::fs::write(node.record(&a), text.replace(boot, "the-one-before")).expect("write");
+    let driver = node.driver();
+    assert!(refusal(driver.prepare(&b).await).contains("is prepared for ResourceClaim ns/a"));
+    driver.prepare(&a).await.expect("prepared");
+    assert_eq!(node.world.calls.load(Ordering::Relaxed), 4, "the driver is asked again");
+}
+
+/// The claim was released and allocated anew while its record was still there.
+#[tokio::test]
+async fn a_claim_with_other_devices_than_it_was_prepared_with_is_unprepared_first() {
+    let node = Node::new();
+    let driver = node.driver();
+    driver.prepare(&node.claim("a", &["1"], false)).await.expect("prepared");
+    let again = node.claim("a", &["2"], false);
+    assert!(refusal(driver.prepare(&again).await).contains("it has to be unprepared first"));
+    driver.unprepare(&again).await.expect("unprepared");
+    assert_eq!(driver.prepare(&again).await.expect("prepared")[0].device_name, "2");
 }
 
 /// A file of which a half is lost, or that a newer driver wrote: it may be about any device.

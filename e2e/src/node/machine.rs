@@ -187,7 +187,8 @@ SystemdCgroup = false
         // A token is bound to a Node that is there.
         wait::value("the node is ready", PATIENCE, is_ready).await.with_context(|| self.log())?;
         self.account = world.account_on("kube-system", "simulated-driver", NODE).await?;
-        self.start_driver()
+        self.start_driver()?;
+        self.registered().await
     }
 
     /// Ends the driver as it is uninstalled.
@@ -203,6 +204,15 @@ SystemdCgroup = false
         }
     }
 
+    /// Waits until kubelet knows the driver: a Pod that comes before is tried again after a minute.
+    async fn registered(&self) -> anyhow::Result<()> {
+        let is_known = async || {
+            let metrics = self.metrics().await.unwrap_or_default();
+            Ok(metrics.contains("dra_driver_registered 1").then_some(()))
+        };
+        wait::value("kubelet knows the driver", PATIENCE, is_known).await.with_context(|| self.log())
+    }
+
     /// The file that names broken devices.
     pub(crate) fn broken(&self) -> PathBuf {
         self.directory.join("broken")
@@ -212,6 +222,20 @@ SystemdCgroup = false
     pub(crate) async fn metrics(&self) -> anyhow::Result<String> {
         let request = http::Request::get("/metrics").body(String::new())?;
         Ok(crate::client::plain_http(self.admin, request).await?.1)
+    }
+
+    /// The memory that the driver takes now, in MiB.
+    pub(crate) fn driver_memory(&self) -> anyhow::Result<u64> {
+        let pid = self.driver.as_ref().and_then(Process::pid).context("the driver is gone")?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().context("VmRSS")?;
+        Ok(kib.div_ceil(1024))
+    }
+
+    /// Whether kubelet has logged something with this text.
+    pub(crate) fn kubelet_said(&self, text: &str) -> bool {
+        self.kubelet.as_ref().is_some_and(|kubelet| kubelet.output().contains(text))
     }
 
     /// Kills kubelet.
@@ -243,8 +267,8 @@ SystemdCgroup = false
     /// Starts everything again.
     pub(crate) async fn boot(&mut self) -> anyhow::Result<()> {
         self.start_containerd().await?;
-        self.start_kubelet().await?;
-        self.start_driver()
+        self.start_driver()?;
+        self.start_kubelet().await
     }
 
     /// The CDI files of the driver.

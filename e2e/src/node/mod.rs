@@ -6,6 +6,7 @@ mod machine;
 mod programs;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, ensure};
 use tokio::process::Command;
@@ -69,7 +70,7 @@ pub(crate) async fn enter(bench: &Bench, scenario: &str) -> anyhow::Result<()> {
         .kill_on_drop(true)
         .status()
         .await;
-    groups.leave()?;
+    drop(groups);
     ensure!(status.context("unshare")?.success(), "{scenario} failed");
     Ok(())
 }
@@ -99,10 +100,12 @@ struct Groups(Vec<PathBuf>);
 impl Groups {
     /// Makes them, and moves this process into them: what it starts is there from the beginning.
     fn make() -> anyhow::Result<Self> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
         let mut made = Vec::new();
         for controller in CONTROLLERS {
             let parent = Path::new("/sys/fs/cgroup").join(controller);
-            let group = parent.join(format!("dragoman-node-{}", std::process::id()));
+            let group = parent.join(format!("dragoman-node-{}-{number}", std::process::id()));
             std::fs::create_dir(&group).with_context(|| group.display().to_string())?;
             if controller == "cpuset" {
                 for file in ["cpuset.cpus", "cpuset.mems"] {
@@ -116,15 +119,19 @@ impl Groups {
         }
         Ok(Self(made))
     }
+}
 
-    /// Moves this process out, and removes them with all that the node made below them.
-    fn leave(self) -> anyhow::Result<()> {
-        for group in self.0 {
-            let parent = group.parent().context("a cgroup has a parent")?;
-            std::fs::write(parent.join("cgroup.procs"), std::process::id().to_string()).context("cgroup")?;
-            remove(&group)?;
+impl Drop for Groups {
+    /// Moves this process out, and removes them with all that the node made below them. One that is still in use, because
+    /// the processes of the node are on their way out, is left: it is empty then.
+    fn drop(&mut self) {
+        for group in &self.0 {
+            let Some(parent) = group.parent() else { continue };
+            let left = std::fs::write(parent.join("cgroup.procs"), std::process::id().to_string());
+            if let Err(why) = left.context("cgroup").and_then(|()| remove(group)) {
+                println!("        {} is left: {why:#}", group.display());
+            }
         }
-        Ok(())
     }
 }
 

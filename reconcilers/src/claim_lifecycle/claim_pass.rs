@@ -142,18 +142,14 @@ impl Pass<State> for ClaimPass {
                     self.report.push(Said::Idle { since });
                     return Next::Rest(self.verdict.clone());
                 }
-                ClaimPlan::Hold { until, consumer } => {
-                    let held = claim
-                        .facts
-                        .reserved
-                        .get(consumer)
-                        .cloned()
-                        .zip(claim.vanished.get(consumer).cloned());
-                    self.report.extend(held.map(|(consumer, vanished)| Said::Held {
-                        consumer,
-                        vanished,
-                        until,
-                    }));
+                ClaimPlan::Hold { until, consumers } => {
+                    let held = |position: usize| {
+                        let consumer = claim.facts.reserved.get(position)?.clone();
+                        let vanished = claim.vanished.get(position)?.clone();
+                        let until = self.at.held_until(&vanished)?;
+                        Some(Said::Held { consumer, vanished, until })
+                    };
+                    self.report.extend(consumers.into_iter().filter_map(held));
                     self.is_held = true;
                     return Next::Rest(self.later(until));
                 }

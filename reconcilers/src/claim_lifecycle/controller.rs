@@ -142,7 +142,7 @@ impl ClaimLifecycle {
     ) {
         let place =
             vanished.node.as_deref().map_or_else(|| "its node".to_owned(), |name| format!("node {name}"));
-        if self.kit.note(|state| state.held.insert(&key.namespace, &key.name, vanished.node)) {
+        if self.kit.note(|state| state.held.insert(&key.namespace, &key.name, &consumer.uid, vanished)) {
             let note = format!(
                 "held for {} {} (uid {}), which is gone without an end that was seen: {place} may still hold the \
                  device; released once the node is gone or has the taint {OUT_OF_SERVICE}, or at {}",

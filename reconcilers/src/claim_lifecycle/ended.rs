@@ -79,7 +79,9 @@ impl Evidence {
     /// Records a live read or a refusal that proved the consumer with `uid` to be gone: the index
     /// is stale until the watch says so too.
     pub fn proven_gone(&mut self, uid: &str, now: i64) {
-        self.ended.insert(uid.into(), End { how: HowEnded::Unseen, node: None, at: now });
+        if self.ended.get(uid).is_none() {
+            self.ended.insert(uid.into(), End { how: HowEnded::Unseen, node: None, at: now });
+        }
     }
 
     /// The end of the consumer with `uid` was seen.

@@ -33,12 +33,12 @@ pub enum ClaimPlan {
     Later(i64),
     /// Nothing: the claim has been idle since this time, in seconds since the epoch.
     Idle(i64),
-    /// Nothing before this time, in seconds since the epoch: the node of this consumer may still hold the devices.
+    /// Nothing before this time, in seconds since the epoch: the nodes of these consumers may still hold the devices.
     Hold {
         /// When the guard time of the first of them has passed.
         until: i64,
-        /// Its position in `reservedFor`.
-        consumer: usize,
+        /// Their positions in `reservedFor`.
+        consumers: Vec<usize>,
     },
     /// Ask the API server about these entries of `reservedFor`, then plan again.
     Confirm(Vec<usize>),
@@ -80,8 +80,8 @@ struct Leaving {
     abrupt: Vec<usize>,
     /// Those of which nothing is proven.
     unproven: Vec<usize>,
-    /// The first of those that the claim is held for, and until when (seconds since the epoch).
-    held: Option<(i64, usize)>,
+    /// Those that the claim is held for, each with the time until when (seconds since the epoch).
+    held: Vec<(i64, usize)>,
 }
 
 impl Leaving {
@@ -92,8 +92,7 @@ impl Leaving {
                 Presence::Gone(HowEnded::Abruptly | HowEnded::Unseen)
                     if let Some(until) = claim.vanished.get(position).and_then(|of| at.held_until(of)) =>
                 {
-                    let this = (until, position);
-                    leaving.held = Some(leaving.held.map_or(this, |known| known.min(this)));
+                    leaving.held.push((until, position));
                 }
                 Presence::Done | Presence::Gone(HowEnded::Orderly | HowEnded::Unseen) => {
                     leaving.drop.push(position);
@@ -133,8 +132,11 @@ pub fn plan_claim(
         let step = if last_one { ClaimStep::Release } else { ClaimStep::Unreserve };
         return send(step, claim.status_patch(&drop, last_one && facts.allocated));
     }
-    if let Some((until, consumer)) = held {
-        return ClaimPlan::Hold { until, consumer };
+    if let Some(until) = held.iter().map(|(until, _)| *until).min() {
+        return ClaimPlan::Hold {
+            until,
+            consumers: held.into_iter().map(|(_, position)| position).collect(),
+        };
     }
     if !facts.reserved.is_empty() {
         return ClaimPlan::Rest;

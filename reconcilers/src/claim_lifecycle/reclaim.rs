@@ -1,6 +1,6 @@
 //! Devices that are held for nothing, and devices that a node may still hold (docs/claim-lifecycle.md 4.6, 4.7).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,14 +69,34 @@ pub struct Vanished {
     pub is_node_out: bool,
 }
 
-/// The claims that are held for consumers that vanished.
+/// The claims that are held for consumers that vanished, and since when. What is known of ends in general is forgotten when
+/// other consumers end, and counts anew when others join the claim; neither may end a hold early or prolong it.
 #[derive(Debug, Default)]
-pub struct Held(HashMap<(Arc<str>, Arc<str>), Option<Name>>);
+pub struct Held(HashMap<(Arc<str>, Arc<str>), BTreeMap<Name, Vanished>>);
 
 impl Held {
-    /// A claim is held for a Pod of that node. Returns whether that is new.
-    pub(super) fn insert(&mut self, namespace: &Arc<str>, name: &Arc<str>, node: Option<Name>) -> bool {
-        self.0.insert((Arc::clone(namespace), Arc::clone(name)), node).is_none()
+    /// A claim is held for the consumer with `uid`. Returns whether that is new.
+    pub(super) fn insert(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        uid: &Name,
+        vanished: Vanished,
+    ) -> bool {
+        let consumers = self.0.entry((Arc::clone(namespace), Arc::clone(name))).or_default();
+        if consumers.contains_key(uid) {
+            return false;
+        }
+        consumers.insert(uid.clone(), vanished);
+        true
+    }
+
+    /// What was known of the consumer with `uid` when its hold on a claim began.
+    pub(super) fn of(&self, namespace: &str, name: &str, uid: &str) -> Option<&Vanished> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.0.get(&(namespace.into(), name.into()))?.get(uid)
     }
 
     /// A claim is not held any more.
@@ -88,7 +108,8 @@ impl Held {
 
     /// The claims that are held for Pods of a node.
     pub(super) fn on(&self, node: &str) -> Vec<Key> {
-        let held = self.0.iter().filter(|(_, on)| on.as_deref() == Some(node));
+        let is_on = |of: &Vanished| of.node.as_deref() == Some(node);
+        let held = self.0.iter().filter(|(_, consumers)| consumers.values().any(is_on));
         Key::in_order(held.map(|((ns, name), _)| Key::new(Subject::Claim, Arc::clone(ns), Arc::clone(name))))
     }
 

@@ -280,7 +280,8 @@ impl GateKeeper {
         if work.pod.asked.is_none() || !plan::is_allocated_for(&work.uid, claims) {
             return Ok(());
         }
-        let answers = self.attributes(work)?;
+        let Some(cluster) = self.cluster.get() else { return Ok(()) };
+        let answers = cluster.read(|cluster| attributes::of(&work.pod, cluster.ledger()))?;
         if !attributes::are_given(&work.pod, &answers) {
             self.kit.send(work.key, &writes::tell(work.key, &work.uid, &work.pod, &answers)).await?;
         }
@@ -390,7 +391,11 @@ impl GateKeeper {
             return Ok(Verdict::Done);
         }
         self.assume(key, uid, pod, claims);
-        self.tell(work, claims).await?;
+        match self.tell(work, claims).await {
+            // What cannot be told any more keeps no Pod from its end: its node may be gone, and the devices with it.
+            Ok(()) | Err(Blocked::Wait(_)) => {}
+            Err(blocked) => return Err(blocked),
+        }
         self.unbound(work, claims).await
     }
 

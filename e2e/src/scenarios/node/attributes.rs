@@ -29,8 +29,7 @@ async fn attributes_reach_a_container_in_three_ways_that_agree(bench: &Bench) ->
     let mut cluster = Cluster::start(bench, "node-attributes", 4).await?;
     cluster.world.install("config/gated").await?;
     cluster.without_deployments().await?;
-    let gated = cluster.world.dragoman("own", &gates::FLAGS).await?;
-    std::mem::replace(&mut cluster.dragoman, gated).stop().await?;
+    cluster.restart_dragoman(&gates::FLAGS).await?;
     let allocator = cluster.world.allocator(&[]).await?;
     let ns = gates::namespace(&cluster.world, "attributes", "enabled").await?;
     let mut two = request("gpu");

@@ -50,10 +50,7 @@ async fn every_process_is_killed_and_all_pods_succeed(bench: &Bench) -> anyhow::
                 cluster.machine.kill_containerd().await?;
                 cluster.machine.start_containerd().await?;
             }
-            _ => {
-                let next = cluster.world.dragoman("own", &[]).await?;
-                std::mem::replace(&mut cluster.dragoman, next).kill().await?;
-            }
+            _ => cluster.kill_dragoman().await?,
         }
     }
     cluster.succeeded(&ns, 24).await?;

@@ -25,7 +25,8 @@ pub(super) fn all() -> Vec<Standalone> {
 struct Cluster {
     world: World,
     machine: Machine,
-    dragoman: Dragoman,
+    /// `None` where the built-in controller is compared.
+    dragoman: Option<Dragoman>,
 }
 
 impl Cluster {
@@ -36,15 +37,44 @@ impl Cluster {
 
     /// As [`Self::start`], with flags for the driver.
     async fn start_with(bench: &Bench, name: &str, devices: usize, driver: &[&str]) -> anyhow::Result<Self> {
-        let shape = Shape { workloads: Workloads::OnRealNode, ..Shape::default() };
+        let mut cluster = Self::bare(bench, name, devices, driver, false).await?;
+        cluster.dragoman = Some(cluster.world.dragoman("own", &[]).await?);
+        Ok(cluster)
+    }
+
+    /// Starts one without Dragoman, and with or without the built-in claim controller.
+    async fn bare(
+        bench: &Bench,
+        name: &str,
+        devices: usize,
+        driver: &[&str],
+        built_in: bool,
+    ) -> anyhow::Result<Self> {
+        let shape = Shape { workloads: Workloads::OnRealNode, built_in, ..Shape::default() };
         let world = World::start(bench, name, shape, 0, 0).await?;
         install(&world).await?;
         without_deployments(&world).await?;
         let machine = Machine::start(&world, devices, driver).await?;
-        let dragoman = world.dragoman("own", &[]).await?;
-        let cluster = Self { world, machine, dragoman };
+        let cluster = Self { world, machine, dragoman: None };
         cluster.devices(devices).await?;
         Ok(cluster)
+    }
+
+    /// Starts Dragoman anew, with these flags.
+    async fn restart_dragoman(&mut self, flags: &[&str]) -> anyhow::Result<()> {
+        if let Some(dragoman) = self.dragoman.take() {
+            dragoman.stop().await?;
+        }
+        self.dragoman = Some(self.world.dragoman("own", flags).await?);
+        Ok(())
+    }
+
+    /// Kills Dragoman, and starts it again.
+    async fn kill_dragoman(&mut self) -> anyhow::Result<()> {
+        if let Some(dragoman) = self.dragoman.take() {
+            dragoman.kill().await?;
+        }
+        self.restart_dragoman(&[]).await
     }
 
     /// As the function of this name, for what was installed since.
@@ -130,7 +160,9 @@ impl Cluster {
     }
 
     async fn stop(self) -> anyhow::Result<()> {
-        self.dragoman.stop().await?;
+        if let Some(dragoman) = self.dragoman {
+            dragoman.stop().await?;
+        }
         self.machine.stop().await?;
         self.world.stop().await
     }

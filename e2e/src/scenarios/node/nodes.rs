@@ -1,5 +1,7 @@
 //! The node itself: drained, deleted, with a broken device, with kubelet down.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
@@ -18,6 +20,9 @@ pub(super) fn all() -> Vec<Standalone> {
         standalone!(a_driver_writes_its_own_slices_only_and_takes_them_with_it),
     ]
 }
+
+/// Longer than kubelet keeps a health that is not said again: thirty seconds.
+const FORGOTTEN: Duration = Duration::from_secs(40);
 
 async fn kubectl(cluster: &Cluster, arguments: &str) -> anyhow::Result<Result<String, String>> {
     let arguments: Vec<&str> = arguments.split(' ').collect();
@@ -78,6 +83,12 @@ async fn a_broken_device_is_seen_and_left(bench: &Bench) -> anyhow::Result<()> {
         Ok(pod["status"].to_string().contains("\"health\":\"Unhealthy\"").then_some(()))
     };
     wait::value("the status of the Pod says that its device is unhealthy", PATIENCE, unhealthy).await?;
+    let started = std::time::Instant::now();
+    let lasts = async || {
+        ensure!(unhealthy().await?.is_some(), "after {:?} the health is unknown", started.elapsed());
+        Ok((started.elapsed() > FORGOTTEN).then_some(()))
+    };
+    wait::value("that is said for longer than kubelet remembers", PATIENCE * 2, lasts).await?;
     for name in ["x", "y"] {
         cluster.pod(&ns, &pod(name, &format!("env | grep UUID; {SERVE}"))).await?;
     }
@@ -117,13 +128,12 @@ async fn with_the_guard_no_pod_meets_a_device_that_is_in_use(bench: &Bench) -> a
     let meets = async || refused(&cluster, &ns).await;
     wait::value("without the guard the next Pod meets a refusal", PATIENCE, meets).await?;
     cluster.phase(&ns, "next", "Succeeded").await?;
-    // kubelet looks once a minute for what it has to unprepare: the guard is longer.
-    let guarded = cluster.world.dragoman("own", &["--hold-vanished-for", "90"]).await?;
-    std::mem::replace(&mut cluster.dragoman, guarded).stop().await?;
+    // kubelet looks once a minute for what it has to unprepare, and may take one to come back: the guard is longer.
+    cluster.restart_dragoman(&["--hold-vanished-for", "150"]).await?;
     let ns = cluster.namespace("guarded").await?;
     take_by_force(&mut cluster, &ns).await?;
     cluster.machine.start_kubelet().await?;
-    cluster.phase(&ns, "next", "Succeeded").await?;
+    cluster.succeeded(&ns, 1).await?;
     let met = refused(&cluster, &ns).await?;
     ensure!(met.is_none(), "with the guard the next Pod met {met:?}");
     cluster.nothing_is_left(&ns).await?;
@@ -192,6 +202,8 @@ async fn static_pods(cluster: &Cluster) -> anyhow::Result<()> {
         std::fs::write(directory.join(file), pod.to_string()).context("static Pod")?;
     }
     cluster.phase("default", &format!("plain-{NODE}"), "Running").await?;
+    let refused = async || Ok(cluster.machine.kubelet_said("claiming").then_some(()));
+    wait::value("kubelet speaks of the static Pod with a claim", PATIENCE, refused).await?;
     let pods = cluster.world.client.list(PODS, "default").await?;
     let claiming = pods.iter().find(|pod| pod["metadata"]["name"] == format!("claiming-{NODE}"));
     ensure!(claiming.is_none(), "a static Pod has a claim: {claiming:?}");

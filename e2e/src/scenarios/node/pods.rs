@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Cluster, SERVE, Standalone, container, pod, request, standalone, template};
 use crate::client::{CLAIMS, NAMESPACES, PODS, TEMPLATES};
-use crate::node::{BOX, DRIVER, Machine};
+use crate::node::{DRIVER, Machine};
 use crate::wait;
 use crate::world::{Bench, PATIENCE};
 
@@ -209,24 +209,84 @@ async fn extended(cluster: &Cluster, ns: &str) -> anyhow::Result<()> {
     cluster.world.client.delete(PODS, ns, "extended", None).await
 }
 
+/// The same Job under the built-in controller and under Dragoman, on the same machine: what each costs is printed.
 async fn forty_pods_of_a_job_take_turns_on_four_devices(bench: &Bench) -> anyhow::Result<()> {
+    let cluster = Cluster::bare(bench, "node-job-built-in", 4, &[], true).await?;
+    let built_in = turns(&cluster, "the built-in controller").await?;
+    cluster.stop().await?;
     let cluster = Cluster::start(bench, "node-job", 4).await?;
+    let ours = turns(&cluster, "Dragoman").await?;
+    ensure!(ours <= built_in, "{ours} writes about claims, and {built_in} of the built-in controller");
+    driver_at_rest(&cluster).await?;
+    cluster.stop().await
+}
+
+/// Runs forty Pods over four devices; returns the number of writes of the claim controller.
+async fn turns(cluster: &Cluster, whose: &str) -> anyhow::Result<usize> {
     let ns = cluster.namespace("job").await?;
     let spec = &pod("", "sleep 0.2")["spec"];
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "turns"},
-        "spec": {"completions": 40, "parallelism": 40, "template": {"spec": spec}}});
+        "spec": {"completions": PODS_OF_JOB, "parallelism": PODS_OF_JOB, "template": {"spec": spec}}});
     cluster.world.client.create(JOBS, &ns, &job).await?;
     let done = async || {
         let job = cluster.world.client.get(JOBS, &ns, "turns").await?.context("the Job is gone")?;
-        Ok((job["status"]["succeeded"] == 40).then_some(()))
+        Ok((job["status"]["succeeded"] == PODS_OF_JOB).then_some(()))
     };
     let started = std::time::Instant::now();
-    wait::value("40 Pods have succeeded", PATIENCE * 4, done)
-        .await
-        .map_err(|error| error.context(cluster.machine.log()))?;
-    println!("        40 Pods over 4 devices of {BOX} in {:.0} s", started.elapsed().as_secs_f32());
+    let outcome = wait::value("40 Pods have succeeded", PATIENCE * 4, done).await;
+    outcome.map_err(|error| error.context(cluster.machine.log()))?;
+    let minutes = started.elapsed().as_secs_f32() / 60.0;
     cluster.nothing_is_left(&ns).await?;
-    cluster.stop().await
+    let entries = cluster.world.rest(&ns).await?;
+    let of = |party: &str| entries.iter().filter(|entry| entry.party() == party).count();
+    let claims = if whose == "Dragoman" { of("dragoman") } else { of("built-in claim controller") };
+    let all = entries.len();
+    println!(
+        "        {whose}: {:.0} Pods in a minute over 4 devices; {:.1} writes for a Pod, {:.1} of them its own",
+        f64::from(PODS_OF_JOB) / f64::from(minutes),
+        per_pod(all),
+        per_pod(claims)
+    );
+    ensure!(
+        claims > 0,
+        "{whose} writes nothing: {:?}",
+        entries.iter().map(|entry| entry.party().to_owned()).collect::<std::collections::BTreeSet<_>>()
+    );
+    Ok(claims)
 }
+
+const PODS_OF_JOB: u16 = 40;
+
+#[expect(clippy::cast_precision_loss, reason = "a few hundred")]
+fn per_pod(count: usize) -> f64 {
+    count as f64 / f64::from(PODS_OF_JOB)
+}
+
+/// The memory of a driver that has nothing to do, and how long prepares took.
+async fn driver_at_rest(cluster: &Cluster) -> anyhow::Result<()> {
+    let metrics = cluster.machine.metrics().await?;
+    let bucket = |line: &str| -> Option<(String, u64)> {
+        let rest = line.strip_prefix("dra_driver_call_seconds_bucket{le=\"")?;
+        let rest = rest.contains("call=\"prepare\",status=\"success\"").then_some(rest)?;
+        Some((rest.split('"').next()?.to_owned(), line.rsplit(' ').next()?.parse().ok()?))
+    };
+    let buckets: Vec<(String, u64)> = metrics.lines().filter_map(bucket).collect();
+    let count = buckets.last().map(|(_, count)| *count).context(metrics.clone())?;
+    let within = |share: u64| {
+        let found = buckets.iter().find(|(_, so_far)| *so_far * 100 >= count * share);
+        found.map_or("?", |(seconds, _)| seconds)
+    };
+    let memory = cluster.machine.driver_memory()?;
+    println!(
+        "        the driver prepared {count} claims, half of them within {} s and 99 of 100 within {} s; it takes {memory} MiB",
+        within(50),
+        within(99)
+    );
+    ensure!(memory <= DRIVER_MEMORY, "the driver takes {memory} MiB, and {DRIVER_MEMORY} are its budget");
+    Ok(())
+}
+
+/// The most MiB of the example driver in a debug build.
+const DRIVER_MEMORY: u64 = 32;
 
 const JOBS: &str = "/apis/batch/v1/{}/jobs";

@@ -33,19 +33,24 @@ pub struct ClaimSnapshot {
 
 /// What is known of the end of a consumer, should it be gone, of a claim whose reservations were first read at
 /// `read_since` (seconds since the epoch).
-fn vanished(state: &State, consumer: &ConsumerReference, read_since: i64) -> Vanished {
+fn vanished(
+    state: &State,
+    (namespace, name): (&str, &str),
+    consumer: &ConsumerReference,
+    read_since: i64,
+) -> Vanished {
     // Nothing runs in a PodGroup.
     let is_node_out = ReferenceKind::of(consumer) != ReferenceKind::Pod;
-    let Some(end) = state.evidence.end(&consumer.uid) else {
-        return Vanished { at: read_since, node: None, is_node_out };
+    let end = state.evidence.end(&consumer.uid);
+    let (at, node) = match (state.held.of(namespace, name, &consumer.uid), end) {
+        (Some(held), end) => (held.at, held.node.clone().or_else(|| end?.node.clone())),
+        (None, Some(end)) => (end.at, end.node.clone()),
+        (None, None) => (read_since, None),
     };
     let is_out =
         |node: &Name| state.index.nodes.get("", node).is_none_or(|node| node.readable() == Some(&true));
-    Vanished {
-        at: end.at,
-        node: end.node.clone(),
-        is_node_out: is_node_out || end.node.as_ref().is_some_and(is_out),
-    }
+    let is_node_out = is_node_out || node.as_ref().is_some_and(is_out);
+    Vanished { at, node, is_node_out }
 }
 
 impl ClaimSnapshot {
@@ -70,7 +75,8 @@ impl ClaimSnapshot {
         let (read_at, read_since) = read;
         let consumers = facts.reserved.iter().map(|c| presence(state, namespace, c, read_at)).collect();
         let held_for = facts.reserved.iter().filter(|_| state.is_guarded());
-        let vanished = held_for.map(|consumer| vanished(state, consumer, read_since)).collect();
+        let vanished =
+            held_for.map(|consumer| vanished(state, (namespace, name), consumer, read_since)).collect();
         let owner = facts.owner.as_ref().filter(|o| o.kind == OwnerKind::Pod).map(|owner| {
             match state.index.pods.get(namespace, &owner.name) {
                 Some(record) if record.uid != owner.uid => match state.evidence.ended(&owner.uid) {

@@ -7,7 +7,7 @@ use dragoman_crds::wire::Node;
 use super::super::ended::HowEnded;
 use super::super::evidence::Presence;
 use super::super::plan_claim::{ClaimPlan, ClaimStep, Confirmed, plan_claim};
-use super::super::reclaim::{At, Reclaim};
+use super::super::reclaim::{At, Reclaim, Vanished};
 use super::super::snapshot::ClaimSnapshot;
 use super::*;
 
@@ -41,11 +41,18 @@ fn plan(cluster: &Cluster, at: &At) -> ClaimPlan {
     plan_claim(&claim, &Confirmed::new(), None, at)
 }
 
+/// What is known of the Pod of [`vanished`].
+fn on_node() -> Vanished {
+    Vanished { at: NOW, node: Some("node".into()), is_node_out: false }
+}
+
 fn is_release(plan: &ClaimPlan) -> bool {
     matches!(plan, ClaimPlan::Send { step: ClaimStep::Release, .. })
 }
 
-const HELD: ClaimPlan = ClaimPlan::Hold { until: NOW + GUARD, consumer: 0 };
+fn held() -> ClaimPlan {
+    ClaimPlan::Hold { until: NOW + GUARD, consumers: vec![0] }
+}
 
 /// A Pod ran, and is gone from one moment to the next.
 fn vanished() -> Cluster {
@@ -59,8 +66,8 @@ fn vanished() -> Cluster {
 #[test]
 fn a_claim_is_held_for_a_pod_that_vanished_until_the_guard_time_has_passed() {
     let cluster = vanished();
-    assert_eq!(plan(&cluster, &at(0)), HELD);
-    assert_eq!(plan(&cluster, &at(GUARD - 1)), HELD);
+    assert_eq!(plan(&cluster, &at(0)), held());
+    assert_eq!(plan(&cluster, &at(GUARD - 1)), held());
     assert!(is_release(&plan(&cluster, &at(GUARD))));
     // Where the guard is off.
     assert!(is_release(&plan(&cluster, &At::default())));
@@ -80,15 +87,15 @@ fn an_end_that_was_seen_holds_nothing() {
 #[test]
 fn a_node_that_is_gone_or_out_of_service_holds_nothing_any_more() {
     let mut out = vanished();
-    out.state.held.insert(&"ns".into(), &"c".into(), Some("node".into()));
+    out.state.held.insert(&"ns".into(), &"c".into(), &"u".into(), on_node());
     let woken = applied::<Node>(&mut out.state, &node(&["node.kubernetes.io/unreachable"]));
-    assert_eq!((woken.len(), plan(&out, &at(1))), (0, HELD));
+    assert_eq!((woken.len(), plan(&out, &at(1))), (0, held()));
     let woken = applied::<Node>(&mut out.state, &node(&["node.kubernetes.io/out-of-service"]));
     assert_eq!(woken.len(), 1);
     let ClaimPlan::Send { step: ClaimStep::Release, abrupt, .. } = plan(&out, &at(1)) else { panic!("held") };
     assert_eq!(abrupt, Vec::<usize>::new(), "no warning about a node on which nothing runs");
     let mut gone = vanished();
-    gone.state.held.insert(&"ns".into(), &"c".into(), Some("node".into()));
+    gone.state.held.insert(&"ns".into(), &"c".into(), &"u".into(), on_node());
     assert_eq!(Fed::<Node>::deleted(&mut gone.state, &meta(&node(&[]))).len(), 1);
     assert!(is_release(&plan(&gone, &at(1))));
 }
@@ -101,9 +108,33 @@ fn an_end_that_no_process_saw_holds_the_claim_from_its_first_sight_on() {
     let claim = ClaimSnapshot::take(&cluster.state, "ns", "c").expect("claim");
     assert_eq!(plan(&cluster, &at(0)), ClaimPlan::Confirm(vec![0]));
     let gone = Confirmed::from([("u".to_owned(), Presence::Gone(HowEnded::Unseen))]);
-    assert_eq!(plan_claim(&claim, &gone, None, &at(0)), HELD);
+    assert_eq!(plan_claim(&claim, &gone, None, &at(0)), held());
     assert!(is_release(&plan_claim(&claim, &gone, None, &at(GUARD))));
     assert!(is_release(&plan_claim(&claim, &gone, None, &At::default())));
+}
+
+/// Another tenant ends more Pods than ends are remembered, and others join the claim.
+#[test]
+fn a_hold_that_began_goes_on_to_its_end_and_no_longer() {
+    let mut cluster = vanished();
+    cluster.state.held.insert(&"ns".into(), &"c".into(), &"u".into(), on_node());
+    for number in 0..40_000 {
+        cluster.state.evidence.proven_gone(&format!("other-{number}"), NOW);
+    }
+    cluster.state.at(jiff::Timestamp::from_second(NOW + 100).expect("time"));
+    let mut claim = in_use(generated("c", "u"), &["u"]);
+    claim["status"]["reservedFor"] = json!([
+        {"resource": "pods", "name": "pod", "uid": "u"}, {"resource": "pods", "name": "late", "uid": "l"}]);
+    cluster.claim(claim);
+    let claim = ClaimSnapshot::take(&cluster.state, "ns", "c").expect("claim");
+    let known = Confirmed::from([
+        ("u".to_owned(), Presence::Gone(HowEnded::Unseen)),
+        ("l".to_owned(), Presence::Alive),
+    ]);
+    assert_eq!(plan_claim(&claim, &known, None, &at(GUARD - 1)), held());
+    let plan = plan_claim(&claim, &known, None, &at(GUARD));
+    assert!(matches!(plan, ClaimPlan::Send { step: ClaimStep::Unreserve, .. }), "{plan:?}");
+    assert_eq!(claim.vanished[0].node.as_deref(), Some("node"));
 }
 
 /// One Pod that vanished holds the claim; those that ended leave it.
