@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures::Stream;
 use futures::future::BoxFuture;
+use futures::{Stream, StreamExt as _};
+use tokio::sync::watch;
 use tonic::body::Body;
 use tonic::server::{Grpc, NamedService, ServerStreamingService, UnaryService};
 use tonic::{Request, Response, Status};
@@ -141,20 +142,25 @@ impl<D: Driver, C: Claims> ServerStreamingService<wire::Empty> for Watch<D, C> {
         let mut health = self.0.driver.health();
         // What is known already is said at once.
         health.mark_changed();
-        let all = futures::stream::unfold(health, |mut health| async {
-            let is_closed = tokio::select! {
-                outcome = health.changed() => outcome.is_err(),
-                () = tokio::time::sleep(HEARTBEAT) => false,
-            };
-            if is_closed {
-                // It never changes any more, and is said all the same.
-                tokio::time::sleep(HEARTBEAT).await;
-            }
-            let told = health::told(&health.borrow_and_update(), now());
-            Some((Ok(told), health))
-        });
+        let all = told(health).map(Ok);
         Box::pin(async move { Ok(Response::new(Box::pin(all) as Self::ResponseStream)) })
     }
+}
+
+/// What kubelet is told: every change, and what is known again and again.
+fn told(health: watch::Receiver<Vec<crate::Health>>) -> impl Stream<Item = wire::Devices> + Send {
+    futures::stream::unfold(health, |mut health| async {
+        let is_closed = tokio::select! {
+            outcome = health.changed() => outcome.is_err(),
+            () = tokio::time::sleep(HEARTBEAT) => false,
+        };
+        if is_closed {
+            // It never changes any more, and is said all the same.
+            tokio::time::sleep(HEARTBEAT).await;
+        }
+        let told = health::told(&health.borrow_and_update(), now());
+        Some((told, health))
+    })
 }
 
 /// kubelet takes a health that was not said for 30 seconds for unknown.
@@ -163,4 +169,34 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Healthy;
+
+    #[tokio::test(start_paused = true)]
+    async fn health_is_said_at_every_change_and_before_kubelet_forgets_it() {
+        let of = |healthy| {
+            vec![crate::Health {
+                pool: "n".to_owned(),
+                device: "d".to_owned(),
+                healthy,
+                message: String::new(),
+            }]
+        };
+        let (change, mut health) = watch::channel(of(Healthy::Yes));
+        health.mark_changed();
+        let mut all = std::pin::pin!(told(health));
+        let started = tokio::time::Instant::now();
+        let mut next =
+            async || all.next().await.map(|all| (all.devices[0].health, started.elapsed().as_secs()));
+        assert_eq!(next().await, Some((1, 0)), "what is known is said at once");
+        assert_eq!(next().await, Some((1, 10)), "again, long before thirty seconds");
+        change.send(of(Healthy::No)).expect("a reader");
+        assert_eq!(next().await, Some((2, 10)), "a change is said at once");
+        drop(change);
+        assert_eq!(next().await, Some((2, 20)), "and what never changes any more is still said");
+    }
 }
