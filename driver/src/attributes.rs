@@ -183,15 +183,18 @@ mod tests {
     #[test]
     fn files_and_variables_agree_and_half_a_truth_is_left_out() {
         let directory = std::env::temp_dir().join(format!("dragoman-attributes-{}", std::process::id()));
-        let all = [allocated("two/large", "b"), allocated("two/large", "a"), allocated("odd", "c")];
-        let mut edits = vec![Edits::default(); 3];
+        let all = [("two/large", "b"), ("two/large", "a"), ("odd", "c"), ("half", "a"), ("half", "b")]
+            .map(|(request, device)| allocated(request, device));
+        let mut edits = vec![Edits::default(); 5];
         add(&directory, "d", &pools(), &claim(), &all, &mut edits).expect("files");
         let env: Vec<(&str, &str)> = edits[0].env.iter().map(|(name, value)| (&**name, &**value)).collect();
         let expected = [
             ("DRA_GPU_TWO_MODEL", "x,x"),
             ("DRA_GPU_TWO_RESOURCE_KUBERNETES_IO_PCIBUSID", "0000:02,0000:01"),
         ];
-        assert_eq!(env, expected, "in allocation order; not all have lanes");
+        assert_eq!(env, expected, "in allocation order");
+        assert!(!edits[3].env.contains_key("DRA_GPU_HALF_LANES"), "not all have lanes");
+        assert_eq!(edits[3].env["DRA_GPU_HALF_MODEL"], "x,x");
         assert!(edits[1] == Edits::default() && edits[2].env.is_empty(), "a.b/d and a-b/d have one name");
         let mount = &edits[0].mounts[0];
         let place =

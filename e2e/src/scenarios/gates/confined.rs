@@ -49,14 +49,19 @@ async fn stolen_tokens_and_other_hands_are_confined(bench: &Bench) -> anyhow::Re
     let pod = (PODS, &*ns, "pod");
     let claim = (CLAIMS, &*ns, "claim");
     let status = (CLAIMS, &*ns, "claim/status");
-    let of_operator: [((&str, &str, &str), Value, &str); 6] = [
+    let of_operator: [((&str, &str, &str), Value, &str); 7] = [
         (pod, json!([{"op": "remove", "path": "/spec/schedulingGates/0"}]), "its own gate and no other"),
         (
             pod,
             json!([{"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}]),
             "nothing else of the spec",
         ),
-        (pod, json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]), "no metadata"),
+        (pod, json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]), "no labels"),
+        (
+            pod,
+            json!([{"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}]),
+            "attributes.dragoman.dev/*",
+        ),
         (
             claim,
             json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]),
