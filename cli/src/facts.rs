@@ -189,19 +189,12 @@ impl Facts {
     ///
     /// # Errors
     /// A part of the text is no object.
-    pub(crate) fn take_file(&mut self, text: &str) -> anyhow::Result<()> {
-        let mut wrong = None;
-        manifests::read(Path::new("the file"), text.as_bytes(), &mut |found| {
-            let taken = found.and_then(|found| {
-                let object: &RawValue = serde_json::from_slice(&found.text).context(found.place)?;
-                self.take(found.head.kind.as_deref().unwrap_or_default(), object);
-                Ok(())
-            });
-            if let Err(why) = taken {
-                wrong = Some(why);
-            }
-        })?;
-        wrong.map_or(Ok(()), Err)
+    pub(crate) fn take_file(&mut self, file: &Path, text: &str) -> anyhow::Result<()> {
+        manifests::take(file, text, &mut |found| {
+            let object: &RawValue = serde_json::from_slice(&found.text).context(found.place)?;
+            self.take(found.head.kind.as_deref().unwrap_or_default(), object);
+            Ok(())
+        })
     }
 
     fn read(&mut self, kind: &str, key: &Key, text: &str) -> Result<(), String> {

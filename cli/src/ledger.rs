@@ -1,7 +1,5 @@
 //! What Pods and claims take from nodes, as `dragoman account` counts it, of a cluster that runs.
 
-use std::path::Path;
-
 use anyhow::ensure;
 use dragoman_accounting::claim::allocation::Judgement;
 use dragoman_accounting::cluster::Rules;
@@ -29,8 +27,8 @@ pub(crate) async fn report(
             ensure!(lacks.is_empty(), "amounts are not known without everything: {}", lacks.join("; "));
         }
         Source::Files(texts) => {
-            for text in texts {
-                take(&mut objects, text)?;
+            for (file, text) in texts {
+                manifests::take(file, text, &mut |found| objects.take(found))?;
             }
         }
     }
@@ -41,14 +39,4 @@ pub(crate) async fn report(
         ..Rules::default()
     };
     Ok(Report::of(objects, rules, &Filter { nodes, pods, overcommitted, waiting, namespaces: Vec::new() }))
-}
-
-fn take(objects: &mut Objects, text: &str) -> anyhow::Result<()> {
-    let mut wrong = None;
-    manifests::read(Path::new("the file"), text.as_bytes(), &mut |found| {
-        if let Err(why) = found.and_then(|found| objects.take(found)) {
-            wrong = Some(why);
-        }
-    })?;
-    wrong.map_or(Ok(()), Err)
 }

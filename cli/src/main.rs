@@ -261,7 +261,7 @@ pub(crate) enum Source {
     /// A cluster.
     Cluster(Client),
     /// Files, which have everything at once.
-    Files(Vec<String>),
+    Files(Vec<(PathBuf, String)>),
 }
 
 impl Source {
@@ -271,8 +271,11 @@ impl Source {
                 Client::connect(place.kubeconfig.as_deref(), place.context.as_deref()).await?,
             ));
         }
-        let read = |path: &PathBuf| std::fs::read_to_string(path).with_context(|| path.display().to_string());
-        let texts = place.files.iter().map(read).collect::<anyhow::Result<Vec<String>>>()?;
+        let read = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+            Ok((path.clone(), text))
+        };
+        let texts = place.files.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
         let source = Self::Files(texts);
         source.facts()?;
         Ok(source)
@@ -289,8 +292,8 @@ impl Source {
     fn facts(&self) -> anyhow::Result<Facts> {
         let mut facts = Facts::default();
         if let Self::Files(texts) = self {
-            for text in texts {
-                facts.take_file(text)?;
+            for (file, text) in texts {
+                facts.take_file(file, text)?;
             }
         }
         Ok(facts)

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cdi::{Edits, Mount};
 use crate::checkpoint::write_and_rename;
-use crate::claim::{Allocated, Claim};
+use crate::claim::{Allocated, Claim, main_request};
 use crate::device::{Attribute, Pool};
 
 /// Where containers look for the files.
@@ -39,7 +39,7 @@ pub(crate) fn add(
         requests.entry(&of.request).or_default().push((position, of));
     }
     for (request, devices) in &requests {
-        let main = request.split('/').next().unwrap_or_default();
+        let main = main_request(request);
         let host = folder.join(format!("{main}.json"));
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         write_and_rename(&host, file(driver, pools, claim, request, devices).as_bytes())?;
@@ -128,7 +128,7 @@ fn variables(pools: &[Pool], claim: &Claim, requests: &Requests<'_>) -> BTreeMap
             let value =
                 |(_, of): &(usize, &Allocated)| Some(attributes(pools, of)?.get(attribute)?.to_string());
             let values: Option<Vec<String>> = devices.iter().map(value).collect();
-            let name = variable(entry, request.split('/').next().unwrap_or_default(), attribute);
+            let name = variable(entry, main_request(request), attribute);
             found.entry(name).or_default().extend(values.map(|values| (*position, values.join(","))));
         }
     }

@@ -52,6 +52,11 @@ impl Record {
         let devices = allocated.iter().map(held).collect();
         Self { version: VERSION, boot: boot.to_owned(), claim: claim.clone(), devices, spec: None }
     }
+
+    /// Pool and name of its devices.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (String, String)> + '_ {
+        self.devices.iter().map(|held| (held.pool.clone(), held.device.clone()))
+    }
 }
 
 /// The files of a driver.

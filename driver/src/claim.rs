@@ -147,6 +147,11 @@ struct Opaque {
 /// The annotation that names the entry of the Pod.
 const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
 
+/// A request without its subrequest.
+pub(crate) fn main_request(request: &str) -> &str {
+    request.split('/').next().unwrap_or_default()
+}
+
 /// Whether a text is a DNS label.
 fn is_label(text: &str) -> bool {
     let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -220,7 +225,7 @@ impl Claim {
 impl Parameters {
     /// Whether they are for a request: named with its subrequest, without it, or not at all.
     fn is_for(&self, request: &str) -> bool {
-        let main = request.split('/').next().unwrap_or_default();
+        let main = main_request(request);
         self.requests.is_empty() || self.requests.iter().any(|named| named == request || named == main)
     }
 }

@@ -3,7 +3,6 @@
 //! A prepare writes what it is about to do, then the driver acts, then the CDI file is written, then the record says so.
 //! A crash in between leaves a record without its end: the next prepare does it all again, and an unprepare undoes it.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +14,7 @@ use serde_json::Value;
 use crate::attributes;
 use crate::cdi::{self, Spec};
 use crate::checkpoint::{self, Checkpoint, Held, Record, Restored};
-use crate::claim::{Claim, ClaimReference};
+use crate::claim::{Claim, ClaimReference, main_request};
 use crate::locks::Locks;
 use crate::metrics::Metrics;
 use crate::{Driver, wire};
@@ -108,16 +107,15 @@ impl<D: Driver, C: Claims> Preparer<D, C> {
         let _claim = self.of_claims.lock(vec![reference.uid.clone()]).await;
         let known = self.known().records.get(&reference.uid).cloned();
         let prepared = known.as_ref().and_then(|record| Some((record, record.spec.as_ref()?)));
-        let read = match (self.claims.get(reference).await, prepared) {
+        let object = match (self.claims.get(reference).await, prepared) {
             // What is prepared needs no API server.
             (Err(error), Some((record, spec))) => {
                 tracing::warn!(claim = %reference, "answered as it was prepared: {error:#}");
-                spec.write(&self.places.cdi, &self.name, &reference.uid)?;
-                return Ok(answer(record, spec));
+                return self.answered(record, spec);
             }
             (read, _) => read?.with_context(|| format!("{reference} does not exist"))?,
         };
-        let (claim, allocated) = Claim::read(reference, &read, &self.name)?;
+        let (claim, allocated) = Claim::read(reference, &object, &self.name)?;
         let mut record = Record::of(reference, &allocated, self.checkpoint.boot());
         if known.as_ref().is_some_and(|known| known.devices != record.devices) {
             bail!(
@@ -125,11 +123,9 @@ impl<D: Driver, C: Claims> Preparer<D, C> {
             );
         }
         if let Some((record, spec)) = prepared {
-            spec.write(&self.places.cdi, &self.name, &reference.uid)?;
-            return Ok(answer(record, spec));
+            return self.answered(record, spec);
         }
-        let devices = record.devices.iter().map(|held| (held.pool.clone(), held.device.clone())).collect();
-        let _devices = self.of_devices.lock(devices).await;
+        let _devices = self.of_devices.lock(record.keys().collect()).await;
         self.is_free(&record)?;
         self.keep(record.clone())?;
         let mut edits = self.driver.prepare(&claim, &allocated).await?;
@@ -142,11 +138,16 @@ impl<D: Driver, C: Claims> Preparer<D, C> {
         let pools = self.driver.devices().borrow().clone();
         attributes::add(&self.attributes(), &self.name, &pools, &claim, &allocated, &mut edits)?;
         let spec = Spec::of(&self.name, &reference.uid, &edits);
-        spec.write(&self.places.cdi, &self.name, &reference.uid)?;
-        let answer = answer(&record, &spec);
+        let answer = self.answered(&record, &spec)?;
         record.spec = Some(spec);
         self.keep(record)?;
         Ok(answer)
+    }
+
+    /// Writes the CDI file of a claim, which may be gone, and returns what kubelet is told.
+    fn answered(&self, record: &Record, spec: &Spec) -> anyhow::Result<Vec<wire::PreparedDevice>> {
+        spec.write(&self.places.cdi, &self.name, &record.claim.uid)?;
+        Ok(answer(record, spec))
     }
 
     /// Undoes a prepare. A claim of which nothing is known is undone already.
@@ -174,9 +175,7 @@ impl<D: Driver, C: Claims> Preparer<D, C> {
         if record.is_none() && !is_unreadable {
             return Ok(());
         }
-        let devices = record.iter().flat_map(|record| &record.devices);
-        let devices = devices.map(|held| (held.pool.clone(), held.device.clone())).collect();
-        let _devices = self.of_devices.lock(devices).await;
+        let _devices = self.of_devices.lock(record.iter().flat_map(Record::keys).collect()).await;
         self.driver.unprepare(claim).await?;
         checkpoint::remove(&cdi::path(&self.places.cdi, &self.name, &claim.uid))?;
         attributes::remove(&self.attributes(), &claim.uid)?;
@@ -194,24 +193,15 @@ impl<D: Driver, C: Claims> Preparer<D, C> {
             bail!("{why}: it is unknown which devices are in use");
         }
         let others = known.records.values().filter(|other| other.claim.uid != wanted.claim.uid);
-        let held: BTreeMap<(&str, &str), Vec<(&Held, &Record)>> =
-            others.fold(BTreeMap::new(), |mut held, other| {
-                for of in &other.devices {
-                    held.entry((&*of.pool, &*of.device)).or_insert_with(Vec::new).push((of, other));
-                }
-                held
-            });
-        for of in &wanted.devices {
-            for (holder, record) in held.get(&(&*of.pool, &*of.device)).into_iter().flatten() {
-                if excludes(of, holder) {
-                    bail!(
-                        "device {}/{} is prepared for {} (uid {})",
-                        of.pool,
-                        of.device,
-                        record.claim,
-                        record.claim.uid
-                    );
-                }
+        for (other, holder) in others.flat_map(|other| other.devices.iter().map(move |held| (other, held))) {
+            if let Some(of) = wanted.devices.iter().find(|of| excludes(of, holder)) {
+                bail!(
+                    "device {}/{} is prepared for {} (uid {})",
+                    of.pool,
+                    of.device,
+                    other.claim,
+                    other.claim.uid
+                );
             }
         }
         Ok(())
@@ -242,15 +232,16 @@ fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Whether one of two claims may not have a device that the other has.
+/// Whether one of two claims may not have a device because the other has it.
 fn excludes(one: &Held, other: &Held) -> bool {
+    let is_same = (&one.pool, &one.device) == (&other.pool, &other.device);
     let are_shares = one.share_id.is_some() && other.share_id.is_some() && one.share_id != other.share_id;
-    !(are_shares || one.admin_access || other.admin_access)
+    is_same && !(are_shares || one.admin_access || other.admin_access)
 }
 
 fn answer(record: &Record, spec: &Spec) -> Vec<wire::PreparedDevice> {
     let device = |(number, held): (usize, &Held)| wire::PreparedDevice {
-        request_names: vec![held.request.split('/').next().unwrap_or_default().to_owned()],
+        request_names: vec![main_request(&held.request).to_owned()],
         pool_name: held.pool.clone(),
         device_name: held.device.clone(),
         cdi_device_ids: spec.id(&record.claim.uid, number).into_iter().collect(),

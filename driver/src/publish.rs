@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use http::{Method, Request};
 use kube::api::ApiResource;
 use kube::core::DynamicObject;
@@ -71,13 +71,13 @@ impl Server {
     async fn make(&self, change: Change, sent: &mut Sent) -> anyhow::Result<()> {
         match change {
             Change::Create(slice) => {
-                let answer = self.send(Method::POST, SLICES, Some(&slice)).await?;
-                sent.answered(&slice, &answer.unwrap_or_default());
+                let answer = self.send(Method::POST, SLICES, Some(&slice)).await?.unwrap_or_default();
+                sent.answered(slice.get("spec").cloned().unwrap_or_default(), &answer);
             }
-            Change::Update(slice) => {
+            Change::Update { slice, wanted } => {
                 let path = format!("{SLICES}/{}", text(&slice, "/metadata/name"));
                 let answer = self.send(Method::PUT, &path, Some(&slice)).await?.context("it is gone")?;
-                sent.answered(&slice, &answer);
+                sent.answered(wanted, &answer);
             }
             Change::Delete { name, uid, version } => {
                 let options = json!({"preconditions": {"uid": uid, "resourceVersion": version}});
@@ -116,7 +116,7 @@ pub(crate) async fn publish(
     // Only that something changed counts: what is there is listed.
     let changes = watcher(api, watcher::Config::default().fields(&fields)).default_backoff();
     let mut changes = pin!(changes);
-    let (mut pause, mut sent) = (PAUSE, Sent::default());
+    let (mut pause, mut sent, mut is_final) = (PAUSE, Sent::default(), false);
     loop {
         let wanted = pools.borrow_and_update().clone();
         let devices = wanted.iter().map(|pool| pool.devices.len()).sum::<usize>();
@@ -136,13 +136,13 @@ pub(crate) async fn publish(
         // After a failure its own writes, which the watch brings, are no reason to try again before the time.
         let is_late = wait < LEVEL;
         tokio::select! {
-            outcome = pools.changed() => if outcome.is_err() {
-                // The driver never changes its devices any more.
-                tokio::time::sleep(wait).await;
-            },
-            event = changes.next(), if !is_late => if !matches!(event, Some(Ok(_))) {
+            // An error: the driver never changes its devices any more.
+            outcome = pools.changed(), if !is_final => is_final = outcome.is_err(),
+            _ = changes.next(), if !is_late => {
+                // A list has an event for each slice, and an update of a pool has several: they are one reason to look.
                 tokio::time::sleep(PAUSE).await;
-            },
+                while let Some(Some(_)) = changes.next().now_or_never() {}
+            }
             () = tokio::time::sleep(wait) => {}
         }
     }

@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::prepare::{Places, Preparer};
 use crate::publish::{self, Server};
 use crate::registration::{Registration, accept, bind};
-use crate::service::{Health, Plugin};
+use crate::service::{HEALTH, HEALTH_ALPHA, PLUGIN, Service};
 use crate::{Driver, admin};
 
 /// Where a driver runs.
@@ -141,9 +141,9 @@ async fn serve<D: Driver>(preparer: Arc<Preparer<D, Server>>, endpoint: &Path) -
         Some((stream, (listener, path)))
     });
     Grpc::builder()
-        .add_service(Plugin(Arc::clone(&preparer)))
-        .add_service(Health::<_, _, true>(Arc::clone(&preparer)))
-        .add_service(Health::<_, _, false>(preparer))
+        .add_service(Service::<_, _, PLUGIN>(Arc::clone(&preparer)))
+        .add_service(Service::<_, _, HEALTH>(Arc::clone(&preparer)))
+        .add_service(Service::<_, _, HEALTH_ALPHA>(preparer))
         .serve_with_incoming(connections)
         .await
         .context("the socket of the driver")

@@ -18,72 +18,54 @@ use crate::claim::ClaimReference;
 use crate::prepare::{Claims, Preparer};
 use crate::{Driver, health, wire};
 
-/// `NodePrepareResources` and `NodeUnprepareResources`.
-pub(crate) struct Plugin<D, C>(pub(crate) Arc<Preparer<D, C>>);
+/// The calls of kubelet under one name of a service: `PLUGIN`, `HEALTH` or `HEALTH_ALPHA`.
+pub(crate) struct Service<D, C, const NAME: u8>(pub(crate) Arc<Preparer<D, C>>);
 
-/// `NodeWatchResources`, of both versions of its service.
-pub(crate) struct Health<D, C, const V1: bool>(pub(crate) Arc<Preparer<D, C>>);
+/// Prepare and unprepare.
+pub(crate) const PLUGIN: u8 = 0;
+/// Health.
+pub(crate) const HEALTH: u8 = 1;
+/// Health, as older kubelets ask for it.
+pub(crate) const HEALTH_ALPHA: u8 = 2;
 
-impl<D, C> NamedService for Plugin<D, C> {
+impl<D, C> NamedService for Service<D, C, PLUGIN> {
     const NAME: &'static str = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin";
 }
 
-impl<D, C> NamedService for Health<D, C, true> {
+impl<D, C> NamedService for Service<D, C, HEALTH> {
     const NAME: &'static str = "v1.DRAResourceHealth";
 }
 
-impl<D, C> NamedService for Health<D, C, false> {
+impl<D, C> NamedService for Service<D, C, HEALTH_ALPHA> {
     const NAME: &'static str = "v1alpha1.DRAResourceHealth";
 }
 
-impl<D, C> Clone for Plugin<D, C> {
+impl<D, C, const NAME: u8> Clone for Service<D, C, NAME> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<D, C, const V1: bool> Clone for Health<D, C, V1> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-type Answer = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
-
-impl<D: Driver, C: Claims> tower::Service<http::Request<Body>> for Plugin<D, C> {
+impl<D: Driver, C: Claims, const NAME: u8> tower::Service<http::Request<Body>> for Service<D, C, NAME> {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Answer;
+    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Answer {
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let preparer = Arc::clone(&self.0);
         Box::pin(async move {
             Ok(match request.uri().path() {
                 wire::PREPARE => Grpc::new(ProstCodec::default()).unary(Prepare(preparer), request).await,
                 wire::UNPREPARE => Grpc::new(ProstCodec::default()).unary(Unprepare(preparer), request).await,
+                path if path.ends_with(wire::WATCH) => {
+                    Grpc::new(ProstCodec::default()).server_streaming(Watch(preparer), request).await
+                }
                 other => Status::unimplemented(other.to_owned()).into_http(),
             })
-        })
-    }
-}
-
-impl<D: Driver, C: Claims, const V1: bool> tower::Service<http::Request<Body>> for Health<D, C, V1> {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Answer {
-        let preparer = Arc::clone(&self.0);
-        Box::pin(async move {
-            Ok(Grpc::new(ProstCodec::default()).server_streaming(Watch(preparer), request).await)
         })
     }
 }

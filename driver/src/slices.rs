@@ -36,8 +36,11 @@ pub(crate) struct Publisher {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Change {
     Create(Value),
-    /// With the resourceVersion that was read.
-    Update(Value),
+    /// With the resourceVersion and the times of taints that were read, and the spec as it is wanted.
+    Update {
+        slice: Value,
+        wanted: Value,
+    },
     /// Name, uid and resourceVersion.
     Delete {
         name: String,
@@ -90,9 +93,8 @@ impl Publisher {
             }
             Some(before) => {
                 let mut slice = before.clone();
-                let spec = with_times(spec, before);
-                slice.as_object_mut()?.insert("spec".to_owned(), spec);
-                Some(Change::Update(slice))
+                slice.as_object_mut()?.insert("spec".to_owned(), with_times(spec.clone(), before));
+                Some(Change::Update { slice, wanted: spec })
             }
             None => {
                 let owner = json!({"apiVersion": "v1", "kind": "Node", "name": self.node, "uid": self.node_uid, "controller": true});
@@ -216,10 +218,10 @@ pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 pub(crate) struct Sent(BTreeMap<String, (Value, Value)>);
 
 impl Sent {
-    /// A slice was sent and answered.
-    pub(crate) fn answered(&mut self, sent: &Value, answer: &Value) {
-        let spec = |object: &Value| object.get("spec").cloned().unwrap_or_default();
-        self.0.insert(text(sent, "/metadata/name").to_owned(), (without_times(spec(sent)), spec(answer)));
+    /// A slice was sent because this spec was wanted, and answered.
+    pub(crate) fn answered(&mut self, wanted: Value, answer: &Value) {
+        let stored = answer.get("spec").cloned().unwrap_or_default();
+        self.0.insert(text(answer, "/metadata/name").to_owned(), (wanted, stored));
     }
 
     /// Whether what is stored has everything that is wanted, or is what the API server made of just that.
@@ -252,14 +254,6 @@ fn with_times(mut spec: Value, before: &Value) -> Value {
             }
         }
     }
-    spec
-}
-
-/// As it was wanted, before times were added.
-fn without_times(mut spec: Value) -> Value {
-    let devices = spec.get_mut("devices").and_then(Value::as_array_mut).into_iter().flatten();
-    let taints = devices.filter_map(|device| device.get_mut("taints")?.as_array_mut()).flatten();
-    taints.filter_map(Value::as_object_mut).for_each(|taint| drop(taint.remove("timeAdded")));
     spec
 }
 
@@ -332,7 +326,7 @@ mod tests {
                     slice["metadata"]["resourceVersion"] = json!("1");
                     slices.push(slice);
                 }
-                Change::Update(slice) => {
+                Change::Update { slice, .. } => {
                     let name = slice["metadata"]["name"].clone();
                     let old = slices.iter_mut().find(|old| old["metadata"]["name"] == name).expect("a slice");
                     *old = slice;
@@ -366,7 +360,7 @@ mod tests {
         changed.devices[200].capacity.insert("memory".to_owned(), Capacity::of("1Gi"));
         let writes = ours.changes(std::slice::from_ref(&changed), &slices, &Sent::default());
         assert!(
-            matches!(&writes[..], [Change::Update(slice)] if slice["metadata"]["resourceVersion"] == "1")
+            matches!(&writes[..], [Change::Update { slice, .. }] if slice["metadata"]["resourceVersion"] == "1")
         );
         apply(&mut slices, writes);
         assert_eq!(generations(&slices), [1, 1, 1]);
@@ -446,7 +440,7 @@ mod tests {
             .insert("cpu".to_owned(), NodeAllocatable::PerDevice("2".to_owned()));
         let mut slices = Vec::new();
         publish(&ours, std::slice::from_ref(&shared), &mut slices);
-        let wanted = slices[0].clone();
+        let wanted = slices[0]["spec"].clone();
         let stored = slices[0]["spec"]["devices"][0].as_object_mut().expect("a device");
         stored.insert("bindsToNode".to_owned(), json!(false));
         assert!(ours.changes(std::slice::from_ref(&shared), &slices, &Sent::default()).is_empty());
@@ -456,7 +450,7 @@ mod tests {
         let mut sent = Sent::default();
         // It may never have been sent: the driver is another one than before, or the gate is on now.
         assert_eq!(ours.changes(std::slice::from_ref(&shared), &slices, &sent).len(), 1);
-        sent.answered(&wanted, &slices[0]);
+        sent.answered(wanted, &slices[0]);
         assert!(ours.changes(std::slice::from_ref(&shared), &slices, &sent).is_empty());
         shared.devices[0]
             .node_allocatable

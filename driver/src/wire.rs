@@ -11,6 +11,9 @@ pub(crate) const SERVICES: [&str; 3] = ["v1.DRAPlugin", "v1.DRAResourceHealth", 
 pub(crate) const PREPARE: &str = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources";
 pub(crate) const UNPREPARE: &str = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources";
 
+/// The end of the path of a call for health, in both of its services.
+pub(crate) const WATCH: &str = ".DRAResourceHealth/NodeWatchResources";
+
 /// The answer of `GetInfo`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct PluginInfo {

@@ -46,7 +46,7 @@ enum Task {
     },
     /// Run only the scenarios on the real control plane.
     E2e {
-        /// Only scenarios whose lane or name contains this; `node`: those on a real node.
+        /// Only scenarios whose lane or name contains this; `node`, `node-pods/NAME` and `node-faults/NAME`: those on a real node.
         filter: Option<String>,
     },
     /// Try the packages: what they render, what they refuse, and their lives on a real control plane with the real
@@ -164,9 +164,9 @@ fn main() -> anyhow::Result<()> {
         Task::Test { long: true, .. } => lanes::long(),
         Task::Test { turn: true, .. } => lanes::turn(),
         Task::Test { .. } => lanes::quick(),
-        Task::E2e { filter: Some(filter) } if filter == "node" || filter.starts_with("node/") => {
+        Task::E2e { filter: Some(filter) } if filter == "node" || filter.starts_with("node-") => {
             lanes::build()?;
-            lanes::node(&[&filter])
+            lanes::node(&filter)
         }
         Task::E2e { filter } => e2e(&[
             &["scenarios"],

@@ -15,7 +15,7 @@ fn now() -> Timestamp {
 fn facts(objects: &[Value]) -> Facts {
     let mut facts = Facts::default();
     let list = json!({"kind": "List", "items": objects});
-    facts.take_file(&list.to_string()).expect("objects");
+    facts.take_file(std::path::Path::new("f"), &list.to_string()).expect("objects");
     facts
 }
 

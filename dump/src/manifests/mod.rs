@@ -96,6 +96,24 @@ pub fn each(files: &[PathBuf], each: &mut dyn FnMut(anyhow::Result<Found>)) -> a
     Ok(())
 }
 
+/// Hands every object of a text to `take`, up to the first that is none or is not taken.
+///
+/// # Errors
+/// The first error, with the place of the object.
+pub fn take(
+    file: &Path,
+    text: &str,
+    take: &mut dyn FnMut(Found) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut outcome = Ok(());
+    read(file, text.as_bytes(), &mut |found| {
+        if outcome.is_ok() {
+            outcome = found.and_then(&mut *take);
+        }
+    })?;
+    outcome
+}
+
 /// Hands every object of a text to `each`.
 ///
 /// # Errors

@@ -93,7 +93,8 @@ pub(super) fn item(element: &str) -> anyhow::Result<Vec<u8>> {
 
 fn parsed<T: serde::de::DeserializeOwned>(document: &str) -> anyhow::Result<T> {
     let value = serde_saphyr::from_str_with_options(&endless_quoted(document), options());
-    value.map_err(|why| anyhow::anyhow!("{why}"))
+    // Below its first line it draws the place, which is not that of the file.
+    value.map_err(|why| anyhow::anyhow!("{}", why.to_string().lines().next().unwrap_or_default()))
 }
 
 /// YAML as Kubernetes has it: a name `n` or `off` is a name. The files are the user's own, and those of

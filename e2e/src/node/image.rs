@@ -33,7 +33,7 @@ pub(crate) async fn write(directory: &Path, busybox: &Path) -> anyhow::Result<Pa
     let descriptor = |kind: &str, (digest, size): (String, usize)| json!({"mediaType": format!("application/vnd.oci.image.{kind}"), "digest": digest, "size": size});
     let (layer, size) = keep(&std::fs::read(&layer).context("layer")?)?;
     let config: Value = json!({
-        "architecture": "amd64", "os": "linux",
+        "architecture": if std::env::consts::ARCH == "aarch64" { "arm64" } else { "amd64" }, "os": "linux",
         "config": {"Env": ["PATH=/bin"], "Entrypoint": ["/bin/sleep", "2147483647"]},
         "rootfs": {"type": "layers", "diff_ids": [layer]},
     });

@@ -1,6 +1,7 @@
 //! The programs of a node: kubelet and containerd from Go modules, the rest from packages of Debian that are unpacked and
 //! not installed.
 
+use std::env::consts::ARCH;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
@@ -50,7 +51,7 @@ impl NodePrograms {
     pub(crate) fn environment(&self) -> [String; 2] {
         [
             format!("PATH={}:/usr/sbin:/usr/bin:/sbin:/bin", self.containerd.display()),
-            format!("LD_LIBRARY_PATH={}", self.debian.join("usr/lib/x86_64-linux-gnu").display()),
+            format!("LD_LIBRARY_PATH={}", self.debian.join(format!("usr/lib/{ARCH}-linux-gnu")).display()),
         ]
     }
 }

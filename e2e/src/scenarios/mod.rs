@@ -182,7 +182,8 @@ pub(crate) async fn run(bench: &Bench, filters: &[String]) -> anyhow::Result<()>
 pub(crate) async fn on_node(bench: &Bench, filters: &[String]) -> anyhow::Result<()> {
     let mut tally = Tally::default();
     let is_inside = machine::is_inside();
-    let chosen = node::all().into_iter().map(|scenario| (format!("node/{}", scenario.name), scenario));
+    let chosen =
+        node::all().into_iter().map(|(lane, scenario)| (format!("{lane}/{}", scenario.name), scenario));
     let mut chosen = chosen.filter(|(name, _)| is_chosen(name, filters)).peekable();
     if !is_inside && chosen.peek().is_some() {
         machine::provide(bench).await?;

@@ -39,8 +39,8 @@ pub struct ClaimPass {
     /// Set once the pass is over.
     over: bool,
     verdict: Verdict,
-    /// Whether it ended because a node may still hold the devices.
-    pub is_held: bool,
+    /// Whether a node may still hold the devices; absent where the pass ended before that was decided.
+    pub is_held: Option<bool>,
     /// What the pass has to tell.
     pub report: Report,
 }
@@ -58,7 +58,7 @@ impl ClaimPass {
             asked: VecDeque::new(),
             last: None,
             at,
-            is_held: false,
+            is_held: None,
             over: false,
             verdict: Verdict::Done,
             report: Report::new(),
@@ -135,7 +135,11 @@ impl Pass<State> for ClaimPass {
             let Some(claim) = self.claim.as_ref().filter(|_| !self.over) else {
                 return Next::Rest(self.verdict.clone());
             };
-            match plan_claim(claim, &self.confirmed, self.last, &self.at) {
+            let plan = plan_claim(claim, &self.confirmed, self.last, &self.at);
+            if matches!(plan, ClaimPlan::Rest | ClaimPlan::Later(_) | ClaimPlan::Idle(_)) {
+                self.is_held = Some(false);
+            }
+            match plan {
                 ClaimPlan::Rest => return Next::Rest(self.verdict.clone()),
                 ClaimPlan::Later(then) => return Next::Rest(self.later(then)),
                 ClaimPlan::Idle(since) => {
@@ -150,7 +154,7 @@ impl Pass<State> for ClaimPass {
                         Some(Said::Held { consumer, vanished, until })
                     };
                     self.report.extend(consumers.into_iter().filter_map(held));
-                    self.is_held = true;
+                    self.is_held = Some(true);
                     return Next::Rest(self.later(until));
                 }
                 ClaimPlan::Confirm(positions) => {

@@ -164,7 +164,8 @@ impl ClaimLifecycle {
             report.into_iter().for_each(|said| self.tell(key, &claim, ConsumerKind::Pod, said));
         };
         let verdict = self.kit.carry_out(key, &mut pass, tell).await;
-        if self.options.reclaim.guard.is_some() && !pass.is_held {
+        // A pass that failed has decided nothing: the hold goes on as it began.
+        if self.options.reclaim.guard.is_some() && pass.is_held == Some(false) {
             self.kit.note(|state| state.held.remove(&key.namespace, &key.name));
         }
         verdict

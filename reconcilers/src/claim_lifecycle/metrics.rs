@@ -235,7 +235,9 @@ impl LifecycleMetrics {
         #[expect(clippy::cast_precision_loss, reason = "an age in seconds")]
         self.idle_oldest.set(oldest.map_or(0.0, |since| age(since) as f64));
         self.foreign.set(state.tally.foreign());
-        self.held.set(i64::try_from(state.held.len()).unwrap_or(i64::MAX));
+        // Passes know it, and a process that does not lead makes none.
+        let held = if leads { state.held.len() } else { 0 };
+        self.held.set(i64::try_from(held).unwrap_or(i64::MAX));
         let second_writers = match state.witnesses.stop(now) {
             Stop::Namespaces(count) | Stop::Everything(count) => count,
         };

@@ -69,8 +69,10 @@ pub struct Vanished {
     pub is_node_out: bool,
 }
 
-/// The claims that are held for consumers that vanished, and since when. What is known of ends in general is forgotten when
-/// other consumers end, and counts anew when others join the claim; neither may end a hold early or prolong it.
+/// The claims that are held for consumers that vanished, and since when.
+///
+/// The ends of consumers are forgotten when many others end, and the first sight of a claim counts anew when others join it.
+/// Neither may shorten or prolong a hold that has begun: it has a record of its own.
 #[derive(Debug, Default)]
 pub struct Held(HashMap<(Arc<str>, Arc<str>), BTreeMap<Name, Vanished>>);
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use dragoman_accounting::cluster::{AllocatedDevice, ClusterLedger};
-use serde::Deserialize;
+use dragoman_allocator::input::Attribute;
 use serde_json::{Value, json};
 
 use super::facts::PodFacts;
@@ -120,33 +120,22 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(is_inner)
 }
 
-/// The value of an attribute as a ResourceSlice has it.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum Attribute {
-    String(String),
-    Version(String),
-    Int(i64),
-    Bool(bool),
-}
-
 /// The value of an attribute of a device. A name without a domain is in that of the driver.
 fn value(device: &AllocatedDevice<'_>, attribute: &str) -> Result<String, String> {
     let place = format!("{}/{}/{}", device.driver, device.pool, device.device);
     let Some(text) = device.attributes else { return Err(format!("no ResourceSlice has device {place}")) };
-    let attributes: BTreeMap<&str, Value> = serde_json::from_str(text).unwrap_or_default();
+    let attributes: BTreeMap<&str, Attribute> = serde_json::from_str(text).unwrap_or_default();
     let own = format!("{}/", device.driver);
     let same = |known: &str| {
         known == attribute
             || known.strip_prefix(&own) == Some(attribute)
             || attribute.strip_prefix(&own) == Some(known)
     };
-    let found = attributes.iter().find(|(known, _)| same(known)).map(|(_, value)| value);
-    match found.map(Attribute::deserialize) {
-        Some(Ok(Attribute::String(text) | Attribute::Version(text))) => Ok(text),
-        Some(Ok(Attribute::Int(number))) => Ok(number.to_string()),
-        Some(Ok(Attribute::Bool(is))) => Ok(is.to_string()),
-        Some(Err(_)) => Err(format!(
+    match attributes.iter().find(|(known, _)| same(known)).map(|(_, value)| value) {
+        Some(Attribute::String(text) | Attribute::Version(text)) => Ok(text.to_string()),
+        Some(Attribute::Int(number)) => Ok(number.to_string()),
+        Some(Attribute::Bool(is)) => Ok(is.to_string()),
+        Some(_) => Err(format!(
             "attribute {} of device {place} is neither text, number nor yes or no",
             shown(attribute)
         )),

@@ -392,7 +392,7 @@ impl GateKeeper {
         }
         self.assume(key, uid, pod, claims);
         match self.tell(work, claims).await {
-            // What cannot be told any more keeps no Pod from its end: its node may be gone, and the devices with it.
+            // What cannot be told any more holds nothing up: the node may be gone, and the devices with it.
             Ok(()) | Err(Blocked::Wait(_)) => {}
             Err(blocked) => return Err(blocked),
         }

@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{Cluster, SERVE, Standalone, pod, standalone};
-use crate::client::{EVENTS, PODS};
+use crate::client::PODS;
 use crate::node::Machine;
 use crate::wait;
 use crate::world::{Bench, PATIENCE};
@@ -15,16 +15,6 @@ pub(super) fn all() -> Vec<Standalone> {
         standalone!(after_a_loss_of_power_pods_run_again_on_their_devices),
         standalone!(a_driver_is_replaced_while_pods_run),
     ]
-}
-
-/// No Pod met a driver that had prepared its device for another one.
-async fn no_device_was_promised_twice(cluster: &Cluster, ns: &str) -> anyhow::Result<()> {
-    let events = cluster.world.client.list(EVENTS, ns).await?;
-    let refused = events
-        .iter()
-        .find(|event| event["note"].as_str().is_some_and(|note| note.contains("is prepared for")));
-    ensure!(refused.is_none(), "{refused:?}");
-    Ok(())
 }
 
 /// kubelet, driver, containerd and Dragoman are killed in turn while Pods come and go.
@@ -54,7 +44,7 @@ async fn every_process_is_killed_and_all_pods_succeed(bench: &Bench) -> anyhow::
         }
     }
     cluster.succeeded(&ns, 24).await?;
-    no_device_was_promised_twice(&cluster, &ns).await?;
+    cluster.no_device_was_promised_twice(&ns).await?;
     cluster.nothing_is_left(&ns).await?;
     cluster.stop().await
 }
@@ -88,7 +78,7 @@ async fn after_a_loss_of_power_pods_run_again_on_their_devices(bench: &Bench) ->
             .map_err(|error| error.context(cluster.machine.log()))?;
         ensure!(cluster.printed(&ns, name, "DRA_GPU_GPU_UUID=").await? == uuid, "{name} has another device");
     }
-    no_device_was_promised_twice(&cluster, &ns).await?;
+    cluster.no_device_was_promised_twice(&ns).await?;
     for name in names {
         cluster.world.client.delete(PODS, &ns, name, None).await?;
     }

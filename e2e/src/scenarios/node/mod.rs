@@ -10,15 +10,19 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::{Standalone, standalone};
-use crate::client::{CLAIMS, PODS, TEMPLATES};
+use crate::client::{CLAIMS, EVENTS, PODS, TEMPLATES};
 use crate::control_plane::{Shape, Workloads};
 use crate::dragoman::Dragoman;
 use crate::node::{BOX, Machine};
 use crate::wait;
 use crate::world::{Bench, PATIENCE, World};
 
-pub(super) fn all() -> Vec<Standalone> {
-    [pods::all(), attributes::all(), faults::all(), nodes::all()].into_iter().flatten().collect()
+/// The scenarios by lane: what works, and what goes wrong, which takes longer, because kubelet waits a minute before it tries
+/// again.
+pub(super) fn all() -> Vec<(&'static str, Standalone)> {
+    let works = pods::all().into_iter().chain(attributes::all()).map(|scenario| ("node-pods", scenario));
+    let fails = faults::all().into_iter().chain(nodes::all()).map(|scenario| ("node-faults", scenario));
+    works.chain(fails).collect()
 }
 
 /// A cluster with one real node.
@@ -146,6 +150,21 @@ impl Cluster {
     async fn gone(&self, ns: &str, pod: &str) -> anyhow::Result<()> {
         let gone = async || Ok(self.world.client.get(PODS, ns, pod).await?.is_none().then_some(()));
         wait::value(&format!("{pod} is gone"), PATIENCE, gone).await
+    }
+
+    /// The Event of a Pod that met a driver which had prepared its device for another one.
+    async fn refused(&self, ns: &str) -> anyhow::Result<Option<Value>> {
+        let events = self.world.client.list(EVENTS, ns).await?;
+        let is_it =
+            |event: &Value| event["note"].as_str().is_some_and(|note| note.contains("is prepared for"));
+        Ok(events.into_iter().find(is_it))
+    }
+
+    /// Requires that there is none.
+    async fn no_device_was_promised_twice(&self, ns: &str) -> anyhow::Result<()> {
+        let met = self.refused(ns).await?;
+        anyhow::ensure!(met.is_none(), "a Pod met {met:?}");
+        Ok(())
     }
 
     /// Waits until no claim of the namespace and no trace of one on the node is left.

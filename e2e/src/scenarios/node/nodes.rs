@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{Cluster, SERVE, SLICES, Standalone, container, pod, standalone};
-use crate::client::{CLAIMS, EVENTS, PODS};
+use crate::client::{CLAIMS, PODS};
 use crate::node::NODE;
 use crate::wait;
 use crate::world::{Bench, PATIENCE};
@@ -105,15 +105,9 @@ async fn a_broken_device_is_seen_and_left(bench: &Bench) -> anyhow::Result<()> {
 async fn with_the_guard_no_pod_meets_a_device_that_is_in_use(bench: &Bench) -> anyhow::Result<()> {
     let mut cluster = Cluster::start(bench, "node-guard", 1).await?;
     let ns = cluster.namespace("unguarded").await?;
-    let refused = async |cluster: &Cluster, ns: &str| {
-        let events = cluster.world.client.list(EVENTS, ns).await?;
-        let is_it =
-            |event: &&Value| event["note"].as_str().is_some_and(|note| note.contains("is prepared for"));
-        anyhow::Ok(events.iter().find(is_it).cloned())
-    };
     take_by_force(&mut cluster, &ns).await?;
     cluster.machine.start_kubelet().await?;
-    let meets = async || refused(&cluster, &ns).await;
+    let meets = async || cluster.refused(&ns).await;
     wait::value("without the guard the next Pod meets a refusal", PATIENCE, meets).await?;
     cluster.phase(&ns, "next", "Succeeded").await?;
     // kubelet looks once a minute for what it has to unprepare, and may take one to come back: the guard is longer.
@@ -122,8 +116,7 @@ async fn with_the_guard_no_pod_meets_a_device_that_is_in_use(bench: &Bench) -> a
     take_by_force(&mut cluster, &ns).await?;
     cluster.machine.start_kubelet().await?;
     cluster.succeeded(&ns, 1).await?;
-    let met = refused(&cluster, &ns).await?;
-    ensure!(met.is_none(), "with the guard the next Pod met {met:?}");
+    cluster.no_device_was_promised_twice(&ns).await?;
     cluster.nothing_is_left(&ns).await?;
     cluster.stop().await
 }

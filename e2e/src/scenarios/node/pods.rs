@@ -236,6 +236,7 @@ async fn turns(cluster: &Cluster, whose: &str) -> anyhow::Result<usize> {
     let outcome = wait::value("40 Pods have succeeded", PATIENCE * 4, done).await;
     outcome.map_err(|error| error.context(cluster.machine.log()))?;
     let minutes = started.elapsed().as_secs_f32() / 60.0;
+    cluster.no_device_was_promised_twice(&ns).await?;
     cluster.nothing_is_left(&ns).await?;
     let entries = cluster.world.rest(&ns).await?;
     let of = |party: &str| entries.iter().filter(|entry| entry.party() == party).count();

@@ -235,7 +235,13 @@ fn a_claim_is_held_after_others_have_left_it() {
     pass.sent(purpose, Ok(Written { meta: Meta::default(), body }));
     pass.observe(&cluster.state);
     let Next::Rest(verdict) = pass.next() else { panic!("a write") };
-    assert_eq!((verdict, pass.is_held), (Verdict::After(Duration::from_secs(60)), true));
+    assert_eq!((verdict, pass.is_held), (Verdict::After(Duration::from_secs(60)), Some(true)));
+    // An API server that does not answer ends no hold.
+    let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"), At { chosen, now: NOW });
+    let read = |_: &str| Err(Refusal::Transient("down".into()));
+    let write = |_: &Write| Ok(());
+    let (verdict, _) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
+    assert!(matches!(verdict, Verdict::Failed(_)) && pass.is_held.is_none(), "{verdict:?}");
 }
 
 #[test]
