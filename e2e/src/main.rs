@@ -13,6 +13,7 @@ mod manifest;
 mod node;
 mod objects;
 mod oracle;
+mod plugin_bench;
 mod prometheus;
 mod promises;
 mod proxy;
@@ -123,6 +124,15 @@ enum Command {
         #[arg(long, default_value_t = 0)]
         least: usize,
     },
+    /// Measure `kubectl dra explain` in a full cluster of a real control plane.
+    BenchPlugin {
+        /// Number of nodes, with eight claims and ten Pods each.
+        #[arg(long, default_value_t = 5_000)]
+        nodes: usize,
+        /// The `kubectl-dra` binary.
+        #[arg(long)]
+        plugin: PathBuf,
+    },
     /// Measure what hostile tenants cost the others.
     Tenants {
         /// Number of Pods that are refused a claim.
@@ -209,6 +219,9 @@ async fn main() -> anyhow::Result<()> {
             Command::Overload { pods } => versus::overload(&bench, pods).await,
             Command::Tenants { refused, bystanders, large } => {
                 tenants::run(&bench, tenants::Load { refused, bystanders, large }).await
+            }
+            Command::BenchPlugin { nodes, plugin } => {
+                plugin_bench::run(&bench, nodes, &plugin.canonicalize().context("plugin")?).await
             }
             Command::Scale { pods, least } => scale::run(&bench, least, pods).await,
             Command::BuiltIn { filter } => scenarios::built_in::run(&bench, &filter).await,

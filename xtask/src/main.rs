@@ -140,6 +140,12 @@ enum Bench {
         #[arg(long, default_value_t = 50_000)]
         pods: usize,
     },
+    /// What `kubectl dra explain` takes in a full cluster of a real control plane.
+    Plugin {
+        /// Number of nodes, with eight claims and ten Pods each.
+        #[arg(long, default_value_t = 5_000)]
+        nodes: usize,
+    },
     /// What hostile tenants cost the others.
     Tenants,
     /// The built-in claim controller and Dragoman while their API server is slow, throttles, or is half dead.
@@ -202,6 +208,10 @@ fn main() -> anyhow::Result<()> {
         Task::Bench { what: Bench::Accounting } => e2e(&["bench-accounting"]),
         Task::Bench { what: Bench::Allocator { filter } } => e2e(&["bench-allocator", &filter]),
         Task::Bench { what: Bench::Scale { pods } } => e2e(&["scale", "--pods", &pods.to_string()]),
+        Task::Bench { what: Bench::Plugin { nodes } } => {
+            run("cargo", &["build", "--release", "--package", "dragoman-cli"])?;
+            e2e(&["bench-plugin", "--nodes", &nodes.to_string(), "--plugin", "target/release/kubectl-dra"])
+        }
         Task::Bench { what: Bench::Tenants } => e2e(&["tenants"]),
         Task::Bench { what: Bench::Overload } => e2e(&["overload"]),
         Task::Bench { what: Bench::Lifecycle { pods, gated, runs } } => {

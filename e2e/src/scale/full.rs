@@ -3,15 +3,12 @@
 
 #![expect(clippy::cast_precision_loss, reason = "counts and sizes are far below 2^52")]
 
-use std::path::Path;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use dragoman_simcluster::{ApiServer, Clock, Door, Driver, Profile, User};
 use http::Method;
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt as _;
 use tokio::task::JoinSet;
 
 use super::{DEVICES, NAMESPACE, ask, create, listen, populate};
@@ -69,7 +66,6 @@ pub(super) async fn run(bench: &Bench, most: f64) -> anyhow::Result<()> {
     };
     wait::until("every Pod in vain is told why", Duration::from_mins(2), verdicts).await?;
     let end = Usage::of(pid)?;
-    explains(&directory.join("allocator.kubeconfig")).await?;
     let mib = |kib: u64| kib as f64 / 1024.0;
     println!(
         "ok      scale: the allocator with {NODES} nodes and {} claims: ready after {seconds:.1} s with {:.0} MiB, {:.0} MiB \
@@ -81,56 +77,6 @@ pub(super) async fn run(bench: &Bench, most: f64) -> anyhow::Result<()> {
     allocator.stop().await?;
     cluster.shutdown().await;
     ensure!(mib(end.peak) <= most, "the allocator takes {:.0} MiB, not {most}", mib(end.peak));
-    Ok(())
-}
-
-/// The most that a debug build of `kubectl dra explain pod` may take in this cluster, in cpu of its own: the stand-in for the
-/// API server is slower than a real one. 2.6 s were measured, and 1.3 s of a release build.
-const MOST_SECONDS: f64 = 4.0;
-const MOST_MIB: f64 = 200.0;
-
-/// Measures `kubectl dra explain pod` of a Pod in vain: the median of five.
-async fn explains(kubeconfig: &Path) -> anyhow::Result<()> {
-    let plugin = std::env::current_exe()?.with_file_name("kubectl-dra");
-    let (mut seconds, mut peak, mut cpu) = (Vec::new(), 0, Duration::ZERO);
-    for _ in 0..5 {
-        let began = Instant::now();
-        let mut child = tokio::process::Command::new(&plugin)
-            .args(["explain", "pod", "vain-0", "--namespace", NAMESPACE, "--output", "json", "--kubeconfig"])
-            .arg(kubeconfig)
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| plugin.display().to_string())?;
-        let pid = child.id().context("pid")?;
-        let mut stdout = child.stdout.take().context("stdout")?;
-        let mut said = String::new();
-        tokio::select! {
-            read = stdout.read_to_string(&mut said) => drop(read?),
-            () = async {
-                loop {
-                    if let Ok(usage) = Usage::of(pid) {
-                        (peak, cpu) = (peak.max(usage.peak), usage.cpu);
-                    }
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-            } => {}
-        }
-        child.wait().await?;
-        seconds.push(began.elapsed().as_secs_f64());
-        let answer: Value = serde_json::from_str(&said).with_context(|| said)?;
-        ensure!(answer["reason"] == "NoDevicesFree", "{answer}");
-    }
-    seconds.sort_by(f64::total_cmp);
-    let (median, mib) = (seconds[2], peak as f64 / 1024.0);
-    println!(
-        "ok      scale: kubectl dra explain pod: {median:.2} s, {:.2} s of cpu, {mib:.0} MiB at most",
-        cpu.as_secs_f64()
-    );
-    ensure!(
-        cpu.as_secs_f64() <= MOST_SECONDS && mib <= MOST_MIB,
-        "more than {MOST_SECONDS} s of cpu or {MOST_MIB} MiB"
-    );
     Ok(())
 }
 
