@@ -11,7 +11,7 @@ use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_accounting::ledger::{Bucket, Cause, Charging, DeviceId, Holding, NodeLedger, Stage, Violation};
 use dragoman_accounting::per_resource::{Sums, Units};
 use dragoman_accounting::pod::requests::Variant;
-use dragoman_accounting::pod::{PodSpecView, Resources};
+use dragoman_accounting::pod::{PodSpecView, PodStatusView, Resources};
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::unaccounted::Unaccounted;
 use words::{amounts, claim, container, line, pod, units};
@@ -107,6 +107,23 @@ fn e21_overhead_is_paid_by_each_and_a_mapping_once() {
     assert_eq!(cpus(&ledger), 4000, "until the last one leaves");
     ledger.remove_pod("y");
     assert_eq!(cpus(&ledger), 0);
+}
+
+/// kubelet 1.37.2 with the gate reports totals of a Pod that include its claims (`e2e` node-faults/the_cpus_of_a_claim…).
+#[test]
+fn totals_of_kubelet_do_not_move_a_claim_into_its_pod() {
+    let mut ledger = node("64");
+    for uid in ["x", "y"] {
+        let mut view = view(uid, &[("cpu", "100m")], vec![published(mapped("m", "4"))]);
+        let total = amounts(&[("cpu", "4100m")]);
+        let actual = Some(Resources { requests: total.clone(), limits: Amounts::default() });
+        view.status = PodStatusView { allocated: Some(total), actual, resize_infeasible: false };
+        ledger.put_pod(charged(&view, Stage::Bound));
+    }
+    let of = |bucket| ledger.charged(bucket, Resource::Cpu);
+    assert_eq!((of(Bucket::Pods), of(Bucket::Mapping), cpus(&ledger)), (200, 4000, 4200));
+    // A scheduler that reads the totals sees the claim, and sees it twice.
+    assert_eq!(ledger.holder(Scheduler::Unaware).request, Units::default());
 }
 
 #[test]

@@ -176,11 +176,39 @@ struct HeadMeta {
 impl Facts {
     /// Takes in an object of a kind that its list knows, or that it says itself. One of another kind is left out.
     pub(crate) fn take(&mut self, kind: &str, object: &RawValue) {
+        self.take_with(kind, object, Self::read);
+    }
+
+    /// Takes in a claim for a list of claims: no allocator looks at it.
+    pub(crate) fn take_listed(&mut self, claim: &RawValue) {
+        self.take_with("ResourceClaim", claim, |facts, _, key, text| {
+            facts.claims.insert(key.clone(), decoded(text)?);
+            Ok(())
+        });
+    }
+
+    /// Takes in that a Pod is there, and its phase.
+    pub(crate) fn take_presence(&mut self, pod: &RawValue) {
+        self.take_with("Pod", pod, |facts, _, key, text| {
+            let Pod { metadata, status, .. } = decoded(text)?;
+            let mut pod = Pod::default();
+            (pod.metadata.uid, pod.status.phase) = (metadata.uid, status.phase);
+            facts.pods.insert(key.clone(), pod);
+            Ok(())
+        });
+    }
+
+    fn take_with(
+        &mut self,
+        kind: &str,
+        object: &RawValue,
+        read: impl FnOnce(&mut Self, &str, &Key, &str) -> Result<(), String>,
+    ) {
         let head: Head = serde_json::from_str(object.get()).unwrap_or_default();
         let kind = if kind.is_empty() { head.kind.as_str() } else { kind };
         let Some(kind) = KINDS.into_iter().find(|known| *known == kind) else { return };
         let key = (head.metadata.namespace, head.metadata.name);
-        if let Err(why) = self.read(kind, &key, object.get()) {
+        if let Err(why) = read(self, kind, &key, object.get()) {
             self.unreadable.insert((kind, key), why);
         }
     }
@@ -221,6 +249,16 @@ impl Facts {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Takes in a claim if it holds a device that is asked about: a cluster has many claims.
+    pub(crate) fn take_if_held(&mut self, claim: &RawValue, is_asked: impl Fn(&Held) -> bool) {
+        // One that does not decode may hold it.
+        let is_taken = decoded::<Holder>(claim.get())
+            .map_or(true, |of| of.status.allocation.devices.results.iter().any(is_asked));
+        if is_taken {
+            self.take("ResourceClaim", claim);
+        }
     }
 
     /// Takes in which devices a claim holds, and nothing else of it: a cluster has many claims.
@@ -332,6 +370,40 @@ const KINDS: [&str; 9] = [
     "ResourceQuota",
     "Event",
 ];
+
+/// A claim, as far as it says which devices it holds.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Holder {
+    status: HolderStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct HolderStatus {
+    allocation: HolderAllocation,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct HolderAllocation {
+    devices: HolderDevices,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct HolderDevices {
+    results: Vec<Held>,
+}
+
+/// A device that a claim holds.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Held {
+    pub(crate) driver: String,
+    pub(crate) pool: String,
+    pub(crate) device: String,
+}
 
 /// A list as the API server sends it.
 #[derive(Debug, Deserialize)]

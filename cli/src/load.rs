@@ -1,6 +1,8 @@
 //! What each question needs to know, read from the API server: no more, so that a user with few rights gets answers, and a
 //! large cluster is not listed for a small question.
 
+use std::collections::BTreeSet;
+
 use dragoman_crds::wire::Tolerated;
 use dragoman_dump::Objects;
 use dragoman_dump::manifests::Found;
@@ -9,7 +11,8 @@ use crate::client::{
     CLAIMS, CLASSES, Client, EVENTS, FOOTPRINTS, NODES, PODS, QUOTAS, Resource, SLICES, TAINT_RULES,
     TEMPLATES, encoded,
 };
-use crate::facts::Facts;
+use crate::explain;
+use crate::facts::{Facts, Held};
 use serde_json::value::RawValue;
 
 /// Reads what explains a Pod.
@@ -100,20 +103,32 @@ pub(crate) async fn ledger(client: &Client, objects: &mut Objects, has_waiting: 
     facts
 }
 
-/// Reads all claims and slices, and the nodes that are asked for.
-pub(crate) async fn devices(client: &Client, node: Option<&str>) -> Facts {
-    let mut facts = Facts::default();
-    client.list(&mut facts, CLAIMS, None, "").await;
+/// Reads all claims and slices.
+pub(crate) async fn devices(client: &Client) -> Facts {
+    let mut facts = claims(client, None).await;
     client.list(&mut facts, SLICES, None, "").await;
-    if let Some(node) = node {
-        one_of_cluster(client, &mut facts, NODES, node).await;
-    }
     facts
 }
 
-/// Reads all claims and slices, and the rules that taint devices.
-pub(crate) async fn device(client: &Client) -> Facts {
-    let mut facts = devices(client, None).await;
+/// Reads a node, all slices, and the claims that hold devices of the node.
+pub(crate) async fn node(client: &Client, node: &str) -> Facts {
+    let mut facts = Facts::default();
+    one_of_cluster(client, &mut facts, NODES, node).await;
+    client.list(&mut facts, SLICES, None, "").await;
+    let here = explain::node::here(&facts, node);
+    let here: BTreeSet<_> =
+        here.into_iter().map(|(d, p, n)| (d.to_owned(), p.to_owned(), n.to_owned())).collect();
+    let is_here = |of: &Held| here.contains(&(of.driver.clone(), of.pool.clone(), of.device.clone()));
+    client.each(&mut facts, CLAIMS, None, "", |facts, claim| facts.take_if_held(claim, is_here)).await;
+    facts
+}
+
+/// Reads all slices, the rules that taint devices, and the claims that hold a device of this name.
+pub(crate) async fn device(client: &Client, wanted: &str) -> Facts {
+    let mut facts = Facts::default();
+    let is_meant = |of: &Held| explain::device::is_meant(wanted, &of.driver, &of.pool, &of.device);
+    client.each(&mut facts, CLAIMS, None, "", |facts, claim| facts.take_if_held(claim, is_meant)).await;
+    client.list(&mut facts, SLICES, None, "").await;
     client.list(&mut facts, TAINT_RULES, None, "").await;
     facts
 }
@@ -121,13 +136,13 @@ pub(crate) async fn device(client: &Client) -> Facts {
 /// Reads claims, of one namespace or of all.
 pub(crate) async fn claims(client: &Client, namespace: Option<&str>) -> Facts {
     let mut facts = Facts::default();
-    client.list(&mut facts, CLAIMS, namespace, "").await;
+    client.each(&mut facts, CLAIMS, namespace, "", Facts::take_listed).await;
     facts
 }
 
 /// Reads claims, slices and classes.
 pub(crate) async fn pools(client: &Client) -> Facts {
-    let mut facts = devices(client, None).await;
+    let mut facts = devices(client).await;
     client.list(&mut facts, CLASSES, None, "").await;
     facts
 }
@@ -135,13 +150,20 @@ pub(crate) async fn pools(client: &Client) -> Facts {
 /// Reads claims and Pods, of one namespace or of all.
 pub(crate) async fn consumers(client: &Client, namespace: Option<&str>) -> Facts {
     let mut facts = claims(client, namespace).await;
-    client.list(&mut facts, PODS, namespace, "").await;
+    client.each(&mut facts, PODS, namespace, "", Facts::take_presence).await;
+    facts
+}
+
+/// Reads the Pods that do not run yet, of one namespace or of all.
+pub(crate) async fn waiting(client: &Client, namespace: Option<&str>) -> Facts {
+    let mut facts = Facts::default();
+    client.list(&mut facts, PODS, namespace, "&fieldSelector=status.phase%3DPending").await;
     facts
 }
 
 /// Reads what a drain of a node would end.
 pub(crate) async fn drain(client: &Client, node: &str) -> Facts {
-    let mut facts = devices(client, Some(node)).await;
+    let mut facts = self::node(client, node).await;
     client.list(&mut facts, PODS, None, &format!("&fieldSelector=spec.nodeName%3D{}", encoded(node))).await;
     facts
 }

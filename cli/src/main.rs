@@ -191,7 +191,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(if answer.verdict.blocked { BLOCKED } else { 0 }));
         }
         Command::Top { interval, once } => {
-            return top::run(&source, scope, interval, once).await.map(|()| ExitCode::SUCCESS);
+            return top::run(&source, scope, &screen, interval, once).await.map(|()| ExitCode::SUCCESS);
         }
         Command::Completion { .. } => return Ok(ExitCode::SUCCESS),
         Command::Ledger { nodes, overcommitted, pod, in_tree } => {
@@ -203,7 +203,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Claims => {
             (tables::claims(&source.claims(scope).await, now), "there are no claims".to_owned())
         }
-        Command::Devices => (tables::devices(&source.devices(None).await), "there are no devices".to_owned()),
+        Command::Devices => (tables::devices(&source.devices().await), "there are no devices".to_owned()),
         Command::Pools { by_class: false } => {
             (tables::pools(&source.pools().await), "there are no pools".to_owned())
         }
@@ -251,8 +251,8 @@ async fn explained(
         Explained::Template { name } => {
             Ok(explain::template::explain(&source.template(namespace, name).await?, namespace, name, now))
         }
-        Explained::Device { name } => explain::device::explain(source.device().await, name, now),
-        Explained::Node { name } => Ok(explain::node::explain(&source.devices(Some(name)).await, name, now)),
+        Explained::Device { name } => explain::device::explain(source.device(name).await, name, now),
+        Explained::Node { name } => Ok(explain::node::explain(&source.node(name).await, name, now)),
     }
 }
 
@@ -328,10 +328,12 @@ macro_rules! ask {
 ask!(pod(namespace: &str, name: &str) -> Result);
 ask!(claim(namespace: &str, name: &str) -> Result);
 ask!(template(namespace: &str, name: &str) -> Result);
-ask!(devices(node: Option<&str>) -> Facts);
-ask!(device() -> Facts);
+ask!(devices() -> Facts);
+ask!(node(node: &str) -> Facts);
+ask!(device(wanted: &str) -> Facts);
 ask!(claims(namespace: Option<&str>) -> Facts);
 ask!(pools() -> Facts);
 ask!(consumers(namespace: Option<&str>) -> Facts);
+ask!(waiting(namespace: Option<&str>) -> Facts);
 ask!(drain(node: &str) -> Facts);
 ask!(events(namespace: Option<&str>) -> Facts);

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::explain::Answer;
 use crate::tables::Table;
+use crate::top::{Devices, Look};
 
 /// How to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -32,6 +33,11 @@ impl Screen {
     pub(crate) fn new(output: Option<Output>) -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self { output, colours: wanted && output.is_none() && std::io::stdout().is_terminal() }
+    }
+
+    /// Whether it is for programs.
+    pub(crate) fn is_structured(&self) -> bool {
+        matches!(self.output, Some(Output::Json | Output::Yaml))
     }
 
     /// Prints an answer.
@@ -60,6 +66,27 @@ impl Screen {
         };
         table.lacks.iter().for_each(|lack| text.push_str(&format!("partial: {}\n", printable(lack))));
         print(&text)
+    }
+
+    /// Prints a screen of `top`.
+    ///
+    /// # Errors
+    /// Standard output is closed.
+    pub(crate) fn look(&self, look: &Look) -> anyhow::Result<()> {
+        if let Some(text) = self.structured(look)? {
+            return print(&text);
+        }
+        let or_unknown = |number: Option<usize>| number.map_or_else(|| "?".to_owned(), |of| of.to_string());
+        let Devices { pools, total, free } = look.devices;
+        print(&format!("Devices: {total} in {pools} pools, {} free\n\n", or_unknown(free)))?;
+        self.table(&look.pools, "no driver publishes devices")?;
+        print(&rest(pools, &look.pools, "kubectl dra pools"))?;
+        print(&format!("\nPods that wait with claims: {}\n\n", or_unknown(look.waiting)))?;
+        if !look.pods.items.is_empty() || !look.pods.lacks.is_empty() {
+            self.table(&look.pods, "")?;
+        }
+        let pods = look.waiting.unwrap_or_default();
+        print(&rest(pods, &look.pods, "kubectl get pods --field-selector status.phase=Pending"))
     }
 
     /// Prints what is taken from nodes.
@@ -131,6 +158,14 @@ impl Screen {
 
     fn coloured(&self, colour: &str, text: &str) -> String {
         if self.colours { format!("{colour}{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+/// How many rows are not shown, and the command that shows them.
+fn rest(all: usize, shown: &Table, command: &str) -> String {
+    match all.saturating_sub(shown.items.len()) {
+        0 => String::new(),
+        more => format!("and {more} more (`{command}`)\n"),
     }
 }
 

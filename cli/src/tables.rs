@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dragoman_crds::wire::{ResourceClaim, Tolerated};
+use dragoman_crds::wire::{Pod, ResourceClaim, Tolerated};
+use dragoman_reconcilers::protocol::{ALLOCATOR, CLAIMS_READY};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -12,6 +13,9 @@ use crate::explain::pod::is_for;
 use crate::facts::Facts;
 use crate::supply::newest;
 
+/// A row: text by the name of its column.
+pub(crate) type Row = BTreeMap<&'static str, String>;
+
 /// Rows with the names of their columns; the last `wide` columns are shown only when asked for.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Table {
@@ -19,7 +23,7 @@ pub(crate) struct Table {
     pub(crate) columns: &'static [&'static str],
     #[serde(skip)]
     pub(crate) wide: usize,
-    pub(crate) items: Vec<BTreeMap<&'static str, String>>,
+    pub(crate) items: Vec<Row>,
     /// What could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) lacks: Vec<String>,
@@ -82,7 +86,7 @@ pub(crate) fn claims(facts: &Facts, now: Timestamp) -> Table {
             })
             .filter(|class| !class.is_empty())
             .collect();
-        let allocator = claim.metadata.labels.get(dragoman_reconcilers::protocol::ALLOCATOR);
+        let allocator = claim.metadata.labels.get(ALLOCATOR);
         vec![
             namespace.clone(),
             name.clone(),
@@ -337,6 +341,28 @@ pub(crate) fn drained(facts: &Facts, node: &str) -> Table {
         }
     }
     Table::of(COLUMNS, 0, rows.into_iter(), facts)
+}
+
+/// The Pods that wait with claims, the oldest first, each with the reason that its conditions carry.
+pub(crate) fn waiting(facts: &Facts, now: Timestamp) -> Table {
+    const COLUMNS: &[&str] = &["NAMESPACE", "POD", "AGE", "WAITS"];
+    let waits = |pod: &&Pod| &*pod.status.phase == "Pending" && !pod.spec.resource_claims.is_empty();
+    let mut pods: Vec<&Pod> = facts.pods.values().filter(waits).collect();
+    pods.sort_by_key(|pod| pod.metadata.creation_timestamp.as_deref());
+    let rows = pods.into_iter().map(|pod| {
+        let is_false = |of: &str| {
+            let mut conditions = pod.status.conditions.iter();
+            conditions.find(|condition| &*condition.r#type == of && &*condition.status == "False")
+        };
+        let waits = match is_false(CLAIMS_READY).or_else(|| is_false("PodScheduled")) {
+            Some(condition) => condition.reason.to_string(),
+            None if pod.spec.node_name.is_empty() => String::new(),
+            None => format!("starting on {}", pod.spec.node_name),
+        };
+        let age = age(pod.metadata.creation_timestamp.as_deref(), now);
+        vec![pod.metadata.namespace.to_string(), pod.metadata.name.to_string(), age, waits]
+    });
+    Table::of(COLUMNS, 0, rows.collect::<Vec<_>>().into_iter(), facts)
 }
 
 /// Events about claims, and those about Pods that speak of claims, the newest last.

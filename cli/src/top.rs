@@ -1,19 +1,42 @@
-//! A live screen: pools, and the Pods that wait for claims.
+//! A live screen: what devices there are, the pools with the fewest free ones, and the Pods that wait longest.
 
 use std::io::IsTerminal as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use serde::Serialize;
 
 use crate::Source;
-use crate::explain;
-use crate::print::{Screen, print, printable};
-use crate::tables;
+use crate::print::{Screen, print};
+use crate::tables::{self, Table};
 
-/// The Pods of the screen: a person reads no more at once.
-const PODS: usize = 15;
+/// The rows of a table: a person reads no more at once.
+const ROWS: usize = 15;
+/// A look lasts at most this part of the time, so that many screens do not keep the API server of a large cluster busy.
+const SHARE: u32 = 10;
 /// Clears a terminal.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+
+/// What the screen shows.
+#[derive(Debug, Serialize)]
+pub(crate) struct Look {
+    pub(crate) devices: Devices,
+    /// The pools that are incomplete or have the fewest free devices.
+    pub(crate) pools: Table,
+    /// The Pods that wait with claims; none if Pods cannot be read.
+    pub(crate) waiting: Option<usize>,
+    /// Those that wait longest.
+    pub(crate) pods: Table,
+}
+
+/// The devices of all pools.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Devices {
+    pub(crate) pools: usize,
+    pub(crate) total: usize,
+    /// None if claims cannot be read.
+    pub(crate) free: Option<usize>,
+}
 
 /// Shows pools and waiting Pods until it is interrupted.
 ///
@@ -22,30 +45,109 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 pub(crate) async fn run(
     source: &Source,
     namespace: Option<&str>,
+    screen: &Screen,
     interval: u64,
     once: bool,
 ) -> anyhow::Result<()> {
-    let screen = Screen::new(None);
     loop {
-        let (pools, consumers) = (source.pools().await, source.consumers(namespace).await);
-        if !once && std::io::stdout().is_terminal() {
+        let began = Instant::now();
+        let (pools, waiting) = (source.pools().await, source.waiting(namespace).await);
+        let look = Look::of(&tables::pools(&pools), tables::waiting(&waiting, Timestamp::now()));
+        let took = began.elapsed();
+        if !once && !screen.is_structured() && std::io::stdout().is_terminal() {
             print(CLEAR)?;
         }
-        screen.table(&tables::pools(&pools), "no driver publishes devices")?;
-        let waits = |pod: &&dragoman_crds::wire::Pod| {
-            &*pod.status.phase == "Pending" && !pod.spec.resource_claims.is_empty()
-        };
-        let waiting: Vec<_> = consumers.pods.values().filter(waits).collect();
-        print(&format!("\nPods that wait with claims: {}\n", waiting.len()))?;
-        let now = Timestamp::now();
-        for pod in waiting.iter().take(PODS) {
-            let meta = &pod.metadata;
-            let age = explain::age(meta.creation_timestamp.as_deref(), now);
-            print(&(printable(&format!("{}/{}   {age}", meta.namespace, meta.name)) + "\n"))?;
-        }
-        if once {
+        screen.look(&look)?;
+        // A program reads one document.
+        if once || screen.is_structured() {
             return Ok(());
         }
-        tokio::time::sleep(Duration::from_secs(interval)).await;
+        tokio::time::sleep(pause(Duration::from_secs(interval), took)).await;
+    }
+}
+
+/// The time until the next look.
+fn pause(interval: Duration, took: Duration) -> Duration {
+    interval.max(took * (SHARE - 1))
+}
+
+impl Look {
+    /// The first rows of the tables, and how many there are.
+    fn of(pools: &Table, pods: Table) -> Self {
+        let number = |row: &tables::Row, column| row.get(column).and_then(|text| text.parse::<usize>().ok());
+        let sum = |column| pools.items.iter().map(|row| number(row, column)).sum::<Option<usize>>();
+        let devices =
+            Devices { pools: pools.items.len(), total: sum("TOTAL").unwrap_or_default(), free: sum("FREE") };
+        let mut first: Vec<_> = pools.items.iter().collect();
+        first.sort_by_key(|row| (row.get("STATE").is_some_and(|state| state == "Ready"), number(row, "FREE")));
+        let items = first.into_iter().take(ROWS).cloned().collect();
+        let waiting = pods.lacks.is_empty().then_some(pods.items.len());
+        let pools = Table { items, lacks: pools.lacks.clone(), ..*pools };
+        let pods = Table { items: pods.items.into_iter().take(ROWS).collect(), ..pods };
+        Self { devices, pools, waiting, pods }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::facts::Facts;
+
+    fn facts(objects: &[serde_json::Value]) -> Facts {
+        let mut facts = Facts::default();
+        let list = json!({"kind": "List", "items": objects});
+        facts.take_file(std::path::Path::new("f"), &list.to_string()).expect("objects");
+        facts
+    }
+
+    fn slice(node: usize, slices: i64) -> serde_json::Value {
+        json!({"kind": "ResourceSlice", "metadata": {"name": format!("s-{node:04}")}, "spec": {
+            "driver": "d", "nodeName": format!("node-{node:04}"),
+            "pool": {"name": format!("p-{node:04}"), "generation": 1, "resourceSliceCount": slices},
+            "devices": [{"name": "a"}, {"name": "b"}]}})
+    }
+
+    fn pod(number: usize) -> serde_json::Value {
+        json!({"kind": "Pod", "metadata": {"namespace": "ml", "name": format!("p-{number}"), "uid": format!("u-{number}"),
+            "creationTimestamp": format!("2026-01-01T{:02}:{:02}:00Z", number / 60 % 24, number % 60)},
+            "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}, "status": {"phase": "Pending",
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}})
+    }
+
+    #[test]
+    fn a_large_cluster_fits_on_the_screen() {
+        let mut objects: Vec<_> = (0..5000).map(|node| slice(node, 1)).chain((0..1440).map(pod)).collect();
+        // Two pools stand out: one lacks a slice, of one a device is taken.
+        objects[4000] = slice(4000, 2);
+        objects.push(json!({"kind": "ResourceClaim", "metadata": {"namespace": "ml", "name": "c"}, "spec": {}, "status": {
+            "allocation": {"devices": {"results": [{"request": "r", "driver": "d", "pool": "p-3000", "device": "a"}]}}}}));
+        let facts = facts(&objects);
+        let now = "2026-01-02T00:00:00Z".parse().expect("a time");
+        let look = Look::of(&tables::pools(&facts), tables::waiting(&facts, now));
+        assert_eq!(look.devices, Devices { pools: 5000, total: 10_000, free: Some(9_999) });
+        let pools: Vec<&str> = look.pools.items.iter().map(|row| &*row["POOL"]).collect();
+        assert_eq!((pools.len(), pools[0], pools[1], pools[2]), (ROWS, "p-4000", "p-3000", "p-0000"));
+        assert_eq!((look.waiting, look.pods.items.len()), (Some(1440), ROWS));
+        let oldest = &look.pods.items[0];
+        assert_eq!((&*oldest["POD"], &*oldest["AGE"], &*oldest["WAITS"]), ("p-0", "24h", "Unschedulable"));
+    }
+
+    #[test]
+    fn nothing_is_counted_that_could_not_be_read() {
+        let mut facts = facts(&[slice(0, 1)]);
+        for resource in ["pods", "resourceclaims.resource.k8s.io"] {
+            facts.forbid(None, resource.to_owned());
+        }
+        let look = Look::of(&tables::pools(&facts), tables::waiting(&facts, Timestamp::UNIX_EPOCH));
+        assert_eq!((look.waiting, look.devices.free), (None, None));
+    }
+
+    #[test]
+    fn a_look_that_takes_long_makes_the_next_one_later() {
+        let seconds = Duration::from_secs;
+        assert_eq!(pause(seconds(2), seconds(0)), seconds(2));
+        assert_eq!(pause(seconds(2), seconds(3)), seconds(27));
     }
 }

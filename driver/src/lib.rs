@@ -12,6 +12,7 @@ mod cdi;
 mod checkpoint;
 mod claim;
 mod device;
+mod events;
 mod frames;
 mod health;
 mod locks;

@@ -87,6 +87,21 @@ impl<D: Driver, C: Claims> Preparer<D, C> {
         Ok(preparer)
     }
 
+    /// The claims for which a device is prepared.
+    pub(crate) fn holders(&self, pool: &str, device: &str) -> Vec<ClaimReference> {
+        let known = self.known();
+        let holds = |record: &&Record| record.devices.iter().any(|of| (&*of.pool, &*of.device) == (pool, device));
+        known.records.values().filter(holds).map(|record| record.claim.clone()).collect()
+    }
+
+    /// The claim as the API server has it.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub(crate) async fn read(&self, claim: &ClaimReference) -> anyhow::Result<Option<Value>> {
+        self.claims.get(claim).await
+    }
+
     /// Prepares a claim, or says what it was prepared as.
     ///
     /// # Errors

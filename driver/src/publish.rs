@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::claim::ClaimReference;
 use crate::device::Pool;
+use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::prepare::Claims;
 use crate::slices::{Change, Publisher, Sent, Shape, text};
@@ -85,6 +86,14 @@ impl Server {
             }
         }
         Ok(())
+    }
+}
+
+impl Events for Server {
+    async fn write(&self, event: &Value) -> anyhow::Result<()> {
+        let path =
+            format!("/apis/events.k8s.io/v1/namespaces/{}/events", text(event, "/metadata/namespace"));
+        self.send(Method::POST, &path, Some(event)).await.map(drop)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::prepare::{Places, Preparer};
 use crate::publish::{self, Server};
 use crate::registration::{Registration, accept, bind};
 use crate::service::{HEALTH, HEALTH_ALPHA, PLUGIN, Service};
-use crate::{Driver, admin};
+use crate::{Driver, admin, events};
 
 /// Where a driver runs.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub struct Options {
     pub kubelet: PathBuf,
     /// Where container runtimes read CDI files.
     pub cdi: PathBuf,
-    /// Where `/metrics` and `/healthz` are served, if anywhere.
+    /// Where `/metrics`, `/healthz` and `/readyz` are served, if anywhere.
     pub admin_address: Option<SocketAddr>,
     /// Whether the ResourceSlices are withdrawn at the end: for drivers that are uninstalled. One that comes back leaves them.
     pub withdraw: bool,
@@ -82,14 +82,17 @@ pub async fn run<D: Driver>(driver: D, options: Options, client: kube::Client) -
         driver: options.driver.clone(),
         metrics: metrics.clone(),
     };
+    let registered = metrics.registered.clone();
     let published =
         publish::publish(server.clone(), options.driver.clone(), options.node.clone(), pools, metrics);
     let admin = async {
         match options.admin_address {
-            Some(address) => admin::serve(address, registry).await,
+            Some(address) => admin::serve(address, registry, registered).await,
             None => std::future::pending().await,
         }
     };
+    let preparer = Arc::new(preparer);
+    let told = events::tell(&preparer, &server, (&options.driver, &options.node));
     let stopped = async {
         let mut terminate = signal(SignalKind::terminate()).context("signals")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("signals")?;
@@ -100,10 +103,11 @@ pub async fn run<D: Driver>(driver: D, options: Options, client: kube::Client) -
         anyhow::Ok(())
     };
     tokio::select! {
-        outcome = serve(Arc::new(preparer), &endpoint) => outcome?,
+        outcome = serve(Arc::clone(&preparer), &endpoint) => outcome?,
         outcome = registration.serve() => outcome?,
         outcome = admin => outcome?,
         () = published => {}
+        () = told => {}
         outcome = stopped => outcome?,
     }
     if options.withdraw {

@@ -78,7 +78,8 @@ pub fn request(pod: &PodSpecView, resource: Resource, options: Options) -> Resul
 pub(crate) struct Parts {
     /// The request as a scheduler without KEP-5517 counts it.
     pub seen: Decimal,
-    /// The request without claims, and without what is drawn from them ([policy] `ConsumeFrom`).
+    /// The request without claims, and without what is drawn from them ([policy] `ConsumeFrom`). kubelet's totals for the
+    /// whole Pod say more, where it counts claims itself.
     ///
     /// [policy]: crate::pod::policy
     pub own: Decimal,
@@ -102,11 +103,13 @@ pub(crate) fn parts(pod: &PodSpecView, resource: Resource, variant: Variant) -> 
         let all = claims.try_fold(own, |sum, claim| sum.checked_add(claim?))?;
         return Ok(Parts { seen: own, own, all });
     }
-    let of =
-        |claims, draws| Ok(counted(pod, resource, Options::scheduler(claims), draws)?.unwrap_or_default());
-    let seen = of(Claims::Ignored, Draws::Count)?;
-    let own = if policed { of(Claims::Ignored, Draws::LeftOut)? } else { seen };
-    Ok(Parts { seen, own, all: of(claims, Draws::LeftOut)? })
+    let of = |options, draws| Ok(counted(pod, resource, options, draws)?.unwrap_or_default());
+    let without = Options::scheduler(Claims::Ignored);
+    let seen = of(without, Draws::Count)?;
+    // The totals that kubelet reports include the claims that it knows; those of its containers do not.
+    let level = pod_level(pod, resource, options).is_some();
+    let own = of(Options { pod_level_status: level, ..without }, if policed { Draws::LeftOut } else { Draws::Count })?;
+    Ok(Parts { seen, own, all: of(options, Draws::LeftOut)? })
 }
 
 /// Whether the spec, the requests that the kubelet has agreed to, and those in force are the same.

@@ -105,11 +105,14 @@ fn named(facts: &Facts, wanted: &str) -> BTreeSet<Device> {
         _ => None,
     });
     let held = held.flatten().map(|of| (of.driver.to_string(), of.pool.to_string(), of.device.to_string()));
-    let is_meant = |(driver, pool, name): &Device| {
-        let full = format!("{driver}/{pool}/{name}");
-        full == wanted || full.ends_with(&format!("/{wanted}"))
-    };
-    published.chain(held).filter(is_meant).collect()
+    let is_it = |(driver, pool, name): &Device| is_meant(wanted, driver, pool, name);
+    published.chain(held).filter(is_it).collect()
+}
+
+/// Whether a person may mean this device.
+pub(crate) fn is_meant(wanted: &str, driver: &str, pool: &str, name: &str) -> bool {
+    let full = format!("{driver}/{pool}/{name}");
+    full == wanted || full.strip_suffix(wanted).is_some_and(|start| start.ends_with('/'))
 }
 
 fn holds(claim: &ResourceClaim, driver: &str, pool: &str, name: &str) -> bool {

@@ -67,7 +67,7 @@ pub(crate) fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
 }
 
 /// The devices of a node, by driver, pool and name: those of the newest slices of each pool.
-fn here<'a>(facts: &'a Facts, node: &str) -> BTreeSet<(&'a str, &'a str, &'a str)> {
+pub(crate) fn here<'a>(facts: &'a Facts, node: &str) -> BTreeSet<(&'a str, &'a str, &'a str)> {
     let newest = newest(&facts.cluster.slices);
     let mut here = BTreeSet::new();
     for slice in &facts.cluster.slices {

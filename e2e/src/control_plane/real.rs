@@ -137,7 +137,6 @@ impl Real {
             format!("--service-account-signing-key-file={}", file("sa.key")),
             "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
             "--authorization-mode=Node,RBAC".to_owned(),
-            "--disable-admission-plugins=ServiceAccount".to_owned(),
             // Pods and claims are created faster here than by any real cluster.
             "--max-mutating-requests-inflight=1000".to_owned(),
             "--max-requests-inflight=2000".to_owned(),
@@ -155,11 +154,16 @@ impl Real {
             arguments.extend([
                 format!("--kubelet-client-certificate={}", file("admin.crt")),
                 format!("--kubelet-client-key={}", file("admin.key")),
-                // The only network there has no default route.
-                format!("--advertise-address={}", crate::node::ADDRESS),
                 "--kubelet-preferred-address-types=InternalIP".to_owned(),
                 "--enable-admission-plugins=NodeRestriction".to_owned(),
             ]);
+        }
+        if crate::node::is_inside() {
+            // The only network there has no default route.
+            arguments.push(format!("--advertise-address={}", crate::node::ADDRESS));
+        }
+        if !self.shape.accounts {
+            arguments.push("--disable-admission-plugins=ServiceAccount".to_owned());
         }
         arguments.extend(self.shape.gates());
         arguments.extend(self.shape.emulation());
@@ -200,6 +204,9 @@ impl Real {
                 "pod-garbage-collector-controller",
                 "disruption-controller",
             ]);
+        }
+        if self.shape.accounts {
+            controllers.extend(["root-ca-certificate-publisher-controller", "daemonset-controller"]);
         }
         if self.shape.pod_groups {
             controllers.push("podgroup-protection-controller");

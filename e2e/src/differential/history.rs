@@ -19,7 +19,7 @@ pub(super) type Histories = BTreeMap<String, Vec<String>>;
 type Seen = Arc<Mutex<Vec<(bool, Value)>>>;
 
 /// Records a namespace until dropped.
-pub(super) struct Recorder {
+pub(crate) struct Recorder {
     seen: Seen,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
@@ -32,7 +32,7 @@ impl Drop for Recorder {
 
 impl Recorder {
     /// Starts the watches and waits until they are open.
-    pub(super) async fn start(client: &Client, namespace: &str, pod_groups: bool) -> Self {
+    pub(crate) async fn start(client: &Client, namespace: &str, pod_groups: bool) -> Self {
         let seen = Seen::default();
         let mut kinds = vec![
             ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&()),
@@ -53,13 +53,18 @@ impl Recorder {
         Self { seen, tasks }
     }
 
+    /// Every version so far, in the order of arrival: whether the object was deleted, and the object.
+    pub(crate) fn seen(&self) -> Vec<(bool, Value)> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The histories so far. `collected`: claims that the garbage collector deleted.
     ///
     /// The garbage collector acts at its own pace. It may delete a claim just before or just after the claim
     /// loses its finalizer. Its request is therefore left out of the histories. So is the version without
     /// the finalizer, which only one of the two orders shows. The deletion of the claim is compared.
     pub(super) fn histories(&self, collected: &BTreeSet<String>) -> Histories {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut seen = self.seen();
         let names = Names::of(&seen);
         let mut histories = Histories::new();
         for (deleted, object) in &mut seen {

@@ -15,7 +15,8 @@ use anyhow::{Context as _, ensure};
 use crate::control_plane::{Release, Shape};
 use crate::dragoman::Dragoman;
 use crate::world::{Bench, World};
-use history::{Histories, Recorder};
+use history::Histories;
+pub(crate) use history::Recorder;
 use script::{Chapter, DIFFERENCES, ROWS};
 
 /// Runs the lane and returns the number of objects with equal histories.

@@ -10,8 +10,8 @@ use tokio::process::Command;
 /// Its name.
 pub(crate) const BOX: &str = "dragoman.dev/box:1";
 
-/// Writes the image as an archive of OCI below `directory`.
-pub(crate) async fn write(directory: &Path, busybox: &Path) -> anyhow::Result<PathBuf> {
+/// Writes the image as an archive of OCI below `directory`: busybox, and `programs` with the libraries that they need.
+pub(crate) async fn write(directory: &Path, busybox: &Path, programs: &[PathBuf]) -> anyhow::Result<PathBuf> {
     let root = directory.join("root");
     let bin = root.join("bin");
     std::fs::create_dir_all(&bin).context("image")?;
@@ -19,6 +19,15 @@ pub(crate) async fn write(directory: &Path, busybox: &Path) -> anyhow::Result<Pa
     let applets = Command::new(busybox).arg("--list").output().await.context("busybox")?;
     for applet in String::from_utf8_lossy(&applets.stdout).lines().filter(|name| *name != "busybox") {
         std::os::unix::fs::symlink("busybox", bin.join(applet)).context("image")?;
+    }
+    for program in programs {
+        let name = program.file_name().context("a program")?;
+        std::fs::copy(program, root.join(name)).with_context(|| program.display().to_string())?;
+        for library in libraries(program).await? {
+            let to = root.join(library.strip_prefix("/").context("a library")?);
+            std::fs::create_dir_all(to.parent().context("a library")?).context("image")?;
+            std::fs::copy(&library, to).with_context(|| library.display().to_string())?;
+        }
     }
     let layer = directory.join("layer.tar");
     tar(&root, &layer).await?;
@@ -51,6 +60,15 @@ pub(crate) async fn write(directory: &Path, busybox: &Path) -> anyhow::Result<Pa
     let image = directory.join("box.tar");
     tar(&archive, &image).await?;
     Ok(image)
+}
+
+/// The shared libraries of a program, and what loads them.
+async fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let out = Command::new("ldd").arg(program).output().await.context("ldd")?;
+    ensure!(out.status.success(), "ldd {}: {}", program.display(), String::from_utf8_lossy(&out.stderr));
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let paths = text.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    Ok(paths.map(PathBuf::from).collect())
 }
 
 async fn tar(directory: &Path, to: &Path) -> anyhow::Result<()> {

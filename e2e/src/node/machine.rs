@@ -16,6 +16,19 @@ pub(crate) const NODE: &str = "node-0";
 /// The driver of its devices, `driver/examples/simulated.rs`.
 pub(crate) const DRIVER: &str = "simulated.dragoman.dev";
 
+/// What a node is made of besides kubelet and containerd.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Parts<'a> {
+    /// The number of its devices.
+    pub(crate) devices: usize,
+    /// Flags of the driver.
+    pub(crate) flags: &'a [&'a str],
+    /// Feature gates of kubelet that are on.
+    pub(crate) gates: &'a [&'a str],
+    /// Programs of the image, besides busybox.
+    pub(crate) programs: &'a [PathBuf],
+}
+
 /// The node.
 pub(crate) struct Machine {
     programs: NodePrograms,
@@ -32,8 +45,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Starts a node of the cluster, with the driver and so many devices.
-    pub(crate) async fn start(world: &World, devices: usize, flags: &[&str]) -> anyhow::Result<Self> {
+    /// Starts a node of the cluster, for a driver that comes later.
+    pub(crate) async fn without_driver(world: &World, parts: &Parts<'_>) -> anyhow::Result<Self> {
         let directory = world.directory.join("node");
         std::fs::create_dir_all(&directory).context("node")?;
         let programs = NodePrograms::provide(&world.bench.repository).await?;
@@ -42,24 +55,31 @@ impl Machine {
             kubeconfig: world.plane.kubeconfig("node"),
             account: PathBuf::new(),
             authority: world.plane.authority(),
-            devices,
-            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            devices: parts.devices,
+            flags: parts.flags.iter().map(|flag| (*flag).to_owned()).collect(),
             admin: free_port()?,
             programs,
             containerd: None,
             kubelet: None,
             driver: None,
         };
-        machine.configure()?;
+        machine.configure(parts.gates)?;
         machine.start_containerd().await?;
-        let image = image::write(&machine.directory.join("image"), &machine.programs.busybox()).await?;
+        let busybox = machine.programs.busybox();
+        let image = image::write(&machine.directory.join("image"), &busybox, parts.programs).await?;
         machine.ctr(&["images", "import", &image.display().to_string()]).await?;
         machine.start_kubelet().await?;
-        machine.replace_driver(world).await?;
         Ok(machine)
     }
 
-    fn configure(&self) -> anyhow::Result<()> {
+    /// The driver of `driver/examples`.
+    pub(crate) fn driver_program() -> anyhow::Result<PathBuf> {
+        let program = std::env::current_exe().context("this program")?.with_file_name("examples/simulated");
+        ensure!(program.exists(), "{}: cargo build --package dragoman-driver --examples", program.display());
+        Ok(program)
+    }
+
+    fn configure(&self, gates: &[&str]) -> anyhow::Result<()> {
         std::fs::create_dir_all(self.static_pods()).context("static Pods")?;
         let network = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [
             {"type": "bridge", "bridge": "cni0", "isGateway": true,
@@ -92,6 +112,7 @@ SystemdCgroup = false
             self.programs.runc().display()
         );
         std::fs::write(self.directory.join("containerd.toml"), runtime).context("containerd.toml")?;
+        let gates: serde_json::Map<_, _> = gates.iter().map(|gate| ((*gate).to_owned(), true.into())).collect();
         let kubelet = json!({
             "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "authentication": {"anonymous": {"enabled": false}, "webhook": {"enabled": true},
@@ -103,7 +124,7 @@ SystemdCgroup = false
             "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
             "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%",
                 "nodefs.inodesFree": "0%", "imagefs.inodesFree": "0%", "pid.available": "0%"},
-            "imageGCHighThresholdPercent": 100, "localStorageCapacityIsolation": false,
+            "imageGCHighThresholdPercent": 100, "localStorageCapacityIsolation": false, "featureGates": gates,
         });
         std::fs::write(self.directory.join("kubelet.json"), kubelet.to_string()).context("kubelet.json")
     }
@@ -147,8 +168,7 @@ SystemdCgroup = false
     }
 
     pub(crate) fn start_driver(&mut self) -> anyhow::Result<()> {
-        let program = std::env::current_exe().context("this program")?.with_file_name("examples/simulated");
-        ensure!(program.exists(), "{}: cargo build --package dragoman-driver --examples", program.display());
+        let program = Self::driver_program()?;
         let arguments: Vec<String> = [
             format!("KUBECONFIG={}", self.account.display()),
             program.display().to_string(),

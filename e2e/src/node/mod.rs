@@ -12,7 +12,7 @@ use anyhow::{Context as _, ensure};
 use tokio::process::Command;
 
 pub(crate) use self::image::BOX;
-pub(crate) use self::machine::{DRIVER, Machine, NODE};
+pub(crate) use self::machine::{DRIVER, Machine, NODE, Parts};
 pub(crate) use self::programs::NodePrograms;
 use crate::control_plane::{Programs, Release};
 use crate::world::Bench;

@@ -1,9 +1,12 @@
 //! Scenarios on a real node: kubelet, containerd and the simulated driver of `driver/examples`, with Dragoman in mode own.
 
 mod attributes;
+mod compared;
+mod daemonset;
 mod faults;
 mod nodes;
 mod pods;
+mod resize;
 
 use std::path::Path;
 
@@ -13,15 +16,15 @@ use super::{Standalone, standalone};
 use crate::client::{CLAIMS, EVENTS, PODS, TEMPLATES};
 use crate::control_plane::{Shape, Workloads};
 use crate::dragoman::Dragoman;
-use crate::node::{BOX, Machine};
+use crate::node::{BOX, Machine, Parts};
 use crate::wait;
 use crate::world::{Bench, PATIENCE, World};
 
 /// The scenarios by lane: what works, and what goes wrong, which takes longer, because kubelet waits a minute before it tries
 /// again.
 pub(super) fn all() -> Vec<(&'static str, Standalone)> {
-    let works = pods::all().into_iter().chain(attributes::all()).map(|scenario| ("node-pods", scenario));
-    let fails = faults::all().into_iter().chain(nodes::all()).map(|scenario| ("node-faults", scenario));
+    let works = pods::all().into_iter().chain(attributes::all()).chain(compared::all()).chain(daemonset::all()).map(|scenario| ("node-pods", scenario));
+    let fails = faults::all().into_iter().chain(nodes::all()).chain(resize::all()).map(|scenario| ("node-faults", scenario));
     works.chain(fails).collect()
 }
 
@@ -46,6 +49,20 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// As [`Self::start_with`], where gates of Kubernetes are on.
+    async fn counting(
+        bench: &Bench,
+        name: &str,
+        devices: usize,
+        driver: &[&str],
+        on: &'static [&'static str],
+    ) -> anyhow::Result<Self> {
+        let shape = Shape { workloads: Workloads::OnRealNode, on, ..Shape::default() };
+        let mut cluster = Self::of(bench, name, shape, &Parts { devices, flags: driver, gates: on, programs: &[] }).await?;
+        cluster.dragoman = Some(cluster.world.dragoman("own", &[]).await?);
+        Ok(cluster)
+    }
+
     /// Starts one without Dragoman, and with or without the built-in claim controller.
     async fn bare(
         bench: &Bench,
@@ -55,12 +72,18 @@ impl Cluster {
         built_in: bool,
     ) -> anyhow::Result<Self> {
         let shape = Shape { workloads: Workloads::OnRealNode, built_in, ..Shape::default() };
+        Self::of(bench, name, shape, &Parts { devices, flags: driver, ..Parts::default() }).await
+    }
+
+    /// Starts one of a shape, with a node of these parts.
+    async fn of(bench: &Bench, name: &str, shape: Shape, parts: &Parts<'_>) -> anyhow::Result<Self> {
         let world = World::start(bench, name, shape, 0, 0).await?;
         install(&world).await?;
         without_deployments(&world).await?;
-        let machine = Machine::start(&world, devices, driver).await?;
+        let mut machine = Machine::without_driver(&world, parts).await?;
+        machine.replace_driver(&world).await?;
         let cluster = Self { world, machine, dragoman: None };
-        cluster.devices(devices).await?;
+        cluster.devices(parts.devices).await?;
         Ok(cluster)
     }
 

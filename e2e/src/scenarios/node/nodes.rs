@@ -77,6 +77,8 @@ async fn a_broken_device_is_seen_and_left(bench: &Bench) -> anyhow::Result<()> {
         Ok(pod["status"].to_string().contains("\"health\":\"Unhealthy\"").then_some(()))
     };
     wait::value("the status of the Pod says that its device is unhealthy", PATIENCE, unhealthy).await?;
+    let note = cluster.world.event(&ns, "user", "DeviceUnhealthy").await?;
+    ensure!(note.contains(&broken) && note.ends_with("is unhealthy: it is broken"), "{note}");
     for name in ["x", "y"] {
         cluster.pod(&ns, &pod(name, &format!("env | grep UUID; {SERVE}"))).await?;
     }

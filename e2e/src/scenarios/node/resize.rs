@@ -1,0 +1,82 @@
+//! In-place resize of a Pod whose claim takes cpus of the node (KEP-5517), where kube-scheduler and kubelet count them.
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::super::ledger;
+use super::{Cluster, SERVE, Standalone, pod, standalone};
+use crate::client::{CLAIMS, PODS};
+use crate::node::NODE;
+use crate::wait;
+use crate::world::{Bench, PATIENCE};
+
+pub(super) fn all() -> Vec<Standalone> {
+    vec![standalone!(the_cpus_of_a_claim_stay_when_its_pod_is_resized)]
+}
+
+const GATE: &[&str] = &["DRANodeAllocatableResources"];
+const FIELD: &str = "nodeAllocatableResourceClaimStatuses";
+
+async fn the_cpus_of_a_claim_stay_when_its_pod_is_resized(bench: &Bench) -> anyhow::Result<()> {
+    let cluster = Cluster::counting(bench, "node-cpus", 2, &["--cpus=1"], GATE).await?;
+    let ns = cluster.namespace("cpus").await?;
+    let mut sized = pod("sized", SERVE);
+    sized["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": "100m"});
+    cluster.pod(&ns, &sized).await?;
+    let before = cluster.phase(&ns, "sized", "Running").await?;
+    ensure!(amount(&before) == "1", "{}", before["status"]);
+    let claims = cluster.world.client.list(CLAIMS, &ns).await?;
+    let taken = cpus(&cluster).await?;
+    ensure!((&*taken.0, &*taken.1) == ("100m", "1"), "{taken:?} {}", before["status"]);
+    resize(&cluster, &ns, "300m").await?;
+    let resized = async || {
+        let pod = cluster.world.client.get(PODS, &ns, "sized").await?.context("gone")?;
+        let status = &pod["status"]["containerStatuses"][0];
+        Ok((status["resources"]["requests"]["cpu"] == "300m" && status["restartCount"] == 0).then_some(pod))
+    };
+    let after = wait::value("the Pod has more cpu and was not restarted", PATIENCE, resized).await?;
+    ensure!(after["status"][FIELD] == before["status"][FIELD], "{}", after["status"]);
+    ensure!(cluster.world.client.list(CLAIMS, &ns).await? == claims, "the claim changed");
+    let counted = async || Ok((cpus(&cluster).await? == ("300m".to_owned(), "1".to_owned())).then_some(()));
+    wait::value("the ledger counts the resize, and the cpu of the claim", PATIENCE, counted).await?;
+    // More than the node has besides what the claim takes: kubelet says so, and nothing changes.
+    let node = cluster.world.client.get("/api/v1/nodes", "", NODE).await?.context("node")?;
+    let all = node["status"]["allocatable"]["cpu"].as_str().context("cpu")?.to_owned();
+    resize(&cluster, &ns, &all).await?;
+    let refused = async || {
+        let pod = cluster.world.client.get(PODS, &ns, "sized").await?.context("gone")?;
+        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        Ok(conditions.into_iter().find(|of| of["type"] == "PodResizePending"))
+    };
+    let pending = wait::value("a resize beyond the node waits", PATIENCE, refused).await?;
+    println!("        {}: {}", pending["reason"], pending["message"]);
+    let pod = cluster.world.client.get(PODS, &ns, "sized").await?.context("gone")?;
+    ensure!(pod["status"]["containerStatuses"][0]["resources"]["requests"]["cpu"] == "300m", "{pod}");
+    ensure!(amount(&pod) == "1", "{}", pod["status"]);
+    ledger::agrees(&cluster.world, NODE).await?;
+    cluster.world.client.delete(PODS, &ns, "sized", None).await?;
+    cluster.nothing_is_left(&ns).await?;
+    cluster.stop().await
+}
+
+/// The cpus that the status of a Pod says its claim takes.
+fn amount(pod: &Value) -> &str {
+    let mapping = pod["status"][FIELD][0]["mapping"].as_array();
+    let cpu = mapping.and_then(|all| all.iter().find(|of| of["name"] == "cpu"));
+    cpu.and_then(|of| of["quantity"].as_str()).unwrap_or("none")
+}
+
+/// What Pods and claims take of the cpus of the node, by the ledger.
+async fn cpus(cluster: &Cluster) -> anyhow::Result<(String, String)> {
+    let state = ledger::agrees(&cluster.world, NODE).await?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let status = &state["status"];
+    Ok((text(&status["requestedByPods"]["cpu"]), text(&status["requestedByClaims"]["mapping"]["cpu"])))
+}
+
+async fn resize(cluster: &Cluster, ns: &str, cpu: &str) -> anyhow::Result<()> {
+    let resources = json!({"requests": {"cpu": cpu}});
+    let patch = json!({"spec": {"containers": [{"name": "main", "resources": resources}]}}).to_string();
+    let ask = ["patch", "pod", "sized", "--namespace", ns, "--subresource", "resize", "--patch", &patch];
+    cluster.world.plane.kubectl(&ask, "").await?.map_err(anyhow::Error::msg).map(drop)
+}
