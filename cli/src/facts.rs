@@ -427,3 +427,29 @@ pub(crate) struct ListMeta {
 fn decoded<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_str(text).map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_claim_that_holds_nothing_of_interest_is_left_out() {
+        let mut facts = Facts::default();
+        let results = |device: &str| json!([{"request": "r", "driver": "d", "pool": "p", "device": device}]);
+        let claims = [
+            json!({"metadata": {"name": "a"}, "status": {"allocation": {"devices": {"results": results("1")}}}}),
+            json!({"metadata": {"name": "b"}, "status": {"allocation": {"devices": {"results": results("2")}}}}),
+            json!({"metadata": {"name": "c"}, "status": {}}),
+            // What cannot be read may hold it.
+            json!({"metadata": {"name": "d"}, "status": {"allocation": {"devices": {"results": 7}}}}),
+        ];
+        for claim in claims {
+            let claim = RawValue::from_string(claim.to_string()).expect("JSON");
+            facts.take_if_held(&claim, |held| held.device == "2");
+        }
+        let names: Vec<&str> = facts.claims.keys().map(|(_, name)| name.as_str()).collect();
+        assert_eq!(names, ["b", "d"]);
+    }
+}

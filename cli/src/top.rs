@@ -79,7 +79,8 @@ impl Look {
         let devices =
             Devices { pools: pools.items.len(), total: sum("TOTAL").unwrap_or_default(), free: sum("FREE") };
         let mut first: Vec<_> = pools.items.iter().collect();
-        first.sort_by_key(|row| (row.get("STATE").is_some_and(|state| state == "Ready"), number(row, "FREE")));
+        first
+            .sort_by_key(|row| (row.get("STATE").is_some_and(|state| state == "Ready"), number(row, "FREE")));
         let items = first.into_iter().take(ROWS).cloned().collect();
         let waiting = pods.lacks.is_empty().then_some(pods.items.len());
         let pools = Table { items, lacks: pools.lacks.clone(), ..*pools };

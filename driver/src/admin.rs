@@ -19,11 +19,7 @@ use tokio::net::TcpListener;
 ///
 /// # Errors
 /// The address cannot be used.
-pub(crate) async fn serve(
-    address: SocketAddr,
-    registry: Registry,
-    registered: Gauge,
-) -> anyhow::Result<()> {
+pub(crate) async fn serve(address: SocketAddr, registry: Registry, registered: Gauge) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| address.to_string())?;
     let registry = Arc::new(registry);
     loop {
@@ -65,10 +61,12 @@ mod tests {
 
     #[test]
     fn it_is_ready_once_kubelet_knows_it() {
-        let status = |path, is_registered| {
-            answer(path, &Registry::default(), is_registered).status().as_u16()
-        };
+        let status =
+            |path, is_registered| answer(path, &Registry::default(), is_registered).status().as_u16();
         assert_eq!((status("/readyz", false), status("/readyz", true)), (503, 200));
-        assert_eq!((status("/healthz", false), status("/metrics", false), status("/", true)), (200, 200, 404));
+        assert_eq!(
+            (status("/healthz", false), status("/metrics", false), status("/", true)),
+            (200, 200, 404)
+        );
     }
 }

@@ -90,7 +90,8 @@ impl<D: Driver, C: Claims> Preparer<D, C> {
     /// The claims for which a device is prepared.
     pub(crate) fn holders(&self, pool: &str, device: &str) -> Vec<ClaimReference> {
         let known = self.known();
-        let holds = |record: &&Record| record.devices.iter().any(|of| (&*of.pool, &*of.device) == (pool, device));
+        let holds =
+            |record: &&Record| record.devices.iter().any(|of| (&*of.pool, &*of.device) == (pool, device));
         known.records.values().filter(holds).map(|record| record.claim.clone()).collect()
     }
 

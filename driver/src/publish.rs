@@ -91,8 +91,7 @@ impl Server {
 
 impl Events for Server {
     async fn write(&self, event: &Value) -> anyhow::Result<()> {
-        let path =
-            format!("/apis/events.k8s.io/v1/namespaces/{}/events", text(event, "/metadata/namespace"));
+        let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events", text(event, "/metadata/namespace"));
         self.send(Method::POST, &path, Some(event)).await.map(drop)
     }
 }

@@ -161,7 +161,9 @@ async fn fill(client: &Client, node: String) -> anyhow::Result<()> {
         client.merge(PODS, NAMESPACE, &format!("{name}/status"), &running).await?;
     }
     for number in 0..PLAIN {
-        client.create(PODS, NAMESPACE, Pod::new(&format!("{node}-plain-{number}")).on(&node).object()).await?;
+        client
+            .create(PODS, NAMESPACE, Pod::new(&format!("{node}-plain-{number}")).on(&node).object())
+            .await?;
     }
     Ok(())
 }

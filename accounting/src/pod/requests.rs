@@ -108,7 +108,8 @@ pub(crate) fn parts(pod: &PodSpecView, resource: Resource, variant: Variant) -> 
     let seen = of(without, Draws::Count)?;
     // The totals that kubelet reports include the claims that it knows; those of its containers do not.
     let level = pod_level(pod, resource, options).is_some();
-    let own = of(Options { pod_level_status: level, ..without }, if policed { Draws::LeftOut } else { Draws::Count })?;
+    let draws = if policed { Draws::LeftOut } else { Draws::Count };
+    let own = of(Options { pod_level_status: level, ..without }, draws)?;
     Ok(Parts { seen, own, all: of(options, Draws::LeftOut)? })
 }
 

@@ -112,7 +112,8 @@ SystemdCgroup = false
             self.programs.runc().display()
         );
         std::fs::write(self.directory.join("containerd.toml"), runtime).context("containerd.toml")?;
-        let gates: serde_json::Map<_, _> = gates.iter().map(|gate| ((*gate).to_owned(), true.into())).collect();
+        let gates: serde_json::Map<_, _> =
+            gates.iter().map(|gate| ((*gate).to_owned(), true.into())).collect();
         let kubelet = json!({
             "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "authentication": {"anonymous": {"enabled": false}, "webhook": {"enabled": true},

@@ -25,7 +25,7 @@ pub(crate) const ADDRESS: &str = "10.88.0.1";
 const CONTROLLERS: [&str; 9] =
     ["cpuset", "cpu", "cpuacct", "blkio", "memory", "devices", "freezer", "pids", "systemd"];
 /// By this variable a process knows that it is inside.
-const INSIDE: &str = "DRAGOMAN_NODE";
+const INSIDE: &str = "E2E_INSIDE_NODE";
 
 /// Whether this process is inside.
 pub(crate) fn is_inside() -> bool {

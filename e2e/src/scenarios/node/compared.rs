@@ -60,7 +60,11 @@ async fn the_stand_in_writes_what_kubelet_writes(bench: &Bench) -> anyhow::Resul
     ensure!(kubelet.phases == stand_in.phases, "{:#?}\nstand-in {:#?}", kubelet.phases, stand_in.phases);
     ensure!(kubelet.requests == stand_in.requests, "{:?} {:?}", kubelet.requests, stand_in.requests);
     let is_about_claims = |request: &String| request.contains("resourceclaims");
-    ensure!(!kubelet.requests.iter().any(is_about_claims), "kubelet writes to claims: {:?}", kubelet.requests);
+    ensure!(
+        !kubelet.requests.iter().any(is_about_claims),
+        "kubelet writes to claims: {:?}",
+        kubelet.requests
+    );
     let missing = differences(&kubelet, &stand_in)?;
     println!(
         "        {} phases of {} Pods are those of kubelet, which writes besides: {}",

@@ -23,8 +23,17 @@ use crate::world::{Bench, PATIENCE, World};
 /// The scenarios by lane: what works, and what goes wrong, which takes longer, because kubelet waits a minute before it tries
 /// again.
 pub(super) fn all() -> Vec<(&'static str, Standalone)> {
-    let works = pods::all().into_iter().chain(attributes::all()).chain(compared::all()).chain(daemonset::all()).map(|scenario| ("node-pods", scenario));
-    let fails = faults::all().into_iter().chain(nodes::all()).chain(resize::all()).map(|scenario| ("node-faults", scenario));
+    let works = pods::all()
+        .into_iter()
+        .chain(attributes::all())
+        .chain(compared::all())
+        .chain(daemonset::all())
+        .map(|scenario| ("node-pods", scenario));
+    let fails = faults::all()
+        .into_iter()
+        .chain(nodes::all())
+        .chain(resize::all())
+        .map(|scenario| ("node-faults", scenario));
     works.chain(fails).collect()
 }
 
@@ -58,7 +67,8 @@ impl Cluster {
         on: &'static [&'static str],
     ) -> anyhow::Result<Self> {
         let shape = Shape { workloads: Workloads::OnRealNode, on, ..Shape::default() };
-        let mut cluster = Self::of(bench, name, shape, &Parts { devices, flags: driver, gates: on, programs: &[] }).await?;
+        let mut cluster =
+            Self::of(bench, name, shape, &Parts { devices, flags: driver, gates: on, programs: &[] }).await?;
         cluster.dragoman = Some(cluster.world.dragoman("own", &[]).await?);
         Ok(cluster)
     }
