@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use crate::explain::Answer;
 use crate::tables::Table;
-use crate::top::{Devices, Look};
 
 /// How to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -68,27 +67,6 @@ impl Screen {
         print(&text)
     }
 
-    /// Prints a screen of `top`.
-    ///
-    /// # Errors
-    /// Standard output is closed.
-    pub(crate) fn look(&self, look: &Look) -> anyhow::Result<()> {
-        if let Some(text) = self.structured(look)? {
-            return print(&text);
-        }
-        let or_unknown = |number: Option<usize>| number.map_or_else(|| "?".to_owned(), |of| of.to_string());
-        let Devices { pools, total, free } = look.devices;
-        print(&format!("Devices: {total} in {pools} pools, {} free\n\n", or_unknown(free)))?;
-        self.table(&look.pools, "no driver publishes devices")?;
-        print(&rest(pools, &look.pools, "kubectl dra pools"))?;
-        print(&format!("\nPods that wait with claims: {}\n\n", or_unknown(look.waiting)))?;
-        if !look.pods.items.is_empty() || !look.pods.lacks.is_empty() {
-            self.table(&look.pods, "")?;
-        }
-        let pods = look.waiting.unwrap_or_default();
-        print(&rest(pods, &look.pods, "kubectl get pods --field-selector status.phase=Pending"))
-    }
-
     /// Prints what is taken from nodes.
     ///
     /// # Errors
@@ -102,7 +80,11 @@ impl Screen {
         }
     }
 
-    fn structured(&self, value: &impl Serialize) -> anyhow::Result<Option<String>> {
+    /// The text of a value for programs; `None` where it is for people.
+    ///
+    /// # Errors
+    /// It has no YAML.
+    pub(crate) fn structured(&self, value: &impl Serialize) -> anyhow::Result<Option<String>> {
         match self.output {
             Some(Output::Json) => Ok(Some(serde_json::to_string_pretty(value)? + "\n")),
             Some(Output::Yaml) => Ok(Some(serde_saphyr::to_string(value).context("YAML")?)),
@@ -158,14 +140,6 @@ impl Screen {
 
     fn coloured(&self, colour: &str, text: &str) -> String {
         if self.colours { format!("{colour}{text}\u{1b}[0m") } else { text.to_owned() }
-    }
-}
-
-/// How many rows are not shown, and the command that shows them.
-fn rest(all: usize, shown: &Table, command: &str) -> String {
-    match all.saturating_sub(shown.items.len()) {
-        0 => String::new(),
-        more => format!("and {more} more (`{command}`)\n"),
     }
 }
 

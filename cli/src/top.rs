@@ -57,7 +57,7 @@ pub(crate) async fn run(
         if !once && !screen.is_structured() && std::io::stdout().is_terminal() {
             print(CLEAR)?;
         }
-        screen.look(&look)?;
+        look.show(screen)?;
         // A program reads one document.
         if once || screen.is_structured() {
             return Ok(());
@@ -86,6 +86,33 @@ impl Look {
         let pools = Table { items, lacks: pools.lacks.clone(), ..*pools };
         let pods = Table { items: pods.items.into_iter().take(ROWS).collect(), ..pods };
         Self { devices, pools, waiting, pods }
+    }
+}
+
+impl Look {
+    fn show(&self, screen: &Screen) -> anyhow::Result<()> {
+        if let Some(text) = screen.structured(self)? {
+            return print(&text);
+        }
+        let or_unknown = |number: Option<usize>| number.map_or_else(|| "?".to_owned(), |of| of.to_string());
+        let Devices { pools, total, free } = self.devices;
+        print(&format!("Devices: {total} in {pools} pools, {} free\n\n", or_unknown(free)))?;
+        screen.table(&self.pools, "no driver publishes devices")?;
+        print(&rest(pools, &self.pools, "kubectl dra pools"))?;
+        print(&format!("\nPods that wait with claims: {}\n\n", or_unknown(self.waiting)))?;
+        if !self.pods.items.is_empty() || !self.pods.lacks.is_empty() {
+            screen.table(&self.pods, "")?;
+        }
+        let pods = self.waiting.unwrap_or_default();
+        print(&rest(pods, &self.pods, "kubectl get pods --field-selector status.phase=Pending"))
+    }
+}
+
+/// How many rows are not shown, and the command that shows them.
+fn rest(all: usize, shown: &Table, command: &str) -> String {
+    match all.saturating_sub(shown.items.len()) {
+        0 => String::new(),
+        more => format!("and {more} more (`{command}`)\n"),
     }
 }
 

@@ -74,7 +74,7 @@ fn about(
     let consumers = claim.pointer("/status/reservedFor").and_then(Value::as_array);
     let pods = consumers.into_iter().flatten().filter(|consumer| text(consumer, "/resource") == "pods");
     let because = if of.message.is_empty() { String::new() } else { format!(": {}", of.message) };
-    let note = format!(
+    let words = format!(
         "device {}/{} of {reference}, which this Pod uses, is unhealthy{because}",
         of.pool, of.device
     );
@@ -83,7 +83,7 @@ fn about(
         json!({
             "apiVersion": "events.k8s.io/v1", "kind": "Event", "type": "Warning", "reason": "DeviceUnhealthy",
             "metadata": {"namespace": reference.namespace, "name": format!("{name}.{:x}", time.as_nanosecond())},
-            "action": "Watch", "note": note.chars().take(NOTE).collect::<String>(),
+            "action": "Watch", "note": words.chars().take(NOTE).collect::<String>(),
             "eventTime": format!("{time:.6}"), "reportingController": driver, "reportingInstance": node,
             "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": reference.namespace, "name": name,
                 "uid": text(pod, "/uid")},

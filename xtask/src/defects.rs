@@ -98,7 +98,7 @@ fn unit_fails(tree: &Planted, part: &str, test: &str) -> anyhow::Result<bool> {
     let (package, target) = match part.split_once('/') {
         Some((package, test)) => (format!("dragoman-{package}"), vec!["--test", test]),
         // The operator is a binary only.
-        None if part == "operator" => (format!("dragoman-{part}"), vec!["--bins"]),
+        None if ["operator", "cli"].contains(&part) => (format!("dragoman-{part}"), vec!["--bins"]),
         None => (format!("dragoman-{part}"), vec!["--lib"]),
     };
     let cargo = Path::new("cargo");

@@ -77,7 +77,7 @@ pub(crate) struct Shape {
     pub scheduler: Scheduling,
     /// What runs Pods.
     pub workloads: Workloads,
-    /// Whether Pods get the tokens of their ServiceAccounts, and DaemonSets their Pods.
+    /// Whether Pods get the tokens of their `ServiceAccounts`, and `DaemonSets` their Pods.
     pub accounts: bool,
 }
 

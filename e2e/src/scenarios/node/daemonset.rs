@@ -1,4 +1,4 @@
-//! The driver as people install it: a DaemonSet whose Pods have the tokens of their ServiceAccount.
+//! The driver as people install it: a `DaemonSet` whose Pods have the tokens of their ServiceAccount.
 
 use std::path::PathBuf;
 
@@ -77,7 +77,7 @@ fn overlay(cluster: &Cluster) -> anyhow::Result<PathBuf> {
     Ok(directory)
 }
 
-/// Waits until the DaemonSet has its Pod; returns the name of the Pod.
+/// Waits until the `DaemonSet` has its Pod; returns the name of the Pod.
 async fn rolled_out(cluster: &Cluster) -> anyhow::Result<String> {
     let ask = ["rollout", "status", "daemonset/simulated-driver", "--namespace", "kube-system"];
     let rolled = kubectl(cluster, &[&ask[..], &["--timeout", "120s"]].concat()).await;

@@ -224,7 +224,7 @@ async fn forty_pods_of_a_job_take_turns_on_four_devices(bench: &Bench) -> anyhow
 
 /// Runs forty Pods over four devices; returns the number of writes of the claim controller.
 async fn turns(cluster: &Cluster, whose: &str) -> anyhow::Result<usize> {
-    // Whoever makes claims is at work: Dragoman has to become the leader first.
+    // The claim controller works before the Job comes: Dragoman has to become the leader first.
     let ns = cluster.namespace("first").await?;
     cluster.pod(&ns, &pod("first", "true")).await?;
     cluster.phase(&ns, "first", "Succeeded").await?;
