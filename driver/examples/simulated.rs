@@ -1,4 +1,4 @@
-//! A driver of simulated accelerators: memory in shares, and pinned cpus that it takes of its node. What an author of a
+//! A driver of simulated accelerators: memory in shares, halves of a whole, and pinned cpus that it takes of its node. What an author of a
 //! driver writes.
 
 use std::collections::BTreeMap;
@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use anyhow::{Context as _, ensure};
 use clap::Parser;
 use dragoman_driver::{
-    Allocated, Attribute, Capacity, Claim, ClaimReference, Device, Driver, Edits, Health, Healthy,
-    NodeAllocatable, Options, Pool, Taint, run,
+    Allocated, Attribute, Capacity, Claim, ClaimReference, ConsumedCounters, CounterSet, Device, Driver,
+    Edits, Health, Healthy, NodeAllocatable, Options, Pool, Taint, run,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -28,6 +28,9 @@ struct Flags {
     /// So many of them, the last ones, can be had in shares.
     #[arg(long, env = "SHARED", default_value_t = 0)]
     shared: usize,
+    /// So many of them, the first ones, can be had in halves: the whole and its halves share counters.
+    #[arg(long, env = "SPLIT", default_value_t = 0)]
+    split: usize,
     /// cpus that each of them takes of the node.
     #[arg(long, env = "CPUS", default_value = "0")]
     cpus: String,
@@ -128,7 +131,28 @@ fn pool(flags: &Flags, broken: &[&str]) -> Pool {
     devices.iter_mut().filter(|device| !device.allow_multiple_allocations).for_each(|device| {
         device.capacity.values_mut().for_each(|capacity| capacity.request_policy = None);
     });
-    Pool { name: flags.node.clone(), devices, ..Pool::default() }
+    let wholes: Vec<Device> = devices.iter().take(flags.split).cloned().collect();
+    devices
+        .iter_mut()
+        .take(flags.split)
+        .for_each(|whole| whole.consumes_counters = takes(&whole.name, "8Gi"));
+    for (whole, half) in wholes.iter().flat_map(|whole| [(whole, 0), (whole, 1)]) {
+        let mut half = Device { name: format!("{}-half-{half}", whole.name), ..whole.clone() };
+        half.capacity.insert("memory".to_owned(), Capacity::of("4Gi"));
+        half.consumes_counters = takes(&whole.name, "4Gi");
+        devices.push(half);
+    }
+    let counters =
+        wholes.iter().map(|whole| CounterSet { name: whole.name.clone(), counters: memory("8Gi") });
+    Pool { name: flags.node.clone(), shared_counters: counters.collect(), devices }
+}
+
+fn memory(amount: &str) -> BTreeMap<String, Capacity> {
+    BTreeMap::from([("memory".to_owned(), Capacity::of(amount))])
+}
+
+fn takes(set: &str, amount: &str) -> Vec<ConsumedCounters> {
+    vec![ConsumedCounters { counter_set: set.to_owned(), counters: memory(amount) }]
 }
 
 fn health(pool: &Pool) -> Vec<Health> {

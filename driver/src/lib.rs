@@ -11,6 +11,7 @@ mod attributes;
 mod cdi;
 mod checkpoint;
 mod claim;
+mod counters;
 mod device;
 mod events;
 mod frames;

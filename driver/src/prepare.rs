@@ -17,7 +17,7 @@ use crate::checkpoint::{self, Checkpoint, Held, Record, Restored};
 use crate::claim::{Claim, ClaimReference, main_request};
 use crate::locks::Locks;
 use crate::metrics::Metrics;
-use crate::{Driver, wire};
+use crate::{Driver, counters, wire};
 
 /// Where claims are read.
 pub(crate) trait Claims: Send + Sync + 'static {
@@ -142,8 +142,7 @@ impl<D: Driver, C: Claims> Preparer<D, C> {
             return self.answered(record, spec);
         }
         let _devices = self.of_devices.lock(record.keys().collect()).await;
-        self.is_free(&record)?;
-        self.keep(record.clone())?;
+        self.reserve(record.clone())?;
         let mut edits = self.driver.prepare(&claim, &allocated).await?;
         ensure!(
             edits.len() == allocated.len(),
@@ -202,14 +201,26 @@ impl<D: Driver, C: Claims> Preparer<D, C> {
         Ok(())
     }
 
+    /// Keeps a claim if its devices are free. Both at once: two claims may have parts of one device, which have no lock
+    /// together.
+    fn reserve(&self, record: Record) -> anyhow::Result<()> {
+        let mut known = self.known();
+        self.is_free(&record, &known)?;
+        self.checkpoint.write(&record)?;
+        known.records.insert(record.claim.uid.clone(), record);
+        Ok(())
+    }
+
     /// Whether no other claim has one of the devices. Two shares of a device are two devices.
-    fn is_free(&self, wanted: &Record) -> anyhow::Result<()> {
-        let known = self.known();
+    fn is_free(&self, wanted: &Record, known: &Restored) -> anyhow::Result<()> {
         if let Some(why) = known.unreadable.values().next() {
             bail!("{why}: it is unknown which devices are in use");
         }
         let others = known.records.values().filter(|other| other.claim.uid != wanted.claim.uid);
-        for (other, holder) in others.flat_map(|other| other.devices.iter().map(move |held| (other, held))) {
+        let others: Vec<&Record> = others.collect();
+        for (other, holder) in
+            others.iter().flat_map(|other| other.devices.iter().map(move |held| (other, held)))
+        {
             if let Some(of) = wanted.devices.iter().find(|of| excludes(of, holder)) {
                 bail!(
                     "device {}/{} is prepared for {} (uid {})",
@@ -220,7 +231,10 @@ impl<D: Driver, C: Claims> Preparer<D, C> {
                 );
             }
         }
-        Ok(())
+        match counters::overdrawn(&self.driver.devices().borrow(), wanted, &others)? {
+            Some(why) => bail!(why),
+            None => Ok(()),
+        }
     }
 
     /// Writes a record, and then knows it.

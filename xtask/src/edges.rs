@@ -14,7 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // simcluster judges the reconcilers and must not depend on them.
     ("simcluster", &["quantity"]),
     ("reconcilers", &["accounting", "allocator", "crds", "machinery"]),
-    ("driver", &[]),
+    ("driver", &["quantity"]),
     ("dump", &["quantity", "accounting", "allocator", "crds", "machinery", "reconcilers"]),
     (
         "operator",

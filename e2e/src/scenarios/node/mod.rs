@@ -119,13 +119,13 @@ impl Cluster {
         without_deployments(&self.world).await
     }
 
-    /// Waits until so many devices are published.
+    /// Waits until so many devices are published, or more.
     async fn devices(&self, count: usize) -> anyhow::Result<()> {
         let what = format!("{count} devices are published");
         let published = async || {
             let slices = self.world.client.list(SLICES, "").await?;
             let devices = slices.iter().filter_map(|slice| slice["spec"]["devices"].as_array()).map(Vec::len);
-            Ok((devices.sum::<usize>() == count).then_some(()))
+            Ok((devices.sum::<usize>() >= count).then_some(()))
         };
         wait::value(&what, PATIENCE, published).await.map_err(|error| error.context(self.machine.log()))
     }

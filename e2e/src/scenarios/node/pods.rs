@@ -13,6 +13,7 @@ pub(super) fn all() -> Vec<Standalone> {
     vec![
         standalone!(pods_see_their_devices_and_leave_nothing_behind),
         standalone!(every_kind_of_claim_reaches_its_containers),
+        standalone!(halves_of_a_device_and_the_whole_exclude_each_other),
         standalone!(forty_pods_of_a_job_take_turns_on_four_devices),
     ]
 }
@@ -141,6 +142,44 @@ async fn shares(cluster: &Cluster, ns: &str) -> anyhow::Result<()> {
         cluster.world.client.delete(PODS, ns, name, None).await?;
     }
     Ok(())
+}
+
+/// An accelerator that can be had whole or in halves (partitionable devices, KEP-4815): both halves run at once, the whole waits for
+/// both.
+async fn halves_of_a_device_and_the_whole_exclude_each_other(bench: &Bench) -> anyhow::Result<()> {
+    let cluster = Cluster::start_with(bench, "node-halves", 1, &["--split=1"]).await?;
+    cluster.devices(3).await?;
+    let ns = cluster.namespace("halves").await?;
+    for (name, memory) in [("half", "4Gi"), ("whole", "8Gi")] {
+        let mut part = request("gpu");
+        let expression = format!("device.capacity[{DRIVER:?}].memory.compareTo(quantity({memory:?})) == 0");
+        part["exactly"]["selectors"] = json!([{"cel": {"expression": expression}}]);
+        cluster.world.client.create(TEMPLATES, &ns, &template(name, &part)).await?;
+    }
+    let want = async |name: &str, template: &str| {
+        let mut pod = pod(name, &format!("{LOOK}; {SERVE}"));
+        pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = template.into();
+        cluster.pod(&ns, &pod).await
+    };
+    for name in ["left", "right"] {
+        want(name, "half").await?;
+        cluster.phase(&ns, name, "Running").await?;
+        cluster.printed(&ns, name, "ACCELERATOR_0_HALF_").await?;
+    }
+    want("all", "whole").await?;
+    for name in ["left", "right"] {
+        let refused = cluster.world.event(&ns, "all", "FailedScheduling").await?;
+        ensure!(refused.contains("cannot allocate all claims"), "{refused}");
+        let all = cluster.world.client.get(PODS, &ns, "all").await?.context("gone")?;
+        ensure!(all["status"]["phase"] == "Pending", "the whole is there beside {name}: {all}");
+        cluster.world.client.delete(PODS, &ns, name, None).await?;
+        cluster.gone(&ns, name).await?;
+    }
+    cluster.phase(&ns, "all", "Running").await?;
+    cluster.no_device_was_promised_twice(&ns).await?;
+    cluster.world.client.delete(PODS, &ns, "all", None).await?;
+    cluster.nothing_is_left(&ns).await?;
+    cluster.stop().await
 }
 
 /// The second of a prioritized list is what there is; parameters reach the driver, and wrong ones the author of the Pod.
