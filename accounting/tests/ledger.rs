@@ -109,20 +109,42 @@ fn e21_overhead_is_paid_by_each_and_a_mapping_once() {
     assert_eq!(cpus(&ledger), 0);
 }
 
-/// kubelet 1.37.2 with the gate reports totals of a Pod that include its claims (`e2e` node-faults/the_cpus_of_a_claim…).
+/// A Pod of which kubelet reports this total, as 1.37.2 does with what claims take (`node-faults/the_cpus_of_a_claim…`).
+fn reported(uid: &str, spec: &[(&str, &str)], claims: Vec<Contribution>, cpu: &str) -> PodSpecView {
+    let total = amounts(&[("cpu", cpu)]);
+    let actual = Some(Resources { requests: total.clone(), limits: Amounts::default() });
+    let status = PodStatusView { allocated: Some(total), actual, resize_infeasible: false };
+    PodSpecView { status, ..view(uid, spec, claims) }
+}
+
 #[test]
 fn totals_of_kubelet_do_not_move_a_claim_into_its_pod() {
     let mut ledger = node("64");
     for uid in ["x", "y"] {
-        let mut view = view(uid, &[("cpu", "100m")], vec![published(mapped("m", "4"))]);
-        let total = amounts(&[("cpu", "4100m")]);
-        let actual = Some(Resources { requests: total.clone(), limits: Amounts::default() });
-        view.status = PodStatusView { allocated: Some(total), actual, resize_infeasible: false };
-        ledger.put_pod(charged(&view, Stage::Bound));
+        let claims = vec![published(mapped("m", "4"))];
+        ledger.put_pod(charged(&reported(uid, &[("cpu", "100m")], claims, "4100m"), Stage::Bound));
     }
-    let of = |bucket| ledger.charged(bucket, Resource::Cpu);
-    assert_eq!((of(Bucket::Pods), of(Bucket::Mapping), cpus(&ledger)), (200, 4000, 4200));
-    // A scheduler that reads the totals sees the claim, and sees it twice.
+    let of = |ledger: &NodeLedger, bucket| ledger.charged(bucket, Resource::Cpu);
+    assert_eq!((of(&ledger, Bucket::Pods), of(&ledger, Bucket::Mapping)), (200, 4000));
+    // Of another Pod the claim is hidden. The totals of the first show what their claim takes: that is not held again.
+    ledger.remove_pod("y");
+    ledger.put_pod(bound("z", &[("cpu", "1")], vec![mapped("hidden", "4")]));
+    assert_eq!(ledger.holder(Scheduler::Unaware).request, units(&[("cpu", 4000)]));
+    // Requests for the whole Pod that name another resource change nothing.
+    let mut level = reported("level", &[], vec![published(mapped("l", "4"))], "4");
+    level.pod_level = Some(Resources { requests: amounts(&[("memory", "1Gi")]), limits: Amounts::default() });
+    ledger.put_pod(charged(&level, Stage::Bound));
+    assert_eq!(of(&ledger, Bucket::Mapping), 12_000);
+}
+
+/// kubelet counts the overhead of a RuntimeClass in its total, and a scheduler adds it again.
+#[test]
+fn what_a_scheduler_counts_besides_is_charged_to_the_pod() {
+    let mut ledger = node("64");
+    let mut pod = reported("x", &[("cpu", "100m")], Vec::new(), "350m");
+    pod.overhead = amounts(&[("cpu", "250m")]);
+    ledger.put_pod(charged(&pod, Stage::Bound));
+    assert_eq!((ledger.charged(Bucket::Pods, Resource::Cpu), cpus(&ledger)), (600, 600));
     assert_eq!(ledger.holder(Scheduler::Unaware).request, Units::default());
 }
 

@@ -293,6 +293,46 @@ fn what_is_charged_adds_up() {
     }
 }
 
+/// kubelet reports totals with overhead, and with the claims that it knows: nothing of what a scheduler counts is lost, and
+/// a claim stays a claim.
+#[test]
+fn what_is_charged_adds_up_to_the_totals_of_kubelet() {
+    let mut rng = Rng::with_seed(8);
+    for _ in 0..50_000 {
+        let mut pod = random_pod(&mut rng, "pod");
+        for line in pod.contributions.iter_mut().flat_map(|claim| &mut claim.lines) {
+            line.policy = None;
+        }
+        let known = if rng.bool() { Claims::WholeLife } else { Claims::Ignored };
+        let before = charge(&pod, Stage::Bound, Variant::WholeLife, Vec::new());
+        let amount =
+            |resource| Some((resource, request(&pod, resource, Options::scheduler(known)).unwrap()?));
+        let totals: Amounts = RESOURCES.into_iter().filter_map(amount).collect();
+        pod.status.allocated = Some(totals.clone());
+        pod.status.actual = Some(Resources { requests: totals, limits: Amounts::default() });
+        let after = charge(&pod, Stage::Bound, Variant::WholeLife, Vec::new());
+        for resource in RESOURCES {
+            let level = pod.pod_level.as_ref().and_then(|level| level.requests.named(resource)).is_some();
+            let of_scheduler = Options::scheduler(Claims::WholeLife);
+            let counted = |options| request(&pod, resource, options).unwrap().unwrap_or_default();
+            let by_containers = Options { pod_level_status: level, ..of_scheduler };
+            let all = counted(of_scheduler).max(counted(by_containers));
+            let claims = |charge: &PodCharge| -> i128 {
+                let of = charge.claims.iter();
+                of.map(|claim| i128::from(claim.mapping.get(resource) + claim.overhead.get(resource))).sum()
+            };
+            let charged = i128::from(after.spec.get(resource)) + claims(&after);
+            assert_eq!(charged, ceil(resource, nanos(all)), "{resource}: {pod:#?}");
+            // While a resize is under way, what it holds covers a part of the claims.
+            let rests = pod.all_containers().all(|container| container.status.is_none())
+                && !pod.status.resize_infeasible;
+            if rests && !level && pod.overhead.named(resource).is_none() {
+                assert_eq!(claims(&after), claims(&before), "{resource}: {pod:#?}");
+            }
+        }
+    }
+}
+
 /// A Pod with more of any amount never takes less.
 #[test]
 fn more_never_takes_less() {

@@ -140,9 +140,9 @@ pub(crate) async fn claims(client: &Client, namespace: Option<&str>) -> Facts {
     facts
 }
 
-/// Reads claims, slices and classes.
-pub(crate) async fn pools(client: &Client) -> Facts {
-    let mut facts = devices(client).await;
+/// Reads claims and classes.
+pub(crate) async fn classes(client: &Client) -> Facts {
+    let mut facts = claims(client, None).await;
     client.list(&mut facts, CLASSES, None, "").await;
     facts
 }

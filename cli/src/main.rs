@@ -191,7 +191,9 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(if answer.verdict.blocked { BLOCKED } else { 0 }));
         }
         Command::Top { interval, once } => {
-            return top::run(&source, scope, &screen, interval, once).await.map(|()| ExitCode::SUCCESS);
+            let is_read = top::run(&source, scope, &screen, interval, once).await?;
+            ensure!(is_read, "nothing could be read");
+            return Ok(ExitCode::SUCCESS);
         }
         Command::Completion { .. } => return Ok(ExitCode::SUCCESS),
         Command::Ledger { nodes, overcommitted, pod, in_tree } => {
@@ -205,10 +207,10 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         Command::Devices => (tables::devices(&source.devices().await), "there are no devices".to_owned()),
         Command::Pools { by_class: false } => {
-            (tables::pools(&source.pools().await), "there are no pools".to_owned())
+            (tables::pools(&source.devices().await), "there are no pools".to_owned())
         }
         Command::Pools { by_class: true } => {
-            (tables::classes(&source.pools().await), "there are no classes".to_owned())
+            (tables::classes(&source.classes().await), "there are no classes".to_owned())
         }
         Command::Events => {
             (tables::events(&source.events(scope).await, now), "no Event is about claims".to_owned())
@@ -332,7 +334,7 @@ ask!(devices() -> Facts);
 ask!(node(node: &str) -> Facts);
 ask!(device(wanted: &str) -> Facts);
 ask!(claims(namespace: Option<&str>) -> Facts);
-ask!(pools() -> Facts);
+ask!(classes() -> Facts);
 ask!(consumers(namespace: Option<&str>) -> Facts);
 ask!(waiting(namespace: Option<&str>) -> Facts);
 ask!(drain(node: &str) -> Facts);

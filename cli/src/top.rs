@@ -7,13 +7,16 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::Source;
+use crate::facts::Facts;
 use crate::print::{Screen, print};
 use crate::tables::{self, Table};
 
 /// The rows of a table: a person reads no more at once.
 const ROWS: usize = 15;
-/// A look lasts at most this part of the time, so that many screens do not keep the API server of a large cluster busy.
+/// Looks take at most a tenth of the time, so that many screens do not keep the API server of a large cluster busy …
 const SHARE: u32 = 10;
+/// … but a screen is not older than this.
+const LONGEST: Duration = Duration::from_secs(60);
 /// Clears a terminal.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
@@ -23,22 +26,21 @@ pub(crate) struct Look {
     pub(crate) devices: Devices,
     /// The pools that are incomplete or have the fewest free devices.
     pub(crate) pools: Table,
-    /// The Pods that wait with claims; none if Pods cannot be read.
+    /// The number of Pods that wait with claims; absent if Pods cannot be read.
     pub(crate) waiting: Option<usize>,
     /// Those that wait longest.
     pub(crate) pods: Table,
 }
 
-/// The devices of all pools.
+/// The devices of all pools; absent is what cannot be read.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Devices {
-    pub(crate) pools: usize,
-    pub(crate) total: usize,
-    /// None if claims cannot be read.
+    pub(crate) pools: Option<usize>,
+    pub(crate) total: Option<usize>,
     pub(crate) free: Option<usize>,
 }
 
-/// Shows pools and waiting Pods until it is interrupted.
+/// Shows pools and waiting Pods until it is interrupted. Returns whether anything could be read.
 ///
 /// # Errors
 /// Standard output is closed.
@@ -48,63 +50,74 @@ pub(crate) async fn run(
     screen: &Screen,
     interval: u64,
     once: bool,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
+    let place = namespace.map_or_else(|| "--all-namespaces".to_owned(), |name| format!("--namespace {name}"));
     loop {
         let began = Instant::now();
-        let (pools, waiting) = (source.pools().await, source.waiting(namespace).await);
-        let look = Look::of(&tables::pools(&pools), tables::waiting(&waiting, Timestamp::now()));
+        let (supply, waiting) = (source.devices().await, source.waiting(namespace).await);
+        let look = Look::of(&supply, &waiting, Timestamp::now());
         let took = began.elapsed();
         if !once && !screen.is_structured() && std::io::stdout().is_terminal() {
             print(CLEAR)?;
         }
-        look.show(screen)?;
+        let pause = pause(Duration::from_secs(interval), took);
+        look.show(screen, &place)?;
         // A program reads one document.
         if once || screen.is_structured() {
-            return Ok(());
+            return Ok(look.devices.pools.is_some() || look.waiting.is_some());
         }
-        tokio::time::sleep(pause(Duration::from_secs(interval), took)).await;
+        print(&format!("\n{:.0}; the next look comes {}s later\n", Timestamp::now(), pause.as_secs()))?;
+        tokio::time::sleep(pause).await;
     }
 }
 
 /// The time until the next look.
 fn pause(interval: Duration, took: Duration) -> Duration {
-    interval.max(took * (SHARE - 1))
+    interval.max((took * (SHARE - 1)).min(LONGEST))
 }
 
 impl Look {
     /// The first rows of the tables, and how many there are.
-    fn of(pools: &Table, pods: Table) -> Self {
+    fn of(supply: &Facts, waiting: &Facts, now: Timestamp) -> Self {
+        let (pools, pods) = (tables::pools(supply), tables::waiting(waiting, now));
+        let is_read = !supply.lacks("resourceslices");
         let number = |row: &tables::Row, column| row.get(column).and_then(|text| text.parse::<usize>().ok());
-        let sum = |column| pools.items.iter().map(|row| number(row, column)).sum::<Option<usize>>();
-        let devices =
-            Devices { pools: pools.items.len(), total: sum("TOTAL").unwrap_or_default(), free: sum("FREE") };
+        let sum = |column| {
+            let all = pools.items.iter().map(|row| number(row, column)).sum::<Option<usize>>();
+            all.filter(|_| is_read)
+        };
+        let free = sum("FREE").filter(|_| !supply.lacks("resourceclaims"));
+        let devices = Devices { pools: is_read.then_some(pools.items.len()), total: sum("TOTAL"), free };
         let mut first: Vec<_> = pools.items.iter().collect();
         first
             .sort_by_key(|row| (row.get("STATE").is_some_and(|state| state == "Ready"), number(row, "FREE")));
         let items = first.into_iter().take(ROWS).cloned().collect();
-        let waiting = pods.lacks.is_empty().then_some(pods.items.len());
-        let pools = Table { items, lacks: pools.lacks.clone(), ..*pools };
+        let waiting = (!waiting.lacks("pods")).then_some(pods.items.len());
+        let pools = Table { items, ..pools };
         let pods = Table { items: pods.items.into_iter().take(ROWS).collect(), ..pods };
         Self { devices, pools, waiting, pods }
     }
 }
 
 impl Look {
-    fn show(&self, screen: &Screen) -> anyhow::Result<()> {
+    /// `place`: the flag for the namespaces of the Pods.
+    fn show(&self, screen: &Screen, place: &str) -> anyhow::Result<()> {
         if let Some(text) = screen.structured(self)? {
             return print(&text);
         }
         let or_unknown = |number: Option<usize>| number.map_or_else(|| "?".to_owned(), |of| of.to_string());
         let Devices { pools, total, free } = self.devices;
-        print(&format!("Devices: {total} in {pools} pools, {} free\n\n", or_unknown(free)))?;
+        let [in_pools, total, free] = [pools, total, free].map(or_unknown);
+        print(&format!("Devices: {total} in {in_pools} pools, {free} free\n\n"))?;
         screen.table(&self.pools, "no driver publishes devices")?;
-        print(&rest(pools, &self.pools, "kubectl dra pools"))?;
+        print(&rest(pools.unwrap_or_default(), &self.pools, "kubectl dra pools"))?;
         print(&format!("\nPods that wait with claims: {}\n\n", or_unknown(self.waiting)))?;
         if !self.pods.items.is_empty() || !self.pods.lacks.is_empty() {
             screen.table(&self.pods, "")?;
         }
         let pods = self.waiting.unwrap_or_default();
-        print(&rest(pods, &self.pods, "kubectl get pods --field-selector status.phase=Pending"))
+        let command = format!("kubectl get pods {place} --field-selector status.phase=Pending");
+        print(&rest(pods, &self.pods, &command))
     }
 }
 
@@ -121,7 +134,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::facts::Facts;
 
     fn facts(objects: &[serde_json::Value]) -> Facts {
         let mut facts = Facts::default();
@@ -153,8 +165,8 @@ mod tests {
             "allocation": {"devices": {"results": [{"request": "r", "driver": "d", "pool": "p-3000", "device": "a"}]}}}}));
         let facts = facts(&objects);
         let now = "2026-01-02T00:00:00Z".parse().expect("a time");
-        let look = Look::of(&tables::pools(&facts), tables::waiting(&facts, now));
-        assert_eq!(look.devices, Devices { pools: 5000, total: 10_000, free: Some(9_999) });
+        let look = Look::of(&facts, &facts, now);
+        assert_eq!(look.devices, Devices { pools: Some(5000), total: Some(10_000), free: Some(9_999) });
         let pools: Vec<&str> = look.pools.items.iter().map(|row| &*row["POOL"]).collect();
         assert_eq!((pools.len(), pools[0], pools[1], pools[2]), (ROWS, "p-4000", "p-3000", "p-0000"));
         assert_eq!((look.waiting, look.pods.items.len()), (Some(1440), ROWS));
@@ -164,12 +176,22 @@ mod tests {
 
     #[test]
     fn nothing_is_counted_that_could_not_be_read() {
-        let mut facts = facts(&[slice(0, 1)]);
-        for resource in ["pods", "resourceclaims.resource.k8s.io"] {
-            facts.forbid(None, resource.to_owned());
-        }
-        let look = Look::of(&tables::pools(&facts), tables::waiting(&facts, Timestamp::UNIX_EPOCH));
-        assert_eq!((look.waiting, look.devices.free), (None, None));
+        let look = |forbidden: &[&str]| {
+            let mut facts = facts(&[slice(0, 1)]);
+            forbidden.iter().for_each(|resource| facts.forbid(None, (*resource).to_owned()));
+            if forbidden.contains(&"resourceslices.resource.k8s.io") {
+                facts.cluster.slices.clear();
+            }
+            Look::of(&facts, &facts, Timestamp::UNIX_EPOCH)
+        };
+        let all = look(&[]);
+        assert_eq!(
+            (all.waiting, all.devices),
+            (Some(0), Devices { pools: Some(1), total: Some(2), free: Some(2) })
+        );
+        let without = look(&["pods", "resourceclaims.resource.k8s.io"]);
+        assert_eq!((without.waiting, without.devices), (None, Devices { free: None, ..all.devices }));
+        assert_eq!(look(&["resourceslices.resource.k8s.io"]).devices, Devices::default());
     }
 
     #[test]
@@ -177,5 +199,7 @@ mod tests {
         let seconds = Duration::from_secs;
         assert_eq!(pause(seconds(2), seconds(0)), seconds(2));
         assert_eq!(pause(seconds(2), seconds(3)), seconds(27));
+        assert_eq!(pause(seconds(2), seconds(60)), seconds(60));
+        assert_eq!(pause(seconds(300), seconds(60)), seconds(300));
     }
 }

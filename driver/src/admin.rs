@@ -1,10 +1,11 @@
-//! `/metrics`, `/healthz`, and `/readyz`, which is the truth once kubelet knows the driver.
+//! `/metrics`; `/healthz`; and `/readyz`, which answers 200 once kubelet has registered the driver.
+//!
+//! Every Pod of the cluster reaches the port: connections are few, short, and never the end of the driver.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::Context as _;
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -14,22 +15,42 @@ use hyper_util::rt::TokioIo;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// Connections at once. Others wait in the queue of the kernel.
+const AT_ONCE: usize = 16;
+/// The longest that a connection lives.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest head of a request: hyper takes no less.
+const HEAD: usize = 8192;
 
 /// Serves until it is dropped.
-///
-/// # Errors
-/// The address cannot be used.
-pub(crate) async fn serve(address: SocketAddr, registry: Registry, registered: Gauge) -> anyhow::Result<()> {
-    let listener = TcpListener::bind(address).await.with_context(|| address.to_string())?;
-    let registry = Arc::new(registry);
+pub(crate) async fn serve(listener: TcpListener, registry: Registry, registered: Gauge) {
+    let (registry, free) = (Arc::new(registry), Arc::new(Semaphore::new(AT_ONCE)));
     loop {
-        let (stream, _) = listener.accept().await.context("accept")?;
+        let Ok(seat) = Arc::clone(&free).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            // Too many files are open, for example: that passes.
+            Err(error) => {
+                tracing::warn!("admin address: {error}");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+        };
         let (registry, registered) = (Arc::clone(&registry), registered.clone());
         let answer = service_fn(move |request: http::Request<hyper::body::Incoming>| {
             let (registry, is_registered) = (Arc::clone(&registry), registered.get() == 1);
             async move { Ok::<_, Infallible>(answer(request.uri().path(), &registry, is_registered)) }
         });
-        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+        let mut builder = http1::Builder::new();
+        let connection =
+            builder.keep_alive(false).max_buf_size(HEAD).serve_connection(TokioIo::new(stream), answer);
+        tokio::spawn(async move {
+            // A client that is slow or gone is of no interest.
+            drop(tokio::time::timeout(PATIENCE, connection).await);
+            drop(seat);
+        });
     }
 }
 
@@ -58,6 +79,26 @@ fn answer(path: &str, registry: &Registry, is_registered: bool) -> Response<Full
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn idle_connections_do_not_keep_others_out() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        use tokio::net::TcpStream;
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("a port");
+        tokio::spawn(serve(listener, Registry::default(), Gauge::default()));
+        let mut idle = Vec::new();
+        for _ in 0..AT_ONCE {
+            idle.push(TcpStream::connect(address).await.expect("a connection"));
+        }
+        // They have their time, and then the next one is served.
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: d\r\n\r\n").await.expect("written");
+        tokio::time::pause();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).await.expect("an answer");
+        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    }
 
     #[test]
     fn it_is_ready_once_kubelet_knows_it() {

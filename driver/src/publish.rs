@@ -89,10 +89,22 @@ impl Server {
     }
 }
 
+/// The code of an answer that is an error.
+fn code(error: &anyhow::Error) -> Option<u16> {
+    match error.downcast_ref::<kube::Error>()? {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
 impl Events for Server {
     async fn write(&self, event: &Value) -> anyhow::Result<()> {
         let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events", text(event, "/metadata/namespace"));
-        self.send(Method::POST, &path, Some(event)).await.map(drop)
+        match self.send(Method::POST, &path, Some(event)).await {
+            // An earlier process of the driver has told it in this hour.
+            Err(error) if code(&error) == Some(409) => Ok(()),
+            outcome => outcome.map(drop),
+        }
     }
 }
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
 use tonic::transport::Server as Grpc;
 
 use crate::metrics::Metrics;
@@ -73,6 +75,12 @@ pub async fn run<D: Driver>(driver: D, options: Options, client: kube::Client) -
     let server = Server(client);
     let pools = driver.devices();
     let places = Places { state: state.clone(), cdi: options.cdi.clone() };
+    // It answers while another process of the driver is at work still, so that probes do not end it.
+    let mut admin = JoinSet::new();
+    if let Some(address) = options.admin_address {
+        let listener = TcpListener::bind(address).await.with_context(|| address.to_string())?;
+        admin.spawn(admin::serve(listener, registry, metrics.registered.clone()));
+    }
     let _alone = alone(&state).await?;
     let preparer = Preparer::open(driver, &options.driver, server.clone(), places, metrics.clone())?;
     let endpoint = state.join("dra.sock");
@@ -82,15 +90,8 @@ pub async fn run<D: Driver>(driver: D, options: Options, client: kube::Client) -
         driver: options.driver.clone(),
         metrics: metrics.clone(),
     };
-    let registered = metrics.registered.clone();
     let published =
         publish::publish(server.clone(), options.driver.clone(), options.node.clone(), pools, metrics);
-    let admin = async {
-        match options.admin_address {
-            Some(address) => admin::serve(address, registry, registered).await,
-            None => std::future::pending().await,
-        }
-    };
     let preparer = Arc::new(preparer);
     let told = events::tell(&preparer, &server, (&options.driver, &options.node));
     let stopped = async {
@@ -105,7 +106,6 @@ pub async fn run<D: Driver>(driver: D, options: Options, client: kube::Client) -
     tokio::select! {
         outcome = serve(Arc::clone(&preparer), &endpoint) => outcome?,
         outcome = registration.serve() => outcome?,
-        outcome = admin => outcome?,
         () = published => {}
         () = told => {}
         outcome = stopped => outcome?,

@@ -184,14 +184,9 @@ fn enter(
     charge: &mut PodCharge,
     rare: &mut Rare,
 ) -> Result<(), Overflow> {
-    let Parts { seen, own, all } = parts(pod, resource, variant)?;
-    let taken = units(resource, own);
-    charge.spec.set(resource, taken);
-    if own != seen {
-        rare.drawn.set(resource, units(resource, seen) - taken);
-    }
+    let Parts { seen, own, all, policed } = parts(pod, resource, variant)?;
     rare.draws.extend(draws(pod, resource)?);
-    let (mut sum, mut known) = (own, taken);
+    let (mut sum, mut known) = (own, units(resource, own));
     let mut step = |amount: Decimal| -> Result<i64, Overflow> {
         sum = sum.checked_add(amount)?.min(all).max(own);
         let before = known;
@@ -204,6 +199,14 @@ fn enter(
     }
     for (claim, charge) in pod.contributions.iter().zip(&mut charge.claims) {
         charge.overhead.set(resource, step(overhead(claim, resource)?)?);
+    }
+    // What a scheduler counts besides is charged to the Pod: overhead that is in kubelet's totals, too, or claims of which nothing
+    // is known here.
+    let rest = if policed { 0 } else { units(resource, all) - known };
+    let taken = units(resource, own) + rest;
+    charge.spec.set(resource, taken);
+    if units(resource, seen) != taken {
+        rare.drawn.set(resource, units(resource, seen) - taken);
     }
     Ok(())
 }

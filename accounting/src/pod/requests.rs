@@ -78,13 +78,15 @@ pub fn request(pod: &PodSpecView, resource: Resource, options: Options) -> Resul
 pub(crate) struct Parts {
     /// The request as a scheduler without KEP-5517 counts it.
     pub seen: Decimal,
-    /// The request without claims, and without what is drawn from them ([policy] `ConsumeFrom`). kubelet's totals for the
-    /// whole Pod say more, where it counts claims itself.
+    /// The request without claims, and without what is drawn from them ([policy] `ConsumeFrom`). Totals that kubelet reports for
+    /// the whole Pod are left out: they may include claims.
     ///
     /// [policy]: crate::pod::policy
     pub own: Decimal,
     /// The request with everything.
     pub all: Decimal,
+    /// Whether an accounting policy has a say.
+    pub policed: bool,
 }
 
 /// Returns the request of a Pod for one resource, without and with its claims.
@@ -101,16 +103,20 @@ pub(crate) fn parts(pod: &PodSpecView, resource: Resource, variant: Variant) -> 
         let own = sum(own, pod.overhead.named(resource))?.unwrap_or_default();
         let mut claims = pod.contributions.iter().map(|claim| claim.counted(resource));
         let all = claims.try_fold(own, |sum, claim| sum.checked_add(claim?))?;
-        return Ok(Parts { seen: own, own, all });
+        return Ok(Parts { seen: own, own, all, policed });
     }
     let of = |options, draws| Ok(counted(pod, resource, options, draws)?.unwrap_or_default());
     let without = Options::scheduler(Claims::Ignored);
     let seen = of(without, Draws::Count)?;
-    // The totals that kubelet reports include the claims that it knows; those of its containers do not.
-    let level = pod_level(pod, resource, options).is_some();
+    // The totals that kubelet reports may include claims; what it reports of containers does not.
+    let level = pod.pod_level.as_ref().filter(|_| resource.at_pod_level());
+    let level = level.is_some_and(|level| level.requests.named(resource).is_some());
     let draws = if policed { Draws::LeftOut } else { Draws::Count };
     let own = of(Options { pod_level_status: level, ..without }, draws)?;
-    Ok(Parts { seen, own, all: of(options, Draws::LeftOut)? })
+    // A kubelet that counts no claims reports totals without them.
+    let by_containers = of(Options { pod_level_status: level, ..options }, Draws::LeftOut)?;
+    let all = of(options, Draws::LeftOut)?.max(by_containers);
+    Ok(Parts { seen, own, all, policed })
 }
 
 /// Whether the spec, the requests that the kubelet has agreed to, and those in force are the same.

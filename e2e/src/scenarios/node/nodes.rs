@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{Cluster, SERVE, SLICES, Standalone, container, pod, standalone};
-use crate::client::{CLAIMS, PODS};
+use crate::client::{CLAIMS, EVENTS, PODS};
 use crate::node::NODE;
 use crate::wait;
 use crate::world::{Bench, PATIENCE};
@@ -210,6 +210,20 @@ async fn a_driver_writes_its_own_slices_only_and_takes_them_with_it(bench: &Benc
         (slice(NODE, "other.example.com"), "may not write ResourceSlices of another driver"),
     ] {
         let refused = driver.create(SLICES, "", &slice).await.err().context("a forged slice was taken")?;
+        ensure!(refused.to_string().contains(words), "{refused}");
+    }
+    let event = |reason: &str, instance: &str| {
+        json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "forged"}, "type": "Warning",
+            "reason": reason, "action": "Watch", "note": "x", "eventTime": "2026-01-01T00:00:00.000000Z",
+            "reportingController": crate::node::DRIVER, "reportingInstance": instance,
+            "regarding": {"kind": "Pod", "namespace": "default", "name": "p"}})
+    };
+    for (event, words) in [
+        (event("Evicted", NODE), "in its own name only"),
+        (event("DeviceUnhealthy", "node-1"), "may not write Events of another node"),
+    ] {
+        let refused =
+            driver.create(EVENTS, "default", &event).await.err().context("a forged Event was taken")?;
         ensure!(refused.to_string().contains(words), "{refused}");
     }
     // A person deletes a slice: it comes back.
