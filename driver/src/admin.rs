@@ -95,9 +95,11 @@ mod tests {
         let mut stream = TcpStream::connect(address).await.expect("a connection");
         stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: d\r\n\r\n").await.expect("written");
         tokio::time::pause();
+        let began = tokio::time::Instant::now();
         let mut said = String::new();
         stream.read_to_string(&mut said).await.expect("an answer");
         assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+        assert!(began.elapsed() <= PATIENCE * 2, "{:?}", began.elapsed());
     }
 
     #[test]

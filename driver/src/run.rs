@@ -75,7 +75,7 @@ pub async fn run<D: Driver>(driver: D, options: Options, client: kube::Client) -
     let server = Server(client);
     let pools = driver.devices();
     let places = Places { state: state.clone(), cdi: options.cdi.clone() };
-    // It answers while another process of the driver is at work still, so that probes do not end it.
+    // It answers while another process of the driver is still at work, so that probes can tell waiting from dead.
     let mut admin = JoinSet::new();
     if let Some(address) = options.admin_address {
         let listener = TcpListener::bind(address).await.with_context(|| address.to_string())?;

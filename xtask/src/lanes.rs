@@ -15,6 +15,8 @@ struct Slice {
 const SLICES: &[Slice] = &[
     Slice { name: "conformance", run: || on_shipped(&["conformance"]) },
     Slice { name: "1.36", run: || on_shipped(&["scenarios", "1.36"]) },
+    Slice { name: "node", run: || node("node-pods/") },
+    Slice { name: "faults of a node", run: || node("node-faults/") },
     Slice { name: "emulated", run: || on_shipped(&["scenarios", "1.35", "1.34"]) },
     Slice { name: "histories", run: || on_shipped(&["scenarios", "differential", "apart"]) },
     Slice { name: "simcluster", run: || on_shipped(&["scenarios", "--on", "sim"]) },
@@ -36,8 +38,6 @@ const SLICES: &[Slice] = &[
     Slice { name: "races", run: || built(&["scenarios", "races/"]) },
     Slice { name: "packages", run: || on_shipped(&["scenarios", "packages/"]) },
     Slice { name: "seen", run: || built(&["scenarios", "seen/"]) },
-    Slice { name: "node", run: || node("node-pods/") },
-    Slice { name: "faults of a node", run: || node("node-faults/") },
 ];
 
 /// What finds defects quickly: unit tests, the model of the gate protocol, two thousand runs with faults, and the scenarios of the
