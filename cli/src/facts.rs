@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use dragoman_allocator::input::{
-    Allocation, Claim, ClaimDevices, ClaimObject, ClassObject, Cluster, NodeObject, SliceObject,
-    TaintRuleObject,
+    Allocation, Claim, ClaimDevices, ClaimObject, ClassObject, Cluster, DeviceResult, NodeObject,
+    SliceObject, TaintRuleObject,
 };
 use dragoman_crds::wire::{Pod, ResourceClaim, ResourceClaimTemplate};
 use dragoman_dump::manifests;
@@ -252,10 +252,12 @@ impl Facts {
     }
 
     /// Takes in a claim if it holds a device that is asked about: a cluster has many claims.
-    pub(crate) fn take_if_held(&mut self, claim: &RawValue, is_asked: impl Fn(&Held) -> bool) {
+    pub(crate) fn take_if_held(&mut self, claim: &RawValue, is_asked: impl Fn(&DeviceResult) -> bool) {
         // One that does not decode may hold it.
-        let is_taken = decoded::<Holder>(claim.get())
-            .map_or(true, |of| of.status.allocation.devices.results.iter().any(is_asked));
+        let is_taken = decoded::<ClaimObject>(claim.get()).map_or(true, |claim| {
+            let allocation = claim.claim().allocation;
+            allocation.is_some_and(|of| of.devices.results.iter().any(is_asked))
+        });
         if is_taken {
             self.take("ResourceClaim", claim);
         }
@@ -371,40 +373,6 @@ const KINDS: [&str; 9] = [
     "Event",
 ];
 
-/// A claim, as far as it says which devices it holds.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Holder {
-    status: HolderStatus,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct HolderStatus {
-    allocation: HolderAllocation,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct HolderAllocation {
-    devices: HolderDevices,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct HolderDevices {
-    results: Vec<Held>,
-}
-
-/// A device that a claim holds.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Held {
-    pub(crate) driver: String,
-    pub(crate) pool: String,
-    pub(crate) device: String,
-}
-
 /// A list as the API server sends it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct List<'a> {
@@ -447,7 +415,7 @@ mod tests {
         ];
         for claim in claims {
             let claim = RawValue::from_string(claim.to_string()).expect("JSON");
-            facts.take_if_held(&claim, |held| held.device == "2");
+            facts.take_if_held(&claim, |held| *held.device == *"2");
         }
         let names: Vec<&str> = facts.claims.keys().map(|(_, name)| name.as_str()).collect();
         assert_eq!(names, ["b", "d"]);

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use dragoman_allocator::input::{DeviceResult, Name};
 use dragoman_crds::wire::Tolerated;
 use dragoman_dump::Objects;
 use dragoman_dump::manifests::Found;
@@ -12,7 +13,7 @@ use crate::client::{
     TEMPLATES, encoded,
 };
 use crate::explain;
-use crate::facts::{Facts, Held};
+use crate::facts::Facts;
 use serde_json::value::RawValue;
 
 /// Reads what explains a Pod.
@@ -117,8 +118,8 @@ pub(crate) async fn node(client: &Client, node: &str) -> Facts {
     client.list(&mut facts, SLICES, None, "").await;
     let here = explain::node::here(&facts, node);
     let here: BTreeSet<_> =
-        here.into_iter().map(|(d, p, n)| (d.to_owned(), p.to_owned(), n.to_owned())).collect();
-    let is_here = |of: &Held| here.contains(&(of.driver.clone(), of.pool.clone(), of.device.clone()));
+        here.into_iter().map(|(d, p, n)| (Name::from(d), Name::from(p), Name::from(n))).collect();
+    let is_here = |of: &DeviceResult| here.contains(&(of.driver.clone(), of.pool.clone(), of.device.clone()));
     client.each(&mut facts, CLAIMS, None, "", |facts, claim| facts.take_if_held(claim, is_here)).await;
     facts
 }
@@ -126,7 +127,7 @@ pub(crate) async fn node(client: &Client, node: &str) -> Facts {
 /// Reads all slices, the rules that taint devices, and the claims that hold a device of this name.
 pub(crate) async fn device(client: &Client, wanted: &str) -> Facts {
     let mut facts = Facts::default();
-    let is_meant = |of: &Held| explain::device::is_meant(wanted, &of.driver, &of.pool, &of.device);
+    let is_meant = |of: &DeviceResult| explain::device::is_meant(wanted, &of.driver, &of.pool, &of.device);
     client.each(&mut facts, CLAIMS, None, "", |facts, claim| facts.take_if_held(claim, is_meant)).await;
     client.list(&mut facts, SLICES, None, "").await;
     client.list(&mut facts, TAINT_RULES, None, "").await;

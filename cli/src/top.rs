@@ -97,9 +97,7 @@ impl Look {
         let pods = Table { items: pods.items.into_iter().take(ROWS).collect(), ..pods };
         Self { devices, pools, waiting, pods }
     }
-}
 
-impl Look {
     /// `place`: the flag for the namespaces of the Pods.
     fn show(&self, screen: &Screen, place: &str) -> anyhow::Result<()> {
         if let Some(text) = screen.structured(self)? {

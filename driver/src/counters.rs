@@ -40,11 +40,14 @@ pub(crate) fn overdrawn(
             if sum > has {
                 let has_some =
                     |other: &&&Record| keys(other).any(|key| takes(pools, key).any(|(of, _)| of == counter));
-                let holder = others.iter().find(has_some);
-                let holder = holder.map_or_else(|| "no claim".to_owned(), |other| other.claim.to_string());
+                let why = others.iter().find(has_some).map_or_else(
+                    || "which has less".to_owned(),
+                    |other| format!("of which {} has too much", other.claim),
+                );
+                let (pool, device) = key;
                 return Ok(Some(format!(
-                    "device {}/{} needs {} of counter set {}, of which {holder} has too much",
-                    key.0, key.1, counter.2, counter.1
+                    "device {pool}/{device} needs {} of counter set {}, {why}",
+                    counter.2, counter.1
                 )));
             }
         }

@@ -89,7 +89,7 @@ pub(crate) async fn run(bench: &Bench, nodes: usize, plugin: &Path) -> anyhow::R
     }
     let programs = Programs::provide(&bench.repository, Release::default()).await?;
     // Nothing but the API server works while the plugin is measured.
-    let shape = Shape { scheduler: Scheduling::Nobody, ..Shape::default() };
+    let shape = Shape { scheduler: Scheduling::Absent, ..Shape::default() };
     let plane = ControlPlane::start(Backend::Real, programs, &directory, shape).await?;
     let client = plane.client("admin").await?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});

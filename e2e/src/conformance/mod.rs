@@ -62,7 +62,7 @@ pub(crate) async fn run(bench: &Bench, filter: &str) -> anyhow::Result<usize> {
     }
     // The release that simcluster simulates by default.
     let release = Release::V1_36;
-    let shape = Shape { release, scheduler: Scheduling::Nobody, ..Shape::default() };
+    let shape = Shape { release, scheduler: Scheduling::Absent, ..Shape::default() };
     let programs = Programs::provide(&bench.repository, release).await?;
     let mut plane = ControlPlane::start(Backend::Real, programs, &directory, shape).await?;
     let outcome = compare(&server, &mut plane, filter).await;

@@ -32,7 +32,7 @@ pub(crate) enum Backend {
     Sim,
 }
 
-/// Who schedules.
+/// The scheduler.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Scheduling {
     /// kube-scheduler, or on simcluster its stand-in.
@@ -40,8 +40,8 @@ pub(crate) enum Scheduling {
     Usual,
     /// kube-scheduler also on simcluster, for tests that are about it.
     Kube,
-    /// Nobody, for tests that play it.
-    Nobody,
+    /// None: the test plays it.
+    Absent,
 }
 
 /// What makes Pods, and what runs them.
@@ -73,7 +73,7 @@ pub(crate) struct Shape {
     pub on: &'static [&'static str],
     /// Feature gates that are switched off.
     pub off: &'static [&'static str],
-    /// Who schedules.
+    /// The scheduler.
     pub scheduler: Scheduling,
     /// What runs Pods.
     pub workloads: Workloads,

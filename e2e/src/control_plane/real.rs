@@ -174,7 +174,7 @@ impl Real {
     }
 
     fn start_scheduler(&mut self) -> anyhow::Result<()> {
-        if self.shape.scheduler == Scheduling::Nobody {
+        if self.shape.scheduler == Scheduling::Absent {
             return Ok(());
         }
         self.scheduler = Some(self.shape.start_scheduler(&self.programs, &self.directory, PROTOBUF)?);

@@ -27,7 +27,7 @@ pub(super) fn all() -> Vec<Standalone> {
 
 async fn proxied(bench: &Bench, name: &str) -> anyhow::Result<(World, Proxy, std::path::PathBuf)> {
     let world =
-        World::start(bench, name, Shape { scheduler: Scheduling::Nobody, ..Shape::default() }, 1, 1).await?;
+        World::start(bench, name, Shape { scheduler: Scheduling::Absent, ..Shape::default() }, 1, 1).await?;
     let proxy = Proxy::start(world.plane.client("operator").await?.kube).await?;
     let kubeconfig = proxy.kubeconfig(&world.directory)?;
     Ok((world, proxy, kubeconfig))
@@ -203,7 +203,7 @@ pub(super) async fn may_lead_in(world: &World, ns: &str) -> anyhow::Result<()> {
 /// Two installations have a Lease each, and both lead: each says so, and every claim is made once.
 async fn two_installations_in_two_namespaces_notice_each_other(bench: &Bench) -> anyhow::Result<()> {
     const LEASE: &str = "dragoman";
-    let shape = Shape { scheduler: Scheduling::Nobody, ..Shape::default() };
+    let shape = Shape { scheduler: Scheduling::Absent, ..Shape::default() };
     let world = World::start(bench, "elsewhere", shape, 1, 1).await?;
     let ns = world.namespace("elsewhere").await?;
     may_lead_in(&world, &ns).await?;

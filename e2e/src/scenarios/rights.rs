@@ -80,7 +80,7 @@ pub(super) struct Right {
 
 /// Runs the lane and returns the number of rights, each of which was shown to be needed.
 pub(super) async fn run(bench: &Bench) -> anyhow::Result<usize> {
-    let shape = Shape { pod_groups: true, scheduler: Scheduling::Nobody, ..Shape::default() };
+    let shape = Shape { pod_groups: true, scheduler: Scheduling::Absent, ..Shape::default() };
     let world = World::start(bench, "rights", shape, 3, 64).await?;
     install(&world).await?;
     // Devices cost their node something, so that its ledger is published.

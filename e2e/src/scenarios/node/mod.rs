@@ -53,9 +53,7 @@ impl Cluster {
 
     /// As [`Self::start`], with flags for the driver.
     async fn start_with(bench: &Bench, name: &str, devices: usize, driver: &[&str]) -> anyhow::Result<Self> {
-        let mut cluster = Self::bare(bench, name, devices, driver, false).await?;
-        cluster.dragoman = Some(cluster.world.dragoman("own", &[]).await?);
-        Ok(cluster)
+        Self::counting(bench, name, devices, driver, &[]).await
     }
 
     /// As [`Self::start_with`], where gates of Kubernetes are on.

@@ -26,7 +26,7 @@ async fn every_right_of_the_job_that_leaves_is_needed(bench: &Bench) -> anyhow::
     if bench.backend == Backend::Sim {
         return Err(NotRun("simcluster has no admission policies".to_owned()).into());
     }
-    let shape = Shape { scheduler: Scheduling::Nobody, ..Shape::default() };
+    let shape = Shape { scheduler: Scheduling::Absent, ..Shape::default() };
     let world = World::start(bench, "packages-leaving", shape, 1, 1).await?;
     world.install("config/drain").await?;
     let kubeconfig = world.account("kube-system", "dragoman-drain").await?.display().to_string();
