@@ -75,7 +75,7 @@ fn allocation(
     let results = chosen.iter().map(|chosen| result(chosen, gates, ids)).collect();
     Ok(Allocation {
         devices: DeviceAllocation { results, config: config(claim, &chosen) },
-        node_selector: node_selector(attempt, &chosen)?,
+        node_selector: node_selector(attempt, &chosen)?.map(Arc::new),
     })
 }
 

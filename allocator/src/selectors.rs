@@ -209,8 +209,8 @@ struct Contents {
 }
 
 impl Interned {
-    /// Returns the shared content of a device.
-    pub(crate) fn content(&self, driver: &Name, device: &Arc<Device>) -> Arc<Content> {
+    /// Returns the shared content of a device, and the device, which shares what the content has.
+    pub(crate) fn content(&self, driver: &Name, mut device: Device) -> (Arc<Content>, Arc<Device>) {
         let mut hasher = FxHasher::default();
         driver.hash(&mut hasher);
         device.attributes.hash(&mut hasher);
@@ -219,15 +219,18 @@ impl Interned {
         let hash = hasher.finish();
         let mut contents = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
         let same = contents.by_hash.get(&hash).into_iter().flatten();
-        if let Some(known) = same.filter_map(Weak::upgrade).find(|known| known.is(driver, device)) {
-            return known;
+        if let Some(known) = same.filter_map(Weak::upgrade).find(|known| known.is(driver, &device)) {
+            device.attributes = Arc::clone(&known.device.attributes);
+            device.capacity = Arc::clone(&known.device.capacity);
+            return (known, Arc::new(device));
         }
+        let device = Arc::new(device);
         contents.next += 1;
         let content = Arc::new(Content {
             id: contents.next,
             driver: driver.clone(),
             device: device.clone(),
-            capacities: capacity::capacities(device),
+            capacities: capacity::capacities(&device),
         });
         if contents.by_hash.len() >= contents.sweep_at {
             contents.by_hash.retain(|_, all| {
@@ -237,7 +240,7 @@ impl Interned {
             contents.sweep_at = (2 * contents.by_hash.len()).max(1024);
         }
         contents.by_hash.entry(hash).or_default().push(Arc::downgrade(&content));
-        content
+        (content, device)
     }
 
     /// Returns the compiled selectors of a class and a request.

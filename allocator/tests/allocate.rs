@@ -16,7 +16,11 @@ fn device(number: usize, model: &str) -> Device {
         ("model".into(), Attribute::String(model.into())),
         ("uuid".into(), Attribute::String(format!("gpu-{number}").into())),
     ];
-    Device { name: format!("gpu-{number}").into(), attributes: attributes.into(), ..Device::default() }
+    Device {
+        name: format!("gpu-{number}").into(),
+        attributes: Arc::new(attributes.into()),
+        ..Device::default()
+    }
 }
 
 fn slice(node: &str, devices: Vec<Device>) -> Slice {

@@ -1,7 +1,7 @@
 //! Where a scheduler would let a Pod run, devices and amounts aside: the filters of kube-scheduler that
 //! look at one node and one Pod. Each is a function over plain data.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
 use dragoman_allocator::input::{self, Name, NodeSelector, NodeSelectorTerm, Taint, Toleration};
@@ -98,12 +98,39 @@ pub struct Site {
     metadata: Metadata,
     spec: NodeSpec,
     status: NodeStatus,
-    /// The Pods on the node that have not ended.
     #[serde(skip)]
+    taken: Taken,
+}
+
+/// What the Pods on a node that have not ended take of it, devices and amounts aside.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
     pods: usize,
-    /// The ports that they take.
-    #[serde(skip)]
-    ports: BTreeSet<HostPort>,
+    /// An entry for each Pod that has the port.
+    ports: Vec<HostPort>,
+}
+
+impl Taken {
+    /// Adds a Pod that takes these ports.
+    pub(crate) fn add(&mut self, ports: &[HostPort]) {
+        self.pods += 1;
+        self.ports.extend_from_slice(ports);
+    }
+
+    /// Takes away a Pod that was added with these ports.
+    pub(crate) fn remove(&mut self, ports: &[HostPort]) {
+        self.pods = self.pods.saturating_sub(1);
+        for port in ports {
+            if let Some(at) = self.ports.iter().position(|taken| taken == port) {
+                self.ports.swap_remove(at);
+            }
+        }
+    }
+
+    /// Whether there is no Pod.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.pods == 0
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -152,8 +179,13 @@ pub enum Obstacle {
 impl Site {
     /// Adds a Pod that runs on the node.
     pub fn add(&mut self, pod: &Placement) {
-        self.pods += 1;
-        self.ports.extend(pod.ports());
+        self.taken.add(&pod.ports().collect::<Vec<_>>());
+    }
+
+    /// The node with these Pods on it.
+    #[must_use]
+    pub(crate) fn with(self, taken: Taken) -> Self {
+        Self { taken, ..self }
     }
 
     /// Returns all reasons why a scheduler would not let the Pod run here.
@@ -171,8 +203,8 @@ impl Site {
         let is_cordoned = spec.unschedulable || spec.taints.iter().any(|taint| &*taint.key == UNSCHEDULABLE);
         let cordoned = (is_cordoned && !tolerated(&cordoned)).then_some(Obstacle::Unschedulable);
         let most = self.status.allocatable.pods.as_ref().and_then(|most| most.parse::<usize>().ok());
-        let count = most.filter(|most| self.pods >= *most).map(Obstacle::PodCount);
-        let ports = pod.ports().filter(|port| self.ports.iter().any(|taken| taken.overlaps(port)));
+        let count = most.filter(|most| self.taken.pods >= *most).map(Obstacle::PodCount);
+        let ports = pod.ports().filter(|port| self.taken.ports.iter().any(|taken| taken.overlaps(port)));
         let ports = ports.map(Obstacle::HostPort);
         labels.chain(affinity).chain(taints).chain(cordoned).chain(count).chain(ports).collect()
     }
@@ -216,7 +248,7 @@ impl Placement {
     }
 
     /// The ports that the Pod takes of its node: those of containers that run as long as the Pod.
-    fn ports(&self) -> impl Iterator<Item = HostPort> {
+    pub(crate) fn ports(&self) -> impl Iterator<Item = HostPort> {
         let sidecars = self.spec.init_containers.iter();
         let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
         let ports = self.spec.containers.iter().chain(sidecars).flat_map(|container| &container.ports);
@@ -273,6 +305,18 @@ mod tests {
     #[test]
     fn a_pod_runs_where_nothing_is_against_it() {
         assert_eq!(obstacles(&json!({}), json!({"metadata": {"name": "n"}})), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_port_is_taken_as_long_as_a_pod_has_it() {
+        let port = |number| HostPort { address: "0.0.0.0".into(), protocol: "TCP".into(), number };
+        let mut taken = Taken::default();
+        taken.add(&[port(80)]);
+        taken.add(&[port(80), port(443)]);
+        taken.remove(&[port(80), port(443)]);
+        assert_eq!(taken, Taken { pods: 1, ports: vec![port(80)] }, "the other Pod has it");
+        taken.remove(&[port(80)]);
+        assert!(taken.is_nothing() && taken.ports.is_empty());
     }
 
     #[test]

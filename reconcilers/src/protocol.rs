@@ -3,7 +3,7 @@
 //! Labels and annotations are written by tenants. Everything read here is bounded in size and number,
 //! and can harm only the Pod and the claim that carry it.
 
-use dragoman_crds::wire::{ConsumerReference, Meta, Name};
+use dragoman_crds::wire::{Meta, Name};
 use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::write::{Action, Guard, Write};
 use serde::{Deserialize, Serialize};
@@ -105,20 +105,21 @@ pub fn with_rejection(mut rejections: Vec<Rejection>, new: Rejection) -> String 
 }
 
 /// Takes a Pod that cannot run, because its gate is closed, out of the consumers of a claim of this version,
-/// and the allocation away if no consumer is left. `None` if the Pod is no consumer.
-pub fn give_back(
+/// and the allocation away if no consumer is left. `consumers`: their uids. `None` if the Pod is no consumer.
+pub fn give_back<'a>(
     (namespace, name): (&str, &str),
     guard: Guard,
-    consumers: &[ConsumerReference],
+    mut consumers: impl ExactSizeIterator<Item = &'a Name>,
     pod: &str,
 ) -> Option<Write> {
-    let at = consumers.iter().position(|consumer| *consumer.uid == *pod)?;
+    let all = consumers.len();
+    let at = consumers.position(|uid| **uid == *pod)?;
     let path = format!("/status/reservedFor/{at}");
     let mut operations = vec![
         json!({"op": "test", "path": format!("{path}/uid"), "value": pod}),
         json!({"op": "remove", "path": path}),
     ];
-    if consumers.len() == 1 {
+    if all == 1 {
         operations.push(json!({"op": "remove", "path": "/status/allocation"}));
     }
     let action = Action::Patch { subresource: Some("status"), guard, operations };

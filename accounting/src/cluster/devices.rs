@@ -1,28 +1,29 @@
-//! The devices that slices list, and their costs.
+//! The devices that slices list or that claims have, and their costs.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use super::links::ClaimKey;
 use super::objects::{DeviceFootprint, Slice, SliceDevice};
 use crate::amounts::Amounts;
 use crate::claim::allocation::Device;
 use crate::claim::footprint::ResourceFootprint;
+use crate::few::Few;
 use crate::ledger::DeviceId;
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 
-/// Driver and name of a pool.
-type PoolId = (Box<str>, Box<str>);
-
-/// The slices and the DeviceFootprints of a cluster.
+/// The slices and the DeviceFootprints of a cluster, and the devices that claims have.
+///
+/// A cluster has more devices than anything else: each of them has one entry, and the names of its pool, its
+/// slice and its node are shared with the others.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Devices {
     /// Slices by name.
-    slices: BTreeMap<Box<str>, Published>,
-    /// The number of slices of each generation of a pool.
-    generations: BTreeMap<PoolId, BTreeMap<i64, usize>>,
-    /// The entries of every device, sorted by the name of the slice.
-    listings: BTreeMap<DeviceId, Vec<Listing>>,
+    slices: BTreeMap<Arc<str>, Published>,
+    /// Pools by driver and name.
+    pools: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Pool>>,
     /// DeviceFootprints by name.
     footprints: BTreeMap<Box<str>, DeviceFootprint>,
 }
@@ -30,19 +31,92 @@ pub(super) struct Devices {
 /// The place of a slice.
 #[derive(Debug, Clone)]
 struct Published {
-    pool: PoolId,
+    driver: Arc<str>,
+    pool: Arc<str>,
     generation: i64,
-    devices: BTreeSet<DeviceId>,
+    /// The names of its devices, each once.
+    devices: Box<[Arc<str>]>,
+}
+
+/// The devices of a pool.
+#[derive(Debug, Clone, Default)]
+struct Pool {
+    /// The number of slices of each generation, sorted; nearly always one.
+    generations: Vec<(i64, usize)>,
+    devices: BTreeMap<Arc<str>, Entry>,
+}
+
+/// A device that a slice lists or that a claim has.
+#[derive(Debug, Clone, Default)]
+struct Entry {
+    /// Sorted by the name of the slice; nearly always one.
+    listings: Vec<Listing>,
+    /// The claims that have it.
+    users: Few<ClaimKey>,
 }
 
 /// An entry of a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Listing {
-    slice: Box<str>,
+    slice: Arc<str>,
     generation: i64,
     /// The node that the device is on, if it is on one.
-    node: Option<Box<str>>,
+    node: Option<Arc<str>>,
     device: SliceDevice,
+}
+
+impl Pool {
+    /// The generation whose slices count.
+    fn newest(&self) -> Option<i64> {
+        self.generations.last().map(|(generation, _)| *generation)
+    }
+
+    /// Notes a slice of a generation.
+    fn count(&mut self, generation: i64) {
+        match self.generations.binary_search_by_key(&generation, |(known, _)| *known) {
+            Ok(at) => self.generations.iter_mut().skip(at).take(1).for_each(|(_, slices)| *slices += 1),
+            Err(at) => {
+                self.generations.reserve_exact(1);
+                self.generations.insert(at, (generation, 1));
+            }
+        }
+    }
+
+    /// Notes that a slice of a generation is gone.
+    fn discount(&mut self, generation: i64) {
+        let known = self.generations.iter_mut().find(|(known, _)| *known == generation);
+        known.into_iter().for_each(|(_, slices)| *slices -= 1);
+        self.generations.retain(|(_, slices)| *slices > 0);
+    }
+
+    /// The entries of a device.
+    fn of(&self, device: &str) -> &[Listing] {
+        self.devices.get(device).map_or(&[], |entry| &entry.listings)
+    }
+
+    /// The entry of a device, and the shared spelling of its name.
+    fn opened(&mut self, device: &str) -> (Arc<str>, &mut Entry) {
+        let name = shared(&self.devices, device);
+        let entry = self.devices.entry(Arc::clone(&name)).or_default();
+        (name, entry)
+    }
+
+    /// Changes the entry of a device, if there is one, and forgets a device that is in no slice and that no claim
+    /// has.
+    fn change<T: Default>(&mut self, device: &str, change: impl FnOnce(&mut Entry) -> T) -> T {
+        let Some(entry) = self.devices.get_mut(device) else { return T::default() };
+        let changed = change(entry);
+        if entry.listings.is_empty() && entry.users.is_empty() {
+            self.devices.remove(device);
+        }
+        changed
+    }
+
+    /// The entries of a device that count.
+    fn counting(&self, device: &str) -> impl Iterator<Item = &Listing> {
+        let newest = self.newest();
+        self.of(device).iter().filter(move |listing| Some(listing.generation) == newest)
+    }
 }
 
 /// A device as one slice lists it.
@@ -87,9 +161,9 @@ impl Devices {
     }
 
     fn edit(&mut self, name: &str, slice: Option<Slice>) -> BTreeSet<DeviceId> {
-        let known = self.slices.get(name).map(|published| published.pool.clone());
-        let pool = slice.as_ref().map(|slice| (slice.driver.clone(), slice.pool.clone()));
-        let pools: BTreeSet<PoolId> = known.into_iter().chain(pool).collect();
+        let known = self.slices.get(name).map(|known| (Arc::clone(&known.driver), Arc::clone(&known.pool)));
+        let new = slice.as_ref().map(|slice| (Arc::from(&*slice.driver), Arc::from(&*slice.pool)));
+        let pools: BTreeSet<(Arc<str>, Arc<str>)> = known.into_iter().chain(new).collect();
         let newest: Vec<Option<i64>> = pools.iter().map(|pool| self.newest(pool)).collect();
         let before = self.withdraw(name);
         let published = slice.map(|slice| self.publish(slice)).unwrap_or_default();
@@ -100,88 +174,131 @@ impl Devices {
         for (pool, newest) in pools.iter().zip(newest) {
             if self.newest(pool) != newest {
                 // Other slices of the pool count now, or do not count any more.
-                edited.extend(self.devices_in(pool).cloned());
+                let devices = self.pool(&pool.0, &pool.1).into_iter().flat_map(|of| &of.devices);
+                let listed = devices.filter(|(_, entry)| !entry.listings.is_empty());
+                edited.extend(listed.map(|(device, _)| identified(&pool.0, &pool.1, device)));
             }
         }
         edited
     }
 
-    /// The entries that a slice has for a device: more than one contradict each other.
-    fn listings_in<'a>(&'a self, id: &DeviceId, slice: &'a str) -> impl Iterator<Item = &'a Listing> {
-        let all = self.listings.get(id).into_iter().flatten();
-        all.filter(move |listing| *listing.slice == *slice)
+    fn pool(&self, driver: &str, pool: &str) -> Option<&Pool> {
+        self.pools.get(driver)?.get(pool)
     }
 
-    fn devices_in<'a>(&'a self, pool: &'a PoolId) -> impl Iterator<Item = &'a DeviceId> {
-        let (driver, pool) = pool;
-        let first = DeviceId { driver: driver.clone(), pool: pool.clone(), device: Box::default() };
-        let from = self.listings.range(first..).map(|(id, _)| id);
-        from.take_while(move |id| id.driver == *driver && id.pool == *pool)
+    /// A pool, and the shared spelling of its driver and its name.
+    fn opened(&mut self, driver: &str, pool: &str) -> (Arc<str>, Arc<str>, &mut Pool) {
+        let driver = shared(&self.pools, driver);
+        let pools = self.pools.entry(Arc::clone(&driver)).or_default();
+        let name = shared(pools, pool);
+        let pool = pools.entry(Arc::clone(&name)).or_default();
+        (driver, name, pool)
+    }
+
+    /// Changes a pool, if it is known, and forgets one without slices and devices.
+    fn change<T: Default>(&mut self, driver: &str, pool: &str, change: impl FnOnce(&mut Pool) -> T) -> T {
+        let Some(pools) = self.pools.get_mut(driver) else { return T::default() };
+        let Some(of) = pools.get_mut(pool) else { return T::default() };
+        let changed = change(of);
+        if of.generations.is_empty() && of.devices.is_empty() {
+            pools.remove(pool);
+            if pools.is_empty() {
+                self.pools.remove(driver);
+            }
+        }
+        changed
+    }
+
+    /// Notes that a claim has a device.
+    pub(super) fn use_device(&mut self, id: &DeviceId, claim: ClaimKey) {
+        let (_, _, pool) = self.opened(&id.driver, &id.pool);
+        pool.opened(&id.device).1.users.insert(claim);
+    }
+
+    /// Notes that a claim does not have a device any more.
+    pub(super) fn leave_device(&mut self, id: &DeviceId, claim: &ClaimKey) {
+        self.change(&id.driver, &id.pool, |pool| pool.change(&id.device, |entry| entry.users.remove(claim)));
+    }
+
+    /// The claims that have a device.
+    pub(super) fn users(&self, id: &DeviceId) -> impl Iterator<Item = &ClaimKey> {
+        let pool = self.pool(&id.driver, &id.pool);
+        pool.and_then(|pool| pool.devices.get(&*id.device)).into_iter().flat_map(|entry| &entry.users)
+    }
+
+    /// The claims that have a device of a driver.
+    pub(super) fn users_of(&self, driver: &str) -> impl Iterator<Item = &ClaimKey> {
+        let pools = self.pools.get(driver).into_iter().flatten();
+        pools.flat_map(|(_, pool)| pool.devices.values()).flat_map(|entry| &entry.users)
     }
 
     /// The generation of a pool whose slices count.
-    fn newest(&self, pool: &PoolId) -> Option<i64> {
-        self.generations.get(pool)?.keys().next_back().copied()
+    fn newest(&self, (driver, pool): &(Arc<str>, Arc<str>)) -> Option<i64> {
+        self.pool(driver, pool)?.newest()
+    }
+
+    /// The entries of a device that count: nearly always one.
+    fn counting(&self, id: &DeviceId) -> impl Iterator<Item = &Listing> {
+        let pool = self.pool(&id.driver, &id.pool);
+        pool.into_iter().flat_map(|pool| pool.counting(&id.device))
+    }
+
+    /// The entries that a slice has for a device: more than one contradict each other.
+    fn listings_in<'a>(&'a self, id: &DeviceId, slice: &'a str) -> impl Iterator<Item = &'a Listing> {
+        let all = self.pool(&id.driver, &id.pool).map_or(&[][..], |pool| pool.of(&id.device));
+        all.iter().filter(move |listing| *listing.slice == *slice)
     }
 
     /// Returns the devices of the slice.
     fn publish(&mut self, slice: Slice) -> BTreeSet<DeviceId> {
         let Slice { name, driver, pool, generation, node, devices: listed } = slice;
-        let mut devices = BTreeSet::new();
+        let (name, node): (Arc<str>, _) = (name.into(), node.map(Arc::<str>::from));
+        let (driver, pool, of) = self.opened(&driver, &pool);
+        of.count(generation);
+        let mut devices: BTreeSet<Arc<str>> = BTreeSet::new();
         for device in listed {
-            let id = DeviceId { driver: driver.clone(), pool: pool.clone(), device: device.name.clone() };
-            let listings = self.listings.entry(id.clone()).or_default();
-            let node = device.node.clone().or_else(|| node.clone());
-            listings.push(Listing { slice: name.clone(), generation, node, device });
-            listings.sort_by(|a, b| a.slice.cmp(&b.slice));
+            let (id, Entry { listings, .. }) = of.opened(&device.name);
+            let node = device.node.as_deref().map(Arc::from).or_else(|| node.clone());
+            let at = listings.partition_point(|known| *known.slice <= *name);
+            if listings.is_empty() {
+                listings.reserve_exact(1);
+            }
+            listings.insert(at, Listing { slice: Arc::clone(&name), generation, node, device });
             devices.insert(id);
         }
-        let pool = (driver, pool);
-        *self.generations.entry(pool.clone()).or_default().entry(generation).or_default() += 1;
-        self.slices.insert(name, Published { pool, generation, devices: devices.clone() });
-        devices
+        let ids = devices.iter().map(|device| identified(&driver, &pool, device)).collect();
+        let devices = devices.into_iter().collect();
+        self.slices.insert(name, Published { driver, pool, generation, devices });
+        ids
     }
 
     /// Returns what the slice has listed.
     fn withdraw(&mut self, name: &str) -> BTreeMap<DeviceId, Vec<Listing>> {
-        let Some(Published { pool, generation, devices }) = self.slices.remove(name) else {
+        let Some(Published { driver, pool, generation, devices }) = self.slices.remove(name) else {
             return BTreeMap::new();
         };
-        if let Some(generations) = self.generations.get_mut(&pool) {
-            if let Some(slices) = generations.get_mut(&generation) {
-                *slices -= 1;
-            }
-            generations.retain(|_, slices| *slices > 0);
-            if generations.is_empty() {
-                self.generations.remove(&pool);
-            }
-        }
-        let mut withdrawn = BTreeMap::new();
-        for id in devices {
-            let listings = self.listings.remove(&id).unwrap_or_default();
-            let (gone, kept): (Vec<_>, Vec<_>) =
-                listings.into_iter().partition(|listing| *listing.slice == *name);
-            if !kept.is_empty() {
-                self.listings.insert(id.clone(), kept);
-            }
-            withdrawn.insert(id, gone);
-        }
-        withdrawn
+        self.change(&driver, &pool, |of| {
+            of.discount(generation);
+            let withdrawn = devices.iter().map(|device| {
+                let gone = |entry: &mut Entry| {
+                    entry.listings.extract_if(.., |listing| *listing.slice == *name).collect()
+                };
+                (identified(&driver, &pool, device), of.change(device, gone))
+            });
+            withdrawn.collect()
+        })
     }
 
     /// Returns the entries of a device that count: nearly always one.
     pub(super) fn found(&self, id: &DeviceId) -> Vec<Found<'_>> {
-        let newest = self.newest(&(id.driver.clone(), id.pool.clone()));
-        let listings = self.listings.get(id).into_iter().flatten();
-        let listings: Vec<_> = listings.filter(|listing| Some(listing.generation) == newest).collect();
+        let listings: Vec<&Listing> = self.counting(id).collect();
         let several = listings.len() > 1;
         listings.into_iter().map(|listing| self.known(&id.driver, listing, several)).collect()
     }
 
     /// Returns the attributes of a device as JSON, as the newest generation of its pool has it.
     pub(super) fn attributes(&self, id: &DeviceId) -> Option<&str> {
-        let newest = self.newest(&(id.driver.clone(), id.pool.clone()));
-        let listing = self.listings.get(id)?.iter().find(|listing| Some(listing.generation) == newest)?;
+        let listing = self.counting(id).next()?;
         Some(if listing.device.attributes.is_empty() { "{}" } else { &listing.device.attributes })
     }
 
@@ -227,6 +344,16 @@ impl Devices {
         }
         Found { node: listing.node.as_deref(), device, listed, uncertain }
     }
+}
+
+/// The shared spelling of a name.
+fn shared<T>(known: &BTreeMap<Arc<str>, T>, name: &str) -> Arc<str> {
+    known.get_key_value(name).map_or_else(|| name.into(), |(known, _)| Arc::clone(known))
+}
+
+/// The identity of a device.
+fn identified(driver: &str, pool: &str, device: &str) -> DeviceId {
+    DeviceId { driver: driver.into(), pool: pool.into(), device: device.into() }
 }
 
 impl Found<'_> {

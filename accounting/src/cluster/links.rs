@@ -128,15 +128,10 @@ impl ClusterLedger {
         let before = given(entry.claim.as_ref());
         entry.claim = claim;
         for device in before.difference(&after) {
-            if let Some(claims) = self.users.get_mut(device) {
-                claims.remove(key);
-                if claims.is_empty() {
-                    self.users.remove(device);
-                }
-            }
+            self.devices.leave_device(device, key);
         }
-        for device in after {
-            self.users.entry(device).or_default().insert(key.clone());
+        for device in &after {
+            self.devices.use_device(device, key.clone());
         }
     }
 
@@ -161,17 +156,11 @@ impl ClusterLedger {
 
     /// The claims that have one of the devices.
     pub(super) fn claims_with(&self, devices: &BTreeSet<DeviceId>) -> BTreeSet<ClaimKey> {
-        devices.iter().filter_map(|device| self.users.get(device)).flatten().cloned().collect()
+        devices.iter().flat_map(|device| self.devices.users(device)).cloned().collect()
     }
 
     /// The claims that have a device of one of the drivers.
     pub(super) fn claims_of(&self, drivers: &BTreeSet<Box<str>>) -> BTreeSet<ClaimKey> {
-        let mut claims = BTreeSet::new();
-        for driver in drivers {
-            let first = DeviceId { driver: driver.clone(), pool: Box::default(), device: Box::default() };
-            let users = self.users.range(first..).take_while(|(device, _)| device.driver == *driver);
-            claims.extend(users.flat_map(|(_, claims)| claims.iter().cloned()));
-        }
-        claims
+        drivers.iter().flat_map(|driver| self.devices.users_of(driver)).cloned().collect()
     }
 }

@@ -36,9 +36,8 @@ pub use selector::Selector;
 
 use crate::Uid;
 use crate::claim::allocation::Judgement;
-use crate::few::Few;
 use crate::ledger::charge::charge;
-use crate::ledger::{Charging, DeviceId, NodeLedger, Stage};
+use crate::ledger::{Charging, NodeLedger, Stage};
 use crate::pod::requests::Variant;
 use crate::unaccounted::Unaccounted;
 use account::{Accounts, Event, NodeAccount};
@@ -100,8 +99,6 @@ pub struct ClusterLedger {
     pods: BTreeMap<Uid, BoundPod>,
     /// Claims, those that are only named by a Pod included.
     claims: BTreeMap<ClaimKey, Box<ClaimEntry>>,
-    /// The claims that have a device.
-    users: BTreeMap<DeviceId, Few<ClaimKey>>,
     /// The claims with a device on the node whose costs are not known.
     uncertain: BTreeMap<Box<str>, BTreeSet<ClaimKey>>,
     devices: Devices,

@@ -12,7 +12,6 @@ use crate::Uid;
 use crate::claim::allocation::{ClaimUse, Device, DeviceResult, Judgement, cost};
 use crate::claim::contribution::{Contribution, Source, reconciled};
 use crate::claim::sharing::{Sharing, sharing};
-use crate::few::Few;
 use crate::ledger::charge::{charge, units};
 use crate::ledger::fit::{Candidate, Fit};
 use crate::ledger::{DeviceId, Stage};
@@ -143,8 +142,7 @@ impl ClusterLedger {
             claim.into_iter().flat_map(|claim| claim.results.iter().flatten()).map(device_of).collect();
         let devices = devices.iter().filter(|device| exclusive(&own, device));
         let others = devices.flat_map(|device| {
-            let users = self.users.get(device).into_iter().flat_map(Few::iter);
-            users.filter(|user| **user != own && exclusive(user, device))
+            self.devices.users(device).filter(|user| **user != own && exclusive(user, device))
         });
         others.cloned().collect()
     }

@@ -61,7 +61,7 @@ impl DeviceVal {
             attributes.entry(domain).or_default().entry(id.to_owned().into()).or_insert(value);
         }
         let mut capacity: BTreeMap<&str, HashMap<CelMapKey<'static>, Box<dyn Val>>> = BTreeMap::new();
-        for (name, amount) in &device.capacity {
+        for (name, amount) in &*device.capacity {
             let (domain, id) = qualified(name, driver);
             let value = Box::new(QuantityVal(amount.value));
             capacity.entry(domain).or_default().insert(id.to_owned().into(), value);

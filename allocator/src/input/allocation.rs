@@ -1,6 +1,7 @@
 //! `AllocationResult`: the devices of a claim.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use dragoman_quantity::Quantity;
 use serde::{Deserialize, Serialize};
@@ -15,9 +16,10 @@ pub struct Allocation {
     /// `devices`.
     #[serde(deserialize_with = "or_default")]
     pub devices: DeviceAllocation,
-    /// `nodeSelector`: the nodes that can use the devices; without it, all nodes.
+    /// `nodeSelector`: the nodes that can use the devices; without it, all nodes. Allocations for one node may
+    /// share it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub node_selector: Option<NodeSelector>,
+    pub node_selector: Option<Arc<NodeSelector>>,
 }
 
 /// `devices` of an allocation.

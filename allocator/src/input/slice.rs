@@ -1,6 +1,7 @@
 //! `ResourceSlice`: devices and the counters that they draw from.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use dragoman_quantity::Quantity;
 use serde::Deserialize;
@@ -64,12 +65,12 @@ pub struct Device {
     /// `name`, unique within the pool.
     #[serde(deserialize_with = "or_default")]
     pub name: Name,
-    /// `attributes`, by qualified name.
+    /// `attributes`, by qualified name. Devices that have the same may share them.
     #[serde(deserialize_with = "or_default")]
-    pub attributes: BTreeMap<Name, Attribute>,
-    /// `capacity`, by qualified name.
+    pub attributes: Arc<BTreeMap<Name, Attribute>>,
+    /// `capacity`, by qualified name. Devices that have the same may share them.
     #[serde(deserialize_with = "or_default")]
-    pub capacity: BTreeMap<Name, DeviceCapacity>,
+    pub capacity: Arc<BTreeMap<Name, DeviceCapacity>>,
     /// `consumesCounters`.
     #[serde(deserialize_with = "or_default")]
     pub consumes_counters: Vec<CounterConsumption>,

@@ -192,9 +192,10 @@ impl Snapshot {
 
     /// Returns a snapshot with this claim, replacing one of the same uid.
     #[must_use]
-    pub fn with_claim(&self, claim: Claim) -> Self {
+    pub fn with_claim(&self, mut claim: Claim) -> Self {
         self.derived(|state| {
             state.release(&claim.uid);
+            state.share_names(&mut claim);
             state.hold(claim.allocation.as_ref());
             state.claims.insert_mut(claim.uid.clone(), Arc::new(claim));
         })
@@ -356,6 +357,17 @@ impl State {
     fn release(&mut self, uid: &str) {
         let Some(claim) = self.claims.get(uid).cloned() else { return };
         self.change_held(claim.allocation.as_ref(), false);
+    }
+
+    /// Lets an allocation share the names of pools with their slices.
+    fn share_names(&self, claim: &mut Claim) {
+        for result in claim.allocation.iter_mut().flat_map(|of| &mut of.devices.results) {
+            let key = PoolKey { driver: result.driver.clone(), pool: result.pool.clone() };
+            if let Some((known, _)) = self.pools.get_key_value(&key) {
+                result.driver.clone_from(&known.driver);
+                result.pool.clone_from(&known.pool);
+            }
+        }
     }
 
     fn hold(&mut self, allocation: Option<&Allocation>) {

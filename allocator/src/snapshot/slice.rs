@@ -20,7 +20,7 @@ pub(crate) struct PreparedSlice {
     /// The slice as published, without its devices.
     pub(crate) slice: Slice,
     pub(crate) key: PoolKey,
-    pub(crate) devices: Vec<PreparedDevice>,
+    pub(crate) devices: Box<[PreparedDevice]>,
     /// Whether a device names compatibility groups.
     pub(crate) has_groups: bool,
 }
@@ -35,10 +35,11 @@ impl PreparedSlice {
     pub(crate) fn new(id: u64, mut slice: Slice, interned: &Interned) -> Self {
         let key = PoolKey { driver: slice.driver.clone(), pool: slice.pool.name.clone() };
         let devices = std::mem::take(&mut slice.devices).into_iter().map(|device| {
-            let device = Arc::new(device);
-            PreparedDevice { content: interned.content(&key.driver, &device), device }
+            let (content, device) = interned.content(&key.driver, device);
+            PreparedDevice { content, device }
         });
-        let devices: Vec<PreparedDevice> = devices.collect();
+        // Collected into a list, they would keep the room of the devices, fourteen times what they need.
+        let devices: Box<[PreparedDevice]> = devices.collect();
         let has_groups = devices.iter().any(|prepared| {
             let mut consumptions = prepared.device.consumes_counters.iter();
             consumptions.any(|consumption| !consumption.compatibility_groups.is_empty())

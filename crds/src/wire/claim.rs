@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Meta, Name, Tolerated, or_default};
 
+/// The finalizer that keeps an allocated claim. It is set with the allocation.
+pub const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
+
 /// A ResourceClaim.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]

@@ -18,7 +18,7 @@ mod resource_slice;
 mod template;
 mod tolerated;
 
-pub use claim::{AllocationResult, ConsumerReference, ResourceClaim, ResourceClaimStatus};
+pub use claim::{AllocationResult, ConsumerReference, DELETE_PROTECTION, ResourceClaim, ResourceClaimStatus};
 pub use meta::{Condition, ControllerRef, Meta, Name, Object, annotation};
 pub use node::{Node, OUT_OF_SERVICE};
 pub use pod::{

@@ -150,8 +150,7 @@ impl Allocator {
     fn assume(&self, key: &ObjectKey, pod: &PodFacts, claims: &[Named]) {
         let mut decided = locked(&self.decided);
         let charge = self.kit.read(|index| {
-            let mut nodes =
-                claims.iter().filter_map(|(_, _, facts)| Allocation::node_of(facts.selector.as_ref()));
+            let mut nodes = claims.iter().filter_map(|(_, _, facts)| facts.node.as_deref());
             let node = Name::from(nodes.next()?);
             Some((index.ledger.candidate(&pod.accounted, &node).pod, node))
         });

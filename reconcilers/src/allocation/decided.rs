@@ -7,7 +7,8 @@ use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
 
 use super::decide::Decision;
-use super::index::{Allocation, Named};
+use super::index::Named;
+use super::pins::node_of;
 use super::rank::Tally;
 use crate::gates::assumed::Assumed;
 
@@ -76,7 +77,7 @@ impl Decided {
     pub(super) fn is_anywhere(&self, key: &ObjectKey) -> bool {
         let claims = self.claims.get(key).into_iter().flat_map(HashMap::keys);
         let mut given = claims.filter_map(|uid| self.overlay.assumes(uid));
-        given.any(|devices| Allocation::node_of(devices.node_selector.as_ref()).is_none())
+        given.any(|devices| node_of(devices).is_none())
     }
 
     /// Takes a decision about a Pod with these claims in.

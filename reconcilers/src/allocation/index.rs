@@ -1,13 +1,13 @@
 //! The cluster as the allocator and the ledger read it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use dragoman_accounting::cluster::{self, ClaimName, ClusterLedger, NodeNames, Rules};
 use dragoman_allocator::Snapshot;
-use dragoman_allocator::input::NodeSelector;
-use dragoman_crds::wire::{ConsumerReference, Name};
+use dragoman_allocator::input::ClaimDevices;
+use dragoman_crds::wire::{DELETE_PROTECTION, Name};
 use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
 use dragoman_machinery::kind::{
     DEVICE_CLASS, DEVICE_FOOTPRINT, DEVICE_TAINT_RULES, Kind, NODE, POD, POD_GROUPS, RESOURCE_CLAIM,
@@ -16,11 +16,12 @@ use dragoman_machinery::kind::{
 use dragoman_machinery::watch::{Record, Store, StoreState};
 
 use super::gangs::Groups;
+use super::pins::{Pins, node_of};
 use super::rank::{Order, Rank, Tally};
 use super::shapes::{Changes, Nodes, ShapeId, Shapes, Turn};
 use super::whole::{WholeClaim, WholeNode, WholePod};
 use crate::holders::is_holder;
-use crate::placement::{Placement, Site};
+use crate::placement::{HostPort, Placement, Site, Taken};
 use crate::protocol::{
     ALLOCATION_GATES, ALLOCATOR, GATE, RELEASE_GATES, Rejection, Verdict, closed_gates, rejections, verdict,
 };
@@ -43,12 +44,13 @@ pub(super) struct Allocation {
     pub(super) groups: Groups,
     unserved: BTreeSet<&'static str>,
     pods_of_claim: Links,
-    /// The Pods of each node, with what they say about it.
-    bound: HashMap<Name, BTreeMap<ObjectKey, Option<Arc<Placement>>>>,
+    /// What the Pods of each node take of it, amounts aside.
+    bound: HashMap<Name, Taken>,
     /// The devices that slices publish for a node.
     pub(super) published: Tally,
     /// The devices of a node that claims have.
     given: Tally,
+    pins: Pins,
     pub(super) changes: Changes,
     /// The changes of ranks.
     pub(super) reranked: Changes,
@@ -64,8 +66,8 @@ pub(super) struct Allocation {
 pub(super) enum Kept {
     /// It is of no concern.
     Nothing,
-    /// It is on a node.
-    Bound(Name, Option<Arc<Placement>>),
+    /// It is on a node, and takes these ports of it.
+    Bound(Name, Box<[HostPort]>),
     /// It has claims and no node.
     Waiting(Arc<PodFacts>),
 }
@@ -116,19 +118,23 @@ pub(super) struct ClaimFacts {
     pub(super) is_allocated: bool,
     /// The number of devices that it has.
     pub(super) devices: i64,
-    /// The nodes that can use its devices; absent for all.
-    pub(super) selector: Option<NodeSelector>,
-    pub(super) consumers: Vec<ConsumerReference>,
+    /// The node that its devices are on, if they are on one.
+    pub(super) node: Option<Arc<str>>,
+    /// The uids of its consumers, in the order of `reservedFor`.
+    pub(super) consumers: Box<[Name]>,
     pub(super) deleting: bool,
-    pub(super) finalizers: Vec<Name>,
-    pub(super) rejections: Vec<Rejection>,
+    /// Whether it has a finalizer.
+    pub(super) is_finalized: bool,
+    /// Whether the finalizer that keeps an allocated claim from vanishing is among them.
+    pub(super) is_protected: bool,
+    pub(super) rejections: Box<[Rejection]>,
     /// The verdict, if it can be read.
-    pub(super) verdict: Option<Verdict>,
+    pub(super) verdict: Option<Box<Verdict>>,
 }
 
 impl ClaimFacts {
     pub(super) fn is_reserved_for(&self, uid: &str) -> bool {
-        self.consumers.iter().any(|consumer| *consumer.uid == *uid)
+        self.consumers.iter().any(|consumer| **consumer == *uid)
     }
 }
 
@@ -156,6 +162,7 @@ impl Default for Allocation {
             unserved: BTreeSet::new(),
             pods_of_claim: Links::default(),
             bound: HashMap::new(),
+            pins: Pins::default(),
             published: Tally::default(),
             given: Tally::default(),
             changes: Changes::default(),
@@ -260,12 +267,8 @@ impl Allocation {
 
     /// A node as the Pods on it leave it.
     pub(super) fn site(&self, node: &str) -> Option<Site> {
-        let mut site = Site::clone(self.nodes.get("", node)?.readable()?);
-        let nothing = Placement::default();
-        for placement in self.bound.get(node).into_iter().flat_map(BTreeMap::values) {
-            site.add(placement.as_deref().unwrap_or(&nothing));
-        }
-        Some(site)
+        let site = Site::clone(self.nodes.get("", node)?.readable()?);
+        Some(site.with(self.bound.get(node).cloned().unwrap_or_default()))
     }
 
     /// The names of all nodes.
@@ -290,7 +293,7 @@ impl Allocation {
     /// Counts the devices that a claim has on its node.
     fn give(&mut self, facts: Option<&Arc<ClaimFacts>>, sign: i64) {
         let Some(facts) = facts else { return };
-        let Some(node) = Self::node_of(facts.selector.as_ref()) else { return };
+        let Some(node) = &facts.node else { return };
         self.given.add(node, sign * facts.devices);
         self.reranked.node(node);
     }
@@ -308,13 +311,6 @@ impl Allocation {
     /// Whether the API server knows no PodGroups.
     pub(super) fn is_without_groups(&self) -> bool {
         self.unserved.contains(POD_GROUPS[0].plural)
-    }
-
-    /// The node of an allocation by name, if it names one.
-    pub(super) fn node_of(selector: Option<&NodeSelector>) -> Option<&str> {
-        let [term] = &*selector?.node_selector_terms else { return None };
-        let field = term.match_fields.iter().find(|field| &*field.key == "metadata.name")?;
-        field.values.first().map(|node| &**node)
     }
 
     /// Notes the nodes whose ledger has changed. Returns the Pods to be woken.
@@ -352,13 +348,13 @@ impl Allocation {
                     }
                 }
             }
-            Some(Kept::Bound(node, placement)) if is_there => {
-                self.bound.entry(node.clone()).or_default().insert(pod.into(), placement.clone());
+            Some(Kept::Bound(node, ports)) if is_there => {
+                self.bound.entry(node.clone()).or_default().add(ports);
             }
-            Some(Kept::Bound(node, _)) => {
-                if let Some(pods) = self.bound.get_mut(node) {
-                    pods.remove(&ObjectKey::from(pod));
-                    if pods.is_empty() {
+            Some(Kept::Bound(node, ports)) => {
+                if let Some(taken) = self.bound.get_mut(node) {
+                    taken.remove(ports);
+                    if taken.is_nothing() {
                         self.bound.remove(node);
                     }
                 }
@@ -389,8 +385,7 @@ impl Keeps<WholePod> for Allocation {
             return Kept::Nothing;
         }
         if let Some(node) = &accounted.node {
-            let says = pod.more != Placement::default();
-            return Kept::Bound(node.clone(), says.then(|| Arc::new(pod.more.clone())));
+            return Kept::Bound(node.clone(), pod.more.ports().collect());
         }
         if spec.resource_claims.is_empty() {
             return Kept::Nothing;
@@ -453,7 +448,7 @@ impl Keeps<WholeClaim> for Allocation {
 
     fn project(&mut self, claim: &WholeClaim) -> Arc<ClaimFacts> {
         let meta = &claim.wire.metadata;
-        let read = claim.more.claim();
+        let mut read = claim.more.claim();
         let facts = ClaimFacts {
             version: meta.resource_version.clone(),
             allocator: meta.labels.get(ALLOCATOR).filter(|name| !name.is_empty()).cloned(),
@@ -464,13 +459,18 @@ impl Keeps<WholeClaim> for Allocation {
                 .allocation
                 .as_ref()
                 .map_or(0, |of| of.devices.results.len().try_into().unwrap_or(0)),
-            selector: read.allocation.as_ref().and_then(|allocation| allocation.node_selector.clone()),
-            consumers: claim.wire.status.reserved_for.clone(),
+            node: read.allocation.as_ref().and_then(node_of).cloned(),
+            consumers: claim.wire.status.reserved_for.iter().map(|of| of.uid.clone()).collect(),
             deleting: meta.deleting,
-            finalizers: meta.finalizers.clone(),
-            rejections: rejections(meta),
-            verdict: verdict(meta),
+            is_finalized: !meta.finalizers.is_empty(),
+            is_protected: meta.finalizers.iter().any(|known| **known == *DELETE_PROTECTION),
+            rejections: rejections(meta).into(),
+            verdict: verdict(meta).map(Box::new),
         };
+        if let Some(allocation) = &mut read.allocation {
+            read.devices = ClaimDevices::default();
+            self.pins.reduce(allocation);
+        }
         self.snapshot = self.snapshot.with_claim(read);
         if let Ok(accounted) = claim.wire.accounted() {
             let touched = self.ledger.put_claim(accounted);
@@ -494,7 +494,7 @@ impl Keeps<WholeClaim> for Allocation {
         let held = |facts: Option<&Arc<ClaimFacts>>| facts.filter(|facts| facts.is_allocated).cloned();
         if let Some(before) = held(old).filter(|_| held(new).is_none()) {
             // Devices are free.
-            keys.extend(self.changed_at(Self::node_of(before.selector.as_ref())));
+            keys.extend(self.changed_at(before.node.as_deref()));
         }
         keys.extend(self.wake());
         keys

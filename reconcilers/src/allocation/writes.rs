@@ -1,7 +1,7 @@
 //! The writes about claims: an allocation exactly as kube-scheduler would have written it.
 
 use dragoman_allocator::input::Allocation as Devices;
-use dragoman_crds::wire::Name;
+use dragoman_crds::wire::{DELETE_PROTECTION, Name};
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::write::{Action, Guard, Write};
@@ -9,9 +9,6 @@ use serde_json::{Value, json};
 
 use super::index::ClaimFacts;
 use crate::protocol::{self, VERDICT, Verdict};
-
-/// Keeps an allocated claim from vanishing.
-const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
 
 fn patch(
     namespace: &str,
@@ -26,13 +23,13 @@ fn patch(
 
 /// The finalizer, for a claim that was not born with it.
 pub(super) fn protect(namespace: &str, name: &str, uid: &str, claim: &ClaimFacts) -> Option<Write> {
-    if claim.finalizers.iter().any(|known| &**known == DELETE_PROTECTION) {
+    if claim.is_protected {
         return None;
     }
-    let operation = if claim.finalizers.is_empty() {
-        json!({"op": "add", "path": "/metadata/finalizers", "value": [DELETE_PROTECTION]})
-    } else {
+    let operation = if claim.is_finalized {
         json!({"op": "add", "path": "/metadata/finalizers/-", "value": DELETE_PROTECTION})
+    } else {
+        json!({"op": "add", "path": "/metadata/finalizers", "value": [DELETE_PROTECTION]})
     };
     Some(patch(namespace, name, (uid, &claim.version), None, vec![operation]))
 }
@@ -71,7 +68,7 @@ pub(super) fn give_back(
     pod: &str,
 ) -> Option<Write> {
     let guard = Guard { uid: uid.to_owned(), resource_version: claim.version.to_string() };
-    protocol::give_back((namespace, name), guard, &claim.consumers, pod)
+    protocol::give_back((namespace, name), guard, claim.consumers.iter(), pod)
 }
 
 /// Says why a claim is not allocated.

@@ -1,11 +1,11 @@
 //! From a template to the claim that is posted, and what the API server kept of it.
 
-use dragoman_crds::wire::annotation;
+use dragoman_crds::wire::{DELETE_PROTECTION, annotation};
 use dragoman_machinery::kind::{Kind, RESOURCE_CLAIM};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::facts::{DELETE_PROTECTION, TemplateFacts};
+use super::facts::TemplateFacts;
 use crate::protocol::ALLOCATOR;
 
 /// The consumer and the entry that a claim is made for.

@@ -4,13 +4,11 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use dragoman_crds::wire::{self, ConsumerReference, Name, annotation};
+use dragoman_crds::wire::{self, ConsumerReference, DELETE_PROTECTION, Name, annotation};
 use serde_json::value::RawValue;
 
 use crate::protocol::GATE;
 
-/// The finalizer that keeps an allocated claim (set by whoever allocates).
-pub(super) const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
 /// The API takes no more entries in `status.reservedFor` (since 1.33).
 pub(super) const MAX_CONSUMERS: usize = 256;
 /// The most entries of `spec.resourceClaims` that are served. The API sets no limit; a Pod with more

@@ -158,5 +158,6 @@ pub(super) fn give_back(
     pod: &str,
     version: &Name,
 ) -> Option<Write> {
-    protocol::give_back((namespace, name), guard(uid, version), &claim.consumers, pod)
+    let consumers = claim.consumers.iter().map(|consumer| &consumer.uid);
+    protocol::give_back((namespace, name), guard(uid, version), consumers, pod)
 }
