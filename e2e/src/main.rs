@@ -120,9 +120,9 @@ enum Command {
         /// Only clusters with at most this many Pods.
         #[arg(long, default_value_t = 50_000)]
         pods: usize,
-        /// Only clusters with at least this many Pods.
-        #[arg(long, default_value_t = 0)]
-        least: usize,
+        /// Only the memory of the allocator in a full cluster.
+        #[arg(long, conflicts_with = "pods")]
+        full: bool,
     },
     /// Measure `kubectl dra explain` in a full cluster of a real control plane.
     BenchPlugin {
@@ -223,7 +223,7 @@ async fn main() -> anyhow::Result<()> {
             Command::BenchPlugin { nodes, plugin } => {
                 plugin_bench::run(&bench, nodes, &plugin.canonicalize().context("plugin")?).await
             }
-            Command::Scale { pods, least } => scale::run(&bench, least, pods).await,
+            Command::Scale { pods, full } => scale::run(&bench, (!full).then_some(pods)).await,
             Command::BuiltIn { filter } => scenarios::built_in::run(&bench, &filter).await,
             Command::Node { filters } => scenarios::on_node(&bench, &filters).await,
             Command::Scenarios { filters, .. } => scenarios::run(&bench, &filters).await,

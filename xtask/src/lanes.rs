@@ -28,11 +28,12 @@ const SLICES: &[Slice] = &[
         run: || soak(&["--gated", "--runs", "1200", "--seed", "301", "--twice", "0"]),
     },
     Slice {
-        name: "fuzz and versus",
+        name: "fuzz, versus and memory",
         run: || {
             fuzz::fuzz(200_000)?;
             // A small one without a verdict: it shows that the measurement still works.
-            on_shipped(&["versus", "--pods", "100", "--gated", "200", "--completed", "100", "--idle", "5"])
+            on_shipped(&["versus", "--pods", "100", "--gated", "200", "--completed", "100", "--idle", "5"])?;
+            on_shipped(&["scale", "--full"])
         },
     },
     Slice { name: "races", run: || built(&["scenarios", "races/"]) },

@@ -14,6 +14,7 @@ pub mod words;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::Uid;
 use crate::amounts::Amounts;
@@ -173,7 +174,8 @@ pub struct NodeLedger {
     /// The unreadable fields of `status.allocatable`.
     unread_allocatable: Vec<Unaccounted>,
     sums: BTreeMap<Bucket, Sums>,
-    pods: BTreeMap<ObjectRef, Box<PodCharge>>,
+    /// Shared with copies of the ledger, which are made for every decision about the node.
+    pods: BTreeMap<ObjectRef, Arc<PodCharge>>,
     /// Claims with mappings and the Pods that use them.
     claims: BTreeMap<ObjectRef, Shared>,
     /// Devices with reservations and the claims that use them.
@@ -235,14 +237,15 @@ impl NodeLedger {
 
     /// Charges a Pod, in place of what was charged for it before: also when it is bound
     /// after it was assumed.
-    pub fn put_pod(&mut self, mut pod: PodCharge) {
+    pub fn put_pod(&mut self, pod: impl Into<Arc<PodCharge>>) {
+        let mut pod = pod.into();
         self.share_names(&mut pod);
         let object = pod.object.clone();
         match self.pods.get_mut(&object) {
-            Some(known) if **known == pod => return,
+            Some(known) if *known == pod => return,
             Some(known) => {
                 // Emptied in place: the entry is filled again below.
-                let before = std::mem::take(&mut **known);
+                let before = std::mem::take(known);
                 self.discharge(&before, &pod.claims);
             }
             None => {}
@@ -252,13 +255,18 @@ impl NodeLedger {
             self.sum(Bucket::Overhead).add(&claim.overhead);
             self.share(claim, &object);
         }
-        self.pods.insert(object, Box::new(pod));
+        self.pods.insert(object, pod);
         self.changed();
     }
 
     /// Replaces the references in a charge by equal ones of the ledger: equal ones share a text.
-    fn share_names(&self, pod: &mut PodCharge) {
-        if let Some((known, _)) = self.pods.get_key_value(&pod.object) {
+    fn share_names(&self, pod: &mut Arc<PodCharge>) {
+        let object = self.pods.get_key_value(&pod.object).map(|(known, _)| known);
+        if object.is_none() && pod.claims.iter().all(|claim| !self.claims.contains_key(&claim.object)) {
+            return;
+        }
+        let pod = Arc::make_mut(pod);
+        if let Some(known) = object {
             pod.object = known.clone();
         }
         for claim in &mut pod.claims {

@@ -66,13 +66,21 @@ struct Figures {
     seconds: f64,
 }
 
-/// Measures every size with `least` to `most` Pods.
-pub(crate) async fn run(bench: &Bench, least: usize, most: usize) -> anyhow::Result<()> {
+/// Measures every size with at most `most` Pods, if any, and the allocator in a full cluster.
+pub(crate) async fn run(bench: &Bench, most: Option<usize>) -> anyhow::Result<()> {
     let budget = std::fs::read_to_string(bench.repository.join("e2e/scale.json")).context("scale.json")?;
     let budget: Budget = serde_json::from_str(&budget).context("scale.json")?;
+    if let Some(most) = most {
+        lives(bench, &budget, most).await?;
+    }
+    if most.is_none_or(|most| most >= SIZES[2].1) { full::run(bench, budget.allocator).await } else { Ok(()) }
+}
+
+/// Measures lives in clusters of different sizes with at most this many Pods.
+async fn lives(bench: &Bench, budget: &Budget, most: usize) -> anyhow::Result<()> {
     println!("  nodes    Pods  writes   cpu ms  ready MiB  end MiB  most MiB  seconds");
     let mut all: Vec<Figures> = Vec::new();
-    for (nodes, pods) in SIZES.into_iter().filter(|(_, pods)| (least..=most).contains(pods)) {
+    for (nodes, pods) in SIZES.into_iter().filter(|(_, pods)| *pods <= most) {
         let figures = measure(bench, nodes, pods).await.with_context(|| format!("{pods} Pods"))?;
         println!("{}", figures.text());
         ensure!(figures.writes <= budget.writes, "more than {} writes for a life", budget.writes);
@@ -92,7 +100,7 @@ pub(crate) async fn run(bench: &Bench, least: usize, most: usize) -> anyhow::Res
         ensure!(growth <= budget.growth, "a life costs {growth:.2} times as much, not {}", budget.growth);
         ensure!(bytes <= budget.bytes_per_pod, "a Pod takes {bytes:.0} bytes, not {}", budget.bytes_per_pod);
     }
-    if most >= SIZES[2].1 { full::run(bench, budget.allocator).await } else { Ok(()) }
+    Ok(())
 }
 
 impl Figures {

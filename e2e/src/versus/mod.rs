@@ -126,7 +126,9 @@ async fn measure(bench: &Bench, side: Side, load: Load, all: bool) -> anyhow::Re
         None => None,
     };
     let allocator = match side {
-        Side::DragomanGated => Some(world.allocator(&[]).await?),
+        Side::DragomanGated => {
+            Some(Dragoman::start(&Start { log: "info", ..world.allocator_start(&[]) }).await?)
+        }
         _ => None,
     };
     let ours = Ours { dragoman: dragoman.as_ref(), allocator: allocator.as_ref() };

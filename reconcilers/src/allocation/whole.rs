@@ -48,7 +48,8 @@ impl Object for Bare {
 
 impl<'de, A: DeserializeOwned, B: DeserializeOwned> Deserialize<'de> for Whole<A, B> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Box::<RawValue>::deserialize(deserializer)?;
+        // Borrowed: objects are always decoded from the text of a list or of a watch.
+        let text = <&RawValue>::deserialize(deserializer)?;
         let wire = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
         let more = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
         Ok(Self { wire, more })

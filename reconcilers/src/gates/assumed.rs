@@ -1,6 +1,7 @@
 //! Charges of Pods that have a node in their claims and not in the API yet.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use dragoman_accounting::ledger::NodeLedger;
 use dragoman_accounting::ledger::charge::PodCharge;
@@ -11,7 +12,7 @@ use dragoman_machinery::controller::ObjectKey;
 /// is bound, gone, or loses its allocation: the index of the cluster counts it from its binding on.
 #[derive(Debug, Default)]
 pub(crate) struct Assumed {
-    charges: BTreeMap<Name, BTreeMap<ObjectKey, PodCharge>>,
+    charges: BTreeMap<Name, BTreeMap<ObjectKey, Arc<PodCharge>>>,
     nodes: HashMap<ObjectKey, Name>,
 }
 
@@ -20,7 +21,7 @@ impl Assumed {
     pub(crate) fn put(&mut self, key: &ObjectKey, node: &str, charge: PodCharge) {
         self.remove(key);
         self.nodes.insert(key.clone(), node.into());
-        self.charges.entry(node.into()).or_default().insert(key.clone(), charge);
+        self.charges.entry(node.into()).or_default().insert(key.clone(), Arc::new(charge));
     }
 
     /// Takes a charge back.
@@ -41,7 +42,7 @@ impl Assumed {
 
     /// What is assumed for a Pod.
     pub(crate) fn charge_of(&self, key: &ObjectKey) -> Option<&PodCharge> {
-        self.charges.get(self.nodes.get(key)?)?.get(key)
+        self.charges.get(self.nodes.get(key)?)?.get(key).map(|charge| &**charge)
     }
 
     /// The ledger of a node with everything that is assumed there, for this Pod excepted. A Pod that the
@@ -51,7 +52,7 @@ impl Assumed {
         let charges = self.charges.get(node).into_iter().flatten();
         let others = charges.filter(|(key, _)| Some(*key) != except);
         for (_, charge) in others {
-            ledger.put_pod(charge.clone());
+            ledger.put_pod(Arc::clone(charge));
         }
         ledger
     }
