@@ -36,7 +36,7 @@ impl PreparedSlice {
         let key = PoolKey { driver: slice.driver.clone(), pool: slice.pool.name.clone() };
         let devices = std::mem::take(&mut slice.devices).into_iter().map(|device| {
             let (content, device) = interned.content(&key.driver, device);
-            PreparedDevice { content, device }
+            PreparedDevice { device, content }
         });
         // Collected into a list, they would keep the room of the devices, fourteen times what they need.
         let devices: Box<[PreparedDevice]> = devices.collect();
