@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
 
 use dragoman_allocator::input::{self, Name, NodeSelector, NodeSelectorTerm, Taint, Toleration};
 use serde::Deserialize;
@@ -82,13 +83,14 @@ struct Volume {
     ephemeral: Option<IgnoredAny>,
 }
 
-/// A port of a node that a Pod takes: address, protocol and number. An address of `0.0.0.0` is all of
+/// A port of a node that a Pod takes: number, protocol and address. An address of `0.0.0.0` is all of
 /// them.
+// Sorted by number first: only ports of one number can be the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostPort {
-    address: Name,
-    protocol: Name,
     number: u16,
+    protocol: Name,
+    address: Name,
 }
 
 /// What a node says about the Pods that may run on it. Decoded from a Node.
@@ -99,32 +101,43 @@ pub struct Site {
     spec: NodeSpec,
     status: NodeStatus,
     #[serde(skip)]
-    taken: Taken,
+    taken: Arc<Taken>,
 }
 
 /// What the Pods on a node that have not ended take of it, devices and amounts aside.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pods: usize,
-    /// An entry for each Pod that has the port.
-    ports: Vec<HostPort>,
+    /// The number of Pods that have each port.
+    ports: BTreeMap<HostPort, usize>,
 }
 
 impl Taken {
     /// Adds a Pod that takes these ports.
     pub(crate) fn add(&mut self, ports: &[HostPort]) {
         self.pods += 1;
-        self.ports.extend_from_slice(ports);
+        for port in ports {
+            *self.ports.entry(port.clone()).or_default() += 1;
+        }
     }
 
     /// Takes away a Pod that was added with these ports.
     pub(crate) fn remove(&mut self, ports: &[HostPort]) {
         self.pods = self.pods.saturating_sub(1);
         for port in ports {
-            if let Some(at) = self.ports.iter().position(|taken| taken == port) {
-                self.ports.swap_remove(at);
+            if let Some(pods) = self.ports.get_mut(port) {
+                *pods -= 1;
+                if *pods == 0 {
+                    self.ports.remove(port);
+                }
             }
         }
+    }
+
+    fn has(&self, port: &HostPort) -> bool {
+        let first = HostPort { number: port.number, protocol: "".into(), address: "".into() };
+        let mut same = self.ports.range(first..).take_while(|(taken, _)| taken.number == port.number);
+        same.any(|(taken, _)| taken.overlaps(port))
     }
 
     /// Whether there is no Pod.
@@ -179,12 +192,12 @@ pub enum Obstacle {
 impl Site {
     /// Adds a Pod that runs on the node.
     pub fn add(&mut self, pod: &Placement) {
-        self.taken.add(&pod.ports().collect::<Vec<_>>());
+        Arc::make_mut(&mut self.taken).add(&pod.ports().collect::<Vec<_>>());
     }
 
     /// The node with these Pods on it.
     #[must_use]
-    pub(crate) fn with(self, taken: Taken) -> Self {
+    pub(crate) fn with(self, taken: Arc<Taken>) -> Self {
         Self { taken, ..self }
     }
 
@@ -204,7 +217,7 @@ impl Site {
         let cordoned = (is_cordoned && !tolerated(&cordoned)).then_some(Obstacle::Unschedulable);
         let most = self.status.allocatable.pods.as_ref().and_then(|most| most.parse::<usize>().ok());
         let count = most.filter(|most| self.taken.pods >= *most).map(Obstacle::PodCount);
-        let ports = pod.ports().filter(|port| self.taken.ports.iter().any(|taken| taken.overlaps(port)));
+        let ports = pod.ports().filter(|port| self.taken.has(port));
         let ports = ports.map(Obstacle::HostPort);
         labels.chain(affinity).chain(taints).chain(cordoned).chain(count).chain(ports).collect()
     }
@@ -258,7 +271,7 @@ impl Placement {
             let is_unset = port.host == 0 && self.spec.host_network;
             let number = if is_unset { port.container } else { port.host };
             let (address, protocol) = (or(&port.host_ip, "0.0.0.0"), or(&port.protocol, "TCP"));
-            (number > 0).then_some(HostPort { address, protocol, number })
+            (number > 0).then_some(HostPort { number, protocol, address })
         })
     }
 }
@@ -309,12 +322,12 @@ mod tests {
 
     #[test]
     fn a_port_is_taken_as_long_as_a_pod_has_it() {
-        let port = |number| HostPort { address: "0.0.0.0".into(), protocol: "TCP".into(), number };
+        let port = |number| HostPort { number, protocol: "TCP".into(), address: "0.0.0.0".into() };
         let mut taken = Taken::default();
         taken.add(&[port(80)]);
         taken.add(&[port(80), port(443)]);
         taken.remove(&[port(80), port(443)]);
-        assert_eq!(taken, Taken { pods: 1, ports: vec![port(80)] }, "the other Pod has it");
+        assert_eq!(taken, Taken { pods: 1, ports: [(port(80), 1)].into() }, "the other Pod has it");
         taken.remove(&[port(80)]);
         assert!(taken.is_nothing() && taken.ports.is_empty());
     }

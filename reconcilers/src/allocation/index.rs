@@ -45,7 +45,7 @@ pub(super) struct Allocation {
     unserved: BTreeSet<&'static str>,
     pods_of_claim: Links,
     /// What the Pods of each node take of it, amounts aside.
-    bound: HashMap<Name, Taken>,
+    bound: HashMap<Name, Arc<Taken>>,
     /// The devices that slices publish for a node.
     pub(super) published: Tally,
     /// The devices of a node that claims have.
@@ -349,11 +349,11 @@ impl Allocation {
                 }
             }
             Some(Kept::Bound(node, ports)) if is_there => {
-                self.bound.entry(node.clone()).or_default().add(ports);
+                Arc::make_mut(self.bound.entry(node.clone()).or_default()).add(ports);
             }
             Some(Kept::Bound(node, ports)) => {
                 if let Some(taken) = self.bound.get_mut(node) {
-                    taken.remove(ports);
+                    Arc::make_mut(taken).remove(ports);
                     if taken.is_nothing() {
                         self.bound.remove(node);
                     }
@@ -402,8 +402,10 @@ impl Keeps<WholePod> for Allocation {
     }
 
     fn changed(&mut self, pod: &Place, old: Option<&Kept>, new: Option<&Kept>) -> Vec<ObjectKey> {
-        self.link(pod, old, false);
-        self.link(pod, new, true);
+        if old != new {
+            self.link(pod, old, false);
+            self.link(pod, new, true);
+        }
         let waits = |kept: Option<&Kept>| matches!(kept, Some(Kept::Waiting(_)));
         let mut keys = Vec::new();
         if (waits(old) || waits(new)) && old != new {
