@@ -4,8 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::links::ClaimKey;
-use super::objects::{DeviceFootprint, Slice, SliceDevice};
+use super::objects::{ClaimKey, DeviceFootprint, Slice, SliceDevice};
 use crate::amounts::Amounts;
 use crate::claim::allocation::Device;
 use crate::claim::footprint::ResourceFootprint;

@@ -1,20 +1,16 @@
 //! The links between objects: from Pods to claims, from claims to devices, and back.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use super::ClusterLedger;
 use super::devices::Devices;
 use super::notice::Notice;
-use super::objects::{Claim, ClaimName, Pod, PodClaim, device_of};
+use super::objects::{Claim, ClaimKey, ClaimName, Pod, PodClaim, claim_key, device_of};
 use crate::Uid;
 use crate::amounts::Amounts;
 use crate::few::Few;
 use crate::ledger::DeviceId;
 use crate::unaccounted::Unaccounted;
-
-/// `NAMESPACE/NAME` of a claim.
-pub(super) type ClaimKey = Arc<str>;
 
 /// A Pod that takes something from a node.
 #[derive(Debug, Clone)]
@@ -48,11 +44,6 @@ pub(super) struct Effects {
     pub(super) held: BTreeMap<(Box<str>, DeviceId), Amounts>,
     /// Its devices of unknown costs, by node.
     pub(super) doubts: BTreeMap<Box<str>, BTreeSet<Unaccounted>>,
-}
-
-/// The key of a claim.
-pub(super) fn claim_key(namespace: &str, name: &str) -> ClaimKey {
-    [namespace, "/", name].concat().into()
 }
 
 /// Returns the claims that a Pod names, each once, with all containers that name it.

@@ -42,7 +42,8 @@ use crate::pod::requests::Variant;
 use crate::unaccounted::Unaccounted;
 use account::{Accounts, Event, NodeAccount};
 use devices::Devices;
-use links::{BoundPod, ClaimEntry, ClaimKey, claim_key};
+use links::{BoundPod, ClaimEntry};
+use objects::{ClaimKey, claim_key};
 use view::Seen;
 pub use view::{AllocatedDevice, ClaimsOfPod};
 

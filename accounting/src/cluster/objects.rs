@@ -1,5 +1,7 @@
 //! The objects that say something of nodes, as far as accounting reads them.
 
+use std::sync::Arc;
+
 use super::Selector;
 use crate::amounts::Amounts;
 use crate::claim::allocation::{Device, DeviceResult};
@@ -120,6 +122,14 @@ pub struct DeviceFootprint {
     pub selector: Option<Selector>,
     /// The costs of each device.
     pub cost: DeviceCost,
+}
+
+/// `NAMESPACE/NAME` of a claim.
+pub(super) type ClaimKey = Arc<str>;
+
+/// The key of a claim.
+pub(super) fn claim_key(namespace: &str, name: &str) -> ClaimKey {
+    [namespace, "/", name].concat().into()
 }
 
 /// The device of a result.

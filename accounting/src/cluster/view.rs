@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::ClusterLedger;
 use super::devices::Found;
-use super::links::{BoundPod, claim_key, named};
+use super::links::{BoundPod, named};
 use super::notice::{About, Notice};
-use super::objects::{Claim, ClaimName, Pod, PodClaim, device_of};
+use super::objects::{Claim, ClaimName, Pod, PodClaim, claim_key, device_of};
 use crate::Uid;
 use crate::claim::allocation::{ClaimUse, Device, DeviceResult, Judgement, cost};
 use crate::claim::contribution::{Contribution, Source, reconciled};
