@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use dragoman_allocator::input::{Allocation, DeviceResult, NodeSelector};
 
-/// The selectors that allocations share: nearly every one has its devices on one node, with eight others.
+/// The selectors that allocations share: nearly every allocation is for one node, and all for a node have
+/// the same.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
     by_node: HashMap<Arc<str>, Arc<NodeSelector>>,
