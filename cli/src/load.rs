@@ -12,8 +12,8 @@ use crate::client::{
     CLAIMS, CLASSES, Client, EVENTS, FOOTPRINTS, NODES, PODS, QUOTAS, Resource, SLICES, TAINT_RULES,
     TEMPLATES, encoded,
 };
-use crate::explain;
-use crate::facts::Facts;
+use dragoman_dump::explain;
+use dragoman_dump::facts::Facts;
 use serde_json::value::RawValue;
 
 /// Reads what explains a Pod.

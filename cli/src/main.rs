@@ -2,12 +2,9 @@
 
 mod client;
 mod complete;
-mod explain;
-mod facts;
 mod ledger;
 mod load;
 mod print;
-mod supply;
 mod tables;
 mod top;
 
@@ -19,10 +16,10 @@ use clap::{Args, Parser, Subcommand};
 use jiff::Timestamp;
 
 use crate::client::Client;
-use crate::explain::Answer;
-use crate::facts::Facts;
 use crate::print::{Output, Screen};
 use crate::tables::Table;
+use dragoman_dump::explain::{self, Answer};
+use dragoman_dump::facts::Facts;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -157,7 +154,7 @@ async fn main() -> ExitCode {
         // Nothing is left to do where standard error is closed.
         drop(
             std::io::stderr()
-                .write_all(format!("error: {}\n", print::printable(&format!("{error:#}"))).as_bytes()),
+                .write_all(format!("error: {}\n", dragoman_dump::printable(&format!("{error:#}"))).as_bytes()),
         );
         ExitCode::FAILURE
     })

@@ -4,10 +4,10 @@ use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use dragoman_dump::{Report, render};
+use dragoman_dump::explain::Answer;
+use dragoman_dump::{Report, printable, render};
 use serde::Serialize;
 
-use crate::explain::Answer;
 use crate::tables::Table;
 
 /// How to print.
@@ -94,26 +94,10 @@ impl Screen {
 
     fn in_words(&self, answer: &Answer) -> String {
         let colour = if answer.verdict.blocked { "\u{1b}[33m" } else { "\u{1b}[32m" };
-        let mut text = format!("{}\n", self.coloured(colour, &printable(&answer.verdict.sentence)));
-        if !answer.chain.is_empty() {
-            text.push('\n');
-        }
-        let indented: Vec<(String, String)> = answer
-            .chain
-            .iter()
-            .map(|link| {
-                (format!("{}{}", "  ".repeat(link.depth), printable(&link.object)), printable(&link.says))
-            })
-            .collect();
-        let width = indented.iter().map(|(object, _)| object.chars().count()).max().unwrap_or_default();
-        for (object, says) in indented {
-            text.push_str(&format!("{object:width$}  {says}\n"));
-        }
-        if !answer.verdict.advice.is_empty() {
-            text.push_str(&format!("\nWhat to do: {}\n", printable(&answer.verdict.advice)));
-        }
-        answer.lacks.iter().for_each(|lack| text.push_str(&format!("partial: {}\n", printable(lack))));
-        text
+        let words = answer.in_words();
+        // The first line is the sentence.
+        let (sentence, rest) = words.split_once('\n').unwrap_or((&words, ""));
+        format!("{}\n{rest}", self.coloured(colour, sentence))
     }
 
     fn columns(&self, table: &Table) -> String {
@@ -153,14 +137,6 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// Text of objects without what a terminal would obey, or show in another order: tenants write names of gates, messages
-/// and annotations.
-pub(crate) fn printable(text: &str) -> String {
-    let is_obeyed =
-        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if is_obeyed(c) { '\u{fffd}' } else { c }).collect()
-}
-
 /// Writes to standard output; a reader that is gone (`| head`) is no error.
 ///
 /// # Errors
@@ -183,11 +159,5 @@ mod tests {
         let table = Table { columns: &["MESSAGE"], items, ..Table::default() };
         let text = Screen { output: None, colours: false }.columns(&table);
         assert_eq!(text.lines().map(|line| line.chars().count()).max(), Some(CELL + 1));
-    }
-
-    #[test]
-    fn no_object_sends_commands_to_the_terminal() {
-        assert_eq!(printable("a\u{1b}[2Jb\r\nc\u{9b}"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}c\u{fffd}");
-        assert_eq!(printable("a\u{202e}b"), "a\u{fffd}b");
     }
 }

@@ -1,14 +1,19 @@
-//! Objects as `kubectl get` prints them, and what Pods and claims take from their nodes: what `dragoman account` and
-//! `kubectl dra ledger` say.
+//! Answers from objects as `kubectl get` prints them: what Pods and claims take from their nodes, which `dragoman account`
+//! and `kubectl dra ledger` say, and why a Pod waits, which `kubectl dra explain` says.
 
 mod cluster;
 mod devices;
+pub mod explain;
+pub mod facts;
 pub mod manifests;
 mod objects;
+mod printable;
 mod report;
+pub mod supply;
 mod table;
 
 pub use self::objects::{Keep, Objects};
+pub use self::printable::printable;
 pub use self::report::{Filter, Report};
 pub use self::table::{columns, render};
 

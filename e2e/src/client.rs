@@ -10,6 +10,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tower::Service;
 
+use crate::wait;
+
 /// A client that sends and returns JSON.
 #[derive(Clone)]
 pub(crate) struct Client {
@@ -32,6 +34,13 @@ pub(crate) fn path(collection: &str, namespace: &str) -> String {
     } else {
         collection.replace("{}", &format!("namespaces/{namespace}"))
     }
+}
+
+/// An object, or the names in a list.
+fn summary(answer: &Value) -> Value {
+    let Some(items) = answer["items"].as_array() else { return answer.clone() };
+    let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    json!({"count": items.len(), "names": items.iter().map(name).collect::<Vec<_>>()})
 }
 
 impl Client {
@@ -60,7 +69,12 @@ impl Client {
 
     /// Sends a GET and returns the body as text.
     pub(crate) async fn text(&self, path: &str) -> anyhow::Result<String> {
-        Ok(self.kube.request_text(Request::get(path).body(Vec::new())?).await?)
+        let answer = self.kube.request_text(Request::get(path).body(Vec::new())?).await;
+        wait::note(
+            || format!("GET {path}"),
+            || json!(answer.as_ref().map_or_else(ToString::to_string, Clone::clone)),
+        );
+        Ok(answer?)
     }
 
     async fn send(
@@ -70,8 +84,11 @@ impl Client {
         kind: &str,
         body: Vec<u8>,
     ) -> Result<Value, kube::Error> {
-        let request = Request::builder().method(method).uri(path).header("Content-Type", kind).body(body);
-        self.kube.request(request.map_err(kube::Error::HttpError)?).await
+        let what = || format!("{method} {path}");
+        let request = Request::builder().method(&method).uri(path).header("Content-Type", kind).body(body);
+        let answer = self.kube.request(request.map_err(kube::Error::HttpError)?).await;
+        wait::note(what, || answer.as_ref().map_or_else(|error| json!(error.to_string()), summary));
+        answer
     }
 
     /// Creates an object in a collection.
@@ -116,6 +133,17 @@ impl Client {
         patch: &Value,
     ) -> Result<Value, kube::Error> {
         self.patch("application/merge-patch+json", collection, namespace, name, patch).await
+    }
+
+    /// Patches an object by a strategic merge patch, likewise.
+    pub(crate) async fn strategic_merge(
+        &self,
+        collection: &str,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Value, kube::Error> {
+        self.patch("application/strategic-merge-patch+json", collection, namespace, name, patch).await
     }
 
     /// Patches an object by a JSON patch, likewise.
@@ -176,9 +204,12 @@ pub(crate) async fn plain_http(port: u16, mut request: Request<String>) -> anyho
     let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
     let driver = tokio::spawn(connection);
     request.headers_mut().insert("Host", HeaderValue::from_static("127.0.0.1"));
+    let what = request.uri().path().to_owned();
     let response = sender.send_request(request).await?;
     let code = response.status().as_u16();
     let body = response.into_body().collect().await?.to_bytes();
     driver.abort();
-    Ok((code, String::from_utf8_lossy(&body).into_owned()))
+    let text = String::from_utf8_lossy(&body).into_owned();
+    wait::note(|| format!("GET 127.0.0.1:{port}{what}"), || json!(format!("{code} {text}")));
+    Ok((code, text))
 }

@@ -2,9 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::time::Duration;
-
-use anyhow::{Context as _, ensure};
 
 use crate::client::plain_http;
 use crate::control_plane::{Process, free_port};
@@ -67,15 +64,9 @@ impl Dragoman {
     /// Starts the operator and waits until it is ready.
     pub(crate) async fn start(start: &Start<'_>) -> anyhow::Result<Self> {
         let mut dragoman = Self::spawn(start)?;
-        let patience = Duration::from_mins(1);
         let admin = dragoman.admin;
         let ready = async || matches!(get(admin, "/readyz").await, Ok((200, _)));
-        let outcome = wait::until("dragoman is ready", patience, ready).await;
-        if outcome.is_err() {
-            let end = dragoman.process.ended()?;
-            ensure!(end.is_none(), "dragoman ended with {end:?}:\n{}", dragoman.process.output());
-        }
-        outcome.with_context(|| dragoman.process.output())?;
+        dragoman.process.until("dragoman is ready", ready).await?;
         Ok(dragoman)
     }
 
@@ -120,9 +111,9 @@ impl Dragoman {
     }
 
     /// Waits until the process ends by itself.
-    pub(crate) async fn ended(&mut self, patience: Duration) -> anyhow::Result<ExitStatus> {
+    pub(crate) async fn ended(&mut self) -> anyhow::Result<ExitStatus> {
         let process = &mut self.process;
-        wait::value("dragoman ends", patience, async || process.ended()).await
+        wait::value("dragoman ends", async || process.ended()).await
     }
 
     /// Sends SIGTERM and waits for the end of the process.

@@ -2,10 +2,13 @@
 //! cache outside the checkout.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use anyhow::{Context as _, bail, ensure};
 use sha2::{Digest as _, Sha256};
 use tokio::process::Command;
+
+use crate::only;
 
 /// The directory of the cache.
 pub(crate) fn cache() -> anyhow::Result<PathBuf> {
@@ -28,17 +31,16 @@ pub(crate) fn digest(directory: &Path, files: &[impl AsRef<str>]) -> anyhow::Res
 
 /// Runs `go build` in `module` with these linker flags and arguments.
 pub(crate) async fn build(module: &Path, ldflags: &str, arguments: &[&str]) -> anyhow::Result<()> {
-    let status = Command::new("go")
-        .args(["build", "-trimpath", "-ldflags", ldflags])
-        .args(arguments)
-        .current_dir(module)
-        .env("CGO_ENABLED", "0")
-        .status()
-        .await;
-    match status {
-        Ok(status) => ensure!(status.success(), "go build in {} failed: {status}", module.display()),
-        Err(error) => bail!("cannot run go (these tests need a Go toolchain): {error}"),
-    }
+    let mut command = Command::new("go");
+    command.args(["build", "-trimpath", "-ldflags", ldflags]).args(arguments);
+    command.current_dir(module).env("CGO_ENABLED", "0").stdin(Stdio::null()).kill_on_drop(true);
+    let Ok(out) = command.output().await else {
+        bail!("there is no go: install Go (the version in e2e/control-plane/kubernetes/go.mod, or newer)");
+    };
+    // What is missing, be it the network, room on the disk, or memory, stands in the last line.
+    let said = String::from_utf8_lossy(&out.stderr);
+    let last = said.lines().rfind(|line| !line.is_empty()).unwrap_or_default();
+    ensure!(out.status.success(), "go build in {} failed: {last}", module.display());
     Ok(())
 }
 
@@ -60,9 +62,13 @@ pub(crate) async fn tools(repository: &Path, name: &str) -> anyhow::Result<PathB
     let digest = digest(&module, &sources)?;
     let directory = cache()?.join("tools").join(format!("{name}-{digest}"));
     let complete = directory.join("complete");
+    if complete.exists() {
+        return Ok(directory);
+    }
+    std::fs::create_dir_all(&directory).context("cache")?;
+    let _turn = only::lock_in_turn(&directory).await?;
     if !complete.exists() {
         println!("building the tools of e2e/tools/{name} into {}", directory.display());
-        std::fs::create_dir_all(&directory).context("cache")?;
         let to = format!("{}/", directory.display());
         build(&module, "-s -w", &["-tags", WITHOUT, "-o", &to, "tool"]).await?;
         std::fs::write(&complete, "").context("cache")?;

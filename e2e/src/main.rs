@@ -9,9 +9,11 @@ mod control_plane;
 mod differential;
 mod dragoman;
 mod go;
+mod installed;
 mod manifest;
 mod node;
 mod objects;
+mod only;
 mod oracle;
 mod plugin_bench;
 mod prometheus;
@@ -28,6 +30,7 @@ mod wait;
 mod world;
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
@@ -47,6 +50,12 @@ struct Arguments {
     /// The tree with the manifests and budgets, instead of the one that this program was built from.
     #[arg(long)]
     repository: Option<PathBuf>,
+    /// The seconds after which a wait is in vain.
+    #[arg(long, value_name = "SECONDS", default_value_t = wait::DEFAULT_PATIENCE)]
+    patience: u64,
+    /// End as soon as the process that started this one has ended.
+    #[arg(long)]
+    with_parent: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -176,8 +185,21 @@ enum Command {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // Whoever reads this wants the reason, not the way through the harness.
+    match run(arguments).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dragoman-e2e: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    wait::set_patience(arguments.patience);
+    let parent = std::os::unix::process::parent_id();
     let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("repository")?;
     let repository = arguments.repository.clone().unwrap_or_else(|| built_from.to_owned());
     if let Command::Oracle { filter, count, seed } = &arguments.command {
@@ -198,6 +220,7 @@ async fn main() -> anyhow::Result<()> {
     // The paths go into kubeconfigs and must be absolute.
     let output = arguments.output.canonicalize().context("output")?;
     let binary = arguments.binary.canonicalize().context("binary")?;
+    let _alone = only::lock(&output)?;
     let backend = if let Command::Scenarios { on, .. } = &arguments.command { *on } else { Backend::Real };
     let bench = Bench { repository, binary, output, backend };
     let work = async {
@@ -235,5 +258,13 @@ async fn main() -> anyhow::Result<()> {
         outcome = work => outcome,
         _ = terminate.recv() => anyhow::bail!("terminated"),
         _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
+        () = orphaned(parent), if arguments.with_parent => anyhow::bail!("the process that started this one has ended"),
+    }
+}
+
+/// Ends when this process has another parent than at its start.
+async fn orphaned(parent: u32) {
+    while std::os::unix::process::parent_id() == parent {
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     }
 }

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -52,7 +51,7 @@ impl Prometheus {
         let process = Process::spawn(&program, "prometheus", &arguments, &directory)?;
         let prometheus = Self { process, port, directory, targets: Mutex::default() };
         let ready = async || matches!(prometheus.request("GET", "/-/ready").await, Ok((200, _)));
-        let outcome = wait::until("Prometheus is ready", Duration::from_mins(1), ready).await;
+        let outcome = wait::until("Prometheus is ready", ready).await;
         outcome.with_context(|| prometheus.process.output())?;
         Ok(prometheus)
     }
@@ -70,7 +69,7 @@ impl Prometheus {
         ensure!(code == 200, "{text}");
         // What is counted before the first look is no increase.
         let seen = format!("up{{instance={name:?}}} == 1");
-        wait::value(&format!("{name} is scraped"), Duration::from_mins(1), async || {
+        wait::value(&format!("{name} is scraped"), async || {
             Ok((!self.query(&seen).await?.is_empty()).then_some(()))
         })
         .await

@@ -13,7 +13,7 @@ use crate::dragoman::{Dragoman, Start};
 use crate::objects::{self, Pod};
 use crate::usage::Usage;
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World, claim_name};
+use crate::world::{Bench, World, claim_name};
 
 /// The sizes of the attacks.
 #[derive(Debug, Clone, Copy)]
@@ -117,7 +117,7 @@ async fn neighbours(world: &World, name: &str, count: usize) -> anyhow::Result<V
             let pod = world.client.get(PODS, &ns, &name).await?.context("the Pod")?;
             Ok(claim_name(&pod, "gpu"))
         };
-        wait::value("the neighbour's claim is named", PATIENCE, named).await?;
+        wait::value("the neighbour's claim is named", named).await?;
         waits.push(created.elapsed());
         tokio::time::sleep(APART.saturating_sub(created.elapsed())).await;
     }
@@ -174,7 +174,7 @@ async fn fill_a_quota(world: &World, bill: &mut Bill) -> anyhow::Result<()> {
         let quota = world.client.get("/api/v1/{}/resourcequotas", &ns, "claims").await?.context("quota")?;
         Ok(quota["status"]["hard"].is_object().then_some(()))
     };
-    wait::value("the quota is in force", PATIENCE, in_force).await?;
+    wait::value("the quota is in force", in_force).await?;
     let pod =
         |number| Pod::new(&format!("pod-{number:03}")).with_template("gpu", "one").gated().object().clone();
     create(world, &ns, PODS, (0..WANT).map(pod)).await?;
@@ -193,7 +193,7 @@ async fn fill_a_quota(world: &World, bill: &mut Bill) -> anyhow::Result<()> {
                 };
                 entries.iter().filter(made).count() >= ROOM + freed
             };
-            wait::until("the place is taken", PATIENCE, taken).await?;
+            wait::until("the place is taken", taken).await?;
         }
         anyhow::Ok(())
     };
@@ -256,7 +256,7 @@ async fn refused(world: &World, dragoman: &Dragoman, count: usize, bill: &mut Bi
         waits = async {
             let burst = neighbours(world, "beside-burst", NEIGHBOURS).await?;
             Bill::neighbours(&format!("the burst of {count} refused Pods"), &burst);
-            wait::slowly("the burst is over", Duration::from_mins(5), settled).await?;
+            wait::slowly("the burst is over", settled).await?;
             neighbours(world, "beside-refused", NEIGHBOURS).await
         } => waits?,
         touched = touching => touched.map(|()| Vec::new())?,
@@ -268,7 +268,7 @@ async fn refused(world: &World, dragoman: &Dragoman, count: usize, bill: &mut Bi
         let events = world.client.list(EVENTS, &ns).await?;
         Ok(events.iter().any(|event| event["reason"] == "ConsumerVanished").then_some(()))
     };
-    let said = wait::value("the alarm is said", PATIENCE, said).await;
+    let said = wait::value("the alarm is said", said).await;
     bill.count("alarms lost among the complaints", usize::from(said.is_err()), 0);
     Ok(())
 }
@@ -341,7 +341,7 @@ async fn large(bench: &Bench, count: usize, bill: &mut Bill) -> anyhow::Result<(
         let named = dragoman.metric("dragoman_pods_waiting_for_claims", &[]).await;
         named.is_ok_and(|waiting| waiting < 0.5)
     };
-    wait::slowly("every Pod has its claim", Duration::from_mins(10), named).await?;
+    wait::slowly("every Pod has its claim", named).await?;
     let peak = usize::try_from(Usage::of(dragoman.pid().context("pid")?)?.peak >> 10)?;
     bill.count(&format!("peak MiB with {count} large objects at the start"), peak, PEAK);
     dragoman.stop().await?;

@@ -1,5 +1,6 @@
 //! The cluster of a scenario, the operator in it, and the operations that scenarios share.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -10,13 +11,11 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::client::{CLAIMS, Client, EVENTS, NAMESPACES, PODS, TEMPLATES};
-use crate::control_plane::{Backend, ControlPlane, Entry, Programs, Release, Shape, Workloads};
+use crate::control_plane::{Backend, ControlPlane, Entry, Release, Shape, Workloads};
 use crate::dragoman::{Dragoman, Start};
 use crate::promises::Judge;
-use crate::{objects, wait};
+use crate::{installed, manifest, objects, wait};
 
-/// The longest wait for an expected change.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// The time without writes after which a namespace is at rest.
 const QUIET: Duration = Duration::from_secs(3);
 
@@ -53,6 +52,21 @@ pub(crate) struct World {
     namespaces: AtomicU32,
 }
 
+tokio::task_local! {
+    /// The directories of the clusters that a scenario has started.
+    static DIRECTORIES: RefCell<Vec<PathBuf>>;
+}
+
+/// Runs a scenario that starts clusters; returns its outcome and where their logs are.
+pub(crate) async fn logs_of<T>(scenario: impl Future<Output = T>) -> (T, Vec<PathBuf>) {
+    DIRECTORIES
+        .scope(RefCell::default(), async {
+            let outcome = scenario.await;
+            (outcome, DIRECTORIES.with(RefCell::take))
+        })
+        .await
+}
+
 impl World {
     /// Starts a cluster of `shape` with `nodes` nodes of `devices` devices each, and installs `config/own`.
     pub(crate) async fn start(
@@ -76,12 +90,13 @@ impl World {
         devices: usize,
     ) -> anyhow::Result<Self> {
         let directory = bench.output.join(name);
+        // A lane names its directory itself.
+        DIRECTORIES.try_with(|all| all.borrow_mut().push(directory.clone())).unwrap_or_default();
         if directory.exists() {
             std::fs::remove_dir_all(&directory).context("old logs")?;
         }
         let (release, has_node) = (shape.release, shape.workloads == Workloads::OnRealNode);
-        let programs = Programs::provide(&bench.repository, release).await?;
-        let plane = ControlPlane::start(bench.backend, programs, &directory, shape).await?;
+        let plane = ControlPlane::start(bench.backend, &bench.repository, &directory, shape).await?;
         let client = plane.client("admin").await?;
         client.create("/apis/resource.k8s.io/v1/deviceclasses", "", &objects::class()).await?;
         for i in 0..nodes {
@@ -138,12 +153,21 @@ impl World {
         Start { command: "allocator", mode: None, ..start }
     }
 
-    /// Installs a directory of the shipped manifests with kubectl, so that Dragoman has exactly the shipped rights.
-    /// Unless workloads run, a Deployment makes no Pod.
+    /// Installs a directory of the shipped manifests, on a real control plane with kubectl, so that Dragoman has exactly
+    /// the shipped rights. Unless workloads run, a Deployment makes no Pod. Returns once the API server acts on what was
+    /// installed.
     pub(crate) async fn install(&self, directory: &str) -> anyhow::Result<()> {
-        let directory = self.bench.repository.join(directory).display().to_string();
-        self.plane.kubectl(&["apply", "-k", &directory], "").await?.map_err(anyhow::Error::msg)?;
-        Ok(())
+        let directory = self.bench.repository.join(directory);
+        let objects = manifest::overlay(&directory)?;
+        if self.plane.is_simulated() {
+            // Rights are looked up with each request there.
+            manifest::apply(&self.client, &objects).await?;
+        } else {
+            let directory = directory.display().to_string();
+            self.plane.kubectl(&["apply", "-k", &directory], "").await?.map_err(anyhow::Error::msg)?;
+            installed::rights(&self.client, &objects).await?;
+        }
+        installed::kinds(&self.client, &objects).await
     }
 
     /// Writes a kubeconfig with the token of a service account.
@@ -203,13 +227,13 @@ impl World {
             let pod = self.client.get(PODS, namespace, pod).await?;
             Ok(pod.filter(|pod| pod["status"]["phase"] == phase))
         };
-        wait::value(&what, PATIENCE, look).await
+        wait::value(&what, look).await
     }
 
     /// Waits until the Pod's status names the claim of `entry` and the claim exists.
     pub(crate) async fn claim_of(&self, namespace: &str, pod: &str, entry: &str) -> anyhow::Result<Value> {
         let what = format!("the Pod {namespace}/{pod} has a claim for {entry}");
-        wait::value(&what, PATIENCE, async || {
+        wait::value(&what, async || {
             let Some(pod) = self.client.get(PODS, namespace, pod).await? else { return Ok(None) };
             match claim_name(&pod, entry) {
                 Some(name) => self.client.get(CLAIMS, namespace, &name).await,
@@ -228,7 +252,7 @@ impl World {
         condition: impl Fn(Option<&Value>) -> bool,
     ) -> anyhow::Result<()> {
         let what = format!("the claim {namespace}/{claim} {what}");
-        wait::value(&what, PATIENCE, async || {
+        wait::value(&what, async || {
             let claim = self.client.get(CLAIMS, namespace, claim).await?;
             Ok(condition(claim.as_ref()).then_some(()))
         })
@@ -238,7 +262,7 @@ impl World {
     /// Waits until the namespace has exactly `count` claims.
     pub(crate) async fn claims(&self, namespace: &str, count: usize) -> anyhow::Result<Vec<Value>> {
         let what = format!("the namespace {namespace} has {count} claims");
-        wait::value(&what, PATIENCE, async || {
+        wait::value(&what, async || {
             let claims = self.client.list(CLAIMS, namespace).await?;
             Ok((claims.len() == count).then_some(claims))
         })
@@ -248,7 +272,7 @@ impl World {
     /// Waits for an Event about `name` with `reason`; returns its note.
     pub(crate) async fn event(&self, namespace: &str, name: &str, reason: &str) -> anyhow::Result<String> {
         let what = format!("there is an Event {reason} about {namespace}/{name}");
-        wait::value(&what, PATIENCE, async || {
+        wait::value(&what, async || {
             let events = self.client.list(EVENTS, namespace).await?;
             let found = events.iter().find(|e| e["regarding"]["name"] == name && e["reason"] == reason);
             Ok(found.and_then(|e| e["note"].as_str()).map(str::to_owned))
@@ -270,7 +294,7 @@ impl World {
                 return Ok(entries);
             }
             anyhow::ensure!(
-                started.elapsed() < PATIENCE,
+                started.elapsed() < wait::patience(),
                 "{namespace} never comes to rest: {last} writes, the last ones {:?}",
                 entries
                     .iter()

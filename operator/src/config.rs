@@ -214,6 +214,7 @@ pub(crate) enum LedgerNodes {
 
 /// Where traces go.
 #[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "traces"), expect(dead_code, reason = "nothing is exported without the feature"))]
 pub(crate) struct Tracing {
     pub endpoint: String,
     /// Certificates in PEM, besides those of the machine.

@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::planted::{Planted, files};
-use crate::{root, run};
+use crate::planted::{Planted, REASON, files};
+use crate::{lanes, root, run};
 
 struct Defect {
     name: String,
@@ -129,6 +129,8 @@ fn scenario_fails(tree: &Planted, test: &str) -> anyhow::Result<bool> {
         // A defect may be in a manifest.
         "--repository",
         &tree.path().display().to_string(),
+        "--patience",
+        lanes::IMPATIENT,
         "scenarios",
         test,
     ];
@@ -152,7 +154,7 @@ fn soak_fails(tree: &Planted, which: &[&str], invariant: &str) -> anyhow::Result
 /// Returns whether both sides disagree within the oracle's default number of questions.
 fn judge_disagrees(tree: &Planted, test: &str) -> anyhow::Result<bool> {
     let (green, log) = tree.e2e_says("dev", &["oracle", test, "--seed", "1"])?;
-    let failed = log.lines().find_map(|line| Some(line.strip_prefix("Error: ")?.split_once(" of seed ")?.0));
+    let failed = log.lines().find_map(|line| Some(line.strip_prefix(REASON)?.split_once(" of seed ")?.0));
     match failed {
         Some(number) => println!("        {number}"),
         None => println!("{}", log.lines().last().unwrap_or_default()),

@@ -112,9 +112,9 @@ fn list() -> anyhow::Result<()> {
         run("cargo", &["install", "--locked", "--version", CARGO_CYCLONEDX, "cargo-cyclonedx"])?;
     }
     let (manifest, name) = (format!("{SOURCE}/operator/Cargo.toml"), "dragoman.cdx");
-    let arguments = ["cyclonedx", "--manifest-path", &manifest, "--no-default-features", "--format", "json"];
+    let arguments = ["cyclonedx", "--manifest-path", &manifest, "--format", "json"];
     let more = ["--spec-version", "1.5", "--target", "all", "--override-filename", name, "--no-build-deps"];
-    run("cargo", &[&arguments[..], &more].concat())?;
+    run("cargo", &[&arguments[..], &shipped::FEATURES, &more].concat())?;
     let text =
         std::fs::read_to_string(root()?.join(format!("{SOURCE}/operator/{name}.json"))).context("list")?;
     let mut list: Value = serde_json::from_str(&text)?;
@@ -134,10 +134,10 @@ fn list() -> anyhow::Result<()> {
 /// # Errors
 /// cargo cannot tell.
 pub(crate) fn dependencies(platform: Platform) -> anyhow::Result<BTreeSet<String>> {
-    let whose = ["--package", "dragoman-operator", "--no-default-features", "--target", platform.target()];
+    let whose = ["--package", "dragoman-operator", "--target", platform.target()];
     let tree = ["tree", "--locked", "--edges", "normal,no-proc-macro", "--prefix", "none", "--no-dedupe"];
     let mut known = BTreeSet::new();
-    for line in output("cargo", &[&tree[..], &whose].concat())?.lines() {
+    for line in output("cargo", &[&tree[..], &shipped::FEATURES, &whose].concat())?.lines() {
         let mut words = line.split(' ');
         if let (Some(name), Some(version)) = (words.next(), words.next()) {
             known.insert(format!("{name} {}", version.trim_start_matches('v')));

@@ -2,6 +2,7 @@
 
 use anyhow::ensure;
 
+use crate::needs::{self, Need};
 use crate::{fuzz, output, run, shipped, soak};
 
 /// A part of the long tests that a CI run can afford beside the quick ones: at most a quarter of an
@@ -41,28 +42,51 @@ const SLICES: &[Slice] = &[
     Slice { name: "seen", run: || built(&["scenarios", "seen/"]) },
 ];
 
-/// What finds defects quickly: unit tests, the model of the gate protocol, two thousand runs with faults, and the scenarios of the
-/// newest release on a real control plane.
+/// The patience of runs in which a wait that ends in vain is what is hoped for.
+pub(crate) const IMPATIENT: &str = "60";
+
+/// What finds defects quickly and needs Rust alone: unit tests, the model of the gate protocol in its quick form, runs with
+/// faults, and the scenarios of the newest release on simcluster.
 ///
 /// # Errors
-/// A lane fails.
+/// Something is missing on this machine, or a lane fails.
 pub(crate) fn quick() -> anyhow::Result<()> {
+    needs::look(&[Need::CCompiler, Need::Room(6)])?;
+    needs::crates()?;
+    // One build for everything: with the features of one package all libraries would be built once more.
+    build()?;
     run("cargo", &["test", "--workspace"])?;
+    // Each seed is a different cluster; the first ones run twice, and must give the same history.
+    built(&["soak", "--runs", "600", "--twice", "30"])?;
+    built(&["soak", "--gated", "--runs", "100", "--twice", "10"])?;
+    built(&["scenarios", "--on", "sim", "1.37/", "1.37-groups/"])
+}
+
+/// The second level: the scenarios of the newest release on a real control plane, and those on simcluster that kubectl
+/// plays.
+///
+/// # Errors
+/// Something is missing on this machine, or a lane fails.
+pub(crate) fn real() -> anyhow::Result<()> {
+    needs::look(&[Need::CCompiler, Need::Go, Need::Python, Need::Room(12)])?;
+    needs::crates()?;
+    build()?;
+    built(&["scenarios", "--on", "sim", "1.37-kubectl/"])?;
     // Every state of the model of the gate protocol; prints how many there are.
     run("cargo", &["test", "--package", "dragoman-model", "--", "--ignored", "--nocapture"])?;
-    build()?;
-    // Two thousand runs, the first hundred of them twice, and some of gated Pods.
-    built(&["soak"])?;
-    built(&["soak", "--gated", "--runs", "300", "--twice", "30"])?;
-    built(&["scenarios", "--on", "sim", "1.37"])?;
     built(&["scenarios", "1.37", "alone/", "crash", "rights", "manifests/", "seen/the_"])
 }
+
+/// What the long lanes need.
+const EVERYTHING: &[Need] = &[Need::CCompiler, Need::Go, Need::Python, Need::Git, Need::Root, Need::Room(30)];
 
 /// The long lanes, one after the other.
 ///
 /// # Errors
 /// Names the lanes that failed; each has printed why, runs with faults their seed.
 pub(crate) fn long() -> anyhow::Result<()> {
+    needs::look(EVERYTHING)?;
+    needs::crates()?;
     build()?;
     let failed: Vec<&str> = SLICES.iter().filter(|slice| !passes(slice)).map(|slice| slice.name).collect();
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
@@ -74,6 +98,8 @@ pub(crate) fn long() -> anyhow::Result<()> {
 /// # Errors
 /// The lane fails, or git cannot count.
 pub(crate) fn turn() -> anyhow::Result<()> {
+    needs::look(EVERYTHING)?;
+    needs::crates()?;
     let commits: usize = output("git", &["rev-list", "--count", "HEAD"])?.trim().parse()?;
     if let Some(slice) = SLICES.get(commits % SLICES.len()) {
         println!("long lane {:?}, by the number of commits ({commits})", slice.name);
@@ -104,6 +130,12 @@ pub(crate) fn node(filter: &str) -> anyhow::Result<()> {
     built(&["node", filter])
 }
 
+/// Builds the operator and `dragoman-e2e`, and runs scenarios.
+pub(crate) fn scenarios(arguments: &[&str]) -> anyhow::Result<()> {
+    build()?;
+    built(arguments)
+}
+
 /// Runs `dragoman-e2e` on the operator of the same build.
 fn built(arguments: &[&str]) -> anyhow::Result<()> {
     on("target/debug/dragoman", arguments)
@@ -116,6 +148,6 @@ fn on_shipped(arguments: &[&str]) -> anyhow::Result<()> {
 }
 
 fn on(operator: &str, arguments: &[&str]) -> anyhow::Result<()> {
-    let bench = ["--binary", operator, "--output", "target/e2e"];
+    let bench = ["--with-parent", "--binary", operator, "--output", "target/e2e"];
     run("target/debug/dragoman-e2e", &[&bench, arguments].concat())
 }

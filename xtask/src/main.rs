@@ -17,6 +17,7 @@ mod licences;
 mod metrics;
 mod monitoring;
 mod mutants;
+mod needs;
 mod packages;
 mod planted;
 mod plugin;
@@ -24,7 +25,7 @@ mod shipped;
 mod supply;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, ensure};
 use clap::Parser;
@@ -34,9 +35,12 @@ use clap::Parser;
 enum Task {
     /// Check format, lints, crate dependencies, file sizes, generated files, defects and licences, like CI.
     Check,
-    /// Run what finds defects quickly: unit tests, runs with faults, and scenarios on a real control
-    /// plane, which this command builds.
+    /// Run what finds defects quickly and needs nothing but Rust: unit tests, the model of the gate protocol, runs with
+    /// faults, and scenarios on simcluster.
     Test {
+        /// Run the second level instead: scenarios on a real control plane, which this command builds.
+        #[arg(long, conflicts_with_all = ["long", "turn"])]
+        real: bool,
         /// Run the long lanes instead: every version, every oracle, both backends.
         #[arg(long, conflicts_with = "turn")]
         long: bool,
@@ -44,10 +48,16 @@ enum Task {
         #[arg(long)]
         turn: bool,
     },
-    /// Run only the scenarios on the real control plane.
+    /// Run only scenarios, on the real control plane.
     E2e {
         /// Only scenarios whose lane or name contains this; `node`, `node-pods/NAME` and `node-faults/NAME`: those on a real node.
         filter: Option<String>,
+        /// Run them on simcluster.
+        #[arg(long)]
+        sim: bool,
+        /// Run them with the binary as it is shipped, which takes longer to build.
+        #[arg(long)]
+        shipped: bool,
     },
     /// Try the packages: what they render, what they refuse, and their lives on a real control plane with the real
     /// installers, which this command builds.
@@ -164,21 +174,34 @@ enum Bench {
     },
 }
 
-fn main() -> anyhow::Result<()> {
-    match Task::parse() {
+fn main() -> ExitCode {
+    // Whoever reads this wants the reason, not the way through this program.
+    match run_task(Task::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cargo xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_task(task: Task) -> anyhow::Result<()> {
+    match task {
         Task::Check => check::check(),
+        Task::Test { real: true, .. } => lanes::real(),
         Task::Test { long: true, .. } => lanes::long(),
         Task::Test { turn: true, .. } => lanes::turn(),
         Task::Test { .. } => lanes::quick(),
-        Task::E2e { filter: Some(filter) } if filter == "node" || filter.starts_with("node-") => {
+        Task::E2e { filter: Some(filter), .. } if filter == "node" || filter.starts_with("node-") => {
             lanes::build()?;
             lanes::node(&filter)
         }
-        Task::E2e { filter } => e2e(&[
-            &["scenarios"],
-            filter.as_slice().iter().map(String::as_str).collect::<Vec<_>>().as_slice(),
-        ]
-        .concat()),
+        Task::E2e { filter, sim, shipped } => {
+            let on: &[&str] = if sim { &["--on", "sim"] } else { &[] };
+            let filter: Vec<&str> = filter.as_deref().into_iter().collect();
+            let arguments = [&["scenarios"], on, &*filter].concat();
+            if shipped { e2e(&arguments) } else { lanes::scenarios(&arguments) }
+        }
         Task::PackageTest { filter } if filter == "image" => supply::check(),
         Task::PackageTest { filter } => {
             let [manifests, lives] = ["manifests", "packages"].map(|lane| format!("{lane}/{filter}"));
@@ -200,7 +223,9 @@ fn main() -> anyhow::Result<()> {
             let platforms = only.map_or_else(|| shipped::Platform::ALL.to_vec(), |only| vec![only]);
             image::build(&platforms, push.as_deref()).map(drop)
         }
-        Task::Defects { filter, built_in: true } => e2e(&["built-in", &filter]),
+        Task::Defects { filter, built_in: true } => {
+            e2e(&["--patience", lanes::IMPATIENT, "built-in", &filter])
+        }
         Task::Defects { filter, built_in: false } => defects::find(&filter),
         Task::Mutants { filter } => mutants::find(&filter),
         Task::Fuzz { runs } => fuzz::fuzz(runs),

@@ -101,10 +101,13 @@ impl Planted {
     /// The copy does not compile, or its `dragoman-e2e` cannot be started.
     pub(crate) fn soak_fails(&self, which: &[&str]) -> anyhow::Result<Option<String>> {
         let (green, log) = self.e2e_says("soak", &[&["soak", "--twice", "0"], which].concat())?;
-        let failed = log.lines().find_map(|line| line.strip_prefix("Error: ")).map(str::to_owned);
+        let failed = log.lines().find_map(|line| line.strip_prefix(REASON)).map(str::to_owned);
         Ok(failed.filter(|_| !green))
     }
 }
+
+/// The words before the reason for which `dragoman-e2e` fails.
+pub(crate) const REASON: &str = "dragoman-e2e: ";
 
 /// Returns every file below `directory`.
 pub(crate) fn files(directory: &Path) -> Vec<PathBuf> {

@@ -13,7 +13,7 @@ use crate::{cross, edges, output, root};
 pub(crate) const BINARY: &str = "target/static/dragoman";
 
 /// No cluster is simulated in the binary that has rights in a real one.
-const FEATURES: [&str; 1] = ["--no-default-features"];
+pub(crate) const FEATURES: [&str; 3] = ["--no-default-features", "--features", "traces,mimalloc"];
 
 /// The version of cargo-auditable that is installed if there is none.
 const CARGO_AUDITABLE: &str = "0.7.7";
@@ -131,16 +131,18 @@ pub(crate) fn auditable(platform: Platform) -> anyhow::Result<PathBuf> {
 /// # Errors
 /// It does not build.
 pub(crate) fn plugin(platform: Platform) -> anyhow::Result<PathBuf> {
-    compile(platform, &["build"], ("dragoman-cli", "kubectl-dra"), (".", "target"))
+    compile(platform, &["build"], ("dragoman-cli", "kubectl-dra", &[]), (".", "target"))
 }
 
-/// The package of the operator, and its binary.
-const OPERATOR: (&str, &str) = ("dragoman-operator", "dragoman");
+/// A package, its binary, and the features with which it is shipped.
+type Binary = (&'static str, &'static str, &'static [&'static str]);
+
+const OPERATOR: Binary = ("dragoman-operator", "dragoman", &FEATURES);
 
 fn compile(
     platform: Platform,
     command: &[&str],
-    (package, binary): (&str, &str),
+    (package, binary, features): Binary,
     (from, to): (&str, &str),
 ) -> anyhow::Result<PathBuf> {
     let target = platform.target();
@@ -148,7 +150,7 @@ fn compile(
     let directory = root()?.join(to);
     let place = ["--target-dir", &directory.display().to_string(), "--target", target];
     let flags = ["--profile", "shipped", "--locked", "--package", package];
-    let arguments = [command, &flags, &FEATURES, &place].concat();
+    let arguments = [command, &flags, features, &place].concat();
     eprintln!("$ cargo {}", arguments.join(" "));
     let mut cargo = Command::new("cargo");
     cargo.args(&arguments).env("RUSTFLAGS", flags_of_rustc(from)?).current_dir(root()?.join(from));

@@ -3,8 +3,6 @@
 mod answer;
 mod questions;
 
-use std::time::Duration;
-
 use anyhow::{Context as _, bail, ensure};
 use dragoman_simcluster::{ApiServer, Clock, Door, Profile, User};
 use futures::AsyncBufReadExt as _;
@@ -12,7 +10,7 @@ use http::Request;
 use serde_json::{Value, json};
 
 use self::answer::{Known, Normal};
-use crate::control_plane::{Backend, ControlPlane, Programs, Release, Scheduling, Shape};
+use crate::control_plane::{Backend, ControlPlane, Release, Scheduling, Shape};
 use crate::wait;
 use crate::world::Bench;
 
@@ -49,9 +47,6 @@ pub(super) enum Until {
     Lacks(&'static str),
 }
 
-/// The longest wait for an awaited answer.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 /// Asks both sides, and requires the same answers. Returns the number of questions.
 pub(crate) async fn run(bench: &Bench, filter: &str) -> anyhow::Result<usize> {
     let server = ApiServer::new(Profile::default(), Clock::Real, 1);
@@ -63,8 +58,7 @@ pub(crate) async fn run(bench: &Bench, filter: &str) -> anyhow::Result<usize> {
     // The release that simcluster simulates by default.
     let release = Release::V1_36;
     let shape = Shape { release, scheduler: Scheduling::Absent, ..Shape::default() };
-    let programs = Programs::provide(&bench.repository, release).await?;
-    let mut plane = ControlPlane::start(Backend::Real, programs, &directory, shape).await?;
+    let mut plane = ControlPlane::start(Backend::Real, &bench.repository, &directory, shape).await?;
     let outcome = compare(&server, &mut plane, filter).await;
     collector.abort();
     plane.stop().await?;
@@ -107,7 +101,7 @@ async fn settled(client: &kube::Client, question: &Question, known: &mut Known) 
         let answer = ask(client, question, known).await?;
         Ok(answer.is(until).then_some(answer))
     };
-    wait::value(&question.label, PATIENCE, answer).await
+    wait::value(&question.label, answer).await
 }
 
 async fn ask(client: &kube::Client, question: &Question, known: &mut Known) -> anyhow::Result<Normal> {

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::Context as _;
+use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
 pub(crate) use audit::{Audit, Entry};
@@ -126,7 +127,8 @@ pub(crate) const ALLOCATOR: &str = "system:serviceaccount:kube-system:dragoman-a
 
 /// A running control plane.
 pub(crate) struct ControlPlane {
-    programs: Programs,
+    repository: PathBuf,
+    release: Release,
     directory: PathBuf,
     inner: Inner,
 }
@@ -137,19 +139,21 @@ enum Inner {
 }
 
 impl ControlPlane {
-    /// Starts one; `directory` must not exist and receives logs and state.
+    /// Starts one; `directory` must not exist and receives logs and state. The programs of Kubernetes that it takes are
+    /// built first where they are not in the cache.
     pub(crate) async fn start(
         backend: Backend,
-        programs: Programs,
+        repository: &Path,
         directory: &Path,
         shape: Shape,
     ) -> anyhow::Result<Self> {
         std::fs::create_dir_all(directory).context("directory")?;
+        let release = shape.release;
         let inner = match backend {
-            Backend::Real => Inner::Real(Box::new(Real::start(programs.clone(), directory, shape).await?)),
-            Backend::Sim => Inner::Sim(Box::new(Sim::start(programs.clone(), directory, shape).await?)),
+            Backend::Real => Inner::Real(Box::new(Real::start(repository, directory, shape).await?)),
+            Backend::Sim => Inner::Sim(Box::new(Sim::start(repository, directory, shape).await?)),
         };
-        Ok(Self { programs, directory: directory.to_owned(), inner })
+        Ok(Self { repository: repository.to_owned(), release, directory: directory.to_owned(), inner })
     }
 
     /// The kubeconfig of `admin`, `operator`, `allocator` or `kubelet`.
@@ -191,13 +195,20 @@ impl ControlPlane {
         }
     }
 
+    /// Whether it is simcluster, which needs no program of Kubernetes.
+    pub(crate) fn is_simulated(&self) -> bool {
+        matches!(self.inner, Inner::Sim(_))
+    }
+
     /// Runs kubectl as `admin` with `input`; what it prints, or its complaint.
     pub(crate) async fn kubectl(
         &self,
         arguments: &[&str],
         input: &str,
     ) -> anyhow::Result<Result<String, String>> {
-        let mut child = tokio::process::Command::new(self.programs.path("kubectl"))
+        let kubectl = Programs::provide(&self.repository, self.release).await?.path("kubectl");
+        let mut child = tokio::process::Command::new(kubectl)
+            .kill_on_drop(true)
             .arg("--kubeconfig")
             .arg(self.kubeconfig("admin"))
             // Not the user's own, and not that of another API server at the same port.
@@ -214,6 +225,8 @@ impl ControlPlane {
         drop(stdin);
         let out = child.wait_with_output().await.context("kubectl")?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let printed = || json!(text(&[&*out.stdout, &*out.stderr].concat()));
+        crate::wait::note(|| format!("kubectl {}", arguments.join(" ")), printed);
         Ok(if out.status.success() { Ok(text(&out.stdout)) } else { Err(text(&out.stderr)) })
     }
 

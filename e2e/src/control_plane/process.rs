@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use tokio::process::{Child, Command};
@@ -69,6 +68,40 @@ impl Process {
         self.child.try_wait().context("wait")
     }
 
+    /// Waits until `condition` holds, which it never does once the program has ended.
+    ///
+    /// # Errors
+    /// The program has ended: the error has the end of its log.
+    pub(crate) async fn until<F: AsyncFnMut() -> bool>(
+        &mut self,
+        what: &str,
+        mut condition: F,
+    ) -> anyhow::Result<()> {
+        crate::wait::value(what, async || {
+            if condition().await {
+                return Ok(Some(()));
+            }
+            if let Some(status) = self.ended()? {
+                bail!(
+                    "the program ended with {status}\n        log {}: {}",
+                    self.log.display(),
+                    self.last_lines()
+                );
+            }
+            Ok(None)
+        })
+        .await
+    }
+
+    /// The end of its log.
+    fn last_lines(&self) -> String {
+        const LINES: usize = 5;
+        let output = self.output();
+        let lines: Vec<&str> = output.lines().collect();
+        let last = lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default();
+        last.iter().map(|line| format!("\n          {line}")).collect()
+    }
+
     /// SIGTERM, then waits for the end; returns how it ended.
     pub(crate) async fn stop(mut self) -> anyhow::Result<std::process::ExitStatus> {
         if let Some(pid) = self.pid() {
@@ -76,8 +109,8 @@ impl Process {
             let status = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await;
             status.context("kill")?;
         }
-        let ended = tokio::time::timeout(Duration::from_secs(90), self.child.wait()).await;
-        ended.context("it does not stop")?.context("wait")
+        let what = format!("the program ends whose log is {}", self.log.display());
+        crate::wait::ended(&what, self.child.wait()).await?.context("wait")
     }
 
     /// SIGKILL, then waits for the end.

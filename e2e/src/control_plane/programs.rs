@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::go;
+use crate::{go, only};
 
 /// A release of Kubernetes that real control planes are built of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,13 +83,17 @@ impl Programs {
         let directory = go::cache()?.join("control-plane").join(go::digest(&sources, &files)?);
         let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
         let complete = directory.join("complete");
+        if complete.exists() {
+            return Ok(Self { directory, assets });
+        }
+        std::fs::create_dir_all(&directory).context("cache")?;
+        let _turn = only::lock_in_turn(&directory).await?;
         if !complete.exists() {
             let version = release.version();
             println!(
                 "building Kubernetes {version} into {} (four minutes on two cores)",
                 directory.display()
             );
-            std::fs::create_dir_all(&directory).context("cache")?;
             build_etcd(&sources.join("etcd"), &directory).await?;
             let programs = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"];
             build_kubernetes(&sources.join(module), release, &directory, &programs).await?;

@@ -2,7 +2,6 @@
 //! kube-controller-manager, with certificates, RBAC and an audit log of writes.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
@@ -32,7 +31,8 @@ pub(crate) struct Real {
 
 impl Real {
     /// Starts one; `directory` must not exist and receives logs and state.
-    pub(crate) async fn start(programs: Programs, directory: &Path, shape: Shape) -> anyhow::Result<Self> {
+    pub(crate) async fn start(repository: &Path, directory: &Path, shape: Shape) -> anyhow::Result<Self> {
+        let programs = Programs::provide(repository, shape.release).await?;
         std::fs::create_dir_all(directory).context("directory")?;
         let pki = Pki::create(directory)?;
         let mut plane = Self {
@@ -167,10 +167,12 @@ impl Real {
         }
         arguments.extend(self.shape.gates());
         arguments.extend(self.shape.emulation());
-        self.apiserver = Some(self.spawn("kube-apiserver", &arguments)?);
+        let mut apiserver = self.spawn("kube-apiserver", &arguments)?;
         let admin = self.client("admin").await?;
         let ready = async || admin.text("/readyz").await.is_ok_and(|text| text == "ok");
-        crate::wait::until("the API server is ready", Duration::from_mins(2), ready).await
+        apiserver.until("the API server is ready", ready).await?;
+        self.apiserver = Some(apiserver);
+        Ok(())
     }
 
     fn start_scheduler(&mut self) -> anyhow::Result<()> {

@@ -18,7 +18,7 @@ pub(super) struct Sim {
     address: SocketAddr,
     shape: Shape,
     tasks: Vec<JoinHandle<()>>,
-    programs: Programs,
+    repository: PathBuf,
     directory: PathBuf,
     /// kube-scheduler, if it is the real one.
     scheduler: Option<Process>,
@@ -47,7 +47,7 @@ const USERS: [(&str, &str, &str); 6] = [
 
 impl Sim {
     /// Starts it; kubeconfigs are left in `directory`.
-    pub(super) async fn start(programs: Programs, directory: &Path, shape: Shape) -> anyhow::Result<Self> {
+    pub(super) async fn start(repository: &Path, directory: &Path, shape: Shape) -> anyhow::Result<Self> {
         let server = ApiServer::new(profile(&shape)?, Clock::Real, fastrand::u64(..));
         let users =
             USERS.map(|(_, name, group)| User { name: name.to_owned(), groups: vec![group.to_owned()] });
@@ -62,14 +62,15 @@ impl Sim {
         let mut tasks = vec![tokio::spawn(listening.serve()), tokio::spawn(server.clone().collect())];
         let mut scheduler = None;
         if shape.scheduler == Scheduling::Kube {
+            let programs = Programs::provide(repository, shape.release).await?;
             scheduler = Some(shape.start_scheduler(&programs, directory, JSON)?);
         } else if shape.scheduler == Scheduling::Usual {
             tasks.push(tokio::spawn(Scheduler::new(server.clone()).run()));
         }
-        let directory = directory.to_owned();
+        let (repository, directory) = (repository.to_owned(), directory.to_owned());
         let mut sim =
-            Self { server, address, shape, tasks, programs, directory, scheduler, controllers: None };
-        sim.start_controllers()?;
+            Self { server, address, shape, tasks, repository, directory, scheduler, controllers: None };
+        sim.start_controllers().await?;
         Ok(sim)
     }
 
@@ -81,7 +82,7 @@ impl Sim {
         Audit::Sim(self.server.clone())
     }
 
-    fn start_controllers(&mut self) -> anyhow::Result<()> {
+    async fn start_controllers(&mut self) -> anyhow::Result<()> {
         if !self.shape.built_in {
             return Ok(());
         }
@@ -89,7 +90,8 @@ impl Sim {
         let mut arguments = self.shape.controllers(&kubeconfig, &["resourceclaim-controller"])?;
         arguments.push("--authentication-skip-lookup".to_owned());
         arguments.push(format!("--kube-api-content-type={JSON}"));
-        let program = self.programs.path("kube-controller-manager");
+        let programs = Programs::provide(&self.repository, self.shape.release).await?;
+        let program = programs.path("kube-controller-manager");
         let process = Process::spawn(&program, "kube-controller-manager", &arguments, &self.directory)?;
         self.controllers = Some(process);
         Ok(())
@@ -101,7 +103,7 @@ impl Sim {
             process.stop().await?;
         }
         self.shape.built_in = built_in;
-        self.start_controllers()
+        self.start_controllers().await
     }
 
     /// Forgets what was before now.

@@ -9,7 +9,7 @@ use tokio::process::Command;
 use super::{ADDRESS, BOX, NodePrograms, image};
 use crate::control_plane::{Process, free_port};
 use crate::wait;
-use crate::world::{PATIENCE, World};
+use crate::world::World;
 
 /// The name of the node.
 pub(crate) const NODE: &str = "node-0";
@@ -146,7 +146,7 @@ SystemdCgroup = false
         self.containerd =
             Some(self.spawn("containerd", &self.programs.containerd.join("containerd"), &arguments)?);
         let serves = async || self.ctr(&["version"]).await.is_ok();
-        wait::until("containerd serves", PATIENCE, serves).await.with_context(|| self.log())
+        wait::until("containerd serves", serves).await.with_context(|| self.log())
     }
 
     /// Starts kubelet, and waits until it works: it ends at once where containerd does not answer.
@@ -165,7 +165,7 @@ SystemdCgroup = false
             let answer = crate::client::plain_http(HEALTH, request).await;
             Ok(matches!(answer, Ok((200, _))).then_some(()))
         };
-        wait::value("kubelet works", PATIENCE, works).await.with_context(|| self.log())
+        wait::value("kubelet works", works).await.with_context(|| self.log())
     }
 
     pub(crate) fn start_driver(&mut self) -> anyhow::Result<()> {
@@ -206,7 +206,7 @@ SystemdCgroup = false
             Ok(is_ready.then_some(()))
         };
         // A token is bound to a Node that is there.
-        wait::value("the node is ready", PATIENCE, is_ready).await.with_context(|| self.log())?;
+        wait::value("the node is ready", is_ready).await.with_context(|| self.log())?;
         self.account = world.account_on("kube-system", "simulated-driver", NODE).await?;
         self.start_driver()?;
         self.registered().await
@@ -218,7 +218,7 @@ SystemdCgroup = false
         self.flags.push("--withdraw".to_owned());
         self.start_driver()?;
         let serves = async || self.metrics().await.is_ok();
-        wait::until("the driver serves", PATIENCE, serves).await?;
+        wait::until("the driver serves", serves).await?;
         match self.driver.take() {
             Some(driver) => driver.stop().await.map(drop),
             None => Ok(()),
@@ -231,7 +231,7 @@ SystemdCgroup = false
             let metrics = self.metrics().await.unwrap_or_default();
             Ok(metrics.contains("dra_driver_registered 1").then_some(()))
         };
-        wait::value("kubelet knows the driver", PATIENCE, is_known).await.with_context(|| self.log())
+        wait::value("kubelet knows the driver", is_known).await.with_context(|| self.log())
     }
 
     /// The file that names broken devices.

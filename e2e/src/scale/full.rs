@@ -3,7 +3,7 @@
 
 #![expect(clippy::cast_precision_loss, reason = "counts and sizes are far below 2^52")]
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use dragoman_simcluster::{ApiServer, Clock, Door, Driver, Profile, User};
@@ -39,7 +39,7 @@ pub(super) async fn run(bench: &Bench, most: f64) -> anyhow::Result<()> {
         create(&admin, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition)?;
     }
     let slices = async || server.count("resourceslices.resource.k8s.io") == NODES;
-    wait::until("every node has its devices", Duration::from_mins(5), slices).await?;
+    wait::until("every node has its devices", slices).await?;
     fill(&admin, &server)?;
     let began = Instant::now();
     let start = Start {
@@ -64,7 +64,7 @@ pub(super) async fn run(bench: &Bench, most: f64) -> anyhow::Result<()> {
         let verdict = "/metadata/annotations/dragoman.dev~1verdict";
         claims.iter().filter(|claim| claim.pointer(verdict).is_some()).count() == IN_VAIN
     };
-    wait::until("every Pod in vain is told why", Duration::from_mins(2), verdicts).await?;
+    wait::until("every Pod in vain is told why", verdicts).await?;
     let end = Usage::of(pid)?;
     let mib = |kib: u64| kib as f64 / 1024.0;
     println!(

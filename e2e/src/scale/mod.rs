@@ -7,7 +7,7 @@ mod full;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
 use dragoman_simcluster::{
@@ -123,7 +123,7 @@ async fn measure(bench: &Bench, nodes: usize, pods: usize) -> anyhow::Result<Fig
     let admin = Door::new(server.clone(), User::admin());
     populate(&admin, nodes)?;
     let slices = async || server.count("resourceslices.resource.k8s.io") == nodes;
-    wait::until("every node has its devices", Duration::from_mins(5), slices).await?;
+    wait::until("every node has its devices", slices).await?;
     let start = Start {
         command: "run",
         binary: &bench.binary,
@@ -179,13 +179,13 @@ async fn live(server: &ApiServer, admin: &Door, pods: usize, writes: usize) -> a
             gone += news.iter().filter(|write| is_end_of_claim(write)).count();
             first + BATCH < gone + AT_ONCE
         };
-        wait::until("claims go as they come", Duration::from_mins(5), room).await?;
+        wait::until("claims go as they come", room).await?;
     }
     let done = async || {
         let ended = |pod: &Value| pod.pointer("/status/phase").is_some_and(|phase| phase == "Succeeded");
         server.count(CLAIMS) == 0 && server.all("pods").iter().filter(|pod| ended(pod)).count() == pods
     };
-    wait::until("every Pod has succeeded and its claim is gone", Duration::from_mins(10), done).await
+    wait::until("every Pod has succeeded and its claim is gone", done).await
 }
 
 /// The number of writes by Dragoman after the first `from` writes, without those of Events and Leases.

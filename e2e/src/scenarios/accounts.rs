@@ -16,7 +16,7 @@ use crate::client::PODS;
 use crate::control_plane::{Release, Scheduling, Shape};
 use crate::objects::{DRIVER, Pod, node};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
     vec![
@@ -206,7 +206,7 @@ async fn boundary(world: &World, ns: &str) -> anyhow::Result<()> {
         let message = |c: &Value| c["message"].as_str().is_some_and(|m| m.contains("Insufficient cpu"));
         Ok(conditions.iter().any(message).then_some(()))
     };
-    wait::value("kube-scheduler refuses one thousandth too much", PATIENCE, refused).await?;
+    wait::value("kube-scheduler refuses one thousandth too much", refused).await?;
     let asked = dump(world).await?["pending"][0]["nodes"][NODE].clone();
     ensure!(asked["missing"]["cpu"]["missing"] == "1m", "{asked}");
     let first = asked["missing"]["cpu"]["heldBy"][0].as_str().unwrap_or_default();

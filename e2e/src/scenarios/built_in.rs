@@ -41,7 +41,8 @@ pub(crate) async fn run(bench: &Bench, filter: &str) -> anyhow::Result<()> {
         let bystander = world.dragoman("observe", &[]).await?;
         let started = Instant::now();
         let outcome = (scenario.run)(&world, &bystander).await;
-        let red = report(&format!("built-in/{}", scenario.name), started, outcome).is_err();
+        let name = format!("built-in/{}", scenario.name);
+        let red = report(bench, &name, started, std::slice::from_ref(&world.directory), outcome).is_err();
         if red != RED.contains(&scenario.name) {
             surprises.push(format!("{} is {}", scenario.name, if red { "red" } else { "green" }));
         }

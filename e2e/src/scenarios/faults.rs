@@ -51,7 +51,7 @@ async fn two_instances_late_watches_and_lost_replies_make_each_claim_once(
         let named = pods.iter().filter(|p| crate::world::claim_name(p, "gpu").is_some()).count();
         Ok((named == COUNT).then_some(()))
     };
-    crate::wait::value("every Pod has its claim's name", Duration::from_secs(120), published).await?;
+    crate::wait::value("every Pod has its claim's name", published).await?;
     proxy.harm(None);
     proxy.hold_watches(None);
     world.rest(&ns).await?;
@@ -84,7 +84,7 @@ async fn pods_that_go_while_the_watch_is_cut(bench: &Bench) -> anyhow::Result<()
         let pods = world.client.list(PODS, &ns).await?;
         Ok(pods.iter().all(|p| p["status"]["phase"] == "Running").then_some(()))
     };
-    crate::wait::value("all Pods run, reserved by Dragoman", Duration::from_secs(120), running).await?;
+    crate::wait::value("all Pods run, reserved by Dragoman", running).await?;
     world.rest(&ns).await?;
     let asked = dragoman.metric("dragoman_live_gets_total", &[]).await?;
     proxy.harm(Some(Harm::Refuse { path: "/api/v1/pods".to_owned() }));
@@ -98,7 +98,7 @@ async fn pods_that_go_while_the_watch_is_cut(bench: &Bench) -> anyhow::Result<()
         let claims = world.client.list(CLAIMS, &ns).await?;
         Ok((claims.iter().filter(|c| !c["status"]["allocation"].is_null()).count() == 1).then_some(()))
     };
-    crate::wait::value("all claims but one are released", Duration::from_secs(120), held).await?;
+    crate::wait::value("all claims but one are released", held).await?;
     world.rest(&ns).await?;
     let gets = dragoman.metric("dragoman_live_gets_total", &[]).await? - asked;
     println!("        {gets} live reads for {} Pods that went unseen", COUNT - 1);
@@ -114,19 +114,20 @@ async fn the_lease(bench: &Bench) -> anyhow::Result<()> {
     let (world, proxy, kubeconfig) = proxied(bench, "lease").await?;
     let leads = async |d: &crate::dragoman::Dragoman| d.metric("leader_election_master_status", &[]).await;
     let first = world.dragoman("own", &[]).await?;
-    let patience = Duration::from_secs(20);
-    crate::wait::value("the first leads", patience, async || Ok((leads(&first).await? == 1.0).then_some(())))
-        .await?;
+    crate::wait::value("the first leads", async || Ok((leads(&first).await? == 1.0).then_some(()))).await?;
     let mut second = world.dragoman_as(kubeconfig, "own", &[]).await?;
     ensure!(leads(&second).await? == 0.0, "two leaders");
+    let holder = async || {
+        let lease =
+            world.client.get("/apis/coordination.k8s.io/v1/{}/leases", "kube-system", "dragoman").await?;
+        anyhow::Ok(lease.context("Lease")?["spec"]["holderIdentity"].clone())
+    };
+    let of_the_first = holder().await?;
     let stopped = std::time::Instant::now();
     ensure!(first.stop().await?.success(), "the end was not orderly");
-    crate::wait::value("the second leads", patience, async || {
-        Ok((leads(&second).await? == 1.0).then_some(()))
-    })
-    .await?;
+    ensure!(holder().await? != of_the_first, "the lease was not handed over");
+    crate::wait::value("the second leads", async || Ok((leads(&second).await? == 1.0).then_some(()))).await?;
     println!("        handed over in {:.1} s", stopped.elapsed().as_secs_f32());
-    ensure!(stopped.elapsed() < Duration::from_secs(8), "the lease was waited for, not handed over");
     proxy.harm(Some(Harm::Refuse { path: "/leases".to_owned() }));
     let ns = world.namespace("lease").await?;
     // Pods are created until the end, so that the lease is lost between writes.
@@ -139,21 +140,18 @@ async fn the_lease(bench: &Bench) -> anyhow::Result<()> {
         }
     };
     let status = tokio::select! {
-        status = second.ended(Duration::from_secs(30)) => status?,
+        status = second.ended() => status?,
         failed = work => return failed,
     };
     ensure!(!status.success() && second.log().contains("the lease dragoman is lost"), "{}", second.log());
     let lease = world.client.get("/apis/coordination.k8s.io/v1/{}/leases", "kube-system", "dragoman").await?;
     ensure!(lease.is_some_and(|l| l["spec"]["holderIdentity"] != json!("")), "it was not held");
     // The request in flight when the work was dropped may have created one Pod more.
-    ensure!(made.load(Ordering::Relaxed) > 50, "too little work to be lost in");
+    ensure!(made.load(Ordering::Relaxed) > 10, "too little work to be lost in");
     world.rest(&ns).await?;
     let before = world.client.list(CLAIMS, &ns).await?.len();
     let third = world.dragoman("own", &[]).await?;
-    crate::wait::value("the third leads", Duration::from_secs(40), async || {
-        Ok((leads(&third).await? == 1.0).then_some(()))
-    })
-    .await?;
+    crate::wait::value("the third leads", async || Ok((leads(&third).await? == 1.0).then_some(()))).await?;
     world.pod(&ns, &Pod::new("last").with_template("gpu", "one").gated()).await?;
     world.claim_of(&ns, "last", "gpu").await?;
     let count = world.client.list(PODS, &ns).await?.len();
@@ -214,7 +212,7 @@ async fn two_installations_in_two_namespaces_notice_each_other(bench: &Bench) ->
             let count = dragoman.metric("dragoman_leaders_elsewhere", &[]).await?;
             Ok((count == 1.0).then_some(()))
         };
-        crate::wait::value("the other leader is noticed", Duration::from_secs(60), noticed).await?;
+        crate::wait::value("the other leader is noticed", noticed).await?;
         let note = world.event(own, LEASE, "LeaderElsewhere").await?;
         ensure!(note.contains(&format!("is renewed in namespace {other} (")), "{note}");
     }
@@ -230,7 +228,7 @@ async fn two_installations_in_two_namespaces_notice_each_other(bench: &Bench) ->
         let count = here.metric("dragoman_leaders_elsewhere", &[]).await?;
         Ok((count == 0.0).then_some(()))
     };
-    crate::wait::value("nobody else leads", Duration::from_secs(60), alone).await?;
+    crate::wait::value("nobody else leads", alone).await?;
     here.stop().await?;
     world.stop().await
 }
@@ -255,7 +253,7 @@ async fn a_throttled_client_waits_with_everything(bench: &Bench) -> anyhow::Resu
     pods(1..COUNT / 2).await?;
     // What was in flight when the 429 came is over.
     let is_paused = async || proxy.throttled_for().is_some_and(|since| since > Duration::from_secs(4));
-    crate::wait::until("the pause is under way", Duration::from_secs(20), is_paused).await?;
+    crate::wait::until("the pause is under way", is_paused).await?;
     pods(COUNT / 2..COUNT).await?;
     world.claims(&ns, COUNT).await?;
     world.rest(&ns).await?;

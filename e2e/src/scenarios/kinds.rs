@@ -5,10 +5,16 @@ use serde_json::{Value, json};
 
 use super::{Scenario, scenario};
 use crate::dragoman::Dragoman;
-use crate::world::{PATIENCE, World};
+use crate::manifest;
+use crate::world::World;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![scenario!(our_kinds_are_served_and_checked), scenario!(kubectl_creates_what_it_names)]
+    vec![scenario!(our_kinds_are_served_and_checked)]
+}
+
+/// Those that need kubectl, on simcluster too.
+pub(super) fn by_kubectl() -> Vec<Scenario> {
+    vec![scenario!(kubectl_knows_our_kinds), scenario!(kubectl_creates_what_it_names)]
 }
 
 const FOOTPRINTS: &str = "/apis/dragoman.dev/v1alpha1/devicefootprints";
@@ -19,7 +25,7 @@ async fn our_kinds_are_served_and_checked(world: &World, _: &Dragoman) -> anyhow
     let out = tokio::process::Command::new(&world.bench.binary).arg("crdgen").output().await?;
     ensure!(out.status.success(), "crdgen: {}", String::from_utf8_lossy(&out.stderr));
     let manifest = String::from_utf8(out.stdout)?;
-    world.plane.kubectl(&["apply", "-f", "-"], &manifest).await?.map_err(anyhow::Error::msg)?;
+    manifest::apply(&world.client, &manifest::parse(&manifest)?).await?;
     for plural in ["claimgates", "devicefootprints", "nodeallocatabledraclaimstates"] {
         let established = async || {
             let definition = world.client.get(DEFINITIONS, "", &format!("{plural}.dragoman.dev")).await?;
@@ -30,10 +36,47 @@ async fn our_kinds_are_served_and_checked(world: &World, _: &Dragoman) -> anyhow
             ensure!(of("NonStructuralSchema") != Some(json!("True")), "{conditions}");
             Ok((of("Established") == Some(json!("True"))).then_some(()))
         };
-        crate::wait::value(&format!("{plural} are served"), PATIENCE, established).await?;
+        crate::wait::value(&format!("{plural} are served"), established).await?;
     }
-    footprints(world).await?;
+    wrong_footprints(world).await?;
+    let right = right_footprint();
+    world.client.create(FOOTPRINTS, "", &right).await?;
+    is_stored(world, &right).await?;
+    let mut typo = right;
+    typo["spec"]["resources"]["cpu"]["overhed"] = json!({"perPod": 1});
+    typo["metadata"]["name"] = json!("typo");
+    let Err(refusal) = world.client.create(&format!("{FOOTPRINTS}?fieldValidation=Strict"), "", &typo).await
+    else {
+        anyhow::bail!("an unknown field was accepted");
+    };
+    ensure!(refusal.to_string().contains("overhed"), "{refusal}");
     states(world).await
+}
+
+/// kubectl creates and prints objects of our kinds, and names a field that they do not have.
+async fn kubectl_knows_our_kinds(world: &World, _: &Dragoman) -> anyhow::Result<()> {
+    let right = right_footprint();
+    let text = right.to_string();
+    let known = async || match world.plane.kubectl(&STRICT, &text).await? {
+        // An established kind may not be in the discovery document yet.
+        Err(complaint) if complaint.contains("no matches for kind") => Ok(None),
+        answer => answer.map(Some).map_err(anyhow::Error::msg),
+    };
+    crate::wait::value("kubectl knows the kind", known).await?;
+    is_stored(world, &right).await?;
+    let mut typo = right;
+    typo["spec"]["resources"]["cpu"]["overhed"] = json!({"perPod": 1});
+    let Err(complaint) = world.plane.kubectl(&STRICT, &typo.to_string()).await? else {
+        anyhow::bail!("an unknown field was accepted");
+    };
+    ensure!(complaint.contains("overhed"), "{complaint}");
+    let table = world.plane.kubectl(&["get", "dfp"], "").await?.map_err(anyhow::Error::msg)?;
+    ensure!(table.contains("DRIVER") && table.contains("gpu.example.com"), "{table}");
+    let published = async || world.client.get(STATES, "", "node-0").await;
+    crate::wait::value("the ledger of node-0 is published", published).await?;
+    let table = world.plane.kubectl(&["get", "nadcs"], "").await?.map_err(anyhow::Error::msg)?;
+    ensure!(table.contains("node-0") && table.contains("REVISION"), "{table}");
+    Ok(())
 }
 
 /// The arguments with which kubectl creates an object and refuses unknown fields.
@@ -77,15 +120,8 @@ async fn wrong_footprints(world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that kubectl creates a right footprint, and that the footprint is stored as it was sent.
-async fn right_footprint(world: &World, right: &Value) -> anyhow::Result<()> {
-    let text = right.to_string();
-    let known = async || match world.plane.kubectl(&STRICT, &text).await? {
-        // An established kind may not be in the discovery document yet.
-        Err(complaint) if complaint.contains("no matches for kind") => Ok(None),
-        answer => answer.map(Some).map_err(anyhow::Error::msg),
-    };
-    crate::wait::value("kubectl knows the kind", PATIENCE, known).await?;
+/// Checks that a right footprint is stored as it was sent.
+async fn is_stored(world: &World, right: &Value) -> anyhow::Result<()> {
     let stored = world.client.get(FOOTPRINTS, "", "gpus").await?.context("footprint")?;
     ensure!(stored["spec"] == right["spec"], "{stored}");
     let spec: dragoman_crds::device_footprint::DeviceFootprintSpec =
@@ -97,9 +133,8 @@ async fn right_footprint(world: &World, right: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn footprints(world: &World) -> anyhow::Result<()> {
-    wrong_footprints(world).await?;
-    let right = footprint(&json!({
+fn right_footprint() -> Value {
+    footprint(&json!({
         "cpu": {"mapping": {"deviceMultiplier": 4}},
         "memory": {
             "mapping": {"capacityKey": "memory", "capacityMultiplier": "1.5"},
@@ -107,17 +142,7 @@ async fn footprints(world: &World) -> anyhow::Result<()> {
             "reservation": {"perDevice": "1Gi"}, "accountingPolicy": "Max",
         },
         "hugepages-2Mi": {"overhead": {"perPod": "2Mi"}},
-    }));
-    right_footprint(world, &right).await?;
-    let mut typo = right;
-    typo["spec"]["resources"]["cpu"]["overhed"] = json!({"perPod": 1});
-    let Err(complaint) = world.plane.kubectl(&STRICT, &typo.to_string()).await? else {
-        anyhow::bail!("an unknown field was accepted");
-    };
-    ensure!(complaint.contains("overhed"), "{complaint}");
-    let table = world.plane.kubectl(&["get", "dfp"], "").await?.map_err(anyhow::Error::msg)?;
-    ensure!(table.contains("DRIVER") && table.contains("gpu.example.com"), "{table}");
-    Ok(())
+    }))
 }
 
 /// The controller publishes the state of each node. Status is written only through the subresource, by
@@ -135,7 +160,7 @@ async fn states(world: &World) -> anyhow::Result<()> {
         },
     });
     let published = async || world.client.get(STATES, "", "node-0").await;
-    crate::wait::value("the ledger of node-0 is published", PATIENCE, published).await?;
+    crate::wait::value("the ledger of node-0 is published", published).await?;
     let mut other = state.clone();
     other["metadata"]["name"] = json!("other");
     let created = world.client.create(&format!("{STATES}?dryRun=All"), "", &other).await?;
@@ -146,8 +171,6 @@ async fn states(world: &World) -> anyhow::Result<()> {
     let status: dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimStateStatus =
         serde_json::from_value(stored["status"].clone())?;
     ensure!(serde_json::to_value(status)? == state["status"], "{stored}");
-    let table = world.plane.kubectl(&["get", "nadcs"], "").await?.map_err(anyhow::Error::msg)?;
-    ensure!(table.contains("node-0") && table.contains("REVISION"), "{table}");
     let wrong = json!({"status": {"headroom": {"cpu": "-1"}}});
     ensure!(
         world.client.merge(STATES, "", "node-0/status?dryRun=All", &wrong).await.is_err(),
@@ -186,7 +209,7 @@ async fn kubectl_creates_what_it_names(world: &World, _: &Dragoman) -> anyhow::R
         // The authorizer learns of roles from a watch. kubectl reports "no" as an error.
         Err(_) => Ok(None),
     };
-    crate::wait::value("the account may list Pods", PATIENCE, may).await?;
+    crate::wait::value("the account may list Pods", may).await?;
     ensure!(kubectl(&format!("auth can-i delete pods {worker}")).await.is_err(), "it may delete them");
     ensure!(!kubectl("create token worker").await?.trim().is_empty(), "no token");
     ensure!(kubectl(&format!("get pods {worker}")).await?.is_empty(), "there are Pods");

@@ -116,7 +116,7 @@ async fn a_deleted_claim_is_made_again(world: &World, _: &Dragoman) -> anyhow::R
     let first = text(&world.claim_of(&ns, "pod", "a").await?);
     let neighbour = text(&world.claim_of(&ns, "pod", "b").await?);
     world.client.delete(CLAIMS, &ns, &first, None).await?;
-    let second = crate::wait::value("the claim is made again", crate::world::PATIENCE, async || {
+    let second = crate::wait::value("the claim is made again", async || {
         let pod = world.client.get(PODS, &ns, "pod").await?.context("pod")?;
         Ok(claim_name(&pod, "a").filter(|name| *name != first))
     })
@@ -164,7 +164,7 @@ async fn a_waiting_pod_gets_the_device_of_one_that_ends(world: &World, _: &Drago
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         Ok(conditions.iter().any(|c| c["reason"] == "Unschedulable").then_some(()))
     };
-    crate::wait::value("the second Pod waits", crate::world::PATIENCE, waits).await?;
+    crate::wait::value("the second Pod waits", waits).await?;
     world.let_end(&ns, "first").await?;
     let ended = std::time::Instant::now();
     world.phase(&ns, "second", "Running").await?;

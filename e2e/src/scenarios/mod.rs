@@ -25,16 +25,18 @@ mod tenants;
 mod trouble;
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Instant;
 
 use anyhow::ensure;
 use futures::StreamExt as _;
 
-use crate::control_plane::{Release, Shape};
+use crate::control_plane::{Backend, Release, Shape};
 use crate::dragoman::Dragoman;
 use crate::node as machine;
-use crate::world::{Bench, World};
+use crate::wait;
+use crate::world::{self, Bench, World};
 
 type Outcome<'a, T = ()> = Pin<Box<dyn Future<Output = anyhow::Result<T>> + 'a>>;
 
@@ -112,6 +114,7 @@ fn lanes() -> Vec<Lane> {
     let before = || Shape { release: Release::V1_36, ..Shape::default() };
     vec![
         Lane { name: "1.37", shape: shape(), flags: LEDGERS, scenarios: ordinary() },
+        Lane { name: "1.37-kubectl", shape: shape(), flags: LEDGERS, scenarios: kinds::by_kubectl() },
         Lane {
             name: "1.37-groups",
             shape: Shape { pod_groups: true, ..shape() },
@@ -119,6 +122,7 @@ fn lanes() -> Vec<Lane> {
             scenarios: groups::all(),
         },
         Lane { name: "1.36", shape: before(), flags: LEDGERS, scenarios: ordinary() },
+        Lane { name: "1.36-kubectl", shape: before(), flags: LEDGERS, scenarios: kinds::by_kubectl() },
         Lane {
             name: "1.36-groups",
             shape: Shape { pod_groups: true, ..before() },
@@ -161,12 +165,12 @@ pub(crate) async fn run(bench: &Bench, filters: &[String]) -> anyhow::Result<()>
     let single = single(bench).into_iter().filter(|single| is_chosen(&single.name, filters));
     let each = single.map(|Single { name, run }| async move {
         let started = Instant::now();
-        let outcome = run.await;
+        let (outcome, logs) = world::logs_of(run).await;
         if let Some(why) = outcome.as_ref().err().and_then(|error| error.downcast_ref::<NotRun>()) {
             println!("not run {name}: {why}");
             return None;
         }
-        Some(report(&name, started, outcome))
+        Some(report(bench, &name, started, &logs, outcome))
     });
     let mut outcomes = futures::stream::iter(each).buffer_unordered(SINGLE_AT_ONCE);
     while let Some(outcome) = outcomes.next().await {
@@ -192,7 +196,8 @@ pub(crate) async fn on_node(bench: &Bench, filters: &[String]) -> anyhow::Result
         let started = Instant::now();
         // What is printed inside is the report.
         tally.count(if is_inside {
-            report(&name, started, run(bench).await)
+            let (outcome, logs) = world::logs_of(run(bench)).await;
+            report(bench, &name, started, &logs, outcome)
         } else {
             machine::enter(bench, &name).await.map_err(|_| name)
         });
@@ -240,6 +245,8 @@ impl Tally {
     /// A scenario failed, or the filters choose no scenario.
     fn verdict(&self) -> anyhow::Result<()> {
         let Self { passed, failed, not_run } = self;
+        let longest = wait::longest().as_secs();
+        println!("        the longest wait took {longest} s of {}", wait::patience().as_secs());
         println!("{passed} passed, {} failed, {not_run} skipped", failed.len());
         ensure!(passed + failed.len() > 0, "no scenario matches");
         ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
@@ -268,7 +275,8 @@ impl Lane {
         let each = chosen.into_iter().map(|scenario| async {
             let started = Instant::now();
             let outcome = (scenario.run)(&world, &dragoman).await;
-            report(&format!("{}/{}", self.name, scenario.name), started, outcome)
+            let name = format!("{}/{}", self.name, scenario.name);
+            report(bench, &name, started, std::slice::from_ref(&world.directory), outcome)
         });
         let mut outcomes = futures::stream::iter(each).buffer_unordered(AT_ONCE);
         while let Some(outcome) = outcomes.next().await {
@@ -337,16 +345,25 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
     counted.chain(standalone).collect()
 }
 
-/// Prints the outcome of a scenario. `Err` holds the name of a scenario that failed.
-fn report(name: &str, started: Instant, outcome: anyhow::Result<()>) -> Result<(), String> {
-    match outcome {
-        Ok(()) => {
-            println!("ok      {name} ({:.1} s)", started.elapsed().as_secs_f32());
-            Ok(())
-        }
-        Err(error) => {
-            println!("FAILED  {name}: {error:#}");
-            Err(name.to_owned())
-        }
-    }
+/// Prints the outcome of a scenario: of one that failed what was expected and seen, where the logs are, and the command
+/// that runs it alone. `Err` holds the name of a scenario that failed.
+fn report(
+    bench: &Bench,
+    name: &str,
+    started: Instant,
+    logs: &[PathBuf],
+    outcome: anyhow::Result<()>,
+) -> Result<(), String> {
+    let took = started.elapsed().as_secs_f32();
+    let Err(error) = outcome else {
+        println!("ok      {name} ({took:.1} s)");
+        return Ok(());
+    };
+    let logs: Vec<String> = logs.iter().map(|directory| directory.display().to_string()).collect();
+    let on = if bench.backend == Backend::Sim { " --sim" } else { "" };
+    println!(
+        "FAILED  {name} ({took:.1} s)\n        {error:#}\n        logs: {}\n        alone: cargo xtask e2e {name}{on}",
+        logs.join(", ")
+    );
+    Err(name.to_owned())
 }

@@ -209,14 +209,9 @@ async fn resizes_are_refused_as_we_say(world: &World, _: &Dragoman) -> anyhow::R
         let containers = wanted["spec"]["containers"].as_array().context("containers")?;
         let change: Vec<Value> =
             containers.iter().map(|c| json!({"name": c["name"], "resources": c["resources"]})).collect();
-        let patch = json!({"spec": {"containers": change}}).to_string();
-        let answer = world
-            .plane
-            .kubectl(
-                &["patch", "pod", name, "-n", &ns, "--subresource=resize", "--dry-run=server", "-p", &patch],
-                "",
-            )
-            .await?;
+        let patch = json!({"spec": {"containers": change}});
+        let resize = format!("{name}/resize?dryRun=All");
+        let answer = world.client.strategic_merge(PODS, &ns, &resize, &patch).await;
         ensure!(answer.is_ok() == granted, "{name}: the API server says {answer:?}, we say {why:?}");
     }
     Ok(())

@@ -9,7 +9,7 @@ use crate::client::{CLAIMS, FOOTPRINTS, PODS};
 use crate::control_plane::{Release, Scheduling, Shape};
 use crate::objects::{DRIVER, Pod, pod_consumer};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
     vec![
@@ -60,7 +60,7 @@ async fn placed(world: &World, ns: &str) -> anyhow::Result<()> {
 
 /// Waits until the status of the Pod records its claim.
 async fn entries(world: &World, ns: &str) -> anyhow::Result<Value> {
-    wait::value("the entry is there", PATIENCE, async || {
+    wait::value("the entry is there", async || {
         let pod = world.client.get(PODS, ns, "placed").await?.context("Pod")?;
         let entries = pod["status"][FIELD].clone();
         Ok(entries.as_array().is_some_and(|all| !all.is_empty()).then_some(entries))
@@ -94,7 +94,7 @@ async fn counted(bench: &Bench, release: Release) -> anyhow::Result<()> {
     ensure!(ledger::condition(&state, "Drifted") == "False", "{state}");
     // kube-scheduler counts it: half a cpu and four of eight are taken.
     world.client.create(PODS, &ns, &requesting(&Pod::new("large").held(), "3501m")).await?;
-    wait::value("kube-scheduler refuses one thousandth too much", PATIENCE, async || {
+    wait::value("kube-scheduler refuses one thousandth too much", async || {
         let pod = world.client.get(PODS, &ns, "large").await?.context("Pod")?;
         let conditions = pod["status"]["conditions"].to_string();
         Ok(conditions.contains("Insufficient cpu").then_some(()))

@@ -8,7 +8,7 @@ use crate::client::{CLAIMS, PODS};
 use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 pub(super) fn all() -> Vec<Standalone> {
     vec![
@@ -83,7 +83,7 @@ async fn the_device_of_a_pod_that_vanished_waits_for_its_node(bench: &Bench) -> 
         let no = conditions.iter().any(|of| of["type"] == "PodScheduled" && of["reason"] == "Unschedulable");
         Ok(no.then_some(()))
     };
-    wait::value("kube-scheduler has no device for the second Pod", PATIENCE, refused).await?;
+    wait::value("kube-scheduler has no device for the second Pod", refused).await?;
     first.kill().await?;
     // The one that comes after saw no end.
     let second = world.dragoman("own", &flags).await?;
@@ -91,7 +91,7 @@ async fn the_device_of_a_pod_that_vanished_waits_for_its_node(bench: &Bench) -> 
         let held = second.metric("dragoman_claims_held_for_vanished_pods", &[]).await?;
         Ok((held == 1.0).then_some(()))
     };
-    wait::value("the claim is held after a restart", PATIENCE, held).await?;
+    wait::value("the claim is held after a restart", held).await?;
     world
         .claim_until(&ns, name, "is held", |claim| {
             is_allocated(claim) && claim.is_some_and(|claim| !claim["status"]["reservedFor"].is_null())

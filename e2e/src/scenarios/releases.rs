@@ -9,7 +9,7 @@ use crate::client::{CLAIMS, PODS};
 use crate::control_plane::{Backend, Release, Scheduling, Shape};
 use crate::objects::Pod;
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
     vec![
@@ -55,7 +55,7 @@ async fn a_pod_on_a_tainted_device_goes_and_frees_it(bench: &Bench) -> anyhow::R
         },
     });
     world.client.create(RULES, "", &rule).await?;
-    wait::value("the Pod on the tainted device is gone", PATIENCE, async || {
+    wait::value("the Pod on the tainted device is gone", async || {
         Ok(world.client.get(PODS, &ns, "first").await?.is_none().then_some(()))
     })
     .await?;

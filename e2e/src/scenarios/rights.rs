@@ -10,7 +10,7 @@ use crate::client::{CLAIMS, PODS};
 use crate::control_plane::{ALLOCATOR, Backend, OPERATOR, Scheduling, Shape};
 use crate::dragoman::Dragoman;
 use crate::objects::{self, Pod, foreign_allocation, pod_consumer};
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 use crate::{manifest, wait};
 
 use super::{Outcome, gates};
@@ -127,8 +127,8 @@ async fn install(world: &World) -> anyhow::Result<()> {
         "allocator/roles",
         "allocator/bindings",
     ] {
-        let file = components.join(file).with_extension("yaml").display().to_string();
-        world.plane.kubectl(&["apply", "-f", &file], "").await?.map_err(anyhow::Error::msg)?;
+        let objects = manifest::read(&components.join(file).with_extension("yaml"))?;
+        manifest::apply(&world.client, &objects).await?;
     }
     Ok(())
 }
@@ -215,9 +215,9 @@ async fn needed(world: &World, party: &Party, right: &Right) -> anyhow::Result<(
         let worked = dragoman.metric("controller_runtime_reconcile_total", &[]).await;
         worked.is_ok_and(|count| count > 0.0) || refused().await.is_ok_and(|it: Option<()>| it.is_some())
     };
-    wait::until("the operator works, or is refused", PATIENCE, works).await?;
+    wait::until("the operator works, or is refused", works).await?;
     (party.provoke)(world, &ns).await?;
-    let outcome = wait::value("the operator is refused", Duration::from_secs(25), refused).await;
+    let outcome = wait::value("the operator is refused", refused).await;
     dragoman.kill().await?;
     world.plane.audit().forget()?;
     outcome

@@ -9,7 +9,8 @@ use super::{Standalone, standalone};
 use crate::client::{CLAIMS, NAMESPACES, PODS};
 use crate::control_plane::{Release, Shape};
 use crate::objects::{self, Pod};
-use crate::world::{Bench, PATIENCE, World};
+use crate::wait;
+use crate::world::{Bench, World};
 
 pub(super) fn all() -> Vec<Standalone> {
     vec![
@@ -63,7 +64,7 @@ async fn a_second_writer_is_noticed_in_mid_run(bench: &Bench) -> anyhow::Result<
     let mut count = 0;
     while !noticed(count).await? {
         count += 1;
-        ensure!(started.elapsed() < Duration::from_secs(90), "not noticed with {count} Pods");
+        ensure!(started.elapsed() < wait::patience(), "not noticed with {count} Pods");
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     println!("        noticed with {} Pods", count + 1);
@@ -108,10 +109,10 @@ async fn auto_assists_and_says_what_it_lacks(bench: &Bench) -> anyhow::Result<()
             .is_ok_and(|(code, text)| code == 503 && text.contains("resourceclaimtemplates"));
         Ok((unready && dragoman.metric("dragoman_mode", &["observe"]).await? == 1.0).then_some(()))
     };
-    crate::wait::value("it observes and names the missing right", PATIENCE, observes).await?;
+    crate::wait::value("it observes and names the missing right", observes).await?;
     world.client.merge(role, "", "dragoman-observe", &json!({"rules": rules})).await?;
     let ready = async || Ok((dragoman.readiness().await?.0 == 200).then_some(()));
-    crate::wait::value("it is ready once the right is given", PATIENCE, ready).await?;
+    crate::wait::value("it is ready once the right is given", ready).await?;
     dragoman.stop().await?;
     world.stop().await
 }
@@ -134,7 +135,7 @@ async fn drain_leaves_nothing_that_needs_us(bench: &Bench) -> anyhow::Result<()>
             let claims = world.client.list(CLAIMS, &ns).await?;
             Ok((pods.is_empty() && claims.len() == 1).then_some(()))
         };
-        crate::wait::value("the namespace hangs on the claim", PATIENCE, stuck).await?;
+        crate::wait::value("the namespace hangs on the claim", stuck).await?;
         let back = match way {
             "operator" => Some(world.dragoman("own", flags).await?),
             "built-in" => {
@@ -148,7 +149,7 @@ async fn drain_leaves_nothing_that_needs_us(bench: &Bench) -> anyhow::Result<()>
             }
         };
         let gone = async || Ok(world.client.get(NAMESPACES, "", &ns).await?.is_none().then_some(()));
-        crate::wait::value(&format!("the namespace ends ({way})"), PATIENCE, gone).await?;
+        crate::wait::value(&format!("the namespace ends ({way})"), gone).await?;
         if let Some(dragoman) = back {
             dragoman.stop().await?;
         }
@@ -170,7 +171,7 @@ async fn drain_leaves_nothing_that_needs_us(bench: &Bench) -> anyhow::Result<()>
         .await?;
     // Beside a leader it would miss the claims that are made meanwhile.
     let dragoman = world.dragoman("own", &["--born-protected"]).await?;
-    crate::wait::value("drain is refused", PATIENCE, async || {
+    crate::wait::value("drain is refused", async || {
         let refused = drain(&world).await.err().map(|why| why.to_string());
         Ok(refused.filter(|why| why.contains("renews the Lease kube-system/dragoman")))
     })
@@ -224,17 +225,17 @@ async fn a_group_that_is_turned_off_while_claims_are_held(bench: &Bench) -> anyh
     let name = claim["metadata"]["name"].as_str().context("name")?.to_owned();
     world.plane.restart_apiserver(|shape| shape.pod_groups = false).await?;
     let off = async || Ok(dragoman.dump().await?.contains("podgroups served: Some(false)").then_some(()));
-    crate::wait::value("the vanished group is noticed", Duration::from_secs(120), off).await?;
+    crate::wait::value("the vanished group is noticed", off).await?;
     // A change of the claim makes Dragoman reconcile it again.
     world.client.merge(CLAIMS, &ns, &name, &json!({"metadata": {"labels": {"touched": "yes"}}})).await?;
     world.rest(&ns).await?;
     let held = world.client.get(CLAIMS, &ns, &name).await?.context("claim")?;
     ensure!(held["status"]["reservedFor"] == claim["status"]["reservedFor"], "released: {held}");
     let ready = async || Ok((dragoman.readiness().await?.0 == 200).then_some(()));
-    crate::wait::value("a missing group narrows, it does not stop us", PATIENCE, ready).await?;
+    crate::wait::value("a missing group narrows, it does not stop us", ready).await?;
     world.plane.restart_apiserver(|shape| shape.pod_groups = true).await?;
     let on = async || Ok(dragoman.dump().await?.contains("podgroups served: Some(true)").then_some(()));
-    crate::wait::value("the group is back", Duration::from_secs(240), on).await?;
+    crate::wait::value("the group is back", on).await?;
     world.let_end(&ns, "pod").await?;
     world.client.delete(PODS, &ns, "pod", Some(0)).await?;
     world.client.delete(&world.release.pod_groups_path(), &ns, "group", None).await?;

@@ -8,7 +8,7 @@ use crate::collector::{Collector, attribute};
 use crate::control_plane::{Backend, Shape};
 use crate::dragoman::{Dragoman, Start};
 use crate::objects::Pod;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
     vec![standalone!(traces_reach_a_collector), standalone!(every_metric_stands_on_its_page)]
@@ -29,9 +29,7 @@ async fn traces_reach_a_collector(bench: &Bench) -> anyhow::Result<()> {
     world.claims(&ns, 0).await?;
     world.rest(&ns).await?;
     let looks = dragoman.metric("controller_runtime_reconcile_total", &[]).await?;
-    let stopped = std::time::Instant::now();
     ensure!(dragoman.stop().await?.success(), "the end was not orderly");
-    ensure!(stopped.elapsed() < PATIENCE / 4, "it hung on its traces");
     let spans = collector.spans();
     ensure!(spans.iter().all(|(service, _)| service == "dragoman"), "{spans:?}");
     let created = spans.iter().map(|(_, span)| span).find(|span| {

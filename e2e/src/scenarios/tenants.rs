@@ -11,7 +11,7 @@ use crate::dragoman::Dragoman;
 use crate::objects::{self, Pod};
 use crate::usage::Usage;
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
@@ -84,7 +84,7 @@ async fn a_forged_or_copied_claim_stops_nobody(world: &World, dragoman: &Dragoma
     copy["metadata"]["name"] = json!("copied");
     copy["status"] = Value::Null;
     let mut number = 0;
-    wait::slowly("a forgery is 20 s younger than the lease", PATIENCE, async || {
+    wait::slowly("a forgery is 20 s younger than the lease", async || {
         number += 1;
         let claim = world.client.create(CLAIMS, &ns, &forged(number)).await;
         let at = claim.ok().and_then(|claim| created(&claim).ok());
@@ -115,7 +115,7 @@ async fn a_full_quota_is_no_storm(world: &World, _: &Dragoman) -> anyhow::Result
         let quota = world.client.get("/api/v1/{}/resourcequotas", &ns, "claims").await?.context("quota")?;
         Ok(quota["status"]["hard"].is_object().then_some(()))
     };
-    wait::value("the quota is in force", PATIENCE, filled).await?;
+    wait::value("the quota is in force", filled).await?;
     for number in 0..PODS_IN_ALL {
         let pod = Pod::new(&format!("pod-{number:02}")).with_template("gpu", "one").gated();
         world.pod(&ns, &pod).await?;
@@ -139,7 +139,7 @@ async fn a_full_quota_is_no_storm(world: &World, _: &Dragoman) -> anyhow::Result
         world.client.delete(PODS, &ns, owner.context("an owner")?, Some(0)).await?;
         freed += 1;
         let again = async || Ok((made(&world.plane.audit().entries(&ns)) >= ROOM + freed).then_some(()));
-        wait::value("the place is taken", PATIENCE, again).await?;
+        wait::value("the place is taken", again).await?;
     }
     world.pod(&other, &Pod::new("pod").with_template("gpu", "one")).await?;
     world.phase(&other, "pod", "Succeeded").await?;
@@ -164,7 +164,7 @@ async fn a_pod_with_many_entries_harms_nobody(world: &World, dragoman: &Dragoman
         let names = pod["status"]["resourceClaimStatuses"].as_array().map_or(0, Vec::len);
         Ok((names == 200).then_some(()))
     };
-    wait::value("every entry is named", PATIENCE, named).await?;
+    wait::value("every entry is named", named).await?;
     let note = world.event(&ns, "too-many", "FailedResourceClaimCreation").await?;
     ensure!(note.contains("3000 entries"), "{note}");
     ensure!(world.claims(&ns, 200).await?.len() == 200, "none for the other");

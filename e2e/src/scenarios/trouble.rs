@@ -36,7 +36,7 @@ async fn a_quota_is_said_and_waited_for(world: &World, _: &Dragoman) -> anyhow::
         let quota = world.client.get("/api/v1/{}/resourcequotas", &ns, "claims").await?.context("quota")?;
         Ok(quota["status"]["hard"].is_object().then_some(()))
     };
-    crate::wait::value("the quota is in force", crate::world::PATIENCE, filled).await?;
+    crate::wait::value("the quota is in force", filled).await?;
     world.pod(&ns, &Pod::new("first").with_template("gpu", "one").held()).await?;
     world.phase(&ns, "first", "Running").await?;
     world.pod(&ns, &Pod::new("second").with_template("gpu", "one")).await?;
@@ -77,7 +77,7 @@ async fn a_terminating_namespace_ends(world: &World, _: &Dragoman) -> anyhow::Re
     world.claim_of(&ns, "waiting", "gpu").await?;
     world.client.delete(NAMESPACES, "", &ns, None).await?;
     let gone = async || Ok(world.client.get(NAMESPACES, "", &ns).await?.is_none().then_some(()));
-    crate::wait::value("the namespace is gone", crate::world::PATIENCE, gone).await?;
+    crate::wait::value("the namespace is gone", gone).await?;
     Ok(())
 }
 

@@ -193,8 +193,7 @@ async fn lives(world: &World, ours: Ours<'_>, count: usize, column: &mut Column)
         (0..count).map(|i| Pod::new(&format!("pod-{i}")).with_template("gpu", "one").reaped()),
     )
     .await?;
-    let patience = Duration::from_secs(900);
-    crate::wait::until("every life is over", patience, async || clock.lives() == count).await?;
+    crate::wait::until("every life is over", async || clock.lives() == count).await?;
     let took = started.elapsed();
     let after = usage(world, ours)?;
     ensure!(world.client.list(CLAIMS, &ns).await?.is_empty(), "claims are left");
@@ -227,7 +226,7 @@ async fn gated(world: &World, ours: Ours<'_>, count: usize, column: &mut Column)
         let entries = world.plane.audit().entries(&ns);
         entries.iter().filter(|e| e.what() == "patch pods/status" && e.party() != "test").count() >= count
     };
-    crate::wait::slowly("every gated Pod has its claim", Duration::from_secs(900), all).await?;
+    crate::wait::slowly("every gated Pod has its claim", all).await?;
     let took = started.elapsed();
     let claims = world.client.list(CLAIMS, &ns).await?.len();
     ensure!(claims == count, "{claims} claims for {count} gated Pods");
@@ -250,7 +249,7 @@ async fn completed(world: &World, count: usize, idle: Duration, column: &mut Col
             format!("{}?limit=1&fieldSelector=status.phase%21%3DSucceeded", crate::client::path(PODS, &ns));
         world.client.text(&path).await.is_ok_and(|text| text.contains("\"items\":[]"))
     };
-    crate::wait::slowly("all have completed", Duration::from_secs(900), ended).await?;
+    crate::wait::slowly("all have completed", ended).await?;
     let writes = || {
         world.plane.audit().entries(&ns).iter().filter(|e| e.object_ref.resource == "resourceclaims").count()
     };

@@ -89,7 +89,7 @@ async fn measure(
     world.pod(&ns, &Pod::new("first").with_template("gpu", "one").reaped()).await?;
     let none = async || world.client.list(CLAIMS, &ns).await.is_ok_and(|claims| claims.is_empty());
     world.rest(&ns).await?;
-    crate::wait::until("the first life is over", Duration::from_mins(1), none).await?;
+    crate::wait::until("the first life is over", none).await?;
     let clock = Clock::start(world.client.kube.clone(), &ns);
     proxy.harm(Some(harm.clone()));
     let began = Instant::now();

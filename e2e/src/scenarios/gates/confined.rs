@@ -10,7 +10,7 @@ use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
 use crate::scenarios::{Standalone, standalone};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
     vec![
@@ -27,7 +27,7 @@ async fn refused(
     patch: &Value,
 ) -> anyhow::Result<String> {
     let client = world.plane.client(user).await?;
-    wait::value(&format!("{user} may not {patch}"), PATIENCE, async || {
+    wait::value(&format!("{user} may not {patch}"), async || {
         // The API server takes a moment until it knows a new policy.
         let path = format!("{name}?dryRun=All");
         let outcome = client.json_patch(collection, ns, &path, patch).await;
@@ -113,8 +113,7 @@ async fn tenant_keeps_the_gate(world: &World, ns: &str) -> anyhow::Result<()> {
     let patch = json!([{"op": "remove", "path": format!("/spec/schedulingGates/{at}")}]).to_string();
     let open =
         ["patch", "pod", "pod", "-n", ns, "--as=tenant", "--type=json", "--dry-run=server", "-p", &patch];
-    let said =
-        wait::value("the tenant is refused", PATIENCE, async || Ok(kubectl(&open).await?.err())).await?;
+    let said = wait::value("the tenant is refused", async || Ok(kubectl(&open).await?.err())).await?;
     ensure!(said.contains("taken off by Dragoman once the claims of the Pod are ready"), "{said}");
     // Everything else about the Pod is the tenant's.
     let label = ["label", "pod", "pod", "-n", ns, "--as=tenant", "a=b"];
@@ -182,7 +181,7 @@ async fn owned_gates(world: &World, namespaces: [&str; 2]) -> anyhow::Result<()>
 
 /// A user who is no owner of the gate quota can do nothing about it.
 async fn keeps_out(world: &World, ns: &str, user: &str) -> anyhow::Result<()> {
-    let said = wait::value(&format!("{user} is refused"), PATIENCE, async || {
+    let said = wait::value(&format!("{user} is refused"), async || {
         patches(world, (ns, user, None), &annotation(KEY, None)).await
     })
     .await?;
@@ -230,7 +229,7 @@ async fn a_gate_is_opened_and_closed_by_its_owner_alone(bench: &Bench) -> anyhow
     let open = json!({"metadata": {"annotations": {"allocation-gates.dragoman.dev/quota": null}}});
     world.client.merge(CLAIMS, &enforced, "claim", &open).await?;
     world.client.delete(DEFINITIONS, "", "claimgates.dragoman.dev", None).await?;
-    wait::value("the kind is gone", PATIENCE, async || {
+    wait::value("the kind is gone", async || {
         let gone = world.client.get(DEFINITIONS, "", "claimgates.dragoman.dev").await?.is_none();
         Ok(gone.then_some(()))
     })

@@ -11,7 +11,7 @@ use tokio::process::Command;
 use crate::control_plane::{Backend, Process, Scheduling, Shape};
 use crate::scenarios::{NotRun, Standalone, standalone};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
     vec![
@@ -105,7 +105,7 @@ async fn allocators_that_keep_the_protocol_pass_the_kit(bench: &Bench) -> anyhow
     ours.stop().await?;
     // While an operator works, the kit does not.
     let operator = world.dragoman("assist", &[]).await?;
-    wait::value("the kit is refused beside an operator", PATIENCE, async || {
+    wait::value("the kit is refused beside an operator", async || {
         let refused = kit(&world, "dragoman", 2, &["simple"]).await.err();
         Ok(refused.filter(|why| format!("{why:#}").contains("would judge the same Pods")).map(drop))
     })

@@ -22,7 +22,7 @@ use crate::client::{CLAIMS, FOOTPRINTS, NAMESPACES, PODS};
 use crate::control_plane::{Backend, Scheduling, Shape};
 use crate::objects::{self, DRIVER, Pod, pod_consumer};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
     let mut all = vec![
@@ -96,7 +96,7 @@ pub(super) async fn namespace(world: &World, name: &str, label: &str) -> anyhow:
     let labels = json!({"metadata": {"labels": {"dragoman.dev/gating": label}}});
     world.client.merge(NAMESPACES, "", &ns, &labels).await?;
     let dry = format!("{PODS}?dryRun=All");
-    wait::value("Pods get the gate", PATIENCE, async || {
+    wait::value("Pods get the gate", async || {
         let probe = Pod::new("probe").with_template("device", "one");
         let pod = world.client.create(&dry, &ns, probe.object()).await?;
         Ok(gates_of(&pod).contains(&GATE).then_some(()))
@@ -116,7 +116,7 @@ async fn ready(world: &World, ns: &str, pod: &str) -> anyhow::Result<Option<(Str
 
 /// Waits until a Pod says that it waits for this reason; returns the message.
 async fn waits_for(world: &World, ns: &str, pod: &str, reason: &str) -> anyhow::Result<String> {
-    wait::value(&format!("{pod} says {reason}"), PATIENCE, async || {
+    wait::value(&format!("{pod} says {reason}"), async || {
         let said = ready(world, ns, pod).await?;
         Ok(said.filter(|(status, word, _)| status == "False" && word == reason).map(|said| said.2))
     })
@@ -126,7 +126,7 @@ async fn waits_for(world: &World, ns: &str, pod: &str, reason: &str) -> anyhow::
 /// Waits until the condition of a Pod has these words; returns its message. The first message of a wait may be
 /// older than what the allocator found, and it stays for half a minute.
 async fn says(world: &World, ns: &str, pod: &str, words: &str) -> anyhow::Result<String> {
-    wait::value(&format!("{pod} says {words:?}"), PATIENCE, async || {
+    wait::value(&format!("{pod} says {words:?}"), async || {
         let message = ready(world, ns, pod).await?.map(|said| said.2).unwrap_or_default();
         Ok(message.contains(words).then_some(message))
     })
@@ -174,7 +174,7 @@ async fn reach(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
     let mut ended = 0;
     while ended < PODS_IN_ALL {
         let room = (PODS_IN_ALL - ended).min(4);
-        let running = wait::value(&format!("{room} Pods run"), PATIENCE, async || {
+        let running = wait::value(&format!("{room} Pods run"), async || {
             let running = in_phase(&world, &ns, "Running").await?;
             ensure!(running.len() <= 4, "{running:?} run at once");
             Ok((running.len() == room).then_some(running))
@@ -226,7 +226,7 @@ async fn each_party_is_killed_and_every_gated_pod_ends(bench: &Bench) -> anyhow:
     }
     for ended in 0..ALL {
         let room = (ALL - ended).min(2);
-        let running = wait::value(&format!("{room} Pods run"), PATIENCE, async || {
+        let running = wait::value(&format!("{room} Pods run"), async || {
             let running = in_phase(&world, &ns, "Running").await?;
             ensure!(running.len() <= 2, "{running:?} run at once");
             Ok((running.len() == room).then_some(running))
@@ -316,7 +316,7 @@ async fn a_device_that_two_allocators_promised_is_given_back(bench: &Bench) -> a
         pods.push(born_gated(&world, ns, name, labels, "100m").await?);
         // Ages have seconds.
         let created = pods.last().context("Pod")?["metadata"]["creationTimestamp"].clone();
-        wait::value("the clock goes on", PATIENCE, async || {
+        wait::value("the clock goes on", async || {
             let probe = Pod::new("probe");
             let dry = world.client.create(&format!("{PODS}?dryRun=All"), ns, probe.object()).await?;
             Ok((dry["metadata"]["creationTimestamp"] != created).then_some(()))

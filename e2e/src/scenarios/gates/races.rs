@@ -25,8 +25,6 @@ pub(super) fn alone() -> Vec<Standalone> {
 /// The nodes on each of which two Pods race at the same time.
 const NODES: usize = 50;
 const ROUNDS: usize = 20;
-/// Fifty Pods say why they wait after two seconds and a turn each.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
 
 async fn two_pods_race_for_the_last_cpus_of_a_node_a_thousand_times(bench: &Bench) -> anyhow::Result<()> {
     race(bench, "races", Shape::default()).await
@@ -55,16 +53,15 @@ async fn race(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
             pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": format!("node-{node}")});
             world.client.create(PODS, &ns, &pod).await?;
         }
-        let winners =
-            wait::value("one of two runs on each node, and the other says why not", PATIENCE, async || {
-                let now = look(&world, &ns).await?;
-                Ok((now.running.len() == NODES && now.refused == NODES).then_some(now.running))
-            })
-            .await?;
+        let winners = wait::value("one of two runs on each node, and the other says why not", async || {
+            let now = look(&world, &ns).await?;
+            Ok((now.running.len() == NODES && now.refused == NODES).then_some(now.running))
+        })
+        .await?;
         no_node_is_overcommitted(&world).await?;
         first_created_won += winners.values().filter(|name| name.starts_with("a-")).count();
         end(&world, &ns, winners.values()).await?;
-        let losers = wait::value("the other one runs", PATIENCE, async || {
+        let losers = wait::value("the other one runs", async || {
             let running = look(&world, &ns).await?.running;
             let others = running.into_iter().filter(|(node, name)| winners.get(node) != Some(name));
             let others: BTreeMap<_, _> = others.collect();
@@ -73,7 +70,7 @@ async fn race(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
         .await?;
         no_node_is_overcommitted(&world).await?;
         end(&world, &ns, losers.values()).await?;
-        wait::value("all are gone", PATIENCE, async || {
+        wait::value("all are gone", async || {
             Ok(world.client.list(PODS, &ns).await?.is_empty().then_some(()))
         })
         .await?;

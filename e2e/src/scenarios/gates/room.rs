@@ -12,7 +12,7 @@ use crate::objects::{Pod, pod_consumer};
 use crate::scenarios::accounts::requesting;
 use crate::scenarios::{Standalone, standalone};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
     vec![
@@ -45,7 +45,7 @@ async fn holders(world: &World) -> anyhow::Result<Vec<Value>> {
 
 /// Waits until the one holder requests so much cpu.
 async fn carries(world: &World, cpu: &str) -> anyhow::Result<Value> {
-    wait::value(&format!("the holder carries {cpu}"), PATIENCE, async || {
+    wait::value(&format!("the holder carries {cpu}"), async || {
         let mut holders = holders(world).await?;
         ensure!(holders.len() <= 1, "{} holders for one node", holders.len());
         let holder = holders.pop();
@@ -59,7 +59,7 @@ async fn carries(world: &World, cpu: &str) -> anyhow::Result<Value> {
 
 /// Whether kube-scheduler has said that a Pod has no room.
 async fn has_no_room(world: &World, ns: &str, pod: &str) -> anyhow::Result<String> {
-    wait::value(&format!("{pod} has no room"), PATIENCE, async || {
+    wait::value(&format!("{pod} has no room"), async || {
         let pod = world.client.get(PODS, ns, pod).await?.context("Pod")?;
         let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
         let mut scheduled = conditions.filter(|condition| condition["type"] == "PodScheduled");
@@ -81,16 +81,14 @@ async fn crowded(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> 
         let pod = Pod::new(&format!("gated-{number}")).with_template("device", "one").held();
         world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;
     }
-    wait::value("both run", PATIENCE, async || {
-        Ok((in_phase(&world, &ns, "Running").await?.len() == 2).then_some(()))
-    })
-    .await?;
+    wait::value("both run", async || Ok((in_phase(&world, &ns, "Running").await?.len() == 2).then_some(())))
+        .await?;
     if !is_counted {
         // Evicted, the holder is made again.
         let holder = carries(&world, "6").await?;
         let name = holder["metadata"]["name"].as_str().context("name")?;
         world.client.delete(PODS, SYSTEM, name, Some(0)).await?;
-        wait::value("another holder", PATIENCE, async || {
+        wait::value("another holder", async || {
             let again = carries(&world, "6").await?;
             Ok((again["metadata"]["uid"] != holder["metadata"]["uid"]).then_some(()))
         })
@@ -114,8 +112,7 @@ async fn crowded(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> 
     }
     no_node_is_overcommitted(&world).await?;
     world.let_end(&ns, "gated-1").await?;
-    wait::value("no holder is left", PATIENCE, async || Ok(holders(&world).await?.is_empty().then_some(())))
-        .await?;
+    wait::value("no holder is left", async || Ok(holders(&world).await?.is_empty().then_some(()))).await?;
     world.let_end(&others, "plain").await?;
     let complaints = json!(operator.metric("dragoman_holder_pods", &[]).await?);
     ensure!(complaints == json!(0.0), "{complaints}");
@@ -138,7 +135,7 @@ async fn the_operator_makes_holders_and_no_other_pods(bench: &Bench) -> anyhow::
             "containers": [{"name": "hold", "image": "pause",
                 "securityContext": {"allowPrivilegeEscalation": false}}]}});
     let refused = async |path: &str, value: Value, word: &str| {
-        wait::value(&format!("{path} is refused"), PATIENCE, async || {
+        wait::value(&format!("{path} is refused"), async || {
             let mut pod = holder.clone();
             let (parent, field) = path.rsplit_once('/').context("path")?;
             let parent = pod.pointer_mut(parent).context("parent")?;
@@ -191,7 +188,7 @@ pub(in super::super) async fn provoke_holders(world: &World, ns: &str) -> anyhow
         let device = format!("dev-{}", DEVICES.fetch_add(1, Ordering::Relaxed));
         let status = promise(&device, "node-2", &[pod_consumer(&pod)]);
         world.client.merge(CLAIMS, ns, &format!("{name}/status"), &status).await?;
-        wait::value(&format!("the holder carries {cpu}, or may not"), PATIENCE, async || {
+        wait::value(&format!("the holder carries {cpu}, or may not"), async || {
             let is_refused = !world.plane.audit().refusals(OPERATOR).is_empty();
             let holders = holders(world).await?;
             let carries =

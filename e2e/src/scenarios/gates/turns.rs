@@ -10,7 +10,7 @@ use crate::objects::{self, Pod};
 use crate::scenarios::accounts::requesting;
 use crate::scenarios::{Standalone, standalone};
 use crate::wait;
-use crate::world::{Bench, PATIENCE};
+use crate::world::Bench;
 
 pub(super) fn alone() -> Vec<Standalone> {
     vec![
@@ -44,10 +44,8 @@ async fn a_gang_starts_as_a_whole(bench: &Bench) -> anyhow::Result<()> {
     println!("        {}", says(&world, &ns, "pod-0", "need a node at once").await?);
     ensure!(in_phase(&world, &ns, "Running").await?.is_empty(), "none of them runs");
     super::add_node(&world, "another", false).await?;
-    wait::value("all run", PATIENCE, async || {
-        Ok((in_phase(&world, &ns, "Running").await?.len() == 3).then_some(()))
-    })
-    .await?;
+    wait::value("all run", async || Ok((in_phase(&world, &ns, "Running").await?.len() == 3).then_some(())))
+        .await?;
     for number in 0..3 {
         world.let_end(&ns, &format!("pod-{number}")).await?;
     }
@@ -109,7 +107,7 @@ async fn a_pod_is_let_go_for_an_autoscaler(bench: &Bench) -> anyhow::Result<()> 
     world.client.create(PODS, &ns, &large).await?;
     let why = waits_for(&world, &ns, "large", "NotAllocated").await?;
     ensure!(why.contains("gated Pods do not scale the cluster up"), "{why}");
-    let why = wait::value("kube-scheduler looks at it", PATIENCE, async || {
+    let why = wait::value("kube-scheduler looks at it", async || {
         let pod = world.client.get(PODS, &ns, "large").await?.context("Pod")?;
         let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
         let mut said = conditions.filter(|condition| condition["reason"] == "Unschedulable");

@@ -10,7 +10,7 @@ use crate::objects::{self, Pod};
 use crate::scenarios::accounts::requesting;
 use crate::scenarios::{Standalone, standalone};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
     vec![
@@ -41,7 +41,7 @@ async fn create(world: &World, ns: &str, name: &str, template: &str, owner: &str
             "uid": set["metadata"]["uid"], "controller": true}]);
     }
     world.client.create(PODS, ns, &pod).await?;
-    wait::value(&format!("{name} is released"), PATIENCE, async || {
+    wait::value(&format!("{name} is released"), async || {
         let pod = world.client.get(PODS, ns, name).await?.context("Pod")?;
         Ok((gates_of(&pod) == [HELD]).then_some(()))
     })
@@ -98,7 +98,7 @@ async fn lost(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
         let second = node_of_claim(&world, &ns, how).await?;
         println!("        {how}: {first}, then {second}");
         ensure!(pod["spec"]["nodeName"] == *second && first != second, "{first} {second} {pod}");
-        wait::value("the ledger follows", PATIENCE, async || {
+        wait::value("the ledger follows", async || {
             let state = world.client.get(super::STATES, "", &second).await?;
             let cpu = |state: &Value| state["status"]["requestedByClaims"]["mapping"]["cpu"] == "3";
             Ok(state.filter(cpu))
@@ -172,14 +172,14 @@ async fn pinned(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
     }
     let claim = claim_of(&world, &ns, "bare").await?;
     println!("        kube-scheduler leaves the claim: {}", claim["status"]);
-    wait::value("the Pod of a ReplicaSet is deleted", PATIENCE, async || {
+    wait::value("the Pod of a ReplicaSet is deleted", async || {
         Ok(world.client.get(PODS, &ns, "replica").await?.is_none().then_some(()))
     })
     .await?;
     let first = pin("late").await?;
     world.client.merge(NODES, "", &first, &json!({"spec": {"taints": null}})).await?;
     world.phase(&ns, "late", "Running").await?;
-    wait::value("what was said is taken back", PATIENCE, async || {
+    wait::value("what was said is taken back", async || {
         let said = ready(&world, &ns, "late").await?.context("condition")?;
         Ok(((&*said.0, &*said.1) == ("True", "Bound")).then_some(()))
     })

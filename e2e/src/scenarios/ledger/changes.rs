@@ -10,11 +10,11 @@ use crate::control_plane::{Scheduling, Shape};
 use crate::objects::{self, Pod};
 use crate::scenarios::accounts::requesting;
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 /// Waits until a part of what is published of a node has a value.
 async fn part(world: &World, node: &str, pointer: &str, value: &str) -> anyhow::Result<Value> {
-    wait::value(&format!("{pointer} of {node} is {value}"), PATIENCE, async || {
+    wait::value(&format!("{pointer} of {node} is {value}"), async || {
         let state = world.client.get(STATES, "", node).await?;
         Ok(state.filter(|state| state.pointer(pointer).and_then(Value::as_str) == Some(value)))
     })
@@ -36,8 +36,7 @@ pub(super) async fn the_ledger_follows_resizes_and_pods_that_end(bench: &Bench) 
     let resize = async |cpu: &str| {
         let patch =
             json!({"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}});
-        let arguments = ["patch", "pod", "a", "-n", &ns, "--subresource=resize", "-p", &patch.to_string()];
-        world.plane.kubectl(&arguments, "").await?.map_err(anyhow::Error::msg)
+        world.client.strategic_merge(PODS, &ns, "a/resize", &patch).await
     };
     let in_force = async |cpu: &str| {
         let container = json!({

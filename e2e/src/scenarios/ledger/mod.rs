@@ -21,7 +21,7 @@ use crate::client::{EVENTS, FOOTPRINTS, PODS};
 use crate::control_plane::{Release, Scheduling, Shape};
 use crate::objects::{DRIVER, Pod};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
     vec![
@@ -43,7 +43,7 @@ const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates"
 /// Waits until the published ledger of a node equals `dragoman account` of a dump of the cluster;
 /// returns the object.
 pub(super) async fn agrees(world: &World, node: &str) -> anyhow::Result<Value> {
-    wait::value(&format!("the ledger of {node} equals the account of a dump"), PATIENCE, async || {
+    wait::value(&format!("the ledger of {node} equals the account of a dump"), async || {
         let dump = dump(world).await?;
         let Some(state) = world.client.get(STATES, "", node).await? else { return Ok(None) };
         let nodes = dump["nodes"].as_array().context("nodes")?;
@@ -77,7 +77,7 @@ pub(super) fn condition<'a>(state: &'a Value, of: &str) -> &'a str {
 
 /// Waits until a condition of a node has a status; returns the object.
 pub(super) async fn becomes(world: &World, node: &str, of: &str, status: &str) -> anyhow::Result<Value> {
-    wait::value(&format!("{of} of {node} is {status}"), PATIENCE, async || {
+    wait::value(&format!("{of} of {node} is {status}"), async || {
         let state = world.client.get(STATES, "", node).await?;
         Ok(state.filter(|state| condition(state, of) == status))
     })
@@ -150,7 +150,7 @@ async fn the_ledger_follows_nodes_slices_and_footprints(bench: &Bench) -> anyhow
     let pod = world.phase(&ns, "a", "Running").await?;
     let node = pod["spec"]["nodeName"].as_str().context("node")?;
     let mapped = async |cpu: &str| {
-        wait::value(&format!("claims take {cpu} cpus"), PATIENCE, async || {
+        wait::value(&format!("claims take {cpu} cpus"), async || {
             let state = world.client.get(STATES, "", node).await?;
             Ok(state.filter(|state| state["status"]["requestedByClaims"]["mapping"]["cpu"] == cpu))
         })
@@ -198,7 +198,7 @@ async fn node_comes_back(world: &World, node: &str) -> anyhow::Result<()> {
     let before = agrees(world, node).await?;
     let object = world.client.get(NODES, "", node).await?.context("node")?;
     world.client.delete(NODES, "", node, None).await?;
-    wait::value("the object is gone with its Node", PATIENCE, async || {
+    wait::value("the object is gone with its Node", async || {
         Ok(world.client.get(STATES, "", node).await?.is_none().then_some(()))
     })
     .await?;

@@ -13,7 +13,7 @@ use crate::control_plane::{Release, Scheduling, Shape};
 use crate::objects::{self, DRIVER, Pod};
 use crate::scenarios::accounts::{dump, requesting};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 const MACHINES: usize = 10;
 const LOAD: usize = 200;
@@ -152,7 +152,7 @@ async fn load(world: &World, name: &str) -> anyhow::Result<String> {
         world.client.create(PODS, &ns, &requesting(&pod, &cpu)).await?;
     }
     // A Pod without claims waits only where no node has room for it.
-    wait::value("kube-scheduler has bound what fits by the ledger", 2 * PATIENCE, async || {
+    wait::value("kube-scheduler has bound what fits by the ledger", async || {
         world.rest(&ns).await?;
         let dump = dump(world).await?;
         let pending = dump["pending"].as_array().context("pending")?;
@@ -194,7 +194,7 @@ async fn probe(world: &World, ns: &str, name: &str, node: &str, cpu: i64) -> any
 
 /// Waits until kube-scheduler has said that there are too few cpus.
 async fn refused(world: &World, ns: &str, name: &str) -> anyhow::Result<()> {
-    wait::value(&format!("kube-scheduler refuses {name}"), PATIENCE, async || {
+    wait::value(&format!("kube-scheduler refuses {name}"), async || {
         let pod = world.client.get(PODS, ns, name).await?.context("Pod")?;
         ensure!(pod["spec"]["nodeName"].is_null(), "{name} is bound, and the ledger says it does not fit");
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();

@@ -13,7 +13,7 @@ use crate::differential::Recorder;
 use crate::node::NODE;
 use crate::objects;
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 pub(super) fn all() -> Vec<Standalone> {
     vec![standalone!(the_stand_in_writes_what_kubelet_writes)]
@@ -167,7 +167,7 @@ async fn waits_for_its_claim(world: &World, ns: &str) -> anyhow::Result<()> {
         let is_refused = world.refusals.contains(ns, "early") || events.iter().any(is_it);
         Ok(is_refused.then_some(()))
     };
-    wait::value("the Pod is not started", PATIENCE, refused).await?;
+    wait::value("the Pod is not started", refused).await?;
     end(world, ns, "early", None).await
 }
 
@@ -187,7 +187,7 @@ fn held(name: &str, script: &str) -> Value {
 async fn end(world: &World, ns: &str, name: &str, grace: Option<u32>) -> anyhow::Result<()> {
     world.client.delete(PODS, ns, name, grace).await?;
     let gone = async || Ok(world.client.get(PODS, ns, name).await?.is_none().then_some(()));
-    wait::value(&format!("{name} is gone"), PATIENCE, gone).await
+    wait::value(&format!("{name} is gone"), gone).await
 }
 
 impl Side {

@@ -10,7 +10,7 @@ use crate::client::PODS;
 use crate::control_plane::{Shape, Workloads};
 use crate::node::{BOX, Machine, Parts};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 pub(super) fn all() -> Vec<Standalone> {
     vec![standalone!(a_daemonset_of_drivers_is_installed_replaced_and_removed)]
@@ -48,7 +48,7 @@ async fn a_daemonset_of_drivers_is_installed_replaced_and_removed(bench: &Bench)
     cluster.nothing_is_left(&ns).await?;
     kubectl(&cluster, &["delete", "-k", &manifests]).await?;
     let none = async || Ok(cluster.world.client.list(SLICES, "").await?.is_empty().then_some(()));
-    wait::value("kubelet removes the slices of a driver that is gone", PATIENCE * 2, none).await?;
+    wait::value("kubelet removes the slices of a driver that is gone", none).await?;
     cluster.stop().await
 }
 
@@ -95,7 +95,7 @@ async fn rolled_out(cluster: &Cluster) -> anyhow::Result<String> {
             .collect();
         Ok(if let [only] = names[..] { Some(only.to_owned()) } else { None })
     };
-    wait::value("the driver has one Pod", PATIENCE, only).await
+    wait::value("the driver has one Pod", only).await
 }
 
 /// Pods need the ServiceAccount and the certificate of their namespace.
@@ -105,7 +105,7 @@ async fn has_accounts(cluster: &Cluster, ns: &str) -> anyhow::Result<()> {
         let authority = cluster.world.client.get("/api/v1/{}/configmaps", ns, "kube-root-ca.crt").await?;
         Ok((account.is_some() && authority.is_some()).then_some(()))
     };
-    wait::value("the namespace has its ServiceAccount", PATIENCE, there).await
+    wait::value("the namespace has its ServiceAccount", there).await
 }
 
 async fn kubectl(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<()> {

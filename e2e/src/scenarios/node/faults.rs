@@ -7,7 +7,7 @@ use super::{Cluster, SERVE, Standalone, pod, standalone};
 use crate::client::PODS;
 use crate::node::Machine;
 use crate::wait;
-use crate::world::{Bench, PATIENCE};
+use crate::world::Bench;
 
 pub(super) fn all() -> Vec<Standalone> {
     vec![
@@ -73,7 +73,7 @@ async fn after_a_loss_of_power_pods_run_again_on_their_devices(bench: &Bench) ->
             let status = &pod["status"]["containerStatuses"][0];
             Ok((status["restartCount"].as_i64() > Some(0) && status["ready"] == true).then_some(()))
         };
-        wait::value(&format!("{name} runs again"), PATIENCE * 2, again)
+        wait::value(&format!("{name} runs again"), again)
             .await
             .map_err(|error| error.context(cluster.machine.log()))?;
         ensure!(cluster.printed(&ns, name, "DRA_GPU_GPU_UUID=").await? == uuid, "{name} has another device");

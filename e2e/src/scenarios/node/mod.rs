@@ -18,7 +18,7 @@ use crate::control_plane::{Shape, Workloads};
 use crate::dragoman::Dragoman;
 use crate::node::{BOX, Machine, Parts};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 /// The scenarios by lane: what works, and what goes wrong, which takes longer, because kubelet waits a minute before it tries
 /// again.
@@ -125,7 +125,7 @@ impl Cluster {
             let devices = slices.iter().filter_map(|slice| slice["spec"]["devices"].as_array()).map(Vec::len);
             Ok((devices.sum::<usize>() >= count).then_some(()))
         };
-        wait::value(&what, PATIENCE, published).await.map_err(|error| error.context(self.machine.log()))
+        wait::value(&what, published).await.map_err(|error| error.context(self.machine.log()))
     }
 
     /// A namespace with a template for one device.
@@ -147,7 +147,7 @@ impl Cluster {
             let pod = self.world.client.get(PODS, ns, pod).await?;
             Ok(pod.filter(|pod| pod["status"]["phase"] == phase))
         };
-        let reached = wait::value(&format!("the Pod {ns}/{pod} is {phase}"), PATIENCE * 3, look).await;
+        let reached = wait::value(&format!("the Pod {ns}/{pod} is {phase}"), look).await;
         reached.map_err(|error| error.context(self.machine.log()))
     }
 
@@ -163,7 +163,7 @@ impl Cluster {
             let done = pods.iter().filter(|pod| pod["status"]["phase"] == "Succeeded").count();
             Ok((done >= count).then_some(()))
         };
-        let reached = wait::value(&format!("{count} Pods have succeeded"), PATIENCE * 4, look).await;
+        let reached = wait::value(&format!("{count} Pods have succeeded"), look).await;
         reached.map_err(|error| error.context(self.machine.log()))
     }
 
@@ -174,13 +174,13 @@ impl Cluster {
             let said = self.log(ns, pod).await.unwrap_or_default();
             Ok(said.lines().find_map(|line| line.strip_prefix(start)).map(str::to_owned))
         };
-        wait::value(&what, PATIENCE, printed).await
+        wait::value(&what, printed).await
     }
 
     /// Waits until a Pod is gone.
     async fn gone(&self, ns: &str, pod: &str) -> anyhow::Result<()> {
         let gone = async || Ok(self.world.client.get(PODS, ns, pod).await?.is_none().then_some(()));
-        wait::value(&format!("{pod} is gone"), PATIENCE, gone).await
+        wait::value(&format!("{pod} is gone"), gone).await
     }
 
     /// The Event of a Pod that met a driver which had prepared its device for another one.
@@ -205,7 +205,7 @@ impl Cluster {
             let (files, records) = (Machine::cdi_files(), Machine::records());
             Ok((claims.is_empty() && files.is_empty() && records == 0).then_some(()))
         };
-        let outcome = wait::value("no claim, CDI file and record is left", PATIENCE * 2, left).await;
+        let outcome = wait::value("no claim, CDI file and record is left", left).await;
         outcome.map_err(|error| error.context(format!("{:?} {}", Machine::cdi_files(), self.machine.log())))
     }
 

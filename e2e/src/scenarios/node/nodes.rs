@@ -7,7 +7,7 @@ use super::{Cluster, SERVE, SLICES, Standalone, container, pod, standalone};
 use crate::client::{CLAIMS, EVENTS, PODS};
 use crate::node::NODE;
 use crate::wait;
-use crate::world::{Bench, PATIENCE};
+use crate::world::Bench;
 
 pub(super) fn all() -> Vec<Standalone> {
     vec![
@@ -47,7 +47,7 @@ async fn a_node_is_drained_and_one_is_deleted(bench: &Bench) -> anyhow::Result<(
         let slices = cluster.world.client.list(SLICES, "").await?;
         Ok((claims.is_empty() && slices.is_empty()).then_some(()))
     };
-    wait::value("claims and slices end with the Node", PATIENCE * 2, gone).await?;
+    wait::value("claims and slices end with the Node", gone).await?;
     // It comes back under its name: the driver publishes for the new Node, kubelet ends what was left. Tokens of Pods ended
     // with their Node.
     cluster.machine.start_kubelet().await?;
@@ -76,7 +76,7 @@ async fn a_broken_device_is_seen_and_left(bench: &Bench) -> anyhow::Result<()> {
         let pod = cluster.world.client.get(PODS, &ns, "user").await?.context("gone")?;
         Ok(pod["status"].to_string().contains("\"health\":\"Unhealthy\"").then_some(()))
     };
-    wait::value("the status of the Pod says that its device is unhealthy", PATIENCE, unhealthy).await?;
+    wait::value("the status of the Pod says that its device is unhealthy", unhealthy).await?;
     let note = cluster.world.event(&ns, "user", "DeviceUnhealthy").await?;
     ensure!(note.contains(&broken) && note.ends_with("is unhealthy: it is broken"), "{note}");
     for name in ["x", "y"] {
@@ -88,7 +88,7 @@ async fn a_broken_device_is_seen_and_left(bench: &Bench) -> anyhow::Result<()> {
             |pod: &&Value| pod["metadata"]["name"] != "user" && pod["status"]["phase"] == "Running";
         Ok(pods.iter().find(is_running).and_then(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)))
     };
-    let lucky = wait::value("one of two Pods gets the device that is left", PATIENCE, one).await?;
+    let lucky = wait::value("one of two Pods gets the device that is left", one).await?;
     let got = device(cluster.printed(&ns, &lucky, "DRA_GPU_GPU_UUID=").await?);
     ensure!(got != broken, "{lucky} got the broken device");
     // It is mended, and the next Pod gets it.
@@ -110,7 +110,7 @@ async fn with_the_guard_no_pod_meets_a_device_that_is_in_use(bench: &Bench) -> a
     take_by_force(&mut cluster, &ns).await?;
     cluster.machine.start_kubelet().await?;
     let meets = async || cluster.refused(&ns).await;
-    wait::value("without the guard the next Pod meets a refusal", PATIENCE, meets).await?;
+    wait::value("without the guard the next Pod meets a refusal", meets).await?;
     cluster.phase(&ns, "next", "Succeeded").await?;
     // kubelet looks once a minute for what it has to unprepare, and may take one to come back: the guard is longer.
     cluster.restart_dragoman(&["--hold-vanished-for", "150"]).await?;
@@ -162,7 +162,7 @@ async fn resize_and_static_pods(bench: &Bench) -> anyhow::Result<()> {
             let is_new = status["resources"]["requests"]["cpu"] == "200m" && status["restartCount"] == 0;
             Ok(is_new.then_some(()))
         };
-        wait::value(&format!("{name} has more cpu and was not restarted"), PATIENCE, resized).await?;
+        wait::value(&format!("{name} has more cpu and was not restarted"), resized).await?;
         ensure!(cluster.world.client.list(CLAIMS, &ns).await? == claims, "a claim of {name} changed");
     }
     static_pods(&cluster).await?;
@@ -186,7 +186,7 @@ async fn static_pods(cluster: &Cluster) -> anyhow::Result<()> {
     }
     cluster.phase("default", &format!("plain-{NODE}"), "Running").await?;
     let refused = async || Ok(cluster.machine.kubelet_said("claiming").then_some(()));
-    wait::value("kubelet speaks of the static Pod with a claim", PATIENCE, refused).await?;
+    wait::value("kubelet speaks of the static Pod with a claim", refused).await?;
     let pods = cluster.world.client.list(PODS, "default").await?;
     let claiming = pods.iter().find(|pod| pod["metadata"]["name"] == format!("claiming-{NODE}"));
     ensure!(claiming.is_none(), "a static Pod has a claim: {claiming:?}");
@@ -238,6 +238,6 @@ async fn a_driver_writes_its_own_slices_only_and_takes_them_with_it(bench: &Benc
     );
     cluster.machine.withdraw().await?;
     let none = async || Ok(cluster.world.client.list(SLICES, "").await?.is_empty().then_some(()));
-    wait::value("the slices are withdrawn", PATIENCE, none).await?;
+    wait::value("the slices are withdrawn", none).await?;
     cluster.stop().await
 }

@@ -7,7 +7,7 @@ use super::{Cluster, SERVE, Standalone, container, pod, request, standalone, tem
 use crate::client::{CLAIMS, EVENTS, NAMESPACES, PODS, TEMPLATES};
 use crate::node::{DRIVER, Machine};
 use crate::wait;
-use crate::world::{Bench, PATIENCE};
+use crate::world::Bench;
 
 pub(super) fn all() -> Vec<Standalone> {
     vec![
@@ -278,7 +278,7 @@ async fn turns(cluster: &Cluster, whose: &str) -> anyhow::Result<usize> {
         Ok((job["status"]["succeeded"] == PODS_OF_JOB).then_some(()))
     };
     let started = std::time::Instant::now();
-    let outcome = wait::value("40 Pods have succeeded", PATIENCE * 4, done).await;
+    let outcome = wait::value("40 Pods have succeeded", done).await;
     outcome.map_err(|error| error.context(cluster.machine.log()))?;
     let minutes = started.elapsed().as_secs_f32() / 60.0;
     cluster.no_device_was_promised_twice(&ns).await?;

@@ -8,7 +8,7 @@ use super::{Cluster, SERVE, Standalone, pod, standalone};
 use crate::client::{CLAIMS, PODS};
 use crate::node::NODE;
 use crate::wait;
-use crate::world::{Bench, PATIENCE};
+use crate::world::Bench;
 
 pub(super) fn all() -> Vec<Standalone> {
     vec![standalone!(the_cpus_of_a_claim_stay_when_its_pod_is_resized)]
@@ -36,12 +36,12 @@ async fn the_cpus_of_a_claim_stay_when_its_pod_is_resized(bench: &Bench) -> anyh
         let is_new = status["resources"]["requests"]["cpu"] == "300m" && status["restartCount"] == 0;
         Ok((is_new && pod["status"]["resources"]["requests"]["cpu"] == "1300m").then_some(pod))
     };
-    let after = wait::value("the Pod has more cpu and was not restarted", PATIENCE, resized).await?;
+    let after = wait::value("the Pod has more cpu and was not restarted", resized).await?;
     ensure!(after["status"][FIELD] == before["status"][FIELD], "{}", after["status"]);
     totals(&after, "1300m", "300m")?;
     ensure!(cluster.world.client.list(CLAIMS, &ns).await? == claims, "the claim changed");
     let counted = async || Ok((cpus(&cluster).await? == ("300m".to_owned(), "1".to_owned())).then_some(()));
-    wait::value("the ledger counts the resize, and the cpu of the claim", PATIENCE, counted).await?;
+    wait::value("the ledger counts the resize, and the cpu of the claim", counted).await?;
     // More than the node has besides what the claim takes: kubelet says so, and nothing changes.
     let node = cluster.world.client.get("/api/v1/nodes", "", NODE).await?.context("node")?;
     let all = node["status"]["allocatable"]["cpu"].as_str().context("cpu")?.to_owned();
@@ -51,7 +51,7 @@ async fn the_cpus_of_a_claim_stay_when_its_pod_is_resized(bench: &Bench) -> anyh
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         Ok(conditions.into_iter().find(|of| of["type"] == "PodResizePending"))
     };
-    let pending = wait::value("a resize beyond the node waits", PATIENCE, refused).await?;
+    let pending = wait::value("a resize beyond the node waits", refused).await?;
     ensure!(pending["reason"] == "Deferred", "{pending}");
     let pod = cluster.world.client.get(PODS, &ns, "sized").await?.context("gone")?;
     ensure!(pod["status"]["containerStatuses"][0]["resources"]["requests"]["cpu"] == "300m", "{pod}");
@@ -75,7 +75,7 @@ async fn overhead(cluster: &Cluster, ns: &str) -> anyhow::Result<()> {
     cluster.pod(ns, &costly).await?;
     totals(&cluster.phase(ns, "costly", "Running").await?, "350m", "100m")?;
     let counted = async || Ok((cpus(cluster).await?.0 == "600m").then_some(()));
-    wait::value("the ledger counts what a scheduler counts", PATIENCE, counted).await?;
+    wait::value("the ledger counts what a scheduler counts", counted).await?;
     cluster.world.client.delete(PODS, ns, "costly", None).await
 }
 

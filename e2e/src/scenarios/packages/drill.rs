@@ -14,7 +14,7 @@ use crate::control_plane::Shape;
 use crate::objects::Pod;
 use crate::scenarios::{Standalone, standalone};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World, claim_name};
+use crate::world::{Bench, World, claim_name};
 
 pub(super) fn all() -> Vec<Standalone> {
     vec![standalone!(the_drill_from_the_built_in_controller_and_back_loses_nothing)]
@@ -105,7 +105,7 @@ async fn end(world: &World, namespace: &str, pod: &str, uses: &mut Uses) -> anyh
     world.let_end(namespace, pod).await?;
     world.client.delete(PODS, namespace, pod, Some(0)).await?;
     uses.remove(pod);
-    wait::value(&format!("the claim {name} is gone"), PATIENCE, async || {
+    wait::value(&format!("the claim {name} is gone"), async || {
         Ok(world.client.get(CLAIMS, namespace, &name).await?.is_none().then_some(()))
     })
     .await

@@ -15,7 +15,7 @@ use crate::go;
 use crate::objects::Pod;
 use crate::scenarios::{Standalone, ledger, standalone};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World, claim_name};
+use crate::world::{Bench, World, claim_name};
 
 pub(super) fn all() -> Vec<Standalone> {
     vec![standalone!(a_helm_release_is_installed_upgraded_rolled_back_and_leaves_nothing)]
@@ -111,7 +111,7 @@ async fn a_helm_release_is_installed_upgraded_rolled_back_and_leaves_nothing(
 
 /// An operator that observes reports a Pod without a claim, and makes none.
 async fn observes(world: &World, namespace: &str, pod: &str) -> anyhow::Result<()> {
-    wait::value("the operator observes", PATIENCE, async || {
+    wait::value("the operator observes", async || {
         let leases = "/apis/coordination.k8s.io/v1/{}/leases";
         let lease = world.client.get(leases, "kube-system", "dragoman").await?;
         let holder = lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str().map(str::to_owned));
@@ -161,7 +161,7 @@ async fn leaving(helm: &Helm<'_>) -> anyhow::Result<()> {
         let pods = world.client.list(PODS, "kube-system").await?;
         Ok::<_, anyhow::Error>(pods.iter().filter(|pod| is_holder(pod)).count())
     };
-    wait::value("a holder Pod holds what the claim takes, and a ledger says it", PATIENCE, async || {
+    wait::value("a holder Pod holds what the claim takes, and a ledger says it", async || {
         let ledgers = world.client.list(STATES, "").await?;
         Ok((holders().await? == 1 && !ledgers.is_empty()).then_some(()))
     })
@@ -176,7 +176,7 @@ async fn leaving(helm: &Helm<'_>) -> anyhow::Result<()> {
     // A Job that fails deletes nothing, and the next one does.
     let quota = ["create", "quota", "no-jobs", "--hard=count/jobs.batch=0", "--namespace", "kube-system"];
     world.plane.kubectl(&quota, "").await?.map_err(anyhow::Error::msg)?;
-    wait::value("the quota counts Jobs", PATIENCE, async || {
+    wait::value("the quota counts Jobs", async || {
         let quota = world.client.get("/api/v1/{}/resourcequotas", "kube-system", "no-jobs").await?;
         Ok(quota.filter(|quota| quota["status"]["used"]["count/jobs.batch"].is_string()))
     })

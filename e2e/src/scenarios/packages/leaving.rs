@@ -12,7 +12,7 @@ use crate::objects::{self, Pod};
 use crate::scenarios::rights::{give_back, rights_of, take_away};
 use crate::scenarios::{NotRun, Standalone, standalone};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 pub(super) fn all() -> Vec<Standalone> {
     vec![standalone!(every_right_of_the_job_that_leaves_is_needed)]
@@ -38,7 +38,7 @@ async fn every_right_of_the_job_that_leaves_is_needed(bench: &Bench) -> anyhow::
     for right in roles.iter().flat_map(rights_of) {
         scene(&world, &ns).await?;
         take_away(&world, &right).await?;
-        let refused = wait::value("the right is gone", PATIENCE, async || {
+        let refused = wait::value("the right is gone", async || {
             // The API server takes a moment until it knows the role, and meanwhile everything succeeds.
             let complaint = leave(bench, &kubeconfig).await?.err();
             if complaint.is_none() {
@@ -58,8 +58,7 @@ async fn every_right_of_the_job_that_leaves_is_needed(bench: &Bench) -> anyhow::
     }
     ensure!(useless.is_empty(), "not shown to be needed, or not named: {}", useless.join("; "));
     scene(&world, &ns).await?;
-    wait::value("everything is given back", PATIENCE, async || Ok(leave(bench, &kubeconfig).await?.ok()))
-        .await?;
+    wait::value("everything is given back", async || Ok(leave(bench, &kubeconfig).await?.ok())).await?;
     nothing_is_left(&world, &ns).await?;
     println!("        {count} rights, each needed");
     world.stop().await
@@ -102,7 +101,7 @@ async fn scene(world: &World, ns: &str) -> anyhow::Result<()> {
                 client.delete(collection, namespace, name, Some(0)).await?;
             }
         }
-        wait::value(&format!("{name} is there"), PATIENCE, async || {
+        wait::value(&format!("{name} is there"), async || {
             if client.get(collection, namespace, name).await?.is_none() {
                 client.create(collection, namespace, object).await.map(drop).or_else(
                     |error| match error {

@@ -2,7 +2,7 @@
 //! is served on loopback, and Dragoman's Pods run the real binary.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use crate::manifest;
 use crate::objects::Pod;
 use crate::scenarios::{Standalone, standalone};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World, is_our_own};
+use crate::world::{Bench, World, is_our_own};
 
 pub(super) fn all() -> Vec<Standalone> {
     vec![standalone!(olm_installs_upgrades_and_leaves_in_two_namespaces)]
@@ -28,8 +28,6 @@ const CATALOGS: &str = "/apis/operators.coreos.com/v1alpha1/{}/catalogsources";
 const GROUPS: &str = "/apis/operators.coreos.com/v1/{}/operatorgroups";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
-/// The time that OLM may take for an installation or an upgrade: it looks at catalogs in its own rhythm.
-const OLM_PATIENCE: Duration = Duration::from_mins(3);
 /// The version that is installed, and one that replaces it, made by the test from the same manifests.
 const NOW: &str = env!("CARGO_PKG_VERSION");
 const NEXT: &str = "99.0.0";
@@ -73,7 +71,7 @@ impl<'a> Olm<'a> {
         }
         // An operator that does not find one of the kinds ends.
         let kinds = std::fs::read_dir(&definitions).context("definitions")?.count();
-        wait::value("the kinds of OLM are served", PATIENCE, async || {
+        wait::value("the kinds of OLM are served", async || {
             let ask =
                 ["api-resources", "--api-group", "operators.coreos.com", "--no-headers", "--cached=false"];
             let served = world.plane.kubectl(&ask, "").await?.unwrap_or_default();
@@ -159,7 +157,7 @@ impl<'a> Olm<'a> {
         let name = format!("dragoman.v{version}");
         let what = format!("ClusterServiceVersion {namespace}/{name} has succeeded");
         let mut last = Value::Null;
-        let outcome = wait::value(&what, OLM_PATIENCE, async || {
+        let outcome = wait::value(&what, async || {
             let versions = self.world.client.list(VERSIONS, namespace).await?;
             last = versions
                 .iter()
@@ -181,7 +179,7 @@ impl<'a> Olm<'a> {
 
     /// Waits until the leader is in a mode.
     async fn mode(&self, namespace: &str, mode: &str) -> anyhow::Result<()> {
-        wait::value(&format!("the leader in {namespace} is in mode {mode}"), PATIENCE, async || {
+        wait::value(&format!("the leader in {namespace} is in mode {mode}"), async || {
             let lease = self.world.client.get(LEASES, namespace, "dragoman").await?;
             let holder = lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str().map(str::to_owned));
             Ok(holder.filter(|holder| holder.ends_with(&format!("_{mode}"))).map(drop))
@@ -199,7 +197,7 @@ impl<'a> Olm<'a> {
 
         self.environment(ns, &[("DRAGOMAN_MODE", "own"), ("DRAGOMAN_BORN_PROTECTED", "true")]).await?;
         // The right is given by hand; until then the new Pod is not ready, and the old one stays.
-        wait::value("a Pod of mode own names the missing rights", PATIENCE, async || {
+        wait::value("a Pod of mode own names the missing rights", async || {
             let pods = world.client.list(PODS, ns).await?;
             let is_new =
                 |pod: &&Value| pod["spec"]["containers"][0]["env"].to_string().contains("DRAGOMAN_MODE");
@@ -259,7 +257,7 @@ impl<'a> Olm<'a> {
         client.delete(VERSIONS, namespace, &format!("dragoman.v{version}"), None).await?;
         client.delete(CATALOGS, namespace, "dragoman", None).await?;
         client.delete(GROUPS, namespace, "dragoman", None).await?;
-        wait::value("the Pods are gone", OLM_PATIENCE, async || {
+        wait::value("the Pods are gone", async || {
             let pods = client.list(PODS, namespace).await?;
             Ok((!pods.iter().any(is_our_own)).then_some(()))
         })

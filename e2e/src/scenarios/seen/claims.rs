@@ -10,7 +10,7 @@ use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
 use crate::scenarios::gates;
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 /// Brings about one incident after the other, all in one cluster and side by side.
 pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Seen> {
@@ -47,7 +47,7 @@ async fn quota(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "claims"},
         "spec": {"hard": {"count/resourceclaims.resource.k8s.io": "0"}}});
     world.client.create("/api/v1/{}/resourcequotas", &ns, &quota).await?;
-    wait::value("the quota is in force", PATIENCE, async || {
+    wait::value("the quota is in force", async || {
         let quota = world.client.get("/api/v1/{}/resourcequotas", &ns, "claims").await?.context("quota")?;
         Ok(quota["status"]["hard"].is_object().then_some(()))
     })
@@ -117,7 +117,7 @@ async fn overcommitted(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()
     pod["spec"]["containers"][0]["resources"]["requests"] = json!({"memory": "20Gi"});
     world.client.create(PODS, &ns, &pod).await?;
     // The ledger may still be in the back-off after the refusals of before. In production the alert waits ten minutes.
-    wait::value("the ledger says it", PATIENCE, async || {
+    wait::value("the ledger says it", async || {
         let state = world.client.get(gates::STATES, "", "node-0").await?.unwrap_or_default();
         let mut conditions = state["status"]["conditions"].as_array().into_iter().flatten();
         let is_said = |of: &Value| of["type"] == "Overcommitted" && of["status"] == "True";

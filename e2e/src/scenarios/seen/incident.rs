@@ -1,7 +1,6 @@
 //! A person on call: is alerted, follows the runbook, and sees the alert end.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
@@ -10,9 +9,6 @@ use crate::prometheus::Prometheus;
 use crate::terminal::Terminal;
 use crate::wait;
 use crate::world::{Bench, World};
-
-/// The longest wait for an alert: the longest window of a rule, an hour, is a minute here, and a watch is blind after 150 s.
-const PATIENCE: Duration = Duration::from_mins(4);
 
 /// The names of the shipped alerts.
 pub(super) fn alerts(bench: &Bench) -> anyhow::Result<Vec<String>> {
@@ -50,7 +46,7 @@ impl<'a> OnCall<'a> {
     /// Waits until no alert fires.
     pub(super) async fn quiet(&self) -> anyhow::Result<()> {
         let mut last = Vec::new();
-        let quiet = wait::until("no alert fires", PATIENCE, async || {
+        let quiet = wait::until("no alert fires", async || {
             last = self.prometheus.firing().await.unwrap_or_default();
             last.is_empty()
         });
@@ -100,7 +96,7 @@ impl<'a> OnCall<'a> {
 
     async fn until(&self, alert: &str, fires: bool) -> anyhow::Result<()> {
         let what = format!("{alert} {}", if fires { "fires" } else { "ends" });
-        wait::value(&what, PATIENCE, async || {
+        wait::value(&what, async || {
             let fires_now = self.prometheus.firing().await?.iter().any(|name| name == alert);
             Ok((fires_now == fires).then_some(()))
         })

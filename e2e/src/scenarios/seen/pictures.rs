@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -44,7 +43,7 @@ async fn dashboards_are_drawn_in_a_browser(bench: &Bench) -> anyhow::Result<()> 
             .await
             .is_ok()
     };
-    wait::until("the page is served", Duration::from_mins(1), up).await?;
+    wait::until("the page is served", up).await?;
     for name in ["operations", "devices"] {
         let panels = dashboard(bench, name)?;
         let without = without_data(&prometheus, &panels).await?;

@@ -9,7 +9,7 @@ use crate::objects::{self, Pod};
 use crate::scenarios::{Standalone, gates, standalone};
 use crate::terminal::{Said, Terminal};
 use crate::wait;
-use crate::world::{Bench, PATIENCE, World};
+use crate::world::{Bench, World};
 
 pub(super) fn all() -> Vec<Standalone> {
     vec![standalone!(kubectl_dra_says_why_and_only_reads)]
@@ -61,7 +61,7 @@ impl Plugin {
         let asked = ["explain", kind, name, "--namespace", ns];
         let mut last = String::new();
         let what = format!("{name} is {reason}");
-        let answered = wait::value(&what, PATIENCE, async || {
+        let answered = wait::value(&what, async || {
             let said = self.dra(&[&asked[..], &["-o", "json"]].concat()).await?;
             last = said.out + &said.error;
             let answer: Value = serde_json::from_str(&last).unwrap_or_default();

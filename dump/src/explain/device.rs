@@ -13,7 +13,7 @@ use crate::supply::places;
 ///
 /// # Errors
 /// No device has that name, or several have.
-pub(crate) fn explain(facts: Facts, wanted: &str, now: Timestamp) -> anyhow::Result<Answer> {
+pub fn explain(facts: Facts, wanted: &str, now: Timestamp) -> anyhow::Result<Answer> {
     let found = named(&facts, wanted);
     let device = match found.iter().collect::<Vec<_>>().as_slice() {
         [] => anyhow::bail!("no ResourceSlice and no claim names a device {wanted}"),
@@ -110,7 +110,7 @@ fn named(facts: &Facts, wanted: &str) -> BTreeSet<Device> {
 }
 
 /// Whether a person may mean this device.
-pub(crate) fn is_meant(wanted: &str, driver: &str, pool: &str, name: &str) -> bool {
+pub fn is_meant(wanted: &str, driver: &str, pool: &str, name: &str) -> bool {
     let full = format!("{driver}/{pool}/{name}");
     full == wanted || full.strip_suffix(wanted).is_some_and(|start| start.ends_with('/'))
 }

@@ -1,28 +1,31 @@
 //! Why: one verdict in a sentence, then the chain of objects that leads to it. Pure functions over what was read.
 
-pub(crate) mod claim;
-pub(crate) mod device;
+pub mod claim;
+pub mod device;
 mod devices;
-pub(crate) mod node;
-pub(crate) mod pod;
-pub(crate) mod template;
+pub mod node;
+pub mod pod;
+pub mod template;
 #[cfg(test)]
 mod tests;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::printable;
+
 /// What is true of an object, in a word for programs and a sentence for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Verdict {
+pub struct Verdict {
     /// A word of a fixed set.
-    pub(crate) reason: &'static str,
+    pub reason: &'static str,
     /// Whether anything stands in the way.
-    pub(crate) blocked: bool,
-    pub(crate) sentence: String,
+    pub blocked: bool,
+    /// The sentence.
+    pub sentence: String,
     /// What to do; empty where there is nothing to do.
-    pub(crate) advice: String,
+    pub advice: String,
 }
 
 impl Verdict {
@@ -44,11 +47,13 @@ fn unknown(object: &str) -> Verdict {
 
 /// A link of the chain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Link {
+pub struct Link {
     /// How far down the chain: a Pod is 0, its entries 1, their claims 2.
-    pub(crate) depth: usize,
-    pub(crate) object: String,
-    pub(crate) says: String,
+    pub depth: usize,
+    /// The object: its kind and name.
+    pub object: String,
+    /// What is true of it.
+    pub says: String,
 }
 
 fn link(depth: usize, object: impl Into<String>, says: impl Into<String>) -> Link {
@@ -57,19 +62,47 @@ fn link(depth: usize, object: impl Into<String>, says: impl Into<String>) -> Lin
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Answer {
+pub struct Answer {
     /// What was asked about.
-    pub(crate) object: String,
+    pub object: String,
+    /// What is true of it.
     #[serde(flatten)]
-    pub(crate) verdict: Verdict,
-    pub(crate) chain: Vec<Link>,
+    pub verdict: Verdict,
+    /// The objects that lead to the verdict, from the top.
+    pub chain: Vec<Link>,
     /// What could not be read: the answer may lack it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) lacks: Vec<String>,
+    pub lacks: Vec<String>,
+}
+
+impl Answer {
+    /// The answer for people: the sentence in the first line, the chain, what to do, and what could not be read.
+    pub fn in_words(&self) -> String {
+        let mut text = format!("{}\n", printable(&self.verdict.sentence));
+        if !self.chain.is_empty() {
+            text.push('\n');
+        }
+        let indented: Vec<(String, String)> = self
+            .chain
+            .iter()
+            .map(|link| {
+                (format!("{}{}", "  ".repeat(link.depth), printable(&link.object)), printable(&link.says))
+            })
+            .collect();
+        let width = indented.iter().map(|(object, _)| object.chars().count()).max().unwrap_or_default();
+        for (object, says) in indented {
+            text.push_str(&format!("{object:width$}  {says}\n"));
+        }
+        if !self.verdict.advice.is_empty() {
+            text.push_str(&format!("\nWhat to do: {}\n", printable(&self.verdict.advice)));
+        }
+        self.lacks.iter().for_each(|lack| text.push_str(&format!("partial: {}\n", printable(lack))));
+        text
+    }
 }
 
 /// The time since `since` (RFC 3339) in the words of kubectl; empty for a time that does not decode.
-pub(crate) fn age(since: Option<&str>, now: Timestamp) -> String {
+pub fn age(since: Option<&str>, now: Timestamp) -> String {
     let Some(since) = since.and_then(|text| text.parse::<Timestamp>().ok()) else { return String::new() };
     let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
     match seconds {

@@ -17,17 +17,17 @@ type Places = BTreeMap<Device, (String, Option<String>)>;
 
 /// The cluster as the allocator sees it.
 #[derive(Debug, Default)]
-pub(crate) struct Supply {
+pub struct Supply {
     /// All of it.
-    pub(crate) snapshot: Snapshot,
+    pub snapshot: Snapshot,
     /// The nodes, in the order of the API server.
-    pub(crate) nodes: Vec<Name>,
+    pub nodes: Vec<Name>,
     /// The names of the `DeviceClasses`.
-    pub(crate) classes: BTreeSet<Name>,
+    pub classes: BTreeSet<Name>,
     /// The claims that are asked about.
-    pub(crate) claims: Vec<Arc<Claim>>,
+    pub claims: Vec<Arc<Claim>>,
     /// Whether any driver publishes devices.
-    pub(crate) has_slices: bool,
+    pub has_slices: bool,
     /// Pools that are being published anew: a part of their slices is missing.
     incomplete: BTreeSet<(Name, Name)>,
     /// The slice and the node of the devices that these claims hold.
@@ -36,7 +36,7 @@ pub(crate) struct Supply {
 
 impl Supply {
     /// Moves the cluster out of the facts.
-    pub(crate) fn of(facts: &mut Facts) -> Self {
+    pub fn of(facts: &mut Facts) -> Self {
         let cluster = std::mem::take(&mut facts.cluster);
         let results = facts.claims.values().filter_map(|claim| match &claim.status.allocation {
             Some(Tolerated::Read(allocation)) => Some(allocation.devices.results.iter()),
@@ -59,12 +59,12 @@ impl Supply {
     }
 
     /// Whether all slices of a pool are there.
-    pub(crate) fn is_whole(&self, driver: &str, pool: &str) -> bool {
+    pub fn is_whole(&self, driver: &str, pool: &str) -> bool {
         !self.incomplete.iter().any(|(d, p)| **d == *driver && **p == *pool)
     }
 
     /// The slice and the node of a device that a claim holds, if a slice lists it.
-    pub(crate) fn place(&self, driver: &str, pool: &str, device: &str) -> Option<(&str, Option<&str>)> {
+    pub fn place(&self, driver: &str, pool: &str, device: &str) -> Option<(&str, Option<&str>)> {
         let key = (driver.to_owned(), pool.to_owned(), device.to_owned());
         self.places.get(&key).map(|(slice, node)| (slice.as_str(), node.as_deref()))
     }
@@ -85,7 +85,7 @@ fn incomplete(slices: &[Slice]) -> BTreeSet<(Name, Name)> {
 }
 
 /// The newest generation of every pool, by driver and pool.
-pub(crate) fn newest(slices: &[Slice]) -> BTreeMap<(&str, &str), i64> {
+pub fn newest(slices: &[Slice]) -> BTreeMap<(&str, &str), i64> {
     let mut newest: BTreeMap<(&str, &str), i64> = BTreeMap::new();
     for slice in slices {
         let generation = newest.entry((&slice.driver, &slice.pool.name)).or_insert(slice.pool.generation);
@@ -95,7 +95,7 @@ pub(crate) fn newest(slices: &[Slice]) -> BTreeMap<(&str, &str), i64> {
 }
 
 /// The slice and the node of each of these devices that a slice lists.
-pub(crate) fn places(slices: &[Slice], wanted: &BTreeSet<(&str, &str, &str)>) -> Places {
+pub fn places(slices: &[Slice], wanted: &BTreeSet<(&str, &str, &str)>) -> Places {
     let newest = newest(slices);
     let mut places = Places::new();
     for slice in slices {

@@ -19,7 +19,7 @@ pub(super) struct For<'a> {
 }
 
 /// Explains a claim.
-pub(crate) fn explain(facts: Facts, namespace: &str, name: &str, now: Timestamp) -> Answer {
+pub fn explain(facts: Facts, namespace: &str, name: &str, now: Timestamp) -> Answer {
     let facts = &facts.settled();
     let object = format!("ResourceClaim {namespace}/{name}");
     let key = (namespace.to_owned(), name.to_owned());
@@ -172,7 +172,7 @@ pub(super) fn devices_of(claim: &ResourceClaim) -> String {
 }
 
 /// A consumer, as people name it.
-pub(crate) fn consumer(of: &ConsumerReference) -> String {
+pub fn consumer(of: &ConsumerReference) -> String {
     match (&*of.api_group, &*of.resource) {
         ("", "pods") => format!("Pod {}", of.name),
         ("scheduling.k8s.io", "podgroups") => format!("PodGroup {}", of.name),

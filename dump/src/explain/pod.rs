@@ -14,7 +14,7 @@ use crate::facts::{Event, Facts, Key};
 const QUOTA: &str = "count/resourceclaims.resource.k8s.io";
 
 /// Explains a Pod.
-pub(crate) fn explain(facts: Facts, namespace: &str, name: &str, now: Timestamp) -> Answer {
+pub fn explain(facts: Facts, namespace: &str, name: &str, now: Timestamp) -> Answer {
     let facts = &facts.settled();
     let object = format!("Pod {namespace}/{name}");
     let key = (namespace.to_owned(), name.to_owned());
@@ -29,7 +29,7 @@ pub(crate) fn explain(facts: Facts, namespace: &str, name: &str, now: Timestamp)
 }
 
 /// Whether a claim is reserved for a Pod: by itself, or by its PodGroup.
-pub(crate) fn is_for(consumer: &ConsumerReference, pod: &Pod) -> bool {
+pub fn is_for(consumer: &ConsumerReference, pod: &Pod) -> bool {
     let group = pod.spec.scheduling_group.pod_group_name.as_deref();
     consumer.uid == pod.metadata.uid || (&*consumer.resource == "podgroups" && group == Some(&*consumer.name))
 }

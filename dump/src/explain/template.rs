@@ -6,7 +6,7 @@ use super::{Answer, Verdict, count, link};
 use crate::facts::Facts;
 
 /// Explains a template.
-pub(crate) fn explain(facts: &Facts, namespace: &str, name: &str, _now: Timestamp) -> Answer {
+pub fn explain(facts: &Facts, namespace: &str, name: &str, _now: Timestamp) -> Answer {
     let uses = |pod: &&dragoman_crds::wire::Pod| {
         let entries = &pod.spec.resource_claims;
         *pod.metadata.namespace == *namespace

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use crate::manifests;
 use anyhow::Context as _;
 use dragoman_allocator::input::{
     Allocation, Claim, ClaimDevices, ClaimObject, ClassObject, Cluster, DeviceResult, NodeObject,
     SliceObject, TaintRuleObject,
 };
 use dragoman_crds::wire::{Pod, ResourceClaim, ResourceClaimTemplate};
-use dragoman_dump::manifests;
 use dragoman_reconcilers::placement::{Placement, Site};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -19,66 +19,79 @@ use serde_json::value::RawValue;
 use crate::supply::Supply;
 
 /// Namespace and name; the namespace is empty for objects of the cluster.
-pub(crate) type Key = (String, String);
+pub type Key = (String, String);
 
 /// What is known of the cluster. A kind of which nothing was asked for has no objects, and stands in `lacks` if it was
 /// asked for in vain.
 #[derive(Debug, Default)]
-pub(crate) struct Facts {
-    pub(crate) pods: BTreeMap<Key, Pod>,
-    pub(crate) placements: BTreeMap<Key, Placement>,
-    pub(crate) claims: BTreeMap<Key, ResourceClaim>,
-    pub(crate) templates: BTreeMap<Key, ResourceClaimTemplate>,
-    pub(crate) sites: BTreeMap<String, Site>,
+pub struct Facts {
+    /// Pods, as the API server has them.
+    pub pods: BTreeMap<Key, Pod>,
+    /// What decides where each of the Pods may run.
+    pub placements: BTreeMap<Key, Placement>,
+    /// Claims.
+    pub claims: BTreeMap<Key, ResourceClaim>,
+    /// Templates of claims.
+    pub templates: BTreeMap<Key, ResourceClaimTemplate>,
+    /// What each node offers to Pods, by its name.
+    pub sites: BTreeMap<String, Site>,
     /// Whether each node is ready and takes Pods, by its name.
-    pub(crate) nodes: BTreeMap<String, NodeState>,
-    pub(crate) quotas: BTreeMap<Key, Quota>,
-    pub(crate) events: Vec<Event>,
+    pub nodes: BTreeMap<String, NodeState>,
+    /// Quotas of the namespaces.
+    pub quotas: BTreeMap<Key, Quota>,
+    /// Events, in no order.
+    pub events: Vec<Event>,
     /// For the allocator, as it was read.
-    pub(crate) cluster: Cluster,
+    pub cluster: Cluster,
     /// The same as an allocator sees it, once everything has been read.
-    pub(crate) supply: Supply,
+    pub supply: Supply,
     /// Objects that do not decode: kind and name, and why.
-    pub(crate) unreadable: BTreeMap<(&'static str, Key), String>,
+    pub unreadable: BTreeMap<(&'static str, Key), String>,
     /// What was asked for and not given, in sentences; rights are apart.
-    pub(crate) lacks: Vec<String>,
+    pub lacks: Vec<String>,
     /// Resources that the user may not read, by namespace; none for the whole cluster.
-    pub(crate) forbidden: BTreeMap<Option<String>, BTreeSet<String>>,
+    pub forbidden: BTreeMap<Option<String>, BTreeSet<String>>,
 }
 
 /// What people ask of a node.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct NodeState {
-    pub(crate) spec: NodeSpec,
-    pub(crate) status: NodeStatus,
+pub struct NodeState {
+    /// `spec`.
+    pub spec: NodeSpec,
+    /// `status`.
+    pub status: NodeStatus,
 }
 
 /// `spec` of a node.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct NodeSpec {
-    pub(crate) unschedulable: bool,
+pub struct NodeSpec {
+    /// Whether the node is cordoned.
+    pub unschedulable: bool,
 }
 
 /// `status` of a node.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct NodeStatus {
-    pub(crate) conditions: Vec<NodeCondition>,
+pub struct NodeStatus {
+    /// `conditions`.
+    pub conditions: Vec<NodeCondition>,
 }
 
 /// A condition of a node.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct NodeCondition {
-    pub(crate) r#type: String,
-    pub(crate) status: String,
+pub struct NodeCondition {
+    /// The type, for example `Ready`.
+    pub r#type: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
 }
 
 impl NodeState {
     /// Whether the kubelet says that it is ready.
-    pub(crate) fn is_ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         self.status.conditions.iter().any(|of| of.r#type == "Ready" && of.status == "True")
     }
 }
@@ -86,74 +99,93 @@ impl NodeState {
 /// A `ResourceQuota`: what it admits and what is used.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Quota {
-    pub(crate) status: QuotaStatus,
+pub struct Quota {
+    /// `status`.
+    pub status: QuotaStatus,
 }
 
 /// `status` of a quota.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct QuotaStatus {
-    pub(crate) hard: BTreeMap<String, String>,
-    pub(crate) used: BTreeMap<String, String>,
+pub struct QuotaStatus {
+    /// What is admitted, by resource.
+    pub hard: BTreeMap<String, String>,
+    /// What is used, by resource.
+    pub used: BTreeMap<String, String>,
 }
 
 /// An Event of `v1`, as far as it is told.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Event {
-    pub(crate) metadata: EventMeta,
-    pub(crate) involved_object: Involved,
-    pub(crate) reason: String,
-    pub(crate) message: String,
-    pub(crate) r#type: String,
+pub struct Event {
+    /// `metadata`.
+    pub metadata: EventMeta,
+    /// The object that it is about.
+    pub involved_object: Involved,
+    /// The reason, a word.
+    pub reason: String,
+    /// The message, for people.
+    pub message: String,
+    /// `Normal` or `Warning`.
+    pub r#type: String,
+    /// `eventTime`, of the newer API.
     #[serde(rename = "eventTime")]
-    pub(crate) time: Option<String>,
-    pub(crate) last_timestamp: Option<String>,
-    pub(crate) first_timestamp: Option<String>,
-    pub(crate) reporting_component: String,
-    pub(crate) source: Source,
+    pub time: Option<String>,
+    /// When it was last seen, of the older API.
+    pub last_timestamp: Option<String>,
+    /// When it was first seen, of the older API.
+    pub first_timestamp: Option<String>,
+    /// The controller that reports it, of the newer API.
+    pub reporting_component: String,
+    /// The component that reports it, of the older API.
+    pub source: Source,
 }
 
 /// `metadata` of an Event.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct EventMeta {
-    pub(crate) creation_timestamp: Option<String>,
+pub struct EventMeta {
+    /// When it was created.
+    pub creation_timestamp: Option<String>,
 }
 
 /// `source` of an Event, of old clients.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Source {
-    pub(crate) component: String,
+pub struct Source {
+    /// The name of the component.
+    pub component: String,
 }
 
 /// What an Event is about.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Involved {
-    pub(crate) kind: String,
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) uid: String,
+pub struct Involved {
+    /// The kind.
+    pub kind: String,
+    /// The namespace; empty for an object of the cluster.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// The uid.
+    pub uid: String,
 }
 
 impl Event {
     /// When it was seen last.
-    pub(crate) fn at(&self) -> Option<&str> {
+    pub fn at(&self) -> Option<&str> {
         let times =
             [&self.last_timestamp, &self.time, &self.first_timestamp, &self.metadata.creation_timestamp];
         times.into_iter().find_map(|time| time.as_deref())
     }
 
     /// The same as a time; Events have it in different precision.
-    pub(crate) fn time(&self) -> Option<Timestamp> {
+    pub fn time(&self) -> Option<Timestamp> {
         self.at()?.parse().ok()
     }
 
     /// The process that wrote it.
-    pub(crate) fn reporter(&self) -> &str {
+    pub fn reporter(&self) -> &str {
         if self.reporting_component.is_empty() { &self.source.component } else { &self.reporting_component }
     }
 }
@@ -175,12 +207,12 @@ struct HeadMeta {
 
 impl Facts {
     /// Takes in an object of a kind that its list knows, or that it says itself. One of another kind is left out.
-    pub(crate) fn take(&mut self, kind: &str, object: &RawValue) {
+    pub fn take(&mut self, kind: &str, object: &RawValue) {
         self.take_with(kind, object, Self::read);
     }
 
     /// Takes in a claim for a list of claims: no allocator looks at it.
-    pub(crate) fn take_listed(&mut self, claim: &RawValue) {
+    pub fn take_listed(&mut self, claim: &RawValue) {
         self.take_with("ResourceClaim", claim, |facts, _, key, text| {
             facts.claims.insert(key.clone(), decoded(text)?);
             Ok(())
@@ -188,7 +220,7 @@ impl Facts {
     }
 
     /// Takes in that a Pod is there, and its phase.
-    pub(crate) fn take_presence(&mut self, pod: &RawValue) {
+    pub fn take_presence(&mut self, pod: &RawValue) {
         self.take_with("Pod", pod, |facts, _, key, text| {
             let Pod { metadata, status, .. } = decoded(text)?;
             let mut pod = Pod::default();
@@ -217,7 +249,7 @@ impl Facts {
     ///
     /// # Errors
     /// A part of the text is no object.
-    pub(crate) fn take_file(&mut self, file: &Path, text: &str) -> anyhow::Result<()> {
+    pub fn take_file(&mut self, file: &Path, text: &str) -> anyhow::Result<()> {
         manifests::take(file, text, &mut |found| {
             let object: &RawValue = serde_json::from_slice(&found.text).context(found.place)?;
             self.take(found.head.kind.as_deref().unwrap_or_default(), object);
@@ -252,7 +284,7 @@ impl Facts {
     }
 
     /// Takes in a claim if it holds a device that is asked about: a cluster has many claims.
-    pub(crate) fn take_if_held(&mut self, claim: &RawValue, is_asked: impl Fn(&DeviceResult) -> bool) {
+    pub fn take_if_held(&mut self, claim: &RawValue, is_asked: impl Fn(&DeviceResult) -> bool) {
         // One that does not decode may hold it.
         let is_taken = decoded::<ClaimObject>(claim.get()).map_or(true, |claim| {
             let allocation = claim.claim().allocation;
@@ -264,7 +296,7 @@ impl Facts {
     }
 
     /// Takes in which devices a claim holds, and nothing else of it: a cluster has many claims.
-    pub(crate) fn take_holder(&mut self, object: &RawValue) {
+    pub fn take_holder(&mut self, object: &RawValue) {
         match decoded::<ClaimObject>(object.get()).map(|claim| claim.claim()) {
             Ok(claim) => {
                 if let Some(allocation) = claim.allocation {
@@ -278,13 +310,13 @@ impl Facts {
     }
 
     /// Everything has been read: an allocator may look at it.
-    pub(crate) fn settled(mut self) -> Self {
+    pub fn settled(mut self) -> Self {
         self.supply = Supply::of(&mut self);
         self
     }
 
     /// Takes over what was read at the same time: lists of other kinds.
-    pub(crate) fn merge(&mut self, other: Self) {
+    pub fn merge(&mut self, other: Self) {
         self.sites.extend(other.sites);
         self.nodes.extend(other.nodes);
         self.claims.extend(other.claims);
@@ -308,12 +340,12 @@ impl Facts {
     }
 
     /// Notes that the user may not read a resource.
-    pub(crate) fn forbid(&mut self, namespace: Option<&str>, resource: String) {
+    pub fn forbid(&mut self, namespace: Option<&str>, resource: String) {
         self.forbidden.entry(namespace.map(str::to_owned)).or_default().insert(resource);
     }
 
     /// Whether a resource could not be read: nothing follows from its absence.
-    pub(crate) fn lacks(&self, plural: &str) -> bool {
+    pub fn lacks(&self, plural: &str) -> bool {
         let is_it = |spelled: &String| spelled.split('.').next() == Some(plural);
         let kind = UNCERTAIN.iter().find(|(known, _)| *known == plural).map(|(_, kind)| *kind);
         self.forbidden.values().flatten().any(is_it)
@@ -322,7 +354,7 @@ impl Facts {
     }
 
     /// What is lacking, and how to get it.
-    pub(crate) fn partial(&self) -> Vec<String> {
+    pub fn partial(&self) -> Vec<String> {
         let rights = self.forbidden.iter().map(|(namespace, resources)| {
             let resources: Vec<&str> = resources.iter().map(String::as_str).collect();
             forbidden(&resources, namespace.as_deref())
@@ -335,7 +367,7 @@ impl Facts {
     }
 
     /// Why an object does not decode, if it does not.
-    pub(crate) fn why_unreadable(&self, kind: &'static str, namespace: &str, name: &str) -> Option<&str> {
+    pub fn why_unreadable(&self, kind: &'static str, namespace: &str, name: &str) -> Option<&str> {
         self.unreadable.get(&(kind, (namespace.to_owned(), name.to_owned()))).map(String::as_str)
     }
 }
@@ -348,7 +380,7 @@ const UNCERTAIN: [(&str, &str); 3] =
     [("deviceclasses", "DeviceClass"), ("resourceslices", "ResourceSlice"), ("nodes", "Node")];
 
 /// What the user may not read, and how to get the right.
-pub(crate) fn forbidden(resources: &[&str], namespace: Option<&str>) -> String {
+pub fn forbidden(resources: &[&str], namespace: Option<&str>) -> String {
     let place = namespace
         .map_or_else(|| "of the cluster".to_owned(), |namespace| format!("in namespace {namespace}"));
     let kind = if namespace.is_some() { "role" } else { "clusterrole" };
@@ -375,21 +407,21 @@ const KINDS: [&str; 9] = [
 
 /// A list as the API server sends it.
 #[derive(Debug, Deserialize)]
-pub(crate) struct List<'a> {
+pub struct List<'a> {
     /// Where the next page begins.
     #[serde(default)]
-    pub(crate) metadata: ListMeta,
+    pub metadata: ListMeta,
     /// The objects, each as text: one that does not decode is known by its name.
     #[serde(borrow, default)]
-    pub(crate) items: Vec<&'a RawValue>,
+    pub items: Vec<&'a RawValue>,
 }
 
 /// `metadata` of a list.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct ListMeta {
+pub struct ListMeta {
     /// `continue`: absent or empty on the last page.
-    pub(crate) r#continue: Option<String>,
+    pub r#continue: Option<String>,
 }
 
 fn decoded<T: DeserializeOwned>(text: &str) -> Result<T, String> {

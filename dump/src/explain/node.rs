@@ -10,7 +10,7 @@ use crate::facts::Facts;
 use crate::supply::newest;
 
 /// Explains a node.
-pub(crate) fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
+pub fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
     let object = format!("Node {name}");
     let uncertain = ["resourceslices", "resourceclaims"].into_iter().find(|plural| facts.lacks(plural));
     let Some(node) = facts.nodes.get(name).filter(|_| uncertain.is_none()) else {
@@ -67,7 +67,7 @@ pub(crate) fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
 }
 
 /// The devices of a node, by driver, pool and name: those of the newest slices of each pool.
-pub(crate) fn here<'a>(facts: &'a Facts, node: &str) -> BTreeSet<(&'a str, &'a str, &'a str)> {
+pub fn here<'a>(facts: &'a Facts, node: &str) -> BTreeSet<(&'a str, &'a str, &'a str)> {
     let newest = newest(&facts.cluster.slices);
     let mut here = BTreeSet::new();
     for slice in &facts.cluster.slices {
@@ -82,7 +82,7 @@ pub(crate) fn here<'a>(facts: &'a Facts, node: &str) -> BTreeSet<(&'a str, &'a s
 }
 
 /// The devices of a node that claims hold, each with its claim.
-pub(crate) fn held<'a>(facts: &'a Facts, node: &str) -> Vec<(String, &'a ResourceClaim)> {
+pub fn held<'a>(facts: &'a Facts, node: &str) -> Vec<(String, &'a ResourceClaim)> {
     let here = here(facts, node);
     let mut held = Vec::new();
     for claim in facts.claims.values() {
