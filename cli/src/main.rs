@@ -153,8 +153,9 @@ async fn main() -> ExitCode {
         use std::io::Write as _;
         // Nothing is left to do where standard error is closed.
         drop(
-            std::io::stderr()
-                .write_all(format!("error: {}\n", dragoman_dump::printable(&format!("{error:#}"))).as_bytes()),
+            std::io::stderr().write_all(
+                format!("error: {}\n", dragoman_dump::printable(&format!("{error:#}"))).as_bytes(),
+            ),
         );
         ExitCode::FAILURE
     })

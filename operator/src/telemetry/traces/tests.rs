@@ -8,6 +8,8 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tracing::field::Empty;
 
+use tracing_subscriber::layer::SubscriberExt as _;
+
 use super::*;
 
 /// Keeps what would be exported.
