@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-const PODS: usize = 10_000;
+const PODS: usize = 2_500;
 /// A Pod with a claim, its claim, and every map, key and link between them.
 const WITH_CLAIM: usize = 2048;
 /// A Pod without claims, however large its JSON.

@@ -57,9 +57,9 @@ pub(crate) fn quick() -> anyhow::Result<()> {
     build()?;
     run("cargo", &["test", "--workspace"])?;
     // Each seed is a different cluster; the first ones run twice, and must give the same history.
-    built(&["soak", "--runs", "600", "--twice", "30"])?;
-    built(&["soak", "--gated", "--runs", "100", "--twice", "10"])?;
-    built(&["scenarios", "--on", "sim", "1.37/", "1.37-groups/"])
+    built(&["soak", "--runs", "120", "--twice", "10"])?;
+    built(&["soak", "--gated", "--runs", "30", "--twice", "3"])?;
+    built(&["scenarios", "--on", "sim", "1.37/"])
 }
 
 /// The second level: the scenarios of the newest release on a real control plane, and those on simcluster that kubectl
@@ -71,10 +71,10 @@ pub(crate) fn real() -> anyhow::Result<()> {
     needs::look(&[Need::CCompiler, Need::Go, Need::Python, Need::Room(12)])?;
     needs::crates()?;
     build()?;
-    built(&["scenarios", "--on", "sim", "1.37-kubectl/"])?;
+    built(&["scenarios", "--on", "sim", "kubectl/"])?;
     // Every state of the model of the gate protocol; prints how many there are.
     run("cargo", &["test", "--package", "dragoman-model", "--", "--ignored", "--nocapture"])?;
-    built(&["scenarios", "1.37", "alone/", "crash", "rights", "manifests/", "seen/the_"])
+    built(&["scenarios", "1.37", "kubectl/", "alone/", "crash", "rights", "manifests/", "seen/the_"])
 }
 
 /// What the long lanes need.

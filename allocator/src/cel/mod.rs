@@ -47,8 +47,9 @@ pub const LENGTH_LIMIT: usize = 10 * 1024;
 const DEEPEST: usize = 250;
 const DEEPEST_WRITTEN: u16 = 250;
 
-/// The stack that parses the longest expression at any depth: some kilobytes for each character.
-const STACK: usize = 64 << 20;
+/// The stack that parses the longest expression at any depth: some kilobytes for each character, and as many times more
+/// where nothing is optimised.
+const STACK: usize = if cfg!(debug_assertions) { 512 << 20 } else { 64 << 20 };
 
 /// The purpose of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

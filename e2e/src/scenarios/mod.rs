@@ -114,7 +114,7 @@ fn lanes() -> Vec<Lane> {
     let before = || Shape { release: Release::V1_36, ..Shape::default() };
     vec![
         Lane { name: "1.37", shape: shape(), flags: LEDGERS, scenarios: ordinary() },
-        Lane { name: "1.37-kubectl", shape: shape(), flags: LEDGERS, scenarios: kinds::by_kubectl() },
+        Lane { name: "kubectl", shape: shape(), flags: LEDGERS, scenarios: kinds::by_kubectl() },
         Lane {
             name: "1.37-groups",
             shape: Shape { pod_groups: true, ..shape() },
@@ -122,7 +122,7 @@ fn lanes() -> Vec<Lane> {
             scenarios: groups::all(),
         },
         Lane { name: "1.36", shape: before(), flags: LEDGERS, scenarios: ordinary() },
-        Lane { name: "1.36-kubectl", shape: before(), flags: LEDGERS, scenarios: kinds::by_kubectl() },
+        Lane { name: "kubectl-1.36", shape: before(), flags: LEDGERS, scenarios: kinds::by_kubectl() },
         Lane {
             name: "1.36-groups",
             shape: Shape { pod_groups: true, ..before() },
