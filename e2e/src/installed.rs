@@ -47,16 +47,26 @@ async fn is_given(client: &Client, binding: &Value, rule: &Value) -> anyhow::Res
     let subject = &binding["subjects"][0];
     let [namespace, name] = ["namespace", "name"].map(|field| subject[field].as_str().unwrap_or_default());
     let user = format!("system:serviceaccount:{namespace}:{name}");
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-        "spec": {"user": user, "resourceAttributes": {
+    may(
+        client,
+        &user,
+        &json!({
             "verb": rule["verbs"][0], "group": rule["apiGroups"][0], "resource": resource,
             "subresource": subresource, "name": rule["resourceNames"][0],
             "namespace": binding["metadata"]["namespace"],
-        }},
+        }),
+    )
+    .await
+}
+
+/// Waits until a user has a right.
+pub(crate) async fn may(client: &Client, user: &str, attributes: &Value) -> anyhow::Result<()> {
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {"user": user, "resourceAttributes": attributes},
     });
     let reviews = path("/apis/authorization.k8s.io/v1/subjectaccessreviews", "");
-    wait::value(&format!("{user} has the right {rule}"), async || {
+    wait::value(&format!("{user} has the right {attributes}"), async || {
         let answer = client.create(&reviews, "", &review).await?;
         Ok((answer["status"]["allowed"] == true).then_some(()))
     })

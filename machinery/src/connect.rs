@@ -60,10 +60,32 @@ pub async fn connect(
     limits: Limits,
     registry: &mut Registry,
 ) -> Result<Clients, ConnectError> {
-    let config = match path {
-        Some(path) => from_file(path).await?,
-        None => Config::infer().await.map_err(|e| ConnectError::NoCluster(e.to_string()))?,
-    };
+    built(config(path).await?, limits, registry)
+}
+
+/// As [`connect`], as another user: the one of the configuration needs the right to impersonate that user.
+///
+/// # Errors
+/// [`ConnectError`]; nothing is sent yet.
+pub async fn connect_as(
+    path: Option<&Path>,
+    user: &str,
+    limits: Limits,
+    registry: &mut Registry,
+) -> Result<Clients, ConnectError> {
+    let mut config = config(path).await?;
+    config.auth_info.impersonate = Some(user.to_owned());
+    built(config, limits, registry)
+}
+
+async fn config(path: Option<&Path>) -> Result<Config, ConnectError> {
+    match path {
+        Some(path) => from_file(path).await,
+        None => Config::infer().await.map_err(|e| ConnectError::NoCluster(e.to_string())),
+    }
+}
+
+fn built(config: Config, limits: Limits, registry: &mut Registry) -> Result<Clients, ConnectError> {
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let [api, lease, watch] = [client(&config)?, client(&config)?, client(&config)?];
     let namespace = api.default_namespace().to_owned();

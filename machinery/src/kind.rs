@@ -56,6 +56,12 @@ const fn admission(plural: &'static str, kind: &'static str) -> Kind {
 
 /// `v1` Pod.
 pub const POD: Kind = namespaced("", "v1", "pods", "Pod");
+/// `v1` Namespace.
+pub const NAMESPACE: Kind = cluster("", "v1", "namespaces", "Namespace");
+/// `rbac.authorization.k8s.io/v1` Role.
+pub const ROLE: Kind = namespaced("rbac.authorization.k8s.io", "v1", "roles", "Role");
+/// `rbac.authorization.k8s.io/v1` `RoleBinding`.
+pub const ROLE_BINDING: Kind = namespaced("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding");
 /// `v1` Node.
 pub const NODE: Kind = cluster("", "v1", "nodes", "Node");
 /// `resource.k8s.io/v1` ResourceClaim.

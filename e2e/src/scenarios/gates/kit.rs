@@ -94,11 +94,11 @@ fn python(world: &World, script: &str, first: &[&str], name: &str) -> anyhow::Re
 async fn allocators_that_keep_the_protocol_pass_the_kit(bench: &Bench) -> anyhow::Result<()> {
     let world = world(bench, "kit").await?;
     let ours = world.allocator(&[]).await?;
-    let (is_well, said) = kit(&world, "dragoman", 30, &[]).await?;
+    let (is_well, said) = kit(&world, "dragoman", 300, &[]).await?;
     ensure!(is_well, "dragoman allocator:\n{said}");
     println!("        {}", said.lines().last().unwrap_or_default());
     let example = python(&world, "example.py", &[], "example")?;
-    let (is_well, said) = kit(&world, "example", 30, &[]).await?;
+    let (is_well, said) = kit(&world, "example", 300, &[]).await?;
     ensure!(is_well, "e2e/allocators/example.py:\n{said}{}", example.output());
     println!("        {}", said.lines().last().unwrap_or_default());
     example.kill().await?;

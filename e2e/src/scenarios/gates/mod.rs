@@ -57,6 +57,7 @@ pub(super) async fn gated(bench: &Bench, name: &str, shape: Shape, nodes: usize)
     let is_counted = shape.on.contains(&"DRANodeAllocatableResources");
     let world = World::start(bench, name, Shape { scheduler: Scheduling::Kube, ..shape }, 0, 0).await?;
     world.install("config/gated").await?;
+    println!("        {}", gating(&world, "wait").await?.trim());
     if !is_counted {
         world.client.create(FOOTPRINTS, "", &ledger::footprint("cores", "3")).await?;
     }
@@ -354,6 +355,7 @@ async fn one_command_leaves_no_policy_and_no_gate(bench: &Bench) -> anyhow::Resu
     let said = gating(&world, "off").await?;
     println!("        {}", said.trim().replace('\n', "\n        "));
     ensure!(said.contains("gate removed from 2 Pods"), "{said}");
+    ensure!(said.contains("the API server has forgotten"), "{said}");
     for kind in ["mutatingadmissionpolicies", "validatingadmissionpolicies"] {
         let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}");
         let left = world.client.list(&path, "").await?;
@@ -367,15 +369,27 @@ async fn one_command_leaves_no_policy_and_no_gate(bench: &Bench) -> anyhow::Resu
     ensure!(gates_of(&pod) == ["e2e.dragoman.dev/gate"], "{pod}");
     let plain = world.pod(&ns, &Pod::new("plain").with_template("device", "one")).await?;
     ensure!(gates_of(&plain).is_empty(), "{plain}");
-    gating(&world, "on").await?;
-    namespace(&world, "on", "enabled").await?;
+    let said = gating(&world, "on").await?;
+    ensure!(said.contains("the API server enforces"), "{said}");
+    // From the first moment on. The label is there at birth: the API server learns of a later one later.
+    let labels = json!({"dragoman.dev/gating": "enabled"});
+    let on = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "on", "labels": labels}});
+    world.client.create(NAMESPACES, "", &on).await?;
+    let pod = world.pod("on", &Pod::new("gated").with_template("device", "one")).await?;
+    ensure!(gates_of(&pod) == [GATE], "{pod}");
+    let left = world.client.list(NAMESPACES, "").await?;
+    let is_probe = |of: &Value| of["metadata"]["name"].as_str().is_some_and(|name| name.contains("probe"));
+    ensure!(
+        left.iter().filter(|of| is_probe(of)).all(|of| !of["metadata"]["deletionTimestamp"].is_null()),
+        "{left:?}"
+    );
     world.stop().await
 }
 
 /// Runs `dragoman gating`; returns what it prints.
 async fn gating(world: &World, what: &str) -> anyhow::Result<String> {
     let output = tokio::process::Command::new(&world.bench.binary)
-        .args(["gating", what, "--kubeconfig"])
+        .args(["gating", what, "--patience", &wait::patience().as_secs().to_string(), "--kubeconfig"])
         .arg(world.plane.kubeconfig("admin"))
         .output()
         .await?;

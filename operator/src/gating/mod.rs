@@ -1,6 +1,8 @@
 //! `dragoman gating`: the admission policies of claim gates, for installations whose packaging cannot carry
 //! them, and the way out: no policy and no gate of ours is left.
 
+mod enforced;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use dragoman_crds::wire::{self, Meta};
 use dragoman_machinery::api::{Api, Limits, Live, decode};
-use dragoman_machinery::connect::connect;
+use dragoman_machinery::connect::{connect, connect_as};
 use dragoman_machinery::discovery::{Discovery, Served};
 use dragoman_machinery::kind::{ADMISSION_POLICIES, CLAIM_GATE, Kind, POD};
 use dragoman_machinery::metrics::MachineryMetrics;
@@ -21,6 +23,7 @@ use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use serde_json::Value;
 
+use self::enforced::{Askers, Wanted};
 use crate::config::ClusterFlags;
 
 /// Flags of `dragoman gating`.
@@ -36,14 +39,24 @@ pub(crate) struct GatingFlags {
     /// Service account of the operator, which the policies name.
     #[arg(long, default_value = ACCOUNT)]
     service_account: String,
+    /// Seconds that the API server may take until it acts on what it has stored.
+    #[arg(long, default_value_t = 120)]
+    patience: u64,
+    /// Do not look whether the API server acts on it. The look takes the rights to make a namespace, a role and a
+    /// ClaimGate, and to impersonate.
+    #[arg(long)]
+    no_wait: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Switch {
-    /// Install or update the policies. Namespaces take part by the label dragoman.dev/gating=enabled.
+    /// Install or update the policies, and wait until the API server enforces them. Namespaces take part by the label
+    /// dragoman.dev/gating=enabled.
     On,
-    /// Remove the policies, and the gate from every Pod that has it.
+    /// Remove the policies, wait until the API server has forgotten them, and remove the gate from every Pod that has it.
     Off,
+    /// Wait until the API server enforces the policies that are there, of whatever package.
+    Wait,
     /// Print the policies.
     Print,
 }
@@ -76,12 +89,12 @@ pub(crate) fn policy_names() -> anyhow::Result<BTreeMap<Kind, Vec<String>>> {
 
 /// The shipped policies, in the order in which they are removed.
 const MANIFESTS: [&str; 6] = [
-    include_str!("../../config/components/gating/gate.yaml"),
-    include_str!("../../config/components/gating/enforced.yaml"),
-    include_str!("../../config/components/gating/owners.yaml"),
-    include_str!("../../config/components/gating/confined.yaml"),
-    include_str!("../../config/components/holders/confined.yaml"),
-    include_str!("../../config/components/delete-unbound/confined.yaml"),
+    include_str!("../../../config/components/gating/gate.yaml"),
+    include_str!("../../../config/components/gating/enforced.yaml"),
+    include_str!("../../../config/components/gating/owners.yaml"),
+    include_str!("../../../config/components/gating/confined.yaml"),
+    include_str!("../../../config/components/holders/confined.yaml"),
+    include_str!("../../../config/components/delete-unbound/confined.yaml"),
 ];
 /// The field manager of the policies.
 const MANAGER: &str = "dragoman-gating";
@@ -123,21 +136,74 @@ pub(crate) async fn gating(flags: &GatingFlags) -> anyhow::Result<()> {
         );
     }
     let mut said = String::new();
+    let mut names = Vec::new();
     for policy in policies {
-        let outcome = if flags.what == Switch::On {
-            install(&clients.api, &metrics, policy).await?
-        } else {
-            remove(&clients.api, &metrics, &discovery, policy).await?
+        let is_policy = !policy.kind.kind.ends_with("Binding");
+        let name = policy.name.clone();
+        let outcome = match flags.what {
+            Switch::On => Some(install(&clients.api, &metrics, policy).await?),
+            Switch::Wait => is_there(&clients.api, &discovery, &policy).await?.then(String::new),
+            Switch::Off | Switch::Print => remove(&clients.api, &metrics, &discovery, policy).await?,
         };
-        said.push_str(&outcome);
+        if let Some(outcome) = outcome {
+            said.push_str(&outcome);
+            names.extend(is_policy.then_some(name));
+        }
     }
+    let seen = if flags.no_wait { Ok(String::new()) } else { see(flags, &clients.api, &names).await };
     if flags.what == Switch::Off {
+        // The Pods are let go also where it cannot be seen that the policies are forgotten: rounds without a gated Pod
+        // show it, too.
+        said.push_str(&seen.unwrap_or_else(|why| format!("{why:#}\n")));
         let mut source = Watched::<wire::Pod>::new(clients.watch, POD, discovery);
         let opened = open_all(&clients.api, &metrics, &mut source).await;
         crate::print(&said)?;
         return crate::print(&opened?);
     }
-    crate::print(&said)
+    crate::print(&said)?;
+    crate::print(&seen?)
+}
+
+/// Waits until the API server acts on what was done about these policies; says so.
+///
+/// # Errors
+/// It was not seen.
+async fn see(flags: &GatingFlags, api: &Api, policies: &[String]) -> anyhow::Result<String> {
+    let (namespace, account) = (&flags.namespace, &flags.service_account);
+    let (wanted, said) = match flags.what {
+        Switch::Off => (Wanted::Gone, "the API server has forgotten"),
+        _ => (Wanted::Enforced, "the API server enforces"),
+    };
+    if policies.is_empty() {
+        ensure!(flags.what != Switch::Wait, "no policy of claim gates is installed");
+        return Ok(String::new());
+    }
+    let operator = format!("system:serviceaccount:{namespace}:{account}");
+    let path = flags.cluster.kubeconfig.as_deref();
+    let [mut of_tenant, mut of_operator] = [Registry::default(), Registry::default()];
+    let askers = Askers {
+        api: api.clone(),
+        tenant: connect_as(path, enforced::TENANT, Limits::default(), &mut of_tenant).await?.api,
+        operator: connect_as(path, &operator, Limits::default(), &mut of_operator).await?.api,
+        account: (namespace.clone(), account.clone()),
+    };
+    let patience = Duration::from_secs(flags.patience);
+    let seen = askers.see(policies, wanted, patience).await;
+    seen.context("it is not known whether the API server acts on it yet (--no-wait does not look)")?;
+    Ok(format!("{said} {} policies\n", policies.len()))
+}
+
+/// Whether a policy or a binding is there.
+async fn is_there(api: &Api, discovery: &Discovery, policy: &Policy) -> anyhow::Result<bool> {
+    let what = || format!("{} {}", policy.kind.kind, policy.name);
+    match api.read(policy.kind, "", &policy.name).await {
+        Ok(Live::Found(_)) => Ok(true),
+        Ok(Live::NotFound) => Ok(false),
+        Err(Refusal::Unserved(_)) if discovery.ask(policy.kind).await.with_context(what)? == Served::No => {
+            Ok(false)
+        }
+        Err(refusal) => Err(refusal).with_context(what),
+    }
 }
 
 /// A policy of the manifests.
@@ -196,29 +262,30 @@ async fn install(api: &Api, metrics: &MachineryMetrics, policy: Policy) -> anyho
     }
 }
 
+/// Removes a policy or a binding; says so, unless it is not there.
 async fn remove(
     api: &Api,
     metrics: &MachineryMetrics,
     discovery: &Discovery,
     policy: Policy,
-) -> anyhow::Result<String> {
+) -> anyhow::Result<Option<String>> {
     let Policy { kind, name, .. } = policy;
     let what = format!("{} {name}", kind.kind);
     let meta = match api.read(kind, "", &name).await {
         Ok(Live::Found(body)) => decode::<Head>(&body).with_context(|| what.clone())?.metadata,
-        Ok(Live::NotFound) => return Ok(String::new()),
+        Ok(Live::NotFound) => return Ok(None),
         // Before 1.36 there is no such kind, and so no policy.
         Err(Refusal::Unserved(_))
             if discovery.ask(kind).await.with_context(|| what.clone())? == Served::No =>
         {
-            return Ok(String::new());
+            return Ok(None);
         }
         Err(refusal) => return Err(refusal).context(what),
     };
     let write = Write::new(kind, "", name, Action::Delete { guard: Guard::of(&meta) });
     match write.send(api, metrics).await {
-        Ok(_) => Ok(format!("{what} is removed\n")),
-        Err(Refusal::NotFound | Refusal::Replaced) => Ok(String::new()),
+        Ok(_) => Ok(Some(format!("{what} is removed\n"))),
+        Err(Refusal::NotFound | Refusal::Replaced) => Ok(None),
         Err(refusal) => Err(refusal).context(what),
     }
 }

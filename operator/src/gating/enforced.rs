@@ -1,0 +1,406 @@
+//! Whether the API server enforces the policies: it learns of them from a watch of its own, a moment after it has stored
+//! them. Each policy is asked by a write without effect (a dry run) that it must refuse, in a namespace made for that.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use dragoman_crds::wire::Meta;
+use dragoman_machinery::api::{Api, Call, decode};
+use dragoman_machinery::kind::{CLAIM_GATE, Kind, NAMESPACE, POD, RESOURCE_CLAIM, ROLE, ROLE_BINDING};
+use dragoman_machinery::refusal::Refusal;
+use dragoman_reconcilers::protocol::GATE;
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Between two questions.
+const PAUSE: Duration = Duration::from_millis(200);
+/// The name of the objects that are asked about, of the ClaimGate, and of the user who asks as a tenant would.
+const NAME: &str = "dragoman-gating-probe";
+/// The label of the namespace, by which one is found that an interrupted run has left.
+const OF_PROBES: (&str, &str) = ("app.kubernetes.io/managed-by", "dragoman-gating");
+
+/// The user who asks as a tenant would.
+pub(super) const TENANT: &str = NAME;
+
+/// Who asks.
+#[derive(Debug, Clone, Copy)]
+enum Asker {
+    /// A user who may write Pods and claims of the namespace.
+    Tenant,
+    /// The operator, with the same rights there.
+    Operator,
+}
+
+/// A write that a policy must refuse, or change.
+struct Question {
+    policy: &'static str,
+    asker: Asker,
+    method: Method,
+    kind: Kind,
+    /// The object and a subresource; a creation has none.
+    object: Option<(&'static str, Option<&'static str>)>,
+    /// A merge patch, or the object to create.
+    body: Value,
+    /// The words of the refusal; none where the policy changes what is created.
+    words: Option<&'static str>,
+    /// The words of another refusal, after which there is nothing for the policy to refuse.
+    moot: Option<&'static str>,
+}
+
+/// A question for every policy that is shipped.
+fn questions() -> Vec<Question> {
+    let patch = |policy, asker, kind, subresource, body, words| Question {
+        policy,
+        asker,
+        method: Method::PATCH,
+        kind,
+        object: Some((NAME, subresource)),
+        body,
+        words: Some(words),
+        moot: None,
+    };
+    let labels = json!({"metadata": {"labels": {"dragoman.dev/probe": "true"}}});
+    let gate_of_an_owner =
+        json!({"metadata": {"annotations": {format!("release-gates.dragoman.dev/{NAME}"): "closed"}}});
+    let allocation = json!({"status": {"allocation": {"devices": {"results": [
+        {"request": "probe", "driver": "probe.dragoman.dev", "pool": "probe", "device": "probe"}]}}}});
+    let without_gate = json!({"spec": {"schedulingGates": [{"name": HOLD}]}});
+    let another = || {
+        let mut pod = pod();
+        pod["metadata"]["name"] = json!(format!("{NAME}-2"));
+        pod["spec"]["schedulingGates"] = json!([{"name": HOLD}]);
+        pod
+    };
+    let creation = |policy, asker, words| Question {
+        policy,
+        asker,
+        method: Method::POST,
+        kind: POD,
+        object: None,
+        body: another(),
+        words,
+        moot: None,
+    };
+    let removal = Question {
+        policy: "dragoman-operator-unbound",
+        asker: Asker::Operator,
+        method: Method::DELETE,
+        kind: POD,
+        object: Some((NAME, None)),
+        body: json!({"dryRun": ["All"]}),
+        words: Some("deletes Pods that kube-scheduler cannot bind"),
+        moot: None,
+    };
+    let of_the_class = {
+        let mut pod = another();
+        pod["spec"]["priorityClassName"] = json!("dragoman-holder");
+        Question {
+            body: pod,
+            moot: Some("no PriorityClass with name dragoman-holder"),
+            ..creation("dragoman-holder-class", Asker::Tenant, Some("is for the holder Pods of Dragoman"))
+        }
+    };
+    let operator = Asker::Operator;
+    vec![
+        creation("dragoman-gate", Asker::Tenant, None),
+        patch("dragoman-gate-enforced", Asker::Tenant, POD, None, without_gate, "taken off by Dragoman"),
+        patch(
+            "dragoman-gate-owners",
+            Asker::Tenant,
+            RESOURCE_CLAIM,
+            None,
+            gate_of_an_owner,
+            "added and removed by the owners",
+        ),
+        patch("dragoman-operator-pods", operator, POD, None, labels.clone(), "changes no labels"),
+        patch("dragoman-operator-claims", operator, RESOURCE_CLAIM, None, labels, "changes no other label"),
+        patch(
+            "dragoman-operator-allocations",
+            operator,
+            RESOURCE_CLAIM,
+            Some("status"),
+            allocation,
+            "makes none",
+        ),
+        creation("dragoman-operator-holders", operator, Some("creates holder Pods in its own namespace")),
+        patch(
+            "dragoman-operator-other-pods",
+            operator,
+            POD,
+            Some("resize"),
+            json!({}),
+            "deletes and resizes holder Pods and no other Pod",
+        ),
+        of_the_class,
+        removal,
+    ]
+}
+
+/// A gate of the probe, so that its Pod is scheduled in no case.
+const HOLD: &str = "dragoman.dev/gating-probe";
+
+/// The Pod that is asked about. It waits for a claim that does not exist, so that the operator does not open its gate.
+fn pod() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": NAME},
+        "spec": {
+            "schedulingGates": [{"name": GATE}, {"name": HOLD}],
+            "resourceClaims": [{"name": "probe", "resourceClaimName": "missing"}],
+            "automountServiceAccountToken": false,
+            "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{"name": "probe", "image": "none", "securityContext":
+                {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}],
+        },
+    })
+}
+
+/// The clients of those who ask.
+pub(super) struct Askers {
+    /// The user who runs the command.
+    pub(super) api: Api,
+    /// [`TENANT`], impersonated.
+    pub(super) tenant: Api,
+    /// The operator, impersonated.
+    pub(super) operator: Api,
+    /// Its user name: namespace and service account.
+    pub(super) account: (String, String),
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Every policy refuses its question.
+    Enforced,
+    /// No policy refuses its question any more.
+    Gone,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    metadata: Meta,
+}
+
+impl Askers {
+    /// Waits until the API server enforces the policies, or none of them.
+    ///
+    /// # Errors
+    /// The user may not make the namespace or impersonate those who ask; or `patience` is over.
+    pub(super) async fn see(
+        &self,
+        policies: &[String],
+        wanted: Wanted,
+        patience: Duration,
+    ) -> anyhow::Result<()> {
+        let namespace = self.namespace().await?;
+        let outcome = self.seen_in(&namespace, policies, wanted, patience).await;
+        // Whatever was seen, nothing is left.
+        let cleared = self.clear(&namespace).await;
+        outcome?;
+        cleared
+    }
+
+    /// Makes the namespace; one that is left of an interrupted run goes.
+    async fn namespace(&self) -> anyhow::Result<String> {
+        let (key, value) = OF_PROBES;
+        let labels = json!({key: value, "dragoman.dev/gating": "enforced"});
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"generateName": format!("{NAME}-"), "labels": labels}});
+        let made =
+            create(&self.api, NAMESPACE, "", &namespace).await.context("make a namespace for the probes")?;
+        Ok(decode::<Named>(&made)?.metadata.name.to_string())
+    }
+
+    async fn clear(&self, namespace: &str) -> anyhow::Result<()> {
+        // The Pod at once: it would stand among those that wait, until its namespace is gone.
+        let at_once = json!({"gracePeriodSeconds": 0}).to_string();
+        for (kind, name, options) in
+            [(POD, NAME, at_once.as_str()), (CLAIM_GATE, NAME, ""), (NAMESPACE, namespace, "")]
+        {
+            let path = kind.object_path(namespace, name, None);
+            match ask(&self.api, Method::DELETE, kind, path, name, options.as_bytes().to_vec()).await {
+                Ok(_) | Err(Refusal::NotFound | Refusal::Unserved(_)) => {}
+                Err(refusal) => return Err(refusal).with_context(|| format!("remove {} {name}", kind.kind)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn seen_in(
+        &self,
+        namespace: &str,
+        policies: &[String],
+        wanted: Wanted,
+        patience: Duration,
+    ) -> anyhow::Result<()> {
+        let until = Instant::now() + patience;
+        self.populate(namespace, until).await?;
+        let mut open: Vec<Question> = questions();
+        open.retain(|question| policies.iter().any(|name| name == question.policy));
+        let mut last = String::new();
+        while !open.is_empty() {
+            let mut still = Vec::new();
+            for question in open {
+                match self.answer(namespace, &question).await? {
+                    Seen::Moot => {}
+                    Seen::Refused if wanted == Wanted::Enforced => {}
+                    Seen::Taken if wanted == Wanted::Gone => {}
+                    seen => {
+                        last = format!("policy {}: {}", question.policy, seen.in_words());
+                        still.push(question);
+                    }
+                }
+            }
+            open = still;
+            if !open.is_empty() {
+                if Instant::now() > until {
+                    let what = if wanted == Wanted::Enforced {
+                        "enforces the policies"
+                    } else {
+                        "has forgotten the policies"
+                    };
+                    bail!("it was not seen in {} s that the API server {what}: {last}", patience.as_secs());
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what is asked about: rights for those who ask, a Pod and a claim; and a ClaimGate, where the kind is served.
+    async fn populate(&self, namespace: &str, until: Instant) -> anyhow::Result<()> {
+        let verbs = json!(["create", "patch", "update", "delete"]);
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": NAME},
+        "rules": [
+            {"apiGroups": [""], "resources": ["pods", "pods/resize"], "verbs": verbs},
+            {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims", "resourceclaims/status", "resourceclaims/binding"], "verbs": verbs},
+        ]});
+        let (of, account) = &self.account;
+        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": NAME},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME},
+        "subjects": [
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": TENANT},
+            {"kind": "ServiceAccount", "namespace": of, "name": account},
+        ]});
+        let claim = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": NAME},
+            "spec": {"devices": {"requests": [{"name": "probe", "exactly": {"deviceClassName": NAME}}]}}});
+        let gate = json!({"apiVersion": "dragoman.dev/v1alpha1", "kind": "ClaimGate", "metadata": {"name": NAME},
+            "spec": {"owners": [{"namespace": namespace, "name": NAME}]}});
+        for (kind, object) in
+            [(ROLE, role), (ROLE_BINDING, binding), (RESOURCE_CLAIM, claim), (CLAIM_GATE, gate)]
+        {
+            match create(&self.api, kind, namespace, &object).await {
+                Ok(_) | Err(Refusal::AlreadyExists) => {}
+                // Without the kind the policy of owners refuses nothing, and is not asked.
+                Err(Refusal::Unserved(_)) if kind == CLAIM_GATE => {}
+                Err(refusal) => return Err(refusal).with_context(|| format!("make {} {NAME}", kind.kind)),
+            }
+        }
+        // A namespace has no service account at once, and without one it takes no Pod.
+        loop {
+            match create(&self.api, POD, namespace, &pod()).await {
+                Ok(_) | Err(Refusal::AlreadyExists) => return Ok(()),
+                Err(refusal) if Instant::now() > until => {
+                    return Err(refusal).context("make a Pod to ask about");
+                }
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+
+    async fn answer(&self, namespace: &str, question: &Question) -> anyhow::Result<Seen> {
+        let api = match question.asker {
+            Asker::Tenant => &self.tenant,
+            Asker::Operator => &self.operator,
+        };
+        let (kind, method) = (question.kind, question.method.clone());
+        let (path, name) = match question.object {
+            Some((name, subresource)) => (kind.object_path(namespace, name, subresource), name),
+            None => (kind.collection_path(namespace), ""),
+        };
+        let body = question.body.to_string().into_bytes();
+        let outcome = ask(api, method, kind, format!("{path}?dryRun=All"), name, body).await;
+        Ok(match (question.words, outcome) {
+            (None, Ok(made)) if is_gated(&made)? => Seen::Refused,
+            (_, Ok(_)) => Seen::Taken,
+            (Some(words), Err(refusal)) if refusal.to_string().contains(words) => Seen::Refused,
+            (_, Err(refusal)) if question.moot.is_some_and(|words| refusal.to_string().contains(words)) => {
+                Seen::Moot
+            }
+            (_, Err(refusal)) => Seen::Otherwise(refusal.to_string()),
+        })
+    }
+}
+
+/// The answer to a question.
+enum Seen {
+    /// The policy refused or changed it.
+    Refused,
+    /// It was taken as it is.
+    Taken,
+    /// There is nothing to refuse.
+    Moot,
+    /// It was refused for another reason: rights come later than the binding that gives them, too.
+    Otherwise(String),
+}
+
+impl Seen {
+    fn in_words(self) -> String {
+        match self {
+            Self::Refused => "it still refuses".to_owned(),
+            Self::Taken => "a write that it must refuse was taken".to_owned(),
+            Self::Moot => "there is nothing to refuse".to_owned(),
+            Self::Otherwise(why) => why,
+        }
+    }
+}
+
+fn is_gated(made: &[u8]) -> anyhow::Result<bool> {
+    let made: Value = decode(made)?;
+    let gates = made.pointer("/spec/schedulingGates").and_then(Value::as_array);
+    Ok(gates.is_some_and(|gates| gates.iter().any(|gate| gate.get("name").is_some_and(|name| name == GATE))))
+}
+
+async fn create(api: &Api, kind: Kind, namespace: &str, object: &Value) -> Result<Vec<u8>, Refusal> {
+    ask(api, Method::POST, kind, kind.collection_path(namespace), "", object.to_string().into_bytes()).await
+}
+
+async fn ask(
+    api: &Api,
+    method: Method,
+    kind: Kind,
+    uri: String,
+    name: &str,
+    body: Vec<u8>,
+) -> Result<Vec<u8>, Refusal> {
+    let content_type =
+        if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    let call = Call { method, uri, body, content_type, kind, name: name.to_owned(), repeatable: false };
+    api.send(&call).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gating::policy_names;
+
+    #[test]
+    fn every_shipped_policy_has_a_question() {
+        let names = policy_names().expect("policies");
+        let shipped =
+            names.iter().filter(|(kind, _)| !kind.kind.ends_with("Binding")).flat_map(|(_, names)| names);
+        let mut shipped: Vec<&str> = shipped.map(String::as_str).collect();
+        let mut asked: Vec<&str> = questions().iter().map(|question| question.policy).collect();
+        shipped.sort_unstable();
+        asked.sort_unstable();
+        assert_eq!(shipped, asked);
+    }
+
+    #[test]
+    fn the_words_of_a_refusal_are_those_of_the_policy() {
+        let text = super::super::MANIFESTS.join("\n");
+        for words in questions().iter().filter_map(|question| question.words) {
+            assert!(text.contains(words), "{words}");
+        }
+    }
+}
