@@ -134,6 +134,11 @@ async fn poll<T, F: AsyncFnMut() -> anyhow::Result<Option<T>>>(
     }
 }
 
+/// A pause between two steps of a load. Nothing is concluded from it.
+pub(crate) async fn apart() {
+    tokio::time::sleep(POLL * 2).await;
+}
+
 /// Waits for the end of `work`, which is no condition that can be looked at.
 pub(crate) async fn ended<T>(what: &str, work: impl Future<Output = T>) -> anyhow::Result<T> {
     let Ok(outcome) = tokio::time::timeout(patience(), work).await else {

@@ -1,6 +1,6 @@
 //! `cargo xtask check`: the checks that do not run Dragoman.
 
-use crate::{citations, defects, edges, files, functions, fuzz, licences, output, run};
+use crate::{citations, defects, edges, files, functions, fuzz, licences, output, run, waits};
 
 /// Runs all checks.
 ///
@@ -15,6 +15,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     edges::check()?;
     files::check()?;
     functions::check()?;
+    waits::check()?;
     citations::check()?;
     defects::check()?;
     // Advisories are not looked at, because they need a database from the network.

@@ -14,20 +14,21 @@ struct Slice {
 
 /// Every long lane is in exactly one slice.
 const SLICES: &[Slice] = &[
-    Slice { name: "conformance", run: || on_shipped(&["conformance"]) },
-    Slice { name: "1.36", run: || on_shipped(&["scenarios", "1.36"]) },
+    Slice { name: "conformance", run: || built(&["conformance"]) },
+    Slice { name: "1.36", run: || built(&["scenarios", "1.36"]) },
     Slice { name: "node", run: || node("node-pods/") },
     Slice { name: "faults of a node", run: || node("node-faults/") },
-    Slice { name: "emulated", run: || on_shipped(&["scenarios", "1.35", "1.34"]) },
+    Slice { name: "emulated", run: || built(&["scenarios", "1.35", "1.34"]) },
     Slice { name: "histories", run: || on_shipped(&["scenarios", "differential", "apart"]) },
-    Slice { name: "simcluster", run: || on_shipped(&["scenarios", "--on", "sim"]) },
-    Slice { name: "oracles", run: || on_shipped(&["oracle"]) },
+    Slice { name: "simcluster", run: || built(&["scenarios", "--on", "sim"]) },
+    Slice { name: "oracles", run: || built(&["oracle"]) },
     Slice { name: "tenants", run: || on_shipped(&["tenants"]) },
     Slice { name: "faults", run: || soak(&["--runs", "20000", "--seed", "2001", "--twice", "0"]) },
     Slice {
         name: "faults of gates",
         run: || soak(&["--gated", "--runs", "1200", "--seed", "301", "--twice", "0"]),
     },
+    Slice { name: "optimised", run: optimised },
     Slice {
         name: "fuzz, versus and memory",
         run: || {
@@ -107,6 +108,14 @@ pub(crate) fn turn() -> anyhow::Result<()> {
         ensure!(passes(slice), "failed: {}", slice.name);
     }
     Ok(())
+}
+
+/// The tests that try a part of their cases where nothing is optimised, and whose stacks are larger there.
+fn optimised() -> anyhow::Result<()> {
+    run(
+        "cargo",
+        &["test", "--release", "--package", "dragoman-accounting", "--package", "dragoman-allocator"],
+    )
 }
 
 fn passes(slice: &Slice) -> bool {

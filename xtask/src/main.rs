@@ -23,6 +23,7 @@ mod planted;
 mod plugin;
 mod shipped;
 mod supply;
+mod waits;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

@@ -104,12 +104,14 @@ struct Lane {
 const LEDGERS: &[&str] = &["--ledger-nodes", "all"];
 
 fn lanes() -> Vec<Lane> {
-    let ordinary = || {
+    let ordinary = || -> Vec<Scenario> {
         [lives::all(), sharing::all(), trouble::all(), tenants::all(), kinds::all(), pod_resources::all()]
             .into_iter()
             .flatten()
             .collect()
     };
+    // The newest release has its lane of kubectl apart: on simcluster the others need no program of Kubernetes.
+    let with_kubectl = || ordinary().into_iter().chain(kinds::by_kubectl()).collect();
     let shape = Shape::default;
     let before = || Shape { release: Release::V1_36, ..Shape::default() };
     vec![
@@ -121,8 +123,7 @@ fn lanes() -> Vec<Lane> {
             flags: &[],
             scenarios: groups::all(),
         },
-        Lane { name: "1.36", shape: before(), flags: LEDGERS, scenarios: ordinary() },
-        Lane { name: "kubectl-1.36", shape: before(), flags: LEDGERS, scenarios: kinds::by_kubectl() },
+        Lane { name: "1.36", shape: before(), flags: LEDGERS, scenarios: with_kubectl() },
         Lane {
             name: "1.36-groups",
             shape: Shape { pod_groups: true, ..before() },
@@ -133,13 +134,13 @@ fn lanes() -> Vec<Lane> {
             name: "1.35",
             shape: Shape { emulated: Some("1.35"), ..before() },
             flags: LEDGERS,
-            scenarios: ordinary(),
+            scenarios: with_kubectl(),
         },
         Lane {
             name: "1.34",
             shape: Shape { emulated: Some("1.34"), ..before() },
             flags: LEDGERS,
-            scenarios: ordinary(),
+            scenarios: with_kubectl(),
         },
     ]
 }

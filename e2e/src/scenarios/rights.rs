@@ -1,8 +1,6 @@
 //! Least privilege: each right of the operator and of the allocator is removed in turn, and the API server
 //! must then refuse a request for want of exactly this right.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
@@ -257,7 +255,7 @@ async fn provoke(world: &World, ns: &str) -> anyhow::Result<()> {
     // An Event that recurs, so that it is created and then patched.
     world.pod(ns, &Pod::new("complaint").with_template("gpu", "missing").gated()).await?;
     for i in 0..20 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        wait::apart().await;
         let names = json!({"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": format!("none-{i}")}]}});
         client.merge(PODS, ns, "complaint/status", &names).await?;
     }

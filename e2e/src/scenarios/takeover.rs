@@ -1,7 +1,5 @@
 //! Dragoman and the built-in controller: takeover, detection of a second writer, and drain.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
@@ -65,7 +63,7 @@ async fn a_second_writer_is_noticed_in_mid_run(bench: &Bench) -> anyhow::Result<
     while !noticed(count).await? {
         count += 1;
         ensure!(started.elapsed() < wait::patience(), "not noticed with {count} Pods");
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        wait::apart().await;
     }
     println!("        noticed with {} Pods", count + 1);
     world.rest(&ns).await?;

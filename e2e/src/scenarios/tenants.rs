@@ -85,6 +85,7 @@ async fn a_forged_or_copied_claim_stops_nobody(world: &World, dragoman: &Dragoma
     copy["status"] = Value::Null;
     let mut number = 0;
     wait::slowly("a forgery is 20 s younger than the lease", async || {
+        // The look writes: each forgery is an object of its own.
         number += 1;
         let claim = world.client.create(CLAIMS, &ns, &forged(number)).await;
         let at = claim.ok().and_then(|claim| created(&claim).ok());

@@ -460,7 +460,7 @@ pub(super) async fn provoke_allocator(world: &World, ns: &str) -> anyhow::Result
     for turn in 0..20 {
         let label = json!({"metadata": {"labels": {"turn": turn.to_string()}}});
         world.client.merge(NODES, "", "node-0", &label).await?;
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        wait::apart().await;
     }
     Ok(())
 }

@@ -102,6 +102,7 @@ async fn scene(world: &World, ns: &str) -> anyhow::Result<()> {
             }
         }
         wait::value(&format!("{name} is there"), async || {
+            // The look writes: what is there is not written again.
             if client.get(collection, namespace, name).await?.is_none() {
                 client.create(collection, namespace, object).await.map(drop).or_else(
                     |error| match error {

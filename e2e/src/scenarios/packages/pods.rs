@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -13,12 +12,11 @@ use tokio::task::JoinSet;
 
 use crate::client::{Client, PODS, plain_http};
 use crate::control_plane::{Process, free_port};
+use crate::wait;
 use crate::world::{World, is_our_own};
 
 /// The directory with the credentials of the service account in a Pod.
 const ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
-/// How often Pods and probes are looked at.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// Runs Dragoman's Pods until it is dropped.
 pub(super) struct Pods {
@@ -64,7 +62,7 @@ impl Pods {
                 if let Err(error) = node.look(&mut running).await {
                     said.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{error:#}"));
                 }
-                tokio::time::sleep(LOOK).await;
+                wait::apart().await;
             }
         });
         Self { failures, _work: work }

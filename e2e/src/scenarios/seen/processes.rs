@@ -137,6 +137,7 @@ impl Stage<'_> {
         let built_in = self.world.plane.claim_controller(&self.world.plane.kubeconfig("admin"))?;
         let mut number = 0;
         wait::value("the second writer is noticed", async || {
+            // The look writes: each Pod is one more that shows the second writer.
             number += 1;
             let name = format!("pod-{number}");
             self.world.pod(&ns, &Pod::new(&name).with_template("gpu", "one").gated()).await?;
