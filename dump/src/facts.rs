@@ -310,6 +310,7 @@ impl Facts {
     }
 
     /// Everything has been read: an allocator may look at it.
+    #[must_use]
     pub fn settled(mut self) -> Self {
         self.supply = Supply::of(&mut self);
         self

@@ -111,7 +111,8 @@ async fn poll<T, F: AsyncFnMut() -> anyhow::Result<Option<T>>>(
 ) -> anyhow::Result<T> {
     let started = Instant::now();
     loop {
-        let (outcome, seen) = looked(look()).await;
+        // Boxed: the future of a scenario would have room for every look of its own.
+        let (outcome, seen) = looked(Box::pin(look())).await;
         match outcome {
             Ok(Some(value)) => {
                 let took = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -60,7 +60,7 @@ pub async fn connect(
     limits: Limits,
     registry: &mut Registry,
 ) -> Result<Clients, ConnectError> {
-    built(config(path).await?, limits, registry)
+    built(&config(path).await?, limits, registry)
 }
 
 /// As [`connect`], as another user: the one of the configuration needs the right to impersonate that user.
@@ -75,7 +75,7 @@ pub async fn connect_as(
 ) -> Result<Clients, ConnectError> {
     let mut config = config(path).await?;
     config.auth_info.impersonate = Some(user.to_owned());
-    built(config, limits, registry)
+    built(&config, limits, registry)
 }
 
 async fn config(path: Option<&Path>) -> Result<Config, ConnectError> {
@@ -85,9 +85,9 @@ async fn config(path: Option<&Path>) -> Result<Config, ConnectError> {
     }
 }
 
-fn built(config: Config, limits: Limits, registry: &mut Registry) -> Result<Clients, ConnectError> {
+fn built(config: &Config, limits: Limits, registry: &mut Registry) -> Result<Clients, ConnectError> {
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-    let [api, lease, watch] = [client(&config)?, client(&config)?, client(&config)?];
+    let [api, lease, watch] = [client(config)?, client(config)?, client(config)?];
     let namespace = api.default_namespace().to_owned();
     let metrics = ClientMetrics::register(registry, &host);
     let lease = Api::new(lease, Limits::lease(), metrics.clone());

@@ -146,7 +146,7 @@ fn lanes() -> Vec<Lane> {
 }
 
 /// Scenarios with a cluster of their own that run at once.
-const SINGLE_AT_ONCE: usize = 2;
+const SINGLE_AT_ONCE: usize = 3;
 
 /// Scenarios of one lane that run at once; each has a namespace of its own.
 const AT_ONCE: usize = 6;

@@ -66,19 +66,13 @@ fn questions() -> Vec<Question> {
     let allocation = json!({"status": {"allocation": {"devices": {"results": [
         {"request": "probe", "driver": "probe.dragoman.dev", "pool": "probe", "device": "probe"}]}}}});
     let without_gate = json!({"spec": {"schedulingGates": [{"name": HOLD}]}});
-    let another = || {
-        let mut pod = pod();
-        pod["metadata"]["name"] = json!(format!("{NAME}-2"));
-        pod["spec"]["schedulingGates"] = json!([{"name": HOLD}]);
-        pod
-    };
     let creation = |policy, asker, words| Question {
         policy,
         asker,
         method: Method::POST,
         kind: POD,
         object: None,
-        body: another(),
+        body: pod(ANOTHER, &[HOLD], None),
         words,
         moot: None,
     };
@@ -92,14 +86,10 @@ fn questions() -> Vec<Question> {
         words: Some("deletes Pods that kube-scheduler cannot bind"),
         moot: None,
     };
-    let of_the_class = {
-        let mut pod = another();
-        pod["spec"]["priorityClassName"] = json!("dragoman-holder");
-        Question {
-            body: pod,
-            moot: Some("no PriorityClass with name dragoman-holder"),
-            ..creation("dragoman-holder-class", Asker::Tenant, Some("is for the holder Pods of Dragoman"))
-        }
+    let of_the_class = Question {
+        body: pod(ANOTHER, &[HOLD], Some("dragoman-holder")),
+        moot: Some("no PriorityClass with name dragoman-holder"),
+        ..creation("dragoman-holder-class", Asker::Tenant, Some("is for the holder Pods of Dragoman"))
     };
     let operator = Asker::Operator;
     vec![
@@ -140,12 +130,17 @@ fn questions() -> Vec<Question> {
 /// A gate of the probe, so that its Pod is scheduled in no case.
 const HOLD: &str = "dragoman.dev/gating-probe";
 
-/// The Pod that is asked about. It waits for a claim that does not exist, so that the operator does not open its gate.
-fn pod() -> Value {
+/// The name of a Pod that is created without effect.
+const ANOTHER: &str = "dragoman-gating-probe-2";
+
+/// A Pod with these gates. It waits for a claim that does not exist, so that the operator does not open its gate.
+fn pod(name: &str, gates: &[&str], class: Option<&str>) -> Value {
+    let gates: Vec<Value> = gates.iter().map(|gate| json!({"name": gate})).collect();
     json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": NAME},
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
         "spec": {
-            "schedulingGates": [{"name": GATE}, {"name": HOLD}],
+            "schedulingGates": gates,
+            "priorityClassName": class.unwrap_or_default(),
             "resourceClaims": [{"name": "probe", "resourceClaimName": "missing"}],
             "automountServiceAccountToken": false,
             "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
@@ -298,7 +293,7 @@ impl Askers {
         }
         // A namespace has no service account at once, and without one it takes no Pod.
         loop {
-            match create(&self.api, POD, namespace, &pod()).await {
+            match create(&self.api, POD, namespace, &pod(NAME, &[GATE, HOLD], None)).await {
                 Ok(_) | Err(Refusal::AlreadyExists) => return Ok(()),
                 Err(refusal) if Instant::now() > until => {
                     return Err(refusal).context("make a Pod to ask about");

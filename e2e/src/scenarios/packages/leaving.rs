@@ -68,7 +68,7 @@ async fn every_right_of_the_job_that_leaves_is_needed(bench: &Bench) -> anyhow::
 async fn leave(bench: &Bench, kubeconfig: &str) -> anyhow::Result<Result<String, String>> {
     let drain = ["drain", "--kubeconfig", kubeconfig, "--scale-down", "dragoman,dragoman-allocator"];
     let drained = said(&bench.binary, &drain).await?;
-    let opened = said(&bench.binary, &["gating", "off", "--kubeconfig", kubeconfig]).await?;
+    let opened = said(&bench.binary, &["gating", "off", "--no-wait", "--kubeconfig", kubeconfig]).await?;
     Ok(drained.and_then(|drained| opened.map(|opened| drained + &opened)))
 }
 
