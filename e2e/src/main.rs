@@ -223,35 +223,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let _alone = only::lock(&output)?;
     let backend = if let Command::Scenarios { on, .. } = &arguments.command { *on } else { Backend::Real };
     let bench = Bench { repository, binary, output, backend };
-    let work = async {
-        match arguments.command {
-            Command::Provide => Programs::provide(&bench.repository, Release::default()).await.map(drop),
-            Command::Oracle { .. }
-            | Command::BenchAccounting
-            | Command::Soak { .. }
-            | Command::BenchAllocator { .. } => Ok(()),
-            Command::Versus { pods, gated, completed, idle, runs, only } => {
-                let idle = std::time::Duration::from_secs(idle);
-                versus::run(&bench, versus::Load { pods, gated, completed, idle, runs }, &only).await
-            }
-            Command::Conformance { filter } => {
-                let asked = conformance::run(&bench, &filter).await?;
-                println!("ok      conformance: {asked} answers are the same");
-                Ok(())
-            }
-            Command::Overload { pods } => versus::overload(&bench, pods).await,
-            Command::Tenants { refused, bystanders, large } => {
-                tenants::run(&bench, tenants::Load { refused, bystanders, large }).await
-            }
-            Command::BenchPlugin { nodes, plugin } => {
-                plugin_bench::run(&bench, nodes, &plugin.canonicalize().context("plugin")?).await
-            }
-            Command::Scale { pods, full } => scale::run(&bench, (!full).then_some(pods)).await,
-            Command::BuiltIn { filter } => scenarios::built_in::run(&bench, &filter).await,
-            Command::Node { filters } => scenarios::on_node(&bench, &filters).await,
-            Command::Scenarios { filters, .. } => scenarios::run(&bench, &filters).await,
-        }
-    };
+    let work = run_on(&bench, arguments.command);
     // A signal drops the work, and with it every process that the work started.
     let mut terminate = signal(SignalKind::terminate()).context("signals")?;
     tokio::select! {
@@ -259,6 +231,37 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         _ = terminate.recv() => anyhow::bail!("terminated"),
         _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
         () = orphaned(parent), if arguments.with_parent => anyhow::bail!("the process that started this one has ended"),
+    }
+}
+
+/// Runs a command that needs a control plane.
+async fn run_on(bench: &Bench, command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Provide => Programs::provide(&bench.repository, Release::default()).await.map(drop),
+        Command::Oracle { .. }
+        | Command::BenchAccounting
+        | Command::Soak { .. }
+        | Command::BenchAllocator { .. } => Ok(()),
+        Command::Versus { pods, gated, completed, idle, runs, only } => {
+            let idle = std::time::Duration::from_secs(idle);
+            versus::run(bench, versus::Load { pods, gated, completed, idle, runs }, &only).await
+        }
+        Command::Conformance { filter } => {
+            let asked = conformance::run(bench, &filter).await?;
+            println!("ok      conformance: {asked} answers are the same");
+            Ok(())
+        }
+        Command::Overload { pods } => versus::overload(bench, pods).await,
+        Command::Tenants { refused, bystanders, large } => {
+            tenants::run(bench, tenants::Load { refused, bystanders, large }).await
+        }
+        Command::BenchPlugin { nodes, plugin } => {
+            plugin_bench::run(bench, nodes, &plugin.canonicalize().context("plugin")?).await
+        }
+        Command::Scale { pods, full } => scale::run(bench, (!full).then_some(pods)).await,
+        Command::BuiltIn { filter } => scenarios::built_in::run(bench, &filter).await,
+        Command::Node { filters } => scenarios::on_node(bench, &filters).await,
+        Command::Scenarios { filters, .. } => scenarios::run(bench, &filters).await,
     }
 }
 

@@ -346,6 +346,9 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
     counted.chain(standalone).collect()
 }
 
+/// The characters of a reason that a report shows.
+const MOST_SHOWN: usize = 4000;
+
 /// Prints the outcome of a scenario: of one that failed what was expected and seen, where the logs are, and the command
 /// that runs it alone. `Err` holds the name of a scenario that failed.
 fn report(
@@ -360,10 +363,12 @@ fn report(
         println!("ok      {name} ({took:.1} s)");
         return Ok(());
     };
+    // An object in a report may be long.
+    let reason: String = format!("{error:#}").chars().take(MOST_SHOWN).collect();
     let logs: Vec<String> = logs.iter().map(|directory| directory.display().to_string()).collect();
     let on = if bench.backend == Backend::Sim { " --sim" } else { "" };
     println!(
-        "FAILED  {name} ({took:.1} s)\n        {error:#}\n        logs: {}\n        alone: cargo xtask e2e {name}{on}",
+        "FAILED  {name} ({took:.1} s)\n        {reason}\n        logs: {}\n        alone: cargo xtask e2e {name}{on}",
         logs.join(", ")
     );
     Err(name.to_owned())

@@ -48,82 +48,89 @@ struct Question {
     moot: Option<&'static str>,
 }
 
+impl Question {
+    /// A patch that must be refused in these words.
+    fn patch(
+        policy: &'static str,
+        asker: Asker,
+        (kind, subresource): (Kind, Option<&'static str>),
+        body: Value,
+        words: &'static str,
+    ) -> Self {
+        let (object, words) = (Some((NAME, subresource)), Some(words));
+        Self { policy, asker, method: Method::PATCH, kind, object, body, words, moot: None }
+    }
+
+    /// The creation of a Pod, which must be refused in these words, or changed.
+    fn creation(policy: &'static str, asker: Asker, words: Option<&'static str>) -> Self {
+        let body = pod(ANOTHER, &[HOLD], None);
+        Self { policy, asker, method: Method::POST, kind: POD, object: None, body, words, moot: None }
+    }
+}
+
 /// A question for every policy that is shipped.
 fn questions() -> Vec<Question> {
-    let patch = |policy, asker, kind, subresource, body, words| Question {
-        policy,
-        asker,
-        method: Method::PATCH,
-        kind,
-        object: Some((NAME, subresource)),
-        body,
-        words: Some(words),
-        moot: None,
-    };
-    let labels = json!({"metadata": {"labels": {"dragoman.dev/probe": "true"}}});
-    let gate_of_an_owner =
+    of_tenants().into_iter().chain(of_the_operator()).collect()
+}
+
+/// Those about what tenants may not do.
+fn of_tenants() -> [Question; 4] {
+    let (gate, claim) = (json!({"spec": {"schedulingGates": [{"name": HOLD}]}}), (RESOURCE_CLAIM, None));
+    let of_an_owner =
         json!({"metadata": {"annotations": {format!("release-gates.dragoman.dev/{NAME}"): "closed"}}});
-    let allocation = json!({"status": {"allocation": {"devices": {"results": [
-        {"request": "probe", "driver": "probe.dragoman.dev", "pool": "probe", "device": "probe"}]}}}});
-    let without_gate = json!({"spec": {"schedulingGates": [{"name": HOLD}]}});
-    let creation = |policy, asker, words| Question {
-        policy,
-        asker,
-        method: Method::POST,
-        kind: POD,
-        object: None,
-        body: pod(ANOTHER, &[HOLD], None),
-        words,
-        moot: None,
-    };
-    let removal = Question {
-        policy: "dragoman-operator-unbound",
-        asker: Asker::Operator,
-        method: Method::DELETE,
-        kind: POD,
-        object: Some((NAME, None)),
-        body: json!({"dryRun": ["All"]}),
-        words: Some("deletes Pods that kube-scheduler cannot bind"),
-        moot: None,
-    };
-    let of_the_class = Question {
-        body: pod(ANOTHER, &[HOLD], Some("dragoman-holder")),
-        moot: Some("no PriorityClass with name dragoman-holder"),
-        ..creation("dragoman-holder-class", Asker::Tenant, Some("is for the holder Pods of Dragoman"))
-    };
-    let operator = Asker::Operator;
-    vec![
-        creation("dragoman-gate", Asker::Tenant, None),
-        patch("dragoman-gate-enforced", Asker::Tenant, POD, None, without_gate, "taken off by Dragoman"),
-        patch(
+    let class = Some("is for the holder Pods of Dragoman");
+    [
+        Question::creation("dragoman-gate", Asker::Tenant, None),
+        Question::patch("dragoman-gate-enforced", Asker::Tenant, (POD, None), gate, "taken off by Dragoman"),
+        Question::patch(
             "dragoman-gate-owners",
             Asker::Tenant,
-            RESOURCE_CLAIM,
-            None,
-            gate_of_an_owner,
+            claim,
+            of_an_owner,
             "added and removed by the owners",
         ),
-        patch("dragoman-operator-pods", operator, POD, None, labels.clone(), "changes no labels"),
-        patch("dragoman-operator-claims", operator, RESOURCE_CLAIM, None, labels, "changes no other label"),
-        patch(
+        Question {
+            body: pod(ANOTHER, &[HOLD], Some("dragoman-holder")),
+            moot: Some("no PriorityClass with name dragoman-holder"),
+            ..Question::creation("dragoman-holder-class", Asker::Tenant, class)
+        },
+    ]
+}
+
+/// Those about what the operator may not do.
+fn of_the_operator() -> [Question; 6] {
+    let asker = Asker::Operator;
+    let labels = || json!({"metadata": {"labels": {"dragoman.dev/probe": "true"}}});
+    let allocation = json!({"status": {"allocation": {"devices": {"results": [
+        {"request": "probe", "driver": "probe.dragoman.dev", "pool": "probe", "device": "probe"}]}}}});
+    let claim = |subresource| (RESOURCE_CLAIM, subresource);
+    let other_pods = "deletes and resizes holder Pods and no other Pod";
+    [
+        Question::patch("dragoman-operator-pods", asker, (POD, None), labels(), "changes no labels"),
+        Question::patch("dragoman-operator-claims", asker, claim(None), labels(), "changes no other label"),
+        Question::patch(
             "dragoman-operator-allocations",
-            operator,
-            RESOURCE_CLAIM,
-            Some("status"),
+            asker,
+            claim(Some("status")),
             allocation,
             "makes none",
         ),
-        creation("dragoman-operator-holders", operator, Some("creates holder Pods in its own namespace")),
-        patch(
-            "dragoman-operator-other-pods",
-            operator,
-            POD,
-            Some("resize"),
-            json!({}),
-            "deletes and resizes holder Pods and no other Pod",
+        Question::creation(
+            "dragoman-operator-holders",
+            asker,
+            Some("creates holder Pods in its own namespace"),
         ),
-        of_the_class,
-        removal,
+        Question::patch("dragoman-operator-other-pods", asker, (POD, Some("resize")), json!({}), other_pods),
+        Question {
+            method: Method::DELETE,
+            ..Question::patch(
+                "dragoman-operator-unbound",
+                asker,
+                (POD, None),
+                json!({"dryRun": ["All"]}),
+                "deletes Pods that kube-scheduler cannot bind",
+            )
+        },
     ]
 }
 
