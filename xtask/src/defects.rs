@@ -14,6 +14,7 @@
 //! Red: gated late                                        the same of gated Pods
 //! ```
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
@@ -46,6 +47,36 @@ fn all(filter: &str) -> anyhow::Result<Vec<Defect>> {
     ensure!(!defects.is_empty(), "no defect matches");
     defects.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(defects)
+}
+
+/// The command that runs a test, of those in CONTRIBUTING.md.
+fn level(part: &str, test: &str) -> &'static str {
+    match (part, test.split('/').next().unwrap_or_default()) {
+        ("scenario", "1.37" | "1.37-groups") => "test: scenarios on simcluster",
+        ("scenario", "alone" | "crash" | "kubectl") => "test --real",
+        ("scenario", _) | ("oracle", _) => "test --long",
+        ("soak" | "gated", _) => "test: runs with faults (and test --long, with more of them)",
+        _ => "test: unit tests",
+    }
+}
+
+/// Prints how many defects each level finds, and how many no other level does.
+///
+/// # Errors
+/// No defect matches.
+pub(crate) fn levels(filter: &str) -> anyhow::Result<()> {
+    let mut found: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for defect in all(filter)? {
+        let levels: BTreeSet<&str> = defect.red.iter().map(|(part, test)| level(part, test)).collect();
+        for name in &levels {
+            let (all, alone) = found.entry(name).or_default();
+            *all += 1;
+            *alone += usize::from(levels.len() == 1);
+        }
+    }
+    println!("found  by no other  level");
+    found.iter().for_each(|(name, (all, alone))| println!("{all:>5}  {alone:>11}  {name}"));
+    Ok(())
 }
 
 /// Checks that every patch still applies.

@@ -113,6 +113,9 @@ enum Task {
         /// fail whose defect it has.
         #[arg(long)]
         built_in: bool,
+        /// Plant nothing, but count the defects that each level of the tests finds, and those that no other level does.
+        #[arg(long, conflicts_with = "built_in")]
+        levels: bool,
     },
     /// Make small changes of the claim controller and require that a test notices each of them.
     Mutants {
@@ -224,10 +227,11 @@ fn run_task(task: Task) -> anyhow::Result<()> {
             let platforms = only.map_or_else(|| shipped::Platform::ALL.to_vec(), |only| vec![only]);
             image::build(&platforms, push.as_deref()).map(drop)
         }
-        Task::Defects { filter, built_in: true } => {
+        Task::Defects { filter, levels: true, .. } => defects::levels(&filter),
+        Task::Defects { filter, built_in: true, .. } => {
             e2e(&["--patience", lanes::IMPATIENT, "built-in", &filter])
         }
-        Task::Defects { filter, built_in: false } => defects::find(&filter),
+        Task::Defects { filter, .. } => defects::find(&filter),
         Task::Mutants { filter } => mutants::find(&filter),
         Task::Fuzz { runs } => fuzz::fuzz(runs),
         Task::Gen => files::generate(),

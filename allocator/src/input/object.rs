@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 
 use super::{
     Allocation, Claim, ClaimDevices, Class, DeviceSelector, Name, Node, Slice, Taint, TaintRule, or_default,
@@ -22,7 +23,7 @@ pub type TaintRuleObject = Object<RuleSpec>;
 /// An API object: `metadata`, `spec` and `status`, each of which may be missing or `null`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Object<Spec: Default, Status: Default = ()> {
+pub struct Object<Spec: Default, Status: Default = Ignored> {
     #[serde(deserialize_with = "or_default")]
     metadata: Metadata,
     #[serde(deserialize_with = "or_default", bound = "Spec: Deserialize<'de>")]
@@ -77,9 +78,15 @@ pub struct RuleSpec {
     taint: Taint,
 }
 
-/// `spec` of which nothing is read.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+/// `spec` or `status` of which nothing is read: it may be anything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ignored {}
+
+impl<'de> Deserialize<'de> for Ignored {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Self {})
+    }
+}
 
 impl<Spec: Default, Status: Default> Object<Spec, Status> {
     /// `metadata.namespace` and `metadata.name`.

@@ -19,10 +19,16 @@ pub struct Taint {
     pub effect: Name,
 }
 
+/// The effect of a taint that cannot be read. The API admits none with blanks.
+const UNREADABLE: &str = "cannot be read";
+
 impl std::fmt::Display for Taint {
     /// `key=value:effect`, as kubectl writes taints; without a value `key:effect`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { key, value, effect } = self;
+        if self.is_unreadable() {
+            return write!(f, "that {UNREADABLE}");
+        }
         if value.is_empty() { write!(f, "{key}:{effect}") } else { write!(f, "{key}={value}:{effect}") }
     }
 }
@@ -30,7 +36,12 @@ impl std::fmt::Display for Taint {
 impl Taint {
     /// Whether it keeps a device from being allocated: unknown effects do not.
     pub fn repels(&self) -> bool {
-        matches!(&*self.effect, "NoSchedule" | "NoExecute")
+        matches!(&*self.effect, "NoSchedule" | "NoExecute" | UNREADABLE)
+    }
+
+    /// Whether nothing is known of it: no toleration is for it.
+    fn is_unreadable(&self) -> bool {
+        &*self.effect == UNREADABLE
     }
 }
 
@@ -59,7 +70,8 @@ impl Toleration {
     /// Whether the toleration tolerates the taint (docs/allocator.md 1.7).
     pub fn tolerates(&self, taint: &Taint) -> bool {
         let any_or = |wanted: &Name, given: &Name| wanted.is_empty() || wanted == given;
-        any_or(&self.effect, &taint.effect)
+        !taint.is_unreadable()
+            && any_or(&self.effect, &taint.effect)
             && any_or(&self.key, &taint.key)
             && match &*self.operator {
                 "Exists" => true,
@@ -94,6 +106,12 @@ pub struct DeviceSelector {
 }
 
 impl TaintRule {
+    /// A rule that does not decode. It may be about any device, and its taint may be one that nothing tolerates.
+    pub fn unreadable(name: Name) -> Self {
+        let taint = Taint { effect: UNREADABLE.into(), ..Taint::default() };
+        Self { name, selector: Some(DeviceSelector::default()), taint }
+    }
+
     /// Whether the rule taints the device. A rule without a selector taints none.
     pub fn selects(&self, driver: &str, pool: &str, device: &str) -> bool {
         let same = |wanted: &Option<Name>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);

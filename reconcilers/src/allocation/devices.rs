@@ -1,10 +1,13 @@
 //! Everything that says something of devices, on its way into the index.
 
+use std::sync::Arc;
+
+use dragoman_allocator::input::TaintRule;
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::wire::Name;
-use dragoman_machinery::controller::{Keeps, ObjectKey, Place};
+use dragoman_machinery::controller::{Keeps, Left, ObjectKey, Place};
 use dragoman_machinery::kind::{DEVICE_FOOTPRINT, Watchable as _};
-use dragoman_machinery::watch::Store;
+use dragoman_machinery::watch::{Record, Store};
 
 use super::index::{Allocation, SliceNode};
 use super::whole::{WholeClass, WholeRule, WholeSlice};
@@ -85,9 +88,22 @@ impl Keeps<WholeRule> for Allocation {
     }
 
     fn changed(&mut self, rule: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
+        // One that does not decode is there all the same, and may taint any device.
         if new.is_none() {
-            self.snapshot = self.snapshot.without_taint_rule(&rule.name);
+            let unreadable = TaintRule::unreadable(Arc::clone(&rule.name));
+            self.snapshot = self.snapshot.with_taint_rule(unreadable);
         }
+        self.changed_everywhere()
+    }
+
+    fn removed(
+        &mut self,
+        _namespace: &Arc<str>,
+        name: &Arc<str>,
+        _last: &Record<()>,
+        _how: Left,
+    ) -> Vec<ObjectKey> {
+        self.snapshot = self.snapshot.without_taint_rule(name);
         self.changed_everywhere()
     }
 

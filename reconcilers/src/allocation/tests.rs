@@ -13,7 +13,7 @@ use super::decide::{BUDGET, Decision, Question, Tried, decide};
 use super::decided::Decided;
 use super::index::{Allocation, ClaimFacts, Named};
 use super::rank::{Order, Tally};
-use super::whole::{WholeClaim, WholeClass, WholeNode, WholePod, WholeSlice};
+use super::whole::{WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 use crate::placement::Placement;
 
 /// Devices of a node, each of which takes three of its 26 cpus: kube-scheduler alone would fill all eight.
@@ -122,6 +122,42 @@ pub(super) fn shown(index: &mut Allocation, number: usize, decision: &Decision, 
     pod["spec"]["schedulingGates"] = Value::Null;
     pod["metadata"]["resourceVersion"] = json!("2");
     applied::<WholePod>(index, &pod);
+}
+
+/// A DeviceTaintRule as a cluster has it: its controller writes a status within a second.
+fn rule(spec: &Value) -> Value {
+    json!({"metadata": {"name": "broken", "uid": "rule", "resourceVersion": "1"}, "spec": spec,
+        "status": {"conditions": [{"type": "EvictionInProgress", "status": "False", "reason": "NotStarted",
+            "message": "0 pods need to be evicted", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
+}
+
+#[test]
+fn a_taint_rule_with_a_status_keeps_its_devices_from_every_claim() {
+    let mut index = cluster(1, 1);
+    let taint = json!({"key": "example.com/broken", "effect": "NoExecute"});
+    applied::<WholeRule>(&mut index, &rule(&json!({"deviceSelector": {"driver": DRIVER}, "taint": taint})));
+    comes(&mut index, 0, "1");
+    let why = decided(&mut index, &Decided::default(), 0).expect_err("every device is tainted").concat();
+    assert!(why.contains("example.com/broken:NoExecute is not tolerated (DeviceTaintRule broken)"), "{why}");
+    let elsewhere = json!({"deviceSelector": {"driver": "another.example.com"}, "taint": taint});
+    applied::<WholeRule>(&mut index, &rule(&elsewhere));
+    decided(&mut index, &Decided::default(), 0).expect("no device is tainted");
+}
+
+#[test]
+fn a_taint_rule_that_does_not_decode_holds_back_what_it_may_taint_until_it_is_gone() {
+    let mut index = cluster(1, 1);
+    let unreadable = rule(&json!({"deviceSelector": {"driver": DRIVER}, "taint": "of a later release"}));
+    applied::<WholeRule>(&mut index, &unreadable);
+    comes(&mut index, 0, "1");
+    let mut tolerant = claim(0, &json!({}));
+    tolerant["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] = json!([{"operator": "Exists"}]);
+    applied::<WholeClaim>(&mut index, &tolerant);
+    let why = decided(&mut index, &Decided::default(), 0).expect_err("the taint is not known").concat();
+    assert!(why.contains("that cannot be read is not tolerated (DeviceTaintRule broken)"), "{why}");
+    let item = decode_item::<WholeRule>(unreadable.to_string().as_bytes()).expect("metadata");
+    Fed::<WholeRule>::deleted(&mut index, item.meta());
+    decided(&mut index, &Decided::default(), 0).expect("it is gone");
 }
 
 #[test]
