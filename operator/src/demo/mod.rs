@@ -11,6 +11,7 @@ mod seen;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
@@ -94,8 +95,27 @@ async fn sandbox(flags: &DemoFlags) -> anyhow::Result<()> {
     std::future::pending().await
 }
 
-/// Opens the port; the path of the kubeconfig.
-async fn listen(server: &ApiServer, address: SocketAddr, allow_remote: bool) -> anyhow::Result<String> {
+/// The file of a kubeconfig; it goes when this is dropped, because its cluster goes then.
+struct KubeconfigFile(PathBuf);
+
+impl Drop for KubeconfigFile {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).ok();
+    }
+}
+
+impl std::fmt::Display for KubeconfigFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.display().fmt(f)
+    }
+}
+
+/// Opens the port, and writes a kubeconfig for it.
+async fn listen(
+    server: &ApiServer,
+    address: SocketAddr,
+    allow_remote: bool,
+) -> anyhow::Result<KubeconfigFile> {
     let listening = Listening::open(server.clone(), address, allow_remote, &[User::admin()]).await;
     let listening = listening.context("--listen")?;
     let kubeconfig = listening.kubeconfig("admin").context("kubeconfig")?;
@@ -109,7 +129,7 @@ async fn listen(server: &ApiServer, address: SocketAddr, allow_remote: bool) -> 
     let mut file = options.open(&path).with_context(|| path.display().to_string())?;
     file.write_all(kubeconfig.to_string().as_bytes()).context("kubeconfig")?;
     tokio::spawn(listening.serve());
-    Ok(path.display().to_string())
+    Ok(KubeconfigFile(path))
 }
 
 /// Fails where claims are left over.
