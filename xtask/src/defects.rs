@@ -54,7 +54,7 @@ fn level(part: &str, test: &str) -> &'static str {
     match (part, test.split('/').next().unwrap_or_default()) {
         ("scenario", "1.37" | "1.37-groups") => "test: scenarios on simcluster",
         ("scenario", "alone" | "crash" | "kubectl") => "test --real",
-        ("scenario", _) | ("oracle", _) => "test --long",
+        ("scenario" | "oracle", _) => "test --long",
         ("soak" | "gated", _) => "test: runs with faults (and test --long, with more of them)",
         _ => "test: unit tests",
     }
@@ -75,7 +75,9 @@ pub(crate) fn levels(filter: &str) -> anyhow::Result<()> {
         }
     }
     println!("found  by no other  level");
-    found.iter().for_each(|(name, (all, alone))| println!("{all:>5}  {alone:>11}  {name}"));
+    for (name, (all, alone)) in &found {
+        println!("{all:>5}  {alone:>11}  {name}");
+    }
     Ok(())
 }
 

@@ -196,16 +196,7 @@ fn run_task(task: Task) -> anyhow::Result<()> {
         Task::Test { long: true, .. } => lanes::long(),
         Task::Test { turn: true, .. } => lanes::turn(),
         Task::Test { .. } => lanes::quick(),
-        Task::E2e { filter: Some(filter), .. } if filter == "node" || filter.starts_with("node-") => {
-            lanes::build()?;
-            lanes::node(&filter)
-        }
-        Task::E2e { filter, sim, shipped } => {
-            let on: &[&str] = if sim { &["--on", "sim"] } else { &[] };
-            let filter: Vec<&str> = filter.as_deref().into_iter().collect();
-            let arguments = [&["scenarios"], on, &*filter].concat();
-            if shipped { e2e(&arguments) } else { lanes::scenarios(&arguments) }
-        }
+        Task::E2e { filter, sim, shipped } => chosen(filter.as_deref(), sim, shipped),
         Task::PackageTest { filter } if filter == "image" => supply::check(),
         Task::PackageTest { filter } => {
             let [manifests, lives] = ["manifests", "packages"].map(|lane| format!("{lane}/{filter}"));
@@ -249,6 +240,18 @@ fn run_task(task: Task) -> anyhow::Result<()> {
             e2e(&["versus", "--pods", &pods, "--gated", &gated, "--runs", &runs])
         }
     }
+}
+
+/// Runs chosen scenarios.
+fn chosen(filter: Option<&str>, sim: bool, shipped: bool) -> anyhow::Result<()> {
+    if let Some(filter) = filter.filter(|filter| *filter == "node" || filter.starts_with("node-")) {
+        lanes::build()?;
+        return lanes::node(filter);
+    }
+    let on: &[&str] = if sim { &["--on", "sim"] } else { &[] };
+    let filter: Vec<&str> = filter.into_iter().collect();
+    let arguments = [&["scenarios"], on, &*filter].concat();
+    if shipped { e2e(&arguments) } else { lanes::scenarios(&arguments) }
 }
 
 /// The root of the repository.
