@@ -34,7 +34,7 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Everything a person or CI runs")]
 enum Task {
-    /// Check format, lints, crate dependencies, file sizes, generated files, defects and licences, like CI.
+    /// Check format, lints, crate dependencies, file sizes, waits of scenarios, generated files, defects and licences, like CI.
     Check,
     /// Run what finds defects quickly and needs nothing but Rust: unit tests, the model of the gate protocol, runs with
     /// faults, and scenarios on simcluster.
