@@ -15,15 +15,15 @@ use serde_json::{Value, json};
 
 /// Between two questions.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The name of the objects that are asked about, of the ClaimGate, and of the user who asks as a tenant would.
+/// The name of the objects of a question, and the user name under which questions about tenants are asked.
 const NAME: &str = "dragoman-gating-probe";
 /// The label of the namespace, by which one is found that an interrupted run has left.
 const OF_PROBES: (&str, &str) = ("app.kubernetes.io/managed-by", "dragoman-gating");
 
-/// The user who asks as a tenant would.
+/// The user name under which questions about tenants are asked. It has rights in the namespace of the probes alone.
 pub(super) const TENANT: &str = NAME;
 
-/// Who asks.
+/// The user under whose name a question is asked.
 #[derive(Debug, Clone, Copy)]
 enum Asker {
     /// A user who may write Pods and claims of the namespace.
@@ -68,16 +68,16 @@ impl Question {
     }
 }
 
-/// A question for every policy that is shipped.
-fn questions() -> Vec<Question> {
-    of_tenants().into_iter().chain(of_the_operator()).collect()
+/// A question for every policy that is shipped. `gate` is the ClaimGate of this run.
+fn questions(gate: &str) -> Vec<Question> {
+    of_tenants(gate).into_iter().chain(of_the_operator()).collect()
 }
 
 /// Those about what tenants may not do.
-fn of_tenants() -> [Question; 4] {
+fn of_tenants(owned: &str) -> [Question; 4] {
     let (gate, claim) = (json!({"spec": {"schedulingGates": [{"name": HOLD}]}}), (RESOURCE_CLAIM, None));
     let of_an_owner =
-        json!({"metadata": {"annotations": {format!("release-gates.dragoman.dev/{NAME}"): "closed"}}});
+        json!({"metadata": {"annotations": {format!("release-gates.dragoman.dev/{owned}"): "closed"}}});
     let class = Some("is for the holder Pods of Dragoman");
     [
         Question::creation("dragoman-gate", Asker::Tenant, None),
@@ -157,7 +157,7 @@ fn pod(name: &str, gates: &[&str], class: Option<&str>) -> Value {
     })
 }
 
-/// The clients of those who ask.
+/// The clients under whose names questions are asked.
 pub(super) struct Askers {
     /// The user who runs the command.
     pub(super) api: Api,
@@ -187,7 +187,7 @@ impl Askers {
     /// Waits until the API server enforces the policies, or none of them.
     ///
     /// # Errors
-    /// The user may not make the namespace or impersonate those who ask; or `patience` is over.
+    /// The user may not make the namespace or impersonate the askers; or `patience` is over.
     pub(super) async fn see(
         &self,
         policies: &[String],
@@ -202,7 +202,8 @@ impl Askers {
         cleared
     }
 
-    /// Makes the namespace; one that is left of an interrupted run goes.
+    /// Makes the namespace. An interrupted run leaves its own, which [`OF_PROBES`] finds. Its generated name is that of
+    /// the ClaimGate, too, so that two runs at once do not remove each other's.
     async fn namespace(&self) -> anyhow::Result<String> {
         let (key, value) = OF_PROBES;
         let labels = json!({key: value, "dragoman.dev/gating": "enforced"});
@@ -217,7 +218,7 @@ impl Askers {
         // The Pod at once: it would stand among those that wait, until its namespace is gone.
         let at_once = json!({"gracePeriodSeconds": 0}).to_string();
         for (kind, name, options) in
-            [(POD, NAME, at_once.as_str()), (CLAIM_GATE, NAME, ""), (NAMESPACE, namespace, "")]
+            [(POD, NAME, at_once.as_str()), (CLAIM_GATE, namespace, ""), (NAMESPACE, namespace, "")]
         {
             let path = kind.object_path(namespace, name, None);
             match ask(&self.api, Method::DELETE, kind, path, name, options.as_bytes().to_vec()).await {
@@ -237,7 +238,7 @@ impl Askers {
     ) -> anyhow::Result<()> {
         let until = Instant::now() + patience;
         self.populate(namespace, until).await?;
-        let mut open: Vec<Question> = questions();
+        let mut open: Vec<Question> = questions(namespace);
         open.retain(|question| policies.iter().any(|name| name == question.policy));
         let mut last = String::new();
         while !open.is_empty() {
@@ -269,7 +270,7 @@ impl Askers {
         Ok(())
     }
 
-    /// Makes what is asked about: rights for those who ask, a Pod and a claim; and a ClaimGate, where the kind is served.
+    /// Makes what is asked about: rights for the askers, a Pod and a claim; and a ClaimGate, where the kind is served.
     async fn populate(&self, namespace: &str, until: Instant) -> anyhow::Result<()> {
         let verbs = json!(["create", "patch", "update", "delete"]);
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": NAME},
@@ -286,14 +287,14 @@ impl Askers {
         ]});
         let claim = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": NAME},
             "spec": {"devices": {"requests": [{"name": "probe", "exactly": {"deviceClassName": NAME}}]}}});
-        let gate = json!({"apiVersion": "dragoman.dev/v1alpha1", "kind": "ClaimGate", "metadata": {"name": NAME},
+        let gate = json!({"apiVersion": "dragoman.dev/v1alpha1", "kind": "ClaimGate", "metadata": {"name": namespace},
             "spec": {"owners": [{"namespace": namespace, "name": NAME}]}});
         for (kind, object) in
             [(ROLE, role), (ROLE_BINDING, binding), (RESOURCE_CLAIM, claim), (CLAIM_GATE, gate)]
         {
             match create(&self.api, kind, namespace, &object).await {
                 Ok(_) | Err(Refusal::AlreadyExists) => {}
-                // Without the kind the policy of owners refuses nothing, and is not asked.
+                // Without the kind the policy of owners refuses nothing, and the wait for it says so.
                 Err(Refusal::Unserved(_)) if kind == CLAIM_GATE => {}
                 Err(refusal) => return Err(refusal).with_context(|| format!("make {} {NAME}", kind.kind)),
             }
@@ -392,7 +393,7 @@ mod tests {
         let shipped =
             names.iter().filter(|(kind, _)| !kind.kind.ends_with("Binding")).flat_map(|(_, names)| names);
         let mut shipped: Vec<&str> = shipped.map(String::as_str).collect();
-        let mut asked: Vec<&str> = questions().iter().map(|question| question.policy).collect();
+        let mut asked: Vec<&str> = questions(NAME).iter().map(|question| question.policy).collect();
         shipped.sort_unstable();
         asked.sort_unstable();
         assert_eq!(shipped, asked);
@@ -401,7 +402,7 @@ mod tests {
     #[test]
     fn the_words_of_a_refusal_are_those_of_the_policy() {
         let text = super::super::MANIFESTS.join("\n");
-        for words in questions().iter().filter_map(|question| question.words) {
+        for words in questions(NAME).iter().filter_map(|question| question.words) {
             assert!(text.contains(words), "{words}");
         }
     }
