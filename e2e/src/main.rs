@@ -187,7 +187,7 @@ enum Command {
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // Whoever reads this wants the reason, not the way through the harness.
+    // The reason alone: a backtrace would show the way through the harness.
     match run(arguments).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
