@@ -179,7 +179,7 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
-    // Whoever reads this wants the reason, not the way through this program.
+    // The reason alone: a backtrace would show the way through this program.
     match run_task(Task::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
