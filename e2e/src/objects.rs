@@ -122,7 +122,12 @@ impl Pod {
 
     /// Adds a scheduling gate, so that the Pod is never scheduled.
     pub(crate) fn gated(self) -> Self {
-        self.set("/spec", "schedulingGates", json!([{"name": "e2e.dragoman.dev/gate"}]))
+        self.behind("e2e.dragoman.dev/gate")
+    }
+
+    /// Adds a scheduling gate of this name.
+    pub(crate) fn behind(self, gate: &str) -> Self {
+        self.set("/spec", "schedulingGates", json!([{"name": gate}]))
     }
 
     /// Puts the Pod on a node from the start, without the scheduler.

@@ -76,7 +76,7 @@ async fn looked<T>(look: impl Future<Output = T>) -> (T, Vec<(String, Value)>) {
 fn shown(seen: &[(String, Value)]) -> String {
     let each = seen.iter().map(|(what, seen)| {
         let mut seen = seen.clone();
-        if let Some(metadata) = seen["metadata"].as_object_mut() {
+        if let Some(metadata) = seen.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
         }
         let text = seen.as_str().map_or_else(|| seen.to_string(), str::to_owned);

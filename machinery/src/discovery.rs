@@ -95,7 +95,8 @@ impl Discovery {
     }
 
     /// The first of `kinds` that is served. Where none is, the kind in a version that is not known
-    /// here, newest first: a release may serve it in that version alone.
+    /// here, newest first: a release of Kubernetes may serve it in that version alone. A kind of our own in
+    /// such a version has a meaning that is not known here.
     ///
     /// # Errors
     /// As for [`Discovery::serves`].
@@ -105,7 +106,8 @@ impl Discovery {
                 return Ok(Some(*kind));
             }
         }
-        let Some(newest) = kinds.first().filter(|kind| !kind.group.is_empty()) else { return Ok(None) };
+        let has_other_versions = |kind: &&Kind| !kind.group.is_empty() && !kind.is_own();
+        let Some(newest) = kinds.first().filter(has_other_versions) else { return Ok(None) };
         for version in self.versions(*newest).await? {
             // An older one than those that are known has other fields.
             if rank(&version) <= rank(newest.version) {

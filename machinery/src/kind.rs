@@ -163,6 +163,11 @@ impl Watchable for NodeAllocatableDRAClaimState {
 }
 
 impl Kind {
+    /// Whether the kind is one of Dragoman's own, which a cluster serves once its definition has been applied.
+    pub fn is_own(self) -> bool {
+        self.group == GROUP
+    }
+
     /// Whether both are the same resource, in whichever version.
     pub fn is(self, other: Self) -> bool {
         (self.group, self.plural) == (other.group, other.plural)

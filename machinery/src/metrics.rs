@@ -320,6 +320,7 @@ pub struct MachineryMetrics {
     watch_events: Family<KindLabel, Counter>,
     watch_failures: Family<KindReason, Counter>,
     watch_progress: Family<KindLabel, FloatGauge>,
+    served: Family<KindLabel, Gauge>,
     relists: Family<KindLabel, Counter>,
     writes: Family<WriteLabels, Counter>,
     live_gets: Family<KindLabel, Counter>,
@@ -349,6 +350,11 @@ impl MachineryMetrics {
             "dragoman_watch_last_progress_seconds",
             "Seconds since something came from a watch: a page, an event, a bookmark or an orderly end",
             metrics.watch_progress.clone(),
+        );
+        registry.register(
+            "dragoman_kind_served",
+            "Whether the API server serves a kind that is watched, 1 or 0",
+            metrics.served.clone(),
         );
         registry.register("dragoman_relists", "Complete lists begun", metrics.relists.clone());
         registry.register("dragoman_writes", "Writes to the API by outcome", metrics.writes.clone());
@@ -413,6 +419,11 @@ impl MachineryMetrics {
     /// Sets how long ago something came from the watch of a kind.
     pub fn watch_progress(&self, kind: &'static str, age: Duration) {
         self.watch_progress.get_or_create(&KindLabel { kind }).set(age.as_secs_f64());
+    }
+
+    /// Sets whether the API server serves a kind.
+    pub fn served(&self, kind: &'static str, is_served: bool) {
+        self.served.get_or_create(&KindLabel { kind }).set(i64::from(is_served));
     }
 
     /// Counts the begin of a complete list.

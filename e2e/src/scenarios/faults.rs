@@ -257,8 +257,10 @@ async fn a_throttled_client_waits_with_everything(bench: &Bench) -> anyhow::Resu
     pods(COUNT / 2..COUNT).await?;
     world.claims(&ns, COUNT).await?;
     world.rest(&ns).await?;
-    // One request finds out that the API server still takes nothing.
-    ensure!(proxy.impatient().is_some_and(|count| count <= 1), "in the pause: {:?}", proxy.impatient());
+    // One request finds out that the API server still takes nothing, and on a busy machine others are on their way
+    // before its answer has come. Without a pause each of the Pods that came late would have sent one.
+    let is_paused = proxy.impatient().is_some_and(|count| count <= COUNT / 8);
+    ensure!(is_paused, "in the pause: {:?}", proxy.impatient());
     let refused = dragoman.metric("rest_client_requests_total", &["code=\"429\""]).await?;
     ensure!((1.0..=30.0).contains(&refused), "{refused} refusals are counted");
     dragoman.stop().await?;

@@ -3,13 +3,21 @@
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{Scenario, scenario};
+use super::{Scenario, Standalone, gates, scenario, standalone};
+use crate::client::{FOOTPRINTS, PODS};
+use crate::control_plane::Shape;
 use crate::dragoman::Dragoman;
 use crate::manifest;
-use crate::world::World;
+use crate::objects::Pod;
+use crate::wait;
+use crate::world::{Bench, World};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![scenario!(our_kinds_are_served_and_checked)]
+}
+
+pub(super) fn alone() -> Vec<Standalone> {
+    vec![standalone!(without_our_kinds_claims_are_created_and_gates_wait)]
 }
 
 /// Those that need kubectl, on simcluster too.
@@ -17,16 +25,14 @@ pub(super) fn by_kubectl() -> Vec<Scenario> {
     vec![scenario!(kubectl_knows_our_kinds), scenario!(kubectl_creates_what_it_names)]
 }
 
-const FOOTPRINTS: &str = "/apis/dragoman.dev/v1alpha1/devicefootprints";
+const OURS: [&str; 3] = ["claimgates", "devicefootprints", "nodeallocatabledraclaimstates"];
 const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 async fn our_kinds_are_served_and_checked(world: &World, _: &Dragoman) -> anyhow::Result<()> {
-    let out = tokio::process::Command::new(&world.bench.binary).arg("crdgen").output().await?;
-    ensure!(out.status.success(), "crdgen: {}", String::from_utf8_lossy(&out.stderr));
-    let manifest = String::from_utf8(out.stdout)?;
-    manifest::apply(&world.client, &manifest::parse(&manifest)?).await?;
-    for plural in ["claimgates", "devicefootprints", "nodeallocatabledraclaimstates"] {
+    manifest::apply(&world.client, &definitions(world).await?).await?;
+    for plural in OURS {
         let established = async || {
             let definition = world.client.get(DEFINITIONS, "", &format!("{plural}.dragoman.dev")).await?;
             let conditions = definition.context("definition")?["status"]["conditions"].clone();
@@ -36,7 +42,7 @@ async fn our_kinds_are_served_and_checked(world: &World, _: &Dragoman) -> anyhow
             ensure!(of("NonStructuralSchema") != Some(json!("True")), "{conditions}");
             Ok((of("Established") == Some(json!("True"))).then_some(()))
         };
-        crate::wait::value(&format!("{plural} are served"), established).await?;
+        wait::value(&format!("{plural} are served"), established).await?;
     }
     wrong_footprints(world).await?;
     let right = right_footprint();
@@ -53,6 +59,73 @@ async fn our_kinds_are_served_and_checked(world: &World, _: &Dragoman) -> anyhow
     states(world).await
 }
 
+/// A cluster without the definitions of our kinds: the operator leads, claims are created and released, and gates
+/// stay closed until the definitions have been applied.
+async fn without_our_kinds_claims_are_created_and_gates_wait(bench: &Bench) -> anyhow::Result<()> {
+    let world = gates::gated(bench, "undefined", Shape::default(), 1).await?;
+    let defined = definitions(&world).await?;
+    for plural in OURS {
+        world.client.delete(DEFINITIONS, "", &format!("{plural}.dragoman.dev"), None).await?;
+    }
+    let gone = async || Ok(world.client.list(FOOTPRINTS, "").await.is_err().then_some(()));
+    wait::value("no kind of ours is served", gone).await?;
+    let dragoman = Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "own", &gates::FLAGS))?;
+    let allocator = Dragoman::spawn(&world.allocator_start(&[]))?;
+    let ns = world.namespace("undefined").await?;
+    let runs = async |pod: &str| {
+        world.pod(&ns, &Pod::new(pod).with_template("gpu", "one")).await?;
+        world.phase(&ns, pod, "Succeeded").await
+    };
+    runs("first").await?;
+    world.pod(&ns, &Pod::new("gated").with_template("gpu", "one").behind(gates::GATE)).await?;
+    for name in ["dragoman", "dragoman-allocator"] {
+        is_held(&world, name).await?;
+    }
+    runs("second").await?;
+    for process in [&dragoman, &allocator] {
+        let (code, text) = process.readiness().await?;
+        let is_said = text.contains("not served: devicefootprints.dragoman.dev in v1alpha1");
+        ensure!(code != 200 && is_said, "{code}: {text}");
+        ensure!(process.metric("dragoman_kind_served", &["DeviceFootprint"]).await? == 0.0, "the gauge");
+    }
+    let waits = world.client.get(PODS, &ns, "gated").await?.context("Pod")?;
+    ensure!(gates::gates_of(&waits).contains(&gates::GATE), "the gate opened: {waits}");
+    manifest::apply(&world.client, &defined).await?;
+    world.client.create(FOOTPRINTS, "", &super::ledger::footprint("cores", "3")).await?;
+    world.phase(&ns, "gated", "Succeeded").await?;
+    for process in [dragoman, allocator] {
+        wait::value("the process is ready", async || {
+            Ok((process.readiness().await?.0 == 200).then_some(()))
+        })
+        .await?;
+        ensure!(process.metric("dragoman_kind_served", &["DeviceFootprint"]).await? == 1.0, "the gauge");
+        process.stop().await?;
+    }
+    world.stop().await
+}
+
+/// A leader that took missing kinds for blindness would free its Lease after 30 s.
+async fn is_held(world: &World, name: &str) -> anyhow::Result<()> {
+    const HELD: i64 = 40;
+    let held = async || {
+        let Some(lease) = world.client.get(LEASES, "kube-system", name).await? else { return Ok(None) };
+        let time = |field: &str| {
+            let text = lease["spec"][field].as_str().context("a time")?;
+            Ok::<i64, anyhow::Error>(text.parse::<jiff::Timestamp>()?.as_second())
+        };
+        ensure!(lease["spec"]["leaseTransitions"].as_u64() <= Some(1), "Lease {name} was freed in between: {lease}");
+        Ok((time("renewTime")? >= time("acquireTime")? + HELD).then_some(()))
+    };
+    wait::value(&format!("Lease {name} has been held for {HELD} s"), held).await
+}
+
+/// The definitions of our kinds, as `dragoman crdgen` prints them.
+async fn definitions(world: &World) -> anyhow::Result<Vec<Value>> {
+    let out = tokio::process::Command::new(&world.bench.binary).arg("crdgen").output().await?;
+    ensure!(out.status.success(), "crdgen: {}", String::from_utf8_lossy(&out.stderr));
+    manifest::parse(&String::from_utf8(out.stdout)?)
+}
+
 /// kubectl creates and prints objects of our kinds, and names a field that they do not have.
 async fn kubectl_knows_our_kinds(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let right = right_footprint();
@@ -62,7 +135,7 @@ async fn kubectl_knows_our_kinds(world: &World, _: &Dragoman) -> anyhow::Result<
         Err(complaint) if complaint.contains("no matches for kind") => Ok(None),
         answer => answer.map(Some).map_err(anyhow::Error::msg),
     };
-    crate::wait::value("kubectl knows the kind", known).await?;
+    wait::value("kubectl knows the kind", known).await?;
     is_stored(world, &right).await?;
     let mut typo = right;
     typo["spec"]["resources"]["cpu"]["overhed"] = json!({"perPod": 1});
@@ -73,7 +146,7 @@ async fn kubectl_knows_our_kinds(world: &World, _: &Dragoman) -> anyhow::Result<
     let table = world.plane.kubectl(&["get", "dfp"], "").await?.map_err(anyhow::Error::msg)?;
     ensure!(table.contains("DRIVER") && table.contains("gpu.example.com"), "{table}");
     let published = async || world.client.get(STATES, "", "node-0").await;
-    crate::wait::value("the ledger of node-0 is published", published).await?;
+    wait::value("the ledger of node-0 is published", published).await?;
     let table = world.plane.kubectl(&["get", "nadcs"], "").await?.map_err(anyhow::Error::msg)?;
     ensure!(table.contains("node-0") && table.contains("REVISION"), "{table}");
     Ok(())
@@ -160,7 +233,7 @@ async fn states(world: &World) -> anyhow::Result<()> {
         },
     });
     let published = async || world.client.get(STATES, "", "node-0").await;
-    crate::wait::value("the ledger of node-0 is published", published).await?;
+    wait::value("the ledger of node-0 is published", published).await?;
     let mut other = state.clone();
     other["metadata"]["name"] = json!("other");
     let created = world.client.create(&format!("{STATES}?dryRun=All"), "", &other).await?;
@@ -209,7 +282,7 @@ async fn kubectl_creates_what_it_names(world: &World, _: &Dragoman) -> anyhow::R
         // The authorizer learns of roles from a watch. kubectl reports "no" as an error.
         Err(_) => Ok(None),
     };
-    crate::wait::value("the account may list Pods", may).await?;
+    wait::value("the account may list Pods", may).await?;
     ensure!(kubectl(&format!("auth can-i delete pods {worker}")).await.is_err(), "it may delete them");
     ensure!(!kubectl("create token worker").await?.trim().is_empty(), "no token");
     ensure!(kubectl(&format!("get pods {worker}")).await?.is_empty(), "there are Pods");

@@ -325,6 +325,7 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
         telemetry::alone(),
         ledger::alone(),
         tenants::alone(),
+        kinds::alone(),
         pod_status::alone(),
         releases::alone(),
         gates::alone(),

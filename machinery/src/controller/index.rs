@@ -27,6 +27,11 @@ pub trait Index: Default + Send + 'static {
     fn is_unserved(&self, _kind: Kind) -> bool {
         false
     }
+    /// The kinds of our own that the index keeps and the API server does not serve.
+    fn undefined(&self) -> Vec<Kind> {
+        let own = self.stores().map(|(kind, _)| kind).filter(|kind| kind.is_own());
+        own.filter(|kind| self.is_unserved(*kind)).collect()
+    }
     /// The plurals of the kinds that have not been listed completely.
     fn missing(&self) -> Vec<&'static str> {
         let missing = self.stores().filter(|(kind, store)| !self.is_unserved(*kind) && !store.synced());

@@ -46,7 +46,7 @@ pub trait Running: Send + Sync {
     /// Whether every kind has been listed and nothing keeps it from working.
     ///
     /// # Errors
-    /// The kinds that are not listed yet, or what keeps it from working.
+    /// The kinds that are not listed yet, a kind of ours that is not served, or what keeps it from working.
     fn ready(&self) -> Result<(), String>;
     /// Whether it has stopped its work because of something in the cluster.
     fn yields(&self) -> bool;
@@ -80,6 +80,11 @@ impl<R: Reconcile> Running for R {
         let missing = self.controller().missing();
         if !missing.is_empty() {
             return Err(format!("not yet listed: {}", missing.join(", ")));
+        }
+        let undefined = self.controller().read(Index::undefined);
+        if let Some(kind) = self.lacks().or_else(|| undefined.first().copied()) {
+            let version = kind.version;
+            return Err(format!("not served: {kind} in {version}: apply the definitions of this release"));
         }
         self.trouble(crate::clock::now().as_second()).map_or(Ok(()), Err)
     }

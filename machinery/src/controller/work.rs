@@ -12,6 +12,7 @@ use tracing::field::Empty;
 
 use super::{Controller, Index};
 use crate::expectations::{PATIENCE, Readiness};
+use crate::kind::Kind;
 use crate::queue::Failing;
 use crate::trace;
 
@@ -54,9 +55,17 @@ pub trait Reconcile: Send + Sync + 'static {
     fn trouble(&self, _now: i64) -> Option<String> {
         None
     }
+    /// A kind that the API server does not serve, and without which no key can be decided on. Its keys wait
+    /// until the kind is served; other controllers go on.
+    fn lacks(&self) -> Option<Kind> {
+        None
+    }
     /// Brings its own gauges up to date; `now` in seconds since the epoch.
     fn measure(&self, _now: i64) {}
 }
+
+/// The pause after which a key is looked at again that waits for the definition of a kind. It costs no request.
+const DEFINED: Duration = Duration::from_secs(5);
 
 /// Works on the keys of a controller with up to `workers` at once until `stop` is true,
 /// then finishes what is in work.
@@ -93,7 +102,10 @@ async fn one<R: Reconcile>(reconciler: Arc<R>, key: <R::Index as Index>::Key) {
         otel.status_code = Empty,
         otel.status_description = Empty,
     );
-    let verdict = decided(&*reconciler, &key).instrument(span.clone()).await;
+    let verdict = match reconciler.lacks() {
+        Some(_) => Verdict::After(DEFINED),
+        None => decided(&*reconciler, &key).instrument(span.clone()).await,
+    };
     let result = match &verdict {
         Verdict::Done => {
             queue.succeeded(&key);

@@ -118,12 +118,17 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
     let Connection { client, discovery, journal } = connection;
     let source =
         |kind| Watched::<T>::new(client.clone(), kind, discovery.clone()).selecting(selectors.clone());
-    if let [kind] = T::KINDS {
-        // There is nothing to choose from: the list itself finds out whether it is served.
+    if let [kind] = T::KINDS
+        && !kind.is_own()
+    {
+        // There is nothing to choose from, and nothing works without it: the list itself finds out whether it
+        // is served.
         sinks.serving(*kind);
         return drive(kind.kind, source(*kind), sinks, journal).await;
     }
-    let kind = T::KINDS.first().map_or("nothing", |kind| kind.kind);
+    // People wait for a definition that they have just applied.
+    let seldom = if T::NEWEST.is_own() { SOON_AGAIN } else { SELDOM };
+    let kind = T::NEWEST.kind;
     journal.expect(kind, selectors.query());
     let mut pause = SOON_AGAIN;
     loop {
@@ -141,7 +146,7 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
                 // A kind that was there a moment ago is likely to come back: an upgrade is under
                 // way. One that never was may come one day.
                 sleep(pause).await;
-                pause = SELDOM.min(pause * 2);
+                pause = seldom.min(pause * 2);
                 discovery.invalidate();
             }
             Err(refusal @ (Refusal::Transient(_) | Refusal::Throttled)) => {
@@ -164,7 +169,7 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
                 sinks.failed(&Failure::Unserved);
                 journal.unserved(kind, selectors.query());
                 sleep(pause).await;
-                pause = SELDOM.min(pause * 2);
+                pause = seldom.min(pause * 2);
             }
         }
     }

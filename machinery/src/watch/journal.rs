@@ -122,6 +122,7 @@ impl Journal {
     /// Brings the gauges up to date that are computed when they are asked for.
     pub fn measure(&self) {
         self.ages().into_iter().for_each(|(kind, age)| self.metrics.watch_progress(kind, age));
+        self.sights().iter().for_each(|((kind, _), sight)| self.metrics.served(kind, sight.served));
     }
 
     /// The age of the last progress of each kind that is served.

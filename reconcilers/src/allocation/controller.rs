@@ -11,7 +11,7 @@ use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, Index as _, ObjectKey, Reconcile, Running, Verdict, regarding,
 };
-use dragoman_machinery::kind::POD;
+use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::refusal::Refusal;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -460,6 +460,10 @@ impl Reconcile for Allocator {
 
     fn controller(&self) -> &Arc<Controller<Allocation>> {
         &self.kit
+    }
+
+    fn lacks(&self) -> Option<Kind> {
+        self.kit.read(Allocation::lacks)
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {

@@ -313,6 +313,11 @@ impl Allocation {
         self.unserved.contains(POD_GROUPS[0].plural)
     }
 
+    /// The kind that is not served and without which no search is right: nothing is known of what devices take.
+    pub(super) fn lacks(&self) -> Option<Kind> {
+        self.unserved.contains(DEVICE_FOOTPRINT.plural).then_some(DEVICE_FOOTPRINT)
+    }
+
     /// Notes the nodes whose ledger has changed. Returns the Pods to be woken.
     pub(super) fn wake(&mut self) -> Vec<ObjectKey> {
         let nodes = std::mem::take(&mut self.touched);

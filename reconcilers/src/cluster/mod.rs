@@ -139,6 +139,12 @@ impl Cluster {
         !self.unserved.contains(NODE_ALLOCATABLE_DRA_CLAIM_STATE.plural)
     }
 
+    /// The kind that is not served and without which no account of a node is right: nothing is known of what
+    /// devices take.
+    pub fn lacks(&self) -> Option<Kind> {
+        self.unserved.contains(DEVICE_FOOTPRINT.plural).then_some(DEVICE_FOOTPRINT)
+    }
+
     /// The keys of the nodes that were changed since the last call.
     fn take_changed(&mut self) -> Vec<ObjectKey> {
         std::mem::take(&mut self.changed).iter().map(node_key).collect()

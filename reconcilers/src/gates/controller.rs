@@ -10,7 +10,7 @@ use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict, regarding,
 };
-use dragoman_machinery::kind::POD;
+use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::Write;
@@ -22,7 +22,7 @@ use super::metrics::{ClosedGates, GateMetrics};
 use super::plan::{self, Account, Claims, Opened, Ready, Reason, Wait, account};
 use super::reject::Taking;
 use super::{attributes, rights, writes};
-use crate::cluster::SharedCluster;
+use crate::cluster::{Cluster, SharedCluster};
 use crate::holders::SharedHolders;
 use crate::pod_status::{Published, Publisher};
 
@@ -464,6 +464,10 @@ impl Reconcile for GateKeeper {
 
     fn controller(&self) -> &Arc<Controller<Gates>> {
         &self.kit
+    }
+
+    fn lacks(&self) -> Option<Kind> {
+        self.cluster.get()?.read(Cluster::lacks)
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {

@@ -10,7 +10,7 @@ use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict,
 };
-use dragoman_machinery::kind::NODE_ALLOCATABLE_DRA_CLAIM_STATE as STATE;
+use dragoman_machinery::kind::{Kind, NODE_ALLOCATABLE_DRA_CLAIM_STATE as STATE};
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::refusal::Refusal;
 use prometheus_client::metrics::gauge::Gauge;
@@ -18,7 +18,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use super::index::Holders;
 use super::plan::{Owner, Plan, Snapshot, carries_too_much, create, delete, plan, resize};
 use super::shared::SharedHolders;
-use crate::cluster::SharedCluster;
+use crate::cluster::{Cluster, SharedCluster};
 use crate::pod_status::Publisher;
 
 /// The image of a holder that is not chosen: it does nothing, and is on nearly every node already.
@@ -171,6 +171,10 @@ impl Reconcile for HolderPods {
 
     fn controller(&self) -> &Arc<Controller<Holders>> {
         &self.kit
+    }
+
+    fn lacks(&self) -> Option<Kind> {
+        self.cluster.get()?.read(Cluster::lacks)
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {

@@ -11,7 +11,7 @@ use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict, regarding,
 };
-use dragoman_machinery::kind::{DEVICE_FOOTPRINT, NODE};
+use dragoman_machinery::kind::{DEVICE_FOOTPRINT, Kind, NODE};
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::refusal::Refusal;
 
@@ -185,6 +185,10 @@ impl Reconcile for Ledger {
 
     fn controller(&self) -> &Arc<Controller<Cluster>> {
         &self.kit
+    }
+
+    fn lacks(&self) -> Option<Kind> {
+        self.kit.read(Cluster::lacks)
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {

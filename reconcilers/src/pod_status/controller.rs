@@ -9,7 +9,7 @@ use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict, regarding,
 };
-use dragoman_machinery::kind::POD;
+use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::refusal::Refusal;
 use prometheus_client::metrics::counter::Counter;
@@ -18,7 +18,7 @@ use super::index::{PodStatuses, recorded};
 use super::plan::{Conflict, Mine, Plan, plan};
 use super::publisher::{Published, Publisher};
 use super::rights;
-use crate::cluster::SharedCluster;
+use crate::cluster::{Cluster, SharedCluster};
 
 /// Its row in the table of controllers; `cluster` is filled by that of the ledger, which comes before.
 pub fn spec(cluster: SharedCluster, publisher: Arc<Publisher>) -> ControllerSpec {
@@ -133,6 +133,10 @@ impl Reconcile for PodStatus {
 
     fn controller(&self) -> &Arc<Controller<PodStatuses>> {
         &self.kit
+    }
+
+    fn lacks(&self) -> Option<Kind> {
+        self.cluster.get()?.read(Cluster::lacks)
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {

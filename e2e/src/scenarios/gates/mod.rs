@@ -42,7 +42,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     all
 }
 
-const GATE: &str = "dragoman.dev/claims";
+pub(super) const GATE: &str = "dragoman.dev/claims";
 const NODES: &str = "/api/v1/nodes";
 pub(super) const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
 /// The flags of the operator in `config/gated`.

@@ -37,6 +37,7 @@ pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Seen> {
     let operator = stage.lease_flaps(operator).await?;
     let operator = stage.nothing_runs(operator).await?;
     let operator = stage.no_leader(operator).await?;
+    stage.kind_is_not_served().await?;
     stage.watch_is_blind().await?;
     on_call.quiet().await?;
     operator.stop().await?;
@@ -89,6 +90,13 @@ impl Stage<'_> {
         self.world.client.merge(roles, "", "dragoman-observe", &json!({"rules": fewer})).await?;
         let names = [("RESOURCE", "devicefootprints"), ("OVERLAY", "config/own")];
         self.on_call.ends("DragomanWatchBlind", &names, "no").await
+    }
+
+    /// A definition is deleted.
+    async fn kind_is_not_served(&self) -> anyhow::Result<()> {
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        self.world.client.delete(definitions, "", "devicefootprints.dragoman.dev", None).await?;
+        self.on_call.ends("DragomanKindNotServed", &[], "devicefootprints").await
     }
 
     /// One cause, two alerts: Pods come and go while every request of the operator takes its time.

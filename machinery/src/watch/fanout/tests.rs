@@ -1,3 +1,4 @@
+use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::wire::PodGroup;
 use tokio::sync::mpsc;
 
@@ -97,4 +98,59 @@ async fn a_known_version_is_preferred() {
     })
     .await;
     assert_eq!(kind.version, "v1alpha2");
+}
+
+/// Takes nothing in, and says when a list is complete.
+struct Footprints(mpsc::UnboundedSender<()>);
+
+impl Sink for Footprints {
+    type Object = DeviceFootprint;
+    fn name(&self) -> &'static str {
+        "footprints"
+    }
+    fn serving(&mut self, _kind: Kind) {}
+    fn began(&mut self) {}
+    fn applied(&mut self, _item: &Item<DeviceFootprint>) {}
+    fn deleted(&mut self, _meta: &Meta) {}
+    fn completed(&mut self, _version: &str) {
+        self.0.send(()).ok();
+    }
+    fn advanced(&mut self, _version: &str) {}
+    fn failed(&mut self, _failure: &Failure) {}
+}
+
+/// The definitions of our own kinds may be applied later, or be gone. A process without them leads all the same,
+/// and finds them soon after they have come.
+#[tokio::test(start_paused = true)]
+async fn a_kind_of_ours_that_is_not_defined_makes_no_leader_blind() {
+    const DEFINED: u64 = 3_600;
+    let began = tokio::time::Instant::now();
+    let (client, discovery) = fake::server(move |path| match path {
+        _ if began.elapsed().as_secs() < DEFINED => (404, NOT_THERE),
+        path if path.ends_with("/devicefootprints") => (200, LIST),
+        _ => (200, r#"{"resources":[{"name":"devicefootprints"}]}"#),
+    });
+    let journal = Journal::new(MachineryMetrics::default());
+    let (completed, mut lists) = mpsc::unbounded_channel();
+    let mut watches = Watches::default();
+    watches.feed(Selectors::default(), Footprints(completed));
+    let tasks = watches.open(&Connection { client, discovery, journal: journal.clone() });
+    let tasks: Vec<_> = tasks.into_iter().map(|task| tokio::spawn(task.future)).collect();
+    sleep(Duration::from_secs(DEFINED)).await;
+    assert_eq!(journal.blind(), None, "a kind that is not served does not count");
+    assert!(journal.is_renewed(), "nor does a new leader wait for it");
+    lists.recv().await.expect("a list");
+    assert!(began.elapsed() <= Duration::from_secs(DEFINED + 16), "{:?}", began.elapsed());
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// A kind of ours in a version that is not known here may mean anything.
+#[tokio::test(start_paused = true)]
+async fn a_kind_of_ours_is_not_read_in_a_version_that_is_not_known() {
+    let (_, discovery) = fake::server(|path| match path {
+        "/apis/dragoman.dev" => (200, r#"{"versions":[{"version":"v1"}]}"#),
+        "/apis/dragoman.dev/v1" => (200, r#"{"resources":[{"name":"devicefootprints"}]}"#),
+        _ => (404, NOT_THERE),
+    });
+    assert_eq!(discovery.first_served(DeviceFootprint::KINDS).await, Ok(None));
 }
