@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::claim_gate::ClaimGateSpec;
 use crate::device_footprint::DeviceFootprintSpec;
+use crate::driver_owner::DriverOwnerSpec;
 use crate::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimStateStatus;
 
 /// The API group of Dragoman's kinds.
@@ -47,6 +48,15 @@ pub fn definitions() -> Vec<Value> {
             part: "spec",
             schema: structural::<DeviceFootprintSpec>(),
             columns: &[("Driver", "string", ".spec.driver"), ("Selector", "string", ".spec.selector")],
+        },
+        Own {
+            kind: "DriverOwner",
+            plural: "driverowners",
+            short: "downer",
+            about: "The service accounts that allocate the devices of the driver of this name.",
+            part: "spec",
+            schema: structural::<DriverOwnerSpec>(),
+            columns: &[("Owners", "string", ".spec.owners[*].name")],
         },
         Own {
             kind: "NodeAllocatableDRAClaimState",

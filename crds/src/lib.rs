@@ -6,5 +6,6 @@
 pub mod claim_gate;
 pub mod crdgen;
 pub mod device_footprint;
+pub mod driver_owner;
 pub mod node_allocatable_dra_claim_state;
 pub mod wire;

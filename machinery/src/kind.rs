@@ -97,6 +97,8 @@ pub const NODE_ALLOCATABLE_DRA_CLAIM_STATE: Kind =
     cluster(GROUP, VERSION, "nodeallocatabledraclaimstates", "NodeAllocatableDRAClaimState");
 /// `dragoman.dev/v1alpha1` ClaimGate.
 pub const CLAIM_GATE: Kind = cluster(GROUP, VERSION, "claimgates", "ClaimGate");
+/// `dragoman.dev/v1alpha1` DriverOwner.
+pub const DRIVER_OWNER: Kind = cluster(GROUP, VERSION, "driverowners", "DriverOwner");
 /// `dragoman.dev/v1alpha1` DeviceFootprint.
 pub const DEVICE_FOOTPRINT: Kind = cluster(GROUP, VERSION, "devicefootprints", "DeviceFootprint");
 /// `apps/v1` Deployment.

@@ -81,6 +81,7 @@ pub(crate) const TEMPLATES: &[Template] = &[
             on(GATING, "components/gating/gate.yaml"),
             on(GATING, "components/gating/enforced.yaml"),
             on(GATING, "components/gating/owners.yaml"),
+            on(GATING, "components/gating/drivers.yaml"),
             on(GATING, "components/gating/confined.yaml"),
             on(HOLDERS, "components/holders/roles.yaml"),
             on(HOLDERS, "components/holders/binding.yaml"),

@@ -25,7 +25,7 @@ pub(super) fn by_kubectl() -> Vec<Scenario> {
     vec![scenario!(kubectl_knows_our_kinds), scenario!(kubectl_creates_what_it_names)]
 }
 
-const OURS: [&str; 3] = ["claimgates", "devicefootprints", "nodeallocatabledraclaimstates"];
+const OURS: [&str; 4] = ["claimgates", "devicefootprints", "driverowners", "nodeallocatabledraclaimstates"];
 const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

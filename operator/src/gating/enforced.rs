@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use dragoman_crds::wire::Meta;
 use dragoman_machinery::api::{Api, Call, decode};
-use dragoman_machinery::kind::{CLAIM_GATE, Kind, NAMESPACE, POD, RESOURCE_CLAIM, ROLE, ROLE_BINDING};
+use dragoman_machinery::kind::{CLAIM_GATE, DRIVER_OWNER, Kind, NAMESPACE, POD, RESOURCE_CLAIM, ROLE, ROLE_BINDING};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_reconcilers::protocol::GATE;
 use http::Method;
@@ -23,6 +23,9 @@ const OF_PROBES: (&str, &str) = ("app.kubernetes.io/managed-by", "dragoman-gatin
 /// The user name under which questions about tenants are asked. It has rights in the namespace of the probes alone.
 pub(super) const TENANT: &str = NAME;
 
+/// The user name of kube-scheduler in the roles that every API server makes.
+pub(super) const SCHEDULER: &str = "system:kube-scheduler";
+
 /// The user under whose name a question is asked.
 #[derive(Debug, Clone, Copy)]
 enum Asker {
@@ -30,6 +33,8 @@ enum Asker {
     Tenant,
     /// The operator, with the same rights there.
     Operator,
+    /// kube-scheduler, with the rights that it has: those to allocate cannot be given for one namespace.
+    Scheduler,
 }
 
 /// A write that a policy must refuse, or change.
@@ -68,13 +73,14 @@ impl Question {
     }
 }
 
-/// A question for every policy that is shipped. `gate` is the ClaimGate of this run.
-fn questions(gate: &str) -> Vec<Question> {
-    of_tenants(gate).into_iter().chain(of_the_operator()).collect()
+/// A question for every policy that is shipped. `owned` is the name of the ClaimGate and the
+/// DriverOwner of this run.
+fn questions(owned: &str) -> Vec<Question> {
+    of_tenants(owned).into_iter().chain(of_the_operator()).collect()
 }
 
-/// Those about what tenants may not do.
-fn of_tenants(owned: &str) -> [Question; 4] {
+/// Those about what tenants may not do, and kube-scheduler with the devices of others.
+fn of_tenants(owned: &str) -> [Question; 5] {
     let (gate, claim) = (json!({"spec": {"schedulingGates": [{"name": HOLD}]}}), (RESOURCE_CLAIM, None));
     let of_an_owner =
         json!({"metadata": {"annotations": {format!("release-gates.dragoman.dev/{owned}"): "closed"}}});
@@ -89,6 +95,13 @@ fn of_tenants(owned: &str) -> [Question; 4] {
             of_an_owner,
             "added and removed by the owners",
         ),
+        Question::patch(
+            "dragoman-driver-owners",
+            Asker::Scheduler,
+            (RESOURCE_CLAIM, Some("status")),
+            allocation(owned),
+            "are allocated and deallocated by",
+        ),
         Question {
             body: pod(ANOTHER, &[HOLD], Some("dragoman-holder")),
             moot: Some("no PriorityClass with name dragoman-holder"),
@@ -101,8 +114,6 @@ fn of_tenants(owned: &str) -> [Question; 4] {
 fn of_the_operator() -> [Question; 6] {
     let asker = Asker::Operator;
     let labels = || json!({"metadata": {"labels": {"dragoman.dev/probe": "true"}}});
-    let allocation = json!({"status": {"allocation": {"devices": {"results": [
-        {"request": "probe", "driver": "probe.dragoman.dev", "pool": "probe", "device": "probe"}]}}}});
     let claim = |subresource| (RESOURCE_CLAIM, subresource);
     let other_pods = "deletes and resizes holder Pods and no other Pod";
     [
@@ -112,7 +123,7 @@ fn of_the_operator() -> [Question; 6] {
             "dragoman-operator-allocations",
             asker,
             claim(Some("status")),
-            allocation,
+            allocation("probe.dragoman.dev"),
             "makes none",
         ),
         Question::creation(
@@ -132,6 +143,12 @@ fn of_the_operator() -> [Question; 6] {
             )
         },
     ]
+}
+
+/// A claim gets a device of a driver.
+fn allocation(driver: &str) -> Value {
+    json!({"status": {"allocation": {"devices": {"results": [
+        {"request": "probe", "driver": driver, "pool": "probe", "device": "probe"}]}}}})
 }
 
 /// A gate of the probe, so that its Pod is scheduled in no case.
@@ -165,7 +182,9 @@ pub(super) struct Askers {
     pub(super) tenant: Api,
     /// The operator, impersonated.
     pub(super) operator: Api,
-    /// Its user name: namespace and service account.
+    /// [`SCHEDULER`], impersonated.
+    pub(super) scheduler: Api,
+    /// The user name of the operator: namespace and service account.
     pub(super) account: (String, String),
 }
 
@@ -203,7 +222,7 @@ impl Askers {
     }
 
     /// Makes the namespace. An interrupted run leaves its own, which [`OF_PROBES`] finds. Its generated name is that of
-    /// the ClaimGate, too, so that two runs at once do not remove each other's.
+    /// the ClaimGate and the DriverOwner, too, so that two runs at once do not remove each other's.
     async fn namespace(&self) -> anyhow::Result<String> {
         let (key, value) = OF_PROBES;
         let labels = json!({key: value, "dragoman.dev/gating": "enforced"});
@@ -217,9 +236,12 @@ impl Askers {
     async fn clear(&self, namespace: &str) -> anyhow::Result<()> {
         // The Pod at once: it would stand among those that wait, until its namespace is gone.
         let at_once = json!({"gracePeriodSeconds": 0}).to_string();
-        for (kind, name, options) in
-            [(POD, NAME, at_once.as_str()), (CLAIM_GATE, namespace, ""), (NAMESPACE, namespace, "")]
-        {
+        for (kind, name, options) in [
+            (POD, NAME, at_once.as_str()),
+            (CLAIM_GATE, namespace, ""),
+            (DRIVER_OWNER, namespace, ""),
+            (NAMESPACE, namespace, ""),
+        ] {
             let path = kind.object_path(namespace, name, None);
             match ask(&self.api, Method::DELETE, kind, path, name, options.as_bytes().to_vec()).await {
                 Ok(_) | Err(Refusal::NotFound | Refusal::Unserved(_)) => {}
@@ -270,7 +292,8 @@ impl Askers {
         Ok(())
     }
 
-    /// Makes what is asked about: rights for the askers, a Pod and a claim; and a ClaimGate, where the kind is served.
+    /// Makes what is asked about: rights for the askers, a Pod and a claim; a ClaimGate and a DriverOwner, where the kinds
+    /// are served.
     async fn populate(&self, namespace: &str, until: Instant) -> anyhow::Result<()> {
         let verbs = json!(["create", "patch", "update", "delete"]);
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": NAME},
@@ -287,15 +310,21 @@ impl Askers {
         ]});
         let claim = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": NAME},
             "spec": {"devices": {"requests": [{"name": "probe", "exactly": {"deviceClassName": NAME}}]}}});
-        let gate = json!({"apiVersion": "dragoman.dev/v1alpha1", "kind": "ClaimGate", "metadata": {"name": namespace},
-            "spec": {"owners": [{"namespace": namespace, "name": NAME}]}});
-        for (kind, object) in
-            [(ROLE, role), (ROLE_BINDING, binding), (RESOURCE_CLAIM, claim), (CLAIM_GATE, gate)]
-        {
+        let owned = |kind: Kind| {
+            json!({"apiVersion": kind.api_version(), "kind": kind.kind, "metadata": {"name": namespace},
+                "spec": {"owners": [{"namespace": namespace, "name": NAME}]}})
+        };
+        for (kind, object) in [
+            (ROLE, role),
+            (ROLE_BINDING, binding),
+            (RESOURCE_CLAIM, claim),
+            (CLAIM_GATE, owned(CLAIM_GATE)),
+            (DRIVER_OWNER, owned(DRIVER_OWNER)),
+        ] {
             match create(&self.api, kind, namespace, &object).await {
                 Ok(_) | Err(Refusal::AlreadyExists) => {}
                 // Without the kind the policy of owners refuses nothing, and the wait for it says so.
-                Err(Refusal::Unserved(_)) if kind == CLAIM_GATE => {}
+                Err(Refusal::Unserved(_)) if kind.is_own() => {}
                 Err(refusal) => return Err(refusal).with_context(|| format!("make {} {NAME}", kind.kind)),
             }
         }
@@ -315,6 +344,7 @@ impl Askers {
         let api = match question.asker {
             Asker::Tenant => &self.tenant,
             Asker::Operator => &self.operator,
+            Asker::Scheduler => &self.scheduler,
         };
         let (kind, method) = (question.kind, question.method.clone());
         let (path, name) = match question.object {

@@ -12,7 +12,7 @@ use dragoman_crds::wire::{self, Meta};
 use dragoman_machinery::api::{Api, Limits, Live, decode};
 use dragoman_machinery::connect::{connect, connect_as};
 use dragoman_machinery::discovery::{Discovery, Served};
-use dragoman_machinery::kind::{ADMISSION_POLICIES, CLAIM_GATE, Kind, POD};
+use dragoman_machinery::kind::{ADMISSION_POLICIES, CLAIM_GATE, DRIVER_OWNER, Kind, POD};
 use dragoman_machinery::metrics::MachineryMetrics;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::rights::Rule;
@@ -42,8 +42,8 @@ pub(crate) struct GatingFlags {
     /// Seconds that the API server may take until it acts on what it has stored.
     #[arg(long, default_value_t = 120)]
     patience: u64,
-    /// Do not look whether the API server acts on it. The look takes the rights to make a namespace, a role and a
-    /// ClaimGate, and to impersonate.
+    /// Do not look whether the API server acts on it. The look takes the rights to make a namespace, a role, a
+    /// ClaimGate and a DriverOwner, and to impersonate.
     #[arg(long)]
     no_wait: bool,
 }
@@ -88,10 +88,11 @@ pub(crate) fn policy_names() -> anyhow::Result<BTreeMap<Kind, Vec<String>>> {
 }
 
 /// The shipped policies, in the order in which they are removed.
-const MANIFESTS: [&str; 6] = [
+const MANIFESTS: [&str; 7] = [
     include_str!("../../../config/components/gating/gate.yaml"),
     include_str!("../../../config/components/gating/enforced.yaml"),
     include_str!("../../../config/components/gating/owners.yaml"),
+    include_str!("../../../config/components/gating/drivers.yaml"),
     include_str!("../../../config/components/gating/confined.yaml"),
     include_str!("../../../config/components/holders/confined.yaml"),
     include_str!("../../../config/components/delete-unbound/confined.yaml"),
@@ -107,7 +108,7 @@ const ROUNDS: usize = 30;
 /// Installs or removes the policies.
 ///
 /// # Errors
-/// The API server refuses a request or does not serve the kind ClaimGate, or Pods with the gate are left.
+/// The API server refuses a request or does not serve a kind of the policies' parameters, or Pods with the gate are left.
 pub(crate) async fn gating(flags: &GatingFlags) -> anyhow::Result<()> {
     let (namespace, account) = (&flags.namespace, &flags.service_account);
     for (flag, name) in [("namespace", namespace), ("service-account", account)] {
@@ -126,14 +127,8 @@ pub(crate) async fn gating(flags: &GatingFlags) -> anyhow::Result<()> {
     let clients = connect(flags.cluster.kubeconfig.as_deref(), Limits::default(), &mut registry).await?;
     let metrics = MachineryMetrics::register(&mut registry);
     let discovery = Discovery::new(clients.api.clone());
-    if flags.what == Switch::On {
-        // A policy without the kind of its parameters refuses every update of a claim.
-        let served = discovery.ask(CLAIM_GATE).await.context("cannot ask for the kind ClaimGate")?;
-        ensure!(
-            served == Served::Yes,
-            "the kind ClaimGate is not served, and without it every update of a claim would be refused where gating \
-             is enforced: install the definitions that `dragoman crdgen` prints"
-        );
+    if matches!(flags.what, Switch::On | Switch::Wait) {
+        have_parameters(&discovery).await?;
     }
     let mut said = String::new();
     let mut names = Vec::new();
@@ -164,6 +159,25 @@ pub(crate) async fn gating(flags: &GatingFlags) -> anyhow::Result<()> {
     crate::print(&seen?)
 }
 
+/// Requires the kinds of the policies' parameters.
+///
+/// # Errors
+/// A kind is not served, or the API server gives no answer.
+async fn have_parameters(discovery: &Discovery) -> anyhow::Result<()> {
+    for (kind, without) in [
+        (CLAIM_GATE, "every update of a claim would be refused where gating is enforced"),
+        (DRIVER_OWNER, "no driver has an owner"),
+    ] {
+        let name = kind.kind;
+        let served = discovery.ask(kind).await.with_context(|| format!("cannot ask for the kind {name}"))?;
+        ensure!(
+            served == Served::Yes,
+            "the kind {name} is not served, and without it {without}: install the definitions that `dragoman crdgen` prints"
+        );
+    }
+    Ok(())
+}
+
 /// Waits until the API server acts on what was done about these policies; says so.
 ///
 /// # Errors
@@ -180,11 +194,16 @@ async fn see(flags: &GatingFlags, api: &Api, policies: &[String]) -> anyhow::Res
     }
     let operator = format!("system:serviceaccount:{namespace}:{account}");
     let path = flags.cluster.kubeconfig.as_deref();
-    let [mut of_tenant, mut of_operator] = [Registry::default(), Registry::default()];
+    let as_user = async |user: &str| {
+        // Each client brings metrics of its own.
+        let clients = connect_as(path, user, Limits::default(), &mut Registry::default()).await?;
+        anyhow::Ok(clients.api)
+    };
     let askers = Askers {
         api: api.clone(),
-        tenant: connect_as(path, enforced::TENANT, Limits::default(), &mut of_tenant).await?.api,
-        operator: connect_as(path, &operator, Limits::default(), &mut of_operator).await?.api,
+        tenant: as_user(enforced::TENANT).await?,
+        operator: as_user(&operator).await?,
+        scheduler: as_user(enforced::SCHEDULER).await?,
         account: (namespace.clone(), account.clone()),
     };
     let patience = Duration::from_secs(flags.patience);

@@ -1,6 +1,7 @@
 //! Gated Pods on a real control plane: the shipped policies, the operator, the reference allocator, and
 //! kube-scheduler as it is.
 
+mod company;
 mod confined;
 mod kit;
 mod races;
@@ -33,6 +34,7 @@ pub(super) fn alone() -> Vec<Standalone> {
         standalone!(a_device_that_two_allocators_promised_is_given_back),
         standalone!(one_command_leaves_no_policy_and_no_gate),
     ];
+    all.extend(company::alone());
     all.extend(confined::alone());
     all.extend(kit::alone());
     all.extend(races::alone());

@@ -1,0 +1,19 @@
+//! DriverOwner: the service accounts that allocate the devices of a driver (docs/protocol.md, section 5).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::claim_gate::ServiceAccount;
+
+/// `spec` of a DriverOwner, which is cluster-scoped. Its name is that of the driver: the DriverOwner `gpu.example.com` is about
+/// allocations with `driver: gpu.example.com` in their results. A driver has one DriverOwner, so that no two of them disagree.
+///
+/// The admission policy `dragoman-driver-owners` reads it; no process of Dragoman does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DriverOwnerSpec {
+    /// The service accounts that may write an allocation with devices of the driver into a ResourceClaim. No other user may,
+    /// kube-scheduler neither.
+    #[schemars(length(min = 1, max = 16))]
+    pub owners: Vec<ServiceAccount>,
+}
