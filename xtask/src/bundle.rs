@@ -16,11 +16,8 @@ const UNBOUND: [&str; 4] = [
     "components/holders/roles.yaml",
     "components/delete-unbound/roles.yaml",
 ];
-const EXAMPLES: [&str; 3] = [
-    "examples/claimgate-quota.yaml",
-    "examples/devicefootprint-gpu.yaml",
-    "examples/driverowner-gpu.yaml",
-];
+const EXAMPLES: [&str; 3] =
+    ["examples/claimgate-quota.yaml", "examples/devicefootprint-gpu.yaml", "examples/driverowner-gpu.yaml"];
 const HEAD: &str = "# Rendered by `cargo xtask gen` from config/; do not edit.\n";
 
 /// The files of `config/olm/bundle/manifests`: name and text. `read` returns a file under `config/`.

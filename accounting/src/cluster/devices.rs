@@ -225,6 +225,25 @@ impl Devices {
         pool.and_then(|pool| pool.devices.get(&*id.device)).into_iter().flat_map(|entry| &entry.users)
     }
 
+    /// The devices that several claims have, with these.
+    pub(super) fn shared(&self) -> impl Iterator<Item = (DeviceId, &Few<ClaimKey>)> {
+        let pools = self
+            .pools
+            .iter()
+            .flat_map(|(driver, pools)| pools.iter().map(move |(name, pool)| (driver, name, pool)));
+        pools.flat_map(|(driver, name, pool)| {
+            let shared = pool.devices.iter().filter(|(_, entry)| entry.users.iter().nth(1).is_some());
+            shared.map(move |(device, entry)| {
+                let id = DeviceId {
+                    driver: (&**driver).into(),
+                    pool: (&**name).into(),
+                    device: (&**device).into(),
+                };
+                (id, &entry.users)
+            })
+        })
+    }
+
     /// The claims that have a device of a driver.
     pub(super) fn users_of(&self, driver: &str) -> impl Iterator<Item = &ClaimKey> {
         let pools = self.pools.get(driver).into_iter().flatten();

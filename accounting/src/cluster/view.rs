@@ -131,20 +131,33 @@ impl ClusterLedger {
     /// such a device is promised twice.
     pub fn promised_twice(&self, namespace: &str, name: &str) -> BTreeSet<Arc<str>> {
         let own = claim_key(namespace, name);
-        let exclusive = |claim: &str, device: &DeviceId| {
-            let claim = self.claims.get(claim).and_then(|entry| entry.claim.as_ref());
-            let results = claim.into_iter().flat_map(|claim| claim.results.iter().flatten());
-            let mut of = results.filter(|result| device_of(result) == *device);
-            of.any(|result| !result.admin_access && result.consumed.is_none())
-        };
         let claim = self.claims.get(&own).and_then(|entry| entry.claim.as_ref());
         let devices: BTreeSet<DeviceId> =
             claim.into_iter().flat_map(|claim| claim.results.iter().flatten()).map(device_of).collect();
-        let devices = devices.iter().filter(|device| exclusive(&own, device));
+        let devices = devices.iter().filter(|device| self.has_alone(&own, device));
         let others = devices.flat_map(|device| {
-            self.devices.users(device).filter(|user| **user != own && exclusive(user, device))
+            self.devices.users(device).filter(|user| **user != own && self.has_alone(user, device))
         });
         others.cloned().collect()
+    }
+
+    /// Returns every device that is promised twice, with the claims that have it to themselves, as `namespace/name`. Whether
+    /// their Pods run does not count.
+    pub fn all_promised_twice(&self) -> Vec<(DeviceId, Vec<Arc<str>>)> {
+        let shared = self.devices.shared().map(|(device, users)| {
+            let alone = users.iter().filter(|user| self.has_alone(user, &device));
+            let alone: Vec<Arc<str>> = alone.cloned().collect();
+            (device, alone)
+        });
+        shared.filter(|(_, claims)| claims.len() > 1).collect()
+    }
+
+    /// Whether a claim has a device to itself: without admin access, and not a share of it.
+    fn has_alone(&self, claim: &str, device: &DeviceId) -> bool {
+        let claim = self.claims.get(claim).and_then(|entry| entry.claim.as_ref());
+        let results = claim.into_iter().flat_map(|claim| claim.results.iter().flatten());
+        let mut of = results.filter(|result| device_of(result) == *device);
+        of.any(|result| !result.admin_access && result.consumed.is_none())
     }
 
     /// Returns whether a Pod fits on a node; `None` where the node has no account.

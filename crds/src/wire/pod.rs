@@ -226,6 +226,9 @@ pub struct PodStatus {
     /// `phase`.
     #[serde(deserialize_with = "or_default")]
     pub phase: Name,
+    /// `nominatedNodeName`.
+    #[serde(deserialize_with = "or_default")]
+    pub nominated_node_name: Name,
     /// `resourceClaimStatuses`.
     #[serde(deserialize_with = "or_default")]
     pub resource_claim_statuses: Vec<ClaimEntryStatus>,

@@ -69,7 +69,8 @@ async fn without_our_kinds_claims_are_created_and_gates_wait(bench: &Bench) -> a
     }
     let gone = async || Ok(world.client.list(FOOTPRINTS, "").await.is_err().then_some(()));
     wait::value("no kind of ours is served", gone).await?;
-    let dragoman = Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "own", &gates::FLAGS))?;
+    let dragoman =
+        Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "own", &gates::FLAGS))?;
     let allocator = Dragoman::spawn(&world.allocator_start(&[]))?;
     let ns = world.namespace("undefined").await?;
     let runs = async |pod: &str| {
@@ -94,10 +95,8 @@ async fn without_our_kinds_claims_are_created_and_gates_wait(bench: &Bench) -> a
     world.client.create(FOOTPRINTS, "", &super::ledger::footprint("cores", "3")).await?;
     world.phase(&ns, "gated", "Succeeded").await?;
     for process in [dragoman, allocator] {
-        wait::value("the process is ready", async || {
-            Ok((process.readiness().await?.0 == 200).then_some(()))
-        })
-        .await?;
+        wait::value("the process is ready", async || Ok((process.readiness().await?.0 == 200).then_some(())))
+            .await?;
         ensure!(process.metric("dragoman_kind_served", &["DeviceFootprint"]).await? == 1.0, "the gauge");
         process.stop().await?;
     }
@@ -113,7 +112,10 @@ async fn is_held(world: &World, name: &str) -> anyhow::Result<()> {
             let text = lease["spec"][field].as_str().context("a time")?;
             Ok::<i64, anyhow::Error>(text.parse::<jiff::Timestamp>()?.as_second())
         };
-        ensure!(lease["spec"]["leaseTransitions"].as_u64() <= Some(1), "Lease {name} was freed in between: {lease}");
+        ensure!(
+            lease["spec"]["leaseTransitions"].as_u64() <= Some(1),
+            "Lease {name} was freed in between: {lease}"
+        );
         Ok((time("renewTime")? >= time("acquireTime")? + HELD).then_some(()))
     };
     wait::value(&format!("Lease {name} has been held for {HELD} s"), held).await

@@ -55,7 +55,9 @@ async fn large_objects_are_listed_in_little_memory(bench: &Bench) -> anyhow::Res
     let dragoman = world.dragoman("own", &[]).await?;
     world.claims(&ns, pods).await?;
     let with = peak(dragoman).await?;
-    println!("        {pods} Pods and {templates} templates of {WEIGHT} bytes: {with} KiB, {without} without");
+    println!(
+        "        {pods} Pods and {templates} templates of {WEIGHT} bytes: {with} KiB, {without} without"
+    );
     ensure!(with <= without + MORE, "a peak of {with} KiB, and {without} KiB without them");
     world.stop().await
 }

@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use dragoman_accounting::cluster::{ClusterLedger, NodeNames, Rules};
+use dragoman_accounting::ledger::DeviceId;
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::{self, Controller, ObjectKey};
@@ -124,7 +125,12 @@ impl controller::Index for Cluster {
             let why = record.readable()?.as_ref()?;
             Some(format!("  refused DeviceFootprint {name}: {why}"))
         });
-        unserved.chain(refused).collect()
+        let twice = self.ledger.all_promised_twice();
+        let twice = twice.into_iter().map(|(device, claims)| {
+            let DeviceId { driver, pool, device } = device;
+            format!("  promised twice: device {driver}/{pool}/{device} to claims {}", claims.join(", "))
+        });
+        unserved.chain(refused).chain(twice).collect()
     }
 }
 

@@ -201,6 +201,7 @@ impl GateKeeper {
                 self.holders.forget(work.key);
                 self.give_back(work, claims).await?;
                 self.withdraw(work).await?;
+                self.nominate(work, None).await?;
                 return self.unallocated(work, claims, wait).await;
             }
             Claims::Label(names) => return self.label(work, claims, &names).await,
@@ -234,6 +235,7 @@ impl GateKeeper {
             Err(wait) => return Err(wait.into()),
         };
         plan::release_gates(&ready)?;
+        self.nominate(work, Some(&node)).await?;
         self.publish(work, &node).await?;
         let attributes = self.attributes(work)?;
         let is_confined = ready.iter().any(|(_, _, facts)| plan::confines(facts));

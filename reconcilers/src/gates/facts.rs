@@ -25,6 +25,8 @@ pub(super) struct PodFacts {
     pub(super) deleting: bool,
     /// Whether the Pod has a node.
     pub(super) is_bound: bool,
+    /// The node for which the Pod is nominated.
+    pub(super) nominated: Option<Name>,
     /// Why kube-scheduler cannot bind the Pod now, in its words.
     pub(super) unschedulable: Option<Name>,
     /// Whether the Pod, once deleted, is made again and may come to another node. The Pods of a `DaemonSet`
@@ -61,6 +63,7 @@ impl PodFacts {
             gate: spec.scheduling_gates.iter().position(|gate| &*gate.name == GATE),
             deleting: pod.metadata.deleting,
             is_bound,
+            nominated: (!status.nominated_node_name.is_empty()).then(|| status.nominated_node_name.clone()),
             unschedulable: unschedulable.map(|condition| shown(&condition.message)),
             is_replaced: controller.is_some_and(|owner| &*owner.kind != "DaemonSet"),
             condition: condition.map(|condition| (condition.status.clone(), condition.reason.clone())),

@@ -10,6 +10,7 @@ mod controller;
 mod facts;
 mod index;
 mod metrics;
+mod nominate;
 pub(crate) mod plan;
 mod reject;
 mod rights;

@@ -61,6 +61,18 @@ pub(super) fn release(
     Some(Write::new(POD, &*key.namespace, &*key.name, action))
 }
 
+/// Nominates a Pod for a node, or takes its nomination back.
+pub(super) fn nomination(key: &ObjectKey, uid: &str, pod: &PodFacts, node: Option<&Name>) -> Write {
+    let path = "/status/nominatedNodeName";
+    let operation = match node {
+        Some(node) => json!({"op": "add", "path": path, "value": node}),
+        None => json!({"op": "remove", "path": path}),
+    };
+    let guard = guard(uid, &pod.version);
+    let action = Action::Patch { subresource: Some("status"), guard, operations: vec![operation] };
+    Write::new(POD, &*key.namespace, &*key.name, action)
+}
+
 /// Tells a Pod that waits for its node what its devices are now.
 pub(super) fn tell(
     key: &ObjectKey,

@@ -40,6 +40,7 @@ pub(super) struct DeviceMetrics {
     pools: Family<PoolLabels, Gauge>,
     classes: Family<ClassLabel, Gauge>,
     namespaces: Family<NamespaceLabel, Gauge>,
+    promised_twice: Gauge,
 }
 
 /// The most series of a family whose labels are names of objects. The rest is summed up: no tenant can add a series by
@@ -71,9 +72,14 @@ impl DeviceMetrics {
             "Allocated devices by the namespace of their claims: the twenty with most, and the rest",
             self.namespaces.clone(),
         );
+        registry.register(
+            "dragoman_devices_promised_twice",
+            "Devices that two claims have to themselves, whether their Pods run or not",
+            self.promised_twice.clone(),
+        );
     }
 
-    /// Counts the devices of the cluster; those of every pool where `per_pool` is set.
+    /// Counts the devices of the cluster and those promised twice; those of every pool where `per_pool` is set.
     pub(super) fn measure(&self, cluster: &Cluster, per_pool: bool) {
         let supply = Supply::of(cluster);
         self.drivers.clear();
@@ -91,6 +97,7 @@ impl DeviceMetrics {
                 self.pools.get_or_create(&labels).set(count);
             }
         }
+        self.promised_twice.set(gauge(cluster.ledger().all_promised_twice().len()));
         self.classes.clear();
         for (device_class, count) in top(&supply.classes) {
             self.classes.get_or_create(&ClassLabel { device_class }).set(count);

@@ -60,7 +60,9 @@ pub(super) async fn devices(world: &World) -> anyhow::Result<BTreeMap<String, Ve
 }
 
 /// Pairs of a gated and an ungated Pod are created right after each other. Both allocators take the first free device.
-async fn the_devices_of_an_owned_driver_are_allocated_by_its_owner_alone(bench: &Bench) -> anyhow::Result<()> {
+async fn the_devices_of_an_owned_driver_are_allocated_by_its_owner_alone(
+    bench: &Bench,
+) -> anyhow::Result<()> {
     let world = gated(bench, "owned", Shape::default(), 4).await?;
     let class = json!({"spec": {"extendedResourceName": "e2e.dragoman.dev/gpu"}});
     let classes = world.client.list(CLASSES, "").await?;

@@ -4,6 +4,7 @@
 mod company;
 mod confined;
 mod kit;
+mod neighbours;
 mod races;
 mod room;
 mod turns;
@@ -37,6 +38,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     all.extend(company::alone());
     all.extend(confined::alone());
     all.extend(kit::alone());
+    all.extend(neighbours::alone());
     all.extend(races::alone());
     all.extend(room::alone());
     all.extend(turns::alone());
@@ -53,30 +55,55 @@ pub(super) const FLAGS: [&str; 2] = ["--controllers=*,gates,holders", "--default
 /// A cluster with the manifests of `config/gated` and `nodes` nodes of eight cpus and four devices, each
 /// of which takes three cpus of its node.
 pub(super) async fn gated(bench: &Bench, name: &str, shape: Shape, nodes: usize) -> anyhow::Result<World> {
+    let costs = if shape.on.contains(&COUNTS) { Costs::InSlices } else { Costs::InFootprint };
+    gated_where(bench, name, shape, nodes, costs).await
+}
+
+/// The feature gate by which kube-scheduler counts what claims take.
+const COUNTS: &str = "DRANodeAllocatableResources";
+
+/// Where it stands what a device takes from its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Costs {
+    /// In its slice: kube-scheduler knows it, if it counts.
+    InSlices,
+    /// In a DeviceFootprint: Dragoman alone knows it.
+    InFootprint,
+}
+
+async fn gated_where(
+    bench: &Bench,
+    name: &str,
+    shape: Shape,
+    nodes: usize,
+    costs: Costs,
+) -> anyhow::Result<World> {
     if bench.backend == Backend::Sim {
         return Err(NotRun("simcluster has no admission policies".to_owned()).into());
     }
-    let is_counted = shape.on.contains(&"DRANodeAllocatableResources");
+    let counts = shape.on.contains(&COUNTS);
     let world = World::start(bench, name, Shape { scheduler: Scheduling::Kube, ..shape }, 0, 0).await?;
     world.install("config/gated").await?;
     println!("        {}", gating(&world, "wait").await?.trim());
-    if !is_counted {
+    if costs == Costs::InFootprint {
         world.client.create(FOOTPRINTS, "", &ledger::footprint("cores", "3")).await?;
     }
     for number in 0..nodes {
-        add_node(&world, &format!("node-{number}"), is_counted).await?;
+        add_node(&world, &format!("node-{number}"), counts, costs).await?;
     }
     Ok(world)
 }
 
-async fn add_node(world: &World, name: &str, is_counted: bool) -> anyhow::Result<()> {
+async fn add_node(world: &World, name: &str, counts: bool, costs: Costs) -> anyhow::Result<()> {
     let mut node = objects::node(name);
     let amounts = json!({"cpu": "8", "memory": "16Gi", "pods": "100"});
     node["status"]["allocatable"] = amounts.clone();
     node["status"]["capacity"] = amounts;
     let mut slice = objects::slice(name, 4);
-    if is_counted {
-        node["status"]["declaredFeatures"] = json!(["DRANodeAllocatableResources"]);
+    if counts {
+        node["status"]["declaredFeatures"] = json!([COUNTS]);
+    }
+    if costs == Costs::InSlices {
         for device in slice["spec"]["devices"].as_array_mut().into_iter().flatten() {
             device["nodeAllocatableResources"] = json!({"cpu": {"mapping": {"deviceMultiplier": "3"}}});
         }

@@ -33,12 +33,15 @@ pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Seen> {
         ledgers(&world, &on_call),
         missing_claim(&world, &on_call),
         no_device(&world, &on_call),
+        promised_twice(&world, &on_call),
     )?;
     on_call.quiet().await?;
     let seen = on_call.stop().await?;
     allocator.stop().await?;
     operator.stop().await?;
-    world.stop().await?;
+    // The judge has seen what the incident of the device that is promised twice is about.
+    let verdict = world.stop().await;
+    anyhow::ensure!(verdict.is_err(), "the device was not promised twice: this tells nothing");
     Ok(seen)
 }
 
@@ -208,4 +211,21 @@ async fn no_device(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
     on_call
         .ends("DragomanAllocatorOutOfIdeas", &[("NAMESPACE", &ns), ("POD", "pod")], "wants 30 devices")
         .await
+}
+
+/// A second allocator writes an allocation with a device that another claim has, and kube-scheduler binds its Pod.
+async fn promised_twice(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
+    let ns = world.namespace("twice").await?;
+    world.pod(&ns, &Pod::new("first").with_template("device", "one").held()).await?;
+    world.phase(&ns, "first", "Running").await?;
+    let allocation = world.claim_of(&ns, "first", "device").await?["status"]["allocation"].clone();
+    let device = allocation["devices"]["results"][0]["device"].as_str().context("device")?.to_owned();
+    world.client.create(CLAIMS, &ns, &objects::claim("copy")).await?;
+    let status = json!({"status": {"allocation": allocation}});
+    world.client.merge(CLAIMS, &ns, "copy/status", &status).await?;
+    world.pod(&ns, &Pod::new("second").with_claim("device", "copy").held()).await?;
+    world.phase(&ns, "second", "Running").await?;
+    let names = [("NAMESPACE", ns.as_str()), ("POD", "second"), ("DEVICE", device.as_str())];
+    on_call.ends("DragomanDevicePromisedTwice", &names, "copy").await?;
+    world.let_end(&ns, "first").await
 }

@@ -1,0 +1,167 @@
+//! A gated Pod and an ordinary Pod race for the last cpus of a node, again and again. kube-scheduler knows the ordinary Pod
+//! alone: the gated one has to hold its room before its gate is opened.
+
+use anyhow::ensure;
+use dragoman_simcluster::HOLD;
+use serde_json::{Value, json};
+
+use super::{COUNTS, Costs, FLAGS, gated_where, namespace};
+use crate::client::PODS;
+use crate::control_plane::Shape;
+use crate::objects::Pod;
+use crate::scenarios::accounts::requesting;
+use crate::scenarios::{Standalone, standalone};
+use crate::wait;
+use crate::world::{Bench, World};
+
+pub(super) fn alone() -> Vec<Standalone> {
+    vec![
+        standalone!(neighbours_take_no_room_of_gated_pods),
+        standalone!(neighbours_take_no_room_of_gated_pods_where_kube_scheduler_counts),
+        standalone!(neighbours_take_no_room_of_gated_pods_a_thousand_times),
+    ]
+}
+
+/// How often there is a race on each of how many nodes.
+const FEW: (usize, usize) = (3, 12);
+const MANY: (usize, usize) = (20, 50);
+
+async fn neighbours_take_no_room_of_gated_pods(bench: &Bench) -> anyhow::Result<()> {
+    race(bench, "neighbours", Shape::default(), Costs::InFootprint, FEW).await
+}
+
+async fn neighbours_take_no_room_of_gated_pods_where_kube_scheduler_counts(
+    bench: &Bench,
+) -> anyhow::Result<()> {
+    race(bench, "neighbours-counted", Shape { on: &[COUNTS], ..Shape::default() }, Costs::InSlices, FEW).await
+}
+
+async fn neighbours_take_no_room_of_gated_pods_a_thousand_times(bench: &Bench) -> anyhow::Result<()> {
+    race(bench, "neighbours", Shape::default(), Costs::InFootprint, MANY).await
+}
+
+/// Each node has eight cpus. The gated Pod requests two and its device takes three; its neighbour requests six.
+async fn race(
+    bench: &Bench,
+    name: &str,
+    shape: Shape,
+    costs: Costs,
+    (rounds, nodes): (usize, usize),
+) -> anyhow::Result<()> {
+    let world = gated_where(bench, name, shape, nodes, costs).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let spaces =
+        Spaces { gated: namespace(&world, name, "enabled").await?, others: world.namespace(name).await? };
+    let mut won = 0;
+    for round in 0..rounds {
+        // The neighbours come from at once to later than it takes to open a gate.
+        let lag = 2 * nodes * round / rounds;
+        for step in 0..nodes + lag {
+            let on = |node: usize, pod: Pod, cpu: &str| {
+                let mut pod = requesting(&pod.held().reaped(), cpu);
+                pod["metadata"]["name"] = json!(format!("pod-{node}"));
+                pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": format!("node-{node}")});
+                pod
+            };
+            if step < nodes {
+                let ours = on(step, Pod::new("gated").with_template("device", "one"), "2");
+                world.client.create(PODS, &spaces.gated, &ours).await?;
+            }
+            if let Some(node) = step.checked_sub(lag) {
+                world.client.create(PODS, &spaces.others, &on(node, Pod::new("other"), "6")).await?;
+            }
+        }
+        let winners = wait::value("one of two runs on each node, and the other says why not", async || {
+            spaces.outcome(&world, nodes).await
+        })
+        .await?;
+        won += winners.iter().filter(|(namespace, _)| *namespace == spaces.gated).count();
+        end(&world, &winners).await?;
+        let losers = wait::value("the other one runs", async || {
+            let running = spaces.running(&world).await?;
+            let others: Vec<_> = running.into_iter().filter(|pod| !winners.contains(pod)).collect();
+            Ok((others.len() == nodes).then_some(others))
+        })
+        .await?;
+        end(&world, &losers).await?;
+        wait::value("all are gone", async || {
+            let left = (
+                world.client.list(PODS, &spaces.gated).await?,
+                world.client.list(PODS, &spaces.others).await?,
+            );
+            Ok((left.0.is_empty() && left.1.is_empty()).then_some(()))
+        })
+        .await?;
+    }
+    println!("        {} races; the gated Pod won {won}", rounds * nodes);
+    let writes = world.plane.audit().entries(&spaces.gated);
+    let scheduler = writes.iter().filter(|write| write.party() == "kube-scheduler");
+    let moved = scheduler.filter(|write| write.object_ref.resource == "resourceclaims").count();
+    ensure!(moved == 0, "kube-scheduler wrote {moved} times about claims: it moves devices");
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// The namespaces of the two kinds of Pods.
+struct Spaces {
+    gated: String,
+    others: String,
+}
+
+/// A Pod: namespace and name.
+type Named = (String, String);
+
+impl Spaces {
+    async fn running(&self, world: &World) -> anyhow::Result<Vec<Named>> {
+        let mut running = Vec::new();
+        for namespace in [&self.gated, &self.others] {
+            for pod in world.client.list(PODS, namespace).await? {
+                if pod["status"]["phase"] == "Running" {
+                    running.push((namespace.clone(), text(&pod["metadata"]["name"])));
+                }
+            }
+        }
+        Ok(running)
+    }
+
+    /// The Pods that run, once each node has one and each other Pod says what it waits for.
+    ///
+    /// # Errors
+    /// Two run on one node.
+    async fn outcome(&self, world: &World, nodes: usize) -> anyhow::Result<Option<Vec<Named>>> {
+        let mut waiting = 0;
+        for namespace in [&self.gated, &self.others] {
+            let pods = world.client.list(PODS, namespace).await?;
+            waiting += pods.iter().filter(|pod| waits(pod)).count();
+        }
+        let running = self.running(world).await?;
+        let mut names: Vec<&String> = running.iter().map(|(_, name)| name).collect();
+        names.sort();
+        let twice: Vec<_> = names.iter().zip(names.iter().skip(1)).filter(|(a, b)| a == b).collect();
+        ensure!(twice.is_empty(), "a node has eight cpus, and eleven are taken, for {twice:?}");
+        Ok((running.len() == nodes && waiting == nodes).then_some(running))
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Whether a Pod says that cpu is missing: to kube-scheduler, or behind its gate.
+fn waits(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    let mut said = conditions.filter(|of| of["status"] == "False").map(|of| text(&of["message"]));
+    pod["status"]["phase"] == "Pending"
+        && said.any(|text| text.contains("Insufficient cpu") || text.contains("of cpu is missing"))
+}
+
+/// Lets Pods end, without waiting until they have.
+async fn end(world: &World, pods: &[Named]) -> anyhow::Result<()> {
+    for (namespace, name) in pods {
+        let release = json!({"metadata": {"annotations": {HOLD: null}}});
+        world.client.merge(PODS, namespace, name, &release).await?;
+    }
+    Ok(())
+}
