@@ -1,6 +1,6 @@
 //! The nomination of a gated Pod for its node: kube-scheduler leaves the room of a nominated Pod free, also while the Pod has
 //! gates, and tries the node first once the gate is open. Without it a Pod without the gate takes that room in the moment of
-//! the release; kube-scheduler then takes the devices back and allocates others by itself (docs/protocol.md 3.6).
+//! the release; kube-scheduler then takes the devices back and allocates others by itself (docs/protocol.md, section 3).
 
 use dragoman_crds::wire::{Name, Pod};
 use dragoman_machinery::api::decode;
