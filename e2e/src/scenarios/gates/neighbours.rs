@@ -56,22 +56,7 @@ async fn race(
     let mut won = 0;
     for round in 0..rounds {
         // The neighbours come from at once to later than it takes to open a gate.
-        let lag = 2 * nodes * round / rounds;
-        for step in 0..nodes + lag {
-            let on = |node: usize, pod: Pod, cpu: &str| {
-                let mut pod = requesting(&pod.held().reaped(), cpu);
-                pod["metadata"]["name"] = json!(format!("pod-{node}"));
-                pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": format!("node-{node}")});
-                pod
-            };
-            if step < nodes {
-                let ours = on(step, Pod::new("gated").with_template("device", "one"), "2");
-                world.client.create(PODS, &spaces.gated, &ours).await?;
-            }
-            if let Some(node) = step.checked_sub(lag) {
-                world.client.create(PODS, &spaces.others, &on(node, Pod::new("other"), "6")).await?;
-            }
-        }
+        spaces.create(&world, nodes, 2 * nodes * round / rounds).await?;
         let winners = wait::value("one of two runs on each node, and the other says why not", async || {
             spaces.outcome(&world, nodes).await
         })
@@ -114,6 +99,26 @@ struct Spaces {
 type Named = (String, String);
 
 impl Spaces {
+    /// Creates two Pods for each node. The ordinary ones come `lag` Pods later.
+    async fn create(&self, world: &World, nodes: usize, lag: usize) -> anyhow::Result<()> {
+        for step in 0..nodes + lag {
+            let on = |node: usize, pod: Pod, cpu: &str| {
+                let mut pod = requesting(&pod.held().reaped(), cpu);
+                pod["metadata"]["name"] = json!(format!("pod-{node}"));
+                pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": format!("node-{node}")});
+                pod
+            };
+            if step < nodes {
+                let ours = on(step, Pod::new("gated").with_template("device", "one"), "2");
+                world.client.create(PODS, &self.gated, &ours).await?;
+            }
+            if let Some(node) = step.checked_sub(lag) {
+                world.client.create(PODS, &self.others, &on(node, Pod::new("other"), "6")).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn running(&self, world: &World) -> anyhow::Result<Vec<Named>> {
         let mut running = Vec::new();
         for namespace in [&self.gated, &self.others] {
