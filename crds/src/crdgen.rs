@@ -56,7 +56,10 @@ pub fn definitions() -> Vec<Value> {
             about: "The service accounts that allocate the devices of the driver of this name.",
             part: "spec",
             schema: structural::<DriverOwnerSpec>(),
-            columns: &[("Owners", "string", ".spec.owners[*].name")],
+            columns: &[
+                ("Owner namespace", "string", ".spec.owners[0].namespace"),
+                ("Owner", "string", ".spec.owners[0].name"),
+            ],
         },
         Own {
             kind: "NodeAllocatableDRAClaimState",

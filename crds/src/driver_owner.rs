@@ -12,8 +12,8 @@ use crate::claim_gate::ServiceAccount;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DriverOwnerSpec {
-    /// The service accounts that may write an allocation with devices of the driver into a ResourceClaim. No other user may,
-    /// kube-scheduler neither.
+    /// The service accounts that may write an allocation with devices of the driver into a ResourceClaim, or take one away.
+    /// kube-scheduler may do neither. The claim controllers may take one away.
     #[schemars(length(min = 1, max = 16))]
     pub owners: Vec<ServiceAccount>,
 }

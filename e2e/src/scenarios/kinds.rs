@@ -91,6 +91,11 @@ async fn without_our_kinds_claims_are_created_and_gates_wait(bench: &Bench) -> a
     }
     let waits = world.client.get(PODS, &ns, "gated").await?.context("Pod")?;
     ensure!(gates::gates_of(&waits).contains(&gates::GATE), "the gate opened: {waits}");
+    let claim = world.claim_of(&ns, "gated", "gpu").await?;
+    ensure!(
+        claim["status"]["allocation"].is_null(),
+        "the allocator does not know what devices take: {claim}"
+    );
     manifest::apply(&world.client, &defined).await?;
     world.client.create(FOOTPRINTS, "", &super::ledger::footprint("cores", "3")).await?;
     world.phase(&ns, "gated", "Succeeded").await?;

@@ -389,8 +389,16 @@ mod tests {
             let placed = placed(manifest, "operators", "agent");
             let code = placed.lines().filter(|line| !line.trim_start().starts_with('#'));
             let left: Vec<&str> = code.filter(|line| line.contains(OWN_NAMESPACE)).collect();
-            // The control plane is spared as well.
-            assert!(left.iter().all(|line| line.trim() == "values: [kube-system, operators]"), "{left:?}");
+            // The control plane is spared as well, and its claim controller keeps its account.
+            let stays = |line: &&str| {
+                line.trim() == "values: [kube-system, operators]"
+                    || line.contains(":resource-claim-controller'")
+            };
+            assert!(left.iter().all(stays), "{left:?}");
+            let [before, after] =
+                [(manifest, ":dragoman'"), (&placed, "system:serviceaccount:operators:agent'")]
+                    .map(|(text, account)| text.matches(account).count());
+            assert_eq!(before, after, "{placed}");
             assert!(!placed.contains(":dragoman'"), "{placed}");
         }
     }

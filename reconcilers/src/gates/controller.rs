@@ -200,8 +200,8 @@ impl GateKeeper {
             Claims::Wait(wait) => {
                 self.holders.forget(work.key);
                 self.give_back(work, claims).await?;
-                self.withdraw(work).await?;
                 self.nominate(work, None).await?;
+                self.withdraw(work).await?;
                 return self.unallocated(work, claims, wait).await;
             }
             Claims::Label(names) => return self.label(work, claims, &names).await,
@@ -234,10 +234,13 @@ impl GateKeeper {
             }
             Err(wait) => return Err(wait.into()),
         };
-        plan::release_gates(&ready)?;
+        if let Err(wait) = plan::release_gates(&ready) {
+            self.nominate(work, None).await?;
+            return Err(wait.into());
+        }
+        let attributes = self.attributes(work)?;
         self.nominate(work, Some(&node)).await?;
         self.publish(work, &node).await?;
-        let attributes = self.attributes(work)?;
         let is_confined = ready.iter().any(|(_, _, facts)| plan::confines(facts));
         self.release(work, (!is_confined).then_some(&*node), Opened::Released, &attributes).await
     }
