@@ -14,6 +14,7 @@ use dragoman_accounting::pod::requests::Variant;
 use dragoman_accounting::pod::{PodSpecView, PodStatusView, Resources};
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::unaccounted::Unaccounted;
+use dragoman_quantity::Decimal;
 use words::{amounts, claim, container, line, pod, units};
 
 fn node(cpu: &str) -> NodeLedger {
@@ -234,8 +235,11 @@ fn what_a_scheduler_does_not_see() {
     // A bound Pod: the scheduler sees its spec and not its claim.
     ledger.put_pod(bound("bound", &[("cpu", "1")], vec![mapped("a", "4")]));
     assert_eq!(hidden(&ledger, Scheduler::Unaware), units(&[("cpu", 4000)]));
-    // An assumed Pod: the scheduler counts its spec itself when it binds it, and nothing of its claim.
-    let assumed = view("assumed", &[("cpu", "2")], vec![mapped("b", "8")]);
+    // An assumed Pod: the scheduler counts its spec itself when it binds it, and nothing of what a DeviceFootprint says of
+    // its claim.
+    let mut footprint = mapped("b", "8");
+    footprint.lines.iter_mut().for_each(|line| line.local = true);
+    let assumed = view("assumed", &[("cpu", "2")], vec![footprint]);
     ledger.put_pod(charged(&assumed, Stage::Assumed));
     assert_eq!(hidden(&ledger, Scheduler::Unaware), units(&[("cpu", 12000)]));
     // The claim is recorded in the status: an aware scheduler sees it, and it is not held twice.
@@ -251,6 +255,23 @@ fn what_a_scheduler_does_not_see() {
     assert_eq!(hidden(&ledger, Scheduler::Unaware), units(&[("cpu", 12000)]));
     ledger.remove_pod("assumed");
     assert_eq!(hidden(&ledger, Scheduler::Aware(Generation::V1_37)), Units::default());
+}
+
+/// A holder that carried it, too, would keep the Pod itself from its node.
+#[test]
+fn a_scheduler_that_counts_claims_finds_what_slices_say_of_an_assumed_pod() {
+    let mut ledger = node("64");
+    let mut both = mapped("a", "8");
+    let local = both.lines.first().map(|line| Line { local: true, mapping: Some(Decimal::from(3)), ..line.clone() });
+    both.lines.extend(local);
+    let pod = view("assumed", &[("cpu", "2")], vec![both]);
+    ledger.put_pod(charged(&pod, Stage::Assumed));
+    let aware = Scheduler::Aware(Generation::V1_37);
+    assert_eq!(ledger.holder(aware).request, units(&[("cpu", 3000)]));
+    assert_eq!(ledger.holder(Scheduler::Unaware).request, units(&[("cpu", 11000)]));
+    // Once it is bound, only what its status says is counted.
+    ledger.put_pod(charged(&pod, Stage::Bound));
+    assert_eq!(ledger.holder(aware).request, units(&[("cpu", 11000)]));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use dragoman_machinery::mode::Mode;
-use dragoman_reconcilers::{allocation, claim_lifecycle, gates, holders, ledger, protocol};
+use dragoman_reconcilers::{allocation, claim_lifecycle, gates, ledger, protocol};
 use serde::Deserialize;
 
 use crate::controllers::Options;
@@ -163,9 +163,6 @@ pub(crate) struct Settings {
     /// controller makes another one. Off by default; needs the rights of `dragoman rbac delete-unbound`.
     #[arg(long, value_name = "SECONDS")]
     delete_unbound_after: Option<u32>,
-    /// Image of holder Pods [default: the pause image].
-    #[arg(long, value_name = "IMAGE")]
-    holder_image: Option<Box<str>>,
     /// Nodes whose ledger is published: those with claims, or all [default: with-claims].
     #[arg(long, value_enum)]
     ledger_nodes: Option<LedgerNodes>,
@@ -314,9 +311,6 @@ impl RunFlags {
                     default_allocator,
                     let_go_after: seconds(let_go_after),
                     delete_unbound_after: seconds(delete_unbound_after),
-                },
-                holders: holders::Options {
-                    image: flags.holder_image.or(file.holder_image).unwrap_or_else(|| holders::IMAGE.into()),
                 },
                 ledger: ledger::Options {
                     all_nodes: flags.ledger_nodes.or(file.ledger_nodes) == Some(LedgerNodes::All),

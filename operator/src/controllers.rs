@@ -23,7 +23,6 @@ const OFF_BY_DEFAULT: &[&str] = &["holders", "gates"];
 pub(crate) struct Options {
     pub(crate) claim_lifecycle: claim_lifecycle::Options,
     pub(crate) ledger: ledger::Options,
-    pub(crate) holders: holders::Options,
     pub(crate) gates: gates::Options,
 }
 
@@ -45,9 +44,8 @@ pub(crate) fn table(options: Options, cluster: &SharedCluster) -> Vec<Controller
     vec![
         claim_lifecycle::spec(options.claim_lifecycle),
         ledger::spec(options.ledger, SharedCluster::clone(cluster), Arc::clone(&shared)),
-        pod_status::spec(SharedCluster::clone(cluster), Arc::clone(&publisher)),
+        pod_status::spec(SharedCluster::clone(cluster), Arc::clone(&publisher), Arc::clone(&shared)),
         holders::spec(
-            options.holders,
             SharedCluster::clone(cluster),
             Arc::clone(&publisher),
             Arc::clone(&shared),

@@ -54,6 +54,9 @@ pub struct Rare {
     pub unaccounted: Vec<Unaccounted>,
     /// Accounting policies that cannot be combined.
     pub incompatible: Vec<Incompatible>,
+    /// What its claims take by ResourceSlices alone, while it is assumed: a kube-scheduler that counts claims finds
+    /// that by itself when it places the Pod.
+    pub sliced: Units,
 }
 
 /// A claim of a Pod.
@@ -118,6 +121,9 @@ pub fn charge(pod: &PodSpecView, stage: Stage, variant: Variant, unaccounted: Ve
     }
     rare.incompatible = incompatible(pod);
     charge.published = published(pod);
+    if stage == Stage::Assumed {
+        rare.sliced = sliced(pod);
+    }
     charge.claims = once(charge.claims);
     charge.rare = (rare != Rare::default()).then(|| Box::new(rare));
     charge
@@ -165,15 +171,28 @@ fn published(pod: &PodSpecView) -> Box<[(Generation, Units)]> {
     let generations: BTreeSet<Generation> = pod.recorded.iter().filter_map(|claim| claim.recorded).collect();
     let read = |generation: Generation| {
         let read = pod.recorded.iter().filter(|claim| claim.recorded == Some(generation));
-        let view = PodSpecView { contributions: read.cloned().collect(), ..pod.clone() };
-        let added = |resource: Resource| {
-            // A sum that cannot be held was said when the claims were charged.
-            let Parts { seen, all, .. } = parts(&view, resource, Variant::WholeLife).ok()?;
-            Some((resource, units(resource, all) - units(resource, seen)))
-        };
-        (generation, view.resources().filter_map(added).collect())
+        (generation, added(&PodSpecView { contributions: read.cloned().collect(), ..pod.clone() }))
     };
     generations.into_iter().map(read).collect()
+}
+
+/// What a kube-scheduler adds for what slices say.
+fn sliced(pod: &PodSpecView) -> Units {
+    let known = |claim: &Contribution| Contribution {
+        lines: claim.lines.iter().filter(|line| !line.local).cloned().collect(),
+        ..claim.clone()
+    };
+    added(&PodSpecView { contributions: pod.contributions.iter().map(known).collect(), ..pod.clone() })
+}
+
+/// What a kube-scheduler adds to the requests of a Pod for its claims.
+fn added(pod: &PodSpecView) -> Units {
+    let added = |resource: Resource| {
+        // A sum that cannot be held was said when the claims were charged.
+        let Parts { seen, all, .. } = parts(pod, resource, Variant::WholeLife).ok()?;
+        Some((resource, units(resource, all) - units(resource, seen)))
+    };
+    pod.resources().filter_map(added).collect()
 }
 
 /// Charges one resource.

@@ -37,7 +37,8 @@ pub struct Holder {
 impl NodeLedger {
     /// Returns all charges less what the scheduler sees, never below zero. All charges include what the
     /// claims of assumed Pods take, and reservations; the scheduler counts the spec of an assumed Pod
-    /// itself when it binds the Pod. Holders are left out on both sides.
+    /// itself when it binds the Pod, and one that counts claims also what slices say of them. Holders are left out on
+    /// both sides.
     pub fn holder(&self, scheduler: Scheduler) -> Holder {
         let mut seen = Sums::default();
         let mut holder = Holder::default();
@@ -46,12 +47,17 @@ impl NodeLedger {
             if let Some(rare) = &pod.rare {
                 seen.add(&rare.drawn);
             }
+            let mut told = Units::default();
+            if let (Scheduler::Aware(_), Some(rare)) = (scheduler, &pod.rare) {
+                told = rare.sliced.clone();
+            }
             for (generation, units) in &pod.published {
                 holder.published.push((pod.object.clone(), *generation, units.clone()));
                 if scheduler == Scheduler::Aware(*generation) {
-                    seen.add(units);
+                    told.combine(units, |told, said| *told = (*told).max(said));
                 }
             }
+            seen.add(&told);
         }
         for resource in self.resources() {
             let hidden = (self.requested(resource) - seen.get(resource)).max(0);

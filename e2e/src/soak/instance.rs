@@ -21,7 +21,7 @@ pub(super) fn start(door: &FaultyDoor, accounts: bool) -> Embedded {
     if accounts {
         let cluster = SharedCluster::default();
         table.push(ledger::spec(ledger::Options::default(), SharedCluster::clone(&cluster), Arc::default()));
-        table.push(pod_status::spec(cluster, Arc::default()));
+        table.push(pod_status::spec(cluster, Arc::default(), Arc::default()));
     }
     Embedded::start(&clients, &mut registry, WORKERS, &table)
 }

@@ -24,7 +24,7 @@ use super::reject::Taking;
 use super::{attributes, rights, writes};
 use crate::cluster::{Cluster, SharedCluster};
 use crate::holders::SharedHolders;
-use crate::pod_status::{Published, Publisher};
+use crate::pod_status::Publisher;
 
 /// What can be chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub(super) struct GateKeeper {
     pub(super) kit: Arc<Controller<Gates>>,
     pub(super) options: Options,
     pub(super) cluster: SharedCluster,
-    publisher: Arc<Publisher>,
+    pub(super) publisher: Arc<Publisher>,
     pub(super) metrics: GateMetrics,
     /// Decisions that the index of the cluster does not show yet, and the holder Pods that carry them.
     pub(super) holders: Arc<SharedHolders>,
@@ -289,53 +289,6 @@ impl GateKeeper {
         let answers = cluster.read(|cluster| attributes::of(&work.pod, cluster.ledger()))?;
         if !attributes::are_given(&work.pod, &answers) {
             self.kit.send(work.key, &writes::tell(work.key, &work.uid, &work.pod, &answers)).await?;
-        }
-        Ok(())
-    }
-
-    /// Makes the charge visible to kube-scheduler, where the API server has a place for it.
-    async fn publish(&self, work: &Work<'_>, node: &str) -> Result<(), Blocked> {
-        let Some(cluster) = self.cluster.get() else { return Ok(()) };
-        let claims = cluster.read(|cluster| cluster.ledger().claims_on(&work.pod.accounted, node));
-        if let Some(fact) = claims.unaccounted.first() {
-            return Err(Wait::new(Reason::Unaccounted, fact.to_string()).into());
-        }
-        let is_recorded = !work.pod.accounted.view.recorded.is_empty();
-        let entries: Vec<_> = claims.contributions.into_iter().filter(|of| !of.lines.is_empty()).collect();
-        if entries.is_empty() || is_recorded {
-            return Ok(());
-        }
-        match self.publisher.publish(&self.kit, work.key, &work.uid, &entries, work.now).await? {
-            Published::Kept(pod) => {
-                locked(&self.taking).published(work.key);
-                // The version that the release is decided on.
-                Err(Blocked::Again(pod.metadata.resource_version))
-            }
-            Published::KeepsNothing(_) => {
-                let node = Arc::from(node);
-                if self.holders.carries(cluster, &node, work.key) {
-                    return Ok(());
-                }
-                let message =
-                    format!("the holder Pod of node {node} does not carry what the claims take yet");
-                Err(Wait::on_its_way(Reason::NotPublished, message).into())
-            }
-            Published::Dropped => {
-                Err(Blocked::Failed("the API server has dropped the field since it was asked".to_owned()))
-            }
-            Published::Inexpressible(message) => Err(Wait::new(Reason::NotPublished, message).into()),
-        }
-    }
-
-    /// What was published of claims that the Pod has lost counts neither here nor for kube-scheduler: it would
-    /// be counted beside that of the claims in their place. Entries of others stay.
-    async fn withdraw(&self, work: &Work<'_>) -> Result<(), Refusal> {
-        let is_recorded = !work.pod.accounted.view.recorded.is_empty();
-        if is_recorded
-            && !locked(&self.taking).is_withdrawn(work.key)
-            && self.publisher.withdraw(&self.kit, work.key, &work.uid, work.now).await?
-        {
-            locked(&self.taking).withdrew(work.key);
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ mod rights;
 #[cfg(test)]
 mod tests;
 mod unbound;
+mod visible;
 mod writes;
 
 pub use attributes::{GIVEN, WANTED};

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_accounting::per_resource::Units;
+use dragoman_accounting::resource::Resource;
 use dragoman_crds::wire::{Node, Pod};
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
@@ -13,33 +15,17 @@ use dragoman_machinery::controller::{
 use dragoman_machinery::kind::{Kind, NODE_ALLOCATABLE_DRA_CLAIM_STATE as STATE};
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::write::Write;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::index::Holders;
-use super::plan::{Owner, Plan, Snapshot, carries_too_much, create, delete, plan, resize};
+use super::index::{HolderFacts, Holders};
+use super::plan::{Owner, Plan, Snapshot, create, delete, nominate, plan, raise, surplus};
 use super::shared::SharedHolders;
 use crate::cluster::{Cluster, SharedCluster};
 use crate::pod_status::Publisher;
 
-/// The image of a holder that is not chosen: it does nothing, and is on nearly every node already.
-pub const IMAGE: &str = "registry.k8s.io/pause:3.10.1";
-
-/// What can be chosen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// The image of holder Pods.
-    pub image: Box<str>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { image: IMAGE.into() }
-    }
-}
-
 /// Its row in the table of controllers, after that of the ledger and before that of gates.
 pub fn spec(
-    options: Options,
     cluster: SharedCluster,
     publisher: Arc<Publisher>,
     shared: Arc<SharedHolders>,
@@ -52,7 +38,7 @@ pub fn spec(
         asked: &[],
         start: Box::new(move |assembly| {
             let (cluster, publisher) = (Arc::clone(&cluster), Arc::clone(&publisher));
-            HolderPods::start(assembly, options.clone(), cluster, publisher, Arc::clone(&shared))
+            HolderPods::start(assembly, cluster, publisher, Arc::clone(&shared))
         }),
     }
 }
@@ -64,7 +50,6 @@ const OWNER: Duration = Duration::from_secs(1);
 /// The controller.
 struct HolderPods {
     kit: Arc<Controller<Holders>>,
-    options: Options,
     cluster: SharedCluster,
     publisher: Arc<Publisher>,
     shared: Arc<SharedHolders>,
@@ -76,7 +61,7 @@ struct HolderPods {
 /// The times of a node.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pace {
-    /// Since when its holder carries too much, in milliseconds since the epoch.
+    /// Since when its holders hold too much, in milliseconds since the epoch.
     idle: Option<i64>,
     /// When the last holder was made, and how many in a row.
     made: Option<(i64, u32)>,
@@ -90,8 +75,7 @@ const STAYED: i64 = 120_000;
 impl HolderPods {
     fn start(
         assembly: &mut Assembly<'_>,
-        options: Options,
-        cluster: SharedCluster,
+            cluster: SharedCluster,
         publisher: Arc<Publisher>,
         shared: Arc<SharedHolders>,
     ) -> Arc<dyn Running> {
@@ -105,38 +89,48 @@ impl HolderPods {
         // A table is put together once; one that is put together again keeps its first index.
         shared.kit.get_or_init(|| Arc::clone(&kit));
         let paces = Mutex::default();
-        Arc::new(Self { kit, options, cluster, publisher, shared, namespace, paces, pods })
+        Arc::new(Self { kit, cluster, publisher, shared, namespace, paces, pods })
     }
 
     fn paces(&self) -> MutexGuard<'_, HashMap<Arc<str>, Pace>> {
         self.paces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the holder of a node has to carry; absent while claims take something, and it is not known whether the
-    /// API server keeps that in the status of Pods.
+    /// What kube-scheduler sees; absent while it is not known what the API server keeps.
+    fn scheduler(&self, now: i64) -> Option<Scheduler> {
+        Some(self.publisher.known(now)?.map_or(Scheduler::Unaware, Scheduler::Aware))
+    }
+
+    /// What the holder of a node has to hold; absent while claims take something, and it is not known what
+    /// kube-scheduler sees of that.
     fn wants(&self, node: &str, now: i64) -> Option<Units> {
-        let wants = self.shared.wants(self.cluster.get()?, node);
-        // Nothing has to be carried, whatever the API server keeps.
-        if wants.is_empty() {
-            return Some(wants);
+        let cluster = self.cluster.get()?;
+        let all = self.shared.wants(cluster, node, Scheduler::Unaware);
+        // Nothing has to be held, whatever kube-scheduler sees.
+        if all.is_empty() {
+            return Some(all);
         }
-        Some(if self.publisher.is_kept(now)? { Units::default() } else { wants })
+        Some(self.shared.wants(cluster, node, self.scheduler(now)?))
     }
 
     fn plan(&self, node: &Arc<str>, now: i64) -> Plan {
         let wants = self.wants(node, now);
         self.kit.read(|index| {
-            let holder = index.of(node).map(|holder| &**holder);
+            let holders: Vec<&HolderFacts> = index.of(node).into_iter().map(|of| &**of).collect();
             let mut paces = self.paces();
             let pace = paces.entry(Arc::clone(node)).or_default();
-            let is_idle =
-                holder.zip(wants.as_ref()).is_some_and(|(holder, wants)| carries_too_much(holder, wants));
+            let more = |wants: &Units| {
+                let surplus = surplus(&index.counted(node), wants);
+                [Resource::Cpu, Resource::Memory].into_iter().any(|resource| surplus.get(resource) > 0)
+            };
+            let is_idle = wants.as_ref().is_some_and(more);
             pace.idle = if is_idle { pace.idle.filter(|since| *since <= now).or(Some(now)) } else { None };
             let Pace { idle, made } = *pace;
-            if holder.is_none() && wants.as_ref().is_none_or(Units::is_empty) {
+            if holders.is_empty() && wants.as_ref().is_none_or(Units::is_empty) {
                 paces.remove(node);
             }
-            plan(&Snapshot { has_node: index.has_node(node), wants, holder, idle, made }, now)
+            let (has_node, is_awaited) = (index.has_node(node), self.shared.is_crowded(node));
+            plan(node, &Snapshot { has_node, wants, holders, idle, is_awaited, made }, now)
         })
     }
 
@@ -147,15 +141,32 @@ impl HolderPods {
         Some(Owner { kind: (STATE.api_version(), STATE.kind), uid })
     }
 
-    /// Whether what claims take from the node is carried, or nothing has to be.
-    fn is_enough(&self, node: &str, now: i64) -> bool {
-        self.wants(node, now).is_some_and(|wants| self.kit.read(|index| index.carries(node, &wants)))
+    /// Whether Pods that wait for the holders of a node can be released.
+    fn suit(&self, node: &Arc<str>, now: i64) -> bool {
+        let known = self.cluster.get().zip(self.scheduler(now));
+        known.is_some_and(|(cluster, by)| self.shared.suit(cluster, node, by))
     }
 
-    /// Whether claims take something, and it is not known whether a holder has to carry it.
+    /// Whether claims take something, and it is not known what kube-scheduler sees of that.
     fn is_unknown(&self, node: &str, now: i64) -> bool {
-        let Some(cluster) = self.cluster.get() else { return false };
-        self.publisher.is_kept(now).is_none() && !self.shared.wants(cluster, node).is_empty()
+        self.cluster.get().is_some() && self.wants(node, now).is_none()
+    }
+
+    /// The write of a plan; `Err`: the object that a new holder belongs to is not there yet.
+    fn write(&self, node: &Arc<str>, next: &Plan) -> Result<Option<Write>, ()> {
+        let found = |name: &str| {
+            self.kit.read(|index| index.of(node).into_iter().find(|of| *of.name == *name).cloned())
+        };
+        Ok(match next {
+            Plan::Rest | Plan::Wait(_) => None,
+            Plan::Create(name, units) => {
+                let owner = self.owner(node).ok_or(())?;
+                Some(create(&self.namespace, node, name.clone(), &owner, units))
+            }
+            Plan::Nominate(name) => found(name).map(|of| nominate(&self.namespace, &of)),
+            Plan::Raise(name, units) => found(name).map(|of| raise(&self.namespace, &of, units)),
+            Plan::Delete(name) => found(name).map(|of| delete(&self.namespace, &of)),
+        })
     }
 
     fn note_made(&self, node: &Arc<str>, now: i64) {
@@ -181,21 +192,12 @@ impl Reconcile for HolderPods {
         let now = clock::now().as_millisecond();
         let node = &key.name;
         let next = self.plan(node, now);
-        let holder = || self.kit.read(|index| index.of(node).cloned());
-        let write = match &next {
-            Plan::Rest | Plan::Wait(_) => None,
-            Plan::Create(units) => {
-                let Some(owner) = self.owner(node) else {
-                    self.cluster.get().into_iter().for_each(|ledger| ledger.enqueue(vec![key.clone()]));
-                    return Verdict::After(OWNER);
-                };
-                Some(create(&self.namespace, node, &owner, &self.options.image, units))
-            }
-            Plan::Resize(units) => holder().map(|holder| resize(&self.namespace, node, &holder, units)),
-            Plan::Delete => holder().map(|holder| delete(&self.namespace, node, &holder)),
+        let Ok(write) = self.write(node, &next) else {
+            self.cluster.get().into_iter().for_each(|ledger| ledger.enqueue(vec![key.clone()]));
+            return Verdict::After(OWNER);
         };
         let Some(write) = write else {
-            if self.is_enough(node, now) {
+            if self.suit(node, now) {
                 self.shared.wake(node);
             }
             return match next {
@@ -207,7 +209,7 @@ impl Reconcile for HolderPods {
         };
         match self.kit.send(key, &write).await {
             Ok(_) => {
-                if matches!(next, Plan::Create(_)) {
+                if matches!(next, Plan::Create(..)) {
                     self.note_made(node, now);
                 }
                 tracing::info!(%node, ?next, "holder Pod");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dragoman_accounting::per_resource::Units;
+use dragoman_accounting::per_resource::{Sums, Units};
 use dragoman_accounting::resource::Resource;
 use dragoman_crds::wire::{Name, Node, Pod};
 use dragoman_machinery::controller::{self, Keeps, ObjectKey, Place};
@@ -11,7 +11,7 @@ use dragoman_machinery::kind::{Kind, NODE, POD};
 use dragoman_machinery::watch::{Store, StoreState};
 use dragoman_machinery::write::Guard;
 
-use super::plan::name_of;
+use super::plan::names_of;
 use crate::cluster::node_key;
 
 /// The label of our objects that says what they are, and its value for holder Pods.
@@ -27,41 +27,59 @@ pub fn is_holder(pod: &Pod, namespace: &str) -> bool {
 /// A holder Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HolderFacts {
-    /// `spec.nodeName`.
+    /// Its name.
+    pub(super) name: Name,
+    /// The node whose room it holds.
     pub(super) node: Name,
     /// Its uid and version.
     pub(super) guard: Guard,
     /// Whether it is being deleted.
     pub(super) deleting: bool,
-    /// Whether it has ended: it was evicted, or its node did not admit it.
+    /// Whether it has ended: its node did not admit it, or it was evicted.
     pub(super) is_over: bool,
+    /// Whether it has a node: an earlier version made it, or its gate was removed.
+    pub(super) is_bound: bool,
+    /// Whether it is nominated for its node.
+    pub(super) is_nominated: bool,
     /// What it requests: cpu and memory.
-    pub(super) carries: Units,
+    pub(super) requests: Units,
 }
 
 impl HolderFacts {
     fn of(pod: &Pod) -> Self {
-        let requests = pod.resources(&mut Vec::new()).containers;
-        let mut carries = Units::default();
-        for container in &requests {
+        let containers = pod.resources(&mut Vec::new()).containers;
+        let mut requests = Units::default();
+        for container in &containers {
             for (resource, amount) in container.resources.requests.iter() {
                 let units = amount.rounded_up(resource.unit()).unwrap_or_default();
-                carries.set(resource, i64::try_from(units).unwrap_or(i64::MAX));
+                requests.set(resource, i64::try_from(units).unwrap_or(i64::MAX));
             }
         }
+        let (spec, status) = (&pod.spec, &pod.status);
+        let is_bound = !spec.node_name.is_empty();
+        let pinned = || spec.affinity.node().map(Name::from).unwrap_or_default();
+        let node = if is_bound { spec.node_name.clone() } else { pinned() };
         Self {
-            node: pod.spec.node_name.clone(),
+            name: pod.metadata.name.clone(),
             guard: Guard::of(&pod.metadata),
             deleting: pod.metadata.deleting,
-            is_over: matches!(&*pod.status.phase, "Succeeded" | "Failed"),
-            carries,
+            is_over: matches!(&*status.phase, "Succeeded" | "Failed"),
+            is_bound,
+            is_nominated: status.nominated_node_name == node,
+            node,
+            requests,
         }
     }
 
-    /// Whether it requests so much at least.
-    pub(super) fn carries(&self, wants: &Units) -> bool {
-        let is_enough = |resource: Resource| self.carries.get(resource) >= wants.get(resource);
-        !self.deleting && !self.is_over && is_enough(Resource::Cpu) && is_enough(Resource::Memory)
+    /// Whether kube-scheduler counts it on its node.
+    pub(super) fn is_counted(&self) -> bool {
+        !self.deleting && !self.is_over && (self.is_bound || self.is_nominated)
+    }
+
+    /// Whether it holds so much at least.
+    pub(super) fn holds(&self, wants: &Units) -> bool {
+        let is_enough = |resource: Resource| self.requests.get(resource) >= wants.get(resource);
+        self.is_counted() && is_enough(Resource::Cpu) && is_enough(Resource::Memory)
     }
 }
 
@@ -92,19 +110,30 @@ impl controller::Index for Holders {
 }
 
 impl Holders {
-    /// The holder of a node.
-    pub(super) fn of(&self, node: &str) -> Option<&Arc<HolderFacts>> {
-        self.pods.get(&self.namespace, &name_of(node))?.readable()?.as_ref()
+    /// The holders of a node: one, two while it gets a smaller one, and those that an earlier version has made.
+    pub(super) fn of(&self, node: &str) -> Vec<&Arc<HolderFacts>> {
+        let found = names_of(node).into_iter().filter_map(|name| {
+            self.pods.get(&self.namespace, &name)?.readable()?.as_ref()
+        });
+        found.filter(|facts| *facts.node == *node).collect()
     }
 
-    /// Whether the holder of a node requests so much at least, or nothing has to be requested.
-    pub(super) fn carries(&self, node: &str, wants: &Units) -> bool {
-        wants.is_empty() || self.of(node).is_some_and(|holder| holder.carries(wants))
+    /// What kube-scheduler counts of the holders of a node.
+    pub(super) fn counted(&self, node: &str) -> Sums {
+        let mut sums = Sums::default();
+        self.of(node).iter().filter(|facts| facts.is_counted()).for_each(|facts| sums.add(&facts.requests));
+        sums
     }
 
-    /// The number of holders.
+    /// Whether a holder of a node holds so much at least, or nothing has to be held.
+    pub(super) fn holds(&self, node: &str, wants: &Units) -> bool {
+        wants.is_empty() || self.of(node).iter().any(|facts| facts.holds(wants))
+    }
+
+    /// The number of nodes with a holder.
     pub(super) fn count(&self) -> usize {
-        self.pods.iter().filter(|(_, _, record)| record.readable().is_some_and(Option::is_some)).count()
+        let facts = self.pods.iter().filter_map(|(_, _, record)| record.readable()?.as_ref());
+        facts.map(|facts| &*facts.node).collect::<BTreeSet<&str>>().len()
     }
 
     /// Whether a node is there.

@@ -1,8 +1,9 @@
-//! Holder Pods: where the API server drops what claims take from the status of Pods, one small Pod of ours
-//! per node requests it instead, so that kube-scheduler leaves that room free (docs/protocol.md).
+//! Holder Pods: what claims take and kube-scheduler does not see, a Pod of ours requests, so that kube-scheduler leaves
+//! that room free (docs/protocol.md). A holder has a scheduling gate, so that it never runs, and it is nominated for its
+//! node: kube-scheduler counts it there.
 //!
-//! A key is a node. `plan` compares what claims take with what the holder of the node carries; a holder is
-//! raised before a Pod is released, and lowered a while after the end of another.
+//! A key is a node. `plan` compares what claims take with what the holders of the node hold; a holder is
+//! raised before a Pod is released, and gives way to a smaller one a while after the end of another.
 
 mod controller;
 mod index;
@@ -12,7 +13,7 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
-pub use controller::{IMAGE, Options, spec};
+pub use controller::spec;
 pub use index::{COMPONENT, is_holder};
 pub use rights::RIGHTS;
 pub use shared::SharedHolders;

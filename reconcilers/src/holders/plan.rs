@@ -1,7 +1,7 @@
-//! The next write about the holder of a node: a pure function.
+//! The next write about the holders of a node: a pure function.
 
 use dragoman_accounting::ledger::words;
-use dragoman_accounting::per_resource::Units;
+use dragoman_accounting::per_resource::{Sums, Units};
 use dragoman_accounting::resource::Resource;
 use dragoman_machinery::kind::POD;
 use dragoman_machinery::write::{Action, Write};
@@ -10,21 +10,23 @@ use sha2::{Digest as _, Sha256};
 
 use super::index::{COMPONENT, HolderFacts};
 
-/// How long a holder carries more than claims take, in milliseconds: claims come and go.
+/// How long holders hold more than claims take, in milliseconds: claims come and go.
 pub(super) const LINGER: i64 = 10_000;
 /// The first wait before a holder that did not stay is made again, in milliseconds; doubled each time.
 const AGAIN: i64 = 1_000;
 /// A holder requests at least this, so that it keeps its QoS class: a Pod cannot be resized into another.
-const LEAST: [(Resource, i64); 2] = [(Resource::Cpu, 1), (Resource::Memory, 1 << 20)];
-/// The annotation by which the cluster autoscaler knows that a Pod keeps no node.
-const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
-/// The class of holders. In a critical class of the system the kubelet would evict other Pods for a holder that
-/// does not fit: it is rather made again later, and the ledger says that the node is overcommitted.
+const LEAST: [(Resource, i64); 2] = [(Resource::Cpu, 1), (Resource::Memory, 1)];
+/// The gate of a holder. Nothing removes it: a holder never runs.
+const GATE: &str = "dragoman.dev/holder";
+/// kube-scheduler counts a nominated Pod for Pods of the same priority and below. Above those of tenants, and below the
+/// critical classes of the system: the agents of a node are never kept from it.
 const PRIORITY: &str = "dragoman-holder";
+/// A holder has an image because every Pod has one. It is not pulled, and no registry can have it.
+const IMAGE: &str = "holder.invalid/never-runs";
 /// The longest name of a Pod.
 const LONGEST: usize = 253;
 
-/// What is known of a node and its holder.
+/// What is known of a node and its holders.
 #[derive(Debug)]
 pub(super) struct Snapshot<'a> {
     /// Whether the Node is there.
@@ -32,10 +34,12 @@ pub(super) struct Snapshot<'a> {
     /// What claims take from it and kube-scheduler does not see; absent while it is not known whether it
     /// sees it.
     pub(super) wants: Option<Units>,
-    /// The holder.
-    pub(super) holder: Option<&'a HolderFacts>,
-    /// Since when it carries too much, in milliseconds since the epoch.
+    /// The holders, in the order of [`names_of`].
+    pub(super) holders: Vec<&'a HolderFacts>,
+    /// Since when they hold too much, in milliseconds since the epoch.
     pub(super) idle: Option<i64>,
+    /// Whether a Pod waits for the room that they hold too much.
+    pub(super) is_awaited: bool,
     /// When this process made the last one, and how many it made in a row.
     pub(super) made: Option<(i64, u32)>,
 }
@@ -47,51 +51,71 @@ pub(super) enum Plan {
     Rest,
     /// Look again after so many milliseconds.
     Wait(i64),
-    /// Make a holder that carries this.
-    Create(Units),
-    /// Let the holder carry this.
-    Resize(Units),
-    /// Remove the holder.
-    Delete,
+    /// Make a holder of this name that requests this.
+    Create(String, Units),
+    /// Nominate this holder for the node: kube-scheduler counts it from then on.
+    Nominate(String),
+    /// Let this holder request this.
+    Raise(String, Units),
+    /// Remove this holder.
+    Delete(String),
 }
 
 /// Decides about a node at `now`, in milliseconds since the epoch.
-pub(super) fn plan(snapshot: &Snapshot<'_>, now: i64) -> Plan {
-    let Some(holder) = snapshot.holder else {
-        let wants = snapshot.wants.as_ref().filter(|wants| snapshot.has_node && !wants.is_empty());
-        let Some(wants) = wants else { return Plan::Rest };
-        let due = snapshot.made.map_or(now, |(at, times)| at.min(now) + (AGAIN << times.min(6)));
-        return if due > now { Plan::Wait(due - now) } else { Plan::Create(at_least(wants)) };
-    };
-    if holder.deleting {
-        return Plan::Rest;
+///
+/// A holder is raised in place and never lowered: kube-scheduler wakes no Pod for a smaller request. A smaller holder is made
+/// and counted first, then the larger one is deleted, and kube-scheduler looks at Pods that wait for room.
+pub(super) fn plan(node: &str, snapshot: &Snapshot<'_>, now: i64) -> Plan {
+    let live: Vec<&HolderFacts> = snapshot.holders.iter().copied().filter(|of| !of.deleting).collect();
+    let named = |of: &HolderFacts| of.name.to_string();
+    if let Some(of) = live.iter().find(|of| of.is_over || !snapshot.has_node) {
+        return Plan::Delete(named(of));
     }
-    if holder.is_over || !snapshot.has_node {
-        return Plan::Delete;
+    let Some(wants) = snapshot.wants.as_ref().filter(|_| snapshot.has_node) else { return Plan::Rest };
+    if wants.is_empty() {
+        return live.first().map_or(Plan::Rest, |of| due(snapshot, now).unwrap_or(Plan::Delete(named(of))));
     }
-    let Some(wants) = &snapshot.wants else { return Plan::Rest };
     let needs = at_least(wants);
-    if !holder.carries(&needs) {
-        let highest = |resource| holder.carries.get(resource).max(needs.get(resource));
-        return Plan::Resize(both(highest));
+    let create = |due: i64| {
+        let taken = |name: &String| snapshot.holders.iter().any(|of| *of.name == **name);
+        // A name is free again once the deletion of its Pod has arrived.
+        let free = names_of(node).into_iter().take(2).find(|name| !taken(name));
+        if due > now { Plan::Wait(due - now) } else { free.map_or(Plan::Rest, |name| Plan::Create(name, needs.clone())) }
+    };
+    if let Some(of) = live.iter().find(|of| !of.is_counted()) {
+        return Plan::Nominate(named(of));
     }
-    if !carries_too_much(holder, wants) {
-        return Plan::Rest;
+    let size = |of: &&&HolderFacts| {
+        (of.is_bound, of.requests.get(Resource::Cpu), of.requests.get(Resource::Memory))
+    };
+    let Some(kept) = live.iter().filter(|of| of.holds(&needs)).min_by_key(size) else {
+        let Some(largest) = live.iter().filter(|of| !of.is_bound).max_by_key(size) else {
+            let made = snapshot.made.filter(|_| live.is_empty());
+            return create(made.map_or(now, |(at, times)| at.min(now) + (AGAIN << times.min(6))));
+        };
+        let highest = |resource| largest.requests.get(resource).max(needs.get(resource));
+        return Plan::Raise(named(largest), both(highest));
+    };
+    if kept.is_bound {
+        return create(now);
     }
-    let due = snapshot.idle.map_or(now, |since| since.min(now)) + LINGER;
-    if due > now {
-        Plan::Wait(due - now)
-    } else if wants.is_empty() {
-        Plan::Delete
-    } else {
-        Plan::Resize(needs)
+    match live.iter().find(|of| of.name != kept.name) {
+        Some(other) => Plan::Delete(named(other)),
+        None if kept.requests == needs => Plan::Rest,
+        None => due(snapshot, now).unwrap_or_else(|| create(now)),
     }
 }
 
-/// Whether a holder requests more than it has to, or need not be there.
-pub(super) fn carries_too_much(holder: &HolderFacts, wants: &Units) -> bool {
-    let needs = at_least(wants);
-    holder.carries(&needs) && (wants.is_empty() || holder.carries != needs)
+/// The wait until holders may hold less.
+fn due(snapshot: &Snapshot<'_>, now: i64) -> Option<Plan> {
+    let due = snapshot.idle.map_or(now, |since| since.min(now)) + LINGER;
+    (due > now && !snapshot.is_awaited).then_some(Plan::Wait(due - now))
+}
+
+/// By how much more than they have to the holders of a node hold room there, together.
+pub(super) fn surplus(counted: &Sums, wants: &Units) -> Units {
+    let needs = if wants.is_empty() { Units::default() } else { at_least(wants) };
+    both(|resource| i64::try_from(counted.get(resource)).unwrap_or(i64::MAX) - needs.get(resource))
 }
 
 fn both(of: impl Fn(Resource) -> i64) -> Units {
@@ -107,16 +131,21 @@ fn at_least(wants: &Units) -> Units {
     both(|resource| wants.get(resource).max(least(resource)))
 }
 
-/// The name of the holder of a node.
-pub(super) fn name_of(node: &str) -> String {
-    let name = format!("holder-{node}");
+/// The names that a holder of a node can have: two, so that one can be made before the other is deleted, and that of
+/// earlier versions.
+pub(super) fn names_of(node: &str) -> [String; 3] {
+    [named(node, "-a"), named(node, "-b"), named(node, "")]
+}
+
+fn named(node: &str, ending: &str) -> String {
+    let name = format!("holder-{node}{ending}");
     if name.len() <= LONGEST {
         return name;
     }
     // Of one length for every node, and the same in every version of the program.
     let digest = Sha256::digest(node);
     let hash = digest.iter().take(8).fold(0_u64, |hash, byte| hash << 8 | u64::from(*byte));
-    format!("{}-{hash:016x}", name.get(..LONGEST - 17).unwrap_or_default())
+    format!("{}-{hash:016x}{ending}", name.get(..LONGEST - 17 - ending.len()).unwrap_or_default())
 }
 
 fn requests(units: &Units) -> Value {
@@ -133,21 +162,23 @@ pub(super) struct Owner {
     pub(super) uid: String,
 }
 
-/// Makes the holder of a node. It is bound to the node at once.
-pub(super) fn create(namespace: &str, node: &str, owner: &Owner, image: &str, units: &Units) -> Write {
+/// Makes a holder of a node. It never runs; if its gate were removed, it could run on this node alone.
+pub(super) fn create(namespace: &str, node: &str, name: String, owner: &Owner, units: &Units) -> Write {
     let (label, value) = COMPONENT;
     let (api_version, kind) = &owner.kind;
+    let this = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    let only = json!({"nodeSelectorTerms": [{"matchFields": [this]}]});
     let body = json!({
         "apiVersion": POD.api_version(), "kind": POD.kind,
         "metadata": {
-            "namespace": namespace, "name": name_of(node),
+            "namespace": namespace, "name": name,
             "labels": {"app.kubernetes.io/name": "dragoman", label: value, "app.kubernetes.io/managed-by": "dragoman"},
-            "annotations": {SAFE_TO_EVICT: "true"},
             "ownerReferences": [{"apiVersion": api_version, "kind": kind, "name": node, "uid": owner.uid,
                 "controller": true}],
         },
         "spec": {
-            "nodeName": node,
+            "schedulingGates": [{"name": GATE}],
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": only}},
             "priorityClassName": PRIORITY,
             "tolerations": [{"operator": "Exists"}],
             "automountServiceAccountToken": false,
@@ -156,29 +187,35 @@ pub(super) fn create(namespace: &str, node: &str, owner: &Owner, image: &str, un
             "securityContext": {"runAsNonRoot": true, "runAsUser": 65_535,
                 "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [{
-                "name": "hold", "image": image,
+                "name": "hold", "image": IMAGE, "imagePullPolicy": "Never",
                 "resources": {"requests": requests(units)},
-                "resizePolicy": [
-                    {"resourceName": "cpu", "restartPolicy": "NotRequired"},
-                    {"resourceName": "memory", "restartPolicy": "NotRequired"},
-                ],
                 "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
                     "capabilities": {"drop": ["ALL"]}},
             }],
         },
     });
-    Write::new(POD, namespace, name_of(node), Action::Create { body: body.to_string() })
+    Write::new(POD, namespace, name, Action::Create { body: body.to_string() })
 }
 
-/// Lets a holder carry another amount.
-pub(super) fn resize(namespace: &str, node: &str, holder: &HolderFacts, units: &Units) -> Write {
+fn patch(namespace: &str, of: &HolderFacts, subresource: &'static str, operation: Value) -> Write {
+    let (subresource, guard) = (Some(subresource), of.guard.clone());
+    let action = Action::Patch { subresource, guard, operations: vec![operation] };
+    Write::new(POD, namespace, &*of.name, action)
+}
+
+/// Nominates a holder for its node.
+pub(super) fn nominate(namespace: &str, of: &HolderFacts) -> Write {
+    let operation = json!({"op": "add", "path": "/status/nominatedNodeName", "value": &*of.node});
+    patch(namespace, of, "status", operation)
+}
+
+/// Lets a holder request more.
+pub(super) fn raise(namespace: &str, of: &HolderFacts, units: &Units) -> Write {
     let path = "/spec/containers/0/resources/requests";
-    let operations = vec![json!({"op": "replace", "path": path, "value": requests(units)})];
-    let action = Action::Patch { subresource: Some("resize"), guard: holder.guard.clone(), operations };
-    Write::new(POD, namespace, name_of(node), action)
+    patch(namespace, of, "resize", json!({"op": "replace", "path": path, "value": requests(units)}))
 }
 
 /// Removes a holder.
-pub(super) fn delete(namespace: &str, node: &str, holder: &HolderFacts) -> Write {
-    Write::new(POD, namespace, name_of(node), Action::Delete { guard: holder.guard.clone() })
+pub(super) fn delete(namespace: &str, of: &HolderFacts) -> Write {
+    Write::new(POD, namespace, &*of.name, Action::Delete { guard: of.guard.clone() })
 }

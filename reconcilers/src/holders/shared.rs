@@ -3,11 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use dragoman_accounting::ledger::NodeLedger;
+use dragoman_accounting::ledger::fit::Headroom;
 use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_accounting::per_resource::Units;
+use dragoman_accounting::resource::Resource;
 use dragoman_machinery::controller::{Controller, ObjectKey};
 
 use super::index::Holders;
+use super::plan::surplus;
 use crate::cluster::{Cluster, node_key};
 use crate::gates::assumed::Assumed;
 
@@ -19,6 +23,8 @@ pub struct SharedHolders {
     assumed: Mutex<Assumed>,
     /// Gated Pods that wait for the holder of a node.
     waiting: Mutex<BTreeMap<Arc<str>, BTreeSet<ObjectKey>>>,
+    /// Nodes whose holders hold room that a released Pod would need.
+    crowded: Mutex<BTreeSet<Arc<str>>>,
     gates: OnceLock<Box<dyn Fn(Vec<ObjectKey>) + Send + Sync>>,
 }
 
@@ -45,14 +51,49 @@ impl SharedHolders {
     }
 
     /// What claims take from a node, with those of assumed Pods, and kube-scheduler does not see.
-    pub(super) fn wants(&self, cluster: &Controller<Cluster>, node: &str) -> Units {
+    pub(super) fn wants(&self, cluster: &Controller<Cluster>, node: &str, by: Scheduler) -> Units {
+        self.over(cluster, node, |ledger| ledger.holder(by).request).unwrap_or_default()
+    }
+
+    /// Asks the ledger of a node with everything that is assumed there.
+    fn over<T>(
+        &self,
+        cluster: &Controller<Cluster>,
+        node: &str,
+        ask: impl FnOnce(&NodeLedger) -> T,
+    ) -> Option<T> {
         let assumed = self.assumed();
-        cluster.read(|cluster| {
-            let ledger = cluster.ledger().node(node);
-            ledger.map_or_else(Units::default, |ledger| {
-                assumed.over(ledger, node, None).holder(Scheduler::Unaware).request
-            })
-        })
+        cluster.read(|cluster| Some(ask(&assumed.over(cluster.ledger().node(node)?, node, None))))
+    }
+
+    /// Whether the holders of a node hold what claims take there, and no room that an assumed Pod needs:
+    /// kube-scheduler would refuse it, and move its devices.
+    pub(super) fn suit(&self, cluster: &Controller<Cluster>, node: &Arc<str>, by: Scheduler) -> bool {
+        let Some(kit) = self.kit.get() else { return true };
+        let asked = self.over(cluster, node, |ledger| {
+            let left = |resource| match ledger.headroom(resource) {
+                Headroom::Left(left) => left.max(0),
+                Headroom::Unknown => i128::MAX,
+            };
+            (ledger.holder(by).request, left(Resource::Cpu), left(Resource::Memory))
+        });
+        let Some((wants, cpu, memory)) = asked else { return true };
+        let (is_held, surplus) =
+            kit.read(|index| (index.holds(node, &wants), surplus(&index.counted(node), &wants)));
+        let is_crowded =
+            i128::from(surplus.get(Resource::Cpu)) > cpu || i128::from(surplus.get(Resource::Memory)) > memory;
+        let mut crowded = locked(&self.crowded);
+        if is_crowded {
+            crowded.insert(Arc::clone(node));
+        } else {
+            crowded.remove(node);
+        }
+        is_held && !is_crowded
+    }
+
+    /// Whether a released Pod would need what the holders of a node hold too much.
+    pub(super) fn is_crowded(&self, node: &str) -> bool {
+        locked(&self.crowded).contains(node)
     }
 
     /// Nothing is assumed of a Pod any more; its node has to hold less.
@@ -71,19 +112,24 @@ impl SharedHolders {
         self.kit.get().into_iter().for_each(|kit| kit.enqueue(vec![node_key(node)]));
     }
 
-    /// Whether the holder of a node carries what claims take from it. If not, the Pod is woken once it does.
-    pub(crate) fn carries(&self, cluster: &Controller<Cluster>, node: &Arc<str>, pod: &ObjectKey) -> bool {
-        let Some(kit) = self.kit.get() else { return true };
-        let wants = self.wants(cluster, node);
+    /// Whether a gated Pod can be released, as far as the holders of its node are concerned. If not, it is woken once
+    /// it can.
+    pub(crate) fn let_in(
+        &self,
+        cluster: &Controller<Cluster>,
+        node: &Arc<str>,
+        pod: &ObjectKey,
+        by: Scheduler,
+    ) -> bool {
         // Before the look: what is raised in between wakes the Pod.
         locked(&self.waiting).entry(Arc::clone(node)).or_default().insert(pod.clone());
-        let carries = kit.read(|index| index.carries(node, &wants));
-        if carries {
+        let suit = self.suit(cluster, node, by);
+        if suit {
             self.waits_no_more(node, pod);
         } else {
             self.look_at(node);
         }
-        carries
+        suit
     }
 
     fn waits_no_more(&self, node: &Arc<str>, pod: &ObjectKey) {
@@ -96,7 +142,7 @@ impl SharedHolders {
         }
     }
 
-    /// The holder of a node carries what claims take.
+    /// The holders of a node suit.
     pub(super) fn wake(&self, node: &Arc<str>) {
         let pods = locked(&self.waiting).remove(node).unwrap_or_default();
         if let Some(wake) = self.gates.get().filter(|_| !pods.is_empty()) {

@@ -1,13 +1,15 @@
 //! What a holder Pod carries, and when.
 
-use dragoman_accounting::per_resource::Units;
+use std::collections::BTreeSet;
+
+use dragoman_accounting::per_resource::{Sums, Units};
 use dragoman_accounting::resource::Resource;
 use dragoman_crds::wire::Pod;
 use dragoman_machinery::write::{Action, Guard};
 use serde_json::{Value, json};
 
 use super::index::{HolderFacts, is_holder};
-use super::plan::{LINGER, Owner, Plan, Snapshot, carries_too_much, create, name_of, plan};
+use super::plan::{LINGER, Owner, Plan, Snapshot, create, names_of, plan, surplus};
 
 fn units(cpu: i64, memory: i64) -> Units {
     let mut units = Units::default();
@@ -18,63 +20,127 @@ fn units(cpu: i64, memory: i64) -> Units {
 
 const MI: i64 = 1 << 20;
 
-fn holder(carries: Units) -> HolderFacts {
+/// A holder of node `n` that is counted.
+fn holder(name: &str, requests: Units) -> HolderFacts {
     let guard = Guard { uid: "u".to_owned(), resource_version: "1".to_owned() };
-    HolderFacts { node: "n".into(), guard, deleting: false, is_over: false, carries }
+    HolderFacts {
+        name: name.into(),
+        node: "n".into(),
+        guard,
+        deleting: false,
+        is_over: false,
+        is_bound: false,
+        is_nominated: true,
+        requests,
+    }
 }
 
-fn planned(wants: Option<Units>, holder: Option<&HolderFacts>, idle: Option<i64>) -> Plan {
-    plan(&Snapshot { has_node: true, wants, holder, idle, made: None }, 100_000)
+const A: &str = "holder-n-a";
+const B: &str = "holder-n-b";
+const NOW: i64 = 100_000;
+
+fn seen<'a>(wants: Option<Units>, holders: &[&'a HolderFacts]) -> Snapshot<'a> {
+    Snapshot { has_node: true, wants, holders: holders.to_vec(), idle: None, is_awaited: false, made: None }
+}
+
+fn planned(wants: Option<Units>, holders: &[&HolderFacts]) -> Plan {
+    plan("n", &seen(wants, holders), NOW)
+}
+
+fn idle_since(since: i64, wants: Option<Units>, holders: &[&HolderFacts]) -> Plan {
+    plan("n", &Snapshot { idle: Some(since), ..seen(wants, holders) }, NOW)
 }
 
 #[test]
-fn a_holder_is_made_when_claims_take_something() {
-    assert_eq!(planned(Some(units(0, 0)), None, None), Plan::Rest);
-    assert_eq!(planned(None, None, None), Plan::Rest, "it is not known whether kube-scheduler sees it");
+fn a_holder_is_made_when_claims_take_something_and_counts_once_it_is_nominated() {
+    assert_eq!(planned(Some(units(0, 0)), &[]), Plan::Rest);
+    assert_eq!(planned(None, &[]), Plan::Rest, "it is not known whether kube-scheduler sees it");
     // It keeps its QoS class: a request of nothing would be another one.
-    assert_eq!(planned(Some(units(3_000, 0)), None, None), Plan::Create(units(3_000, MI)));
-    let gone = Snapshot { has_node: false, wants: Some(units(1, 1)), holder: None, idle: None, made: None };
-    assert_eq!(plan(&gone, 0), Plan::Rest, "there is no such node");
+    let wants = || Some(units(3_000, 0));
+    assert_eq!(planned(wants(), &[]), Plan::Create(A.to_owned(), units(3_000, 1)));
+    assert_eq!(plan("n", &Snapshot { has_node: false, ..seen(wants(), &[]) }, NOW), Plan::Rest);
+    let born = HolderFacts { is_nominated: false, ..holder(A, units(3_000, 1)) };
+    assert!(!born.holds(&units(1, 0)));
+    assert_eq!(planned(wants(), &[&born]), Plan::Nominate(A.to_owned()));
+    assert_eq!(planned(wants(), &[&holder(A, units(3_000, 1))]), Plan::Rest);
 }
 
 #[test]
-fn a_holder_is_raised_at_once_and_lowered_later() {
-    let known = holder(units(3_000, 5 * MI));
+fn a_holder_is_raised_at_once() {
+    let known = holder(A, units(3_000, 5 * MI));
     // What is not more stays for now.
-    assert_eq!(planned(Some(units(4_000, 2 * MI)), Some(&known), None), Plan::Resize(units(4_000, 5 * MI)));
-    assert_eq!(planned(Some(units(3_000, 5 * MI)), Some(&known), None), Plan::Rest);
-    assert_eq!(planned(Some(units(1_000, 5 * MI)), Some(&known), Some(100_000)), Plan::Wait(LINGER));
-    let since = Some(100_000 - LINGER);
-    assert_eq!(planned(Some(units(1_000, 5 * MI)), Some(&known), since), Plan::Resize(units(1_000, 5 * MI)));
-    assert_eq!(planned(Some(units(0, 0)), Some(&known), Some(99_000)), Plan::Wait(LINGER - 1_000));
-    assert_eq!(planned(Some(units(0, 0)), Some(&known), since), Plan::Delete);
-    assert_eq!(planned(None, Some(&known), since), Plan::Rest, "it is not known whether it is of use");
+    assert_eq!(
+        planned(Some(units(4_000, 2 * MI)), &[&known]),
+        Plan::Raise(A.to_owned(), units(4_000, 5 * MI))
+    );
+    assert_eq!(planned(Some(units(3_000, 5 * MI)), &[&known]), Plan::Rest);
 }
 
-/// Otherwise it would be lowered without a wait once it carries too much.
+/// kube-scheduler looks at no waiting Pod again for a smaller request, and would bind Pods into the room of a holder that is
+/// deleted first.
 #[test]
-fn a_holder_that_carries_what_it_has_to_is_not_idle() {
-    let known = holder(units(3_000, MI));
-    assert!(!carries_too_much(&known, &units(3_000, 0)), "it requests the least of the other resource");
-    assert!(carries_too_much(&known, &units(2_000, 0)));
-    assert!(carries_too_much(&known, &units(0, 0)));
-    assert!(!carries_too_much(&known, &units(4_000, 0)));
+fn a_holder_gives_way_to_a_smaller_one_that_counts_already() {
+    let (known, wants) = (holder(A, units(3_000, 5 * MI)), || Some(units(1_000, 5 * MI)));
+    assert_eq!(idle_since(NOW, wants(), &[&known]), Plan::Wait(LINGER));
+    let since = NOW - LINGER;
+    assert_eq!(idle_since(since, wants(), &[&known]), Plan::Create(B.to_owned(), units(1_000, 5 * MI)));
+    let born = HolderFacts { is_nominated: false, ..holder(B, units(1_000, 5 * MI)) };
+    assert_eq!(idle_since(since, wants(), &[&known, &born]), Plan::Nominate(B.to_owned()));
+    let smaller = holder(B, units(1_000, 5 * MI));
+    assert_eq!(idle_since(since, wants(), &[&known, &smaller]), Plan::Delete(A.to_owned()));
+    // The claims take more again meanwhile.
+    assert_eq!(planned(Some(units(2_000, 0)), &[&known, &smaller]), Plan::Delete(B.to_owned()));
+    // A Pod waits for the room.
+    let awaited = Snapshot { idle: Some(NOW), is_awaited: true, ..seen(wants(), &[&known]) };
+    assert_eq!(plan("n", &awaited, NOW), Plan::Create(B.to_owned(), units(1_000, 5 * MI)));
+}
+
+#[test]
+fn a_holder_of_nothing_is_deleted() {
+    let known = holder(A, units(3_000, 5 * MI));
+    assert_eq!(idle_since(NOW - 1_000, Some(units(0, 0)), &[&known]), Plan::Wait(LINGER - 1_000));
+    assert_eq!(idle_since(NOW - LINGER, Some(units(0, 0)), &[&known]), Plan::Delete(A.to_owned()));
+    assert_eq!(idle_since(NOW - LINGER, None, &[&known]), Plan::Rest, "it is not known whether it is of use");
+    let gone = Snapshot { has_node: false, ..seen(None, &[&known]) };
+    assert_eq!(plan("n", &gone, NOW), Plan::Delete(A.to_owned()), "the node is gone");
+}
+
+/// Otherwise a smaller one would be made for ever.
+#[test]
+fn a_holder_that_requests_what_it_has_to_holds_nothing_too_much() {
+    let surplus = |requests, wants| {
+        let mut counted = Sums::default();
+        counted.add(&holder(A, requests).requests);
+        surplus(&counted, &wants)
+    };
+    assert_eq!(surplus(units(3_000, 1), units(3_000, 0)), units(0, 0), "the least of the other resource");
+    assert_eq!(surplus(units(3_000, MI), units(2_000, MI)), units(1_000, 0));
+    assert_eq!(surplus(units(3_000, 1), units(0, 0)), units(3_000, 1));
 }
 
 #[test]
 fn a_holder_that_ended_is_made_again_ever_later() {
-    let over = HolderFacts { is_over: true, ..holder(units(3_000, MI)) };
-    assert_eq!(planned(Some(units(3_000, 0)), Some(&over), None), Plan::Delete);
-    assert!(!over.carries(&units(1, 0)));
-    let deleting = HolderFacts { deleting: true, ..holder(units(3_000, MI)) };
-    assert_eq!(planned(Some(units(3_000, 0)), Some(&deleting), None), Plan::Rest);
-    assert!(!deleting.carries(&units(1, 0)));
-    let again = |times| {
-        let made = Some((100_000, times));
-        let wants = Some(units(3_000, 0));
-        plan(&Snapshot { has_node: true, wants, holder: None, idle: None, made }, 100_000)
-    };
+    let wants = || Some(units(3_000, 0));
+    let over = HolderFacts { is_over: true, ..holder(A, units(3_000, MI)) };
+    assert_eq!(planned(wants(), &[&over]), Plan::Delete(A.to_owned()));
+    assert!(!over.holds(&units(1, 0)));
+    let deleting = HolderFacts { deleting: true, ..holder(A, units(3_000, MI)) };
+    assert_eq!(planned(wants(), &[&deleting]), Plan::Create(B.to_owned(), units(3_000, 1)));
+    assert!(!deleting.holds(&units(1, 0)));
+    let again =
+        |times| plan("n", &Snapshot { made: Some((NOW, times)), ..seen(wants(), &[]) }, NOW);
     assert_eq!([again(0), again(3), again(30)], [1_000, 8_000, 64_000].map(Plan::Wait));
+}
+
+/// Earlier versions made Pods that ran.
+#[test]
+fn a_holder_that_runs_gives_way_to_one_that_does_not() {
+    let runs = HolderFacts { is_bound: true, is_nominated: false, ..holder("holder-n", units(3_000, MI)) };
+    let wants = || Some(units(3_000, 0));
+    assert!(runs.holds(&units(3_000, 0)));
+    assert_eq!(planned(wants(), &[&runs]), Plan::Create(A.to_owned(), units(3_000, 1)));
+    let next = holder(A, units(3_000, 1));
+    assert_eq!(planned(wants(), &[&next, &runs]), Plan::Delete("holder-n".to_owned()));
 }
 
 #[test]
@@ -83,21 +149,22 @@ fn a_holder_is_found_by_its_node_and_belongs_to_what_is_published_of_it() {
         kind: ("dragoman.dev/v1alpha1".to_owned(), "NodeAllocatableDRAClaimState"),
         uid: "o".to_owned(),
     };
-    let write = create("kube-system", "n", &owner, "pause", &units(1_500, 3 * MI));
+    let write = create("kube-system", "n", A.to_owned(), &owner, &units(1_500, 3 * MI));
     let Action::Create { body } = &write.action else { panic!("{write:?}") };
     let body: Value = serde_json::from_str(body).expect("a Pod");
     assert_eq!(
         body["spec"]["containers"][0]["resources"]["requests"],
         json!({"cpu": "1500m", "memory": "3Mi"})
     );
-    assert_eq!(
-        (&body["spec"]["nodeName"], &body["metadata"]["ownerReferences"][0]["uid"]),
-        (&json!("n"), &json!("o"))
-    );
+    assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], json!("o"));
+    assert_eq!(body["spec"]["schedulingGates"], json!([{"name": "dragoman.dev/holder"}]));
     let pod: Pod = serde_json::from_value(body).expect("a Pod");
     assert!(is_holder(&pod, "kube-system"));
     assert!(!is_holder(&pod, "tenant"), "a tenant's Pod takes what it requests");
-    let long = "n".repeat(253);
-    assert_eq!((name_of("n"), name_of(&long).len()), ("holder-n".to_owned(), 253));
-    assert_ne!(name_of(&long), name_of(&format!("{}m", "n".repeat(252))));
+    assert_eq!(pod.spec.affinity.node(), Some("n"));
+    assert_eq!(names_of("n"), [A, B, "holder-n"]);
+    let (long, other) = (names_of(&"n".repeat(253)), names_of(&format!("{}m", "n".repeat(252))));
+    assert!(long.iter().all(|name| name.len() == 253));
+    let all: BTreeSet<&String> = long.iter().chain(&other).collect();
+    assert_eq!(all.len(), 6);
 }

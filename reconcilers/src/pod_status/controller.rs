@@ -19,9 +19,15 @@ use super::plan::{Conflict, Mine, Plan, plan};
 use super::publisher::{Published, Publisher};
 use super::rights;
 use crate::cluster::{Cluster, SharedCluster};
+use crate::holders::SharedHolders;
 
-/// Its row in the table of controllers; `cluster` is filled by that of the ledger, which comes before.
-pub fn spec(cluster: SharedCluster, publisher: Arc<Publisher>) -> ControllerSpec {
+/// Its row in the table of controllers; `cluster` is filled by that of the ledger, which comes before, and `holders` by that
+/// of holder Pods.
+pub fn spec(
+    cluster: SharedCluster,
+    publisher: Arc<Publisher>,
+    holders: Arc<SharedHolders>,
+) -> ControllerSpec {
     ControllerSpec {
         name: NAME,
         works: |mode| mode >= Mode::Assist,
@@ -32,7 +38,8 @@ pub fn spec(cluster: SharedCluster, publisher: Arc<Publisher>) -> ControllerSpec
         },
         asked: &[],
         start: Box::new(move |assembly| {
-            PodStatus::start(assembly, Arc::clone(&cluster), Arc::clone(&publisher))
+            let (cluster, holders) = (Arc::clone(&cluster), Arc::clone(&holders));
+            PodStatus::start(assembly, cluster, Arc::clone(&publisher), holders)
         }),
     }
 }
@@ -44,6 +51,7 @@ struct PodStatus {
     kit: Arc<Controller<PodStatuses>>,
     cluster: SharedCluster,
     publisher: Arc<Publisher>,
+    holders: Arc<SharedHolders>,
     written: Counter,
 }
 
@@ -52,6 +60,7 @@ impl PodStatus {
         assembly: &mut Assembly<'_>,
         cluster: SharedCluster,
         publisher: Arc<Publisher>,
+        holders: Arc<SharedHolders>,
     ) -> Arc<dyn Running> {
         let written = Counter::default();
         assembly.registry.register(
@@ -61,7 +70,7 @@ impl PodStatus {
         );
         let kit = assembly.controller::<PodStatuses>(NAME, NAME);
         kit.watch::<Pod>(&mut assembly.watches);
-        Arc::new(Self { kit, cluster, publisher, written })
+        Arc::new(Self { kit, cluster, publisher, holders, written })
     }
 
     fn plan(&self, key: &ObjectKey, now: i64) -> Option<(Name, Plan)> {
@@ -123,6 +132,10 @@ impl PodStatus {
 
     fn stop(&self, key: &ObjectKey, uid: &Name, conflict: Conflict) {
         self.kit.note(|index| index.mine.entry(uid.clone()).or_default().stopped = true);
+        // What the status has no place for, a holder Pod holds.
+        if conflict == Conflict::Inexpressible && self.holders.is_on() {
+            return;
+        }
         let about = regarding(POD, &key.namespace, &key.name, uid);
         self.kit.warn(about, conflict.reason(), "Publish", conflict.note().to_owned());
     }

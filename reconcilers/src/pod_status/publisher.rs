@@ -50,19 +50,8 @@ impl Publisher {
         contributions: &[Contribution],
         now: i64,
     ) -> Result<Published, Refusal> {
-        let generation = match self.known(now) {
-            Some(Ok(generation)) => generation,
-            Some(Err(wait)) => {
-                return Ok(Published::KeepsNothing(Duration::from_millis(wait.unsigned_abs())));
-            }
-            None => {
-                let kept = probe(kit, key, uid, contributions).await?;
-                tracing::info!(?kept, "generation of node-allocatable claim statuses that is kept");
-                self.learnt(kept, now);
-                let wait = Duration::from_millis(KEEPS_NOTHING.unsigned_abs());
-                let Some(generation) = kept else { return Ok(Published::KeepsNothing(wait)) };
-                generation
-            }
+        let Some(generation) = self.kept(kit, key, uid, contributions, now).await? else {
+            return Ok(Published::KeepsNothing(self.asked_again(now)));
         };
         let write = match write(&key.namespace, &key.name, uid, contributions, generation) {
             Ok(write) => write,
@@ -86,6 +75,28 @@ impl Publisher {
         }
     }
 
+    /// The generation that the API server keeps; `None`: none. What is not known is asked with a Pod that has such
+    /// contributions, and nothing is written.
+    ///
+    /// # Errors
+    /// The API server refuses what is asked.
+    pub(crate) async fn kept<I: Index<Key = ObjectKey>>(
+        &self,
+        kit: &Controller<I>,
+        key: &ObjectKey,
+        uid: &Name,
+        contributions: &[Contribution],
+        now: i64,
+    ) -> Result<Option<Generation>, Refusal> {
+        if let Some(known) = self.known(now) {
+            return Ok(known);
+        }
+        let kept = probe(kit, key, uid, contributions).await?;
+        tracing::info!(?kept, "generation of node-allocatable claim statuses that is kept");
+        self.learnt(kept, now);
+        Ok(kept)
+    }
+
     /// Takes what was published of a Pod back: its claims are not allocated any more, or are others. Returns
     /// whether it was written: nothing is while it is not known which generation is kept.
     ///
@@ -98,25 +109,24 @@ impl Publisher {
         uid: &Name,
         now: i64,
     ) -> Result<bool, Refusal> {
-        let Some(Ok(generation)) = self.known(now) else { return Ok(false) };
+        let Some(Some(generation)) = self.known(now) else { return Ok(false) };
         let Ok(write) = write(&key.namespace, &key.name, uid, &[], generation) else { return Ok(false) };
         kit.send(key, &write).await.map(|_| true)
     }
 
-    /// Whether the API server keeps a generation of the field; absent while unknown.
-    pub(crate) fn is_kept(&self, now: i64) -> Option<bool> {
-        self.known(now).map(|known| known.is_ok())
+    /// The generation that the API server is known to keep, or that it keeps none; absent while unknown.
+    pub(crate) fn known(&self, now: i64) -> Option<Option<Generation>> {
+        match *self.kept.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some((None, at)) if !(at..at + KEEPS_NOTHING).contains(&now) => None,
+            known => known.map(|(kept, _)| kept),
+        }
     }
 
-    /// The generation that is known to be kept. `Err`: none is.
-    fn known(&self, now: i64) -> Option<Result<Generation, i64>> {
-        match *self.kept.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some((Some(generation), _)) => Some(Ok(generation)),
-            Some((None, at)) if (at..at + KEEPS_NOTHING).contains(&now) => {
-                Some(Err(at + KEEPS_NOTHING - now))
-            }
-            Some((None, _)) | None => None,
-        }
+    /// The wait until an API server that keeps no generation is asked again.
+    fn asked_again(&self, now: i64) -> Duration {
+        let known = *self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = known.map_or(now, |(_, at)| at);
+        Duration::from_millis((at + KEEPS_NOTHING - now).clamp(0, KEEPS_NOTHING).unsigned_abs())
     }
 
     /// Takes in what a Pod's dry runs found; another Pod's may have found a generation meanwhile.

@@ -39,9 +39,6 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if .Values.holders.enabled }}
 - --controllers=*,holders
 {{- end }}
-{{- with .Values.holders.image }}
-- --holder-image={{ . }}
-{{- end }}
 {{- if .Values.deleteUnbound.enabled }}
 - --delete-unbound-after={{ .Values.deleteUnbound.afterSeconds | int }}
 {{- end }}

@@ -18,6 +18,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     vec![
         standalone!(neighbours_take_no_room_of_gated_pods),
         standalone!(neighbours_take_no_room_of_gated_pods_where_kube_scheduler_counts),
+        standalone!(neighbours_take_no_room_that_kube_scheduler_does_not_count),
         standalone!(neighbours_take_no_room_of_gated_pods_a_thousand_times),
     ]
 }
@@ -34,6 +35,12 @@ async fn neighbours_take_no_room_of_gated_pods_where_kube_scheduler_counts(
     bench: &Bench,
 ) -> anyhow::Result<()> {
     race(bench, "neighbours-counted", Shape { on: &[COUNTS], ..Shape::default() }, Costs::InSlices, FEW).await
+}
+
+/// kube-scheduler counts claims, and forgets what others wrote about them in the moment in which it places the Pod.
+async fn neighbours_take_no_room_that_kube_scheduler_does_not_count(bench: &Bench) -> anyhow::Result<()> {
+    let shape = Shape { on: &[COUNTS], ..Shape::default() };
+    race(bench, "neighbours-footprints", shape, Costs::InFootprint, FEW).await
 }
 
 async fn neighbours_take_no_room_of_gated_pods_a_thousand_times(bench: &Bench) -> anyhow::Result<()> {

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{FLAGS, born_gated, gated, in_phase, namespace, no_node_is_overcommitted, promise};
+use super::{
+    COUNTS, Costs, FLAGS, born_gated, gated, gated_where, in_phase, namespace, no_node_is_overcommitted, promise,
+};
 use crate::client::{CLAIMS, PODS};
 use crate::control_plane::{OPERATOR, Shape};
 use crate::objects::{Pod, pod_consumer};
@@ -18,6 +20,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     vec![
         standalone!(ungated_pods_cannot_take_what_claims_have_taken),
         standalone!(ungated_pods_cannot_take_what_claims_have_taken_where_kube_scheduler_counts),
+        standalone!(holders_give_way_to_what_kube_scheduler_counts_of_bound_pods),
         standalone!(the_operator_makes_holders_and_no_other_pods),
     ]
 }
@@ -43,15 +46,17 @@ async fn holders(world: &World) -> anyhow::Result<Vec<Value>> {
         .collect())
 }
 
-/// Waits until the one holder requests so much cpu.
-async fn carries(world: &World, cpu: &str) -> anyhow::Result<Value> {
-    wait::value(&format!("the holder carries {cpu}"), async || {
+/// Waits until there is one holder, which requests so much cpu. A smaller one is there before the larger one is gone.
+async fn holds(world: &World, cpu: &str) -> anyhow::Result<Value> {
+    wait::value(&format!("the holder holds {cpu}"), async || {
         let mut holders = holders(world).await?;
-        ensure!(holders.len() <= 1, "{} holders for one node", holders.len());
-        let holder = holders.pop();
-        Ok(holder.filter(|pod| {
+        ensure!(holders.len() <= 2, "{} holders for one node", holders.len());
+        let runs = holders.iter().find(|pod| pod["spec"]["nodeName"].is_string());
+        ensure!(runs.is_none(), "a holder runs: {runs:?}");
+        let only = if holders.len() == 1 { holders.pop() } else { None };
+        Ok(only.filter(|pod| {
             pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == cpu
-                && pod["metadata"]["deletionTimestamp"].is_null()
+                && pod["status"]["nominatedNodeName"] == "node-0"
         }))
     })
     .await
@@ -84,12 +89,12 @@ async fn crowded(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> 
     wait::value("both run", async || Ok((in_phase(&world, &ns, "Running").await?.len() == 2).then_some(())))
         .await?;
     if !is_counted {
-        // Evicted, the holder is made again.
-        let holder = carries(&world, "6").await?;
+        // The holder is made again, whatever happens to it.
+        let holder = holds(&world, "6").await?;
         let name = holder["metadata"]["name"].as_str().context("name")?;
         world.client.delete(PODS, SYSTEM, name, Some(0)).await?;
         wait::value("another holder", async || {
-            let again = carries(&world, "6").await?;
+            let again = holds(&world, "6").await?;
             Ok((again["metadata"]["uid"] != holder["metadata"]["uid"]).then_some(()))
         })
         .await?;
@@ -100,15 +105,15 @@ async fn crowded(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> 
     if is_counted {
         ensure!(holders(&world).await?.is_empty(), "kube-scheduler counts, and nothing has to be held");
     } else {
-        let holder = carries(&world, "6").await?;
+        let holder = holds(&world, "6").await?;
         println!("        holder: {}", holder["spec"]["containers"][0]["resources"]);
     }
     no_node_is_overcommitted(&world).await?;
-    // One ends: the holder is lowered after a while, and the Pod has room.
+    // One ends: a smaller holder comes after a while, and the Pod has room.
     world.let_end(&ns, "gated-0").await?;
     world.phase(&others, "plain", "Running").await?;
     if !is_counted {
-        carries(&world, "3").await?;
+        holds(&world, "3").await?;
     }
     no_node_is_overcommitted(&world).await?;
     world.let_end(&ns, "gated-1").await?;
@@ -121,6 +126,45 @@ async fn crowded(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> 
     world.stop().await
 }
 
+/// Where kube-scheduler counts claims and does not know what they take, a holder holds that until the Pod is bound. Then its status
+/// says it, and the holder goes: at once where a Pod needs the room.
+async fn holders_give_way_to_what_kube_scheduler_counts_of_bound_pods(bench: &Bench) -> anyhow::Result<()> {
+    let shape = Shape { on: &[COUNTS], ..Shape::default() };
+    let world = gated_where(bench, "room-footprints", shape, 1, Costs::InFootprint).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = namespace(&world, "footprints", "enabled").await?;
+    let create = async |name: &str, cpu: &str| {
+        let pod = requesting(&Pod::new(name).with_template("device", "one").held(), cpu);
+        world.client.create(PODS, &ns, &pod).await
+    };
+    // Three of eight cpus by its claim; the second Pod takes the rest to the last one.
+    create("first", "1").await?;
+    world.phase(&ns, "first", "Running").await?;
+    create("second", "1").await?;
+    world.phase(&ns, "second", "Running").await?;
+    for name in ["first", "second"] {
+        wait::value(&format!("the status of {name} says what its claim takes"), async || {
+            let pod = world.client.get(PODS, &ns, name).await?.context("Pod")?;
+            let said = pod["status"]["nodeAllocatableResourceClaimStatuses"].as_array();
+            Ok(said.filter(|said| !said.is_empty()).map(drop))
+        })
+        .await?;
+    }
+    wait::value("no holder is left", async || Ok(holders(&world).await?.is_empty().then_some(()))).await?;
+    let others = world.namespace("others").await?;
+    world.client.create(PODS, &others, &requesting(&Pod::new("plain").held(), "1")).await?;
+    println!("        {}", has_no_room(&world, &others, "plain").await?);
+    world.let_end(&ns, "first").await?;
+    world.phase(&others, "plain", "Running").await?;
+    no_node_is_overcommitted(&world).await?;
+    world.let_end(&ns, "second").await?;
+    world.let_end(&others, "plain").await?;
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
 /// The token of the operator makes no other Pod in its namespace, whatever that looks like, and deletes and
 /// resizes none; a tenant does not get the priority of holders.
 async fn the_operator_makes_holders_and_no_other_pods(bench: &Bench) -> anyhow::Result<()> {
@@ -128,9 +172,9 @@ async fn the_operator_makes_holders_and_no_other_pods(bench: &Bench) -> anyhow::
     let operator = world.plane.client("operator").await?;
     let dry = format!("{PODS}?dryRun=All");
     let holder = json!({"apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": "holder-node-0", "labels": {"app.kubernetes.io/name": "dragoman",
+        "metadata": {"name": "holder-node-0-a", "labels": {"app.kubernetes.io/name": "dragoman",
             "app.kubernetes.io/component": "holder", "app.kubernetes.io/managed-by": "dragoman"}},
-        "spec": {"nodeName": "node-0", "automountServiceAccountToken": false, "priorityClassName": "dragoman-holder",
+        "spec": {"schedulingGates": [{"name": "dragoman.dev/holder"}], "automountServiceAccountToken": false, "priorityClassName": "dragoman-holder",
             "securityContext": {"runAsNonRoot": true},
             "containers": [{"name": "hold", "image": "pause",
                 "securityContext": {"allowPrivilegeEscalation": false}}]}});
@@ -149,6 +193,8 @@ async fn the_operator_makes_holders_and_no_other_pods(bench: &Bench) -> anyhow::
     let probe = json!({"exec": {"command": ["sh"]}});
     refused("/metadata/labels/k8s-app", json!("kube-dns"), "holder Pods in its own namespace").await?;
     refused("/metadata/name", json!("coredns"), "holder Pods in its own namespace").await?;
+    refused("/spec/nodeName", json!("node-0"), "").await?;
+    refused("/spec/schedulingGates", json!([]), "holder Pods in its own namespace").await?;
     refused("/spec/hostNetwork", json!(true), "nothing of its host").await?;
     refused("/spec/serviceAccountName", json!("admin"), "no token").await?;
     refused("/spec/automountServiceAccountToken", json!(true), "no token").await?;
@@ -188,12 +234,12 @@ pub(in super::super) async fn provoke_holders(world: &World, ns: &str) -> anyhow
         let device = format!("dev-{}", DEVICES.fetch_add(1, Ordering::Relaxed));
         let status = promise(&device, "node-2", &[pod_consumer(&pod)]);
         world.client.merge(CLAIMS, ns, &format!("{name}/status"), &status).await?;
-        wait::value(&format!("the holder carries {cpu}, or may not"), async || {
+        wait::value(&format!("a holder holds {cpu}, or may not"), async || {
             let is_refused = !world.plane.audit().refusals(OPERATOR).is_empty();
             let holders = holders(world).await?;
-            let carries =
+            let holds =
                 |holder: &Value| holder["spec"]["containers"][0]["resources"]["requests"]["cpu"] == cpu;
-            Ok((is_refused || holders.iter().any(carries)).then_some(()))
+            Ok((is_refused || holders.iter().any(holds)).then_some(()))
         })
         .await?;
     }

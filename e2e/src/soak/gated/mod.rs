@@ -285,7 +285,11 @@ fn start(door: &FaultyDoor, party: Party) -> Embedded {
                     SharedCluster::clone(&cluster),
                     Arc::clone(&holders),
                 ),
-                pod_status::spec(SharedCluster::clone(&cluster), Arc::clone(&publisher)),
+                pod_status::spec(
+                    SharedCluster::clone(&cluster),
+                    Arc::clone(&publisher),
+                    Arc::clone(&holders),
+                ),
                 gates::spec(
                     gates::Options { default_allocator: allocator(), ..gates::Options::default() },
                     cluster,
