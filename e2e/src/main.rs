@@ -4,6 +4,7 @@ mod accounting_bench;
 mod allocator_bench;
 mod client;
 mod collector;
+mod company;
 mod conformance;
 mod control_plane;
 mod differential;
@@ -117,6 +118,27 @@ enum Command {
         /// Run gated Pods, with the operator and the allocator, instead of the life of claims.
         #[arg(long)]
         gated: bool,
+    },
+    /// Run gated Pods beside Pods of others, and hold every event against the promises of the gate protocol.
+    Company {
+        /// Number of Pods of a run.
+        #[arg(long, default_value_t = 500)]
+        pods: usize,
+        /// Number of runs of each kind of cluster.
+        #[arg(long, default_value_t = 1)]
+        seeds: u64,
+        /// Seed of the first run.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Only these kinds of clusters.
+        #[arg(long, value_enum, value_delimiter = ',')]
+        only: Vec<company::Kind>,
+        /// Kill the operator and the allocator in turn.
+        #[arg(long)]
+        kills: bool,
+        /// Judge the record of an earlier run instead.
+        #[arg(long, value_name = "FILE")]
+        replay: Option<PathBuf>,
     },
     /// Compare the answers of simcluster and of a real kube-apiserver to the same questions.
     Conformance {
@@ -242,6 +264,10 @@ async fn run_on(bench: &Bench, command: Command) -> anyhow::Result<()> {
         | Command::BenchAccounting
         | Command::Soak { .. }
         | Command::BenchAllocator { .. } => Ok(()),
+        Command::Company { replay: Some(file), .. } => company::replay(&file),
+        Command::Company { pods, seeds, seed, only, kills, replay: None } => {
+            company::run(bench, &only, (seed, seeds), pods, kills).await
+        }
         Command::Versus { pods, gated, completed, idle, runs, only } => {
             let idle = std::time::Duration::from_secs(idle);
             versus::run(bench, versus::Load { pods, gated, completed, idle, runs }, &only).await

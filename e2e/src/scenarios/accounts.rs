@@ -143,7 +143,7 @@ pub(super) fn template(class: &str) -> Value {
 }
 
 /// A Pod with this CPU request.
-pub(super) fn requesting(pod: &Pod, cpu: &str) -> Value {
+pub(crate) fn requesting(pod: &Pod, cpu: &str) -> Value {
     let mut pod = pod.object().clone();
     pod["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": cpu});
     pod

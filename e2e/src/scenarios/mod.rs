@@ -1,10 +1,10 @@
 //! Scenarios of a cluster with Dragoman, one function each.
 
-mod accounts;
+pub(crate) mod accounts;
 pub(crate) mod built_in;
 mod crash;
 mod faults;
-mod gates;
+pub(crate) mod gates;
 mod groups;
 mod kinds;
 mod ledger;

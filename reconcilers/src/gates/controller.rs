@@ -19,6 +19,7 @@ use super::assumed::Assumed;
 use super::facts::PodFacts;
 use super::index::{Gates, NamedClaim};
 use super::metrics::{ClosedGates, GateMetrics};
+use super::nominate::Nominated;
 use super::plan::{self, Account, Claims, Opened, Ready, Reason, Wait, account};
 use super::reject::Taking;
 use super::{attributes, rights, writes};
@@ -78,6 +79,7 @@ pub(super) struct GateKeeper {
     pub(super) holders: Arc<SharedHolders>,
     pub(super) closed: Mutex<ClosedGates>,
     pub(super) taking: Mutex<Taking>,
+    pub(super) nominated: Mutex<Nominated>,
 }
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -115,8 +117,8 @@ impl GateKeeper {
         kit.watch::<Node>(&mut assembly.watches);
         let woken = Arc::clone(&kit);
         holders.wakes_gates(Box::new(move |pods| woken.enqueue(pods)));
-        let (closed, taking) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { kit, options, cluster, publisher, metrics, holders, closed, taking })
+        let (closed, taking, nominated) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { kit, options, cluster, publisher, metrics, holders, closed, taking, nominated })
     }
 
     /// What a Pod would take on a node.
@@ -241,6 +243,9 @@ impl GateKeeper {
         let attributes = self.attributes(work)?;
         self.nominate(work, Some(&node)).await?;
         self.publish(work, &node).await?;
+        if let Some(left) = locked(&self.nominated).settles(work.key, &node, work.now) {
+            return Ok(Verdict::After(left));
+        }
         let is_confined = ready.iter().any(|(_, _, facts)| plan::confines(facts));
         self.release(work, (!is_confined).then_some(&*node), Opened::Released, &attributes).await
     }
@@ -362,6 +367,7 @@ impl GateKeeper {
         self.holders.forget(key);
         locked(&self.closed).opened(key);
         locked(&self.taking).forget(key);
+        locked(&self.nominated).forget(key);
     }
 
     /// Says what a Pod waits for, once it has waited a moment.

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::assumed::Assumed;
 use super::facts::{ClaimFacts, PodFacts};
 use super::index::NamedClaim;
+use super::nominate::Nominated;
 use super::plan::{self, Account, Claims, Reason, Wait};
 use super::{attributes, writes};
 
@@ -412,4 +413,16 @@ fn a_pod_is_told_about_its_devices_in_the_write_that_opens_its_gate() {
         (wait.reason, &*wait.message),
         (Reason::AttributeMissing, "device d/n/2 has no attribute speed")
     );
+}
+
+#[test]
+fn a_nominated_pod_is_released_once_kube_scheduler_and_the_index_have_seen_the_other() {
+    let (mut nominated, pod) = (Nominated::default(), ObjectKey { namespace: "ns".into(), name: "p".into() });
+    let mut left = |node: &str, now| nominated.settles(&pod, &node.into(), now).map(|left| left.as_millis());
+    assert_eq!(left("a", 1_000), Some(250));
+    assert_eq!(left("a", 1_200), Some(50));
+    assert_eq!(left("a", 1_250), None);
+    assert_eq!(left("b", 1_300), Some(250), "it is another node");
+    assert_eq!(left("b", 100), Some(250), "the clock was put back");
+    assert_eq!(left("b", 350), None);
 }

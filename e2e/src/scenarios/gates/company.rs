@@ -25,7 +25,7 @@ const REFUSED: &str = "are allocated and deallocated by kube-system/dragoman-all
 const PAIRS: usize = 6;
 
 /// Declares that the reference allocator owns the driver of the tests, and waits until the API server acts on it.
-pub(super) async fn own(world: &World) -> anyhow::Result<()> {
+pub(crate) async fn own(world: &World) -> anyhow::Result<()> {
     let owner = json!({
         "apiVersion": "dragoman.dev/v1alpha1", "kind": "DriverOwner", "metadata": {"name": DRIVER},
         "spec": {"owners": [{"namespace": "kube-system", "name": "dragoman-allocator"}]},

@@ -1,7 +1,7 @@
 //! Gated Pods on a real control plane: the shipped policies, the operator, the reference allocator, and
 //! kube-scheduler as it is.
 
-mod company;
+pub(crate) mod company;
 mod confined;
 mod kit;
 mod neighbours;
@@ -50,7 +50,7 @@ pub(super) const GATE: &str = "dragoman.dev/claims";
 const NODES: &str = "/api/v1/nodes";
 pub(super) const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
 /// The flags of the operator in `config/gated`.
-pub(super) const FLAGS: [&str; 2] = ["--controllers=*,gates,holders", "--default-allocator=dragoman"];
+pub(crate) const FLAGS: [&str; 2] = ["--controllers=*,gates,holders", "--default-allocator=dragoman"];
 
 /// A cluster with the manifests of `config/gated` and `nodes` nodes of eight cpus and four devices, each
 /// of which takes three cpus of its node.
@@ -60,18 +60,18 @@ pub(super) async fn gated(bench: &Bench, name: &str, shape: Shape, nodes: usize)
 }
 
 /// The feature gate by which kube-scheduler counts what claims take.
-const COUNTS: &str = "DRANodeAllocatableResources";
+pub(crate) const COUNTS: &str = "DRANodeAllocatableResources";
 
 /// Where it stands what a device takes from its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Costs {
+pub(crate) enum Costs {
     /// In its slice: kube-scheduler knows it, if it counts.
     InSlices,
     /// In a DeviceFootprint: Dragoman alone knows it.
     InFootprint,
 }
 
-async fn gated_where(
+pub(crate) async fn gated_where(
     bench: &Bench,
     name: &str,
     shape: Shape,
@@ -121,7 +121,7 @@ pub(super) fn gates_of(pod: &Value) -> Vec<&str> {
 }
 
 /// A namespace with a label for gating. The API server takes a moment until it knows a new policy.
-pub(super) async fn namespace(world: &World, name: &str, label: &str) -> anyhow::Result<String> {
+pub(crate) async fn namespace(world: &World, name: &str, label: &str) -> anyhow::Result<String> {
     let ns = world.namespace(name).await?;
     let labels = json!({"metadata": {"labels": {"dragoman.dev/gating": label}}});
     world.client.merge(NAMESPACES, "", &ns, &labels).await?;

@@ -151,7 +151,7 @@ fn takes(pod: &Value, node: &str) -> bool {
 }
 
 /// Thousandths of a cpu.
-pub(in crate::soak) fn cpu(text: &Value) -> i64 {
+fn cpu(text: &Value) -> i64 {
     let text = text.as_str().unwrap_or("0");
     let thousandths = text.strip_suffix('m').map(str::parse);
     thousandths.unwrap_or_else(|| text.parse().map(|cores: i64| cores * 1_000)).unwrap_or(-1)

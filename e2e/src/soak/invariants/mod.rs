@@ -13,7 +13,6 @@ use std::sync::Arc;
 use dragoman_simcluster::ApiServer;
 use serde_json::Value;
 
-pub(super) use self::accounts::cpu;
 pub(super) use self::costs::succeeded;
 use super::hand::TENANT;
 use super::workload::Kind;

@@ -1,0 +1,188 @@
+//! Gated Pods in company: on a real control plane, beside Pods of others that kube-scheduler brings to the same nodes. Every
+//! event is recorded, replayed in the order of the API server, and held against the promises of docs/protocol.md 4.
+
+mod load;
+mod record;
+mod report;
+
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use clap::ValueEnum;
+use serde_json::json;
+
+use self::load::Spaces;
+use self::record::Recorder;
+use crate::control_plane::Shape;
+use crate::dragoman::Dragoman;
+use crate::promises::gated::Cpus;
+use crate::scenarios::gates::{COUNTS, Costs, FLAGS, company, gated_where, namespace};
+use crate::world::{Bench, World};
+
+/// The nodes of a run, each with four devices.
+const NODES: usize = 4;
+/// What the nodes and devices of [`gated_where`] have and take.
+const CPUS: Cpus = Cpus { node: 8_000, device: 3_000 };
+
+/// A kind of cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// kube-scheduler counts claims, and slices say what they take.
+    CountedSlices,
+    /// kube-scheduler counts claims, and a DeviceFootprint says what they take.
+    CountedFootprints,
+    /// kube-scheduler counts no claims.
+    Held,
+    /// The same, and no Pod of others is there.
+    HeldAlone,
+}
+
+impl Kind {
+    fn has_neighbours(self) -> bool {
+        self != Self::HeldAlone
+    }
+
+    fn may_share(self) -> bool {
+        self != Self::CountedSlices
+    }
+
+    fn counts(self) -> bool {
+        matches!(self, Self::CountedSlices | Self::CountedFootprints)
+    }
+
+    fn word(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}
+
+/// What a run consists of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run {
+    /// The kind of cluster.
+    pub(crate) kind: Kind,
+    /// The seed of its Pods.
+    pub(crate) seed: u64,
+    /// The number of Pods.
+    pub(crate) pods: usize,
+    /// Whether operator and allocator are killed in turn.
+    pub(crate) kills: bool,
+}
+
+/// Runs every kind of cluster with `seeds` seeds from `first` on.
+///
+/// # Errors
+/// A promise was broken.
+pub(crate) async fn run(
+    bench: &Bench,
+    kinds: &[Kind],
+    (first, seeds): (u64, u64),
+    pods: usize,
+    kills: bool,
+) -> anyhow::Result<()> {
+    let all: &[Kind] = if kinds.is_empty() { Kind::value_variants() } else { kinds };
+    let mut broken = 0;
+    for kind in all {
+        for seed in first..first + seeds {
+            broken += one(bench, Run { kind: *kind, seed, pods, kills }).await?;
+        }
+    }
+    ensure!(broken == 0, "{broken} promises were broken");
+    Ok(())
+}
+
+/// Judges a record anew.
+///
+/// # Errors
+/// A promise was broken.
+pub(crate) fn replay(file: &Path) -> anyhow::Result<()> {
+    let report = record::judge(&record::read(file)?, CPUS);
+    report.broken.iter().for_each(|(promise, why)| println!("        {}: {why}", promise.word()));
+    println!("{report}");
+    ensure!(report.broken.is_empty(), "{} promises were broken", report.broken.len());
+    Ok(())
+}
+
+/// Plays a run; returns how many promises were broken.
+pub(crate) async fn one(bench: &Bench, run: Run) -> anyhow::Result<usize> {
+    let Run { kind, seed, pods, kills } = run;
+    let name = format!("company-{}", kind.word());
+    let on: &[&str] = if kind.counts() { &[COUNTS] } else { &[] };
+    let costs = if kind == Kind::CountedSlices { Costs::InSlices } else { Costs::InFootprint };
+    let world = gated_where(bench, &name, Shape { on, ..Shape::default() }, NODES, costs).await?;
+    company::own(&world).await?;
+    let recorder = Recorder::start(&world.client);
+    let spaces = Spaces {
+        gated: namespace(&world, "company", "enabled").await?,
+        others: world.namespace("neighbours").await?,
+    };
+    load::prepare(&world, &spaces).await?;
+    let mut parties = Parties::start(&world).await?;
+    load::run(&world, &spaces, kind, (seed, pods), async |created| {
+        taint(&world, created, pods).await?;
+        // The other one of the two each time, seven times a run.
+        if kills && created % (pods / 8).max(1) == 0 { parties.kill(&world).await } else { Ok(()) }
+    })
+    .await?;
+    parties.stop().await?;
+    let events = recorder.events()?;
+    let file = bench.output.join(format!("{name}-{seed}.jsonl"));
+    record::write(&events, &file)?;
+    let report = record::judge(&events, CPUS);
+    for (promise, why) in &report.broken {
+        println!("        {}: {why}", promise.word());
+    }
+    let with = if kills { ", with kills" } else { "" };
+    println!("{}, seed {seed}{with}: {report}", kind.word());
+    println!("        record: {}", file.display());
+    world.stop().await?;
+    Ok(report.broken.len())
+}
+
+/// In the middle of a run a node is drained for new Pods for a while.
+async fn taint(world: &World, created: usize, pods: usize) -> anyhow::Result<()> {
+    let taints = match created {
+        _ if created == pods / 2 => json!([{"key": "drain", "effect": "NoSchedule"}]),
+        _ if created == pods * 3 / 4 => json!(null),
+        _ => return Ok(()),
+    };
+    world.client.merge("/api/v1/nodes", "", "node-1", &json!({"spec": {"taints": taints}})).await?;
+    Ok(())
+}
+
+/// The operator and the allocator.
+struct Parties {
+    operator: Option<Dragoman>,
+    allocator: Option<Dragoman>,
+    kills: usize,
+}
+
+const OPERATOR: [&str; 3] = [FLAGS[0], FLAGS[1], "--without-lease"];
+// Without a Lease nothing waits until that of a dead process ends.
+const ALLOCATOR: [&str; 1] = ["--without-lease"];
+
+impl Parties {
+    async fn start(world: &World) -> anyhow::Result<Self> {
+        let operator = Some(world.dragoman("own", &OPERATOR).await?);
+        Ok(Self { operator, allocator: Some(world.allocator(&ALLOCATOR).await?), kills: 0 })
+    }
+
+    /// Kills one of the two, and starts it again.
+    async fn kill(&mut self, world: &World) -> anyhow::Result<()> {
+        self.kills += 1;
+        if self.kills % 2 == 1 {
+            self.operator.take().context("the operator runs")?.kill().await?;
+            self.operator = Some(world.dragoman("own", &OPERATOR).await?);
+        } else {
+            self.allocator.take().context("the allocator runs")?.kill().await?;
+            self.allocator = Some(world.allocator(&ALLOCATOR).await?);
+        }
+        Ok(())
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        for party in [self.allocator, self.operator].into_iter().flatten() {
+            party.stop().await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,284 @@
+//! The promises of the gate protocol (docs/protocol.md 4), judged step by step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dragoman_reconcilers::protocol::GATE;
+use dragoman_simcluster::HistoryStep;
+use serde_json::Value;
+
+pub(crate) const PODS: &str = "pods";
+pub(crate) const CLAIMS: &str = "resourceclaims.resource.k8s.io";
+
+/// The cpus of a test world, in thousandths.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cpus {
+    /// What every node has.
+    pub(crate) node: i64,
+    /// What every device takes from its node.
+    pub(crate) device: i64,
+}
+
+/// A promise that a step breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Promise {
+    /// P1: a device is in two allocations.
+    Allocated,
+    /// P1: two Pods without the gate have a device by different claims.
+    Released,
+    /// P1: two bound Pods have a device by different claims.
+    Bound,
+    /// P2: a node takes more than it has when a Pod is bound.
+    Room,
+    /// P3: a released Pod lacks a claim.
+    Claims,
+    /// P4: an allocation goes under a bound Pod.
+    Kept,
+}
+
+impl Promise {
+    /// Every promise.
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Allocated, Self::Released, Self::Bound, Self::Room, Self::Claims, Self::Kept];
+
+    /// A word for tables.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Allocated => "allocated twice",
+            Self::Released => "released twice",
+            Self::Bound => "bound twice",
+            Self::Room => "overcommitted",
+            Self::Claims => "released early",
+            Self::Kept => "cleared",
+        }
+    }
+}
+
+/// A promise that was broken, and how.
+pub(crate) type Broken = (Promise, String);
+
+/// The cluster as the steps leave it.
+pub(crate) struct Cluster {
+    cpus: Cpus,
+    pods: BTreeMap<String, Arc<Value>>,
+    claims: BTreeMap<String, Arc<Value>>,
+}
+
+pub(crate) fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// Namespace and name.
+pub(crate) fn key(object: &Value) -> String {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    format!("{}/{}", text("namespace"), text("name"))
+}
+
+pub(crate) fn is_over(pod: &Value) -> bool {
+    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+pub(crate) fn is_gated(pod: &Value) -> bool {
+    items(&pod["spec"]["schedulingGates"]).any(|gate| gate["name"] == GATE)
+}
+
+pub(crate) fn is_bound(pod: &Value) -> bool {
+    pod["spec"]["nodeName"].is_string()
+}
+
+fn is_reserved_for(claim: &Value, pod: &Value) -> bool {
+    items(&claim["status"]["reservedFor"]).any(|consumer| consumer["uid"] == pod["metadata"]["uid"])
+}
+
+/// The devices that an allocation has to itself.
+fn devices(claim: &Value) -> BTreeSet<String> {
+    let results = items(&claim["status"]["allocation"]["devices"]["results"]);
+    let alone = results.filter(|result| result["adminAccess"] != true && result["shareID"].is_null());
+    alone.map(|result| format!("{}/{}/{}", result["driver"], result["pool"], result["device"])).collect()
+}
+
+/// The claim that an entry of a Pod names.
+fn claim_name<'a>(pod: &'a Value, entry: &'a Value) -> Option<&'a str> {
+    entry["resourceClaimName"].as_str().or_else(|| {
+        let mut statuses = items(&pod["status"]["resourceClaimStatuses"]);
+        statuses.find(|status| status["name"] == entry["name"])?["resourceClaimName"].as_str()
+    })
+}
+
+fn cpu(text: &Value) -> i64 {
+    let text = text.as_str().unwrap_or("0");
+    let thousandths = text.strip_suffix('m').map(str::parse);
+    thousandths.unwrap_or_else(|| text.parse().map(|cores: i64| cores * 1_000)).unwrap_or_default()
+}
+
+impl Cluster {
+    pub(crate) fn new(cpus: Cpus) -> Self {
+        Self { cpus, pods: BTreeMap::new(), claims: BTreeMap::new() }
+    }
+
+    /// Takes in a step, and returns the promises that it breaks.
+    pub(crate) fn take(&mut self, step: &HistoryStep) -> Vec<Broken> {
+        let objects = match &*step.resource {
+            PODS => &mut self.pods,
+            CLAIMS => &mut self.claims,
+            _ => return Vec::new(),
+        };
+        match (&step.before, &step.after) {
+            (_, Some(after)) => drop(objects.insert(key(after), Arc::clone(after))),
+            (Some(before), None) => drop(objects.remove(&key(before))),
+            (None, None) => {}
+        }
+        let Some(after) = &step.after else { return Vec::new() };
+        let before = step.before.as_deref().unwrap_or(&Value::Null);
+        let mut broken = Vec::new();
+        if &*step.resource == CLAIMS {
+            broken.extend(self.allocated_twice(before, after).map(|why| (Promise::Allocated, why)));
+            broken.extend(self.cleared_under_a_pod(before, after).map(|why| (Promise::Kept, why)));
+            return broken;
+        }
+        if is_gated(before) && !is_gated(after) {
+            broken.extend(self.released_early(after).map(|why| (Promise::Claims, why)));
+            broken.extend(self.twice(after, "released", |pod| !is_gated(pod)).map(|why| (Promise::Released, why)));
+        }
+        if !is_bound(before) && is_bound(after) {
+            broken.extend(self.twice(after, "bound", is_bound).map(|why| (Promise::Bound, why)));
+            broken.extend(self.overcommitted(after).map(|why| (Promise::Room, why)));
+        }
+        broken
+    }
+
+    /// The Pods.
+    pub(crate) fn pods(&self) -> impl Iterator<Item = &Arc<Value>> {
+        self.pods.values()
+    }
+
+    /// The claims of a Pod, by its entries.
+    pub(crate) fn claims_of<'a>(&'a self, pod: &'a Value) -> impl Iterator<Item = Option<&'a Arc<Value>>> {
+        let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
+        let entries = items(&pod["spec"]["resourceClaims"]);
+        entries.map(move |entry| self.claims.get(&format!("{namespace}/{}", claim_name(pod, entry)?)))
+    }
+
+    fn allocated_twice(&self, before: &Value, claim: &Value) -> Option<String> {
+        let (known, own) = (devices(before), devices(claim));
+        let new: BTreeSet<&String> = own.difference(&known).collect();
+        let mut others = self.claims.iter().filter(|(other, _)| !new.is_empty() && **other != key(claim));
+        others.find_map(|(other, held)| {
+            let held = devices(held);
+            let device = new.iter().find(|device| held.contains(**device))?;
+            Some(format!("{device} is allocated to {} and to {other}", key(claim)))
+        })
+    }
+
+    fn released_early(&self, pod: &Value) -> Option<String> {
+        let lacks = |claim: Option<&Arc<Value>>| {
+            claim.is_none_or(|claim| claim["status"]["allocation"].is_null() || !is_reserved_for(claim, pod))
+        };
+        self.claims_of(pod).any(lacks).then(|| format!("{} is released and lacks a claim", key(pod)))
+    }
+
+    /// A Pod for which this holds has no device that another such Pod has by another claim.
+    fn twice(&self, pod: &Value, what: &str, holds: impl Fn(&Value) -> bool) -> Option<String> {
+        let own: Vec<&Arc<Value>> = self.claims_of(pod).flatten().collect();
+        let taken: BTreeSet<String> = own.iter().flat_map(|claim| devices(claim)).collect();
+        let others = self.pods.values().filter(|other| key(other) != key(pod) && holds(other) && !is_over(other));
+        let mut theirs = others.flat_map(|other| {
+            let claims = self.claims_of(other).flatten().filter(move |claim| is_reserved_for(claim, other));
+            claims.map(move |claim| (other, claim))
+        });
+        let both = theirs.find(|(_, claim)| {
+            own.iter().all(|own| key(own) != key(claim)) && !devices(claim).is_disjoint(&taken)
+        });
+        both.map(|(other, _)| format!("{} and {} are {what} with the same device", key(pod), key(other)))
+    }
+
+    fn cleared_under_a_pod(&self, before: &Value, after: &Value) -> Option<String> {
+        let is_cleared =
+            !before["status"]["allocation"].is_null() && after["status"]["allocation"].is_null();
+        let mut pods = self.pods.values().filter(|_| is_cleared);
+        let runs = pods.find(|pod| is_bound(pod) && !is_over(pod) && is_reserved_for(before, pod));
+        runs.map(|pod| format!("the allocation of {} goes under {}", key(after), key(pod)))
+    }
+
+    /// What bound Pods and the devices of their claims take fits on the node of a Pod that was bound.
+    fn overcommitted(&self, bound: &Value) -> Option<String> {
+        let node = bound["spec"]["nodeName"].as_str()?;
+        let (mut taken, mut held) = (0, BTreeSet::new());
+        let on_it = |pod: &&Arc<Value>| pod["spec"]["nodeName"] == node && !is_over(pod);
+        for pod in self.pods.values().filter(on_it) {
+            taken += items(&pod["spec"]["containers"])
+                .map(|container| cpu(&container["resources"]["requests"]["cpu"]))
+                .sum::<i64>();
+            held.extend(self.claims_of(pod).flatten().flat_map(|claim| devices(claim)));
+        }
+        taken += self.cpus.device * i64::try_from(held.len()).unwrap_or(i64::MAX);
+        let most = self.cpus.node;
+        (taken > most).then(|| format!("{} is bound: {taken} of {most} thousandths of {node} are taken", key(bound)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    const CPUS: Cpus = Cpus { node: 8_000, device: 3_000 };
+
+    fn claim(name: &str, device: &str, pod: &str) -> Value {
+        let results = json!([{"driver": "d", "pool": "p", "device": device}]);
+        let allocation = if device.is_empty() { Value::Null } else { json!({"devices": {"results": results}}) };
+        json!({"metadata": {"namespace": "ns", "name": name},
+            "status": {"allocation": allocation, "reservedFor": [{"uid": pod}]}})
+    }
+
+    fn pod(name: &str, claim: &str, gated: bool, node: Option<&str>) -> Value {
+        let gates = if gated { json!([{"name": GATE}]) } else { json!([]) };
+        json!({"metadata": {"namespace": "ns", "name": name, "uid": name},
+            "spec": {"nodeName": node, "schedulingGates": gates,
+                "containers": [{"resources": {"requests": {"cpu": "2"}}}],
+                "resourceClaims": [{"name": "device", "resourceClaimName": claim}]}})
+    }
+
+    /// Plays states of objects, each after the one before of the same name.
+    fn played(states: &[Value]) -> Vec<Promise> {
+        let (mut cluster, mut known) = (Cluster::new(CPUS), BTreeMap::<String, Arc<Value>>::new());
+        let mut broken = Vec::new();
+        for state in states {
+            let resource = if state["spec"].is_null() { CLAIMS } else { PODS };
+            let after = Arc::new(state.clone());
+            let before = known.insert(format!("{resource} {}", key(state)), Arc::clone(&after));
+            let step = HistoryStep { at: Timestamp::UNIX_EPOCH, resource: resource.to_owned(), before, after: Some(after) };
+            broken.extend(cluster.take(&step).into_iter().map(|(promise, _)| promise));
+        }
+        broken
+    }
+
+    #[test]
+    fn what_was_promised_and_kept_is_no_finding() {
+        let life = [
+            claim("c", "gpu", "a"),
+            pod("a", "c", true, None),
+            pod("a", "c", false, None),
+            pod("a", "c", false, Some("n")),
+        ];
+        assert_eq!(played(&life), []);
+    }
+
+    #[test]
+    fn each_broken_promise_is_found() {
+        let (a, b) = (claim("c", "gpu", "a"), claim("d", "gpu", "b"));
+        assert_eq!(played(&[a.clone(), b.clone()]), [Promise::Allocated]);
+        let released = |name: &str, claim: &str| [pod(name, claim, true, None), pod(name, claim, false, None)];
+        let both = [&[a.clone(), b.clone()][..], &released("a", "c"), &released("b", "d")].concat();
+        assert_eq!(played(&both), [Promise::Allocated, Promise::Released]);
+        let bound = [a.clone(), b, pod("a", "c", false, Some("n")), pod("b", "d", false, Some("n"))];
+        assert_eq!(played(&bound), [Promise::Allocated, Promise::Bound]);
+        assert_eq!(played(&released("a", "c")), [Promise::Claims]);
+        let cleared = [a.clone(), pod("a", "c", false, Some("n")), claim("c", "", "a")];
+        assert_eq!(played(&cleared), [Promise::Kept]);
+        let others = [claim("d", "other", "b"), pod("a", "c", false, Some("n")), pod("b", "d", false, Some("n"))];
+        assert_eq!(played(&[&[a][..], &others].concat()), [Promise::Room]);
+    }
+}
