@@ -1,5 +1,6 @@
 //! The kinds of the Kubernetes API that Dragoman touches, and their paths.
 
+use crate::lease::Lease;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
@@ -162,6 +163,10 @@ impl Watchable for DeviceFootprint {
 
 impl Watchable for NodeAllocatableDRAClaimState {
     const KINDS: &'static [Kind] = &[NODE_ALLOCATABLE_DRA_CLAIM_STATE];
+}
+
+impl Watchable for Lease {
+    const KINDS: &'static [Kind] = &[LEASE];
 }
 
 impl Kind {

@@ -176,6 +176,8 @@ pub(crate) fn rights(
     if mode >= Mode::Assist && table.iter().any(|spec| spec.name == "holders") {
         let scope = Scope { namespace: Some(namespace.to_owned()), name: None };
         needed.push((scope, holders::RIGHTS.to_vec()));
+        let scope = Scope { namespace: None, name: Some(holders::SCHEDULER.1) };
+        needed.push((scope, holders::OF_THE_SCHEDULER.to_vec()));
     }
     needed.extend(lease.map(|name| {
         let scope = Scope { namespace: Some(namespace.to_owned()), name: Some(name) };

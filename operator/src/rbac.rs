@@ -75,9 +75,12 @@ fn gates() -> String {
     text
 }
 
-/// In the namespace of the operator, and nowhere else.
+/// Pods in the namespace of the operator, and nowhere else.
 fn holders() -> String {
     let mut text = String::from(HEAD);
+    let (_, lease) = dragoman_reconcilers::holders::SCHEDULER;
+    let of_the_scheduler = dragoman_reconcilers::holders::OF_THE_SCHEDULER;
+    role(&mut text, "ClusterRole", "dragoman-holders", of_the_scheduler, &[lease.to_owned()]);
     role(&mut text, "Role", "dragoman-holders", dragoman_reconcilers::holders::RIGHTS, &[]);
     text
 }

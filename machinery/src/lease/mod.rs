@@ -53,11 +53,19 @@ pub struct Candidate {
     pub fitness: Box<dyn Fn() -> Fitness + Send + Sync>,
 }
 
+/// A Lease as it is read.
 #[derive(Debug, Deserialize)]
-struct Lease {
+pub struct Lease {
     metadata: Meta,
     #[serde(default)]
     spec: LeaseSpec,
+}
+
+impl Lease {
+    /// `spec.holderIdentity`; empty where nothing holds it.
+    pub fn holder(&self) -> &str {
+        self.spec.holder_identity.as_deref().unwrap_or_default()
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -13,12 +13,14 @@ use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict,
 };
 use dragoman_machinery::kind::{Kind, NODE_ALLOCATABLE_DRA_CLAIM_STATE as STATE};
+use dragoman_machinery::lease::Lease;
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::watch::Selectors;
 use dragoman_machinery::write::Write;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::index::{HolderFacts, Holders};
+use super::index::{HolderFacts, Holders, SCHEDULER};
 use super::plan::{Owner, Plan, Snapshot, create, delete, nominate, plan, raise, surplus};
 use super::shared::SharedHolders;
 use crate::cluster::{Cluster, SharedCluster};
@@ -86,6 +88,9 @@ impl HolderPods {
         kit.note(|index| index.namespace = Arc::clone(&namespace));
         kit.watch::<Pod>(&mut assembly.watches);
         kit.watch::<Node>(&mut assembly.watches);
+        let (_, lease) = SCHEDULER;
+        let selectors = Selectors { fields: format!("metadata.name={lease}"), ..Selectors::default() };
+        kit.watch_selected::<Lease>(&mut assembly.watches, selectors);
         // A table is put together once; one that is put together again keeps its first index.
         shared.kit.get_or_init(|| Arc::clone(&kit));
         let paces = Mutex::default();
@@ -130,7 +135,8 @@ impl HolderPods {
                 paces.remove(node);
             }
             let (has_node, is_awaited) = (index.has_node(node), self.shared.is_crowded(node));
-            plan(node, &Snapshot { has_node, wants, holders, idle, is_awaited, made }, now)
+            let scheduler = index.scheduler();
+            plan(node, &Snapshot { has_node, wants, holders, idle, is_awaited, scheduler, made }, now)
         })
     }
 
@@ -163,7 +169,10 @@ impl HolderPods {
                 let owner = self.owner(node).ok_or(())?;
                 Some(create(&self.namespace, node, name.clone(), &owner, units))
             }
-            Plan::Nominate(name) => found(name).map(|of| nominate(&self.namespace, &of)),
+            Plan::Nominate(name) => found(name).map(|of| {
+                let now = clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+                nominate(&self.namespace, &of, &self.kit.read(Holders::scheduler), &now)
+            }),
             Plan::Raise(name, units) => found(name).map(|of| raise(&self.namespace, &of, units)),
             Plan::Delete(name) => found(name).map(|of| delete(&self.namespace, &of)),
         })

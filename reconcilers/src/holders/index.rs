@@ -7,7 +7,8 @@ use dragoman_accounting::per_resource::{Sums, Units};
 use dragoman_accounting::resource::Resource;
 use dragoman_crds::wire::{Name, Node, Pod};
 use dragoman_machinery::controller::{self, Keeps, ObjectKey, Place};
-use dragoman_machinery::kind::{Kind, NODE, POD};
+use dragoman_machinery::kind::{Kind, LEASE, NODE, POD};
+use dragoman_machinery::lease::Lease;
 use dragoman_machinery::watch::{Store, StoreState};
 use dragoman_machinery::write::Guard;
 
@@ -16,6 +17,12 @@ use crate::cluster::node_key;
 
 /// The label of our objects that says what they are, and its value for holder Pods.
 pub const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "holder");
+
+/// The condition of a holder that says for which process of kube-scheduler it was nominated.
+pub(super) const NOMINATED: &str = "dragoman.dev/Nominated";
+
+/// The Lease of kube-scheduler: namespace and name.
+pub const SCHEDULER: (&str, &str) = ("kube-system", "kube-scheduler");
 
 /// Whether a Pod is a holder of the installation in `namespace`. Tenants make no Pods there.
 pub fn is_holder(pod: &Pod, namespace: &str) -> bool {
@@ -41,6 +48,8 @@ pub(crate) struct HolderFacts {
     pub(super) is_bound: bool,
     /// Whether it is nominated for its node.
     pub(super) is_nominated: bool,
+    /// For which process of kube-scheduler it was nominated: the message of its condition.
+    pub(super) seen_by: Name,
     /// What it requests: cpu and memory.
     pub(super) requests: Units,
 }
@@ -57,6 +66,7 @@ impl HolderFacts {
         }
         let (spec, status) = (&pod.spec, &pod.status);
         let is_bound = !spec.node_name.is_empty();
+        let seen = status.conditions.iter().find(|of| &*of.r#type == NOMINATED);
         let pinned = || spec.affinity.node().map(Name::from).unwrap_or_default();
         let node = if is_bound { spec.node_name.clone() } else { pinned() };
         Self {
@@ -66,6 +76,7 @@ impl HolderFacts {
             is_over: matches!(&*status.phase, "Succeeded" | "Failed"),
             is_bound,
             is_nominated: status.nominated_node_name == node,
+            seen_by: seen.map(|of| of.message.clone()).unwrap_or_default(),
             node,
             requests,
         }
@@ -88,6 +99,8 @@ impl HolderFacts {
 pub(crate) struct Holders {
     pods: Store<Option<Arc<HolderFacts>>>,
     nodes: Store<()>,
+    /// Leases with the name of that of kube-scheduler, by their holders.
+    leases: Store<Name>,
     /// Our own namespace.
     pub(super) namespace: Arc<str>,
 }
@@ -96,7 +109,8 @@ impl controller::Index for Holders {
     type Key = ObjectKey;
 
     fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
-        let stores: [(Kind, &dyn StoreState); 2] = [(POD, &self.pods), (NODE, &self.nodes)];
+        let stores: [(Kind, &dyn StoreState); 3] =
+            [(POD, &self.pods), (NODE, &self.nodes), (LEASE, &self.leases)];
         stores.into_iter()
     }
 
@@ -134,6 +148,12 @@ impl Holders {
     pub(super) fn count(&self) -> usize {
         let facts = self.pods.iter().filter_map(|(_, _, record)| record.readable()?.as_ref());
         facts.map(|facts| &*facts.node).collect::<BTreeSet<&str>>().len()
+    }
+
+    /// The process that leads as kube-scheduler; empty where it has no Lease.
+    pub(super) fn scheduler(&self) -> Name {
+        let (namespace, name) = SCHEDULER;
+        self.leases.get(namespace, name).and_then(|record| record.readable().cloned()).unwrap_or_default()
     }
 
     /// Whether a node is there.
@@ -176,5 +196,27 @@ impl Keeps<Node> for Holders {
 
     fn changed(&mut self, node: &Place, old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
         if old.is_some() == new.is_some() { Vec::new() } else { vec![node_key(&node.name)] }
+    }
+}
+
+/// kube-scheduler renews its Lease every two seconds; only another process that holds it is of concern.
+impl Keeps<Lease> for Holders {
+    type Projection = Name;
+
+    fn store_mut(&mut self) -> &mut Store<Name> {
+        &mut self.leases
+    }
+
+    fn project(&mut self, lease: &Lease) -> Name {
+        lease.holder().into()
+    }
+
+    fn changed(&mut self, lease: &Place, old: Option<&Name>, new: Option<&Name>) -> Vec<ObjectKey> {
+        if old == new || (&*lease.namespace, &*lease.name) != SCHEDULER {
+            return Vec::new();
+        }
+        let held = self.pods.iter().filter_map(|(_, _, record)| record.readable()?.as_ref());
+        let nodes: BTreeSet<Arc<str>> = held.map(|facts| Arc::from(&*facts.node)).collect();
+        nodes.iter().map(node_key).collect()
     }
 }

@@ -3,12 +3,13 @@
 use dragoman_accounting::ledger::words;
 use dragoman_accounting::per_resource::{Sums, Units};
 use dragoman_accounting::resource::Resource;
+use dragoman_crds::wire::Name;
 use dragoman_machinery::kind::POD;
 use dragoman_machinery::write::{Action, Write};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::index::{COMPONENT, HolderFacts};
+use super::index::{COMPONENT, HolderFacts, NOMINATED};
 
 /// How long holders hold more than claims take, in milliseconds: claims come and go.
 pub(super) const LINGER: i64 = 10_000;
@@ -23,6 +24,8 @@ const GATE: &str = "dragoman.dev/holder";
 const PRIORITY: &str = "dragoman-holder";
 /// A holder has an image because every Pod has one. It is not pulled, and no registry can have it.
 const IMAGE: &str = "holder.invalid/never-runs";
+/// The field manager of nominations.
+const MANAGER: &str = "dragoman-holders";
 /// The longest name of a Pod.
 const LONGEST: usize = 253;
 
@@ -40,6 +43,8 @@ pub(super) struct Snapshot<'a> {
     pub(super) idle: Option<i64>,
     /// Whether a Pod waits for the room that they hold too much.
     pub(super) is_awaited: bool,
+    /// The process that leads as kube-scheduler; empty where that is not known.
+    pub(super) scheduler: Name,
     /// When this process made the last one, and how many it made in a row.
     pub(super) made: Option<(i64, u32)>,
 }
@@ -82,7 +87,10 @@ pub(super) fn plan(node: &str, snapshot: &Snapshot<'_>, now: i64) -> Plan {
         let free = names_of(node).into_iter().take(2).find(|name| !taken(name));
         if due > now { Plan::Wait(due - now) } else { free.map_or(Plan::Rest, |name| Plan::Create(name, needs.clone())) }
     };
-    if let Some(of) = live.iter().find(|of| !of.is_counted()) {
+    // A kube-scheduler that has just begun to lead may not count it: 1.36 forgets the nominations of Pods with gates, until
+    // these are next written.
+    let is_unseen = |of: &&&HolderFacts| !of.is_bound && of.seen_by != snapshot.scheduler;
+    if let Some(of) = live.iter().find(|of| !of.is_counted() || is_unseen(of)) {
         return Plan::Nominate(named(of));
     }
     let size = |of: &&&HolderFacts| {
@@ -197,22 +205,25 @@ pub(super) fn create(namespace: &str, node: &str, name: String, owner: &Owner, u
     Write::new(POD, namespace, name, Action::Create { body: body.to_string() })
 }
 
-fn patch(namespace: &str, of: &HolderFacts, subresource: &'static str, operation: Value) -> Write {
-    let (subresource, guard) = (Some(subresource), of.guard.clone());
-    let action = Action::Patch { subresource, guard, operations: vec![operation] };
+/// Nominates a holder for its node, and says for which process of kube-scheduler.
+pub(super) fn nominate(namespace: &str, of: &HolderFacts, scheduler: &str, now: &str) -> Write {
+    let condition = json!({"type": NOMINATED, "status": "True", "reason": "HoldsRoom", "message": scheduler,
+        "lastTransitionTime": now});
+    let body = json!({
+        "apiVersion": POD.api_version(), "kind": POD.kind,
+        "metadata": {"namespace": namespace, "name": of.name, "uid": of.guard.uid},
+        "status": {"nominatedNodeName": of.node, "conditions": [condition]},
+    });
+    let action = Action::Apply { subresource: Some("status"), manager: MANAGER, force: true, body };
     Write::new(POD, namespace, &*of.name, action)
-}
-
-/// Nominates a holder for its node.
-pub(super) fn nominate(namespace: &str, of: &HolderFacts) -> Write {
-    let operation = json!({"op": "add", "path": "/status/nominatedNodeName", "value": &*of.node});
-    patch(namespace, of, "status", operation)
 }
 
 /// Lets a holder request more.
 pub(super) fn raise(namespace: &str, of: &HolderFacts, units: &Units) -> Write {
     let path = "/spec/containers/0/resources/requests";
-    patch(namespace, of, "resize", json!({"op": "replace", "path": path, "value": requests(units)}))
+    let operations = vec![json!({"op": "replace", "path": path, "value": requests(units)})];
+    let action = Action::Patch { subresource: Some("resize"), guard: of.guard.clone(), operations };
+    Write::new(POD, namespace, &*of.name, action)
 }
 
 /// Removes a holder.

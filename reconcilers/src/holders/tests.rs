@@ -9,7 +9,7 @@ use dragoman_machinery::write::{Action, Guard};
 use serde_json::{Value, json};
 
 use super::index::{HolderFacts, is_holder};
-use super::plan::{LINGER, Owner, Plan, Snapshot, create, names_of, plan, surplus};
+use super::plan::{LINGER, Owner, Plan, Snapshot, create, names_of, nominate, plan, surplus};
 
 fn units(cpu: i64, memory: i64) -> Units {
     let mut units = Units::default();
@@ -31,6 +31,7 @@ fn holder(name: &str, requests: Units) -> HolderFacts {
         is_over: false,
         is_bound: false,
         is_nominated: true,
+        seen_by: "first".into(),
         requests,
     }
 }
@@ -40,7 +41,8 @@ const B: &str = "holder-n-b";
 const NOW: i64 = 100_000;
 
 fn seen<'a>(wants: Option<Units>, holders: &[&'a HolderFacts]) -> Snapshot<'a> {
-    Snapshot { has_node: true, wants, holders: holders.to_vec(), idle: None, is_awaited: false, made: None }
+    let (holders, scheduler) = (holders.to_vec(), "first".into());
+    Snapshot { has_node: true, wants, holders, idle: None, is_awaited: false, scheduler, made: None }
 }
 
 fn planned(wants: Option<Units>, holders: &[&HolderFacts]) -> Plan {
@@ -63,6 +65,17 @@ fn a_holder_is_made_when_claims_take_something_and_counts_once_it_is_nominated()
     assert!(!born.holds(&units(1, 0)));
     assert_eq!(planned(wants(), &[&born]), Plan::Nominate(A.to_owned()));
     assert_eq!(planned(wants(), &[&holder(A, units(3_000, 1))]), Plan::Rest);
+}
+
+/// kube-scheduler 1.36 forgets the nominations of Pods with gates when it is started anew.
+#[test]
+fn a_holder_is_nominated_anew_for_another_process_of_kube_scheduler() {
+    let known = holder(A, units(3_000, 1));
+    let other = Snapshot { scheduler: "second".into(), ..seen(Some(units(3_000, 0)), &[&known]) };
+    assert_eq!(plan("n", &other, NOW), Plan::Nominate(A.to_owned()));
+    let Action::Apply { body, .. } = nominate("kube-system", &known, "second", "now").action else { panic!("apply") };
+    assert_eq!(body["status"]["nominatedNodeName"], json!("n"));
+    assert_eq!(body["status"]["conditions"][0]["message"], json!("second"));
 }
 
 #[test]

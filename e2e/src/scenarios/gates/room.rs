@@ -99,6 +99,9 @@ async fn crowded(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> 
         })
         .await?;
     }
+    if !is_counted {
+        another_scheduler(&world).await?;
+    }
     let others = world.namespace("others").await?;
     world.client.create(PODS, &others, &requesting(&Pod::new("plain").held(), "2")).await?;
     println!("        {}", has_no_room(&world, &others, "plain").await?);
@@ -124,6 +127,27 @@ async fn crowded(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> 
     allocator.stop().await?;
     operator.stop().await?;
     world.stop().await
+}
+
+/// Another process leads as kube-scheduler: the holder is nominated anew for it.
+async fn another_scheduler(world: &World) -> anyhow::Result<()> {
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
+    for process in ["first", "second"] {
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "kube-scheduler"}, "spec": {"holderIdentity": process}});
+        match process {
+            "first" => world.client.create(LEASES, SYSTEM, &lease).await?,
+            _ => world.client.merge(LEASES, SYSTEM, "kube-scheduler", &lease).await?,
+        };
+        wait::value(&format!("the holder is nominated for {process}"), async || {
+            let holder = holds(world, "6").await?;
+            let conditions = holder["status"]["conditions"].as_array().into_iter().flatten();
+            let mut ours = conditions.filter(|of| of["type"] == "dragoman.dev/Nominated");
+            Ok(ours.any(|of| of["message"] == process).then_some(()))
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 /// Where kube-scheduler counts claims and does not know what they take, a holder holds that until the Pod is bound. Then its status
