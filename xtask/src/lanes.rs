@@ -42,6 +42,7 @@ const SLICES: &[Slice] = &[
     Slice { name: "rights", run: || built(&["scenarios", "rights"]) },
     Slice { name: "packages", run: || on_shipped(&["scenarios", "packages/", "manifests/"]) },
     Slice { name: "seen", run: || built(&["scenarios", "seen/"]) },
+    Slice { name: "company", run: || on_shipped(&["company", "--pods", "500", "--kills"]) },
 ];
 
 /// The patience of runs in which a wait that ends in vain is what is hoped for.

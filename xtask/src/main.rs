@@ -79,6 +79,13 @@ enum Task {
         #[arg(long)]
         gated: bool,
     },
+    /// Run gated Pods beside Pods of others on a real control plane, and hold every event against the promises of the gate
+    /// protocol; all arguments are those of `dragoman-e2e company`.
+    Company {
+        /// See `dragoman-e2e company --help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Build the binary as it is shipped: static, so that the image needs nothing else.
     Static,
     /// Build the container image with the shipped binary into target/image, with the list of its dependencies.
@@ -207,6 +214,10 @@ fn run_task(task: Task) -> anyhow::Result<()> {
             let [runs, seed] = [runs, seed].map(|number| number.to_string());
             let which: &[&str] = if gated { &["--gated"] } else { &[] };
             soak(&[&["--runs", &runs, "--seed", &seed], which].concat())
+        }
+        Task::Company { arguments } => {
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            e2e(&[&["company"], &*arguments].concat())
         }
         Task::Static => shipped::build(),
         Task::Plugin { from, only } => {

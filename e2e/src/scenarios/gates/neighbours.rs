@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{COUNTS, Costs, FLAGS, gated_where, namespace};
 use crate::client::PODS;
+use crate::company::{self, Kind};
 use crate::control_plane::Shape;
 use crate::objects::Pod;
 use crate::scenarios::accounts::requesting;
@@ -19,6 +20,7 @@ pub(super) fn alone() -> Vec<Standalone> {
         standalone!(neighbours_take_no_room_of_gated_pods),
         standalone!(neighbours_take_no_room_of_gated_pods_where_kube_scheduler_counts),
         standalone!(neighbours_take_no_room_that_kube_scheduler_does_not_count),
+        standalone!(every_promise_holds_in_company),
         standalone!(neighbours_take_no_room_of_gated_pods_a_thousand_times),
     ]
 }
@@ -45,6 +47,11 @@ async fn neighbours_take_no_room_that_kube_scheduler_does_not_count(bench: &Benc
 
 async fn neighbours_take_no_room_of_gated_pods_a_thousand_times(bench: &Bench) -> anyhow::Result<()> {
     race(bench, "neighbours", Shape::default(), Costs::InFootprint, MANY).await
+}
+
+/// Two short runs; `cargo xtask company` has the long ones, in every kind of cluster.
+async fn every_promise_holds_in_company(bench: &Bench) -> anyhow::Result<()> {
+    company::run(bench, &[Kind::CountedFootprints, Kind::Held], (1, 1), 60, true).await
 }
 
 /// Each node has eight cpus. The gated Pod requests two and its device takes three; its neighbour requests six.
