@@ -13,8 +13,10 @@ use crate::scenarios::accounts::requesting;
 use crate::wait;
 use crate::world::World;
 
-/// Pods that have not ended at any time: more than the nodes have room for.
-const CROWD: usize = 60;
+/// Pods that have not ended at any time: several times what the nodes have room for, so that every freed cpu is fought for.
+const CROWD: usize = 200;
+/// Pods that are created at once.
+const BURST: usize = 50;
 /// Claims that several Pods share.
 const SHARED: usize = 4;
 /// A class of Pods that may take the place of others.
@@ -26,6 +28,12 @@ pub(super) struct Spaces {
     pub(super) gated: String,
     /// That of Pods of others.
     pub(super) others: String,
+}
+
+impl Spaces {
+    fn of(&self, role: Role) -> &String {
+        if role == Role::Gated { &self.gated } else { &self.others }
+    }
 }
 
 /// What a Pod of a run is.
@@ -60,8 +68,8 @@ fn draw(rng: &mut Rng, kind: Kind, number: usize) -> (Role, Value) {
     let name = format!("pod-{number}");
     let role = match rng.u32(..100) {
         _ if !kind.has_neighbours() => Role::Gated,
-        0..85 => Role::Gated,
-        85..98 => Role::Ordinary,
+        0..60 => Role::Gated,
+        60..97 => Role::Ordinary,
         _ => Role::Ungated,
     };
     let pod = Pod::new(&name).held().reaped();
@@ -75,7 +83,7 @@ fn draw(rng: &mut Rng, kind: Kind, number: usize) -> (Role, Value) {
             };
             (pod, rng.u32(1..=8) * 250)
         }
-        Role::Ordinary => (pod, rng.u32(1..=6) * 1_000),
+        Role::Ordinary => (pod, rng.u32(2..=8) * 1_000),
         Role::Ungated => (pod.with_template("device", "one"), 100),
     };
     let mut pod = requesting(&pod, &format!("{cpu}m"));
@@ -97,13 +105,17 @@ pub(super) async fn run(
     let mut live: BTreeMap<(String, String), Live> = BTreeMap::new();
     let mut created = 0;
     wait::value(&format!("{count} Pods have ended"), async || {
-        while created < count && live.len() < CROWD {
-            let (role, pod) = draw(&mut rng, kind, created);
-            let namespace = if role == Role::Gated { &spaces.gated } else { &spaces.others };
-            world.client.create(PODS, namespace, &pod).await?;
-            live.insert((namespace.clone(), format!("pod-{created}")), Live { role, looks: rng.u32(2..12) });
-            created += 1;
-            between(created).await?;
+        while created < count && live.len() + BURST <= CROWD {
+            let burst = created..count.min(created + BURST);
+            let drawn: Vec<(Role, Value)> = burst.map(|number| draw(&mut rng, kind, number)).collect();
+            let creations = drawn.iter().map(|(role, pod)| world.client.create(PODS, spaces.of(*role), pod));
+            futures::future::try_join_all(creations).await?;
+            for (role, _) in drawn {
+                let looks = rng.u32(2..5);
+                live.insert((spaces.of(role).clone(), format!("pod-{created}")), Live { role, looks });
+                created += 1;
+                between(created).await?;
+            }
         }
         look(world, spaces, &mut live).await?;
         let waits = |live: &Live| live.role != Role::Ungated;

@@ -16,13 +16,14 @@ use self::record::Recorder;
 use crate::control_plane::Shape;
 use crate::dragoman::Dragoman;
 use crate::promises::gated::Cpus;
-use crate::scenarios::gates::{COUNTS, Costs, FLAGS, company, gated_where, namespace};
+use crate::scenarios::gates::{COUNTS, Costs, FLAGS, Size, company, gated_where, namespace};
 use crate::world::{Bench, World};
 
-/// The nodes of a run, each with four devices.
-const NODES: usize = 4;
-/// What the nodes and devices of [`gated_where`] have and take.
-const CPUS: Cpus = Cpus { node: 8_000, device: 3_000 };
+/// The nodes of a run.
+const NODES: usize = 6;
+/// Six devices take nearly all that a node has, and eight more.
+const SIZE: Size = Size { cpus: 32, devices: 8, each: 5 };
+const CPUS: Cpus = Cpus { node: SIZE.cpus * 1_000, device: SIZE.each * 1_000 };
 
 /// A kind of cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -108,7 +109,7 @@ pub(crate) async fn one(bench: &Bench, run: Run) -> anyhow::Result<usize> {
     let name = format!("company-{}", kind.word());
     let on: &[&str] = if kind.counts() { &[COUNTS] } else { &[] };
     let costs = if kind == Kind::CountedSlices { Costs::InSlices } else { Costs::InFootprint };
-    let world = gated_where(bench, &name, Shape { on, ..Shape::default() }, NODES, costs).await?;
+    let world = gated_where(bench, &name, Shape { on, ..Shape::default() }, (NODES, SIZE), costs).await?;
     company::own(&world).await?;
     let recorder = Recorder::start(&world.client);
     let spaces = Spaces {

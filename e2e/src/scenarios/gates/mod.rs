@@ -56,11 +56,25 @@ pub(crate) const FLAGS: [&str; 2] = ["--controllers=*,gates,holders", "--default
 /// of which takes three cpus of its node.
 pub(super) async fn gated(bench: &Bench, name: &str, shape: Shape, nodes: usize) -> anyhow::Result<World> {
     let costs = if shape.on.contains(&COUNTS) { Costs::InSlices } else { Costs::InFootprint };
-    gated_where(bench, name, shape, nodes, costs).await
+    gated_where(bench, name, shape, (nodes, SMALL), costs).await
 }
 
 /// The feature gate by which kube-scheduler counts what claims take.
 pub(crate) const COUNTS: &str = "DRANodeAllocatableResources";
+
+/// A node with devices.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    /// Its cpus.
+    pub(crate) cpus: i64,
+    /// Its devices.
+    pub(crate) devices: usize,
+    /// The cpus that a device takes.
+    pub(crate) each: i64,
+}
+
+/// Three devices take more than the node has.
+const SMALL: Size = Size { cpus: 8, devices: 4, each: 3 };
 
 /// Where it stands what a device takes from its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +89,7 @@ pub(crate) async fn gated_where(
     bench: &Bench,
     name: &str,
     shape: Shape,
-    nodes: usize,
+    (nodes, size): (usize, Size),
     costs: Costs,
 ) -> anyhow::Result<World> {
     if bench.backend == Backend::Sim {
@@ -86,26 +100,32 @@ pub(crate) async fn gated_where(
     world.install("config/gated").await?;
     println!("        {}", gating(&world, "wait").await?.trim());
     if costs == Costs::InFootprint {
-        world.client.create(FOOTPRINTS, "", &ledger::footprint("cores", "3")).await?;
+        world.client.create(FOOTPRINTS, "", &ledger::footprint("cores", &size.each.to_string())).await?;
     }
     for number in 0..nodes {
-        add_node(&world, &format!("node-{number}"), counts, costs).await?;
+        add_node(&world, &format!("node-{number}"), size, counts, costs).await?;
     }
     Ok(world)
 }
 
-async fn add_node(world: &World, name: &str, counts: bool, costs: Costs) -> anyhow::Result<()> {
+async fn add_node(
+    world: &World,
+    name: &str,
+    size: Size,
+    counts: bool,
+    costs: Costs,
+) -> anyhow::Result<()> {
     let mut node = objects::node(name);
-    let amounts = json!({"cpu": "8", "memory": "16Gi", "pods": "100"});
+    let amounts = json!({"cpu": size.cpus.to_string(), "memory": "16Gi", "pods": "100"});
     node["status"]["allocatable"] = amounts.clone();
     node["status"]["capacity"] = amounts;
-    let mut slice = objects::slice(name, 4);
+    let mut slice = objects::slice(name, size.devices);
     if counts {
         node["status"]["declaredFeatures"] = json!([COUNTS]);
     }
     if costs == Costs::InSlices {
         for device in slice["spec"]["devices"].as_array_mut().into_iter().flatten() {
-            device["nodeAllocatableResources"] = json!({"cpu": {"mapping": {"deviceMultiplier": "3"}}});
+            device["nodeAllocatableResources"] = json!({"cpu": {"mapping": {"deviceMultiplier": size.each.to_string()}}});
         }
     }
     world.client.create(NODES, "", &node).await?;

@@ -5,7 +5,7 @@ use anyhow::ensure;
 use dragoman_simcluster::HOLD;
 use serde_json::{Value, json};
 
-use super::{COUNTS, Costs, FLAGS, gated_where, namespace};
+use super::{COUNTS, Costs, FLAGS, SMALL, gated_where, namespace};
 use crate::client::PODS;
 use crate::company::{self, Kind};
 use crate::control_plane::Shape;
@@ -62,7 +62,7 @@ async fn race(
     costs: Costs,
     (rounds, nodes): (usize, usize),
 ) -> anyhow::Result<()> {
-    let world = gated_where(bench, name, shape, nodes, costs).await?;
+    let world = gated_where(bench, name, shape, (nodes, SMALL), costs).await?;
     let operator = world.dragoman("own", &FLAGS).await?;
     let allocator = world.allocator(&[]).await?;
     let spaces =

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    COUNTS, Costs, FLAGS, born_gated, gated, gated_where, in_phase, namespace, no_node_is_overcommitted, promise,
+    COUNTS, Costs, FLAGS, SMALL, born_gated, gated, gated_where, in_phase, namespace, no_node_is_overcommitted, promise,
 };
 use crate::client::{CLAIMS, PODS};
 use crate::control_plane::{OPERATOR, Shape};
@@ -154,7 +154,7 @@ async fn another_scheduler(world: &World) -> anyhow::Result<()> {
 /// says it, and the holder goes: at once where a Pod needs the room.
 async fn holders_give_way_to_what_kube_scheduler_counts_of_bound_pods(bench: &Bench) -> anyhow::Result<()> {
     let shape = Shape { on: &[COUNTS], ..Shape::default() };
-    let world = gated_where(bench, "room-footprints", shape, 1, Costs::InFootprint).await?;
+    let world = gated_where(bench, "room-footprints", shape, (1, SMALL), Costs::InFootprint).await?;
     let operator = world.dragoman("own", &FLAGS).await?;
     let allocator = world.allocator(&[]).await?;
     let ns = namespace(&world, "footprints", "enabled").await?;

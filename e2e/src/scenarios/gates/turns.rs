@@ -43,7 +43,7 @@ async fn a_gang_starts_as_a_whole(bench: &Bench) -> anyhow::Result<()> {
     // There is room for two of the three.
     println!("        {}", says(&world, &ns, "pod-0", "need a node at once").await?);
     ensure!(in_phase(&world, &ns, "Running").await?.is_empty(), "none of them runs");
-    super::add_node(&world, "another", false, super::Costs::InFootprint).await?;
+    super::add_node(&world, "another", super::SMALL, false, super::Costs::InFootprint).await?;
     wait::value("all run", async || Ok((in_phase(&world, &ns, "Running").await?.len() == 3).then_some(())))
         .await?;
     for number in 0..3 {

@@ -126,7 +126,7 @@ async fn a_pinned_pod_is_reported_in_1_36(bench: &Bench) -> anyhow::Result<()> {
 /// Two nodes, and eight devices that both can use.
 async fn devices_for_all_nodes(world: &World) -> anyhow::Result<()> {
     for node in ["node-0", "node-1"] {
-        add_node(world, node, false, super::Costs::InFootprint).await?;
+        add_node(world, node, super::SMALL, false, super::Costs::InFootprint).await?;
         world.client.delete("/apis/resource.k8s.io/v1/resourceslices", "", node, None).await?;
     }
     let mut fabric = objects::slice("fabric", 8);
