@@ -262,7 +262,8 @@ fn what_a_scheduler_does_not_see() {
 fn a_scheduler_that_counts_claims_finds_what_slices_say_of_an_assumed_pod() {
     let mut ledger = node("64");
     let mut both = mapped("a", "8");
-    let local = both.lines.first().map(|line| Line { local: true, mapping: Some(Decimal::from(3)), ..line.clone() });
+    let local =
+        both.lines.first().map(|line| Line { local: true, mapping: Some(Decimal::from(3)), ..line.clone() });
     both.lines.extend(local);
     let pod = view("assumed", &[("cpu", "2")], vec![both]);
     ledger.put_pod(charged(&pod, Stage::Assumed));

@@ -45,11 +45,7 @@ pub(crate) fn table(options: Options, cluster: &SharedCluster) -> Vec<Controller
         claim_lifecycle::spec(options.claim_lifecycle),
         ledger::spec(options.ledger, SharedCluster::clone(cluster), Arc::clone(&shared)),
         pod_status::spec(SharedCluster::clone(cluster), Arc::clone(&publisher), Arc::clone(&shared)),
-        holders::spec(
-            SharedCluster::clone(cluster),
-            Arc::clone(&publisher),
-            Arc::clone(&shared),
-        ),
+        holders::spec(SharedCluster::clone(cluster), Arc::clone(&publisher), Arc::clone(&shared)),
         gates::spec(options.gates, SharedCluster::clone(cluster), publisher, shared),
     ]
 }

@@ -38,7 +38,10 @@ pub(crate) struct Event {
 
 impl Event {
     fn version(&self) -> u64 {
-        self.object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
+        self.object["metadata"]["resourceVersion"]
+            .as_str()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_default()
     }
 }
 
@@ -128,7 +131,9 @@ pub(crate) fn judge(events: &[Event], cpus: Cpus) -> Report {
         let place = (event.resource.clone(), key(&event.object));
         let before = known.remove(&place);
         let after = (!event.deleted).then(|| Arc::new(event.object.clone()));
-        after.iter().for_each(|after| drop(known.insert(place.clone(), Arc::clone(after))));
+        if let Some(after) = &after {
+            known.insert(place, Arc::clone(after));
+        }
         let step = HistoryStep { at: event.at, resource: event.resource.clone(), before, after };
         report.broken.extend(cluster.take(&step));
         report.take(&step, &cluster);

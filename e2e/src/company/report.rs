@@ -72,7 +72,8 @@ impl fmt::Display for Report {
         waits.sort();
         let of = |part: usize| waits.get((waits.len() * part / 100).min(waits.len().saturating_sub(1)));
         let seconds = |wait: Option<&Duration>| wait.map_or(0.0, Duration::as_secs_f64);
-        let lasted = self.first.zip(self.last).map_or(0.0, |(first, last)| last.duration_since(first).as_secs_f64());
+        let lasted =
+            self.first.zip(self.last).map_or(0.0, |(first, last)| last.duration_since(first).as_secs_f64());
         write!(
             f,
             "moved {}; {} Pods bound in {lasted:.0} s; bound after release: median {:.2} s, 99 of 100 {:.2} s, longest {:.2} s",

@@ -138,7 +138,9 @@ impl Cluster {
         }
         if is_gated(before) && !is_gated(after) {
             broken.extend(self.released_early(after).map(|why| (Promise::Claims, why)));
-            broken.extend(self.twice(after, "released", |pod| !is_gated(pod)).map(|why| (Promise::Released, why)));
+            broken.extend(
+                self.twice(after, "released", |pod| !is_gated(pod)).map(|why| (Promise::Released, why)),
+            );
         }
         if !is_bound(before) && is_bound(after) {
             broken.extend(self.twice(after, "bound", is_bound).map(|why| (Promise::Bound, why)));
@@ -181,7 +183,8 @@ impl Cluster {
     fn twice(&self, pod: &Value, what: &str, holds: impl Fn(&Value) -> bool) -> Option<String> {
         let own: Vec<&Arc<Value>> = self.claims_of(pod).flatten().collect();
         let taken: BTreeSet<String> = own.iter().flat_map(|claim| devices(claim)).collect();
-        let others = self.pods.values().filter(|other| key(other) != key(pod) && holds(other) && !is_over(other));
+        let others =
+            self.pods.values().filter(|other| key(other) != key(pod) && holds(other) && !is_over(other));
         let mut theirs = others.flat_map(|other| {
             let claims = self.claims_of(other).flatten().filter(move |claim| is_reserved_for(claim, other));
             claims.map(move |claim| (other, claim))
@@ -193,8 +196,7 @@ impl Cluster {
     }
 
     fn cleared_under_a_pod(&self, before: &Value, after: &Value) -> Option<String> {
-        let is_cleared =
-            !before["status"]["allocation"].is_null() && after["status"]["allocation"].is_null();
+        let is_cleared = !before["status"]["allocation"].is_null() && after["status"]["allocation"].is_null();
         let mut pods = self.pods.values().filter(|_| is_cleared);
         let runs = pods.find(|pod| is_bound(pod) && !is_over(pod) && is_reserved_for(before, pod));
         runs.map(|pod| format!("the allocation of {} goes under {}", key(after), key(pod)))
@@ -213,7 +215,8 @@ impl Cluster {
         }
         taken += self.cpus.device * i64::try_from(held.len()).unwrap_or(i64::MAX);
         let most = self.cpus.node;
-        (taken > most).then(|| format!("{} is bound: {taken} of {most} thousandths of {node} are taken", key(bound)))
+        (taken > most)
+            .then(|| format!("{} is bound: {taken} of {most} thousandths of {node} are taken", key(bound)))
     }
 }
 
@@ -228,7 +231,8 @@ mod tests {
 
     fn claim(name: &str, device: &str, pod: &str) -> Value {
         let results = json!([{"driver": "d", "pool": "p", "device": device}]);
-        let allocation = if device.is_empty() { Value::Null } else { json!({"devices": {"results": results}}) };
+        let allocation =
+            if device.is_empty() { Value::Null } else { json!({"devices": {"results": results}}) };
         json!({"metadata": {"namespace": "ns", "name": name},
             "status": {"allocation": allocation, "reservedFor": [{"uid": pod}]}})
     }
@@ -249,7 +253,12 @@ mod tests {
             let resource = if state["spec"].is_null() { CLAIMS } else { PODS };
             let after = Arc::new(state.clone());
             let before = known.insert(format!("{resource} {}", key(state)), Arc::clone(&after));
-            let step = HistoryStep { at: Timestamp::UNIX_EPOCH, resource: resource.to_owned(), before, after: Some(after) };
+            let step = HistoryStep {
+                at: Timestamp::UNIX_EPOCH,
+                resource: resource.to_owned(),
+                before,
+                after: Some(after),
+            };
             broken.extend(cluster.take(&step).into_iter().map(|(promise, _)| promise));
         }
         broken
@@ -270,7 +279,8 @@ mod tests {
     fn each_broken_promise_is_found() {
         let (a, b) = (claim("c", "gpu", "a"), claim("d", "gpu", "b"));
         assert_eq!(played(&[a.clone(), b.clone()]), [Promise::Allocated]);
-        let released = |name: &str, claim: &str| [pod(name, claim, true, None), pod(name, claim, false, None)];
+        let released =
+            |name: &str, claim: &str| [pod(name, claim, true, None), pod(name, claim, false, None)];
         let both = [&[a.clone(), b.clone()][..], &released("a", "c"), &released("b", "d")].concat();
         assert_eq!(played(&both), [Promise::Allocated, Promise::Released]);
         let bound = [a.clone(), b, pod("a", "c", false, Some("n")), pod("b", "d", false, Some("n"))];
@@ -278,7 +288,8 @@ mod tests {
         assert_eq!(played(&released("a", "c")), [Promise::Claims]);
         let cleared = [a.clone(), pod("a", "c", false, Some("n")), claim("c", "", "a")];
         assert_eq!(played(&cleared), [Promise::Kept]);
-        let others = [claim("d", "other", "b"), pod("a", "c", false, Some("n")), pod("b", "d", false, Some("n"))];
+        let others =
+            [claim("d", "other", "b"), pod("a", "c", false, Some("n")), pod("b", "d", false, Some("n"))];
         assert_eq!(played(&[&[a][..], &others].concat()), [Promise::Room]);
     }
 }

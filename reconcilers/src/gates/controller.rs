@@ -464,6 +464,7 @@ impl Reconcile for GateKeeper {
     /// Before the first gate is opened, every Pod that was released and is not bound yet is charged.
     fn leads_since(&self, _now: i64) {
         *self.holders.assumed() = Assumed::default();
+        *locked(&self.nominated) = Nominated::default();
         let released = self.kit.read(|index| {
             let pods = dragoman_machinery::controller::Index::all_keys(index).into_iter();
             let pods = pods.filter_map(|key| {

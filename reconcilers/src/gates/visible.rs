@@ -28,18 +28,18 @@ impl GateKeeper {
         if contributions.is_empty() {
             return Ok(());
         }
-        let kept =
-            self.publisher.kept(&self.kit, work.key, &work.uid, &contributions, work.now).await?;
+        let by = self.publisher.kept(&self.kit, work.key, &work.uid, &contributions, work.now).await?;
         let is_recorded = !work.pod.accounted.view.recorded.is_empty();
         let told = told(contributions, self.holders.is_on());
-        if kept.is_some() && !is_recorded && !told.is_empty() {
+        if by != Scheduler::Unaware && !is_recorded && !told.is_empty() {
             return Err(self.tell_scheduler(work, &told).await?);
         }
-        let (node, by) = (Arc::from(node), kept.map_or(Scheduler::Unaware, Scheduler::Aware));
+        let node = Arc::from(node);
         if self.holders.let_in(cluster, &node, work.key, by) {
             return Ok(());
         }
-        let message = format!("the holder Pod of node {node} does not hold what the claims take yet");
+        let message =
+            format!("the holder Pod of node {node} does not hold exactly what claims take there yet");
         Err(Wait::on_its_way(Reason::NotPublished, message).into())
     }
 

@@ -27,11 +27,7 @@ use crate::cluster::{Cluster, SharedCluster};
 use crate::pod_status::Publisher;
 
 /// Its row in the table of controllers, after that of the ledger and before that of gates.
-pub fn spec(
-    cluster: SharedCluster,
-    publisher: Arc<Publisher>,
-    shared: Arc<SharedHolders>,
-) -> ControllerSpec {
+pub fn spec(cluster: SharedCluster, publisher: Arc<Publisher>, shared: Arc<SharedHolders>) -> ControllerSpec {
     ControllerSpec {
         name: NAME,
         works: |mode| mode >= Mode::Assist,
@@ -77,7 +73,7 @@ const STAYED: i64 = 120_000;
 impl HolderPods {
     fn start(
         assembly: &mut Assembly<'_>,
-            cluster: SharedCluster,
+        cluster: SharedCluster,
         publisher: Arc<Publisher>,
         shared: Arc<SharedHolders>,
     ) -> Arc<dyn Running> {
@@ -101,11 +97,6 @@ impl HolderPods {
         self.paces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What kube-scheduler sees; absent while it is not known what the API server keeps.
-    fn scheduler(&self, now: i64) -> Option<Scheduler> {
-        Some(self.publisher.known(now)?.map_or(Scheduler::Unaware, Scheduler::Aware))
-    }
-
     /// What the holder of a node has to hold; absent while claims take something, and it is not known what
     /// kube-scheduler sees of that.
     fn wants(&self, node: &str, now: i64) -> Option<Units> {
@@ -115,7 +106,7 @@ impl HolderPods {
         if all.is_empty() {
             return Some(all);
         }
-        Some(self.shared.wants(cluster, node, self.scheduler(now)?))
+        Some(self.shared.wants(cluster, node, self.publisher.known(now)?))
     }
 
     fn plan(&self, node: &Arc<str>, now: i64) -> Plan {
@@ -149,7 +140,7 @@ impl HolderPods {
 
     /// Whether Pods that wait for the holders of a node can be released.
     fn suit(&self, node: &Arc<str>, now: i64) -> bool {
-        let known = self.cluster.get().zip(self.scheduler(now));
+        let known = self.cluster.get().zip(self.publisher.known(now));
         known.is_some_and(|(cluster, by)| self.shared.suit(cluster, node, by))
     }
 

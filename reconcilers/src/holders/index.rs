@@ -126,9 +126,9 @@ impl controller::Index for Holders {
 impl Holders {
     /// The holders of a node: one, two while it gets a smaller one, and those that an earlier version has made.
     pub(super) fn of(&self, node: &str) -> Vec<&Arc<HolderFacts>> {
-        let found = names_of(node).into_iter().filter_map(|name| {
-            self.pods.get(&self.namespace, &name)?.readable()?.as_ref()
-        });
+        let found = names_of(node)
+            .into_iter()
+            .filter_map(|name| self.pods.get(&self.namespace, &name)?.readable()?.as_ref());
         found.filter(|facts| *facts.node == *node).collect()
     }
 

@@ -76,26 +76,31 @@ pub(super) fn plan(node: &str, snapshot: &Snapshot<'_>, now: i64) -> Plan {
     if let Some(of) = live.iter().find(|of| of.is_over || !snapshot.has_node) {
         return Plan::Delete(named(of));
     }
-    let Some(wants) = snapshot.wants.as_ref().filter(|_| snapshot.has_node) else { return Plan::Rest };
-    if wants.is_empty() {
-        return live.first().map_or(Plan::Rest, |of| due(snapshot, now).unwrap_or(Plan::Delete(named(of))));
-    }
-    let needs = at_least(wants);
-    let create = |due: i64| {
-        let taken = |name: &String| snapshot.holders.iter().any(|of| *of.name == **name);
-        // A name is free again once the deletion of its Pod has arrived.
-        let free = names_of(node).into_iter().take(2).find(|name| !taken(name));
-        if due > now { Plan::Wait(due - now) } else { free.map_or(Plan::Rest, |name| Plan::Create(name, needs.clone())) }
-    };
     // A kube-scheduler that has just begun to lead may not count it: 1.36 forgets the nominations of Pods with gates, until
     // these are next written.
     let is_unseen = |of: &&&HolderFacts| !of.is_bound && of.seen_by != snapshot.scheduler;
     if let Some(of) = live.iter().find(|of| !of.is_counted() || is_unseen(of)) {
         return Plan::Nominate(named(of));
     }
-    let size = |of: &&&HolderFacts| {
-        (of.is_bound, of.requests.get(Resource::Cpu), of.requests.get(Resource::Memory))
+    let Some(wants) = snapshot.wants.as_ref().filter(|_| snapshot.has_node) else { return Plan::Rest };
+    if wants.is_empty() {
+        return live
+            .first()
+            .map_or(Plan::Rest, |of| due(snapshot, now).unwrap_or_else(|| Plan::Delete(named(of))));
+    }
+    let needs = at_least(wants);
+    let create = |due: i64| {
+        let taken = |name: &String| snapshot.holders.iter().any(|of| *of.name == **name);
+        // A name is free again once the deletion of its Pod has arrived.
+        let free = names_of(node).into_iter().take(2).find(|name| !taken(name));
+        if due > now {
+            Plan::Wait(due - now)
+        } else {
+            free.map_or(Plan::Rest, |name| Plan::Create(name, needs.clone()))
+        }
     };
+    let size =
+        |of: &&&HolderFacts| (of.is_bound, of.requests.get(Resource::Cpu), of.requests.get(Resource::Memory));
     let Some(kept) = live.iter().filter(|of| of.holds(&needs)).min_by_key(size) else {
         let Some(largest) = live.iter().filter(|of| !of.is_bound).max_by_key(size) else {
             let made = snapshot.made.filter(|_| live.is_empty());

@@ -80,8 +80,8 @@ impl SharedHolders {
         let Some((wants, cpu, memory)) = asked else { return true };
         let (is_held, surplus) =
             kit.read(|index| (index.holds(node, &wants), surplus(&index.counted(node), &wants)));
-        let is_crowded =
-            i128::from(surplus.get(Resource::Cpu)) > cpu || i128::from(surplus.get(Resource::Memory)) > memory;
+        let is_crowded = i128::from(surplus.get(Resource::Cpu)) > cpu
+            || i128::from(surplus.get(Resource::Memory)) > memory;
         let mut crowded = locked(&self.crowded);
         if is_crowded {
             crowded.insert(Arc::clone(node));

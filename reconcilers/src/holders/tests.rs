@@ -73,7 +73,15 @@ fn a_holder_is_nominated_anew_for_another_process_of_kube_scheduler() {
     let known = holder(A, units(3_000, 1));
     let other = Snapshot { scheduler: "second".into(), ..seen(Some(units(3_000, 0)), &[&known]) };
     assert_eq!(plan("n", &other, NOW), Plan::Nominate(A.to_owned()));
-    let Action::Apply { body, .. } = nominate("kube-system", &known, "second", "now").action else { panic!("apply") };
+    let unknown = Snapshot { scheduler: "second".into(), ..seen(None, &[&known]) };
+    assert_eq!(
+        plan("n", &unknown, NOW),
+        Plan::Nominate(A.to_owned()),
+        "also while nothing is known of claims"
+    );
+    let Action::Apply { body, .. } = nominate("kube-system", &known, "second", "now").action else {
+        panic!("apply")
+    };
     assert_eq!(body["status"]["nominatedNodeName"], json!("n"));
     assert_eq!(body["status"]["conditions"][0]["message"], json!("second"));
 }
@@ -140,8 +148,7 @@ fn a_holder_that_ended_is_made_again_ever_later() {
     let deleting = HolderFacts { deleting: true, ..holder(A, units(3_000, MI)) };
     assert_eq!(planned(wants(), &[&deleting]), Plan::Create(B.to_owned(), units(3_000, 1)));
     assert!(!deleting.holds(&units(1, 0)));
-    let again =
-        |times| plan("n", &Snapshot { made: Some((NOW, times)), ..seen(wants(), &[]) }, NOW);
+    let again = |times| plan("n", &Snapshot { made: Some((NOW, times)), ..seen(wants(), &[]) }, NOW);
     assert_eq!([again(0), again(3), again(30)], [1_000, 8_000, 64_000].map(Plan::Wait));
 }
 

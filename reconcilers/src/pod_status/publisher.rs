@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use dragoman_accounting::claim::contribution::{Contribution, Generation};
+use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_crds::wire::{Name, Pod};
 use dragoman_machinery::api::decode;
 use dragoman_machinery::controller::{Controller, Index, ObjectKey};
@@ -50,7 +51,7 @@ impl Publisher {
         contributions: &[Contribution],
         now: i64,
     ) -> Result<Published, Refusal> {
-        let Some(generation) = self.kept(kit, key, uid, contributions, now).await? else {
+        let Scheduler::Aware(generation) = self.kept(kit, key, uid, contributions, now).await? else {
             return Ok(Published::KeepsNothing(self.asked_again(now)));
         };
         let write = match write(&key.namespace, &key.name, uid, contributions, generation) {
@@ -75,8 +76,8 @@ impl Publisher {
         }
     }
 
-    /// The generation that the API server keeps; `None`: none. What is not known is asked with a Pod that has such
-    /// contributions, and nothing is written.
+    /// What a kube-scheduler can read: the generation that the API server keeps. What is not known is asked with a Pod that
+    /// has such contributions, and nothing is written.
     ///
     /// # Errors
     /// The API server refuses what is asked.
@@ -87,14 +88,14 @@ impl Publisher {
         uid: &Name,
         contributions: &[Contribution],
         now: i64,
-    ) -> Result<Option<Generation>, Refusal> {
+    ) -> Result<Scheduler, Refusal> {
         if let Some(known) = self.known(now) {
             return Ok(known);
         }
         let kept = probe(kit, key, uid, contributions).await?;
         tracing::info!(?kept, "generation of node-allocatable claim statuses that is kept");
         self.learnt(kept, now);
-        Ok(kept)
+        Ok(kept.map_or(Scheduler::Unaware, Scheduler::Aware))
     }
 
     /// Takes what was published of a Pod back: its claims are not allocated any more, or are others. Returns
@@ -109,16 +110,16 @@ impl Publisher {
         uid: &Name,
         now: i64,
     ) -> Result<bool, Refusal> {
-        let Some(Some(generation)) = self.known(now) else { return Ok(false) };
+        let Some(Scheduler::Aware(generation)) = self.known(now) else { return Ok(false) };
         let Ok(write) = write(&key.namespace, &key.name, uid, &[], generation) else { return Ok(false) };
         kit.send(key, &write).await.map(|_| true)
     }
 
-    /// The generation that the API server is known to keep, or that it keeps none; absent while unknown.
-    pub(crate) fn known(&self, now: i64) -> Option<Option<Generation>> {
+    /// What a kube-scheduler can read, as far as it is known what the API server keeps.
+    pub(crate) fn known(&self, now: i64) -> Option<Scheduler> {
         match *self.kept.lock().unwrap_or_else(PoisonError::into_inner) {
             Some((None, at)) if !(at..at + KEEPS_NOTHING).contains(&now) => None,
-            known => known.map(|(kept, _)| kept),
+            known => known.map(|(kept, _)| kept.map_or(Scheduler::Unaware, Scheduler::Aware)),
         }
     }
 

@@ -108,13 +108,7 @@ pub(crate) async fn gated_where(
     Ok(world)
 }
 
-async fn add_node(
-    world: &World,
-    name: &str,
-    size: Size,
-    counts: bool,
-    costs: Costs,
-) -> anyhow::Result<()> {
+async fn add_node(world: &World, name: &str, size: Size, counts: bool, costs: Costs) -> anyhow::Result<()> {
     let mut node = objects::node(name);
     let amounts = json!({"cpu": size.cpus.to_string(), "memory": "16Gi", "pods": "100"});
     node["status"]["allocatable"] = amounts.clone();
@@ -125,7 +119,8 @@ async fn add_node(
     }
     if costs == Costs::InSlices {
         for device in slice["spec"]["devices"].as_array_mut().into_iter().flatten() {
-            device["nodeAllocatableResources"] = json!({"cpu": {"mapping": {"deviceMultiplier": size.each.to_string()}}});
+            device["nodeAllocatableResources"] =
+                json!({"cpu": {"mapping": {"deviceMultiplier": size.each.to_string()}}});
         }
     }
     world.client.create(NODES, "", &node).await?;

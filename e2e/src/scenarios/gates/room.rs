@@ -6,7 +6,8 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    COUNTS, Costs, FLAGS, SMALL, born_gated, gated, gated_where, in_phase, namespace, no_node_is_overcommitted, promise,
+    COUNTS, Costs, FLAGS, SMALL, born_gated, gated, gated_where, in_phase, namespace,
+    no_node_is_overcommitted, promise,
 };
 use crate::client::{CLAIMS, PODS};
 use crate::control_plane::{OPERATOR, Shape};
