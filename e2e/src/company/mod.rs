@@ -99,6 +99,7 @@ pub(crate) fn replay(file: &Path) -> anyhow::Result<()> {
     let report = record::judge(&record::read(file)?, CPUS);
     report.broken.iter().for_each(|(promise, why)| println!("        {}: {why}", promise.word()));
     println!("{report}");
+    ensure!(report.bound > 0, "{} records no binding", file.display());
     ensure!(report.broken.is_empty(), "{} promises were broken", report.broken.len());
     Ok(())
 }
@@ -129,6 +130,8 @@ pub(crate) async fn one(bench: &Bench, run: Run) -> anyhow::Result<usize> {
     let file = bench.output.join(format!("{name}-{seed}.jsonl"));
     record::write(&events, &file)?;
     let report = record::judge(&events, CPUS);
+    // A record without bindings breaks no promise.
+    ensure!(report.bound * 2 > pods, "{} bindings of {pods} Pods were recorded", report.bound);
     for (promise, why) in &report.broken {
         println!("        {}: {why}", promise.word());
     }

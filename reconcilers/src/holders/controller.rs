@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_accounting::per_resource::Units;
 use dragoman_accounting::resource::Resource;
 use dragoman_crds::wire::{Node, Pod};
@@ -100,13 +99,7 @@ impl HolderPods {
     /// What the holder of a node has to hold; absent while claims take something, and it is not known what
     /// kube-scheduler sees of that.
     fn wants(&self, node: &str, now: i64) -> Option<Units> {
-        let cluster = self.cluster.get()?;
-        let all = self.shared.wants(cluster, node, Scheduler::Unaware);
-        // Nothing has to be held, whatever kube-scheduler sees.
-        if all.is_empty() {
-            return Some(all);
-        }
-        Some(self.shared.wants(cluster, node, self.publisher.known(now)?))
+        self.shared.wants(self.cluster.get()?, node, self.publisher.known(now))
     }
 
     fn plan(&self, node: &Arc<str>, now: i64) -> Plan {

@@ -50,9 +50,20 @@ impl SharedHolders {
         self.gates.get_or_init(|| wake);
     }
 
-    /// What claims take from a node, with those of assumed Pods, and kube-scheduler does not see.
-    pub(super) fn wants(&self, cluster: &Controller<Cluster>, node: &str, by: Scheduler) -> Units {
-        self.over(cluster, node, |ledger| ledger.holder(by).request).unwrap_or_default()
+    /// What claims take from a node, with those of assumed Pods, and kube-scheduler does not see; absent while they take
+    /// something, and it is not known what kube-scheduler sees.
+    pub(super) fn wants(
+        &self,
+        cluster: &Controller<Cluster>,
+        node: &str,
+        by: Option<Scheduler>,
+    ) -> Option<Units> {
+        let asked = self.over(cluster, node, |ledger| {
+            let all = ledger.holder(Scheduler::Unaware).request;
+            // Nothing has to be held, whatever kube-scheduler sees.
+            if all.is_empty() { Some(all) } else { Some(ledger.holder(by?).request) }
+        });
+        asked.unwrap_or_else(|| Some(Units::default()))
     }
 
     /// Asks the ledger of a node with everything that is assumed there.

@@ -137,7 +137,12 @@ impl PodStatus {
             return;
         }
         let about = regarding(POD, &key.namespace, &key.name, uid);
-        self.kit.warn(about, conflict.reason(), "Publish", conflict.note().to_owned());
+        let held = if self.holders.is_on() && conflict != Conflict::Replaced {
+            "; a holder Pod holds their cpu and memory on the node"
+        } else {
+            ""
+        };
+        self.kit.warn(about, conflict.reason(), "Publish", format!("{}{held}", conflict.note()));
     }
 }
 
