@@ -25,7 +25,8 @@ mod schema;
 mod standins;
 
 pub use api::{
-    Answer, ApiServer, Body, HistoryStep, LoadError, Query, Refused, Request, Status, User, Watch, Write,
+    Answer, ApiServer, Body, HistoryStep, LoadError, Query, Referee, Refused, Request, Status, User, Watch,
+    Write,
 };
 pub use clock::Clock;
 pub use door::{Broken, Door, ResponseBody};

@@ -16,6 +16,7 @@ mod pod_status;
 mod reclaim;
 mod releases;
 mod rights;
+mod scheduling;
 mod seen;
 mod sharing;
 mod shipped;
@@ -327,6 +328,7 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
         tenants::alone(),
         kinds::alone(),
         pod_status::alone(),
+        scheduling::alone(),
         releases::alone(),
         gates::alone(),
     ];

@@ -66,8 +66,12 @@ impl Hand {
         self.create_in(NAMESPACE, collection, object);
     }
 
-    fn create_in(&self, namespace: &str, collection: &str, object: &Value) {
+    pub(super) fn create_in(&self, namespace: &str, collection: &str, object: &Value) {
         self.ask(Method::POST, &path(collection, namespace), "application/json", object);
+    }
+
+    pub(super) fn remove(&self, namespace: &str, collection: &str, name: &str) {
+        self.delete(&format!("{}/{name}", path(collection, namespace)));
     }
 
     /// Takes an action. An action whose object does not exist has no effect.

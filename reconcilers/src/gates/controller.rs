@@ -169,10 +169,14 @@ impl GateKeeper {
     }
 
     /// Assumes a Pod that has no gate of the protocol any more and is not bound yet: its claims say where
-    /// it goes.
+    /// it goes. A Pod that is assumed stays so while its claims are allocated: where a write of a binding fails,
+    /// kube-scheduler takes the reservations back, keeps the allocations, and tries again.
     fn assume(&self, key: &ObjectKey, uid: &str, pod: &PodFacts, claims: &[NamedClaim]) {
+        let is_known = self.holders.assumed().node_of(key).is_some();
         let found = claims.iter().map(|claim| match (&claim.name, &claim.found) {
-            (Some(name), Some(Ok((of, facts)))) if facts.is_reserved_for(uid) => Some((name, of, facts)),
+            (Some(name), Some(Ok((of, facts)))) if plan::keeps(facts, uid, is_known) => {
+                Some((name, of, facts))
+            }
             _ => None,
         });
         let found: Option<Vec<Ready<'_>>> = found.collect();
@@ -186,9 +190,9 @@ impl GateKeeper {
         match node.and_then(|node| Some((self.candidate(pod, &node)?, node))) {
             Some((candidate, node)) => assumed.put(key, &node, candidate.pod),
             None if assumed.node_of(key).is_none() => {}
-            // A Pod that was pinned to its node stays charged there while it holds its claims.
+            // A Pod that was pinned to its node stays charged there while it has its claims.
             None => {
-                let holds = |claim: &NamedClaim| matches!(&claim.found, Some(Ok((_, facts))) if facts.is_reserved_for(uid));
+                let holds = |claim: &NamedClaim| matches!(&claim.found, Some(Ok((_, facts))) if plan::keeps(facts, uid, true));
                 if !claims.iter().all(holds) {
                     assumed.remove(key);
                 }
@@ -408,6 +412,8 @@ pub(super) enum Blocked {
     Refused(Refusal),
     /// Something was written that the next look has to see.
     Again(Name),
+    /// Another party is at work.
+    Later(Duration),
     Failed(String),
 }
 
@@ -456,6 +462,7 @@ impl Reconcile for GateKeeper {
             }
             // The watch says so soon.
             Err(Blocked::Refused(Refusal::NotFound | Refusal::Replaced)) => Verdict::Done,
+            Err(Blocked::Later(left)) => Verdict::After(left),
             Err(Blocked::Refused(refusal)) => Verdict::Failed(refusal.to_string()),
             Err(Blocked::Failed(why)) => Verdict::Failed(why),
         }

@@ -19,14 +19,37 @@ use super::writes;
 /// machine with two loaded cores, is 210.
 const SETTLE: i64 = 250;
 
-/// Since when gated Pods are nominated for their node, in milliseconds since the epoch.
+/// The time, in milliseconds, for which a nomination that another party has changed is left as it is: two leaders that see
+/// different things would otherwise take back each other's as fast as the API server answers.
+const LEFT: i64 = 1_000;
+
+/// The nominations of gated Pods, with times in milliseconds since the epoch.
 #[derive(Debug, Default)]
-pub(super) struct Nominated(HashMap<ObjectKey, (Name, i64)>);
+pub(super) struct Nominated {
+    /// Since when each Pod is nominated for its node.
+    since: HashMap<ObjectKey, (Name, i64)>,
+    /// What was last written of each Pod, and when.
+    written: HashMap<ObjectKey, (Option<Name>, i64)>,
+}
 
 impl Nominated {
+    /// How long the nomination of a Pod is left to another party, which has changed it since it was written here.
+    pub(super) fn is_left(&self, pod: &ObjectKey, seen: Option<&Name>, now: i64) -> Option<Duration> {
+        let (value, at) = self.written.get(pod)?;
+        let left = *at + LEFT - now;
+        // A time that is still to come is that of a clock that was put back since.
+        (value.as_ref() != seen && (1..=LEFT).contains(&left))
+            .then(|| Duration::from_millis(left.unsigned_abs()))
+    }
+
+    /// A nomination was written.
+    pub(super) fn wrote(&mut self, pod: &ObjectKey, value: Option<&Name>, now: i64) {
+        self.written.insert(pod.clone(), (value.cloned(), now));
+    }
+
     /// How long it still takes at `now` until kube-scheduler and the index have seen what the other has.
     pub(super) fn settles(&mut self, pod: &ObjectKey, node: &Name, now: i64) -> Option<Duration> {
-        let (known, since) = self.0.entry(pod.clone()).or_insert_with(|| (node.clone(), now));
+        let (known, since) = self.since.entry(pod.clone()).or_insert_with(|| (node.clone(), now));
         // A time that is still to come is that of a clock that was put back since.
         if known != node || *since > now {
             (*known, *since) = (node.clone(), now);
@@ -35,9 +58,15 @@ impl Nominated {
         (left > 0).then(|| Duration::from_millis(left.unsigned_abs()))
     }
 
-    /// A Pod is not nominated any more, or was released.
+    /// A Pod is not to be nominated any more.
+    pub(super) fn end(&mut self, pod: &ObjectKey) {
+        self.since.remove(pod);
+    }
+
+    /// A Pod was released, or is gone.
     pub(super) fn forget(&mut self, pod: &ObjectKey) {
-        self.0.remove(pod);
+        self.since.remove(pod);
+        self.written.remove(pod);
     }
 }
 
@@ -45,13 +74,17 @@ impl GateKeeper {
     /// Nominates a gated Pod for `node`, or takes the nomination back.
     ///
     /// # Errors
-    /// [`Blocked::Again`] after a write: what follows is decided on the Pod as it is then. A conflict, or no answer.
+    /// [`Blocked::Again`] after a write: what follows is decided on the Pod as it is then. [`Blocked::Later`] where another
+    /// party has just changed it. A conflict, or no answer.
     pub(super) async fn nominate(&self, work: &Work<'_>, node: Option<&Name>) -> Result<(), Blocked> {
         if node.is_none() {
-            locked(&self.nominated).forget(work.key);
+            locked(&self.nominated).end(work.key);
         }
         if work.pod.nominated.as_ref() == node {
             return Ok(());
+        }
+        if let Some(left) = locked(&self.nominated).is_left(work.key, work.pod.nominated.as_ref(), work.now) {
+            return Err(Blocked::Later(left));
         }
         let write = writes::nomination(work.key, &work.uid, &work.pod, node);
         // Another party may refuse it, or drop it from every write: the Pod is released all the same.
@@ -63,6 +96,7 @@ impl GateKeeper {
             }
             Err(refusal) => return Err(refusal.into()),
         };
+        locked(&self.nominated).wrote(work.key, node, work.now);
         let pod = decode::<Pod>(&answer.body)?;
         let is_kept = node.is_none_or(|node| pod.status.nominated_node_name == *node);
         if is_kept { Err(Blocked::Again(pod.metadata.resource_version)) } else { Ok(()) }

@@ -298,6 +298,12 @@ pub(super) fn common_nodes<'a>(
     Ok(selected)
 }
 
+/// Whether a claim is one that a released Pod goes to its node with: it is reserved for the Pod, or the Pod is assumed on a node
+/// (`is_known`) and the claim is allocated and free for it.
+pub(super) fn keeps(facts: &ClaimFacts, uid: &str, is_known: bool) -> bool {
+    facts.is_reserved_for(uid) || (is_known && facts.allocation.is_some())
+}
+
 /// The node to which a released Pod goes: the only one that can use its devices, or the one that its affinity names.
 pub(super) fn goes_to<'a>(
     claims: &[Ready<'_>],

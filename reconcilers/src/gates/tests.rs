@@ -316,6 +316,20 @@ fn what_is_assumed_counts_until_it_is_taken_back() {
 }
 
 #[test]
+fn a_pod_whose_binding_failed_keeps_its_allocations() {
+    let mut unreserved = ready(&["n"]);
+    unreserved["reservedFor"] = json!([]);
+    let keeps = |status: &Value, is_known: bool| {
+        let found = claim(&labelled(), status).found.and_then(Result::ok);
+        plan::keeps(&found.expect("claim").1, UID, is_known)
+    };
+    assert!(keeps(&ready(&["n"]), false), "it was released by an earlier process");
+    assert!(keeps(&unreserved, true));
+    assert!(!keeps(&unreserved, false), "a Pod that was never released holds no room");
+    assert!(!keeps(&json!({}), true), "the devices are gone");
+}
+
+#[test]
 fn a_pod_that_cannot_be_bound_says_where_and_why() {
     let term =
         |node: &str| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
@@ -425,4 +439,23 @@ fn a_nominated_pod_is_released_once_kube_scheduler_and_the_index_have_seen_the_o
     assert_eq!(left("b", 1_300), Some(250), "it is another node");
     assert_eq!(left("b", 100), Some(250), "the clock was put back");
     assert_eq!(left("b", 350), None);
+}
+
+#[test]
+fn a_nomination_that_another_party_has_changed_is_left_for_a_moment() {
+    let (mut nominated, pod) = (Nominated::default(), ObjectKey { namespace: "ns".into(), name: "p".into() });
+    let (node, other): (Name, Name) = ("n".into(), "other".into());
+    assert_eq!(nominated.is_left(&pod, Some(&node), 1_000), None, "it was never written");
+    nominated.wrote(&pod, Some(&node), 1_000);
+    let left = |nominated: &Nominated, seen: Option<&Name>, now| {
+        nominated.is_left(&pod, seen, now).map(|left| left.as_millis())
+    };
+    assert_eq!(left(&nominated, Some(&node), 1_100), None, "it is as it was written");
+    assert_eq!(left(&nominated, None, 1_100), Some(900));
+    assert_eq!(left(&nominated, Some(&other), 2_000), None);
+    assert_eq!(left(&nominated, None, 500), None, "the clock was put back");
+    nominated.end(&pod);
+    assert_eq!(left(&nominated, None, 1_100), Some(900), "the other party is still at work");
+    nominated.forget(&pod);
+    assert_eq!(left(&nominated, None, 1_100), None);
 }

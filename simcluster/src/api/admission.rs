@@ -1,11 +1,13 @@
 //! Admission checks between a request and the store: namespaces, quotas, admin access.
 
+use std::sync::Arc;
+
 use dragoman_quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::rights::Deed;
 use super::status::{FieldError, Status};
-use super::{State, Target, meta};
+use super::{State, Target, User, meta};
 use crate::kinds::Resource;
 
 /// The label of namespaces that may use admin access.
@@ -15,7 +17,7 @@ const ADMIN_ACCESS: &str = "resource.kubernetes.io/admin-access";
 ///
 /// # Errors
 /// The namespace does not exist or is terminating.
-pub(super) fn admit_namespace(state: &State, target: &Target<'_>, object: &Value) -> Result<(), Status> {
+fn admit_namespace(state: &State, target: &Target<'_>, object: &Value) -> Result<(), Status> {
     let Some(namespace) = &target.namespace else { return Ok(()) };
     let Some(found) = state.store.get("namespaces", &(String::new(), namespace.clone())) else {
         let namespaces = state.resource("", "v1", "namespaces").ok_or_else(Status::unserved)?;
@@ -86,6 +88,66 @@ pub(super) fn claim_rights(
         refused.message
     );
     vec![FieldError::forbidden("status.allocation", &why)]
+}
+
+/// Admits a new object, and sets what admission sets.
+///
+/// # Errors
+/// The namespace takes no such object, or there is no such class of priority.
+pub(super) fn admit(state: &State, target: &Target<'_>, object: &mut Value) -> Result<(), Status> {
+    admit_namespace(state, target, object)?;
+    admit_priority(state, &target.resource, object)
+}
+
+/// The priority of a Pod is that of its class.
+fn admit_priority(state: &State, resource: &Resource, object: &mut Value) -> Result<(), Status> {
+    let class = object["spec"]["priorityClassName"].as_str().unwrap_or_default().to_owned();
+    if resource.kind != "Pod" || class.is_empty() {
+        return Ok(());
+    }
+    let known = match &*class {
+        "system-node-critical" => Some((2_000_001_000, None)),
+        "system-cluster-critical" => Some((2_000_000_000, None)),
+        _ => state.store.get("priorityclasses.scheduling.k8s.io", &(String::new(), class.clone())).map(
+            |found| {
+                (
+                    found["value"].as_i64().unwrap_or_default(),
+                    found["preemptionPolicy"].as_str().map(str::to_owned),
+                )
+            },
+        ),
+    };
+    let Some((value, policy)) = known else {
+        let why = format!("no PriorityClass with name {class} was found");
+        return Err(Status::forbidden(resource, meta::text(object, "name"), &why));
+    };
+    meta::put(object, &["spec", "priority"], value.into());
+    if let Some(policy) = policy {
+        meta::put(object, &["spec", "preemptionPolicy"], policy.into());
+    }
+    Ok(())
+}
+
+/// Stands for the admission policies of a cluster: it sees the user and a claim before and after a write of its status, and says why
+/// that is refused.
+pub type Referee = Arc<dyn Fn(&User, &Value, &Value) -> Option<String> + Send + Sync>;
+
+/// Asks the referee of the cluster.
+///
+/// # Errors
+/// It refuses the write.
+pub(super) fn admit_status(
+    state: &State,
+    target: &Target<'_>,
+    before: &Value,
+    object: &Value,
+) -> Result<(), Status> {
+    let about_status = target.resource.kind == "ResourceClaim" && target.subresource == "status";
+    let Some(referee) = state.referee.as_ref().filter(|_| about_status) else { return Ok(()) };
+    match referee(&target.request.user, before, object) {
+        Some(why) => Err(Status::forbidden(&target.resource, meta::text(object, "name"), &why)),
+        None => Ok(()),
+    }
 }
 
 /// Checks the quotas of the namespace for `count/plural.group` and for the bare plural.

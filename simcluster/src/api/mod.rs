@@ -32,6 +32,7 @@ use http::Method;
 use serde_json::Value;
 use tokio::sync::Notify;
 
+pub use admission::Referee;
 pub use load::LoadError;
 pub use request::{Query, Request, User};
 pub use rights::Refused;
@@ -62,6 +63,7 @@ pub(crate) struct Shared {
 pub(crate) struct State {
     store: Store,
     profile: Profile,
+    referee: Option<Referee>,
     resources: Vec<Arc<Resource>>,
     /// The merge behavior of the lists of custom resources, by storage name.
     lists: BTreeMap<String, Lists>,
@@ -163,6 +165,7 @@ impl ApiServer {
             store: Store::default(),
             resources: built_in(&profile).into_iter().map(Arc::new).collect(),
             profile,
+            referee: None,
             lists: BTreeMap::new(),
             schemas: Schemas::default(),
             rng: Rng::with_seed(seed),
@@ -251,6 +254,16 @@ impl ApiServer {
     /// Clears the refused requests.
     pub fn forget_refused(&self) {
         self.state().refused.clear();
+    }
+
+    /// From now on a referee is asked about every write of the status of a claim.
+    pub fn admit_by(&self, referee: Referee) {
+        self.state().referee = Some(referee);
+    }
+
+    /// The version of Kubernetes, and its feature gates.
+    pub(crate) fn profile(&self) -> Profile {
+        self.state().profile.clone()
     }
 
     /// Restarts the server with another profile. Stored objects and custom resources stay; history is

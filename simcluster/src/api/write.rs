@@ -80,7 +80,7 @@ impl State {
         if !meta::text(&object, "resourceVersion").is_empty() {
             return Err(Status::internal("resourceVersion should not be set on objects to be created"));
         }
-        admission::admit_namespace(self, target, &object)?;
+        admission::admit(self, target, &mut object)?;
         let schema = self.shaped(target, &mut object)?;
         object = events::kept(resource, object);
         meta::set(&mut object, "uid", json!(self.uid()));
@@ -281,6 +281,7 @@ impl State {
         if !errors.is_empty() {
             return Err(Status::invalid(resource, meta::text(&before, "name"), &errors));
         }
+        admission::admit_status(self, target, &before, &object)?;
         owners.write(&mut object);
         if same(&before, &object) {
             return Ok(Answer::ok(events::shown(resource, Value::clone(&before))));

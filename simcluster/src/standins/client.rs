@@ -168,6 +168,11 @@ impl Client {
         self.ask(Method::PATCH, path, "application/strategic-merge-patch+json", patch).await
     }
 
+    /// Deletes a Pod with its own grace period.
+    pub(super) async fn delete(&self, path: &str, uid: &str) -> Reply {
+        self.ask(Method::DELETE, path, JSON, &json!({"preconditions": {"uid": uid}})).await
+    }
+
     pub(super) async fn delete_at_once(&self, path: &str, uid: &str) -> Reply {
         let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
         self.ask(Method::DELETE, path, JSON, &options).await

@@ -5,6 +5,7 @@ use std::collections::btree_map::Entry;
 
 use serde_json::{Value, json};
 
+use super::scheduler::Amounts;
 use crate::api::meta;
 
 /// Driver, pool and device.
@@ -17,13 +18,8 @@ struct Device {
     slice: String,
     /// The variable `device` of selectors.
     seen: Value,
-}
-
-/// The devices of a claim, as of a resourceVersion.
-#[derive(Default)]
-struct Held {
-    version: u64,
-    devices: Vec<DeviceId>,
+    /// What it takes from its node.
+    cost: Amounts,
 }
 
 /// All devices, by node.
@@ -31,9 +27,11 @@ struct Held {
 pub(super) struct Devices {
     by_node: BTreeMap<String, Vec<Device>>,
     /// By uid of the claim.
-    held: BTreeMap<String, Held>,
+    held: BTreeMap<String, Vec<DeviceId>>,
     /// How many claims hold a device: one that is freed by one of two holders is not free.
     taken: BTreeMap<DeviceId, usize>,
+    /// The devices of allocations that are being written, by uid of the claim.
+    reserved: BTreeMap<String, Vec<DeviceId>>,
     /// Selectors of classes that have been compiled; none for what does not compile.
     programs: BTreeMap<String, Option<cel::Program>>,
 }
@@ -50,7 +48,7 @@ impl Devices {
         for device in meta::items(&spec["devices"]) {
             let id = (driver.clone(), pool.clone(), text(&device["name"]));
             let slice = meta::text(slice, "name").to_owned();
-            of_node.push(Device { seen: seen(&driver, device), slice, id });
+            of_node.push(Device { seen: seen(&driver, device), cost: cost(device), slice, id });
         }
         of_node.sort_by(|a, b| a.id.cmp(&b.id));
     }
@@ -65,32 +63,45 @@ impl Devices {
 
     /// Records the devices that the status of a claim allocates, without those for admin access.
     pub(super) fn claim_applied(&mut self, claim: &Value) {
-        let results = meta::items(&claim["status"]["allocation"]["devices"]["results"]);
-        let held = results.filter(|result| result["adminAccess"] != true).map(|result| {
-            let text = |field: &str| result[field].as_str().unwrap_or_default().to_owned();
-            (text("driver"), text("pool"), text("device"))
-        });
-        self.hold(claim, held.collect());
+        let uid = meta::text(claim, "uid");
+        self.release(uid);
+        let devices = held_by(claim);
+        self.take(&devices);
+        self.held.insert(uid.to_owned(), devices);
     }
 
-    /// Records the devices of a claim as of its resourceVersion. An older state than the recorded
-    /// one changes nothing: the watch is behind the scheduler's own writes.
-    pub(super) fn hold(&mut self, claim: &Value, devices: Vec<DeviceId>) {
-        let uid = meta::text(claim, "uid");
-        let version = meta::text(claim, "resourceVersion").parse().unwrap_or(u64::MAX);
-        if self.held.get(uid).is_some_and(|held| held.version > version) {
-            return;
-        }
-        self.release(uid);
-        for device in &devices {
+    fn take(&mut self, devices: &[DeviceId]) {
+        for device in devices {
             *self.taken.entry(device.clone()).or_default() += 1;
         }
-        self.held.insert(uid.to_owned(), Held { version, devices });
+    }
+
+    /// Takes the devices of an allocation that is being written.
+    pub(super) fn reserve(&mut self, uid: &str, devices: Vec<DeviceId>) {
+        self.take(&devices);
+        self.reserved.insert(uid.to_owned(), devices);
+    }
+
+    /// An allocation has been written, or is not going to be.
+    pub(super) fn unreserve(&mut self, uid: &str) {
+        let devices = self.reserved.remove(uid).unwrap_or_default();
+        self.free(devices);
+    }
+
+    /// What a device takes from its node.
+    pub(super) fn cost(&self, node: &str, device: &DeviceId) -> Amounts {
+        let mut of_node = self.by_node.get(node).into_iter().flatten();
+        of_node.find(|known| known.id == *device).map(|known| known.cost).unwrap_or_default()
     }
 
     /// Frees what a claim that was deleted held.
     pub(super) fn release(&mut self, uid: &str) {
-        for device in self.held.remove(uid).unwrap_or_default().devices {
+        let devices = self.held.remove(uid).unwrap_or_default();
+        self.free(devices);
+    }
+
+    fn free(&mut self, devices: Vec<DeviceId>) {
+        for device in devices {
             if let Entry::Occupied(mut holders) = self.taken.entry(device) {
                 *holders.get_mut() -= 1;
                 if *holders.get() == 0 {
@@ -162,6 +173,30 @@ impl Devices {
     }
 }
 
+/// The devices that the status of a claim allocates, without those for admin access.
+pub(super) fn held_by(claim: &Value) -> Vec<DeviceId> {
+    let results = meta::items(&claim["status"]["allocation"]["devices"]["results"]);
+    let held = results.filter(|result| result["adminAccess"] != true).map(|result| {
+        let text = |field: &str| result[field].as_str().unwrap_or_default().to_owned();
+        (text("driver"), text("pool"), text("device"))
+    });
+    held.collect()
+}
+
+/// What a device of a slice takes from its node (KEP-5517). Only a fixed amount for each device is read.
+fn cost(device: &Value) -> Amounts {
+    let mapped = device["nodeAllocatableResources"].as_object().into_iter().flatten();
+    let mut amounts = json!({});
+    for (resource, of) in mapped {
+        amounts[resource] = of["mapping"]["deviceMultiplier"].clone();
+    }
+    let mapped = device["nodeAllocatableResourceMappings"].as_object().into_iter().flatten();
+    for (resource, of) in mapped {
+        amounts[resource] = of["allocationMultiplier"].clone();
+    }
+    Amounts::of(&amounts)
+}
+
 /// Returns the variable `device` of selectors: the driver, and the attributes by domain and name.
 fn seen(driver: &str, device: &Value) -> Value {
     let mut attributes = json!({driver: {}});
@@ -189,11 +224,9 @@ mod tests {
         json!({"metadata": {"name": name}, "spec": {"driver": "d", "pool": pool, "nodeName": "n", "devices": devices}})
     }
 
-    fn claim(uid: &str, version: u64, device: &str) -> Value {
+    fn claim(uid: &str, device: &str) -> Value {
         let results = json!([{"driver": "d", "pool": "p", "device": device}]);
-        let results = if device.is_empty() { Value::Null } else { results };
-        let metadata = json!({"uid": uid, "resourceVersion": version.to_string()});
-        json!({"metadata": metadata, "status": {"allocation": {"devices": {"results": results}}}})
+        json!({"metadata": {"uid": uid}, "status": {"allocation": {"devices": {"results": results}}}})
     }
 
     fn free(devices: &mut Devices) -> usize {
@@ -208,22 +241,11 @@ mod tests {
     }
 
     #[test]
-    fn an_older_state_of_a_claim_frees_nothing() {
-        let mut devices = Devices::default();
-        devices.slice_applied(&slice("s", "gpu"));
-        devices.hold(&claim("u", 7, ""), vec![("d".to_owned(), "p".to_owned(), "gpu".to_owned())]);
-        devices.claim_applied(&claim("u", 6, ""));
-        assert_eq!(free(&mut devices), 0);
-        devices.claim_applied(&claim("u", 8, ""));
-        assert_eq!(free(&mut devices), 1);
-    }
-
-    #[test]
     fn a_device_with_two_holders_is_free_after_the_second() {
         let mut devices = Devices::default();
         devices.slice_applied(&slice("s", "gpu"));
-        devices.claim_applied(&claim("u", 1, "gpu"));
-        devices.claim_applied(&claim("v", 2, "gpu"));
+        devices.claim_applied(&claim("u", "gpu"));
+        devices.claim_applied(&claim("v", "gpu"));
         devices.release("u");
         assert_eq!(free(&mut devices), 0);
         devices.release("v");

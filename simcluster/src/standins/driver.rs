@@ -13,19 +13,35 @@ pub struct Driver {
     client: Client,
     name: String,
     devices: usize,
+    /// The cpus that each device takes from its node, if the slices say so.
+    cpus: Option<String>,
 }
 
 impl Driver {
     /// Creates a driver with this name and number of devices per node.
     pub fn new(server: ApiServer, name: &str, devices: usize) -> Self {
         let client = Client::new(server, "driver", "simcluster-driver/1");
-        Self { client, name: name.to_owned(), devices }
+        Self { client, name: name.to_owned(), devices, cpus: None }
+    }
+
+    /// Its slices say that each device takes so many cpus from its node (KEP-5517, Kubernetes 1.37).
+    #[must_use]
+    pub fn costing(self, cpus: &str) -> Self {
+        Self { cpus: Some(cpus.to_owned()), ..self }
     }
 
     /// Returns the slice of a node.
     pub fn slice(&self, node: &str) -> Value {
         let devices: Vec<Value> = (0..self.devices)
-            .map(|number| json!({"name": format!("dev-{number}"), "attributes": {"index": {"int": number}}}))
+            .map(|number| {
+                let mut device =
+                    json!({"name": format!("dev-{number}"), "attributes": {"index": {"int": number}}});
+                if let Some(cpus) = &self.cpus {
+                    device["nodeAllocatableResources"] =
+                        json!({"cpu": {"mapping": {"deviceMultiplier": cpus}}});
+                }
+                device
+            })
             .collect();
         json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use fastrand::Rng;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::client::{Client, Events};
 use crate::api::meta;
@@ -11,6 +13,34 @@ use crate::api::meta::Name;
 
 /// The pause before the next attempt while the resource is not served.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How much later than the server a component sees and does something.
+pub(super) struct Lag {
+    rng: Rng,
+    most: Duration,
+}
+
+impl Lag {
+    pub(super) fn new(most: Duration, seed: u64) -> Self {
+        Self { rng: Rng::with_seed(seed), most }
+    }
+
+    pub(super) fn draw(&mut self) -> Duration {
+        self.most.mul_f64(self.rng.f64())
+    }
+
+    /// Another one of the same kind.
+    pub(super) fn another(&mut self) -> Self {
+        Self { rng: self.rng.fork(), most: self.most }
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
 
 /// A change of an object.
 pub(super) enum Event {
@@ -23,7 +53,9 @@ pub(super) struct Follow {
     client: Client,
     path: &'static str,
     known: BTreeMap<Name, Value>,
-    ready: VecDeque<Event>,
+    /// Events that are to be returned, each not before this time.
+    ready: VecDeque<(Option<Instant>, Event)>,
+    lag: Option<Lag>,
     watch: Option<Events>,
     /// The resourceVersion of the last event, or of the list if none came since.
     reached: Option<String>,
@@ -31,22 +63,53 @@ pub(super) struct Follow {
 
 impl Follow {
     pub(super) fn new(client: Client, path: &'static str) -> Self {
-        Self { client, path, known: BTreeMap::new(), ready: VecDeque::new(), watch: None, reached: None }
+        Self {
+            client,
+            path,
+            known: BTreeMap::new(),
+            ready: VecDeque::new(),
+            lag: None,
+            watch: None,
+            reached: None,
+        }
+    }
+
+    /// Events come later. The known objects are still those of the server.
+    pub(super) fn lagging(self, lag: Option<Lag>) -> Self {
+        Self { lag, ..self }
+    }
+
+    fn push(&mut self, event: Event) {
+        let before = self.ready.back().and_then(|(due, _)| *due);
+        let due = self.lag.as_mut().map(|lag| Instant::now() + lag.draw());
+        // No event overtakes another.
+        self.ready.push_back((due.max(before), event));
     }
 
     /// Returns the next event. Dropping the future loses no event.
     pub(super) async fn next(&mut self) -> Event {
         loop {
-            if let Some(event) = self.ready.pop_front() {
+            let due = self.ready.front().map(|(due, _)| *due);
+            if due.is_some_and(|due| due.is_none_or(|due| due <= Instant::now()))
+                && let Some((_, event)) = self.ready.pop_front()
+            {
                 return event;
             }
             let Some(watch) = &mut self.watch else {
-                if !self.open().await {
+                if let Some(Some(due)) = due {
+                    tokio::time::sleep_until(due).await;
+                } else if !self.open().await {
                     tokio::time::sleep(PATIENCE).await;
                 }
                 continue;
             };
-            match watch.next().await {
+            // What comes while an event is late is late from now on, not from when that one has been returned.
+            let event = tokio::select! {
+                biased;
+                event = watch.next() => event,
+                () = sleep_until(due.flatten()) => continue,
+            };
+            match event {
                 Some(event) => self.take(&event),
                 None => self.watch = None,
             }
@@ -56,10 +119,6 @@ impl Follow {
     /// Returns the latest known state of an object.
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&Value> {
         self.known.get(&(namespace.to_owned(), name.to_owned()))
-    }
-
-    pub(super) fn all(&self) -> impl Iterator<Item = &Value> {
-        self.known.values()
     }
 
     /// Opens the watch and returns whether it is open. An outage does not remove the known objects. Dropping
@@ -89,11 +148,13 @@ impl Follow {
             // An object with the same name and another uid replaces the known one.
             let before =
                 gone.remove(&name).filter(|before| before["metadata"]["uid"] != object["metadata"]["uid"]);
-            self.ready.extend(before.map(Event::Deleted));
+            if let Some(before) = before {
+                self.push(Event::Deleted(before));
+            }
             self.known.insert(name, object.clone());
-            self.ready.push_back(Event::Applied(object.clone()));
+            self.push(Event::Applied(object.clone()));
         }
-        self.ready.extend(gone.into_values().map(Event::Deleted));
+        gone.into_values().for_each(|object| self.push(Event::Deleted(object)));
         Some(meta::text(&list, "resourceVersion").to_owned())
     }
 
@@ -104,12 +165,12 @@ impl Follow {
             Some("ADDED" | "MODIFIED") => {
                 self.reached = Some(meta::text(&object, "resourceVersion").to_owned());
                 self.known.insert(name, object.clone());
-                self.ready.push_back(Event::Applied(object));
+                self.push(Event::Applied(object));
             }
             Some("DELETED") => {
                 self.reached = Some(meta::text(&object, "resourceVersion").to_owned());
                 self.known.remove(&name);
-                self.ready.push_back(Event::Deleted(object));
+                self.push(Event::Deleted(object));
             }
             // The watch is too far behind: the collection is listed again.
             _ => (self.watch, self.reached) = (None, None),

@@ -2,6 +2,7 @@
 //! faults of its own, on a simulated cluster whose nodes have fewer cpus than their devices take.
 
 mod judge;
+mod script;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,6 @@ use dragoman_machinery::clock;
 use dragoman_machinery::connect::within;
 use dragoman_machinery::controller::{ControllerSpec, Embedded};
 use dragoman_reconcilers::cluster::SharedCluster;
-use dragoman_reconcilers::protocol::GATE;
 use dragoman_reconcilers::{allocation, claim_lifecycle, gates, holders, ledger, pod_status};
 use dragoman_simcluster::{
     ApiServer, Clock, Door, Driver, FaultyDoor, HistoryStep, Kubelet, Pace, Profile, Scheduler, User,
@@ -23,10 +23,13 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
+pub(super) use self::script::Deed;
+use self::script::Script;
 use super::case::{Case, Outcome, Play, SOON, endless, faults, panicked};
 use super::hand::{Hand, NAMESPACE};
 use super::workload::{self, LINGERS, SPAN};
-use crate::objects::{self, Pod};
+use crate::client::{PODS, TEMPLATES};
+use crate::objects;
 
 /// The cpus that a device takes from its node. A node of 64 has room for three of its four devices.
 const CORES: i64 = 20;
@@ -42,24 +45,31 @@ const FOREIGN: &str = "soak.dragoman.dev/gate";
 const WORKERS: usize = 8;
 /// The user of the operator.
 const OPERATOR: &str = "dragoman";
+/// The user of the allocator.
+const ALLOCATOR: &str = "allocator";
 
-/// An action of a run.
-#[derive(Debug, Clone)]
-pub(super) enum Deed {
-    /// An action of the life of claims.
-    Life(workload::Action),
-    /// Removes the gate of the other owner from a Pod.
-    Open(String),
-    /// Closes a gate of a claim, or opens it.
-    Gate { claim: String, gate: &'static str, closed: bool },
-    /// Names the allocator of a claim, or none.
-    Label(String, Option<&'static str>),
-    /// Writes an annotation of the protocol that says nothing or lies.
-    Scribble(String, &'static str, &'static str),
-    /// Kills a party, and starts it after this time.
-    Crash(Party, Duration),
-    /// Starts another instance of a party. The older one stops after this time.
-    Takeover(Party, Duration),
+/// What a run has besides gated Pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kind {
+    /// Whether kube-scheduler counts what claims take, and the API server keeps it in the status of Pods.
+    counts: bool,
+    /// Whether slices say what a device takes; otherwise a DeviceFootprint does.
+    slices: bool,
+    /// Whether Pods of others are there.
+    neighbours: bool,
+}
+
+impl Kind {
+    /// Half of the clusters count, and of these one half by slices. A third has no neighbours.
+    fn of(seed: u64) -> Self {
+        let counts = seed.is_multiple_of(2);
+        Self { counts, slices: counts && seed.is_multiple_of(4), neighbours: !seed.is_multiple_of(3) }
+    }
+
+    /// Kubernetes refuses a second consumer where the devices are node resources of a slice.
+    fn may_share(self) -> bool {
+        !self.slices
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,118 +79,16 @@ pub(super) enum Party {
 }
 
 const GATES: [&str; 2] = ["allocation-gates.dragoman.dev/soak", "release-gates.dragoman.dev/soak"];
-const LIES: [(&str, &str); 3] = [
-    ("dragoman.dev/verdict", "{"),
-    (
-        "dragoman.dev/rejections",
-        r#"[{"node":"node-0","reason":"a lie","revision":9,"time":"2999-01-01T00:00:00Z"}]"#,
-    ),
-    ("dragoman.dev/rejections", "[1, 2"),
-];
-
-type Script = Vec<(Duration, Deed)>;
-
-fn at(rng: &mut Rng, from: Duration) -> Duration {
-    from + SPAN.saturating_sub(from).mul_f64(rng.f64())
-}
-
-/// A claim that is there from the start: two Pods may share it.
-fn shared(number: usize) -> String {
-    format!("shared-{number}")
-}
-
-fn pod(rng: &mut Rng, name: &str) -> Value {
-    let mut pod = Pod::new(name);
-    for entry in 0..rng.usize(1..=2) {
-        let name = format!("entry-{entry}");
-        pod = match rng.u32(..4) {
-            0 => pod.with_claim(&name, &shared(rng.usize(..2))),
-            _ => pod.with_template(&name, "one"),
-        };
-    }
-    let mut pod = pod.object().clone();
-    let other = rng.u32(..8) == 0;
-    let gates: Vec<Value> = [Some(GATE), other.then_some(FOREIGN)]
-        .into_iter()
-        .flatten()
-        .map(|gate| json!({"name": gate}))
-        .collect();
-    pod["spec"]["schedulingGates"] = gates.into();
-    pod["spec"]["terminationGracePeriodSeconds"] = json!(rng.u32(..4));
-    let cpu = format!("{}m", 1_000 * rng.u32(..6));
-    pod["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": cpu});
-    pod
-}
-
-fn life(rng: &mut Rng, number: usize, script: &mut Script) {
-    use workload::Action as Life;
-    let name = format!("pod-{number}");
-    let begins = at(rng, Duration::ZERO);
-    let object = pod(rng, &name);
-    if object["spec"]["schedulingGates"].to_string().contains(FOREIGN) {
-        script.push((at(rng, begins), Deed::Open(name.clone())));
-    }
-    script.push((begins, Deed::Life(Life::Pod(Box::new(object)))));
-    for _ in 0..rng.usize(..2) {
-        let (when, name) = (at(rng, begins), name.clone());
-        let action = match rng.u32(..6) {
-            0 => Life::DeletePod(name),
-            1 => Life::Vanish(name),
-            2 => Life::DeleteClaimOf(name),
-            3 => Life::Fail(name),
-            4 => Life::WipeStatus(name),
-            _ => {
-                script.push((when, Deed::Life(Life::Vanish(name.clone()))));
-                script.push((at(rng, when), Deed::Open(name.clone())));
-                Life::Pod(Box::new(pod(rng, &name)))
-            }
-        };
-        script.push((when, Deed::Life(action)));
-    }
-}
-
-/// What people and gate owners do to a claim; in the end every gate is open and the label names us.
-fn meddle(rng: &mut Rng, number: usize, script: &mut Script) {
-    let claim = shared(number);
-    for _ in 0..rng.usize(..3) {
-        let when = at(rng, Duration::ZERO);
-        let until = at(rng, when);
-        match rng.u32(..3) {
-            0 => {
-                let gate = if rng.bool() { GATES[0] } else { GATES[1] };
-                script.push((when, Deed::Gate { claim: claim.clone(), gate, closed: true }));
-                script.push((until, Deed::Gate { claim: claim.clone(), gate, closed: false }));
-            }
-            1 => {
-                let other = rng.bool().then_some("nowhere");
-                script.push((when, Deed::Label(claim.clone(), other)));
-                script.push((until, Deed::Label(claim.clone(), Some(OURS))));
-            }
-            _ => {
-                let (key, lie) = LIES.get(rng.usize(..LIES.len())).copied().unwrap_or_default();
-                script.push((when, Deed::Scribble(claim.clone(), key, lie)));
-            }
-        }
-    }
-}
+/// The namespace of Pods of others.
+const NEIGHBOURS: &str = "neighbours";
+/// How much later kube-scheduler may see a change, and how long each write of a binding may take. A gate is opened
+/// no sooner than a quarter of a second after the nomination.
+const LAG: Duration = Duration::from_millis(100);
 
 impl Play for Deed {
     fn draw(seed: u64) -> Case<Self> {
         let mut rng = Rng::with_seed(seed);
-        let mut script: Script = Vec::new();
-        for number in 0..2 {
-            meddle(&mut rng, number, &mut script);
-        }
-        (0..rng.usize(2..=10)).for_each(|number| life(&mut rng, number, &mut script));
-        for _ in 0..rng.usize(..4) {
-            let party = if rng.bool() { Party::Operator } else { Party::Allocator };
-            let end = match rng.u32(..3) {
-                0 => Deed::Takeover(party, Duration::from_millis(rng.u64(..20_000))),
-                _ => Deed::Crash(party, Duration::from_millis(rng.u64(..10_000))),
-            };
-            script.push((at(&mut rng, Duration::ZERO), end));
-        }
-        script.sort_by_key(|(when, _)| *when);
+        let script = script::draw(&mut rng, Kind::of(seed));
         Case { seed, script, schedule: faults(&mut rng, MOST_FAULTS) }
     }
 
@@ -188,23 +96,23 @@ impl Play for Deed {
         let began = Instant::now();
         let clock = Clock::runtime();
         clock::bind(clock.now());
-        // Half of the clusters keep what claims take in the status of Pods.
-        let is_kept = case.seed.is_multiple_of(2);
-        let on = is_kept.then(|| "DRANodeAllocatableResources".to_owned()).into_iter().collect();
-        let server = ApiServer::new(Profile { on, ..Profile::default() }, clock, case.seed);
+        let kind = Kind::of(case.seed);
+        let on = kind.counts.then(|| "DRANodeAllocatableResources".to_owned()).into_iter().collect();
+        let server = ApiServer::new(Profile { minor: 37, on, ..Profile::default() }, clock, case.seed);
         server.chronicle();
         let hand = Hand { door: Door::new(server.clone(), User::admin()), groups: false, lends: false };
-        populate(&hand);
+        server.admit_by(Arc::new(owned));
+        populate(&hand, kind);
         let pace = Pace { run: Duration::from_secs(1 + case.seed % 20), ..Pace::default() };
         let others = [
             tokio::spawn(server.clone().collect()),
-            tokio::spawn(Driver::new(server.clone(), objects::DRIVER, DEVICES).run()),
-            tokio::spawn(Scheduler::new(server.clone()).run()),
+            tokio::spawn(driver(&server, kind).run()),
+            tokio::spawn(Scheduler::new(server.clone()).lagging(LAG, case.seed).run()),
             tokio::spawn(Kubelet::new(server.clone(), pace, case.seed).run()),
         ];
         let mut rng = Rng::with_seed(case.seed ^ 1);
         let mut parties = [Party::Operator, Party::Allocator].map(|party| {
-            let name = if party == Party::Operator { OPERATOR } else { "allocator" };
+            let name = if party == Party::Operator { OPERATOR } else { ALLOCATOR };
             let user = User { name: name.to_owned(), groups: vec!["system:masters".to_owned()] };
             // The faults of the operator are those of the case; a smaller case has them of the allocator, too.
             let schedule = if party == Party::Operator {
@@ -290,6 +198,7 @@ fn start(door: &FaultyDoor, party: Party) -> Embedded {
                     Arc::clone(&publisher),
                     Arc::clone(&holders),
                 ),
+                holders::spec(SharedCluster::clone(&cluster), Arc::clone(&publisher), Arc::clone(&holders)),
                 gates::spec(
                     gates::Options { default_allocator: allocator(), ..gates::Options::default() },
                     cluster,
@@ -362,6 +271,8 @@ impl Deed {
     fn take(&self, hand: &Hand) {
         match self {
             Self::Life(action) => hand.act(action),
+            Self::Neighbour(pod) => hand.create_in(NEIGHBOURS, PODS, pod),
+            Self::Leaves(pod) => hand.remove(NEIGHBOURS, PODS, pod),
             Self::Open(pod) => hand.open(pod, FOREIGN),
             Self::Gate { claim, gate, closed } => {
                 hand.annotate(claim, gate, closed.then_some("closed by the script"));
@@ -373,21 +284,48 @@ impl Deed {
     }
 }
 
+/// The policy of owned drivers: only the allocator allocates, and a claim loses its allocation by it, by the operator, which
+/// ends claims, or by people.
+fn owned(user: &User, before: &Value, after: &Value) -> Option<String> {
+    let results = |claim: &Value| claim["status"]["allocation"]["devices"]["results"].clone();
+    let is_ended = results(after).is_null() && user.name == OPERATOR;
+    let is_ours = user.name == ALLOCATOR || *user == User::admin();
+    (results(before) != results(after) && !is_ended && !is_ours).then(|| {
+        format!("devices of driver {} are allocated and deallocated by {ALLOCATOR}", objects::DRIVER)
+    })
+}
+
+fn driver(server: &ApiServer, kind: Kind) -> Driver {
+    let driver = Driver::new(server.clone(), objects::DRIVER, DEVICES);
+    if kind.slices { driver.costing(&CORES.to_string()) } else { driver }
+}
+
 /// Creates the objects that every run starts with.
-fn populate(hand: &Hand) {
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    hand.create("/api/v1/namespaces", &namespace);
+fn populate(hand: &Hand, kind: Kind) {
+    for name in [NAMESPACE, NEIGHBOURS] {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        hand.create("/api/v1/namespaces", &namespace);
+    }
+    for (name, value) in [(script::IMPORTANT, 1_000), ("dragoman-holder", 1_000_000_000)] {
+        let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+            "metadata": {"name": name}, "value": value});
+        hand.create("/apis/scheduling.k8s.io/v1/priorityclasses", &class);
+    }
     hand.create("/apis/resource.k8s.io/v1/deviceclasses", &objects::class());
     for definition in crdgen::definitions() {
         hand.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition);
     }
-    let footprint = json!({
-        "apiVersion": "dragoman.dev/v1alpha1", "kind": "DeviceFootprint", "metadata": {"name": "cores"},
-        "spec": {"driver": objects::DRIVER, "resources": {"cpu": {"mapping": {"deviceMultiplier": CORES.to_string()}}}},
-    });
-    hand.create("/apis/dragoman.dev/v1alpha1/devicefootprints", &footprint);
-    hand.act(&workload::Action::Template("one".to_owned()));
-    (0..2).for_each(|number| hand.act(&workload::Action::Claim(shared(number))));
+    if !kind.slices {
+        let footprint = json!({
+            "apiVersion": "dragoman.dev/v1alpha1", "kind": "DeviceFootprint", "metadata": {"name": "cores"},
+            "spec": {"driver": objects::DRIVER, "resources": {"cpu": {"mapping": {"deviceMultiplier": CORES.to_string()}}}},
+        });
+        hand.create("/apis/dragoman.dev/v1alpha1/devicefootprints", &footprint);
+    }
+    for namespace in [NAMESPACE, NEIGHBOURS] {
+        hand.create_in(namespace, TEMPLATES, &objects::template("one"));
+    }
+    (0..2).for_each(|number| hand.act(&workload::Action::Claim(script::shared(number))));
     for node in 0..2 {
         hand.create("/api/v1/nodes", &objects::node(&format!("node-{node}")));
     }
