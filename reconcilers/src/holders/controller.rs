@@ -60,6 +60,8 @@ struct HolderPods {
 struct Pace {
     /// Since when its holders hold too much, in milliseconds since the epoch.
     idle: Option<i64>,
+    /// Since when one of them is seen as it is being deleted.
+    leaving: Option<i64>,
     /// When the last holder was made, and how many in a row.
     made: Option<(i64, u32)>,
 }
@@ -114,13 +116,19 @@ impl HolderPods {
             };
             let is_idle = wants.as_ref().is_some_and(more);
             pace.idle = if is_idle { pace.idle.filter(|since| *since <= now).or(Some(now)) } else { None };
-            let Pace { idle, made } = *pace;
+            let is_leaving = holders.iter().any(|of| of.is_leaving());
+            pace.leaving = if is_leaving { pace.leaving.or(Some(now)) } else { None };
+            let Pace { idle, leaving, made } = *pace;
             if holders.is_empty() && wants.as_ref().is_none_or(Units::is_empty) {
                 paces.remove(node);
             }
             let (has_node, is_awaited) = (index.has_node(node), self.shared.is_crowded(node));
             let scheduler = index.scheduler();
-            plan(node, &Snapshot { has_node, wants, holders, idle, is_awaited, scheduler, made }, now)
+            plan(
+                node,
+                &Snapshot { has_node, wants, holders, idle, leaving, is_awaited, scheduler, made },
+                now,
+            )
         })
     }
 

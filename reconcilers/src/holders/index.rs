@@ -82,6 +82,11 @@ impl HolderFacts {
         }
     }
 
+    /// Whether it is being deleted and no kubelet has to end it first.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.deleting && !self.is_bound
+    }
+
     /// Whether kube-scheduler counts it on its node.
     pub(super) fn is_counted(&self) -> bool {
         !self.deleting && !self.is_over && (self.is_bound || self.is_nominated)

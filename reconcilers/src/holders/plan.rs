@@ -13,7 +13,8 @@ use super::index::{COMPONENT, HolderFacts, NOMINATED};
 
 /// How long holders hold more than claims take, in milliseconds: claims come and go.
 pub(super) const LINGER: i64 = 10_000;
-/// The first wait before a holder that did not stay is made again, in milliseconds; doubled each time.
+/// The first wait before a holder that did not stay is made again, in milliseconds; doubled each time. Also the wait before a holder
+/// is deleted once more that is still there.
 const AGAIN: i64 = 1_000;
 /// A holder requests at least this, so that it keeps its QoS class: a Pod cannot be resized into another.
 const LEAST: [(Resource, i64); 2] = [(Resource::Cpu, 1), (Resource::Memory, 1)];
@@ -41,6 +42,8 @@ pub(super) struct Snapshot<'a> {
     pub(super) holders: Vec<&'a HolderFacts>,
     /// Since when they hold too much, in milliseconds since the epoch.
     pub(super) idle: Option<i64>,
+    /// Since when one that never ran is seen as it is being deleted.
+    pub(super) leaving: Option<i64>,
     /// Whether a Pod waits for the room that they hold too much.
     pub(super) is_awaited: bool,
     /// The process that leads as kube-scheduler; empty where that is not known.
@@ -70,7 +73,25 @@ pub(super) enum Plan {
 ///
 /// A holder is raised in place and never lowered: kube-scheduler wakes no Pod for a smaller request. A smaller holder is made
 /// and counted first, then the larger one is deleted, and kube-scheduler looks at Pods that wait for room.
+///
+/// The API server deletes a Pod in two writes. The end of the process that asked for it may keep the second one from being made;
+/// kube-scheduler counts such a Pod like any other. It is deleted once more.
 pub(super) fn plan(node: &str, snapshot: &Snapshot<'_>, now: i64) -> Plan {
+    let leaving = snapshot.holders.iter().find(|of| of.is_leaving());
+    let Some((of, since)) = leaving.zip(snapshot.leaving) else { return of_the_others(node, snapshot, now) };
+    let left = since.min(now) + AGAIN - now;
+    if left <= 0 {
+        return Plan::Delete(of.name.to_string());
+    }
+    match of_the_others(node, snapshot, now) {
+        Plan::Rest => Plan::Wait(left),
+        Plan::Wait(wait) => Plan::Wait(wait.min(left)),
+        plan => plan,
+    }
+}
+
+/// Decides about the holders that stay.
+fn of_the_others(node: &str, snapshot: &Snapshot<'_>, now: i64) -> Plan {
     let live: Vec<&HolderFacts> = snapshot.holders.iter().copied().filter(|of| !of.deleting).collect();
     let named = |of: &HolderFacts| of.name.to_string();
     if let Some(of) = live.iter().find(|of| of.is_over || !snapshot.has_node) {

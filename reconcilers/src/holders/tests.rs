@@ -42,7 +42,16 @@ const NOW: i64 = 100_000;
 
 fn seen<'a>(wants: Option<Units>, holders: &[&'a HolderFacts]) -> Snapshot<'a> {
     let (holders, scheduler) = (holders.to_vec(), "first".into());
-    Snapshot { has_node: true, wants, holders, idle: None, is_awaited: false, scheduler, made: None }
+    Snapshot {
+        has_node: true,
+        wants,
+        holders,
+        idle: None,
+        leaving: None,
+        is_awaited: false,
+        scheduler,
+        made: None,
+    }
 }
 
 fn planned(wants: Option<Units>, holders: &[&HolderFacts]) -> Plan {
@@ -150,6 +159,22 @@ fn a_holder_that_ended_is_made_again_ever_later() {
     assert!(!deleting.holds(&units(1, 0)));
     let again = |times| plan("n", &Snapshot { made: Some((NOW, times)), ..seen(wants(), &[]) }, NOW);
     assert_eq!([again(0), again(3), again(30)], [1_000, 8_000, 64_000].map(Plan::Wait));
+}
+
+#[test]
+fn a_holder_that_is_still_there_is_deleted_once_more() {
+    let leaving = HolderFacts { deleting: true, ..holder(A, units(5_000, MI)) };
+    let kept = holder(B, units(3_000, 1));
+    let since = |since, holders: &[&HolderFacts]| {
+        plan("n", &Snapshot { leaving: Some(since), ..seen(Some(units(3_000, 1)), holders) }, NOW)
+    };
+    assert_eq!(since(NOW - 400, &[&leaving, &kept]), Plan::Wait(600));
+    assert_eq!(since(NOW - 1_000, &[&leaving, &kept]), Plan::Delete(A.to_owned()));
+    assert_eq!(since(NOW + 5_000, &[&leaving, &kept]), Plan::Wait(1_000), "the clock was put back");
+    let grows = Plan::Create(B.to_owned(), units(3_000, 1));
+    assert_eq!(since(NOW, &[&leaving]), grows, "another one does not wait for its end");
+    let running = HolderFacts { is_bound: true, ..leaving };
+    assert_eq!(since(NOW - 1_000, &[&running, &kept]), Plan::Rest, "its kubelet ends it");
 }
 
 /// Earlier versions made Pods that ran.

@@ -52,7 +52,7 @@ fn all_containers(pod: &Value) -> impl Iterator<Item = &Value> {
 
 /// Returns the aggregate of `requests` or `limits` over all containers: the sum of containers and sidecars,
 /// or of an init container and the sidecars before it, whichever is larger.
-fn together(pod: &Value, list: &str, resource: &str) -> Option<Decimal> {
+pub(crate) fn together(pod: &Value, list: &str, resource: &str) -> Option<Decimal> {
     let of = |container: &Value| amount(&container["resources"][list], resource);
     let named = all_containers(pod).any(|container| of(container).is_some());
     let (mut sidecars, mut most) = (Decimal::default(), Decimal::default());

@@ -35,7 +35,8 @@ impl Lag {
     }
 }
 
-async fn sleep_until(due: Option<Instant>) {
+/// Sleeps until this time, or for ever.
+pub(super) async fn sleep_until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,
         None => std::future::pending().await,

@@ -41,8 +41,8 @@ pub(super) fn at_the_end(server: &ApiServer) -> Option<String> {
     // A holder never ends by itself, and a neighbour waits for ever for a device that its scheduler may not allocate.
     pods.retain(|pod| {
         let is_holder = pod["metadata"]["labels"]["app.kubernetes.io/component"] == "holder";
-        let is_refused =
-            pod["metadata"]["namespace"] == NEIGHBOURS && pod["spec"]["resourceClaims"].is_array();
+        let wants_devices = items(&pod["spec"]["resourceClaims"]).next().is_some();
+        let is_refused = pod["metadata"]["namespace"] == NEIGHBOURS && wants_devices;
         !is_holder && !is_refused
     });
     // A smaller script may keep a gate of another owner closed, or leave a claim to another allocator.

@@ -22,7 +22,7 @@ pub(super) struct Binding {
     pub(super) classes: Vec<Arc<Value>>,
     /// The minor version of Kubernetes.
     pub(super) minor: u8,
-    /// The pause before each write.
+    /// The pause before each write to a claim, and before the binding.
     pub(super) lag: Option<Lag>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Binding {
 pub(super) struct Ended {
     pub(super) pod: Arc<Value>,
     pub(super) is_bound: bool,
-    /// The uids of claims that were to be allocated.
+    /// What stood for the claims that were to be allocated.
     pub(super) claims: Vec<String>,
     /// The claims as the API server returned them.
     pub(super) written: Vec<Value>,
@@ -48,7 +48,7 @@ fn path_of_claim(claim: &Value) -> String {
 impl Binding {
     pub(super) async fn run(mut self) -> Ended {
         let allocates = self.fit.parts.iter().filter(|part| part.chosen.is_some());
-        let claims = allocates.map(|part| meta::text(&part.claim, "uid").to_owned()).collect();
+        let claims = allocates.map(|part| part.in_flight(&self.pod).to_owned()).collect();
         let mut written = Vec::new();
         let is_bound = self.write(&mut written).await.is_some();
         if !is_bound {
@@ -165,7 +165,7 @@ impl Binding {
         Some(())
     }
 
-    /// Takes the reservations back that this binding has written. Allocations stay.
+    /// Takes the reservations of the Pod back, also those that another writer has made. Allocations stay.
     async fn unreserve(&mut self, written: &mut [Value]) {
         for claim in written {
             let consumer = consumer_of(&self.pod, claim);
@@ -198,13 +198,13 @@ fn entry(claim: &Value, costs: Amounts, minor: u8) -> Value {
     entry
 }
 
-/// Takes an allocation back from a claim. Returns whether it is written.
-pub(super) async fn take_back(client: &Client, claim: &Value) -> bool {
+/// Takes an allocation back from a claim. A refused write is not repeated: the next attempt decides anew.
+pub(super) async fn take_back(client: &Client, claim: &Value) {
     let mut without = claim.clone();
     for field in ["allocation", "reservedFor", "devices"] {
         meta::put(&mut without, &["status", field], Value::Null);
     }
-    client.update(&format!("{}/status", path_of_claim(claim)), &without).await.is_success()
+    client.update(&format!("{}/status", path_of_claim(claim)), &without).await;
 }
 
 fn allocation(chosen: &Chosen, node: &str) -> Value {

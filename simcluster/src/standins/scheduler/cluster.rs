@@ -29,6 +29,15 @@ pub(super) struct Part {
     pub(super) costs: Amounts,
 }
 
+impl Part {
+    /// What stands for the claim while its allocation is being written: its uid, or that of the Pod for a claim that is made for
+    /// extended resources.
+    pub(super) fn in_flight<'a>(&'a self, pod: &'a Value) -> &'a str {
+        let uid = meta::text(&self.claim, "uid");
+        if uid.is_empty() { meta::text(pod, "uid") } else { uid }
+    }
+}
+
 /// A node for a Pod, and devices for its claims.
 #[derive(Debug)]
 pub(super) struct Fit {
@@ -44,8 +53,8 @@ fn costs(parts: &[Part]) -> Amounts {
 /// Why a Pod has to wait, and what makes room for it.
 #[derive(Debug)]
 pub(super) struct Wait {
-    /// Empty where the Pod is not tried before its claims have names: nothing is said of it then.
-    pub(super) why: String,
+    /// `None` where the claims of the Pod have no names yet: it is not tried before, and nothing is said of it.
+    pub(super) why: Option<String>,
     pub(super) waits_for: WaitsFor,
     /// A claim whose allocation is to be taken back.
     pub(super) taken_back: Option<Arc<Value>>,
@@ -54,14 +63,9 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    fn for_claims(why: String) -> Self {
+    fn for_claims(why: Option<String>) -> Self {
         let waits_for = WaitsFor { claims: true, ..WaitsFor::default() };
         Self { why, waits_for, taken_back: None, nominated: None }
-    }
-
-    /// A claim of the Pod is still to be created and named.
-    fn for_names() -> Self {
-        Self::for_claims(String::new())
     }
 }
 
@@ -75,6 +79,10 @@ pub(super) struct Cluster {
     pub(super) classes: BTreeMap<String, Arc<Value>>,
     /// The uids of claims whose allocation is being written.
     in_flight: BTreeSet<String>,
+    /// How many bindings have not ended.
+    under_way: usize,
+    /// The uids of claims that were deleted since a binding began that has not ended: what it has written of them is over.
+    gone: BTreeSet<String>,
     /// Whether it counts what slices say that devices take from their node (KEP-5517).
     pub(super) counts: bool,
     /// The node after which the next search starts.
@@ -107,8 +115,12 @@ impl Cluster {
     }
 
     pub(super) fn claim_deleted(&mut self, claim: &Value) {
-        self.devices.release(meta::text(claim, "uid"));
+        let uid = meta::text(claim, "uid");
+        self.devices.release(uid);
         self.claims.remove(&meta::name_of(claim));
+        if self.under_way > 0 {
+            self.gone.insert(uid.to_owned());
+        }
     }
 
     pub(super) fn class_applied(&mut self, class: Value) {
@@ -122,9 +134,10 @@ impl Cluster {
     /// Counts a Pod and the devices of its claims until its binding has ended.
     pub(super) fn assume(&mut self, pod: &Value, fit: &Fit) {
         self.rooms.assume(pod, &fit.node, costs(&fit.parts));
+        self.under_way += 1;
         for part in &fit.parts {
-            let uid = meta::text(&part.claim, "uid");
-            if let Some(chosen) = part.chosen.as_ref().filter(|_| !uid.is_empty()) {
+            let uid = part.in_flight(pod);
+            if let Some(chosen) = &part.chosen {
                 self.in_flight.insert(uid.to_owned());
                 self.devices.reserve(uid, chosen.iter().map(|(_, device)| device.clone()).collect());
             }
@@ -138,7 +151,15 @@ impl Cluster {
             self.in_flight.remove(claim);
             self.devices.unreserve(claim);
         }
-        written.into_iter().for_each(|claim| self.claim_applied(claim));
+        for claim in written {
+            if !self.gone.contains(meta::text(&claim, "uid")) {
+                self.claim_applied(claim);
+            }
+        }
+        self.under_way = self.under_way.saturating_sub(1);
+        if self.under_way == 0 {
+            self.gone.clear();
+        }
         if !is_bound {
             self.rooms.forget(uid);
         }
@@ -152,14 +173,14 @@ impl Cluster {
         let namespace = meta::text(pod, "namespace");
         let find = |name: &str| {
             let claim = self.claims.get(&(namespace.to_owned(), name.to_owned()));
-            claim.cloned().ok_or_else(|| Wait::for_claims(format!("resourceclaim {name:?} not found")))
+            claim.cloned().ok_or_else(|| Wait::for_claims(Some(format!("resourceclaim {name:?} not found"))))
         };
         let mut of_pod: Vec<Arc<Value>> = Vec::new();
         for entry in meta::items(&pod["spec"]["resourceClaims"]) {
             let name = claim_name(pod, entry);
-            let name = name.ok_or_else(Wait::for_names)?;
+            let name = name.ok_or_else(|| Wait::for_claims(None))?;
             let claim = find(name)?;
-            self.may_use(pod, entry, &claim).map_err(Wait::for_claims)?;
+            self.may_use(pod, entry, &claim).map_err(|why| Wait::for_claims(Some(why)))?;
             // Two entries may name one claim: it is allocated and reserved once.
             if of_pod.iter().all(|known| known["metadata"]["uid"] != claim["metadata"]["uid"]) {
                 of_pod.push(claim);
@@ -230,7 +251,7 @@ impl Cluster {
         let words: Vec<String> = words.into_iter().map(|(word, count)| format!("{count} {word}")).collect();
         let why = format!("0/{} nodes are available: {}.", self.rooms.nodes().count(), words.join(", "));
         let nominated = self.nomination(pod, best);
-        Err(Wait { why, waits_for, taken_back: self.to_take_back(pod, &claims, rng), nominated })
+        Err(Wait { why: Some(why), waits_for, taken_back: self.to_take_back(pod, &claims, rng), nominated })
     }
 
     /// A Pod that is nominated where others are about to leave waits for them.
@@ -285,7 +306,7 @@ impl Cluster {
         claims.iter().map(part).collect()
     }
 
-    /// One of the claims that keep a Pod from some node and are reserved for nobody else.
+    /// One of the claims that keep a Pod from some node and are reserved for no other consumer.
     fn to_take_back(&self, pod: &Value, claims: &[Arc<Value>], rng: &mut Rng) -> Option<Arc<Value>> {
         let mut idle = claims.iter().filter(|claim| {
             let keeps_away = self.rooms.nodes().any(|node| !reaches(claim, node));
@@ -398,7 +419,29 @@ mod tests {
     }
 
     #[test]
-    fn an_allocation_that_keeps_a_pod_from_a_node_is_taken_back_where_it_is_reserved_for_nobody_else() {
+    fn devices_of_a_claim_that_is_still_to_be_made_are_taken_too() {
+        let mut cluster = cluster();
+        let chosen = Some(vec![("r".to_owned(), ("d".to_owned(), "p".to_owned(), "gpu".to_owned()))]);
+        let part = Part { claim: Arc::new(json!({"metadata": {}})), chosen, costs: Amounts::default() };
+        let pod = json!({"metadata": {"name": "p", "uid": "pod"}, "spec": {}});
+        cluster.assume(&pod, &Fit { node: "n".to_owned(), parts: vec![part] });
+        assert!(!is_free(&mut cluster));
+        cluster.settle("pod", false, &["pod".to_owned()], Vec::new());
+        assert!(is_free(&mut cluster));
+    }
+
+    #[test]
+    fn a_claim_that_was_deleted_under_its_binding_stays_gone() {
+        let mut cluster = cluster();
+        let pod = json!({"metadata": {"name": "p", "uid": "pod"}, "spec": {}});
+        cluster.assume(&pod, &Fit { node: "n".to_owned(), parts: Vec::new() });
+        cluster.claim_deleted(&claim(8, "gpu"));
+        cluster.settle("pod", false, &[], vec![claim(7, "gpu")]);
+        assert!(is_free(&mut cluster));
+    }
+
+    #[test]
+    fn an_allocation_that_keeps_a_pod_from_a_node_is_taken_back_unless_another_consumer_has_it() {
         let mut cluster = cluster();
         cluster.rooms.node_applied(&json!({"metadata": {"name": "other"}, "status": {}}));
         let reserved = |consumers: &[&str]| {

@@ -2,7 +2,7 @@
 //!
 //! It decides by a cache that may be stale and counts Pods that are not bound yet. It writes beside its next decisions, takes
 //! allocations back, moves less important Pods away, and counts nominated ones. The scenario
-//! `the_stand_in_schedules_what_kube_scheduler_schedules` holds its writes against those of kube-scheduler.
+//! `the_stand_in_schedules_what_kube_scheduler_schedules` compares its writes with those of kube-scheduler.
 
 mod binding;
 mod cluster;
@@ -24,7 +24,7 @@ use self::queue::{Queue, WaitsFor};
 pub(super) use self::room::Amounts;
 use self::room::{Victim, is_over, priority};
 use super::client::Client;
-use super::follow::{Event, Follow, Lag};
+use super::follow::{Event, Follow, Lag, sleep_until};
 use crate::api::ApiServer;
 use crate::api::meta::{self, Name};
 
@@ -61,7 +61,7 @@ impl Scheduler {
         }
     }
 
-    /// It sees every change up to `most` later, and pauses for so long before each write of a binding.
+    /// It sees every change up to `most` later, and pauses for so long before each write to a claim and before a binding.
     #[must_use]
     pub fn lagging(self, most: Duration, seed: u64) -> Self {
         Self { lag: Some(Lag::new(most, seed)), rng: Rng::with_seed(seed), ..self }
@@ -79,8 +79,7 @@ impl Scheduler {
         let mut nodes = follow("/api/v1/nodes");
         loop {
             let now = Instant::now();
-            let due = self.queue.due().unwrap_or(now + Duration::from_secs(3600));
-            let next = self.queue.next(now);
+            let (next, due) = (self.queue.next(now), self.queue.due());
             tokio::select! {
                 biased;
                 Some(Ok(ended)) = self.bindings.join_next() => self.ended(ended).await,
@@ -112,7 +111,7 @@ impl Scheduler {
                         self.place(name).await;
                     }
                 }
-                () = tokio::time::sleep_until(due), if next.is_none() => {}
+                () = sleep_until(due), if next.is_none() => {}
             }
         }
     }
@@ -186,13 +185,18 @@ impl Scheduler {
         let Ended { pod, is_bound, claims, written } = ended;
         let (uid, name) = (meta::text(&pod, "uid"), meta::name_of(&pod));
         self.cluster.settle(uid, is_bound, &claims, written);
+        // Another Pod may have the name by now.
+        let is_it = |pod: &Arc<Value>| meta::text(pod, "uid") == uid;
+        let known = self.cluster.pods.get(&name).filter(|pod| is_it(pod));
         if is_bound {
-            self.forget(&name);
+            if known.is_some() {
+                self.forget(&name);
+            }
             return;
         }
+        let still_waits = known.is_some_and(|pod| wants_a_node(pod));
         self.queue.wake(ANYTHING);
-        let still_waits = |pod: &Arc<Value>| meta::text(pod, "uid") == uid && wants_a_node(pod);
-        if self.cluster.pods.get(&name).is_some_and(still_waits) {
+        if still_waits {
             self.say(&name, &pod, "SchedulerError", "a write of the binding was refused", None).await;
             self.queue.fail(&name, Instant::now());
         }
@@ -206,8 +210,8 @@ impl Scheduler {
         for victim in victims.iter().flatten() {
             self.preempt(victim).await;
         }
-        if !wait.why.is_empty() {
-            self.say(name, pod, "Unschedulable", &wait.why, node).await;
+        if let Some(why) = &wait.why {
+            self.say(name, pod, "Unschedulable", why, node).await;
         }
         self.queue.wait(name, wait.waits_for, Instant::now());
     }

@@ -6,6 +6,7 @@ use dragoman_quantity::Quantity;
 use serde_json::Value;
 
 use crate::api::meta;
+use crate::kinds::resources::together;
 
 /// Cpus in thousandths, memory in bytes, and Pods.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,10 +49,6 @@ impl Amounts {
         }
     }
 
-    fn or_more(self, other: Self) -> Self {
-        Self { cpu: self.cpu.max(other.cpu), memory: self.memory.max(other.memory), pods: self.pods }
-    }
-
     /// The resource that a node with `all` lacks for a Pod that asks for `more`. A node that has too little may still take a Pod
     /// that asks for none of it.
     fn lacking(self, more: Self, all: Self) -> Option<&'static str> {
@@ -67,19 +64,15 @@ impl Amounts {
     }
 }
 
-/// What the containers of a Pod request: the sum of containers and sidecars, or the largest init container.
+/// What a Pod requests.
 pub(super) fn requests(pod: &Value) -> Amounts {
-    let of = |container: &Value| Amounts::of(&container["resources"]["requests"]);
-    let (mut sidecars, mut most) = (Amounts::default(), Amounts::default());
-    for container in meta::items(&pod["spec"]["initContainers"]) {
-        most = most.or_more(sidecars.plus(of(container)));
-        if container["restartPolicy"] == "Always" {
-            sidecars = sidecars.plus(of(container));
-        }
-    }
-    let running = meta::items(&pod["spec"]["containers"]).map(of).fold(sidecars, Amounts::plus);
-    let sum = running.or_more(most).plus(Amounts::of(&pod["spec"]["overhead"]));
-    Amounts { pods: 1, ..sum }
+    let of = |resource: &str| together(pod, "requests", resource).unwrap_or_default();
+    let containers = Amounts {
+        cpu: of("cpu").milli().unwrap_or(i64::MAX),
+        memory: of("memory").units().unwrap_or(i64::MAX),
+        pods: 1,
+    };
+    containers.plus(Amounts::of(&pod["spec"]["overhead"]))
 }
 
 /// What the status of a Pod says that its claims take.
