@@ -8,7 +8,8 @@ use crate::claim_gate::ServiceAccount;
 /// `spec` of a DriverOwner, which is cluster-scoped. Its name is that of the driver: the DriverOwner `gpu.example.com` is about
 /// allocations with `driver: gpu.example.com` in their results. A driver has one DriverOwner, so that no two of them disagree.
 ///
-/// The admission policy `dragoman-driver-owners` reads it; no process of Dragoman does.
+/// The admission policy `dragoman-driver-owners` reads it, and so does the reference allocator: it allocates anew for a released Pod
+/// that has lost all its devices, if kube-scheduler may not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DriverOwnerSpec {

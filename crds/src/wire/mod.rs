@@ -20,7 +20,7 @@ mod tolerated;
 
 pub use claim::{AllocationResult, ConsumerReference, DELETE_PROTECTION, ResourceClaim, ResourceClaimStatus};
 pub use meta::{Condition, ControllerRef, Meta, Name, Object, annotation};
-pub use node::{Node, OUT_OF_SERVICE};
+pub use node::{Node, NodeSpec, OUT_OF_SERVICE, Taint};
 pub use pod::{
     Affinity, ClaimEntry, ClaimEntryStatus, Container, ContainerStatus, Named, NodeAffinity, Pod, PodSpec,
     PodStatus, RequiredNodes, ResourceRequirements, Term, Toleration,

@@ -13,24 +13,38 @@ pub struct Node {
     /// `metadata`.
     #[serde(deserialize_with = "or_default")]
     pub metadata: Meta,
+    /// `spec`.
     #[serde(deserialize_with = "or_default")]
-    spec: Spec,
+    pub spec: NodeSpec,
     #[serde(deserialize_with = "or_default")]
     status: Status,
 }
 
+/// `spec` of a Node.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-struct Spec {
+pub struct NodeSpec {
+    /// `taints`.
     #[serde(deserialize_with = "or_default")]
-    taints: Vec<Taint>,
+    pub taints: Vec<Taint>,
+    /// `unschedulable`: the node is cordoned.
+    #[serde(deserialize_with = "or_default")]
+    pub unschedulable: bool,
 }
 
+/// An entry of `spec.taints`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-struct Taint {
+pub struct Taint {
+    /// `key`.
     #[serde(deserialize_with = "or_default")]
-    key: Name,
+    pub key: Name,
+    /// `value`.
+    #[serde(deserialize_with = "or_default")]
+    pub value: Name,
+    /// `effect`.
+    #[serde(deserialize_with = "or_default")]
+    pub effect: Name,
 }
 
 /// The taint by which an administrator says that nothing runs on a node any more, with any effect.

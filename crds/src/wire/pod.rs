@@ -1,10 +1,13 @@
 //! `v1` Pod.
 
+use std::collections::BTreeMap;
+
 use dragoman_accounting::amounts::ResourceList;
 use dragoman_accounting::wire::pod_status::{
     AdditionalNodeAllocatableResources, NativeResourceClaimStatus, NodeAllocatableResourceClaimStatus,
 };
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de};
+use serde_json::Value;
 
 use super::{Condition, Meta, Name, Tolerated, or_default};
 
@@ -44,6 +47,9 @@ pub struct PodSpec {
     /// `tolerations`.
     #[serde(deserialize_with = "or_default")]
     pub tolerations: Vec<Toleration>,
+    /// `nodeSelector`.
+    #[serde(deserialize_with = "or_default")]
+    pub node_selector: BTreeMap<Name, Name>,
     /// `affinity`.
     #[serde(deserialize_with = "affinity")]
     pub affinity: Affinity,
@@ -97,12 +103,22 @@ pub struct NodeAffinity {
 }
 
 /// A node selector.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequiredNodes {
-    /// `nodeSelectorTerms`.
-    #[serde(deserialize_with = "or_default")]
+    /// `nodeSelectorTerms`, as far as a patch has to know them.
     pub node_selector_terms: Vec<Term>,
+    /// The whole of it.
+    pub selector: Value,
+}
+
+impl<'de> Deserialize<'de> for RequiredNodes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let selector = Value::deserialize(deserializer)?;
+        let terms = selector.get("nodeSelectorTerms").filter(|terms| !terms.is_null());
+        let terms = terms.map(Vec::<Term>::deserialize).transpose();
+        let node_selector_terms = terms.map_err(de::Error::custom)?.unwrap_or_default();
+        Ok(Self { node_selector_terms, selector })
+    }
 }
 
 /// A term of a node selector.
