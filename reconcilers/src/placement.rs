@@ -6,6 +6,7 @@ use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
 use dragoman_allocator::input::{self, Name, NodeSelector, NodeSelectorTerm, Taint, Toleration};
+use dragoman_crds::wire;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -190,6 +191,28 @@ pub enum Obstacle {
 }
 
 impl Site {
+    /// What a Node says, without its number of Pods.
+    pub(crate) fn of(node: &wire::Node) -> Self {
+        let labels = node.metadata.labels.iter();
+        let labels = labels.map(|(key, value)| (Name::from(&**key), Name::from(&**value))).collect();
+        let taints = node.spec.taints.iter().map(|taint| Taint {
+            key: (*taint.key).into(),
+            value: (*taint.value).into(),
+            effect: (*taint.effect).into(),
+        });
+        Self {
+            metadata: Metadata { name: (*node.metadata.name).into(), labels },
+            spec: NodeSpec { taints: taints.collect(), unschedulable: node.spec.unschedulable },
+            ..Self::default()
+        }
+    }
+
+    /// The node as a selector sees it.
+    pub(crate) fn selected(&self) -> input::Node {
+        let Metadata { name, labels } = self.metadata.clone();
+        input::Node { name, labels, ..input::Node::default() }
+    }
+
     /// Adds a Pod that runs on the node.
     pub fn add(&mut self, pod: &Placement) {
         Arc::make_mut(&mut self.taken).add(&pod.ports().collect::<Vec<_>>());
@@ -241,12 +264,41 @@ impl Site {
     }
 
     fn is_selected(&self, selector: &NodeSelector) -> bool {
-        let (name, labels) = (self.metadata.name.clone(), self.metadata.labels.clone());
-        selector.matches(&input::Node { name, labels, ..input::Node::default() }) == Ok(true)
+        selector.matches(&self.selected()) == Ok(true)
     }
 }
 
 impl Placement {
+    /// What the labels, the name and the taints of a node have to be for a Pod. A selector that does not decode is not
+    /// looked at.
+    pub(crate) fn of(pod: &wire::PodSpec) -> Self {
+        let node_selector = pod.node_selector.iter();
+        let node_selector = node_selector.map(|(key, value)| (Name::from(&**key), Name::from(&**value)));
+        let required = pod.affinity.node_affinity.as_ref();
+        let required =
+            required.and_then(|of| of.required_during_scheduling_ignored_during_execution.as_ref());
+        let required = required.and_then(|of| NodeSelector::deserialize(&of.selector).ok());
+        let tolerations = pod.tolerations.iter().map(|of| Toleration {
+            key: (*of.key).into(),
+            operator: (*of.operator).into(),
+            value: (*of.value).into(),
+            effect: (*of.effect).into(),
+            ..Toleration::default()
+        });
+        let node = NodeAffinity {
+            required_during_scheduling_ignored_during_execution: required,
+            ..NodeAffinity::default()
+        };
+        let affinity = Affinity { node, ..Affinity::default() };
+        let spec = PodSpec {
+            node_selector: node_selector.collect(),
+            affinity,
+            tolerations: tolerations.collect(),
+            ..PodSpec::default()
+        };
+        Self { spec }
+    }
+
     /// What a scheduler looks at and these filters do not.
     pub fn not_looked_at(&self) -> Vec<&'static str> {
         let spec = &self.spec;

@@ -13,6 +13,7 @@ use dragoman_machinery::controller::{
 use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::watch::Record;
 use dragoman_machinery::write::Write;
 
 use super::assumed::Assumed;
@@ -182,7 +183,8 @@ impl GateKeeper {
         let found: Option<Vec<Ready<'_>>> = found.collect();
         let node = found.filter(|claims| !claims.is_empty()).and_then(|claims| {
             self.kit.read(|index| {
-                let nodes = index.nodes.iter().filter_map(|(_, _, record)| record.readable());
+                let nodes =
+                    index.nodes.iter().filter_map(|(_, _, record)| Some(&record.readable()?.selected));
                 plan::goes_to(&claims, nodes, pod.affinity.node())
             })
         });
@@ -223,10 +225,10 @@ impl GateKeeper {
             return self.reject(work, &ready, "", Reason::PromisedTwice, &why).await;
         }
         let nodes = self.kit.read(|index| {
-            let nodes = index.nodes.iter().filter_map(|(_, _, record)| record.readable());
+            let nodes = index.nodes.iter().filter_map(|(_, _, record)| Some(&**record.readable()?));
             let mut sorted: Vec<_> = nodes.collect();
-            sorted.sort_by(|a, b| a.name.cmp(&b.name));
-            plan::common_nodes(&ready, sorted.into_iter())
+            sorted.sort_by(|a, b| a.selected.name.cmp(&b.selected.name));
+            plan::nodes_for(&work.pod, &ready, &sorted)
         });
         let node = match nodes {
             Ok(nodes) => match self.place(work, &nodes)? {
@@ -243,6 +245,14 @@ impl GateKeeper {
         if let Err(wait) = plan::release_gates(&ready) {
             self.nominate(work, None).await?;
             return Err(wait.into());
+        }
+        let unsuitable = self.kit.read(|index| {
+            plan::unsuitable(&work.pod, index.nodes.get("", &node).and_then(Record::readable).map(|of| &**of))
+        });
+        // Not before: while a release gate is closed, the node may be on its way.
+        if let Some(why) = unsuitable {
+            self.holders.forget(work.key);
+            return self.reject(work, &ready, &node, Reason::NodeUnsuitable, &why).await;
         }
         let attributes = self.attributes(work)?;
         self.nominate(work, Some(&node)).await?;

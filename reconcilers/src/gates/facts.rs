@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use dragoman_accounting::cluster;
-use dragoman_allocator::input::NodeSelector;
-use dragoman_crds::wire::{Affinity, Condition, ConsumerReference, Name, Pod, ResourceClaim, Tolerated};
+use dragoman_allocator::input::{self, NodeSelector};
+use dragoman_crds::wire::{
+    Affinity, Condition, ConsumerReference, Name, Node, Pod, ResourceClaim, Tolerated,
+};
 
 use super::attributes::{GIVEN, WANTED};
+use crate::placement::{Placement, Site};
 use crate::protocol::{
     ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, ClosedGate, GATE, RELEASE_GATES, Rejection, Verdict,
     closed_gates, rejections, shown, verdict,
 };
 
 /// A Pod with claims that has not ended and has no node; and one with a node whose condition is not up to date.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct PodFacts {
     /// `metadata.resourceVersion`.
     pub(super) version: Name,
@@ -36,6 +39,8 @@ pub(super) struct PodFacts {
     pub(super) condition: Option<(Name, Name)>,
     /// The required node affinity.
     pub(super) affinity: Affinity,
+    /// What it says about nodes, while it has the gate.
+    pub(super) placement: Option<Arc<Placement>>,
     /// What it asks about its devices, if it asks.
     pub(super) asked: Option<Arc<Asked>>,
     /// The Pod as accounting reads it, its claims included.
@@ -53,14 +58,16 @@ impl PodFacts {
         if spec.resource_claims.is_empty() || is_done || (is_bound && is_told) {
             return None;
         }
-        let is_unschedulable =
-            |of: &&Condition| &*of.r#type == "PodScheduled" && &*of.reason == "Unschedulable";
+        let is_unschedulable = |of: &&Condition| {
+            &*of.r#type == "PodScheduled" && matches!(&*of.reason, "Unschedulable" | "SchedulerError")
+        };
         let unschedulable = status.conditions.iter().find(is_unschedulable);
         let controller = pod.metadata.controller.as_ref();
+        let gate = spec.scheduling_gates.iter().position(|gate| &*gate.name == GATE);
         Some(Self {
             version: pod.metadata.resource_version.clone(),
             created: pod.metadata.creation_timestamp.clone().unwrap_or_default(),
-            gate: spec.scheduling_gates.iter().position(|gate| &*gate.name == GATE),
+            gate,
             deleting: pod.metadata.deleting,
             is_bound,
             nominated: (!status.nominated_node_name.is_empty()).then(|| status.nominated_node_name.clone()),
@@ -68,9 +75,27 @@ impl PodFacts {
             is_replaced: controller.is_some_and(|owner| &*owner.kind != "DaemonSet"),
             condition: condition.map(|condition| (condition.status.clone(), condition.reason.clone())),
             affinity: spec.affinity.clone(),
+            placement: gate.map(|_| Arc::new(Placement::of(spec))),
             asked: Asked::of(pod).map(Arc::new),
             accounted: Arc::new(pod.accounted()),
         })
+    }
+}
+
+/// A Node.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct NodeFacts {
+    /// As node selectors see it.
+    pub(super) selected: input::Node,
+    /// As a scheduler sees it.
+    pub(super) site: Site,
+}
+
+impl NodeFacts {
+    /// Returns what is kept of a Node.
+    pub(super) fn of(node: &Node) -> Self {
+        let site = Site::of(node);
+        Self { selected: site.selected(), site }
     }
 }
 

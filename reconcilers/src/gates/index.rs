@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dragoman_allocator::input;
 use dragoman_crds::wire::{ConsumerReference, Name, Node, Pod, ResourceClaim};
 use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
 use dragoman_machinery::kind::{Kind, NODE, POD, RESOURCE_CLAIM};
@@ -11,7 +10,7 @@ use dragoman_machinery::watch::{Record, Store, StoreState};
 
 use dragoman_accounting::cluster::ClaimName;
 
-use super::facts::{self, Allocated, ClaimFacts, PodFacts};
+use super::facts::{self, Allocated, ClaimFacts, NodeFacts, PodFacts};
 
 /// The index.
 #[derive(Debug, Default)]
@@ -20,8 +19,8 @@ pub(super) struct Gates {
     pub(super) pods: Store<Option<Arc<PodFacts>>>,
     /// Claims.
     pub(super) claims: Store<Arc<ClaimFacts>>,
-    /// Nodes, as node selectors see them.
-    pub(super) nodes: Store<Arc<input::Node>>,
+    /// Nodes.
+    pub(super) nodes: Store<Arc<NodeFacts>>,
     /// The Pods that name a claim.
     pods_of_claim: Links,
     /// Pods without the gate whose status does not name all their claims, with their uids.
@@ -116,7 +115,7 @@ impl Gates {
                 claim.is_some_and(|claim| {
                     claim.is_reserved_for(uid)
                         && match &claim.allocation {
-                            Some(Allocated::Nodes(selector)) => selector.matches(node) == Ok(true),
+                            Some(Allocated::Nodes(selector)) => selector.matches(&node.selected) == Ok(true),
                             Some(Allocated::Anywhere | Allocated::Unreadable(_)) => true,
                             None => false,
                         }
@@ -230,16 +229,14 @@ impl Keeps<ResourceClaim> for Gates {
 }
 
 impl Keeps<Node> for Gates {
-    type Projection = Arc<input::Node>;
+    type Projection = Arc<NodeFacts>;
 
     fn store_mut(&mut self) -> &mut Store<Self::Projection> {
         &mut self.nodes
     }
 
     fn project(&mut self, node: &Node) -> Self::Projection {
-        let meta = &node.metadata;
-        let labels = meta.labels.iter().map(|(key, value)| ((**key).into(), (**value).into())).collect();
-        Arc::new(input::Node { name: (*meta.name).into(), labels, ..input::Node::default() })
+        Arc::new(NodeFacts::of(node))
     }
 
     /// What a Pod waits for is seldom a Node: the level timer and its own pace look again.

@@ -47,6 +47,11 @@ impl Nominated {
         self.written.insert(pod.clone(), (value.cloned(), now));
     }
 
+    /// Whether a Pod was nominated here, and so had the gate.
+    pub(super) fn knows(&self, pod: &ObjectKey) -> bool {
+        self.written.contains_key(pod)
+    }
+
     /// How long it still takes at `now` until kube-scheduler and the index have seen what the other has.
     pub(super) fn settles(&mut self, pod: &ObjectKey, node: &Name, now: i64) -> Option<Duration> {
         let (known, since) = self.since.entry(pod.clone()).or_insert_with(|| (node.clone(), now));

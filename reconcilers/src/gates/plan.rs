@@ -8,7 +8,7 @@ use dragoman_accounting::ledger::{NodeLedger, words};
 use dragoman_allocator::input;
 use dragoman_crds::wire::Name;
 
-use super::facts::{Allocated, ClaimFacts};
+use super::facts::{Allocated, ClaimFacts, NodeFacts, PodFacts};
 use super::index::NamedClaim;
 use crate::protocol::{ALLOCATOR, ClosedGate, shown};
 
@@ -33,6 +33,8 @@ pub(super) enum Reason {
     PromisedTwice,
     /// What the Pod takes does not fit on the node: the allocation is refused.
     DoesNotFit,
+    /// The node does not take the Pod, by its labels, its taints or a cordon: the allocation is refused.
+    NodeUnsuitable,
     /// It is not known what the Pod takes, or what the node has left.
     Unaccounted,
     /// What the claims take could not be written into the status of the Pod.
@@ -47,7 +49,7 @@ pub(super) enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::ClaimMissing,
         Self::ClaimDeleted,
         Self::ClaimUnreadable,
@@ -57,6 +59,7 @@ impl Reason {
         Self::NoCommonNode,
         Self::PromisedTwice,
         Self::DoesNotFit,
+        Self::NodeUnsuitable,
         Self::Unaccounted,
         Self::NotPublished,
         Self::AttributeMissing,
@@ -82,6 +85,7 @@ impl Reason {
             Self::NoCommonNode => "NoCommonNode",
             Self::PromisedTwice => "PromisedTwice",
             Self::DoesNotFit => "DoesNotFit",
+            Self::NodeUnsuitable => "NodeUnsuitable",
             Self::Unaccounted => "Unaccounted",
             Self::NotPublished => "NotPublished",
             Self::AttributeMissing => "AttributeMissing",
@@ -276,7 +280,7 @@ pub(super) fn release_gates(claims: &[Ready<'_>]) -> Result<(), Wait> {
 /// There is none, or an allocation does not decode.
 pub(super) fn common_nodes<'a>(
     claims: &[Ready<'_>],
-    nodes: impl Iterator<Item = &'a Arc<input::Node>>,
+    nodes: impl Iterator<Item = &'a input::Node>,
 ) -> Result<Vec<Name>, Wait> {
     let mut selectors = Vec::new();
     for (name, _, facts) in claims {
@@ -298,6 +302,32 @@ pub(super) fn common_nodes<'a>(
     Ok(selected)
 }
 
+/// The nodes that can use the devices of all claims; of these the ones that take the Pod, if there are any.
+///
+/// # Errors
+/// As [`common_nodes`].
+pub(super) fn nodes_for(
+    pod: &PodFacts,
+    claims: &[Ready<'_>],
+    nodes: &[&NodeFacts],
+) -> Result<Vec<Name>, Wait> {
+    let takes = |node: &&&NodeFacts| unsuitable(pod, Some(node)).is_none();
+    let taking = common_nodes(claims, nodes.iter().filter(takes).map(|node| &node.selected));
+    match taking {
+        Err(Wait { reason: Reason::NoCommonNode, .. }) => {
+            common_nodes(claims, nodes.iter().map(|node| &node.selected))
+        }
+        found => found,
+    }
+}
+
+/// Why kube-scheduler would not bind a gated Pod to a node, amounts and devices aside; nothing of a node that is not known.
+pub(super) fn unsuitable(pod: &PodFacts, node: Option<&NodeFacts>) -> Option<String> {
+    let obstacles = node?.site.obstacles(pod.placement.as_ref()?);
+    let said: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
+    (!said.is_empty()).then(|| said.join("; "))
+}
+
 /// Whether a claim is one that a released Pod goes to its node with: it is reserved for the Pod, or the Pod is assumed on a node
 /// (`is_known`) and the claim is allocated and free for it.
 pub(super) fn keeps(facts: &ClaimFacts, uid: &str, is_known: bool) -> bool {
@@ -307,7 +337,7 @@ pub(super) fn keeps(facts: &ClaimFacts, uid: &str, is_known: bool) -> bool {
 /// The node to which a released Pod goes: the only one that can use its devices, or the one that its affinity names.
 pub(super) fn goes_to<'a>(
     claims: &[Ready<'_>],
-    nodes: impl Iterator<Item = &'a Arc<input::Node>>,
+    nodes: impl Iterator<Item = &'a input::Node>,
     pin: Option<&str>,
 ) -> Option<Name> {
     let mut nodes = common_nodes(claims, nodes).ok()?;
@@ -388,6 +418,22 @@ pub(super) fn not_bound(node: &str, is_there: bool, is_pinned: bool, says: &str)
     Wait::new(Reason::NotBound, message)
 }
 
+/// What a Pod waits for whose gate was opened, and that has lost a claim of an allocator since. The condition tells the allocator
+/// that the Pod was gated.
+pub(super) fn lost(uid: &str, claims: &[NamedClaim]) -> Option<Wait> {
+    let known = claims.iter().filter_map(|claim| match (&claim.name, &claim.found) {
+        (Some(name), Some(Ok((_, facts)))) => Some((name, facts, facts.allocator.as_deref()?)),
+        _ => None,
+    });
+    let mut lost = known.filter(|(_, facts, _)| facts.allocation.is_none() || !facts.is_reserved_for(uid));
+    let (name, facts, allocator) = lost.next()?;
+    let what = if facts.allocation.is_none() { "its devices" } else { "the reservation for the Pod" };
+    let message =
+        format!("the Pod was released, and claim {name} of allocator {allocator} has lost {what} since");
+    // kube-scheduler reserves again within moments what it has given up for a moment.
+    Some(Wait { patience: LOST, ..Wait::new(Reason::NotBound, message) })
+}
+
 /// Whether a Pod without allocation may be let go: its allocator has had a turn and found nothing, and no gate
 /// of any owner is closed.
 pub(super) fn may_be_let_go(claims: &[NamedClaim]) -> bool {
@@ -412,6 +458,8 @@ pub(super) fn condition_due(patience: i64, said: Option<i64>) -> i64 {
     patience.max(said.map_or(i64::MIN, |said| said + PACE))
 }
 
+/// The patience with a released Pod that has lost a claim, in milliseconds.
+const LOST: i64 = 2_000;
 /// The patience with what ends without anybody's help, in milliseconds. A thousand Pods that are created at once pass
 /// in less; two conditions for each would be a fifth of all writes, and hold up the others.
 const ON_ITS_WAY: i64 = 60_000;

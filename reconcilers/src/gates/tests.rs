@@ -11,7 +11,7 @@ use dragoman_machinery::write::{Action, Write};
 use serde_json::{Value, json};
 
 use super::assumed::Assumed;
-use super::facts::{ClaimFacts, PodFacts};
+use super::facts::{ClaimFacts, NodeFacts, PodFacts};
 use super::index::NamedClaim;
 use super::nominate::Nominated;
 use super::plan::{self, Account, Claims, Reason, Wait};
@@ -132,12 +132,67 @@ fn the_verdict_and_the_last_rejection_are_quoted() {
 }
 
 #[test]
+fn a_released_pod_says_what_it_has_lost() {
+    let lost = |status: &Value| plan::lost(UID, &[claim(&labelled(), status)]).map(|wait| wait.message);
+    assert_eq!(lost(&ready(&["a"])), None);
+    let gone = "the Pod was released, and claim c of allocator ours has lost its devices since";
+    assert_eq!(lost(&json!({})).as_deref(), Some(gone));
+    let mut unreserved = ready(&["a"]);
+    unreserved["reservedFor"] = json!([]);
+    assert!(lost(&unreserved).is_some_and(|why| why.contains("the reservation for the Pod")));
+    let of_kube_scheduler = plan::lost(UID, &[claim(&json!({"name": "c"}), &json!({}))]);
+    assert_eq!(of_kube_scheduler, None, "it names no allocator");
+}
+
+#[test]
+fn a_pod_goes_to_a_node_that_takes_it() {
+    let node = |name: &str, spec: Value| {
+        let node = json!({"metadata": {"name": name, "labels": {"host": name}}, "spec": spec});
+        NodeFacts::of(&serde_json::from_value(node).expect("a Node"))
+    };
+    let tainted = json!({"taints": [{"key": "drain", "effect": "NoSchedule"}]});
+    let nodes = [node("a", tainted), node("b", json!({"unschedulable": true})), node("c", json!({}))];
+    let pod = |spec: &Value| {
+        let mut pod = json!({"metadata": {"name": "p"}, "spec": {"schedulingGates": [{"name": "dragoman.dev/claims"}],
+            "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}});
+        pod["spec"].as_object_mut().expect("an object").extend(spec.as_object().expect("an object").clone());
+        PodFacts::of(&serde_json::from_value(pod).expect("a Pod")).expect("facts")
+    };
+    let goes = |pod: &PodFacts, on: &[&str]| {
+        let claims = [claim(&labelled(), &ready(on))];
+        let Claims::Ready(ready) = plan::claims(UID, &claims, None) else { panic!("ready") };
+        plan::nodes_for(pod, &ready, &nodes.iter().collect::<Vec<_>>()).map(|nodes| nodes.concat()).ok()
+    };
+    let any = ["a", "b", "c"];
+    assert_eq!(goes(&pod(&json!({})), &any).as_deref(), Some("c"));
+    let tolerations = json!([{"operator": "Exists"}]);
+    assert_eq!(goes(&pod(&json!({"tolerations": tolerations})), &any).as_deref(), Some("abc"));
+    let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]});
+    let affinity = json!({"nodeAffinity":
+        {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}});
+    let daemon = pod(&json!({"tolerations": tolerations, "affinity": affinity}));
+    assert_eq!(goes(&daemon, &any).as_deref(), Some("b"));
+    // Where no node of its devices takes the Pod, the refusal names one of them.
+    assert_eq!(goes(&daemon, &["c"]).as_deref(), Some("c"));
+    assert_eq!(
+        plan::unsuitable(&daemon, nodes.get(2)).as_deref(),
+        Some("the required node affinity does not select the node")
+    );
+    let picky = pod(&json!({"nodeSelector": {"host": "b"}}));
+    assert_eq!(
+        plan::unsuitable(&picky, nodes.first()).as_deref(),
+        Some(
+            "the node does not have the label host=b (nodeSelector); taint drain:NoSchedule of the node is not tolerated"
+        )
+    );
+    assert_eq!(plan::unsuitable(&picky, None), None, "a node that is not known");
+}
+
+#[test]
 fn a_pod_goes_where_all_its_claims_can_be_used() {
     let node = |name: &str| {
-        Arc::new({
-            let labels = [("host".into(), name.into())].into();
-            input::Node { name: name.into(), labels, ..input::Node::default() }
-        })
+        let labels = [("host".into(), name.into())].into();
+        input::Node { name: name.into(), labels, ..input::Node::default() }
     };
     let nodes = ["a", "b", "c"].map(node);
     let common = |claims: &[NamedClaim]| {

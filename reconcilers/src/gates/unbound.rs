@@ -43,6 +43,10 @@ impl GateKeeper {
     /// Why a Pod is not bound, if an allocator has allocated its claims and kube-scheduler has a reason. A Pod
     /// whose claims kube-scheduler allocates waits for no node of ours.
     fn not_bound(&self, work: &Work<'_>, claims: &[NamedClaim]) -> Option<Wait> {
+        let was_gated = work.pod.condition.is_some() || locked(&self.nominated).knows(work.key);
+        if let Some(lost) = plan::lost(&work.uid, claims).filter(|_| was_gated) {
+            return Some(lost);
+        }
         let says = work.pod.unschedulable.as_deref()?;
         if !plan::is_allocated_for(&work.uid, claims) {
             return None;

@@ -102,7 +102,7 @@ fn pinned(pod: &PodFacts, node: &str) -> Vec<Value> {
     };
     let path = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
     match &affinity.required_during_scheduling_ignored_during_execution {
-        Some(RequiredNodes { node_selector_terms: terms }) if !terms.is_empty() => {
+        Some(RequiredNodes { node_selector_terms: terms, .. }) if !terms.is_empty() => {
             let add = |(number, term): (usize, &dragoman_crds::wire::Term)| {
                 let fields = format!("{path}/nodeSelectorTerms/{number}/matchFields");
                 if term.match_fields.is_some() {
