@@ -22,8 +22,8 @@ use super::decided::Decided;
 use super::gangs::{Attempt, Gang, Member, gang, place};
 use super::index::{Allocation, Named, PodFacts};
 use super::rank::Order;
-use super::stance::{Stance, is_for, stance};
-use super::whole::{WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
+use super::stance::{Stance, holds_something, is_for, stance};
+use super::whole::{Owned, WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 use super::{rights, writes};
 use crate::protocol::{self, shown};
 
@@ -111,6 +111,7 @@ impl Allocator {
         kit.watch::<WholeClass>(watches);
         kit.watch::<WholeRule>(watches);
         kit.watch::<DeviceFootprint>(watches);
+        kit.watch::<Owned>(watches);
         kit.watch::<WholeClaim>(watches);
         kit.watch::<PodGroup>(watches);
         kit.watch::<WholePod>(watches);
@@ -160,7 +161,7 @@ impl Allocator {
     }
 
     /// Decides about a Pod, a portion of the nodes at a time. Returns `None` while one of its claims is
-    /// decided on for another Pod.
+    /// decided on for another Pod, and for a Pod that kube-scheduler allocates for.
     async fn decide(
         &self,
         key: &ObjectKey,
@@ -189,6 +190,14 @@ impl Allocator {
                     )
                 });
                 match outcome {
+                    // It was released, and has nothing left: kube-scheduler allocates what has no owner.
+                    Some(Ok(decision))
+                        if !pod.is_gated
+                            && !holds_something(uid, claims)
+                            && !self.kit.read(|index| index.are_owned(&decision)) =>
+                    {
+                        return Ok(None);
+                    }
                     Some(Ok(decision)) => {
                         decided.put(key, uid, claims, &decision);
                         self.kit.note(|index| index.reranked.node(&decision.node));
@@ -349,13 +358,12 @@ impl Allocator {
     ) -> Result<Verdict, Refusal> {
         let now = clock::now();
         let budget = if gang.is_some() { GANG_BUDGET } else { BUDGET };
-        let place = self.kit.read(|index| {
+        let (shape, before) = self.kit.read(|index| {
             let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned());
-            let shape = Question { key, pod, claims: of.collect(), budget }.shape()?;
-            let before = index.shapes.before(shape, &pod.turn(key)).cloned();
-            Some((shape, before))
+            let shape = Question { key, pod, claims: of.collect(), budget }.shape();
+            (shape, index.shapes.before(shape, &pod.turn(key)).cloned())
         });
-        if let Some((shape, Some(before))) = place {
+        if let Some(before) = before {
             let mut why = self.kit.note(|index| {
                 index.shapes.wait(shape, pod.turn(key));
                 index.shapes.reasons(shape).iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -383,9 +391,7 @@ impl Allocator {
             }
             Err(why) => {
                 self.count("refused");
-                if let Some((shape, _)) = place {
-                    self.kit.note(|index| index.shapes.wait(shape, pod.turn(key)));
-                }
+                self.kit.note(|index| index.shapes.wait(shape, pod.turn(key)));
                 let kept = self.refused(key, uid, claims, &why, now.as_millisecond()).await?;
                 Ok(kept.unwrap_or(again))
             }

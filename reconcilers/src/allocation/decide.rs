@@ -16,7 +16,7 @@ use super::decided::Decided;
 use super::index::{Allocation, Named, PodFacts};
 use super::rank::Order;
 use super::reasons::{Reasons, Why};
-use super::shapes::{PORTION, ShapeId};
+use super::shapes::ShapeId;
 use crate::gates::plan::{Account, account};
 
 /// The work that a Pod may cost on a node, in examined devices: some tens of milliseconds.
@@ -46,12 +46,8 @@ pub(super) struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Tells the Pods apart that a node may judge differently; absent for a Pod that is confined by
-    /// devices which it has already.
-    pub(super) fn shape(&self) -> Option<ShapeId> {
-        if self.claims.iter().any(|claim| claim.allocation.is_some()) {
-            return None;
-        }
+    /// Tells the Pods apart that a node may judge differently.
+    pub(super) fn shape(&self) -> ShapeId {
         let mut hasher = DefaultHasher::new();
         let view = &self.pod.accounted.view;
         // A gang is decided on as a whole, with another budget: single Pods do not wait behind it.
@@ -62,6 +58,10 @@ impl Question<'_> {
         // In words, because not everything has a hash: the words are those of the same types.
         for claim in &self.claims {
             format!("{:?}", claim.devices).hash(&mut hasher);
+            // A claim that has its devices confines the Pod, and may be charged already.
+            if let Some(allocation) = &claim.allocation {
+                (&claim.uid, format!("{allocation:?}")).hash(&mut hasher);
+            }
         }
         format!("{:?}", self.pod.placement).hash(&mut hasher);
         format!("{:?}", (&view.containers, &view.init_containers, &view.pod_level, &view.overhead))
@@ -69,7 +69,7 @@ impl Question<'_> {
         for claim in &self.pod.accounted.claims {
             claim.containers.len().hash(&mut hasher);
         }
-        Some(hasher.finish())
+        hasher.finish()
     }
 
     /// Tries a node.
@@ -131,8 +131,6 @@ impl Question<'_> {
 /// How far a decision has come.
 #[derive(Debug, Default)]
 pub(super) struct Tried {
-    /// The last node that was tried, for a Pod without a shape.
-    last: Option<Name>,
     reasons: Reasons,
 }
 
@@ -148,28 +146,16 @@ pub(super) fn decide(
 ) -> Option<Result<Decision, Vec<String>>> {
     let shape = question.shape();
     let at = index.changes.last();
-    let (candidates, has_more) = if let Some(shape) = shape {
-        index.candidates(shape, &question.pod.placement, (&decided.flying, order), refused)
-    } else {
-        let mut left = index.node_names();
-        let is_tried = |node: &Name| tried.last.as_ref().is_some_and(|last| node <= last);
-        left.retain(|node| !is_tried(node) && !refused.contains(node));
-        left.sort_unstable();
-        let has_more = left.len() > PORTION;
-        left.truncate(PORTION);
-        (left, has_more)
-    };
+    let (candidates, has_more) =
+        index.candidates(shape, &question.pod.placement, (&decided.flying, order), refused);
     let snapshot = index.snapshot.clone();
     let prepared = PodClaims::new(&snapshot, question.claims.clone(), Gates::default());
     for node in &candidates {
         match question.try_node(index, &snapshot, decided, &prepared, node, ids) {
             Ok(decision) => return Some(Ok(decision)),
             Err(why) => {
-                tried.last = Some(node.clone());
                 tried.reasons.put(node, why);
-                if let Some(shape) = shape {
-                    index.shapes.refused(shape, node, at, &index.changes);
-                }
+                index.shapes.refused(shape, node, at, &index.changes);
             }
         }
     }
@@ -177,12 +163,9 @@ pub(super) fn decide(
         return None;
     }
     // A Pod that no node was left to try for is refused as the one before it was.
-    let before = shape.map_or(&[][..], |shape| index.shapes.reasons(shape));
-    let reasons = tried.reasons.closest(before, &question.claims);
+    let reasons = tried.reasons.closest(index.shapes.reasons(shape), &question.claims);
     let told = reasons.iter().map(ToString::to_string).collect();
-    if let Some(shape) = shape {
-        index.shapes.told(shape, reasons);
-    }
+    index.shapes.told(shape, reasons);
     Some(Err(told))
 }
 

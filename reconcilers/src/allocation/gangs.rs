@@ -97,7 +97,8 @@ pub(super) fn gang(
     key: &ObjectKey,
     pod: &PodFacts,
 ) -> Option<Gang> {
-    let name_of_group = pod.group.as_deref()?;
+    // A Pod that was released was one of enough, and the others may have ended.
+    let name_of_group = pod.group.as_deref().filter(|_| pod.is_gated)?;
     let group = ObjectKey { namespace: Arc::clone(&key.namespace), name: name_of_group.into() };
     if index.is_without_groups() {
         return None;

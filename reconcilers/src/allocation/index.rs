@@ -10,8 +10,8 @@ use dragoman_allocator::input::ClaimDevices;
 use dragoman_crds::wire::{DELETE_PROTECTION, Name};
 use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
 use dragoman_machinery::kind::{
-    DEVICE_CLASS, DEVICE_FOOTPRINT, DEVICE_TAINT_RULES, Kind, NODE, POD, POD_GROUPS, RESOURCE_CLAIM,
-    RESOURCE_SLICES,
+    DEVICE_CLASS, DEVICE_FOOTPRINT, DEVICE_TAINT_RULES, DRIVER_OWNER, Kind, NODE, POD, POD_GROUPS,
+    RESOURCE_CLAIM, RESOURCE_SLICES,
 };
 use dragoman_machinery::watch::{Record, Store, StoreState};
 
@@ -23,7 +23,8 @@ use super::whole::{WholeClaim, WholeNode, WholePod};
 use crate::holders::is_holder;
 use crate::placement::{HostPort, Placement, Site, Taken};
 use crate::protocol::{
-    ALLOCATION_GATES, ALLOCATOR, GATE, RELEASE_GATES, Rejection, Verdict, closed_gates, rejections, verdict,
+    ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, GATE, RELEASE_GATES, Rejection, Verdict, closed_gates,
+    rejections, verdict,
 };
 
 /// The index.
@@ -39,6 +40,8 @@ pub(super) struct Allocation {
     pub(super) classes: Store<()>,
     pub(super) rules: Store<()>,
     pub(super) footprints: Store<()>,
+    /// The drivers whose devices kube-scheduler may not allocate: the names of DriverOwners.
+    pub(super) owned: Store<()>,
     /// The minimum of PodGroups with a gang policy.
     pub(super) gangs: Store<usize>,
     pub(super) groups: Groups,
@@ -77,6 +80,8 @@ pub(super) enum Kept {
 pub(super) struct PodFacts {
     /// Whether it has the gate of the protocol.
     pub(super) is_gated: bool,
+    /// Whether the operator says of it, in its status, that it was gated. A tenant cannot write that.
+    pub(super) was_gated: bool,
     pub(super) deleting: bool,
     pub(super) priority: i32,
     /// The PodGroup that it is in.
@@ -157,6 +162,7 @@ impl Default for Allocation {
             classes: Store::default(),
             rules: Store::default(),
             footprints: Store::default(),
+            owned: Store::default(),
             gangs: Store::default(),
             groups: Groups::default(),
             unserved: BTreeSet::new(),
@@ -178,12 +184,13 @@ impl controller::Index for Allocation {
     type Key = ObjectKey;
 
     fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
-        let stores: [(Kind, &dyn StoreState); 8] = [
+        let stores: [(Kind, &dyn StoreState); 9] = [
             (NODE, &self.nodes),
             (RESOURCE_SLICES[0], &self.slices),
             (DEVICE_CLASS, &self.classes),
             (DEVICE_TAINT_RULES[0], &self.rules),
             (DEVICE_FOOTPRINT, &self.footprints),
+            (DRIVER_OWNER, &self.owned),
             (POD_GROUPS[0], &self.gangs),
             (RESOURCE_CLAIM, &self.claims),
             (POD, &self.pods),
@@ -308,6 +315,12 @@ impl Allocation {
         Vec::new()
     }
 
+    /// Whether kube-scheduler may allocate none of these devices.
+    pub(super) fn are_owned(&self, decision: &super::decide::Decision) -> bool {
+        let mut devices = decision.allocations.iter().flat_map(|(_, devices)| &devices.devices.results);
+        devices.all(|result| self.owned.get("", &result.driver).is_some())
+    }
+
     /// Whether the API server knows no PodGroups.
     pub(super) fn is_without_groups(&self) -> bool {
         self.unserved.contains(POD_GROUPS[0].plural)
@@ -397,6 +410,7 @@ impl Keeps<WholePod> for Allocation {
         }
         Kept::Waiting(Arc::new(PodFacts {
             is_gated: spec.scheduling_gates.iter().any(|gate| &*gate.name == GATE),
+            was_gated: pod.wire.status.conditions.iter().any(|condition| &*condition.r#type == CLAIMS_READY),
             deleting: meta.deleting,
             priority: spec.priority,
             group: spec.scheduling_group.pod_group_name.clone(),

@@ -49,4 +49,10 @@ pub(super) const ALL: &[Rule] = &[
         verbs: &["list", "watch"],
         why: "what devices cost their node",
     },
+    Rule {
+        group: "dragoman.dev",
+        resource: "driverowners",
+        verbs: &["list", "watch"],
+        why: "the drivers whose devices kube-scheduler does not allocate",
+    },
 ];

@@ -22,6 +22,11 @@ pub(super) fn is_for(name: &str, (_, _, facts): &Named) -> bool {
     facts.allocator.as_deref() == Some(name)
 }
 
+/// Whether something is reserved for a Pod, by this allocator or another one.
+pub(super) fn holds_something(uid: &str, claims: &[Named]) -> bool {
+    claims.iter().any(|(_, _, facts)| facts.is_reserved_for(uid))
+}
+
 /// Judges a Pod with this uid for the allocator called `name`.
 pub(super) fn stance(name: &str, uid: &str, pod: &Arc<PodFacts>, claims: Option<Vec<Named>>) -> Stance {
     let Some(claims) = claims else { return Stance::Incomplete };
@@ -31,9 +36,8 @@ pub(super) fn stance(name: &str, uid: &str, pod: &Arc<PodFacts>, claims: Option<
     if claims.iter().all(is_settled) || (!ours.is_empty() && ours.iter().all(|claim| is_settled(claim))) {
         return Stance::Settled(claims);
     }
-    // A Pod that was released and has lost a claim since, and no other Pod without the gate: something is held
-    // for it still, by this allocator or another one.
-    let is_released = !pod.is_gated && claims.iter().any(|(_, _, facts)| facts.is_reserved_for(uid));
+    // A Pod that was released and has lost a claim since, and no other Pod without the gate.
+    let is_released = !pod.is_gated && (pod.was_gated || holds_something(uid, &claims));
     if ours.is_empty() || !(pod.is_gated || is_released) {
         return Stance::Nothing;
     }

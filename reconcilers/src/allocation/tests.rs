@@ -233,7 +233,7 @@ fn no_pod_waits_behind_one_of_another_namespace() {
         let (_, pod) = index.pod(&key).expect("it waits");
         let claims = index.claims_of(namespace, &pod).expect("claims");
         let claims = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
-        Question { key: &key, pod: &pod, claims, budget: BUDGET }.shape().expect("a shape")
+        Question { key: &key, pod: &pod, claims, budget: BUDGET }.shape()
     };
     let one = shape(&mut index, "one");
     assert_eq!(one, shape(&mut index, "one"));
@@ -276,7 +276,7 @@ fn a_cluster_is_filled_in_the_plain_order() {
         let (_, pod) = index.pod(&key(all)).expect("it waits");
         let claims = index.claims_of("ns", &pod).expect("claims");
         let claims = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
-        Question { key: &key(all), pod: &pod, claims, budget: BUDGET }.shape().expect("a shape")
+        Question { key: &key(all), pod: &pod, claims, budget: BUDGET }.shape()
     };
     let (open, more) =
         index.candidates(shape, &Placement::default(), (&Tally::default(), Order::Pack), &BTreeSet::new());

@@ -3,7 +3,8 @@
 use dragoman_allocator::input::{ClaimObject, ClassObject, NodeObject, SliceObject, TaintRuleObject};
 use dragoman_crds::wire::{self, Meta, Object};
 use dragoman_machinery::kind::{
-    DEVICE_CLASS, DEVICE_TAINT_RULES, Kind, NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICES, Watchable,
+    DEVICE_CLASS, DEVICE_TAINT_RULES, DRIVER_OWNER, Kind, NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICES,
+    Watchable,
 };
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
@@ -60,6 +61,21 @@ impl<A: Object, B: DeserializeOwned> Object for Whole<A, B> {
     fn meta(&self) -> &Meta {
         self.wire.meta()
     }
+}
+
+/// A DriverOwner: its name is that of a driver.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Owned(Bare);
+
+impl Object for Owned {
+    fn meta(&self) -> &Meta {
+        self.0.meta()
+    }
+}
+
+impl Watchable for Owned {
+    const KINDS: &'static [Kind] = &[DRIVER_OWNER];
 }
 
 impl Watchable for WholePod {
