@@ -152,6 +152,15 @@ impl ClusterLedger {
         shared.filter(|(_, claims)| claims.len() > 1).collect()
     }
 
+    /// Returns the bound Pods that name a claim (`namespace/name`): namespace, name and uid of each.
+    pub fn pods_of<'a>(&'a self, claim: &str) -> impl Iterator<Item = (&'a str, &'a str, &'a Uid)> {
+        let pods = self.claims.get(claim).into_iter().flat_map(|entry| &entry.pods);
+        pods.filter_map(|uid| {
+            let view = &self.pods.get(uid)?.pod.as_ref()?.view;
+            Some((&*view.namespace, &*view.name, &view.uid))
+        })
+    }
+
     /// Whether a claim has a device to itself: without admin access, and not a share of it.
     fn has_alone(&self, claim: &str, device: &DeviceId) -> bool {
         let claim = self.claims.get(claim).and_then(|entry| entry.claim.as_ref());

@@ -1,9 +1,11 @@
 //! The controller: its part of the kit.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dragoman_accounting::Uid;
+use dragoman_accounting::ledger::DeviceId;
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
 use dragoman_crds::wire::{Node, Pod, ResourceClaim, ResourceSlice};
@@ -11,7 +13,7 @@ use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict, regarding,
 };
-use dragoman_machinery::kind::{DEVICE_FOOTPRINT, Kind, NODE};
+use dragoman_machinery::kind::{DEVICE_FOOTPRINT, Kind, NODE, POD};
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::refusal::Refusal;
 
@@ -56,7 +58,12 @@ struct Ledger {
     metrics: LedgerMetrics,
     holders: Arc<SharedHolders>,
     pace: Mutex<HashMap<Arc<str>, Pace>>,
+    /// The Pods that were told that another claim has a device of theirs.
+    told: Mutex<BTreeSet<Twice>>,
 }
+
+/// A device that is promised twice, and a Pod that has it: driver, pool, device; namespace, name and uid of the Pod.
+type Twice = (DeviceId, [Box<str>; 3]);
 
 /// The times of a node, in milliseconds since the epoch.
 #[derive(Debug, Clone, Copy, Default)]
@@ -90,7 +97,7 @@ impl Ledger {
         kit.watch::<NodeAllocatableDRAClaimState>(watches);
         // A table is put together once; one that is put together again keeps its first index.
         cluster.get_or_init(|| Arc::clone(&kit));
-        Arc::new(Self { kit, options, metrics, holders, pace: Mutex::default() })
+        Arc::new(Self { kit, options, metrics, holders, pace: Mutex::default(), told: Mutex::default() })
     }
 
     fn paces(&self) -> MutexGuard<'_, HashMap<Arc<str>, Pace>> {
@@ -171,6 +178,29 @@ impl Ledger {
         }
     }
 
+    /// Tells each bound Pod that another claim has a device of its claims, once.
+    fn say_promised_twice(&self) {
+        let twice: BTreeSet<Twice> = self.kit.read(|cluster| {
+            let ledger = cluster.ledger();
+            let devices = ledger.all_promised_twice().into_iter();
+            let pods = devices.flat_map(|(device, claims)| {
+                let pods = claims
+                    .into_iter()
+                    .flat_map(|claim| ledger.pods_of(&claim).map(texts).collect::<Vec<_>>());
+                pods.map(move |pod| (device.clone(), pod))
+            });
+            pods.collect()
+        });
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        for (DeviceId { driver, pool, device }, [namespace, name, uid]) in twice.difference(&told) {
+            // The owner of the other claim is no business of this tenant.
+            let note =
+                format!("another claim has device {driver}/{pool}/{device}, too: two allocators promised it");
+            self.kit.warn(regarding(POD, namespace, name, uid), "PromisedTwice", "Account", note);
+        }
+        *told = twice;
+    }
+
     fn say_overcommitted(&self, node: &str, message: String) {
         tracing::warn!(node, message, "node overcommitted");
         let uid = self.kit.read(|cluster| cluster.nodes.get("", node).map(|record| record.uid.to_string()));
@@ -243,10 +273,17 @@ impl Reconcile for Ledger {
 
     fn measure(&self, now: i64) {
         self.kit.read(|cluster| self.metrics.measure(cluster, self.options.metrics_per_node));
+        if self.kit.works() {
+            self.say_promised_twice();
+        }
         let oldest = self.paces().values().filter_map(|pace| pace.unpublished).min();
         let oldest = oldest.filter(|_| self.kit.works());
         self.metrics.oldest_unpublished.set(oldest.map_or(0, |since| (now - since / 1000).max(0)));
     }
+}
+
+fn texts((namespace, name, uid): (&str, &str, &Uid)) -> [Box<str>; 3] {
+    [namespace.into(), name.into(), (**uid).into()]
 }
 
 fn verdict(outcome: Result<(), Refusal>) -> Verdict {
