@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use crate::{Claim, Device, Mind, Objects, Party, Pod, Protocol, State, Step, Thought, Write};
 
 impl Objects {
-    fn pod(&self, number: usize) -> Pod {
+    pub(crate) fn pod(&self, number: usize) -> Pod {
         self.pods.get(number).copied().unwrap_or(Pod::Done)
     }
 
-    fn claim(&self, number: usize) -> Claim {
+    pub(crate) fn claim(&self, number: usize) -> Claim {
         self.claims.get(number).cloned().unwrap_or_default()
     }
 }
 
 impl Protocol {
-    fn claims_of(&self, pod: usize) -> &[usize] {
+    pub(crate) fn claims_of(&self, pod: usize) -> &[usize] {
         self.workload.pods.get(pod).map_or(&[], Vec::as_slice)
     }
 
@@ -36,6 +36,18 @@ impl Protocol {
             .collect()
     }
 
+    /// Whether a Pod takes what it needs of the node: it is bound, or was released by the operator.
+    pub(crate) fn is_out(&self, objects: &Objects, pod: usize) -> bool {
+        let is_released = objects.pod(pod) == Pod::Released && pod < self.workload.gated;
+        is_released || objects.pod(pod) == Pod::Bound
+    }
+
+    /// The cpus that Pods take: one for each device, and one for each neighbour without claims.
+    pub(crate) fn taken(&self, objects: &Objects, pods: &BTreeSet<usize>) -> usize {
+        let plain = pods.iter().filter(|pod| self.claims_of(**pod).is_empty()).count();
+        plain + self.devices(objects, pods.iter().copied()).len()
+    }
+
     pub(crate) fn steps(&self, state: &State, steps: &mut Vec<Step>) {
         for (party, write) in &state.flight {
             steps.push(Step::Arrive(*party, write.clone()));
@@ -51,7 +63,7 @@ impl Protocol {
                 }
                 continue;
             }
-            if mind.view.pods != state.api.pods {
+            if mind.view.pods != state.api.pods || mind.view.nominated != state.api.nominated {
                 steps.push(Step::SeePods(*party));
             }
             if mind.view.claims != state.api.claims {
@@ -60,7 +72,7 @@ impl Protocol {
             // A party sends one thing after the other.
             if state.flight.iter().all(|(of, _)| of != party) {
                 match party {
-                    Party::Operator => self.operator(mind, steps),
+                    Party::Operator => self.operator(state, mind, steps),
                     Party::Allocator(number) => self.allocator(*number, mind, steps),
                 }
             }
@@ -68,35 +80,10 @@ impl Protocol {
                 steps.push(Step::Crash(*party));
             }
         }
-        for (number, pod) in state.api.pods.iter().enumerate() {
-            match pod {
-                Pod::Released if self.is_ready(&state.api, number) => steps.push(Step::Bind(number)),
-                Pod::Released if self.in_tree(&state.api, number).is_some() => {
-                    steps.push(Step::Schedule(number));
-                }
-                Pod::Bound => steps.push(Step::End(number)),
-                Pod::Gated | Pod::Released | Pod::Done => {}
-            }
-        }
+        self.scheduler(state, steps);
     }
 
-    /// The claims of a Pod without the gate as kube-scheduler allocates them, where none is reserved for it.
-    fn in_tree(&self, api: &Objects, pod: usize) -> Option<Vec<(usize, Device)>> {
-        let mut taken: BTreeSet<Device> = api.claims.iter().filter_map(|claim| claim.device).collect();
-        let mut chosen = Vec::new();
-        for claim in self.claims_of(pod) {
-            let pool = self.workload.pools.get(*self.workload.owner.get(*claim)?)?;
-            let free = pool.iter().find(|device| !taken.contains(device));
-            if !api.claim(*claim).reserved.is_empty() {
-                return None;
-            }
-            taken.insert(*free?);
-            chosen.push((*claim, *free?));
-        }
-        Some(chosen)
-    }
-
-    fn operator(&self, mind: &Mind, steps: &mut Vec<Step>) {
+    fn operator(&self, state: &State, mind: &Mind, steps: &mut Vec<Step>) {
         let view = &mind.view;
         // What became of a write is not known: it is sent again as it was.
         for write in mind.taking.values() {
@@ -117,7 +104,7 @@ impl Protocol {
                 Pod::Done => send(take_back(None), Thought::Taking),
                 Pod::Gated if self.is_ready(view, number) => {
                     if self.fits(mind, number) && !self.is_promised_twice(mind, number) {
-                        send(vec![Write::Release(number)], Thought::Assumed(number));
+                        send(self.opening(state, view, number), Thought::Assumed(number));
                     } else {
                         send(take_back(Some(number)), Thought::Taking);
                     }
@@ -127,9 +114,25 @@ impl Protocol {
         }
     }
 
+    /// The next write towards an open gate, if it is due.
+    fn opening(&self, state: &State, view: &Objects, pod: usize) -> Vec<Write> {
+        // Without neighbours a nomination means nothing.
+        let has_neighbours = self.workload.gated < self.workload.pods.len();
+        if has_neighbours && self.guards.nominates {
+            if !view.nominated.contains(&pod) {
+                return vec![Write::Nominate(pod)];
+            }
+            let is_seen = state.seen().nominated.contains(&pod) && view.pods == state.api.pods;
+            if self.guards.settles && !is_seen {
+                return Vec::new();
+            }
+        }
+        vec![Write::Release(pod)]
+    }
+
     /// The Pods that the operator counts on the node, this one apart.
     fn counted(&self, mind: &Mind, pod: usize) -> BTreeSet<usize> {
-        let is_out = |number: &usize| matches!(mind.view.pod(*number), Pod::Released | Pod::Bound);
+        let is_out = |number: &usize| self.is_out(&mind.view, *number);
         let seen = (0..mind.view.pods.len()).filter(is_out);
         let assumed = mind.assumed.iter().copied().filter(|_| self.guards.assumed);
         let not_done = |number: &usize| mind.view.pod(*number) != Pod::Done && *number != pod;
@@ -138,7 +141,7 @@ impl Protocol {
 
     fn fits(&self, mind: &Mind, pod: usize) -> bool {
         let all = self.counted(mind, pod).into_iter().chain([pod]);
-        self.devices(&mind.view, all).len() <= self.workload.cpus
+        self.taken(&mind.view, &all.collect()) <= self.workload.cpus
     }
 
     /// Whether a Pod that comes first has a device of this one by another claim.
@@ -174,7 +177,8 @@ impl Protocol {
         };
         let waits = |pod: &usize| match view.pod(*pod) {
             Pod::Gated => true,
-            Pod::Released => is_held(*pod),
+            // Where no driver is owned, kube-scheduler allocates for a Pod that has nothing left.
+            Pod::Released => is_held(*pod) || (self.guards.takes_up && *pod < self.workload.gated),
             Pod::Bound | Pod::Done => false,
         };
         let waiting = (0..view.pods.len()).filter(waits);
@@ -253,14 +257,17 @@ impl Protocol {
     pub(crate) fn after(&self, state: &State, step: Step) -> State {
         let mut next = state.clone();
         match step {
-            Step::SeePods(party) => see(&mut next, party, |view, api| view.pods.clone_from(&api.pods)),
+            Step::SeePods(party) => see(&mut next, party, |view, api| {
+                view.pods.clone_from(&api.pods);
+                view.nominated.clone_from(&api.nominated);
+            }),
             Step::SeeClaims(party) => see(&mut next, party, |view, api| view.claims.clone_from(&api.claims)),
             Step::List(party) => {
                 see(&mut next, party, |view, api| *view = api.clone());
                 if let Some(mind) = next.minds.get_mut(&party) {
                     mind.listed = true;
                     // What was released is charged before the first decision.
-                    let is_out = |pod: &usize| matches!(mind.view.pod(*pod), Pod::Released | Pod::Bound);
+                    let is_out = |pod: &usize| self.is_out(&mind.view, *pod);
                     mind.assumed = (0..mind.view.pods.len()).filter(is_out).collect();
                 }
             }
@@ -285,14 +292,13 @@ impl Protocol {
                     mind.taking.clear();
                 }
             }
-            Step::Schedule(number) => {
-                for (claim, device) in self.in_tree(&state.api, number).unwrap_or_default() {
-                    if let Some(claim) = next.api.claims.get_mut(claim) {
-                        let reserved = BTreeSet::from([number]);
-                        *claim = Claim { version: claim.version + 1, device: Some(device), reserved };
-                    }
-                }
-            }
+            Step::SchedulerSeesPods => next.learn(|seen, api| {
+                seen.pods.clone_from(&api.pods);
+                seen.nominated.clone_from(&api.nominated);
+            }),
+            Step::SchedulerSeesClaims => next.learn(|seen, api| seen.claims.clone_from(&api.claims)),
+            Step::Schedule(number) => self.schedule(&mut next, number),
+            Step::TakeBack(number) => self.scheduler_takes_back(&mut next, number),
             Step::Bind(number) => set(&mut next, number, Pod::Bound),
             Step::End(number) => set(&mut next, number, Pod::Done),
         }
@@ -321,6 +327,7 @@ impl Protocol {
 
     fn arrive(&self, state: &mut State, party: Party, write: &Write) {
         match write {
+            Write::Nominate(pod) => drop(state.api.nominated.insert(*pod)),
             Write::Release(pod) => {
                 if state.api.pod(*pod) == Pod::Gated {
                     set(state, *pod, Pod::Released);
@@ -350,7 +357,7 @@ fn see(state: &mut State, party: Party, learn: impl Fn(&mut Objects, &Objects)) 
         .retain(|claim, write| matches!(write, Write::Claim { before, .. } if view.claim(*claim) == *before));
 }
 
-fn set(state: &mut State, number: usize, to: Pod) {
+pub(crate) fn set(state: &mut State, number: usize, to: Pod) {
     if let Some(pod) = state.api.pods.get_mut(number) {
         *pod = to;
     }

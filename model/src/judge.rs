@@ -19,11 +19,13 @@ pub(crate) fn properties() -> Vec<Property<Protocol>> {
         Property::always("P1", |_, state| no_device_twice(state, false)),
         Property::always("P1 released", |_, state| no_device_twice(state, true)),
         Property::always("P2", |model: &Protocol, state: &State| {
-            model.devices(&state.api, are(state, &OUT).into_iter()).len() <= model.workload.cpus
+            let out = (0..state.api.pods.len()).filter(|pod| model.is_out(&state.api, *pod));
+            model.taken(&state.api, &out.collect()) <= model.workload.cpus
         }),
         // What an allocator gives back in the moment of the release it allocates again.
         Property::always("P3", |model: &Protocol, state: &State| {
-            let mut released = are(state, &[Pod::Released]).into_iter();
+            let released = are(state, &[Pod::Released]).into_iter();
+            let mut released = released.filter(|pod| *pod < model.workload.gated);
             released.all(|pod| model.is_ready(&state.api, pod) || state.robbed.contains(&pod))
         }),
         Property::always("P4", |model: &Protocol, state: &State| {
@@ -34,7 +36,11 @@ pub(crate) fn properties() -> Vec<Property<Protocol>> {
             let mut steps = Vec::new();
             model.actions(state, &mut steps);
             let stuck = steps.is_empty();
-            !stuck || are(state, &[Pod::Done]).len() == state.api.pods.len()
+            // A Pod without the gate waits for devices of an owned driver until people give it the gate.
+            let may_wait = |pod: usize| {
+                model.guards.owned && pod >= model.workload.gated && !model.claims_of(pod).is_empty()
+            };
+            !stuck || (0..state.api.pods.len()).all(|pod| state.api.pod(pod) == Pod::Done || may_wait(pod))
         }),
     ]
 }

@@ -12,6 +12,7 @@
 
 mod act;
 mod judge;
+mod scheduler;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,10 @@ pub type Device = u8;
 pub struct Workload {
     /// The claims of each Pod, by number. A lower number is an older Pod.
     pub pods: Vec<Vec<usize>>,
+    /// How many of the Pods have the gate; those behind them are neighbours. A neighbour without claims takes a cpu.
+    pub gated: usize,
+    /// Whether kube-scheduler may be late in what it sees of others. It knows at once what it has bound itself.
+    pub late_scheduler: bool,
     /// The allocator of each claim.
     pub owner: Vec<usize>,
     /// The devices of each allocator.
@@ -56,6 +61,17 @@ pub struct Guards {
     pub gives_back: bool,
     /// A new leader waits until what the last one sent has arrived, and lists everything.
     pub leader_waits: bool,
+    /// What claims take stands where kube-scheduler counts it: in the status of Pods, or in a holder (section 3,
+    /// publication).
+    pub holds: bool,
+    /// A Pod is nominated for its node before it is released (section 3, nomination).
+    pub nominates: bool,
+    /// A Pod is released only when kube-scheduler has seen its nomination, and the operator what was bound before that.
+    pub settles: bool,
+    /// The API server refuses allocations by others than the owner of a driver (section 5).
+    pub owned: bool,
+    /// The allocator of an owned driver allocates also for a Pod that was released and has lost everything (P3).
+    pub takes_up: bool,
 }
 
 impl Guards {
@@ -68,15 +84,20 @@ impl Guards {
         gate_tested: true,
         gives_back: true,
         leader_waits: true,
+        holds: true,
+        nominates: true,
+        settles: true,
+        owned: true,
+        takes_up: true,
     };
 }
 
-/// A Pod: its gate is closed, it was released, it runs, it has ended.
+/// A Pod: its gate is closed, it has none, it runs, it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Pod {
     /// Its gate is closed.
     Gated,
-    /// Its gate is open.
+    /// Its gate is open, or it never had one.
     Released,
     /// It is on the node.
     Bound,
@@ -102,6 +123,8 @@ pub struct Objects {
     pub pods: Vec<Pod>,
     /// The claims.
     pub claims: Vec<Claim>,
+    /// The Pods that are nominated for the node.
+    pub nominated: BTreeSet<usize>,
 }
 
 /// A party that writes.
@@ -127,6 +150,8 @@ pub enum Write {
         /// The Pod whose gate is tested.
         tests: Option<usize>,
     },
+    /// A Pod is nominated.
+    Nominate(usize),
     /// The gate of a Pod is opened.
     Release(usize),
 }
@@ -155,6 +180,8 @@ pub struct State {
     pub minds: BTreeMap<Party, Mind>,
     /// Writes on their way.
     pub flight: BTreeSet<(Party, Write)>,
+    /// What kube-scheduler has seen, where it may be late.
+    pub scheduler: Option<Objects>,
     /// Pods that were given back while they may have been released.
     pub robbed: BTreeSet<usize>,
     /// The faults that are left.
@@ -178,8 +205,14 @@ pub enum Step {
     Lose(Party, Write),
     /// A party crashes, and another takes its place.
     Crash(Party),
+    /// kube-scheduler learns of all Pods.
+    SchedulerSeesPods,
+    /// kube-scheduler learns of all claims.
+    SchedulerSeesClaims,
     /// kube-scheduler allocates the claims of a Pod without the gate, if none is reserved for it.
     Schedule(usize),
+    /// kube-scheduler takes the claims of a Pod back that the node has no room for.
+    TakeBack(usize),
     /// kube-scheduler binds a Pod.
     Bind(usize),
     /// A Pod ends.
@@ -213,8 +246,13 @@ impl Model for Protocol {
     type Action = Step;
 
     fn init_states(&self) -> Vec<State> {
-        let Workload { pods, owner, pools, faults, .. } = &self.workload;
-        let api = Objects { pods: vec![Pod::Gated; pods.len()], claims: vec![Claim::default(); owner.len()] };
+        let Workload { pods, gated, late_scheduler, owner, pools, faults, .. } = &self.workload;
+        let first = |number| if number < *gated { Pod::Gated } else { Pod::Released };
+        let api = Objects {
+            pods: (0..pods.len()).map(first).collect(),
+            claims: vec![Claim::default(); owner.len()],
+            nominated: BTreeSet::new(),
+        };
         let mind = Mind {
             view: api.clone(),
             listed: true,
@@ -224,7 +262,15 @@ impl Model for Protocol {
         };
         let allocators = (0..pools.len()).map(Party::Allocator);
         let minds = allocators.chain([Party::Operator]).map(|party| (party, mind.clone())).collect();
-        vec![State { api, minds, flight: BTreeSet::new(), robbed: BTreeSet::new(), faults: *faults }]
+        let scheduler = late_scheduler.then(|| api.clone());
+        vec![State {
+            api,
+            minds,
+            flight: BTreeSet::new(),
+            scheduler,
+            robbed: BTreeSet::new(),
+            faults: *faults,
+        }]
     }
 
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {

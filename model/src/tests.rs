@@ -9,6 +9,8 @@ use super::{Guards, Protocol, Workload};
 fn shared() -> Workload {
     Workload {
         pods: vec![vec![0], vec![0, 1]],
+        gated: 2,
+        late_scheduler: false,
         owner: vec![0, 0],
         pools: vec![vec![0, 1]],
         cpus: 2,
@@ -21,6 +23,8 @@ fn shared() -> Workload {
 fn race() -> Workload {
     Workload {
         pods: vec![vec![0], vec![1]],
+        gated: 2,
+        late_scheduler: false,
         owner: vec![0, 0],
         pools: vec![vec![0, 1]],
         cpus: 1,
@@ -33,6 +37,8 @@ fn race() -> Workload {
 fn crossed() -> Workload {
     Workload {
         pods: vec![vec![0, 1], vec![2, 3]],
+        gated: 2,
+        late_scheduler: false,
         owner: vec![0, 1, 1, 0],
         pools: vec![vec![0], vec![1]],
         cpus: 2,
@@ -45,11 +51,41 @@ fn crossed() -> Workload {
 fn twice() -> Workload {
     Workload {
         pods: vec![vec![0], vec![1]],
+        gated: 2,
+        late_scheduler: false,
         owner: vec![0, 1],
         pools: vec![vec![0], vec![0]],
         cpus: 2,
         changes: 2,
         faults: 0,
+    }
+}
+
+/// A gated Pod and a neighbour, and cpu for one. kube-scheduler is late.
+fn neighbour() -> Workload {
+    Workload {
+        pods: vec![vec![0], vec![]],
+        gated: 1,
+        late_scheduler: true,
+        owner: vec![0],
+        pools: vec![vec![0]],
+        cpus: 1,
+        changes: 4,
+        faults: 1,
+    }
+}
+
+/// A gated and an ungated Pod, and a device for each. kube-scheduler is late.
+fn ungated() -> Workload {
+    Workload {
+        pods: vec![vec![0], vec![1]],
+        gated: 1,
+        late_scheduler: true,
+        owner: vec![0, 0],
+        pools: vec![vec![0, 1]],
+        cpus: 2,
+        changes: 3,
+        faults: 1,
     }
 }
 
@@ -64,7 +100,13 @@ fn broken(workload: Workload, guards: Guards, until: HasDiscoveries) -> (Vec<&'s
 #[test]
 #[ignore = "a minute: `cargo xtask test` runs it"]
 fn every_promise_is_kept_in_every_state() {
-    for (name, workload) in [("shared", shared()), ("race", race()), ("crossed", crossed())] {
+    for (name, workload) in [
+        ("shared", shared()),
+        ("race", race()),
+        ("crossed", crossed()),
+        ("neighbour", neighbour()),
+        ("ungated", ungated()),
+    ] {
         let (broken, states) = broken(workload, Guards::ALL, HasDiscoveries::All);
         println!("{name}: {states} states");
         assert!(broken.is_empty(), "{name}: {broken:?}");
@@ -86,6 +128,11 @@ fn without_any_guard_a_promise_is_broken() {
         ("gate tested", crossed(), Guards { gate_tested: false, ..all }, "P4"),
         ("gives back", crossed(), Guards { gives_back: false, ..all }, "P5, P7"),
         ("leader waits", race(), Guards { leader_waits: false, ..all }, "P1"),
+        ("holds", neighbour(), Guards { holds: false, ..all }, "P2"),
+        ("nominates", neighbour(), Guards { nominates: false, ..all }, "P2"),
+        ("settles", neighbour(), Guards { settles: false, ..all }, "P2"),
+        ("owned", ungated(), Guards { owned: false, ..all }, "P1"),
+        ("takes up", crossed(), Guards { takes_up: false, ..all }, "P5, P7"),
     ] {
         let (broken, states) = broken(workload, guards, HasDiscoveries::AnyOf([promise].into()));
         println!("without {name:?}: {states} states, broken: {broken:?}");
