@@ -135,6 +135,11 @@ impl Pod {
         self.set("/spec", "nodeName", node.into())
     }
 
+    /// Asks for one of an extended resource.
+    pub(crate) fn limited(self, resource: &str) -> Self {
+        self.set("/spec/containers/0/resources", "limits", json!({resource: "1"}))
+    }
+
     /// Makes the Pod a member of a PodGroup.
     pub(crate) fn in_group(self, group: &str) -> Self {
         self.set("/spec", "schedulingGroup", json!({"podGroupName": group}))

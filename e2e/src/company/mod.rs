@@ -2,6 +2,8 @@
 //! event is recorded, replayed in the order of the API server, and held against the promises of docs/protocol.md 4.
 
 mod load;
+mod neighbourhood;
+mod pods;
 mod record;
 mod report;
 
@@ -11,19 +13,23 @@ use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
 use serde_json::json;
 
-use self::load::Spaces;
+use self::neighbourhood::Spaces;
 use self::record::Recorder;
+use crate::client::PODS;
 use crate::control_plane::Shape;
 use crate::dragoman::Dragoman;
+use crate::objects::DRIVER;
 use crate::promises::gated::Cpus;
-use crate::scenarios::gates::{COUNTS, Costs, FLAGS, Size, company, gated_where, namespace};
+use crate::scenarios::gates::{COUNTS, Costs, FLAGS, Size, gated_where, namespace};
 use crate::world::{Bench, World};
 
 /// The nodes of a run.
 const NODES: usize = 6;
 /// Six devices take nearly all that a node has, and eight more.
 const SIZE: Size = Size { cpus: 32, devices: 8, each: 5 };
-const CPUS: Cpus = Cpus { node: SIZE.cpus * 1_000, device: SIZE.each * 1_000 };
+const CPUS: Cpus = Cpus { node: SIZE.cpus * 1_000, device: SIZE.each * 1_000, driver: DRIVER };
+/// Claims that several Pods share.
+const SHARED: usize = 4;
 
 /// A kind of cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -65,7 +71,7 @@ pub(crate) struct Run {
     pub(crate) seed: u64,
     /// The number of Pods.
     pub(crate) pods: usize,
-    /// Whether operator and allocator are killed in turn.
+    /// Whether operator, allocator and kube-scheduler are killed in turn.
     pub(crate) kills: bool,
 }
 
@@ -110,25 +116,29 @@ pub(crate) async fn one(bench: &Bench, run: Run) -> anyhow::Result<usize> {
     let name = format!("company-{}", kind.word());
     let on: &[&str] = if kind.counts() { &[COUNTS] } else { &[] };
     let costs = if kind == Kind::CountedSlices { Costs::InSlices } else { Costs::InFootprint };
-    let world = gated_where(bench, &name, Shape { on, ..Shape::default() }, (NODES, SIZE), costs).await?;
-    company::own(&world).await?;
+    let shape = Shape { on, pod_groups: true, controllers: &[neighbourhood::BINDER], ..Shape::default() };
+    let mut world = gated_where(bench, &name, shape, (NODES, SIZE), costs).await?;
     let recorder = Recorder::start(&world.client);
     let spaces = Spaces {
         gated: namespace(&world, "company", "enabled").await?,
         others: world.namespace("neighbours").await?,
+        release: world.release,
     };
-    load::prepare(&world, &spaces).await?;
+    let foreign = neighbourhood::prepare(&world, &spaces).await?;
     let mut parties = Parties::start(&world).await?;
-    load::run(&world, &spaces, kind, (seed, pods), async |created| {
-        taint(&world, created, pods).await?;
-        // The other one of the two each time, seven times a run.
-        if kills && created % (pods / 8).max(1) == 0 { parties.kill(&world).await } else { Ok(()) }
+    let client = world.client.clone();
+    let ended = load::run(&client, &spaces, kind, (seed, pods), async |created| {
+        disturb(&world, &spaces, created, pods).await?;
+        // Another one each time, seven times a run.
+        if kills && created % (pods / 8).max(1) == 0 { parties.kill(&mut world).await } else { Ok(()) }
     })
-    .await?;
-    parties.stop().await?;
+    .await;
     let events = recorder.events()?;
     let file = bench.output.join(format!("{name}-{seed}.jsonl"));
     record::write(&events, &file)?;
+    ended.with_context(|| format!("record: {}", file.display()))?;
+    parties.stop().await?;
+    foreign.kill().await?;
     let report = record::judge(&events, CPUS);
     // A record without bindings breaks no promise.
     ensure!(report.bound * 2 > pods, "{} bindings of {pods} Pods were recorded", report.bound);
@@ -142,14 +152,29 @@ pub(crate) async fn one(bench: &Bench, run: Run) -> anyhow::Result<usize> {
     Ok(report.broken.len())
 }
 
-/// In the middle of a run a node is drained for new Pods for a while.
-async fn taint(world: &World, created: usize, pods: usize) -> anyhow::Result<()> {
+/// In the middle of a run a node is tainted, then drained, and given back.
+async fn disturb(world: &World, spaces: &Spaces, created: usize, pods: usize) -> anyhow::Result<()> {
+    let node = "node-1";
     let taints = match created {
         _ if created == pods / 2 => json!([{"key": "drain", "effect": "NoSchedule"}]),
+        _ if created == pods * 5 / 8 => return drain(world, spaces, node).await,
         _ if created == pods * 3 / 4 => json!(null),
         _ => return Ok(()),
     };
-    world.client.merge("/api/v1/nodes", "", "node-1", &json!({"spec": {"taints": taints}})).await?;
+    world.client.merge("/api/v1/nodes", "", node, &json!({"spec": {"taints": taints}})).await?;
+    Ok(())
+}
+
+/// Deletes the Pods of a node.
+async fn drain(world: &World, spaces: &Spaces, node: &str) -> anyhow::Result<()> {
+    for namespace in [&spaces.gated, &spaces.others] {
+        for pod in world.client.list(PODS, namespace).await? {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            if pod["spec"]["nodeName"] == node && !name.starts_with("fixed-") {
+                world.client.delete(PODS, namespace, name, None).await?;
+            }
+        }
+    }
     Ok(())
 }
 
@@ -170,15 +195,19 @@ impl Parties {
         Ok(Self { operator, allocator: Some(world.allocator(&ALLOCATOR).await?), kills: 0 })
     }
 
-    /// Kills one of the two, and starts it again.
-    async fn kill(&mut self, world: &World) -> anyhow::Result<()> {
+    /// Kills operator, allocator or kube-scheduler, and starts it again.
+    async fn kill(&mut self, world: &mut World) -> anyhow::Result<()> {
         self.kills += 1;
-        if self.kills % 2 == 1 {
-            self.operator.take().context("the operator runs")?.kill().await?;
-            self.operator = Some(world.dragoman("own", &OPERATOR).await?);
-        } else {
-            self.allocator.take().context("the allocator runs")?.kill().await?;
-            self.allocator = Some(world.allocator(&ALLOCATOR).await?);
+        match self.kills % 3 {
+            1 => {
+                self.operator.take().context("the operator runs")?.kill().await?;
+                self.operator = Some(world.dragoman("own", &OPERATOR).await?);
+            }
+            2 => {
+                self.allocator.take().context("the allocator runs")?.kill().await?;
+                self.allocator = Some(world.allocator(&ALLOCATOR).await?);
+            }
+            _ => world.plane.restart_scheduler().await?,
         }
         Ok(())
     }

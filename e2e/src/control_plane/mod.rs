@@ -80,6 +80,8 @@ pub(crate) struct Shape {
     pub workloads: Workloads,
     /// Whether Pods get the tokens of their `ServiceAccounts`, and `DaemonSets` their Pods.
     pub accounts: bool,
+    /// Controllers of kube-controller-manager that run besides.
+    pub controllers: &'static [&'static str],
 }
 
 impl Shape {
@@ -235,6 +237,14 @@ impl ControlPlane {
         match &mut self.inner {
             Inner::Real(real) => real.restart_controllers(built_in).await,
             Inner::Sim(sim) => sim.restart_controllers(built_in).await,
+        }
+    }
+
+    /// Kills kube-scheduler, and starts it again.
+    pub(crate) async fn restart_scheduler(&mut self) -> anyhow::Result<()> {
+        match &mut self.inner {
+            Inner::Real(real) => real.restart_scheduler().await,
+            Inner::Sim(_) => anyhow::bail!("its stand-in is no process"),
         }
     }
 

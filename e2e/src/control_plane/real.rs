@@ -210,6 +210,7 @@ impl Real {
         if self.shape.accounts {
             controllers.extend(["root-ca-certificate-publisher-controller", "daemonset-controller"]);
         }
+        controllers.extend(self.shape.controllers);
         if self.shape.pod_groups {
             controllers.push("podgroup-protection-controller");
         }
@@ -233,6 +234,14 @@ impl Real {
         }
         self.shape.built_in = built_in;
         self.start_controllers()
+    }
+
+    /// Kills kube-scheduler, and starts it again.
+    pub(crate) async fn restart_scheduler(&mut self) -> anyhow::Result<()> {
+        if let Some(process) = self.scheduler.take() {
+            process.kill().await?;
+        }
+        self.start_scheduler()
     }
 
     /// Starts the built-in claim controller by itself, as the user of a kubeconfig.

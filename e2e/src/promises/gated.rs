@@ -15,8 +15,10 @@ pub(crate) const CLAIMS: &str = "resourceclaims.resource.k8s.io";
 pub(crate) struct Cpus {
     /// What every node has.
     pub(crate) node: i64,
-    /// What every device takes from its node.
+    /// What every device of the driver takes from its node.
     pub(crate) device: i64,
+    /// The driver whose devices take something.
+    pub(crate) driver: &'static str,
 }
 
 /// A promise that a step breaks.
@@ -154,11 +156,12 @@ impl Cluster {
         self.pods.values()
     }
 
-    /// The claims of a Pod, by its entries.
+    /// The claims of a Pod, by its entries, and the one of its extended resources.
     pub(crate) fn claims_of<'a>(&'a self, pod: &'a Value) -> impl Iterator<Item = Option<&'a Arc<Value>>> {
         let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
-        let entries = items(&pod["spec"]["resourceClaims"]);
-        entries.map(move |entry| self.claims.get(&format!("{namespace}/{}", claim_name(pod, entry)?)))
+        let extended = pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"].as_str();
+        let names = items(&pod["spec"]["resourceClaims"]).map(|entry| claim_name(pod, entry));
+        names.chain(extended.map(Some)).map(move |name| self.claims.get(&format!("{namespace}/{}", name?)))
     }
 
     fn allocated_twice(&self, before: &Value, claim: &Value) -> Option<String> {
@@ -213,7 +216,8 @@ impl Cluster {
                 .sum::<i64>();
             held.extend(self.claims_of(pod).flatten().flat_map(|claim| devices(claim)));
         }
-        taken += self.cpus.device * i64::try_from(held.len()).unwrap_or(i64::MAX);
+        let cost = held.iter().filter(|device| device.starts_with(&format!("{}/", self.cpus.driver))).count();
+        taken += self.cpus.device * i64::try_from(cost).unwrap_or(i64::MAX);
         let most = self.cpus.node;
         (taken > most)
             .then(|| format!("{} is bound: {taken} of {most} thousandths of {node} are taken", key(bound)))
@@ -227,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    const CPUS: Cpus = Cpus { node: 8_000, device: 3_000 };
+    const CPUS: Cpus = Cpus { node: 8_000, device: 3_000, driver: "d" };
 
     fn claim(name: &str, device: &str, pod: &str) -> Value {
         let results = json!([{"driver": "d", "pool": "p", "device": device}]);

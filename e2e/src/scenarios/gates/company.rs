@@ -21,20 +21,22 @@ pub(super) fn alone() -> Vec<Standalone> {
 pub(super) const OWNERS: &str = "/apis/dragoman.dev/v1alpha1/driverowners";
 const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
 /// What kube-scheduler is told when it allocates.
-const REFUSED: &str = "are allocated and deallocated by kube-system/dragoman-allocator";
+const REFUSED: &str = "are allocated and deallocated by kube-system/";
+/// The account of the reference allocator.
+pub(crate) const REFERENCE: &str = "dragoman-allocator";
 const PAIRS: usize = 6;
 
-/// Declares that the reference allocator owns the driver of the tests, and waits until the API server acts on it.
-pub(crate) async fn own(world: &World) -> anyhow::Result<()> {
+/// Declares that an account in kube-system owns a driver, and waits until the API server acts on it.
+pub(crate) async fn own(world: &World, driver: &str, account: &str) -> anyhow::Result<()> {
     let owner = json!({
-        "apiVersion": "dragoman.dev/v1alpha1", "kind": "DriverOwner", "metadata": {"name": DRIVER},
-        "spec": {"owners": [{"namespace": "kube-system", "name": "dragoman-allocator"}]},
+        "apiVersion": "dragoman.dev/v1alpha1", "kind": "DriverOwner", "metadata": {"name": driver},
+        "spec": {"owners": [{"namespace": "kube-system", "name": account}]},
     });
     world.client.create(OWNERS, "", &owner).await?;
     let ns = world.namespace("owned-probe").await?;
     world.client.create(CLAIMS, &ns, &crate::objects::claim("probe")).await?;
     let scheduler = world.plane.client("scheduler").await?;
-    let result = json!({"request": "device", "driver": DRIVER, "pool": "none", "device": "none"});
+    let result = json!({"request": "device", "driver": driver, "pool": "none", "device": "none"});
     let status = json!({"status": {"allocation": {"devices": {"results": [result]}}}});
     // The look is a dry run.
     let refused = async || {
@@ -68,7 +70,7 @@ async fn the_devices_of_an_owned_driver_are_allocated_by_its_owner_alone(
     let classes = world.client.list(CLASSES, "").await?;
     let class_name = classes[0]["metadata"]["name"].as_str().context("class")?;
     world.client.merge(CLASSES, "", class_name, &class).await?;
-    own(&world).await?;
+    own(&world, DRIVER, REFERENCE).await?;
     let operator = world.dragoman("own", &FLAGS).await?;
     let allocator = world.allocator(&[]).await?;
     let (ours, theirs) = (namespace(&world, "owned", "enabled").await?, world.namespace("ungated").await?);
@@ -77,9 +79,7 @@ async fn the_devices_of_an_owned_driver_are_allocated_by_its_owner_alone(
         world.client.create(PODS, &ours, pod.object()).await?;
         world.client.create(PODS, &theirs, pod.object()).await?;
     }
-    let mut by_name = Pod::new("extended").held().object().clone();
-    by_name["spec"]["containers"][0]["resources"] = json!({"limits": {"e2e.dragoman.dev/gpu": "1"}});
-    world.client.create(PODS, &theirs, &by_name).await?;
+    world.pod(&theirs, &Pod::new("extended").held().limited("e2e.dragoman.dev/gpu")).await?;
     wait::value("the gated Pods run", async || {
         Ok((in_phase(&world, &ours, "Running").await?.len() == PAIRS).then_some(()))
     })
@@ -89,7 +89,11 @@ async fn the_devices_of_an_owned_driver_are_allocated_by_its_owner_alone(
         let says = |pod: &&Value| {
             let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
             let mut texts = conditions.filter_map(|condition| condition["message"].as_str());
-            texts.any(|text| text.contains(REFUSED) && text.contains("dragoman.dev/gating=enabled"))
+            texts.any(|text| {
+                text.contains(REFUSED)
+                    && text.contains(REFERENCE)
+                    && text.contains("dragoman.dev/gating=enabled")
+            })
         };
         Ok((pods.iter().filter(says).count() == PAIRS + 1).then_some(()))
     };

@@ -71,9 +71,15 @@ async fn kit(
     Ok((output.status.success(), said))
 }
 
-/// Starts an allocator in Python with the rights of an administrator.
-fn python(world: &World, script: &str, first: &[&str], name: &str) -> anyhow::Result<Process> {
-    let text = std::fs::read_to_string(world.plane.kubeconfig("admin")).context("kubeconfig")?;
+/// Starts an allocator in Python with the credentials of a kubeconfig.
+pub(crate) fn python(
+    world: &World,
+    script: &str,
+    first: &[&str],
+    name: &str,
+    kubeconfig: &Path,
+) -> anyhow::Result<Process> {
+    let text = std::fs::read_to_string(kubeconfig).context("kubeconfig")?;
     let config: Value = serde_json::from_str(&text).context("kubeconfig")?;
     let (cluster, user) = (&config["clusters"][0]["cluster"], &config["users"][0]["user"]);
     let path = world.bench.repository.join("e2e/allocators").join(script);
@@ -84,8 +90,12 @@ fn python(world: &World, script: &str, first: &[&str], name: &str) -> anyhow::Re
         ("--ca", &cluster["certificate-authority"]),
         ("--cert", &user["client-certificate"]),
         ("--key", &user["client-key"]),
+        ("--token", &user["token"]),
     ] {
-        arguments.extend([flag.to_owned(), value.as_str().context(flag)?.to_owned()]);
+        // A user has a certificate or a token.
+        if let Some(value) = value.as_str() {
+            arguments.extend([flag.to_owned(), value.to_owned()]);
+        }
     }
     arguments.extend(["--name".to_owned(), name.to_owned()]);
     Process::spawn(Path::new("python3"), name, &arguments, &world.directory)
@@ -97,7 +107,7 @@ async fn allocators_that_keep_the_protocol_pass_the_kit(bench: &Bench) -> anyhow
     let (is_well, said) = kit(&world, "dragoman", 300, &[]).await?;
     ensure!(is_well, "dragoman allocator:\n{said}");
     println!("        {}", said.lines().last().unwrap_or_default());
-    let example = python(&world, "example.py", &[], "example")?;
+    let example = python(&world, "example.py", &[], "example", &world.plane.kubeconfig("admin"))?;
     let (is_well, said) = kit(&world, "example", 300, &[]).await?;
     ensure!(is_well, "e2e/allocators/example.py:\n{said}{}", example.output());
     println!("        {}", said.lines().last().unwrap_or_default());
@@ -118,7 +128,7 @@ async fn the_kit_finds_what_is_broken(bench: &Bench) -> anyhow::Result<()> {
     let world = world(bench, "broken").await?;
     for (class, scenario, word) in BROKEN {
         let name = class.to_lowercase();
-        let process = python(&world, "broken.py", &[class], &name)?;
+        let process = python(&world, "broken.py", &[class], &name, &world.plane.kubeconfig("admin"))?;
         let (is_well, said) = kit(&world, &name, 12, &[scenario]).await?;
         ensure!(
             !is_well && said.contains(word),

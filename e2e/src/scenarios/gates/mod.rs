@@ -7,9 +7,11 @@ mod kit;
 mod neighbours;
 mod races;
 mod room;
+mod suitable;
 mod turns;
 mod unbound;
 
+pub(crate) use kit::python;
 pub(super) use room::provoke_holders;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -41,6 +43,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     all.extend(neighbours::alone());
     all.extend(races::alone());
     all.extend(room::alone());
+    all.extend(suitable::alone());
     all.extend(turns::alone());
     all.extend(unbound::alone());
     all

@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::json;
 
 use super::{FLAGS, gated, gates_of, in_phase, namespace, ready, says, waits_for};
-use crate::client::PODS;
+use crate::client::{CLAIMS, FOOTPRINTS, PODS};
 use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
 use crate::scenarios::accounts::requesting;
@@ -18,6 +18,7 @@ pub(super) fn alone() -> Vec<Standalone> {
         standalone!(pods_are_packed_spread_or_go_where_they_like),
         standalone!(a_pod_is_let_go_for_an_autoscaler),
         standalone!(a_pod_behind_others_says_why_it_waits),
+        standalone!(a_pod_that_is_confined_to_a_full_node_is_woken),
     ]
 }
 
@@ -149,6 +150,30 @@ async fn a_pod_behind_others_says_why_it_waits(bench: &Bench) -> anyhow::Result<
     for name in ["first", "second", "third"] {
         world.phase(&ns, name, "Succeeded").await?;
     }
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// A Pod shares a claim that has its devices on a full node, and needs another one there. When a Pod of that node ends, no
+/// object of the waiting Pod changes.
+async fn a_pod_that_is_confined_to_a_full_node_is_woken(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "woken", Shape::default(), 1).await?;
+    // A claim whose devices take something of their node has one Pod.
+    world.client.delete(FOOTPRINTS, "", "cores", None).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = namespace(&world, "woken", "enabled").await?;
+    world.client.create(CLAIMS, &ns, &objects::claim("both")).await?;
+    world.pod(&ns, &Pod::new("first").with_claim("both", "both").held()).await?;
+    world.phase(&ns, "first", "Running").await?;
+    world.client.create(PODS, &ns, &requesting(&Pod::new("ordinary").held(), "6")).await?;
+    world.phase(&ns, "ordinary", "Running").await?;
+    let second = Pod::new("second").with_claim("both", "both").with_template("own", "one").held();
+    world.client.create(PODS, &ns, &requesting(&second, "3")).await?;
+    println!("        {}", world.event(&ns, "second", "NoNode").await?);
+    world.let_end(&ns, "ordinary").await?;
+    world.phase(&ns, "second", "Running").await?;
     allocator.stop().await?;
     operator.stop().await?;
     world.stop().await

@@ -3,10 +3,11 @@
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
+use super::company::{REFERENCE, own};
 use super::{FLAGS, NODES, add_node, gated, gates_of, namespace, no_node_is_overcommitted, ready, waits_for};
 use crate::client::{CLAIMS, PODS};
 use crate::control_plane::{Release, Shape};
-use crate::objects::{self, Pod};
+use crate::objects::{self, DRIVER, Pod};
 use crate::scenarios::accounts::requesting;
 use crate::scenarios::{Standalone, standalone};
 use crate::wait;
@@ -16,6 +17,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     vec![
         standalone!(a_node_that_is_lost_after_the_release),
         standalone!(a_node_that_is_lost_after_the_release_in_1_36),
+        standalone!(a_released_pod_that_has_lost_its_devices_gets_others),
         standalone!(a_pinned_pod_that_cannot_be_bound_is_reported_and_deleted_where_asked),
         standalone!(a_pinned_pod_is_reported_in_1_36),
     ]
@@ -106,6 +108,37 @@ async fn lost(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
         .await?;
         no_node_is_overcommitted(&world).await?;
     }
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// Whatever takes the devices from a released Pod: kube-scheduler may not allocate those of an owned driver, and the allocator
+/// does so again.
+async fn a_released_pod_that_has_lost_its_devices_gets_others(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "lost-devices", Shape::default(), 2).await?;
+    own(&world, DRIVER, REFERENCE).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = namespace(&world, "lost-devices", "enabled").await?;
+    let is_whole = |claim: &Value| {
+        claim["status"]["allocation"].is_object() && claim["status"]["reservedFor"].as_array().is_some()
+    };
+    for (pod, taken) in [
+        ("all", json!({"allocation": null, "reservedFor": null})),
+        ("reservation", json!({"reservedFor": null})),
+    ] {
+        create(&world, &ns, pod, "one", "").await?;
+        let claim = claim_of(&world, &ns, pod).await?;
+        ensure!(is_whole(&claim), "{claim}");
+        let name = claim["metadata"]["name"].as_str().context("name")?;
+        world.client.merge(CLAIMS, &ns, &format!("{name}/status"), &json!({"status": taken})).await?;
+        println!("        {}", waits_for(&world, &ns, pod, "NotBound").await?);
+        world.claim_until(&ns, name, "is whole again", |claim| claim.is_some_and(is_whole)).await?;
+        let_in(&world, &ns, pod).await?;
+        world.phase(&ns, pod, "Running").await?;
+    }
+    no_node_is_overcommitted(&world).await?;
     allocator.stop().await?;
     operator.stop().await?;
     world.stop().await

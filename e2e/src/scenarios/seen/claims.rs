@@ -1,6 +1,6 @@
 //! Alerts about claims, nodes and gates: what users and other controllers do to a cluster.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::OnCall;
@@ -225,6 +225,10 @@ async fn promised_twice(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<(
     world.client.merge(CLAIMS, &ns, "copy/status", &status).await?;
     world.pod(&ns, &Pod::new("second").with_claim("device", "copy").held()).await?;
     world.phase(&ns, "second", "Running").await?;
+    for pod in ["first", "second"] {
+        let note = world.event(&ns, pod, "PromisedTwice").await?;
+        ensure!(note.contains(&device) && !note.contains("copy"), "{pod}: {note}");
+    }
     let names = [("NAMESPACE", ns.as_str()), ("POD", "second"), ("DEVICE", device.as_str())];
     on_call.ends("DragomanDevicePromisedTwice", &names, "copy").await?;
     world.let_end(&ns, "first").await

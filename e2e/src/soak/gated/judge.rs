@@ -6,11 +6,12 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{CORES, GATES, NEIGHBOURS, OURS};
+use crate::objects::DRIVER;
 use crate::promises::gated::{CLAIMS, Cluster, Cpus, PODS, Promise, is_gated, is_over, items};
 use crate::soak::invariants::claim_name;
 
 /// The cpus of the nodes and devices of a run.
-const CPUS: Cpus = Cpus { node: 64_000, device: CORES * 1_000 };
+const CPUS: Cpus = Cpus { node: 64_000, device: CORES * 1_000, driver: DRIVER };
 
 fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()

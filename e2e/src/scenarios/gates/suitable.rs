@@ -1,0 +1,73 @@
+//! A gated Pod goes to no node whose labels, taints or cordon keep it out.
+
+use anyhow::{Context as _, ensure};
+use serde_json::json;
+
+use super::{FLAGS, NODES, gated, namespace, waits_for};
+use crate::client::{CLAIMS, PODS};
+use crate::control_plane::Shape;
+use crate::objects::{self, Pod};
+use crate::scenarios::{Standalone, standalone};
+use crate::world::{Bench, World};
+
+pub(super) fn alone() -> Vec<Standalone> {
+    vec![standalone!(a_node_that_changes_before_the_release_is_given_up)]
+}
+
+const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+const GATE: &str = "release-gates.dragoman.dev/fabric";
+
+/// Runs a Pod to its end; returns its node.
+async fn node_of(world: &World, ns: &str, pod: &str) -> anyhow::Result<String> {
+    let running = world.phase(ns, pod, "Running").await?;
+    let node = running["spec"]["nodeName"].as_str().context("node")?.to_owned();
+    world.let_end(ns, pod).await?;
+    Ok(node)
+}
+
+/// A node is cordoned while the Pod that has devices there waits for a release gate: the Pod gets others. A Pod whose devices
+/// every node can use is pinned to a node that takes it.
+async fn a_node_that_changes_before_the_release_is_given_up(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "suitable", Shape::default(), 2).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = namespace(&world, "suitable", "enabled").await?;
+    let mut claim = objects::claim("waits");
+    claim["metadata"]["annotations"] = json!({GATE: "the link is not up yet"});
+    world.client.create(CLAIMS, &ns, &claim).await?;
+    world.pod(&ns, &Pod::new("waits").with_claim("device", "waits").held()).await?;
+    waits_for(&world, &ns, "waits", "ReleaseGateClosed").await?;
+    let claim = world.client.get(CLAIMS, &ns, "waits").await?.context("claim")?;
+    let first = claim["status"]["allocation"]["devices"]["results"][0]["pool"].as_str().context("pool")?;
+    world.client.merge(NODES, "", first, &json!({"spec": {"unschedulable": true}})).await?;
+    // The cordon alone takes nothing back: while the gate is closed, the node may come again.
+    waits_for(&world, &ns, "waits", "ReleaseGateClosed").await?;
+    world.client.merge(CLAIMS, &ns, "waits", &json!({"metadata": {"annotations": {GATE: null}}})).await?;
+    println!("        {}", world.event(&ns, "waits", "NodeUnsuitable").await?);
+    let second = node_of(&world, &ns, "waits").await?;
+    ensure!(first != second, "{first} is cordoned, and the Pod is there");
+    world.client.merge(NODES, "", first, &json!({"spec": {"unschedulable": null}})).await?;
+
+    for node in ["node-0", "node-1"] {
+        world.client.delete(SLICES, "", node, None).await?;
+    }
+    let mut fabric = objects::slice("fabric", 4);
+    fabric["spec"]["allNodes"] = json!(true);
+    fabric["spec"].as_object_mut().context("spec")?.remove("nodeName");
+    world.client.create(SLICES, "", &fabric).await?;
+    for (tainted, other) in [("node-0", "node-1"), ("node-1", "node-0")] {
+        let taint = json!([{"key": "example.com/broken", "effect": "NoSchedule"}]);
+        world.client.merge(NODES, "", tainted, &json!({"spec": {"taints": taint}})).await?;
+        world.client.merge(NODES, "", other, &json!({"spec": {"taints": null}})).await?;
+        let name = format!("beside-{tainted}");
+        world
+            .client
+            .create(PODS, &ns, Pod::new(&name).with_template("device", "one").held().object())
+            .await?;
+        let node = node_of(&world, &ns, &name).await?;
+        ensure!(node == other, "{name} is on {node}");
+    }
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
