@@ -13,6 +13,8 @@ use serde_json::json;
 pub const GATE: &str = "dragoman.dev/claims";
 /// The condition that says what a gated Pod waits for.
 pub const CLAIMS_READY: &str = "dragoman.dev/ClaimsReady";
+/// The reason of that condition on a Pod that was let go: kube-scheduler allocates for it.
+pub(crate) const LET_GO: &str = "LetGo";
 /// The label of a claim that names its allocator.
 pub const ALLOCATOR: &str = "dragoman.dev/allocator";
 /// What the name of an allocator has to be, for people.

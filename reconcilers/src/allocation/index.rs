@@ -23,7 +23,7 @@ use super::whole::{WholeClaim, WholeNode, WholePod};
 use crate::holders::is_holder;
 use crate::placement::{HostPort, Placement, Site, Taken};
 use crate::protocol::{
-    ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, GATE, RELEASE_GATES, Rejection, Verdict, closed_gates,
+    ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, GATE, LET_GO, RELEASE_GATES, Rejection, Verdict, closed_gates,
     rejections, verdict,
 };
 
@@ -80,8 +80,8 @@ pub(super) enum Kept {
 pub(super) struct PodFacts {
     /// Whether it has the gate of the protocol.
     pub(super) is_gated: bool,
-    /// Whether the operator says of it, in its status, that it was gated. A tenant cannot write that.
-    pub(super) was_gated: bool,
+    /// Whether the operator says of it, in its status, that it has or had the gate, and was not let go. A tenant cannot write that.
+    pub(super) was_released: bool,
     pub(super) deleting: bool,
     pub(super) priority: i32,
     /// The PodGroup that it is in.
@@ -410,7 +410,12 @@ impl Keeps<WholePod> for Allocation {
         }
         Kept::Waiting(Arc::new(PodFacts {
             is_gated: spec.scheduling_gates.iter().any(|gate| &*gate.name == GATE),
-            was_gated: pod.wire.status.conditions.iter().any(|condition| &*condition.r#type == CLAIMS_READY),
+            was_released: pod
+                .wire
+                .status
+                .conditions
+                .iter()
+                .any(|condition| &*condition.r#type == CLAIMS_READY && &*condition.reason != LET_GO),
             deleting: meta.deleting,
             priority: spec.priority,
             group: spec.scheduling_group.pod_group_name.clone(),

@@ -37,7 +37,7 @@ pub(super) fn stance(name: &str, uid: &str, pod: &Arc<PodFacts>, claims: Option<
         return Stance::Settled(claims);
     }
     // A Pod that was released and has lost a claim since, and no other Pod without the gate.
-    let is_released = !pod.is_gated && (pod.was_gated || holds_something(uid, &claims));
+    let is_released = !pod.is_gated && (pod.was_released || holds_something(uid, &claims));
     if ours.is_empty() || !(pod.is_gated || is_released) {
         return Stance::Nothing;
     }

@@ -10,7 +10,7 @@ use dragoman_crds::wire::Name;
 
 use super::facts::{Allocated, ClaimFacts, NodeFacts, PodFacts};
 use super::index::NamedClaim;
-use crate::protocol::{ALLOCATOR, ClosedGate, shown};
+use crate::protocol::{ALLOCATOR, ClosedGate, LET_GO, shown};
 
 /// The reason why a Pod waits: reason of the condition, of Events and of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,7 +114,7 @@ impl Opened {
         match self {
             Self::Released => "Released",
             Self::NoAllocator => "NoAllocator",
-            Self::LetGo => "LetGo",
+            Self::LetGo => LET_GO,
             Self::Bound => "Bound",
         }
     }

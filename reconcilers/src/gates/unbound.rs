@@ -12,6 +12,7 @@ use dragoman_machinery::write::{Action, Guard, Write};
 use super::controller::{Blocked, GateKeeper, Work, locked};
 use super::index::NamedClaim;
 use super::plan::{self, Reason, Wait};
+use crate::protocol::LET_GO;
 
 impl GateKeeper {
     /// Says that a Pod cannot be bound once kube-scheduler has said so for a while, and deletes it where that
@@ -43,8 +44,11 @@ impl GateKeeper {
     /// Why a Pod is not bound, if an allocator has allocated its claims and kube-scheduler has a reason. A Pod
     /// whose claims kube-scheduler allocates waits for no node of ours.
     fn not_bound(&self, work: &Work<'_>, claims: &[NamedClaim]) -> Option<Wait> {
-        let was_gated = work.pod.condition.is_some() || locked(&self.nominated).knows(work.key);
-        if let Some(lost) = plan::lost(&work.uid, claims).filter(|_| was_gated) {
+        let was_released = match &work.pod.condition {
+            Some((_, reason)) => **reason != *LET_GO,
+            None => locked(&self.nominated).knows(work.key),
+        };
+        if let Some(lost) = plan::lost(&work.uid, claims).filter(|_| was_released) {
             return Some(lost);
         }
         let says = work.pod.unschedulable.as_deref()?;
