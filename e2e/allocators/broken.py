@@ -96,5 +96,10 @@ class Partial(Allocator):  # "whole": keeps what it found for a part of the clai
         pass
 
 
+class Usurper(Allocator):  # "owned": gives devices that belong to others.
+    def foreign_drivers(self):
+        return set()
+
+
 if __name__ == "__main__":
     example.main(globals()[sys.argv.pop(1)])

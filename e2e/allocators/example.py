@@ -1,4 +1,4 @@
-"""An allocator for Dragoman's claim gates, version 1. docs/protocol.md explains P1 to P8. Copy it as a start.
+"""An allocator for Dragoman's claim gates, version 2. docs/protocol.md explains P1 to P8. Copy it as a start.
 
 It lists everything twice a second, because that is short; a large cluster needs watches. Run one process: two
 would promise the same devices. What it cannot read it refuses with a verdict.
@@ -35,6 +35,9 @@ class Allocator:
         self.opener, self.server, self.name = opener, server, name
         self.held = {}  # (claim, version that guards its write): devices, until a list shows the outcome
         self.waits = {}  # Pod: (since when it finds no node, or until when it rests; length of the next rest)
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        answer = self.call("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+        self.user = answer["status"]["userInfo"]["username"]
 
     # What the API says. A list without resourceVersion is not older than the last answered write.
     def call(self, method, path, body=None, kind="json"):
@@ -50,10 +53,22 @@ class Allocator:
         self.pods, self.nodes = self.items("/api/v1/pods"), self.items("/api/v1/nodes")
         self.slices = [part.spec for part in self.items(DRA + "resourceslices")]
         self.classes = {kind.name: kind.spec for kind in self.items(DRA + "deviceclasses")}
+        self.foreign = self.foreign_drivers()
         self.claims = {(claim.namespace, claim.name): claim for claim in self.items(DRA + "resourceclaims")}
         # P5: a write whose answer was lost can still arrive while the claim has the version that guards it.
         guards = {(claim.uid, claim.version) for claim in self.claims.values()}
         self.held = {guard: devices for guard, devices in self.held.items() if guard in guards}
+
+    def foreign_drivers(self):  # Those that a DriverOwner gives to others.
+        try:
+            owned = self.items("/apis/" + OURS + "v1alpha1/driverowners")
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+            owned = []  # The cluster does not know the kind.
+        users = {kind.name: {"system:serviceaccount:{namespace}:{name}".format(**owner) for owner in kind.spec["owners"]}
+                 for kind in owned}
+        return {driver for driver, owners in users.items() if self.user not in owners}
 
     def gated_pods(self):  # The oldest first, because the operator lets the oldest keep a device.
         gated = [p for p in self.pods if {"name": OURS + "claims"} in p.spec.get("schedulingGates", [])]
@@ -88,7 +103,7 @@ class Allocator:
         for part in self.slices:
             key = part["driver"], part["pool"]["name"], part["pool"]["generation"]
             pools.setdefault(key, []).append(part)
-        newest = {key[:2]: pools[key] for key in sorted(pools)}
+        newest = {key[:2]: pools[key] for key in sorted(pools) if key[0] not in self.foreign}
         return [(*pool, device["name"]) for pool, parts in newest.items() for part in parts
                 if len(parts) == part["pool"]["resourceSliceCount"] and part.get("nodeName") == node
                 for device in part.get("devices", []) if device.keys() <= DEVICE]
@@ -149,7 +164,8 @@ class Allocator:
                     picked.append((claim.uid, request, fits[0]))
             if len(picked) == len(wanted):
                 return node, picked
-        raise NoNode("NoDevices", "no node that the Pod may use has the devices free", nodes)
+        foreign = f"; others own the devices of {', '.join(sorted(self.foreign))}" if self.foreign else ""
+        raise NoNode("NoDevices", "no node that the Pod may use has the devices free" + foreign, nodes)
 
     # The writes, each guarded by uid and resourceVersion.
     def write(self, claim, body, kind, subresource=""):

@@ -111,6 +111,9 @@ pub const EVENT: Kind = namespaced("events.k8s.io", "v1", "events", "Event");
 /// `authorization.k8s.io/v1` `SelfSubjectAccessReview`.
 pub const SELF_SUBJECT_ACCESS_REVIEW: Kind =
     cluster("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview");
+/// `authentication.k8s.io/v1` `SelfSubjectReview`.
+pub const SELF_SUBJECT_REVIEW: Kind =
+    cluster("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview");
 /// `authorization.k8s.io/v1` `SubjectAccessReview`.
 pub const SUBJECT_ACCESS_REVIEW: Kind =
     cluster("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview");

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use crate::api::{Api, Call, decode};
-use crate::kind::SELF_SUBJECT_ACCESS_REVIEW;
+use crate::kind::{SELF_SUBJECT_ACCESS_REVIEW, SELF_SUBJECT_REVIEW};
 use crate::refusal::Refusal;
 
 /// Verbs on one resource.
@@ -212,6 +212,44 @@ impl std::fmt::Display for Rule {
         } else {
             write!(f, "{} ({})", self.resource, self.group)
         }
+    }
+}
+
+/// Asks the API server for the name of the user that its requests come from. It is empty where the API server does not
+/// say it: before Kubernetes 1.28, or without the right.
+///
+/// # Errors
+/// The question could not be put.
+pub async fn user_of(api: &Api) -> Result<String, Refusal> {
+    #[derive(Deserialize)]
+    struct Review {
+        status: ReviewStatus,
+    }
+    #[derive(Deserialize)]
+    struct ReviewStatus {
+        #[serde(rename = "userInfo")]
+        user: User,
+    }
+    #[derive(Deserialize)]
+    struct User {
+        #[serde(default)]
+        username: String,
+    }
+    let kind = SELF_SUBJECT_REVIEW;
+    let call = Call {
+        method: http::Method::POST,
+        uri: kind.all_path(),
+        body: json!({"apiVersion": kind.api_version(), "kind": kind.kind}).to_string().into_bytes(),
+        content_type: "application/json",
+        kind,
+        name: String::new(),
+        // A review stores nothing.
+        repeatable: true,
+    };
+    match decode::<Review>(&api.send(&call).await?) {
+        Ok(review) => Ok(review.status.user.username),
+        Err(Refusal::NotFound | Refusal::Unserved(_) | Refusal::Rbac(_)) => Ok(String::new()),
+        Err(refusal) => Err(refusal),
     }
 }
 

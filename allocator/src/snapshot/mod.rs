@@ -45,6 +45,8 @@ struct State {
     rules: Map<Name, Arc<TaintRule>>,
     claims: Map<Name, Arc<Claim>>,
     slices: Map<Name, Arc<PreparedSlice>>,
+    /// The drivers whose devices are not given.
+    withheld: Map<Name, ()>,
     pools: Map<PoolKey, PoolSlices>,
     /// Slices with a `nodeName`, by node, with the view that was built of them.
     local: Map<Name, Arc<NodeSlices>>,
@@ -80,6 +82,7 @@ impl Default for Snapshot {
             rules: Map::default(),
             claims: Map::default(),
             slices: Map::default(),
+            withheld: Map::default(),
             pools: Map::default(),
             local: Map::default(),
             shared: Map::default(),
@@ -190,6 +193,31 @@ impl Snapshot {
         self.derived(|state| state.remove_slice(name))
     }
 
+    /// Returns a snapshot that gives no device of this driver, or one that does again: another allocator may
+    /// own the driver. What claims hold of it stays held.
+    #[must_use]
+    pub fn withholding(&self, driver: &str, is_withheld: bool) -> Self {
+        if self.0.withheld.contains_key(driver) == is_withheld {
+            return self.clone();
+        }
+        self.derived(|state| {
+            state.shared_revision = state.revision;
+            if is_withheld {
+                state.withheld.insert_mut(driver.into(), ());
+            } else {
+                state.withheld.remove_mut(driver);
+            }
+        })
+    }
+
+    /// The drivers that are withheld and publish devices, in order of their names.
+    pub fn withheld(&self) -> Vec<&Name> {
+        let publishes = |driver: &&Name| self.0.pools.keys().any(|key| key.driver == **driver);
+        let mut drivers: Vec<&Name> = self.0.withheld.keys().filter(publishes).collect();
+        drivers.sort();
+        drivers
+    }
+
     /// Returns a snapshot with this claim, replacing one of the same uid.
     #[must_use]
     pub fn with_claim(&self, mut claim: Claim) -> Self {
@@ -271,10 +299,11 @@ impl Snapshot {
 
     fn gathered(&self, node: &Node, local: &NodeSlices, gates: &Gates) -> NodeView {
         let state = &self.0;
+        let all = local.slices.values().chain(state.shared.values());
         let gathering = pools::Gathering {
             node,
             gates,
-            candidates: local.slices.values().chain(state.shared.values()),
+            candidates: all.filter(|slice| !state.withheld.contains_key(&slice.key.driver)),
             whole: |key: &PoolKey| Some(state.pools.get(key)?.whole(gates)),
             rules: state.rules.values().collect(),
         };

@@ -96,7 +96,8 @@ fn is_reserved_for(claim: &Value, pod: &Value) -> bool {
 fn devices(claim: &Value) -> BTreeSet<String> {
     let results = items(&claim["status"]["allocation"]["devices"]["results"]);
     let alone = results.filter(|result| result["adminAccess"] != true && result["shareID"].is_null());
-    alone.map(|result| format!("{}/{}/{}", result["driver"], result["pool"], result["device"])).collect()
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    alone.map(|result| ["driver", "pool", "device"].map(|field| text(&result[field])).join("/")).collect()
 }
 
 /// The claim that an entry of a Pod names.

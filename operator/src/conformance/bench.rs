@@ -22,6 +22,7 @@ pub(super) const DEVICES: usize = 2;
 /// A finalizer of another owner, which has to stay.
 pub(super) const KEEP: &str = "conformance.dragoman.dev/keep";
 
+const OWNERS: &str = "/apis/dragoman.dev/v1alpha1/driverowners";
 const DRA: &str = "/apis/resource.k8s.io/v1";
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -169,6 +170,24 @@ impl Bench {
         .await
     }
 
+    /// Gives the devices of the kit to another allocator. Returns whether the cluster knows owners.
+    pub(super) async fn own(&self) -> anyhow::Result<bool> {
+        let labels = json!({"app.kubernetes.io/managed-by": "dragoman-conformance"});
+        let owners = json!([{"namespace": self.namespace, "name": "another"}]);
+        let object = json!({"apiVersion": "dragoman.dev/v1alpha1", "kind": "DriverOwner",
+            "metadata": {"name": DOMAIN, "labels": labels}, "spec": {"owners": owners}});
+        match self.try_create(OWNERS, &object).await {
+            Ok(_) => Ok(true),
+            Err(Refusal::NotFound | Refusal::Unserved(_)) => Ok(false),
+            Err(refusal) => Err(refusal).context(OWNERS),
+        }
+    }
+
+    /// Takes the owner away again.
+    pub(super) async fn disown(&self) -> anyhow::Result<()> {
+        self.delete(&format!("{OWNERS}/{DOMAIN}")).await
+    }
+
     /// Deletes a Pod.
     pub(super) async fn end(&self, pod: &str) -> anyhow::Result<()> {
         self.delete(&self.pod_path(pod)).await
@@ -284,7 +303,7 @@ impl Bench {
     async fn delete(&self, path: &str) -> anyhow::Result<()> {
         let now = json!({"gracePeriodSeconds": 0});
         match self.call(Method::DELETE, path, "application/json", Some(&now)).await {
-            Ok(_) | Err(Refusal::NotFound) => Ok(()),
+            Ok(_) | Err(Refusal::NotFound | Refusal::Unserved(_)) => Ok(()),
             Err(refusal) => Err(refusal).with_context(|| path.to_owned()),
         }
     }

@@ -34,7 +34,7 @@ pub(crate) struct ConformanceFlags {
 
 /// The names of nodes and classes are the same in every run, so that two cannot disturb each other unseen.
 const LEFT: &str = "set up: if a run was interrupted, or another one is at work, its objects are those of `kubectl get \
-     nodes,namespaces,deviceclasses,resourceslices -l app.kubernetes.io/managed-by=dragoman-conformance`";
+     nodes,namespaces,deviceclasses,resourceslices,driverowners.dragoman.dev -l app.kubernetes.io/managed-by=dragoman-conformance`";
 
 /// Plays the scenarios and prints a verdict for each.
 ///
@@ -52,18 +52,21 @@ pub(crate) async fn conformance(flags: &ConformanceFlags) -> anyhow::Result<Exit
         |name: &&&str| flags.scenarios.is_empty() || flags.scenarios.iter().any(|of| of == **name);
     let outcome = all(&bench, NAMES.iter().filter(is_chosen).copied()).await;
     let cleared = bench.clear().await.context("clear up");
-    let (passed, failed) = outcome?;
+    let [passed, failed, not_played] = outcome?;
     cleared?;
+    let not_played =
+        if not_played == 0 { String::new() } else { format!(", {not_played} could not be played") };
     crate::print(&format!(
-        "allocator {}: {passed} of {} scenarios passed\n",
+        "allocator {}: {passed} of {} scenarios passed{not_played}\n",
         flags.allocator,
         passed + failed
     ))?;
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(crate::NO) })
 }
 
-async fn all(bench: &Bench, names: impl Iterator<Item = &str>) -> anyhow::Result<(usize, usize)> {
-    let (mut passed, mut failed) = (0, 0);
+/// Plays scenarios. Returns how many passed, how many failed, and how many the cluster cannot play.
+async fn all(bench: &Bench, names: impl Iterator<Item = &str>) -> anyhow::Result<[usize; 3]> {
+    let (mut passed, mut failed, mut not_played) = (0, 0, 0);
     for name in names {
         let line = match scenarios::play(bench, name).await {
             Ok(()) => {
@@ -74,10 +77,14 @@ async fn all(bench: &Bench, names: impl Iterator<Item = &str>) -> anyhow::Result
                 failed += 1;
                 format!("BROKEN  {name}: {what} (docs/protocol.md {rule})\n")
             }
+            Err(Failure::NotPlayed(why)) => {
+                not_played += 1;
+                format!("-       {name}: {why}\n")
+            }
             Err(Failure::Error(error)) => return Err(error.context(format!("scenario {name}"))),
         };
         crate::print(&line)?;
         bench.clear_namespace().await.with_context(|| format!("after scenario {name}"))?;
     }
-    Ok((passed, failed))
+    Ok([passed, failed, not_played])
 }

@@ -14,6 +14,8 @@ use super::bench::{Bench, DEVICES, DOMAIN, KEEP, NODES, items, text};
 pub(super) enum Failure {
     /// The allocator has broken a rule of the protocol: the place in docs/protocol.md, and what it did.
     Broken(&'static str, String),
+    /// The cluster lacks what the scenario needs.
+    NotPlayed(&'static str),
     /// The kit could not go on.
     Error(anyhow::Error),
 }
@@ -31,7 +33,7 @@ fn broken<T>(rule: &'static str, what: String) -> Result<T, Failure> {
 }
 
 /// The names of all scenarios.
-pub(super) const NAMES: [&str; 13] = [
+pub(super) const NAMES: [&str; 14] = [
     "simple",
     "several",
     "shared",
@@ -45,6 +47,7 @@ pub(super) const NAMES: [&str; 13] = [
     "conflict",
     "deleted",
     "whole",
+    "owned",
 ];
 
 /// Plays a scenario.
@@ -62,7 +65,8 @@ pub(super) async fn play(bench: &Bench, name: &str) -> Outcome {
         "protected" => protected(bench).await,
         "conflict" => conflict(bench).await,
         "deleted" => deleted(bench).await,
-        _ => whole(bench).await,
+        "whole" => whole(bench).await,
+        _ => owned(bench).await,
     }
 }
 
@@ -263,6 +267,24 @@ async fn rejection(bench: &Bench) -> Outcome {
     Ok(())
 }
 
+/// A verdict of the form of the protocol says why a claim has no devices.
+async fn says_why(bench: &Bench, claim: &str) -> Outcome {
+    let said = async || {
+        let read = bench.read(claim).await?;
+        Ok(read["metadata"]["annotations"][VERDICT].as_str().map(str::to_owned))
+    };
+    let Ok(verdict) = bench.until("", said).await else {
+        return broken("2", format!("claim {claim} has no devices, and no verdict says why"));
+    };
+    let parsed: Value = serde_json::from_str(&verdict).unwrap_or_default();
+    let is_text = |field: &str| parsed[field].as_str().is_some_and(|text| !text.is_empty());
+    if verdict.len() > 8 << 10 || !["reason", "message", "time"].into_iter().all(is_text) {
+        let why = format!("the verdict of claim {claim} is not of the form of the protocol: {verdict:.200}");
+        return broken("2", why);
+    }
+    Ok(())
+}
+
 /// One more Pod than there are devices: it is told why it waits, and has its turn.
 async fn full(bench: &Bench) -> Outcome {
     let all = NODES.len() * DEVICES;
@@ -284,24 +306,7 @@ async fn full(bench: &Bench) -> Outcome {
         return broken("P1", format!("{} claims are allocated, and there are {all} devices", all + 1));
     };
     let waiting = text(&waiting["metadata"]["name"]).to_owned();
-    let verdict = bench
-        .until("", async || {
-            let claim = bench.read(&waiting).await?;
-            let said = claim["metadata"]["annotations"][VERDICT].as_str().map(str::to_owned);
-            Ok(said)
-        })
-        .await;
-    let Ok(verdict) = verdict else {
-        return broken("2", format!("claim {waiting} has no devices, and no verdict says why"));
-    };
-    let parsed: Value = serde_json::from_str(&verdict).unwrap_or_default();
-    let is_text = |field: &str| parsed[field].as_str().is_some_and(|text| !text.is_empty());
-    if verdict.len() > 8 << 10 || !["reason", "message", "time"].into_iter().all(is_text) {
-        return broken(
-            "2",
-            format!("the verdict of claim {waiting} is not of the form of the protocol: {verdict:.200}"),
-        );
-    }
+    says_why(bench, &waiting).await?;
     let ended = (0..=all).map(name).find(|name| *name != waiting).unwrap_or_default();
     bench.end(&ended).await?;
     bench.free(&ended).await?;
@@ -390,4 +395,28 @@ async fn whole(bench: &Bench) -> Outcome {
         );
     }
     untouched(bench, "small", "3.3", "no node has devices for all claims of its Pod").await
+}
+
+/// Devices of a driver that others own, until it has no owner any more.
+async fn owned(bench: &Bench) -> Outcome {
+    if !bench.own().await? {
+        return Err(Failure::NotPlayed("the cluster does not know DriverOwners: see `dragoman crdgen`"));
+    }
+    let outcome = left_alone(bench).await;
+    // While the driver has an owner, the kit itself may take no allocation away.
+    bench.disown().await?;
+    let pod = outcome?;
+    allocated(bench, "owned", 1, &pod).await?;
+    Ok(())
+}
+
+/// A claim for devices of others has a verdict, and no devices. Returns its Pod.
+async fn left_alone(bench: &Bench) -> Result<Value, Failure> {
+    bench.claim("owned", 1, &json!({})).await?;
+    let pod = bench.pod("owned", &["owned"], true).await?;
+    says_why(bench, "owned").await?;
+    if is_allocated(&bench.read("owned").await?) {
+        return broken("5", format!("claim owned is allocated, and the DriverOwner {DOMAIN} names others"));
+    }
+    Ok(pod)
 }

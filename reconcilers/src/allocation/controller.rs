@@ -13,6 +13,7 @@ use dragoman_machinery::controller::{
 };
 use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::rights::user_of;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -63,6 +64,8 @@ const NO_NODE: &str = "NoNode";
 const BEHIND: &str = "a Pod that asks for the same comes first";
 /// The reason of verdicts and Events: the Pods of the PodGroup are not all there.
 const GANG: &str = "GangIncomplete";
+/// The reason of verdicts and Events: the API server does not store what was decided.
+const REFUSED: &str = "Refused";
 /// The attempts to place a gang before it waits for a change: 5 000 nodes that refuse are eighteen.
 const ATTEMPTS: usize = 64;
 /// How soon a Pod is looked at again whose claim was just decided on for another Pod that shares it.
@@ -255,7 +258,7 @@ impl Allocator {
         claims: &[Named],
         why: &[String],
     ) -> Result<(), Refusal> {
-        let nodes = self.kit.read(|index| index.node_names().len());
+        let (nodes, left_out) = self.kit.read(|index| (index.node_names().len(), index.left_out()));
         let nodes_in_words = if nodes == 1 {
             "the only node does not take".to_owned()
         } else {
@@ -263,7 +266,8 @@ impl Allocator {
         };
         let reasons =
             if why.is_empty() { "all were refused a short while ago".to_owned() } else { why.join("; ") };
-        let message = format!("{nodes_in_words} the Pod: {reasons}");
+        let left_out = left_out.map(|why| format!("; {why}")).unwrap_or_default();
+        let message = format!("{nodes_in_words} the Pod: {reasons}{left_out}");
         self.verdict(key, pod, claims, (NO_NODE, &message)).await
     }
 
@@ -297,6 +301,27 @@ impl Allocator {
             self.kit.send(key, &write).await?;
         }
         Ok(())
+    }
+
+    /// Looks for devices. What the API server refuses to store is said as what no node takes is.
+    async fn open(
+        &self,
+        key: &ObjectKey,
+        uid: &Name,
+        pod: &PodFacts,
+        claims: &[Named],
+    ) -> Result<Verdict, Refusal> {
+        if !self.kit.read(|index| index.owners.know_oneself()) {
+            let account = user_of(&self.kit.context.api).await?.as_str().into();
+            let woken = self.kit.note(|index| index.is_user(account));
+            self.kit.enqueue(woken);
+        }
+        let outcome = self.gated(key, uid, pod, claims).await;
+        if let Err(Refusal::Invalid(why) | Refusal::Rbac(why) | Refusal::AdminAccess(why)) = &outcome {
+            let message = format!("the API server refuses the allocation: {why}");
+            self.verdict(key, uid, claims, (REFUSED, &message)).await?;
+        }
+        outcome
     }
 
     async fn gated(
@@ -503,7 +528,7 @@ impl Reconcile for Allocator {
                 }
                 self.holds(key, &uid, &pod, &claims).await
             }
-            Stance::Open(pod, claims) => self.gated(key, &uid, &pod, &claims).await,
+            Stance::Open(pod, claims) => self.open(key, &uid, &pod, &claims).await,
         };
         match outcome {
             Ok(verdict) => verdict,

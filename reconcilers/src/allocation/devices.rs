@@ -6,11 +6,11 @@ use dragoman_allocator::input::TaintRule;
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::{Keeps, Left, ObjectKey, Place};
-use dragoman_machinery::kind::{DEVICE_FOOTPRINT, DRIVER_OWNER, Watchable as _};
+use dragoman_machinery::kind::{DEVICE_FOOTPRINT, Watchable as _};
 use dragoman_machinery::watch::{Record, Store};
 
 use super::index::{Allocation, SliceNode};
-use super::whole::{Owned, WholeClass, WholeRule, WholeSlice};
+use super::whole::{WholeClass, WholeRule, WholeSlice};
 use crate::cluster::footprint;
 
 impl Keeps<WholeSlice> for Allocation {
@@ -148,29 +148,5 @@ impl Keeps<DeviceFootprint> for Allocation {
 
     fn unserved(&mut self) -> Vec<ObjectKey> {
         self.serves(DEVICE_FOOTPRINT, false)
-    }
-}
-
-impl Keeps<Owned> for Allocation {
-    type Projection = ();
-
-    fn store_mut(&mut self) -> &mut Store<()> {
-        &mut self.owned
-    }
-
-    fn project(&mut self, _owner: &Owned) {}
-
-    /// A Pod that was released and has lost its devices is looked at again when a claim or a node changes.
-    fn changed(&mut self, _of: &Place, _old: Option<&()>, _new: Option<&()>) -> Vec<ObjectKey> {
-        Vec::new()
-    }
-
-    fn listed(&mut self) -> Vec<ObjectKey> {
-        self.serves(DRIVER_OWNER, true)
-    }
-
-    /// Then no driver has an owner.
-    fn unserved(&mut self) -> Vec<ObjectKey> {
-        self.serves(DRIVER_OWNER, false)
     }
 }

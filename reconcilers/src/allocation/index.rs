@@ -16,6 +16,7 @@ use dragoman_machinery::kind::{
 use dragoman_machinery::watch::{Record, Store, StoreState};
 
 use super::gangs::Groups;
+use super::owners::Owners;
 use super::pins::{Pins, node_of};
 use super::rank::{Order, Rank, Tally};
 use super::shapes::{Changes, Nodes, ShapeId, Shapes, Turn};
@@ -40,8 +41,7 @@ pub(super) struct Allocation {
     pub(super) classes: Store<()>,
     pub(super) rules: Store<()>,
     pub(super) footprints: Store<()>,
-    /// The drivers whose devices kube-scheduler may not allocate: the names of DriverOwners.
-    pub(super) owned: Store<()>,
+    pub(super) owners: Owners,
     /// The minimum of PodGroups with a gang policy.
     pub(super) gangs: Store<usize>,
     pub(super) groups: Groups,
@@ -162,7 +162,7 @@ impl Default for Allocation {
             classes: Store::default(),
             rules: Store::default(),
             footprints: Store::default(),
-            owned: Store::default(),
+            owners: Owners::default(),
             gangs: Store::default(),
             groups: Groups::default(),
             unserved: BTreeSet::new(),
@@ -190,7 +190,7 @@ impl controller::Index for Allocation {
             (DEVICE_CLASS, &self.classes),
             (DEVICE_TAINT_RULES[0], &self.rules),
             (DEVICE_FOOTPRINT, &self.footprints),
-            (DRIVER_OWNER, &self.owned),
+            (DRIVER_OWNER, &self.owners.of),
             (POD_GROUPS[0], &self.gangs),
             (RESOURCE_CLAIM, &self.claims),
             (POD, &self.pods),
@@ -313,12 +313,6 @@ impl Allocation {
             self.unserved.insert(kind.plural);
         }
         Vec::new()
-    }
-
-    /// Whether kube-scheduler may allocate none of these devices.
-    pub(super) fn are_owned(&self, decision: &super::decide::Decision) -> bool {
-        let mut devices = decision.allocations.iter().flat_map(|(_, devices)| &devices.devices.results);
-        devices.all(|result| self.owned.get("", &result.driver).is_some())
     }
 
     /// Whether the API server knows no PodGroups.

@@ -11,6 +11,7 @@ mod devices;
 mod gangs;
 mod held;
 mod index;
+mod owners;
 mod pins;
 mod rank;
 mod reasons;

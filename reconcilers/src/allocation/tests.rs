@@ -13,7 +13,7 @@ use super::decide::{BUDGET, Decision, Question, Tried, decide};
 use super::decided::Decided;
 use super::index::{Allocation, ClaimFacts, Named};
 use super::rank::{Order, Tally};
-use super::whole::{WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
+use super::whole::{Owned, WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 use crate::placement::Placement;
 
 /// Devices of a node, each of which takes three of its 26 cpus: kube-scheduler alone would fill all eight.
@@ -369,4 +369,29 @@ fn devices_are_given_back_after_a_while_and_taken_again_ever_later() {
     decided.is_rested(&key(0));
     decided.gave_back(&key(0), now, 0.5);
     assert_eq!(decided.rests(&key(0), now), Some(1_500));
+}
+
+fn owner(driver: &str, account: &str) -> Value {
+    json!({"metadata": {"name": driver, "uid": "owner", "resourceVersion": "1"},
+        "spec": {"owners": [{"namespace": "kube-system", "name": account}]}})
+}
+
+#[test]
+fn devices_of_a_driver_with_other_owners_are_left_out() {
+    let mut index = cluster(1, 3);
+    comes(&mut index, 0, "1");
+    applied::<Owned>(&mut index, &owner(DRIVER, "example"));
+    assert!(decided(&mut index, &Decided::default(), 0).is_ok(), "the API server was not asked yet");
+    index.is_user("system:serviceaccount:kube-system:dragoman-allocator".into());
+    assert!(decided(&mut index, &Decided::default(), 0).is_err());
+    assert!(index.left_out().is_some_and(|why| why.contains(DRIVER) && why.contains("dragoman-allocator")));
+    applied::<Owned>(&mut index, &owner("other.example.com", "example"));
+    applied::<Owned>(&mut index, &owner(DRIVER, "dragoman-allocator"));
+    assert!(decided(&mut index, &Decided::default(), 0).is_ok());
+    assert_eq!(index.left_out(), None, "no device of the other driver is there");
+    applied::<Owned>(&mut index, &json!({"metadata": owner(DRIVER, "")["metadata"], "spec": {"owners": "?"}}));
+    assert!(decided(&mut index, &Decided::default(), 0).is_err(), "one that cannot be read names no owner");
+    let gone = decode_item::<Owned>(owner(DRIVER, "").to_string().as_bytes()).expect("metadata");
+    Fed::<Owned>::deleted(&mut index, gone.meta());
+    assert!(decided(&mut index, &Decided::default(), 0).is_ok());
 }

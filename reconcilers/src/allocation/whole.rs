@@ -1,6 +1,7 @@
 //! Objects that are read for the ledger and for the allocator at once.
 
 use dragoman_allocator::input::{ClaimObject, ClassObject, NodeObject, SliceObject, TaintRuleObject};
+use dragoman_crds::driver_owner::DriverOwnerSpec;
 use dragoman_crds::wire::{self, Meta, Object};
 use dragoman_machinery::kind::{
     DEVICE_CLASS, DEVICE_TAINT_RULES, DRIVER_OWNER, Kind, NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICES,
@@ -64,13 +65,16 @@ impl<A: Object, B: DeserializeOwned> Object for Whole<A, B> {
 }
 
 /// A DriverOwner: its name is that of a driver.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(transparent)]
-pub(super) struct Owned(Bare);
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Owned {
+    metadata: Meta,
+    /// The service accounts that may allocate the devices of the driver.
+    pub(super) spec: DriverOwnerSpec,
+}
 
 impl Object for Owned {
     fn meta(&self) -> &Meta {
-        self.0.meta()
+        &self.metadata
     }
 }
 

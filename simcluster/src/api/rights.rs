@@ -329,11 +329,12 @@ impl State {
             .into_iter()
             .map(|held| held.rule.clone())
             .partition(|rule| !rule["nonResourceURLs"].is_null());
-        let oneself = json!({
-            "verbs": ["create"], "apiGroups": ["authorization.k8s.io"],
-            "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
-        });
-        let resources: Vec<Value> = std::iter::once(oneself).chain(resources).collect();
+        let [oneself, name] = [
+            ("authorization.k8s.io", &["selfsubjectaccessreviews", "selfsubjectrulesreviews"][..]),
+            ("authentication.k8s.io", &["selfsubjectreviews"]),
+        ]
+        .map(|(group, reviews)| json!({"verbs": ["create"], "apiGroups": [group], "resources": reviews}));
+        let resources: Vec<Value> = [oneself, name].into_iter().chain(resources).collect();
         let open = json!({"verbs": ["get"], "nonResourceURLs": OPEN});
         let paths: Vec<Value> = std::iter::once(open).chain(paths).collect();
         json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false})
@@ -368,11 +369,14 @@ impl State {
     }
 }
 
-/// Whether the request is a review of the caller's own permissions, which is always allowed.
+/// Whether the request is a review of the caller's own permissions or name, which is always allowed.
 fn is_about_oneself(deed: &Deed) -> bool {
     deed.verb == "create"
-        && deed.group == "authorization.k8s.io"
-        && matches!(&*deed.resource, "selfsubjectaccessreviews" | "selfsubjectrulesreviews")
+        && matches!(
+            (&*deed.group, &*deed.resource),
+            ("authorization.k8s.io", "selfsubjectaccessreviews" | "selfsubjectrulesreviews")
+                | ("authentication.k8s.io", "selfsubjectreviews")
+        )
 }
 
 fn wrong(dangling: &[String]) -> String {
@@ -382,7 +386,7 @@ fn wrong(dangling: &[String]) -> String {
     }
 }
 
-/// Answers a review of the caller's own permissions.
+/// Answers a review of the caller's own permissions or name.
 ///
 /// # Errors
 /// The method is not POST, or the body cannot be read.
@@ -394,6 +398,7 @@ pub(super) fn review(state: &State, target: &Target<'_>) -> Result<Answer, Statu
     let user = &target.request.user;
     let spec = &review["spec"];
     let status = match &*target.resource.kind {
+        "SelfSubjectReview" => json!({"userInfo": {"username": user.name, "groups": user.groups}}),
         "SelfSubjectAccessReview" if !spec["nonResourceAttributes"].is_null() => {
             let text = |field: &str| spec["nonResourceAttributes"][field].as_str().unwrap_or_default();
             json!({"allowed": state.allows_path(user, text("verb"), text("path"))})

@@ -50,17 +50,17 @@ const ROWS: &[Row] = &[
 ];
 
 /// Reviews are not stored: they can only be created.
-const REVIEWS: &[(&str, &str, char)] = &[
-    ("SelfSubjectAccessReview", "selfsubjectaccessreviews", 'c'),
-    ("SelfSubjectRulesReview", "selfsubjectrulesreviews", 'c'),
+const REVIEWS: &[(&str, &str, &str)] = &[
+    ("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io/v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews"),
+    ("authentication.k8s.io/v1", "SelfSubjectReview", "selfsubjectreviews"),
 ];
 
 /// Returns the built-in resources that a profile serves.
 pub(crate) fn built_in(profile: &Profile) -> Vec<Resource> {
     let mut all: Vec<Resource> = ROWS.iter().map(|row| resource(*row, &[])).collect();
-    let group = "authorization.k8s.io/v1";
-    let review = |(kind, plural, place): &(&'static str, &'static str, char)| {
-        resource((group, kind, plural, &[], *place, &[]), &["create"])
+    let review = |(group, kind, plural): &(&'static str, &'static str, &'static str)| {
+        resource((group, kind, plural, &[], 'c', &[]), &["create"])
     };
     all.extend(REVIEWS.iter().map(review));
     match profile.pod_groups() {

@@ -122,6 +122,7 @@ static RESOURCE_ATTRIBUTES: Message = Message(&[
     f(7, "name", Text),
 ]);
 static PATH_ATTRIBUTES: Message = Message(&[f(1, "path", Text), f(2, "verb", Text)]);
+static REVIEW: Message = Message(&[METADATA]);
 static RULES_REVIEW: Message = Message(&[METADATA, f(2, "spec", Form::Message(&RULES_SPEC))]);
 static RULES_SPEC: Message = Message(&[f(1, "namespace", Text)]);
 
@@ -148,6 +149,7 @@ pub(super) fn of(version: &str, kind: &str) -> Option<&'static Message> {
         ("authentication.k8s.io", "TokenRequest") => &TOKEN_REQUEST,
         ("authorization.k8s.io", "SelfSubjectAccessReview") => &ACCESS_REVIEW,
         ("authorization.k8s.io", "SelfSubjectRulesReview") => &RULES_REVIEW,
+        ("authentication.k8s.io", "SelfSubjectReview") => &REVIEW,
         (_, "DeleteOptions") => &DELETE_OPTIONS,
         _ => return None,
     })

@@ -21,7 +21,7 @@ pub(super) fn alone() -> Vec<Standalone> {
 }
 
 /// Classes of `e2e/allocators/broken.py`: the scenario that finds each, and a word of what is said.
-const BROKEN: [(&str, &str, &str); 14] = [
+const BROKEN: [(&str, &str, &str); 15] = [
     ("Unreserved", "simple", "not reserved for its Pod in the same write"),
     ("Unprotected", "simple", "without the finalizer"),
     ("Scattered", "several", "on two nodes"),
@@ -36,6 +36,8 @@ const BROKEN: [(&str, &str, &str); 14] = [
     ("Careless", "conflict", "finalizer of another owner is lost"),
     ("Blind", "deleted", "it is being deleted"),
     ("Partial", "whole", "no node has devices for all claims of its Pod"),
+    // The policy of the cluster refuses what it gives.
+    ("Usurper", "owned", "no verdict says why"),
 ];
 
 async fn world(bench: &Bench, name: &str) -> anyhow::Result<World> {

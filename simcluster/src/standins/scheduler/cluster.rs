@@ -225,12 +225,13 @@ impl Cluster {
     pub(super) fn attempt(&mut self, pod: &Value, rng: &mut Rng) -> Result<Fit, Wait> {
         let claims = self.claims_of(pod)?;
         let (uid, priority, own) = (meta::text(pod, "uid"), priority(pod), requests(pod));
-        // A claim may keep it from nodes that are not even tried.
-        let mut waits_for = WaitsFor { claims: !claims.is_empty(), room: false };
+        let candidates = self.candidates(pod, &claims);
+        // A claim may keep it from nodes that are not even tried. Where no node is tried, another one may be.
+        let mut waits_for = WaitsFor { claims: !claims.is_empty(), room: candidates.is_empty() };
         // The node with the fewest Pods in the way, and those.
         let mut best: Option<(String, Vec<Victim>)> = None;
         let mut words: BTreeMap<&'static str, usize> = BTreeMap::new();
-        for node in self.candidates(pod, &claims) {
+        for node in candidates {
             let Some(parts) = self.parts_on(&node, &claims) else {
                 *words.entry("cannot allocate all claims").or_default() += 1;
                 continue;
