@@ -133,9 +133,12 @@ enum Command {
         /// Only these kinds of clusters.
         #[arg(long, value_enum, value_delimiter = ',')]
         only: Vec<company::Kind>,
-        /// Kill the operator and the allocator in turn.
+        /// Kill operator, allocator and kube-scheduler in turn.
         #[arg(long)]
         kills: bool,
+        /// Instead of that, let so many pairs of a gated and an ordinary Pod race for all the cpus of a node.
+        #[arg(long, value_name = "PAIRS")]
+        races: Option<usize>,
         /// Judge the record of an earlier run instead.
         #[arg(long, value_name = "FILE")]
         replay: Option<PathBuf>,
@@ -265,7 +268,10 @@ async fn run_on(bench: &Bench, command: Command) -> anyhow::Result<()> {
         | Command::Soak { .. }
         | Command::BenchAllocator { .. } => Ok(()),
         Command::Company { replay: Some(file), .. } => company::replay(&file),
-        Command::Company { pods, seeds, seed, only, kills, replay: None } => {
+        Command::Company { seed, only, races: Some(pairs), .. } => {
+            company::races::run(bench, &only, seed, pairs).await
+        }
+        Command::Company { pods, seeds, seed, only, kills, .. } => {
             company::run(bench, &only, (seed, seeds), pods, kills).await
         }
         Command::Versus { pods, gated, completed, idle, runs, only } => {

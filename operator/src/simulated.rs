@@ -26,9 +26,7 @@ pub(crate) fn dragoman(server: &ApiServer) -> Embedded {
 pub(crate) fn gated(server: &ApiServer) -> [Embedded; 2] {
     let options = allocation::Options::default();
     let gated = controllers::Options::with_allocator(&options.name);
-    let mut operator = controllers::table(gated, &SharedCluster::default());
-    // The simulated API server keeps what claims take in the status of Pods.
-    operator.retain(|spec| spec.name != "holders");
+    let operator = controllers::table(gated, &SharedCluster::default());
     [start(server, USER, &operator), start(server, ALLOCATOR, &controllers::allocator(options))]
 }
 

@@ -4,6 +4,7 @@
 mod load;
 mod neighbourhood;
 mod pods;
+pub(crate) mod races;
 mod record;
 mod report;
 

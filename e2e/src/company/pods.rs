@@ -129,7 +129,7 @@ fn gang(rng: &mut Rng, release: Release, number: usize) -> Drawn {
 }
 
 /// Confines a Pod to a node as a `DaemonSet` does.
-fn of_a_daemon_set(pod: &mut Value, node: usize) {
+pub(super) fn of_a_daemon_set(pod: &mut Value, node: usize) {
     let term = json!({"matchFields": [
         {"key": "metadata.name", "operator": "In", "values": [format!("node-{node}")]}]});
     pod["spec"]["affinity"] = json!({"nodeAffinity":

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 
-use super::cluster::{CPUS, CPUS_OF_DEVICE, Cluster, DEVICES};
+use super::cluster::{CPUS, Cluster, DEVICES};
 use super::figures::Fullest;
 use super::{DemoFlags, say};
 use crate::simulated;
@@ -41,17 +41,18 @@ pub(super) async fn run(flags: &DemoFlags) -> anyhow::Result<()> {
 
 /// What ran, and how far over the nodes that was.
 fn sentence(fullest: &Fullest) -> String {
-    let Some((node, pods)) = fullest.node() else { return "1. kube-scheduler alone ran no Pod\n".to_owned() };
-    let taken = pods * CPUS_OF_DEVICE;
+    let Some((node, load)) = fullest.node() else { return "1. kube-scheduler alone ran no Pod\n".to_owned() };
+    let taken = load.cpus();
     let over = match taken.checked_sub(CPUS) {
         Some(over @ 1..) => format!("{over} more than it has"),
         _ => "which it has: try more Pods".to_owned(),
     };
     format!(
-        "1. kube-scheduler alone\n   {} Pods run at once. It counts devices, and not what they take from their node:\n   \
-         {pods} Pods on {node} take {taken} of its {CPUS} cpus, {over}; {} of {} nodes are over.\n",
+        "1. kube-scheduler alone\n   {} of the Pods run at once. It counts devices, and not what they take from their node:\n   \
+         {} on {node} take {taken} of its {CPUS} cpus, {over}; {} of {} nodes are over.\n",
         fullest.at_once(),
-        fullest.nodes_with_more_than(CPUS / CPUS_OF_DEVICE),
+        load.words(),
+        fullest.nodes_with_more_than(CPUS),
         fullest.nodes()
     )
 }

@@ -17,6 +17,11 @@ pub(super) const CPUS: usize = 32;
 pub(super) const CPUS_OF_DEVICE: usize = 5;
 /// The Pods that a node has room for.
 pub(super) const ROOM: usize = CPUS / CPUS_OF_DEVICE;
+/// The cpus of an ordinary Pod of the neighbours.
+pub(super) const CPUS_OF_NEIGHBOUR: usize = 8;
+/// So many Pods of the demo come for each Pod of the neighbours.
+const NEIGHBOUR_OF: u32 = 5;
+const NEIGHBOURS: &str = "neighbours";
 
 /// A running cluster; it ends when this is dropped.
 pub(super) struct Cluster {
@@ -69,8 +74,15 @@ impl Cluster {
             "spec": {"selectors": [{"cel": {"expression": format!("device.driver == {DRIVER:?}")}}]},
         });
         self.create("/apis/resource.k8s.io/v1/deviceclasses", &class);
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-        self.create("/api/v1/namespaces", &namespace);
+        for name in [NAMESPACE, NEIGHBOURS] {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            self.create("/api/v1/namespaces", &namespace);
+        }
+        let holders = json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "dragoman-holder"},
+            "value": 1_000_000_000,
+        });
+        self.create("/apis/scheduling.k8s.io/v1/priorityclasses", &holders);
         let template = json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "one"},
             "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}},
@@ -88,9 +100,12 @@ impl Cluster {
         }
     }
 
-    /// Creates the Pods, behind the gate or not.
+    /// Creates the Pods, behind the gate or not, and between them ordinary Pods of neighbours.
     pub(super) async fn create_pods(&self, pods: u32, is_gated: bool) {
         for number in 0..pods {
+            if number % NEIGHBOUR_OF == 0 {
+                self.create("/api/v1/namespaces/neighbours/pods", &neighbour(number / NEIGHBOUR_OF));
+            }
             self.create("/api/v1/namespaces/demo/pods", &pod(number, is_gated));
             if number % 50 == 49 {
                 tokio::task::yield_now().await;
@@ -122,6 +137,11 @@ impl Cluster {
     }
 }
 
+/// The Pods of neighbours beside so many of the demo.
+pub(super) fn neighbours(pods: u32) -> u32 {
+    pods.div_ceil(NEIGHBOUR_OF)
+}
+
 /// How many Pods are in each phase.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Phases {
@@ -146,6 +166,19 @@ impl Phases {
     pub(super) fn ended(&self, pods: usize) -> usize {
         self.succeeded + self.failed + pods.saturating_sub(self.there)
     }
+}
+
+/// An ordinary Pod: no claim, no gate.
+fn neighbour(number: u32) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": format!("web-{number}")},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": "none",
+                "resources": {"requests": {"cpu": CPUS_OF_NEIGHBOUR.to_string()}}}],
+        },
+    })
 }
 
 fn pod(number: u32, is_gated: bool) -> Value {

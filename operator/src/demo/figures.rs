@@ -5,14 +5,44 @@ use std::collections::BTreeMap;
 use dragoman_simcluster::{HistoryStep, Write};
 use serde_json::Value;
 
-use super::cluster::CLAIMS;
+use super::cluster::{CLAIMS, CPUS_OF_DEVICE, CPUS_OF_NEIGHBOUR, NAMESPACE};
 use crate::simulated;
 
-/// How many Pods ran on each node when it was fullest, and on all nodes when they were.
+/// What runs on a node at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    /// Pods with a device.
+    pub(super) pods: usize,
+    /// Pods of neighbours.
+    pub(super) neighbours: usize,
+}
+
+impl Load {
+    /// The cpus that it takes.
+    pub(super) fn cpus(self) -> usize {
+        self.pods * CPUS_OF_DEVICE + self.neighbours * CPUS_OF_NEIGHBOUR
+    }
+
+    /// How many Pods of which kind, in words.
+    pub(super) fn words(self) -> String {
+        let Self { pods, neighbours } = self;
+        match neighbours {
+            0 => format!("{pods} Pods"),
+            1 => format!("{pods} Pods and a neighbour"),
+            _ => format!("{pods} Pods and {neighbours} neighbours"),
+        }
+    }
+
+    fn of_kind(&mut self, pod: &Value) -> &mut usize {
+        if pod["spec"]["resourceClaims"].is_array() { &mut self.pods } else { &mut self.neighbours }
+    }
+}
+
+/// What ran on each node when it was fullest, and how many Pods with a device ran on all nodes when most did.
 #[derive(Debug, Default)]
 pub(super) struct Fullest {
-    now: BTreeMap<String, usize>,
-    most: BTreeMap<String, usize>,
+    now: BTreeMap<String, Load>,
+    most: BTreeMap<String, Load>,
     at_once: usize,
 }
 
@@ -28,21 +58,24 @@ impl Fullest {
         if step.resource != "pods" {
             return;
         }
-        if let Some(node) = step.before.as_deref().and_then(runs_on)
-            && let Some(count) = self.now.get_mut(node)
+        if let Some((node, pod)) = step.before.as_deref().and_then(runs_on)
+            && let Some(load) = self.now.get_mut(node)
         {
+            let count = load.of_kind(pod);
             *count = count.saturating_sub(1);
         }
-        if let Some(node) = step.after.as_deref().and_then(runs_on) {
-            let count = self.now.entry(node.to_owned()).or_default();
-            *count += 1;
+        if let Some((node, pod)) = step.after.as_deref().and_then(runs_on) {
+            let load = self.now.entry(node.to_owned()).or_default();
+            *load.of_kind(pod) += 1;
             let most = self.most.entry(node.to_owned()).or_default();
-            *most = (*most).max(*count);
-            self.at_once = self.at_once.max(self.now.values().sum());
+            if (load.cpus(), load.pods) > (most.cpus(), most.pods) {
+                *most = *load;
+            }
+            self.at_once = self.at_once.max(self.now.values().map(|load| load.pods).sum());
         }
     }
 
-    /// The most Pods that ran at once, on all nodes together.
+    /// The most Pods with a device that ran at once, on all nodes together.
     pub(super) fn at_once(&self) -> usize {
         self.at_once
     }
@@ -52,21 +85,28 @@ impl Fullest {
         self.most.len()
     }
 
-    /// The nodes on which more Pods than that ran at once.
-    pub(super) fn nodes_with_more_than(&self, pods: usize) -> usize {
-        self.most.values().filter(|most| **most > pods).count()
+    /// The nodes on which Pods took more cpus than that at once.
+    pub(super) fn nodes_with_more_than(&self, cpus: usize) -> usize {
+        self.most.values().filter(|most| most.cpus() > cpus).count()
     }
 
-    /// The fullest node, and how many Pods ran there at once.
-    pub(super) fn node(&self) -> Option<(&str, usize)> {
-        let fullest = self.most.iter().max_by_key(|(_, most)| **most);
+    /// The node on which most Pods with a device run now, if there is one.
+    pub(super) fn node_now(&self) -> Option<&str> {
+        let fullest = self.now.iter().max_by_key(|(_, load)| (load.pods, load.neighbours));
+        fullest.filter(|(_, load)| load.pods > 0).map(|(node, _)| node.as_str())
+    }
+
+    /// The fullest node, and what ran there at once.
+    pub(super) fn node(&self) -> Option<(&str, Load)> {
+        let fullest = self.most.iter().max_by_key(|(_, most)| (most.cpus(), most.pods));
         fullest.map(|(node, most)| (node.as_str(), *most))
     }
 }
 
-/// The node of a Pod that runs.
-fn runs_on(pod: &Value) -> Option<&str> {
-    (pod["status"]["phase"] == "Running").then(|| pod["spec"]["nodeName"].as_str()).flatten()
+/// The node of a Pod that runs, and the Pod.
+fn runs_on(pod: &Value) -> Option<(&str, &Value)> {
+    let node = (pod["status"]["phase"] == "Running").then(|| pod["spec"]["nodeName"].as_str()).flatten();
+    node.map(|node| (node, pod))
 }
 
 /// What has happened, in numbers.
@@ -95,11 +135,15 @@ pub(super) fn summary(history: &[HistoryStep], writes: &[Write]) -> String {
 /// The writes for a Pod's life, and apart from them those that tell people why a Pod waits: a Pod that finds room at once
 /// has none of these.
 fn written(history: &[HistoryStep], writes: &[Write]) -> String {
-    let pods = history.iter().filter(|step| step.resource == "pods" && step.before.is_none()).count();
+    let is_pod = |step: &&HistoryStep| {
+        let new = step.after.as_deref().filter(|_| step.resource == "pods" && step.before.is_none());
+        new.is_some_and(|pod| pod["metadata"]["namespace"] == NAMESPACE)
+    };
+    let pods = history.iter().filter(is_pod).count();
     let by = |user: &str, is: fn(&Write) -> bool| {
         writes.iter().filter(|write| write.user == user && is(write)).count()
     };
-    let is_life = |write: &Write| !is_about_nodes(write) && write.resource != "events";
+    let is_life = |write: &Write| write.namespace == NAMESPACE && write.resource != "events";
     let waits = history.iter().filter(|step| says_why_it_waits(step)).count();
     let operator = by(simulated::USER, is_life).saturating_sub(waits);
     let (allocator, scheduler) = (by(simulated::ALLOCATOR, is_life), by("system:kube-scheduler", is_life));
@@ -111,18 +155,24 @@ fn written(history: &[HistoryStep], writes: &[Write]) -> String {
     };
     format!(
         "API writes for a Pod's life: {} ({} by the operator, {} by the allocator, {} by kube-scheduler);\n   \
-         besides {} to say why it waits, and {} for the ledgers of nodes",
+         besides {} to say why it waits, {} for the ledgers of nodes, and {} for the Pods that hold their room",
         per(operator + allocator + scheduler),
         per(operator),
         per(allocator),
         per(scheduler),
         per(told),
-        per(by(simulated::USER, is_about_nodes))
+        per(by(simulated::USER, is_about_nodes)),
+        per(by(simulated::USER, is_about_holders))
     )
 }
 
 fn is_about_nodes(write: &Write) -> bool {
     write.resource.starts_with("nodeallocatabledraclaimstates")
+}
+
+/// Dragoman's own namespace has nothing else that is written for a Pod.
+fn is_about_holders(write: &Write) -> bool {
+    write.namespace == "kube-system" && write.resource.starts_with("pods")
 }
 
 /// Whether a step changes what the condition of a Pod says about its wait.
@@ -207,6 +257,10 @@ mod tests {
     }
 
     fn pod(phase: &str, node: &str) -> Value {
+        json!({"spec": {"nodeName": node, "resourceClaims": []}, "status": {"phase": phase}})
+    }
+
+    fn neighbour(phase: &str, node: &str) -> Value {
         json!({"spec": {"nodeName": node}, "status": {"phase": phase}})
     }
 
@@ -215,10 +269,19 @@ mod tests {
         let starts = |node| step(Some(pod("Pending", node)), Some(pod("Running", node)));
         let ends = |node| step(Some(pod("Running", node)), Some(pod("Succeeded", node)));
         let history = [starts("a"), starts("a"), ends("a"), starts("b"), ends("a"), ends("b"), starts("a")];
-        let fullest = Fullest::of(&history);
-        assert_eq!(fullest.node(), Some(("a", 2)));
+        let beside = step(Some(neighbour("Pending", "b")), Some(neighbour("Running", "b")));
+        let mut fullest = Fullest::of(&history);
+        assert_eq!(fullest.node(), Some(("a", Load { pods: 2, neighbours: 0 })));
         assert_eq!((fullest.at_once(), fullest.nodes()), (2, 2));
-        assert_eq!((fullest.nodes_with_more_than(1), fullest.nodes_with_more_than(2)), (1, 0));
+        let two = 2 * CPUS_OF_DEVICE;
+        assert_eq!((fullest.nodes_with_more_than(two - 1), fullest.nodes_with_more_than(two)), (1, 0));
+        [beside.clone(), starts("b"), beside].iter().for_each(|step| fullest.step(step));
+        let both = Load { pods: 1, neighbours: 2 };
+        assert_eq!(
+            (fullest.node(), both.cpus()),
+            (Some(("b", both)), CPUS_OF_DEVICE + 2 * CPUS_OF_NEIGHBOUR)
+        );
+        assert_eq!(fullest.at_once(), 2, "neighbours have no device");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use anyhow::{bail, ensure};
 use dragoman_reconcilers::protocol::GATE;
 use dragoman_simcluster::Promises;
 
-use super::cluster::{CPUS, CPUS_OF_DEVICE, Cluster, NAMESPACE, ROOM};
-use super::figures::{Fullest, summary};
+use super::cluster::{CPUS, Cluster, NAMESPACE};
+use super::figures::{Fullest, Load, summary};
 use super::progress::Progress;
 use super::{DemoFlags, listen, nothing_is_left, say, seen};
 use crate::simulated;
@@ -56,11 +56,12 @@ pub(super) async fn run(flags: &DemoFlags) -> anyhow::Result<()> {
 }
 
 fn sentence(fullest: &Fullest) -> String {
-    let (node, pods) = fullest.node().unwrap_or(("no node", 0));
+    let (node, load) = fullest.node().unwrap_or_else(|| ("no node", Load::default()));
     format!(
-        "{} Pods ran at once. No node was ever over: {pods} Pods on {node}, the fullest, took {} of its {CPUS} cpus.",
+        "{} of the Pods ran at once. No node was ever over: {} on {node}, the fullest, took {} of its {CPUS} cpus.",
         fullest.at_once(),
-        pods * CPUS_OF_DEVICE
+        load.words(),
+        load.cpus()
     )
 }
 
@@ -79,15 +80,23 @@ async fn watch(cluster: &Cluster, pods: usize) -> anyhow::Result<Fullest> {
         if let Some(why) = promises.broken() {
             bail!("the simulated cluster contradicts itself: {why}");
         }
-        if let Some((node, running)) = fullest.node() {
-            ensure!(running <= ROOM, "{running} Pods ran on {node}, which has room for {ROOM}");
+        if let Some((node, load)) = fullest.node() {
+            ensure!(
+                load.cpus() <= CPUS,
+                "{} on {node} took {} of its {CPUS} cpus",
+                load.words(),
+                load.cpus()
+            );
         }
         let (phases, claims) = (cluster.phases(), cluster.claims());
         progress.show(phases, claims)?;
-        if !is_explained && let Some(pod) = seen::waiting_pod(cluster.server()) {
+        if !is_explained
+            && let Some(node) = fullest.node_now()
+            && let Some(pod) = seen::waiting_pod(cluster.server())
+        {
             is_explained = true;
             progress.end()?;
-            say(&shown(cluster, fullest.node().map_or("node-0", |(node, _)| node), &pod)?)?;
+            say(&shown(cluster, node, &pod)?)?;
         }
         if phases.ended(pods) >= pods && claims == 0 {
             progress.end()?;

@@ -17,7 +17,7 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 use dragoman_simcluster::{ApiServer, Listening, User};
 
-use self::cluster::{CPUS, CPUS_OF_DEVICE, Cluster, DEVICES, NAMESPACE, ROOM};
+use self::cluster::{CPUS, CPUS_OF_DEVICE, CPUS_OF_NEIGHBOUR, Cluster, DEVICES, NAMESPACE, ROOM};
 
 /// Flags of `dragoman demo`.
 #[derive(Debug, Args)]
@@ -73,8 +73,10 @@ async fn shown(flags: &DemoFlags) -> anyhow::Result<()> {
     let (pods, nodes) = (flags.pods as usize, flags.nodes as usize);
     say(&format!(
         "{nodes} nodes of {CPUS} cpus with {DEVICES} devices each. A device takes {CPUS_OF_DEVICE} cpus of its node, so \
-         that {ROOM} of them have room, {} on all nodes.\n{pods} Pods, each with a claim from a template for one device.\n",
-        nodes * ROOM
+         that {ROOM} of them have room, {} on all nodes.\n{pods} Pods, each with a claim from a template for one device, and between \
+         them {} ordinary Pods of neighbours, with {CPUS_OF_NEIGHBOUR} cpus each.\n",
+        nodes * ROOM,
+        cluster::neighbours(flags.pods)
     ))?;
     alone::run(flags).await?;
     gated::run(flags).await

@@ -8,7 +8,7 @@ use dragoman_simcluster::ApiServer;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::cluster::NAMESPACE;
+use super::cluster::{CLAIMS, NAMESPACE};
 
 /// The kinds that answers are made of, as simcluster names them.
 const KINDS: [(&str, &str); 8] = [
@@ -53,12 +53,21 @@ pub(super) fn explained(server: &ApiServer, pod: &str) -> anyhow::Result<String>
     Ok(explain::pod::explain(facts, NAMESPACE, pod, server.now()).in_words())
 }
 
-/// A Pod of the demo that waits because a node has too little left.
+/// A Pod of the demo that waits because a node has too little left, and has no devices yet.
 pub(super) fn waiting_pod(server: &ApiServer) -> Option<String> {
+    let claims = server.all(CLAIMS);
+    let lacks = |pod: &Value| {
+        let mut of = claims
+            .iter()
+            .filter(|claim| claim["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]);
+        of.any(|claim| claim["status"]["allocation"].is_null())
+    };
     let waits_for_room = |pod: &Value| {
         let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-        conditions
-            .any(|condition| condition["message"].as_str().is_some_and(|text| text.contains("is missing")))
+        lacks(pod)
+            && conditions.any(|condition| {
+                condition["message"].as_str().is_some_and(|text| text.contains("is missing"))
+            })
     };
     let pods = server.all("pods");
     let mut waiting =

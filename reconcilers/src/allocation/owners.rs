@@ -55,7 +55,9 @@ impl Allocation {
         let account = self.owners.account.as_deref().unwrap_or_default();
         (!drivers.is_empty()).then(|| {
             let drivers = drivers.join(", ");
-            format!("devices of {drivers} are left out, because {account} is no owner of theirs (DriverOwner)")
+            format!(
+                "devices of {drivers} are left out, because {account} is no owner of theirs (DriverOwner)"
+            )
         })
     }
 

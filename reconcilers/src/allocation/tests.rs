@@ -389,7 +389,10 @@ fn devices_of_a_driver_with_other_owners_are_left_out() {
     applied::<Owned>(&mut index, &owner(DRIVER, "dragoman-allocator"));
     assert!(decided(&mut index, &Decided::default(), 0).is_ok());
     assert_eq!(index.left_out(), None, "no device of the other driver is there");
-    applied::<Owned>(&mut index, &json!({"metadata": owner(DRIVER, "")["metadata"], "spec": {"owners": "?"}}));
+    applied::<Owned>(
+        &mut index,
+        &json!({"metadata": owner(DRIVER, "")["metadata"], "spec": {"owners": "?"}}),
+    );
     assert!(decided(&mut index, &Decided::default(), 0).is_err(), "one that cannot be read names no owner");
     let gone = decode_item::<Owned>(owner(DRIVER, "").to_string().as_bytes()).expect("metadata");
     Fed::<Owned>::deleted(&mut index, gone.meta());

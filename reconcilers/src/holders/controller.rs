@@ -123,12 +123,21 @@ impl HolderPods {
                 paces.remove(node);
             }
             let (has_node, is_awaited) = (index.has_node(node), self.shared.is_crowded(node));
-            let scheduler = index.scheduler();
-            plan(
-                node,
-                &Snapshot { has_node, wants, holders, idle, leaving, is_awaited, scheduler, made },
-                now,
-            )
+            let (scheduler, has_waiting, ours) =
+                (index.scheduler(), self.shared.has_waiting(node), &index.ours);
+            let snapshot = Snapshot {
+                has_node,
+                wants,
+                holders,
+                idle,
+                leaving,
+                is_awaited,
+                has_waiting,
+                ours,
+                scheduler,
+                made,
+            };
+            plan(node, &snapshot, now)
         })
     }
 
@@ -209,9 +218,12 @@ impl Reconcile for HolderPods {
             };
         };
         match self.kit.send(key, &write).await {
-            Ok(_) => {
+            Ok(done) => {
                 if matches!(next, Plan::Create(..)) {
                     self.note_made(node, now);
+                }
+                if !matches!(next, Plan::Delete(_)) {
+                    self.kit.note(|index| index.ours.insert(done.meta.uid.to_string()));
                 }
                 tracing::info!(%node, ?next, "holder Pod");
                 Verdict::Done
@@ -225,6 +237,7 @@ impl Reconcile for HolderPods {
     /// Times of an earlier term say nothing.
     fn leads_since(&self, _now: i64) {
         self.paces().clear();
+        self.kit.note(|index| index.ours.clear());
     }
 
     fn measure(&self, _now: i64) {

@@ -106,6 +106,9 @@ pub(crate) struct Holders {
     nodes: Store<()>,
     /// Leases with the name of that of kube-scheduler, by their holders.
     leases: Store<Name>,
+    /// The uids of the holders that this process has written since it leads. A write of the leader before it that is still on its way
+    /// is guarded by an older version of these.
+    pub(super) ours: BTreeSet<String>,
     /// Our own namespace.
     pub(super) namespace: Arc<str>,
 }
@@ -144,9 +147,10 @@ impl Holders {
         sums
     }
 
-    /// Whether a holder of a node holds so much at least, or nothing has to be held.
+    /// Whether a holder of a node holds so much at least that no other leader removes, or nothing has to be held.
     pub(super) fn holds(&self, node: &str, wants: &Units) -> bool {
-        wants.is_empty() || self.of(node).iter().any(|facts| facts.holds(wants))
+        let is_safe = |facts: &HolderFacts| facts.holds(wants) && self.ours.contains(&facts.guard.uid);
+        wants.is_empty() || self.of(node).iter().any(|facts| is_safe(facts))
     }
 
     /// The number of nodes with a holder.
@@ -184,6 +188,9 @@ impl Keeps<Pod> for Holders {
         old: Option<&Self::Projection>,
         new: Option<&Self::Projection>,
     ) -> Vec<ObjectKey> {
+        if let (Some(Some(gone)), None) = (old, new) {
+            self.ours.remove(&gone.guard.uid);
+        }
         let node = |facts: Option<&Self::Projection>| Some(Arc::from(&*facts?.as_ref()?.node));
         let nodes: BTreeSet<Arc<str>> = node(old).into_iter().chain(node(new)).collect();
         nodes.iter().map(node_key).collect()

@@ -1,5 +1,7 @@
 //! The next write about the holders of a node: a pure function.
 
+use std::collections::BTreeSet;
+
 use dragoman_accounting::ledger::words;
 use dragoman_accounting::per_resource::{Sums, Units};
 use dragoman_accounting::resource::Resource;
@@ -46,6 +48,10 @@ pub(super) struct Snapshot<'a> {
     pub(super) leaving: Option<i64>,
     /// Whether a Pod waits for the room that they hold too much.
     pub(super) is_awaited: bool,
+    /// Whether a gated Pod waits for them.
+    pub(super) has_waiting: bool,
+    /// The uids of those that this process has written since it leads.
+    pub(super) ours: &'a BTreeSet<String>,
     /// The process that leads as kube-scheduler; empty where that is not known.
     pub(super) scheduler: Name,
     /// When this process made the last one, and how many it made in a row.
@@ -132,6 +138,10 @@ fn of_the_others(node: &str, snapshot: &Snapshot<'_>, now: i64) -> Plan {
     };
     if kept.is_bound {
         return create(now);
+    }
+    // A leader before this one may be about to delete it, guarded by the version that this write changes.
+    if snapshot.has_waiting && !snapshot.ours.contains(&kept.guard.uid) {
+        return Plan::Nominate(named(kept));
     }
     match live.iter().find(|of| of.name != kept.name) {
         Some(other) => Plan::Delete(named(other)),
@@ -231,7 +241,7 @@ pub(super) fn create(namespace: &str, node: &str, name: String, owner: &Owner, u
     Write::new(POD, namespace, name, Action::Create { body: body.to_string() })
 }
 
-/// Nominates a holder for its node, and says for which process of kube-scheduler.
+/// Nominates a holder for its node, and says for which process of kube-scheduler. Its version changes, whatever it said before.
 pub(super) fn nominate(namespace: &str, of: &HolderFacts, scheduler: &str, now: &str) -> Write {
     let condition = json!({"type": NOMINATED, "status": "True", "reason": "HoldsRoom", "message": scheduler,
         "lastTransitionTime": now});

@@ -143,6 +143,11 @@ impl SharedHolders {
         suit
     }
 
+    /// Whether gated Pods wait for the holders of a node.
+    pub(super) fn has_waiting(&self, node: &str) -> bool {
+        locked(&self.waiting).contains_key(node)
+    }
+
     fn waits_no_more(&self, node: &Arc<str>, pod: &ObjectKey) {
         let mut waiting = locked(&self.waiting);
         if let Some(pods) = waiting.get_mut(node) {

@@ -41,6 +41,7 @@ const B: &str = "holder-n-b";
 const NOW: i64 = 100_000;
 
 fn seen<'a>(wants: Option<Units>, holders: &[&'a HolderFacts]) -> Snapshot<'a> {
+    static NONE: BTreeSet<String> = BTreeSet::new();
     let (holders, scheduler) = (holders.to_vec(), "first".into());
     Snapshot {
         has_node: true,
@@ -49,6 +50,8 @@ fn seen<'a>(wants: Option<Units>, holders: &[&'a HolderFacts]) -> Snapshot<'a> {
         idle: None,
         leaving: None,
         is_awaited: false,
+        has_waiting: false,
+        ours: &NONE,
         scheduler,
         made: None,
     }
@@ -93,6 +96,17 @@ fn a_holder_is_nominated_anew_for_another_process_of_kube_scheduler() {
     };
     assert_eq!(body["status"]["nominatedNodeName"], json!("n"));
     assert_eq!(body["status"]["conditions"][0]["message"], json!("second"));
+}
+
+/// The leader before may have seen nothing to hold any more, and its deletion may still be on its way.
+#[test]
+fn a_new_leader_writes_a_holder_before_pods_count_on_it() {
+    let (known, ours) = (holder(A, units(3_000, 1)), BTreeSet::from(["u".to_owned()]));
+    let waits = || Snapshot { has_waiting: true, ..seen(Some(units(3_000, 0)), &[&known]) };
+    assert_eq!(plan("n", &waits(), NOW), Plan::Nominate(A.to_owned()));
+    assert_eq!(plan("n", &Snapshot { ours: &ours, ..waits() }, NOW), Plan::Rest);
+    let more = Snapshot { has_waiting: true, ..seen(Some(units(4_000, 1)), &[&known]) };
+    assert_eq!(plan("n", &more, NOW), Plan::Raise(A.to_owned(), units(4_000, 1)), "a raise is such a write");
 }
 
 #[test]
