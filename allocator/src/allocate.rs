@@ -9,7 +9,6 @@ use dragoman_quantity::Decimal;
 use crate::claims::PodClaims;
 use crate::error::{NodeError, PodError};
 use crate::explanation::{Unsatisfiable, Why};
-use crate::fit::Fit;
 use crate::input::{Allocation, Claim, Name};
 use crate::overlay::{Assumed, Overlay};
 use crate::ranking::Part;
@@ -20,8 +19,6 @@ use crate::snapshot::{Held, Snapshot};
 /// The parameters of an attempt.
 #[derive(Default, Clone, Copy)]
 pub struct Options<'a> {
-    /// The resources of the node that devices take besides themselves.
-    pub fit: Option<&'a dyn Fit>,
     /// The work that the search may do, in examined devices. Evaluating selectors counts in the same
     /// unit: 64 units of the cost of CEL are one device. Without a budget it runs to its end.
     pub budget: Option<u64>,
@@ -56,8 +53,8 @@ pub struct Paused {
     before: (Snapshot, Assumed),
 }
 
-/// Devices for all claims of a Pod.
-pub struct Solution(Box<Search>);
+/// Devices for all claims of a Pod; with the snapshot without the assumed allocations, and these allocations.
+pub struct Solution(Box<Search>, (Snapshot, Assumed));
 
 impl fmt::Debug for Paused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,8 +125,7 @@ pub fn allocate(
     if question.is_about_nothing() {
         return unsolved(Why::Searched(question));
     }
-    let fit = options.fit.map(|fit| fit.open(&question.node, &question.prepared.fixed));
-    run(Box::new(Search::new(Attempt::new(question, fit), options.every_branch)), before, options)
+    run(Box::new(Search::new(Attempt::new(question), options.every_branch)), before, options)
 }
 
 fn run(
@@ -139,11 +135,11 @@ fn run(
 ) -> Outcome {
     let end = search.run(options.budget.unwrap_or(u64::MAX), options.interrupt);
     if !matches!(end, End::Stopped(_)) {
-        search.ended();
+        search.ended(matches!(end, End::Solved));
     }
     match end {
         End::Solved => match result::check(&search.attempt) {
-            Ok(()) => Outcome::Solution(Solution(search)),
+            Ok(()) => Outcome::Solution(Solution(search, before())),
             Err(error) => Outcome::PodError(error),
         },
         End::Exhausted => {
@@ -216,6 +212,20 @@ impl Solution {
             }
         }
         Part { used: Decimal::from(used), of: Decimal::from(of) }
+    }
+
+    /// Looks for the next solution, where this one is refused for something that the search does not know, like the cpus that the
+    /// devices take from their node. `weight` returns the same number for devices (driver, pool, name) that are the same in that
+    /// respect, and none for a device that is like no other: of devices that neither it nor the search can tell apart, one is tried.
+    pub fn refused(self, weight: &dyn Fn(&str, &str, &str) -> Option<u64>, options: Options<'_>) -> Outcome {
+        let Self(mut search, before) = self;
+        search.passes_over(weight);
+        run(search, || before, options)
+    }
+
+    /// Returns the work that the search has done, in examined devices.
+    pub fn work(&self) -> u64 {
+        self.0.attempt.pace.work()
     }
 
     /// Returns how often the search went back.

@@ -48,8 +48,6 @@ pub enum Cause {
     Tainted,
     /// A constraint of the claim excludes the device.
     Constraint,
-    /// The device needs more of a resource than the node has left.
-    Fit,
     /// A selector or the consumed capacity cannot be evaluated for the device.
     Failed,
     /// The device is suitable, but there are fewer suitable devices than the request wants.

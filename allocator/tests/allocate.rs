@@ -6,10 +6,7 @@ use dragoman_allocator::input::{
     Allocation, Attribute, Claim, ClaimDevices, Class, Constraint, Device, ExactRequest, Name, Node, Pool,
     Request, Selector, Slice, SubRequest,
 };
-use dragoman_allocator::{
-    Fit, FitSession, Gates, Misfit, Options, Outcome, Overlay, PodClaims, Snapshot, Taken, allocate,
-};
-use dragoman_quantity::Decimal;
+use dragoman_allocator::{Gates, Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
 
 fn device(number: usize, model: &str) -> Device {
     let attributes = [
@@ -237,54 +234,37 @@ fn a_search_is_put_aside_and_gone_on_with() {
     assert!(matches!(outcome, Outcome::Cancelled), "{outcome:?}");
 }
 
-/// Devices fit as long as rooms are left. A device of model `heavy` takes two rooms.
-struct Rooms(i64);
-
-struct Session {
-    left: i64,
-    taken: Vec<i64>,
-}
-
-impl Fit for Rooms {
-    fn open(&self, _: &Node, _: &[Arc<Claim>]) -> Box<dyn FitSession> {
-        Box::new(Session { left: self.0, taken: Vec::new() })
-    }
-}
-
-impl FitSession for Session {
-    fn push(&mut self, taken: &Taken<'_>) -> Result<(), Misfit> {
-        let heavy = taken.device.attributes.get("model") == Some(&Attribute::String("heavy".into()));
-        let rooms = if heavy { 2 } else { 1 };
-        if rooms > self.left {
-            return Err(Misfit { resource: "rooms".into(), missing: Decimal::from(rooms - self.left) });
+/// Two devices of models, of which a heavy one takes two rooms.
+fn within(rooms: usize, are_alike: bool) -> (Result<Vec<String>, String>, usize) {
+    let models = ["heavy", "heavy", "light", "light"];
+    let snapshot = cluster(&models);
+    let claims = pod(&snapshot, vec![claim("c", vec![exactly("r", 2, None)], vec![])]);
+    let number = |device: &str| device.trim_start_matches("gpu-").parse::<usize>().unwrap();
+    let weight =
+        |_: &str, _: &str, device: &str| are_alike.then_some(u64::from(models[number(device)] == "heavy"));
+    let (mut outcome, mut judged) =
+        (allocate(&snapshot, &Overlay::default(), "node", &claims, Options::default()), 0);
+    while let Outcome::Solution(solution) = outcome {
+        judged += 1;
+        let allocations = solution.allocations(&mut || "share".into()).unwrap();
+        let results = allocations.iter().flat_map(|(_, allocation)| &allocation.devices.results);
+        let taken = results.map(|result| if models[number(&result.device)] == "heavy" { 2 } else { 1 });
+        if taken.sum::<usize>() <= rooms {
+            return (names(Outcome::Solution(solution)), judged);
         }
-        self.left -= rooms;
-        self.taken.push(rooms);
-        Ok(())
+        outcome = solution.refused(&weight, Options::default());
     }
-
-    fn pop(&mut self) {
-        self.left += self.taken.pop().unwrap_or_default();
-    }
-
-    fn finish(&mut self) -> Result<(), Misfit> {
-        Ok(())
-    }
+    (names(outcome), judged)
 }
 
 #[test]
-fn what_does_not_fit_the_node_is_passed_over() {
-    let snapshot = cluster(&["heavy", "heavy", "light", "light"]);
-    let claims = pod(&snapshot, vec![claim("c", vec![exactly("r", 2, None)], vec![])]);
-    let with = |rooms: i64| {
-        let fit = Rooms(rooms);
-        let options = Options { fit: Some(&fit), ..Options::default() };
-        names(allocate(&snapshot, &Overlay::default(), "node", &claims, options))
-    };
-    assert_eq!(with(4), Ok(vec!["gpu-0".to_owned(), "gpu-1".to_owned()]));
-    assert_eq!(with(3), Ok(vec!["gpu-0".to_owned(), "gpu-2".to_owned()]));
-    assert_eq!(with(2), Ok(vec!["gpu-2".to_owned(), "gpu-3".to_owned()]));
-    assert_eq!(with(1), Err("none".to_owned()));
+fn what_is_refused_is_passed_over_with_all_that_is_like_it() {
+    let pair = |one: &str, other: &str| Ok(vec![one.to_owned(), other.to_owned()]);
+    assert_eq!(within(4, true), (pair("gpu-0", "gpu-1"), 1));
+    assert_eq!(within(3, true), (pair("gpu-0", "gpu-2"), 2));
+    assert_eq!(within(2, true), (pair("gpu-2", "gpu-3"), 3));
+    assert_eq!(within(1, true), (Err("none".to_owned()), 3));
+    assert_eq!(within(2, false), (pair("gpu-2", "gpu-3"), 6), "every pair is tried");
 }
 
 #[test]

@@ -2,15 +2,9 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test")]
 #![expect(clippy::needless_pass_by_value, reason = "so that json! can be written where it belongs")]
 
-use std::sync::Arc;
-
-use dragoman_allocator::input::{Allocation, Claim, Name};
+use dragoman_allocator::input::{Allocation, Name};
 use dragoman_allocator::scenario::Scenario;
-use dragoman_allocator::{
-    Blocked, Cause, Explanation, Fit, FitSession, Misfit, Options, Outcome, Overlay, Snapshot, Taken,
-    allocate,
-};
-use dragoman_quantity::Decimal;
+use dragoman_allocator::{Blocked, Cause, Explanation, Options, Outcome, Overlay, Snapshot, allocate};
 use serde_json::{Value, json};
 
 fn asked(more: Value) -> Value {
@@ -48,13 +42,13 @@ fn scenario(slices: Value, requests: Value) -> Value {
     })
 }
 
-fn explained_with(scenario: &Value, overlay: &Overlay, fit: Option<&dyn Fit>) -> Explanation {
+fn explained_with(scenario: &Value, overlay: &Overlay) -> Explanation {
     let scenario: Scenario = serde_json::from_value(scenario.clone()).unwrap();
     let snapshot = scenario.snapshot(&Snapshot::default()).unwrap();
     let claims = scenario.claims(&snapshot).unwrap();
-    let outcome = allocate(&snapshot, overlay, "node", &claims, Options { fit, ..Options::default() });
+    let outcome = allocate(&snapshot, overlay, "node", &claims, Options::default());
     let Outcome::Unsatisfiable(unsolved) = outcome else { panic!("{outcome:?}") };
-    let explanation = unsolved.explain(fit);
+    let explanation = unsolved.explain();
     for pool in explanation.requests.iter().flat_map(|request| &request.pools) {
         assert_eq!(pool.causes.values().sum::<usize>(), pool.devices, "{explanation:?}");
     }
@@ -62,7 +56,7 @@ fn explained_with(scenario: &Value, overlay: &Overlay, fit: Option<&dyn Fit>) ->
 }
 
 fn explained(scenario: &Value) -> Explanation {
-    explained_with(scenario, &Overlay::default(), None)
+    explained_with(scenario, &Overlay::default())
 }
 
 fn causes(explanation: &Explanation, request: usize, pool: usize) -> Vec<(Cause, usize)> {
@@ -116,7 +110,7 @@ fn every_device_counts_once_under_its_first_cause() {
     let assumed: Allocation = serde_json::from_value(json!({"devices": {"results": results}})).unwrap();
     overlay.assume("assumed".into(), assumed);
 
-    let explanation = explained_with(&scenario, &overlay, None);
+    let explanation = explained_with(&scenario, &overlay);
     assert_eq!((explanation.requests[0].wanted, explanation.requests[0].suit), (2, 1));
     assert_eq!(
         causes(&explanation, 0, 3),
@@ -204,51 +198,6 @@ fn the_size_of_a_claim_is_named() {
     let mut requests = json!([device("a"), exactly("b", json!({"count": 31}))]);
     requests[0]["firstAvailable"][1]["selectors"] = json!([{"cel": {"expression": "false"}}]);
     assert_eq!(blocked(explained(&scenario(slices, requests))), ("b".to_owned(), Blocked::ClaimSize));
-}
-
-/// Each device takes one of three units of memory.
-struct ThreeUnits;
-
-struct Session(i64);
-
-impl Fit for ThreeUnits {
-    fn open(&self, _: &dragoman_allocator::input::Node, _: &[Arc<Claim>]) -> Box<dyn FitSession> {
-        Box::new(Session(0))
-    }
-}
-
-impl FitSession for Session {
-    fn push(&mut self, _: &Taken<'_>) -> Result<(), Misfit> {
-        if self.0 == 3 {
-            return Err(Misfit { resource: "memory".into(), missing: Decimal::from(1) });
-        }
-        self.0 += 1;
-        Ok(())
-    }
-
-    fn pop(&mut self) {
-        self.0 -= 1;
-    }
-
-    fn finish(&mut self) -> Result<(), Misfit> {
-        if self.0 == 3 { Ok(()) } else { Err(Misfit { resource: "cpu".into(), missing: Decimal::from(2) }) }
-    }
-}
-
-#[test]
-fn a_resource_of_the_node_is_named() {
-    let devices: Vec<Value> = (0..5).map(|number| json!({"name": format!("d{number}")})).collect();
-    let slices = json!([slice("gpu", json!({"devices": devices}))]);
-    let with = |count: usize| {
-        let scenario = scenario(slices.clone(), json!([exactly("r", json!({"count": count}))]));
-        blocked(explained_with(&scenario, &Overlay::default(), Some(&ThreeUnits))).1
-    };
-    let missing = |resource: &str, missing: i64| Blocked::Resource {
-        resource: Name::from(resource),
-        missing: Decimal::from(missing),
-    };
-    assert_eq!(with(4), missing("memory", 1));
-    assert_eq!(with(2), missing("cpu", 2));
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn said(scenario: &Scenario) -> Result<String, Box<dyn Error>> {
             results.map(|result| &*result.device).collect::<Vec<_>>().join(" ")
         }
         Outcome::Unsatisfiable(unsolved) => {
-            let request = unsolved.explain(None).requests.remove(0);
+            let request = unsolved.explain().requests.remove(0);
             let causes = request.pools.iter().flat_map(|pool| pool.causes.clone());
             causes.map(|(cause, count)| format!("{cause:?} {count}")).collect::<Vec<_>>().join(", ")
         }

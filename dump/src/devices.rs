@@ -71,7 +71,7 @@ impl Devices {
         match allocate(&self.0, &Overlay::default(), node, claims, options) {
             Outcome::Solution(_) => None,
             Outcome::Unsatisfiable(unsolved) => {
-                let words = unsolved.explain(None).to_string();
+                let words = unsolved.explain().to_string();
                 Some(words.lines().map(str::trim).collect::<Vec<_>>().join("; "))
             }
             Outcome::NodeError(error) => Some(error.to_string()),

@@ -182,7 +182,7 @@ fuzz_target!(|bytes: &[u8]| {
                     solution.devices();
                 }
                 Outcome::Unsatisfiable(unsolved) => {
-                    let explanation = unsolved.explain(None);
+                    let explanation = unsolved.explain();
                     for pool in explanation.requests.iter().flat_map(|request| &request.pools) {
                         assert_eq!(pool.causes.values().sum::<usize>(), pool.devices);
                     }

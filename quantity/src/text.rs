@@ -7,7 +7,7 @@ use crate::{Decimal, Notation, Quantity};
 /// A quantity as an API object has it: `4`, `500m`, `"1.5Gi"`. It is kept as text and not parsed, so
 /// that one unreadable amount leaves the rest of its object readable. Numbers without quotes are
 /// accepted, as the API server does.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct QuantityText(pub Box<str>);
 

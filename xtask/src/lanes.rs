@@ -42,7 +42,13 @@ const SLICES: &[Slice] = &[
     Slice { name: "rights", run: || built(&["scenarios", "rights"]) },
     Slice { name: "packages", run: || on_shipped(&["scenarios", "packages/", "manifests/"]) },
     Slice { name: "seen", run: || built(&["scenarios", "seen/"]) },
-    Slice { name: "company", run: || on_shipped(&["company", "--pods", "500", "--kills"]) },
+    Slice {
+        name: "company",
+        run: || {
+            on_shipped(&["company", "--pods", "500", "--kills"])?;
+            on_shipped(&["company", "--races", "300"])
+        },
+    },
 ];
 
 /// The patience of runs in which a wait that ends in vain is what is hoped for.

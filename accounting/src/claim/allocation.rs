@@ -46,7 +46,7 @@ impl DeviceResult {
 }
 
 /// The costs of a device, and the capacities that they refer to.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Device {
     /// What it costs.
     pub cost: DeviceCost,

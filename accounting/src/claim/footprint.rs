@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 use crate::resource::Resource;
 
 /// The costs of a device, by resource.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct DeviceCost {
     /// By resource. What is absent is not said, which is not zero.
     pub resources: BTreeMap<Resource, ResourceFootprint>,
 }
 
 /// The costs of a device for one resource.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct ResourceFootprint {
     /// The device is this much of the resource.
     pub mapping: Option<Mapping>,
@@ -32,7 +32,7 @@ pub struct ResourceFootprint {
 }
 
 /// The conversion of an allocation into an amount.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mapping {
     /// The unit that is counted.
     pub basis: Basis,
@@ -41,7 +41,7 @@ pub struct Mapping {
 }
 
 /// The unit that a mapping counts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Basis {
     /// Allocated devices.
     PerDevice,
@@ -50,7 +50,7 @@ pub enum Basis {
 }
 
 /// The cost of use besides the mapping. At least one field is set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Overhead {
     /// Once for each Pod.
     pub per_pod: Option<Decimal>,
@@ -60,7 +60,7 @@ pub struct Overhead {
 
 /// The rule by which the amounts of several claims and containers add up.
 // docs/accounting.md 3. A line of the documentation is a line of the CustomResourceDefinitions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub enum AccountingPolicy {
     /// The amount counts once for each claim.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use super::objects::{ClaimKey, DeviceFootprint, Slice, SliceDevice};
@@ -127,6 +128,16 @@ pub(super) struct Found<'a> {
     listed: &'a SliceDevice,
     /// Why its costs are not known.
     uncertain: Option<String>,
+}
+
+impl Found<'_> {
+    /// The same number for devices of a driver that take the same from their node.
+    pub(super) fn weight(&self, driver: &str) -> Option<u64> {
+        let is_plain = self.uncertain.is_none() && !self.listed.allow_multiple_allocations;
+        let mut hasher = DefaultHasher::new();
+        (driver, &*self.device).hash(&mut hasher);
+        is_plain.then(|| hasher.finish())
+    }
 }
 
 impl Devices {

@@ -127,6 +127,13 @@ impl ClusterLedger {
         devices.collect()
     }
 
+    /// A number that is the same for devices of a node that take the same from it, whichever claim has them. None where that is not
+    /// certain: a device that several claims may have can be taken already.
+    pub fn weight(&self, node: &str, driver: &str, pool: &str, device: &str) -> Option<u64> {
+        let id = DeviceId { driver: driver.into(), pool: pool.into(), device: device.into() };
+        self.devices.found_on(&id, node)?.weight(driver)
+    }
+
     /// Returns the other claims that have one of the devices of a claim to themselves, as this claim has:
     /// such a device is promised twice.
     pub fn promised_twice(&self, namespace: &str, name: &str) -> BTreeSet<Arc<str>> {

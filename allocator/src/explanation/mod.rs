@@ -11,7 +11,6 @@ use serde::Serialize;
 
 use crate::cause::{Cause, Refusal};
 use crate::claims::{Asked, PreparedRequest};
-use crate::fit::Fit;
 use crate::input::{Claim, Name};
 use crate::overlay::Assumed;
 use crate::search::{Ask, Attempt, Blocked, Question, Search, Watch};
@@ -144,19 +143,19 @@ impl Unsatisfiable {
         Self { why, base, assumed }
     }
 
-    /// Computes the explanation. `fit` must be the one that [`crate::allocate`] was given.
-    pub fn explain(&self, fit: Option<&dyn Fit>) -> Explanation {
-        self.explained(fit, true)
+    /// Computes the explanation.
+    pub fn explain(&self) -> Explanation {
+        self.explained(true)
     }
 
     /// Computes what the author of a Pod with these claims may read, and what is the same for every Pod that
     /// asks for the same: it names no claim that holds devices, and numbers the claims of the Pod from 1.
     /// It costs less, because no claim of others is looked at.
     pub fn explain_to_tenants(&self, claims: &[Arc<Claim>]) -> Explanation {
-        self.explained(None, false).numbered(claims)
+        self.explained(false).numbered(claims)
     }
 
-    fn explained(&self, fit: Option<&dyn Fit>, names_holders: bool) -> Explanation {
+    fn explained(&self, names_holders: bool) -> Explanation {
         let searched = match &self.why {
             Why::NoNode => return Explanation::default(),
             Why::Elsewhere(claims) => {
@@ -165,8 +164,7 @@ impl Unsatisfiable {
             }
             Why::Searched(question) => question,
         };
-        let fit = fit.map(|fit| fit.open(&searched.node, &searched.prepared.fixed));
-        let attempt = Attempt::new(searched.clone(), fit);
+        let attempt = Attempt::new(searched.clone());
         let mut search = Search::new(attempt, true);
         // These errors are another outcome, so they do not occur here.
         if search.prepare().is_err() {

@@ -164,7 +164,7 @@ impl<'a> Reasons<'a> {
                 }
                 _ => None,
             },
-            Cause::Counters | Cause::CompatibilityGroup | Cause::Capacity | Cause::Fit => {
+            Cause::Counters | Cause::CompatibilityGroup | Cause::Capacity => {
                 let blocked = attempt.blocked(ask, request, asked, number, cause);
                 (blocked != Blocked::Devices).then_some(Detail::Blocked(blocked))
             }

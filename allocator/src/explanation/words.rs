@@ -103,9 +103,6 @@ impl Display for Blocked {
             Self::Capacity { name, wanted: None, .. } => {
                 write!(f, "capacity {name}: its request policy does not give the amount that is asked for")
             }
-            Self::Resource { resource, missing } => {
-                write!(f, "the node has {missing} too little of {resource}")
-            }
             Self::Devices => f.write_str("other requests have all suitable devices"),
             Self::ClaimSize => f.write_str("the claim would have more than 32 devices"),
         }
@@ -133,7 +130,6 @@ impl Cause {
             Self::Counters => "the counters of its pool do not suffice",
             Self::Tainted => "a taint is not tolerated",
             Self::Constraint => "a constraint excludes it",
-            Self::Fit => "the node has too little left of a resource that it takes",
             Self::Failed => "a selector or an amount cannot be evaluated for it",
             Self::TooFew | Self::Combination => "suitable",
         }

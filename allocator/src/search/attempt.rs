@@ -13,11 +13,10 @@ use crate::capacity::{Amounts, Short, consume};
 use crate::cause::{Cause, Refusal};
 use crate::claims::{Asked, Prepared, PreparedClaim, PreparedRequest};
 use crate::error::{Object, PodError};
-use crate::fit::{FitSession, Misfit, Taken};
 use crate::gates::Gates;
 use crate::input::{Name, Node};
 use crate::selectors::{Unsaid, Verdict};
-use crate::snapshot::{Held, NodeView, PoolKey, PreparedSlice, Repels, Snapshot, ViewDevice};
+use crate::snapshot::{Held, NodeView, PreparedSlice, Repels, Snapshot, ViewDevice};
 
 /// The feature that a node declares if its kubelet accepts `skipNodeOperations`.
 const OPTIONAL_NODE_OPERATIONS: &str = "DRAOptionalNodeOperations";
@@ -48,7 +47,6 @@ struct Done {
     charged: bool,
     grouped: bool,
     constraints: usize,
-    fitted: bool,
 }
 
 /// The shares of one device that this attempt took.
@@ -95,12 +93,13 @@ pub(crate) struct Attempt {
     groups: FxHashMap<usize, Groups>,
     /// By claim, then by constraint.
     pub(crate) constrained: Vec<Vec<Constrained>>,
-    pub(crate) fit: Option<Box<dyn FitSession>>,
+    /// What tells devices apart that the search cannot, by device, once a solution was refused for that.
+    pub(crate) weights: Option<Vec<Option<u64>>>,
     pub(crate) pace: Pace,
 }
 
 impl Attempt {
-    pub(crate) fn new(question: Question, fit: Option<Box<dyn FitSession>>) -> Self {
+    pub(crate) fn new(question: Question) -> Self {
         let Question { prepared, view, node, snapshot } = question;
         let constrained = |claim: &PreparedClaim| vec![Constrained::default(); claim.constraints.len()];
         Self {
@@ -115,7 +114,7 @@ impl Attempt {
             view,
             node,
             snapshot,
-            fit,
+            weights: None,
             pace: Pace::default(),
         }
     }
@@ -412,7 +411,7 @@ impl Attempt {
             }
             placed.amounts = Some(amounts);
         }
-        self.fit(placed, asked, device)
+        Ok(())
     }
 
     fn tolerated(&self, asked: &Asked, device: &ViewDevice) -> Result<(), Refusal> {
@@ -422,35 +421,6 @@ impl Attempt {
             return Err(Cause::Tainted.into());
         }
         Ok(())
-    }
-
-    fn fit(&mut self, placed: &mut Placed, asked: &Asked, device: &ViewDevice) -> Result<(), Refusal> {
-        self.push_fit(placed.ask, asked, device, placed.amounts.as_deref())
-            .map_err(|_| Refusal::Device(Cause::Fit))?;
-        placed.done.fitted = true;
-        Ok(())
-    }
-
-    pub(super) fn push_fit(
-        &mut self,
-        ask: Ask,
-        asked: &Asked,
-        device: &ViewDevice,
-        consumed: Option<&[Decimal]>,
-    ) -> Result<(), Misfit> {
-        let Some(fit) = self.fit.as_mut() else { return Ok(()) };
-        let Some(claim) = self.prepared.wanted.get(ask.claim) else { return Ok(()) };
-        let Some(PoolKey { driver, pool }) = self.view.pools.get(device.pool).map(|pool| &pool.key) else {
-            return Ok(());
-        };
-        let (claim, device) = (&claim.claim, &device.device);
-        fit.push(&Taken { claim, request: &asked.name, driver, pool, device, consumed })
-    }
-
-    pub(super) fn pop_fit(&mut self) {
-        if let Some(fit) = self.fit.as_mut() {
-            fit.pop();
-        }
     }
 
     fn constrain(
@@ -487,10 +457,7 @@ impl Attempt {
     }
 
     fn give_back(&mut self, placed: &Placed, device: &ViewDevice) {
-        let Done { marked, charged, grouped, constraints, fitted } = placed.done;
-        if fitted {
-            self.pop_fit();
-        }
+        let Done { marked, charged, grouped, constraints } = placed.done;
         if let Some(amounts) = &placed.amounts {
             self.unshare(placed.device, amounts);
         }

@@ -3,15 +3,14 @@
 
 use std::collections::HashSet;
 
-use dragoman_quantity::{Decimal, Quantity};
+use dragoman_quantity::Quantity;
 use serde::Serialize;
 
 use super::attempt::{Ask, Attempt};
 use super::constraints::values_of;
-use crate::capacity::{Amounts, short};
+use crate::capacity::short;
 use crate::cause::Cause;
 use crate::claims::{Asked, PreparedRequest};
-use crate::fit::Misfit;
 use crate::input::Name;
 
 /// The blocker of a device, given the devices of the other requests.
@@ -52,28 +51,10 @@ pub enum Blocked {
         #[serde(skip_serializing_if = "Option::is_none")]
         left: Option<Quantity>,
     },
-    /// A resource of the node.
-    Resource {
-        /// The resource, for example `memory`.
-        resource: Name,
-        /// The missing amount.
-        #[serde(serialize_with = "as_text")]
-        missing: Decimal,
-    },
     /// Other requests have all suitable devices.
     Devices,
     /// The limit of 32 devices for a claim.
     ClaimSize,
-}
-
-fn as_text<S: serde::Serializer>(number: &Decimal, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(number)
-}
-
-impl From<Misfit> for Blocked {
-    fn from(misfit: Misfit) -> Self {
-        Self::Resource { resource: misfit.resource, missing: misfit.missing }
-    }
 }
 
 /// A recorder of the point where most devices were placed.
@@ -117,7 +98,7 @@ impl Watch {
         }
     }
 
-    /// Records a claim that would exceed its limit, or a complete list that does not fit.
+    /// Records a claim that would exceed its limit.
     pub(crate) fn ended(&mut self, depth: usize, ask: Ask, blocked: Blocked) {
         if self.is_news(depth, None) {
             self.deepest = Some((depth, ask, blocked));
@@ -140,7 +121,6 @@ impl Attempt {
             Cause::Counters => self.counter_in_the_way(number),
             Cause::CompatibilityGroup => self.company_in_the_way(number),
             Cause::Capacity => self.capacity_in_the_way(asked, number),
-            Cause::Fit => self.resource_in_the_way(ask, asked, number),
             _ => None,
         };
         found.unwrap_or(Blocked::Devices)
@@ -195,17 +175,5 @@ impl Attempt {
         let quantity = |amount| Quantity { amount, notation };
         let (wanted, left) = (short.wanted.map(quantity), short.left.map(quantity));
         Some(Blocked::Capacity { name: short.name, wanted, left })
-    }
-
-    fn resource_in_the_way(&mut self, ask: Ask, asked: &Asked, number: usize) -> Option<Blocked> {
-        let view = self.view.clone();
-        let device = view.devices.get(number)?;
-        let consumed: Amounts = self.consumed(ask, asked, number, device).ok()?;
-        let amounts = self.is_shared(device).then_some(consumed);
-        let misfit = self.push_fit(ask, asked, device, amounts.as_deref()).err();
-        if misfit.is_none() {
-            self.pop_fit();
-        }
-        misfit.map(Blocked::from)
     }
 }

@@ -23,6 +23,10 @@ use self::prune::{AFTER_FAILURES, Pruning};
 use crate::cause::{Cause, Refusal};
 use crate::claims::{AllWanted, Asked, MOST_RESULTS, PreparedRequest, Wanted};
 use crate::error::{NodeError, PodError};
+use crate::snapshot::ViewDevice;
+
+/// The work of a solution that is refused, in examined devices: somebody has judged it.
+const REFUSED: u64 = 32;
 
 /// A decision of the search.
 #[derive(Debug)]
@@ -128,11 +132,29 @@ impl Search {
         self.asked(ask).map_or(0, |(_, _, wanted)| wanted.count)
     }
 
-    /// Drops the state that only a running search needs, and its limits.
-    pub(crate) fn ended(&mut self) {
+    /// Drops the limits, and what no search needs that is at its end.
+    pub(crate) fn ended(&mut self, is_solved: bool) {
         self.attempt.pace.limit(u64::MAX, None);
-        self.frames = Vec::new();
         self.pruning = None;
+        if !is_solved {
+            self.frames = Vec::new();
+        }
+    }
+
+    /// Goes on behind the solution that it has found. Devices of one weight are the same for the one that refused it.
+    pub(crate) fn passes_over(&mut self, weight: &dyn Fn(&str, &str, &str) -> Option<u64>) {
+        self.attempt.pace.did(REFUSED);
+        if self.attempt.weights.is_none() {
+            let of = |device: &ViewDevice| {
+                let key = &self.attempt.view.pools.get(device.pool)?.key;
+                weight(&key.driver, &key.pool, &device.device.name)
+            };
+            self.attempt.weights = Some(self.attempt.view.devices.iter().map(of).collect());
+        }
+        if !self.every_branch {
+            self.pruning = Pruning::new(&self.attempt, &self.wanted).ok();
+        }
+        self.next = Step::Back(Failure::Plain);
     }
 
     fn asked(&self, ask: Ask) -> Option<(&PreparedRequest, &Asked, &Wanted)> {
@@ -168,8 +190,7 @@ impl Search {
             step = match step {
                 Step::Request(claim, request) => match self.request(claim, request) {
                     Some(step) => step,
-                    None if self.fits() => return End::Solved,
-                    None => Step::Back(Failure::Plain),
+                    None => return End::Solved,
                 },
                 Step::Device(ask, index, cursor) => self.device(ask, index, cursor),
                 Step::Back(failure) => match self.back(failure) {
@@ -183,14 +204,6 @@ impl Search {
                 },
             };
         }
-    }
-
-    fn fits(&mut self) -> bool {
-        let Some(Err(misfit)) = self.attempt.fit.as_mut().map(|fit| fit.finish()) else { return true };
-        if let (Some(watch), Some(last)) = (&mut self.watch, self.attempt.placed.last()) {
-            watch.ended(self.attempt.placed.len(), last.ask, misfit.into());
-        }
-        false
     }
 
     /// Starts a request. `None` after the last claim.

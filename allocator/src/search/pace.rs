@@ -90,6 +90,11 @@ impl Pace {
         Ok(())
     }
 
+    /// The work so far, in examined devices.
+    pub(crate) fn work(&self) -> u64 {
+        self.work.get()
+    }
+
     /// Adds work that was done.
     pub(crate) fn did(&self, devices: u64) {
         self.work.set(self.work.get().saturating_add(devices));

@@ -95,6 +95,24 @@ impl Question {
         self.outcome(node, options).into()
     }
 
+    /// The first answer for a node that passes. Devices of one weight are alike for the one who judges.
+    pub(crate) fn judged(
+        &self,
+        node: &str,
+        passes: &dyn Fn(&[(Name, Allocation)]) -> bool,
+        weight: &dyn Fn(&str) -> Option<u64>,
+    ) -> Answer {
+        let mut outcome = self.outcome(node, Options::default());
+        while let Outcome::Solution(solution) = outcome {
+            if passes(&solution.allocations(&mut || "share".into()).unwrap()) {
+                return Outcome::Solution(solution).into();
+            }
+            let options = Options { budget: Some(BUDGET), ..Options::default() };
+            outcome = solution.refused(&|_, _, device| weight(device), options);
+        }
+        outcome.into()
+    }
+
     /// The outcome for a node. The search has a budget.
     pub(crate) fn outcome(&self, node: &str, options: Options<'_>) -> Outcome {
         let options = Options { budget: Some(BUDGET), ..options };

@@ -1,7 +1,7 @@
 //! The allocator and its checker, which tries everything in order: both give the same answer.
 
 use dragoman_allocator::checker::{Broken, Checker, Expressions, Tried};
-use dragoman_allocator::input::{Name, Slice};
+use dragoman_allocator::input::{Allocation, Name, Slice};
 use dragoman_allocator::{NodeError, Options};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::answer::{Answer, Question};
 use crate::drawn::{Scenarios, holds};
-use crate::scenarios::weights::{Weights, choices, pass};
+use crate::scenarios::weights::{choices, pass, weight};
 
 /// The most devices that the checker tries on one node.
 const LIMIT: u64 = 1_000;
@@ -76,14 +76,15 @@ fn an_answer_of_a_crowded_node_is_that_of_trying_everything_in_order() {
 }
 
 #[test]
-fn with_a_fit_the_first_solution_that_fits_is_taken() {
+fn the_first_solution_that_is_not_refused_is_taken() {
     let expressions = Expressions::default();
     holds(Scenarios::Any, 1_000, |scenario| {
         let Some(question) = Question::read(scenario) else { return Ok(()) };
         for node in &question.nodes {
             let (cluster, wanted, gates) = (&question.cluster, &question.wanted, question.gates);
             let Ok(checker) = Checker::new(cluster, node, wanted, gates, &expressions) else { continue };
-            let found = match question.answer(node, Options { fit: Some(&Weights), ..Options::default() }) {
+            let judge = |allocations: &[(Name, Allocation)]| pass(&choices(allocations));
+            let found = match question.judged(node, &judge, &|device| Some(weight(device))) {
                 Answer::Solution(allocations) => Tried::First(choices(&allocations)),
                 Answer::None => Tried::None,
                 _ => continue,

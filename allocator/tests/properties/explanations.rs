@@ -67,7 +67,7 @@ fn an_explanation_counts_every_device_once_and_says_what_a_request_alone_would_g
         let Some(question) = Question::read(scenario) else { return Ok(()) };
         for node in &question.nodes {
             if let Outcome::Unsatisfiable(unsatisfiable) = question.outcome(node, Options::default()) {
-                agrees(&question, node, &unsatisfiable.explain(None))?;
+                agrees(&question, node, &unsatisfiable.explain())?;
             }
         }
         Ok(())

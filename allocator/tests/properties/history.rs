@@ -132,7 +132,7 @@ fn told(snapshot: &Snapshot, node: &str, claims: &PodClaims) -> (Answer, Option<
     let options = Options { budget: Some(BUDGET), ..Options::default() };
     let outcome = allocate(snapshot, &Overlay::default(), node, claims, options);
     let explanation = match &outcome {
-        Outcome::Unsatisfiable(unsatisfiable) => Some(unsatisfiable.explain(None)),
+        Outcome::Unsatisfiable(unsatisfiable) => Some(unsatisfiable.explain()),
         _ => None,
     };
     (outcome.into(), explanation)

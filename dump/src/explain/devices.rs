@@ -105,7 +105,7 @@ impl Heard {
             Outcome::Unsatisfiable(unsatisfiable) => {
                 // Words cost more than the attempt: of nodes that have nothing one is enough.
                 if self.lacking.len() < 64 {
-                    let explained = unsatisfiable.explain(None);
+                    let explained = unsatisfiable.explain();
                     let suit = explained.requests.iter().map(|request| request.suit).sum();
                     let words = explained.to_string();
                     let words: Vec<&str> = words.lines().map(str::trim).collect();

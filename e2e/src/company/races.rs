@@ -148,13 +148,14 @@ async fn judge(
     })
     .await?;
     let since = Instant::now();
-    let [gated, ordinary] = wait::value(&format!("the other of {} says why", names.join(" and ")), async || {
-        let both = look().await?;
-        ensure!(!both.iter().all(is_bound), "{} are both bound", names.join(" and "));
-        let says = both.iter().any(|pod| !is_bound(pod) && why(pod).is_some());
-        Ok(says.then_some(both))
-    })
-    .await?;
+    let [gated, ordinary] =
+        wait::value(&format!("the other of {} says why", names.join(" and ")), async || {
+            let both = look().await?;
+            ensure!(!both.iter().all(is_bound), "{} are both bound", names.join(" and "));
+            let says = both.iter().any(|pod| !is_bound(pod) && why(pod).is_some());
+            Ok(says.then_some(both))
+        })
+        .await?;
     results.said.push(since.elapsed());
     results.gated += usize::from(is_bound(&gated));
     results.ordinary += usize::from(is_bound(&ordinary));
@@ -164,7 +165,8 @@ async fn judge(
 
 /// Why a Pod waits, as its status says.
 fn why(pod: &Value) -> Option<&str> {
-    let kind = if pod["spec"]["resourceClaims"].is_array() { "dragoman.dev/ClaimsReady" } else { "PodScheduled" };
+    let kind =
+        if pod["spec"]["resourceClaims"].is_array() { "dragoman.dev/ClaimsReady" } else { "PodScheduled" };
     let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     let said = conditions.find(|of| of["type"] == kind && of["status"] == "False")?;
     said["message"].as_str().filter(|message| !message.is_empty())

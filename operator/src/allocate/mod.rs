@@ -137,7 +137,7 @@ fn answered(scenario: &Scenario, by: Option<By>, budget: u64) -> anyhow::Result<
                 return Ok(answer);
             }
             Outcome::Unsatisfiable(unsatisfiable) => {
-                why.insert(node.clone(), unsatisfiable.explain(None));
+                why.insert(node.clone(), unsatisfiable.explain());
             }
             Outcome::BudgetSpent(_) => {
                 answer.outcome = "unknown";

@@ -1,16 +1,17 @@
 //! The decision about one Pod: which node, which devices.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
+use dragoman_accounting::claim::allocation::{Class, DeviceResult};
 use dragoman_accounting::cluster;
 use dragoman_accounting::ledger::charge::PodCharge;
-use dragoman_allocator::input::{Allocation as Devices, Claim};
+use dragoman_allocator::input::{self, Allocation as Devices, Claim};
 use dragoman_allocator::{Gates, Options, Outcome, PodClaims, ShareIds, Snapshot, allocate};
-use dragoman_crds::wire::{Name, ResourceClaim};
+use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
-use serde_json::json;
+use dragoman_quantity::{Quantity, QuantityText};
 
 use super::decided::Decided;
 use super::index::{Allocation, Named, PodFacts};
@@ -89,43 +90,72 @@ impl Question<'_> {
         if let Some(obstacle) = site.obstacles(&self.pod.placement).first() {
             return Err(Why::Place(obstacle.to_string()));
         }
-        let options = Options { budget: Some(self.budget), ..Options::default() };
-        let solution = match allocate(snapshot, &decided.overlay, node, prepared, options) {
-            Outcome::Solution(solution) => solution,
-            Outcome::Unsatisfiable(unsolved) => return Err(Why::Devices(Box::new(unsolved))),
-            Outcome::NodeError(error) => return Err(Why::Search(error.to_string())),
-            Outcome::PodError(error) => return Err(Why::Search(error.to_string())),
-            Outcome::BudgetSpent(_) | Outcome::Cancelled => {
-                let words = "the search for devices was given up: it is too expensive";
-                return Err(Why::Search(words.to_owned()));
-            }
-        };
-        let allocations = solution.allocations(ids).map_err(|error| Why::Search(error.to_string()))?;
-        let claims: Vec<cluster::Claim> =
-            allocations.iter().filter_map(|(uid, devices)| self.allocated(uid, devices)).collect();
-        let candidate = index.ledger.candidate_with(&self.pod.accounted, node, &claims);
         let ledger =
             index.ledger.node(node).ok_or_else(|| Why::Room("the node has no account".to_owned()))?;
-        match account(&decided.assumed.over(ledger, node, Some(self.key)), &candidate) {
-            Account::Fits => {
-                let allocations = allocations.into_iter().map(|(uid, devices)| ((*uid).into(), devices));
-                Ok(Decision { node: node.into(), allocations: allocations.collect(), charge: candidate.pod })
+        let ledger = decided.assumed.over(ledger, node, Some(self.key));
+        let options = Options { budget: Some(self.budget), ..Options::default() };
+        let weight = |driver: &str, pool: &str, device: &str| index.ledger.weight(node, driver, pool, device);
+        let mut refused = None;
+        let mut outcome = allocate(snapshot, &decided.overlay, node, prepared, options);
+        loop {
+            let solution = match outcome {
+                Outcome::Solution(solution) => solution,
+                Outcome::Unsatisfiable(unsolved) => {
+                    return Err(refused.unwrap_or_else(|| Why::Devices(Box::new(unsolved))));
+                }
+                Outcome::NodeError(error) => return Err(Why::Search(error.to_string())),
+                Outcome::PodError(error) => return Err(Why::Search(error.to_string())),
+                Outcome::BudgetSpent(_) | Outcome::Cancelled => {
+                    let words = "the search for devices was given up: it is too expensive";
+                    return Err(refused.unwrap_or_else(|| Why::Search(words.to_owned())));
+                }
+            };
+            let allocations = solution.allocations(ids).map_err(|error| Why::Search(error.to_string()))?;
+            let claims: Vec<cluster::Claim> =
+                allocations.iter().filter_map(|(uid, devices)| self.allocated(uid, devices)).collect();
+            let candidate = index.ledger.candidate_with(&self.pod.accounted, node, &claims);
+            match account(&ledger, &candidate) {
+                Account::Fits => {
+                    let allocations = allocations.into_iter().map(|(uid, devices)| ((*uid).into(), devices));
+                    let (node, charge) = (node.into(), candidate.pod);
+                    return Ok(Decision { node, allocations: allocations.collect(), charge });
+                }
+                Account::Refused(why) | Account::Unknown(why) => drop(refused.get_or_insert(Why::Room(why))),
             }
-            Account::Refused(why) | Account::Unknown(why) => Err(Why::Room(why)),
+            // Other devices may take less of the node.
+            let left = self.budget.saturating_sub(solution.work());
+            outcome = solution.refused(&weight, Options { budget: Some(left), ..options });
         }
     }
 
     /// A claim of the Pod as accounting would read it with these devices.
     fn allocated(&self, uid: &str, devices: &Devices) -> Option<cluster::Claim> {
         let claim = self.claims.iter().find(|claim| *claim.uid == *uid)?;
-        let (namespace, name) = (&claim.namespace, &claim.name);
-        // Both speak the spelling of the API.
-        let read = serde_json::from_value::<ResourceClaim>(json!({
-            "metadata": {"namespace": namespace, "name": name, "uid": uid},
-            "status": {"allocation": devices},
-        }));
-        read.ok()?.accounted().ok()
+        let results = devices.devices.results.iter().map(|result| DeviceResult {
+            request: (*result.request).into(),
+            driver: (*result.driver).into(),
+            pool: (*result.pool).into(),
+            device: (*result.device).into(),
+            consumed: consumed(&result.consumed_capacity),
+            admin_access: result.admin_access == Some(true),
+            class: Class::default(),
+        });
+        Some(cluster::Claim {
+            namespace: (*claim.namespace).into(),
+            name: (*claim.name).into(),
+            uid: uid.into(),
+            results: Some(results.collect()),
+            unread: None,
+        })
     }
+}
+
+/// Only shares of a device have such amounts.
+fn consumed(amounts: &BTreeMap<input::Name, Quantity>) -> Option<BTreeMap<Box<str>, QuantityText>> {
+    let text = |(name, amount): (&input::Name, &Quantity)| {
+        ((**name).into(), QuantityText(amount.to_string().into()))
+    };
+    (!amounts.is_empty()).then(|| amounts.iter().map(text).collect())
 }
 
 /// How far a decision has come.

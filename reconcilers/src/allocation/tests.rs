@@ -398,3 +398,44 @@ fn devices_of_a_driver_with_other_owners_are_left_out() {
     Fed::<Owned>::deleted(&mut index, gone.meta());
     assert!(decided(&mut index, &Decided::default(), 0).is_ok());
 }
+
+/// A slice of one node whose devices take so many cpus each.
+fn priced(cores: &[u32]) -> Value {
+    let mut slice = slice(0);
+    let device = |(number, cores): (usize, &u32)| {
+        json!({"name": format!("gpu-{number}"),
+            "nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": cores.to_string()}}}})
+    };
+    slice["spec"]["devices"] = cores.iter().enumerate().map(device).collect();
+    slice
+}
+
+fn given(index: &mut Allocation, count: usize) -> Result<Vec<String>, Vec<String>> {
+    let mut claim = claim(0, &json!({}));
+    claim["spec"]["devices"]["requests"][0]["exactly"]["count"] = json!(count);
+    applied::<WholeClaim>(index, &claim);
+    applied::<WholePod>(index, &pod(0, "1"));
+    let decision = decided(index, &Decided::default(), 0)?;
+    let results = decision.allocations.iter().flat_map(|(_, devices)| &devices.devices.results);
+    Ok(results.map(|result| result.device.to_string()).collect())
+}
+
+#[test]
+fn devices_are_found_for_which_the_node_has_room() {
+    let mut index = cluster(1, 0);
+    applied::<WholeSlice>(&mut index, &priced(&[30, 1]));
+    assert_eq!(given(&mut index, 1), Ok(vec!["gpu-1".to_owned()]), "the node has 26 cpus");
+    applied::<WholeSlice>(&mut index, &priced(&[20, 20, 20, 5, 5]));
+    assert_eq!(given(&mut index, 2), Ok(vec!["gpu-0".to_owned(), "gpu-3".to_owned()]));
+    assert_eq!(
+        given(&mut index, 3).map_err(|why| why.join("; ")),
+        Err("node-00000: the node is too small: cpu".to_owned())
+    );
+    let many: Vec<u32> = std::iter::repeat_n(9, 40).chain([1, 1, 1]).collect();
+    applied::<WholeSlice>(&mut index, &priced(&many));
+    assert_eq!(
+        given(&mut index, 4),
+        Ok(["gpu-0", "gpu-1", "gpu-40", "gpu-41"].map(str::to_owned).to_vec()),
+        "dear devices of one kind are tried once"
+    );
+}

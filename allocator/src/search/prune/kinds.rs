@@ -33,6 +33,8 @@ pub(super) enum Known<'a> {
 #[derive(PartialEq, Eq, Hash)]
 struct Traits<'a> {
     pool: usize,
+    /// What it takes besides itself, as far as that is known; otherwise the device is a kind of its own.
+    weight: Option<Result<u64, usize>>,
     shared: bool,
     held: Option<&'a Held>,
     may: Vec<May>,
@@ -95,6 +97,10 @@ impl Kinds {
             };
             let traits = Traits {
                 pool: device.pool,
+                weight: attempt
+                    .weights
+                    .as_ref()
+                    .map(|weights| weights.get(number).copied().flatten().ok_or(number)),
                 shared: attempt.is_shared(device),
                 held: attempt.held(device),
                 may: may.clone(),

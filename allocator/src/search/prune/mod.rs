@@ -52,9 +52,7 @@ impl Pruning {
     /// Returns the kind of a device that this attempt has not taken. Devices of one kind are
     /// interchangeable.
     pub(super) fn kind(&self, attempt: &Attempt, device: usize) -> Option<usize> {
-        // The resources that a device takes from the node are not part of its kind.
-        let known = attempt.fit.is_none() && attempt.is_fresh(device);
-        known.then(|| self.kinds.of(device)).flatten()
+        attempt.is_fresh(device).then(|| self.kinds.of(device)).flatten()
     }
 
     /// Whether enough devices may exist for the current request, which has `index` devices and
@@ -78,9 +76,6 @@ impl Pruning {
         request: usize,
         depth: usize,
     ) -> Option<Failure> {
-        if attempt.fit.is_some() {
-            return None;
-        }
         let state = self.state(attempt, claim, request);
         let failure = self.failed.get(&state).copied();
         if failure.is_none() {

@@ -1,4 +1,4 @@
-//! Checks the allocator with a `Fit`, which the published allocator does not have. Brute force is the
+//! Checks the allocator where solutions are refused, which the published allocator does not have. Brute force is the
 //! judge: the solution must be the first that passes.
 
 use anyhow::{Context as _, bail, ensure};
@@ -8,7 +8,7 @@ use dragoman_allocator::scenario::Scenario;
 use dragoman_allocator::{Options, Outcome, Overlay, Snapshot, allocate};
 use serde_json::Value;
 
-use super::scenario::weights::{Weights, choices, pass};
+use super::scenario::weights::{choices, pass, weight};
 
 /// The most devices that the checker tries.
 const LIMIT: u64 = 2_000;
@@ -41,15 +41,19 @@ impl Fitting {
                 Err(CannotCheck::BadSelector(_)) => continue,
                 Err(why) => bail!(why),
             };
-            let options = Options { fit: Some(&Weights), budget: Some(BUDGET), ..Options::default() };
-            let found = match allocate(&snapshot, &Overlay::default(), node, &claims, options) {
-                Outcome::Solution(solution) => {
-                    let allocations = solution.allocations(&mut Name::default).context("allocations")?;
-                    Tried::First(choices(&allocations))
+            let options = Options { budget: Some(BUDGET), ..Options::default() };
+            let mut outcome = allocate(&snapshot, &Overlay::default(), node, &claims, options);
+            let found = loop {
+                let Outcome::Solution(solution) = outcome else {
+                    break matches!(outcome, Outcome::Unsatisfiable(_)).then_some(Tried::None);
+                };
+                let found = choices(&solution.allocations(&mut Name::default).context("allocations")?);
+                if pass(&found) {
+                    break Some(Tried::First(found));
                 }
-                Outcome::Unsatisfiable(_) => Tried::None,
-                _ => continue,
+                outcome = solution.refused(&|_, _, device| Some(weight(device)), options);
             };
+            let Some(found) = found else { continue };
             let tried = checker.first(LIMIT, &pass);
             if tried == Tried::TooMuch {
                 continue;
