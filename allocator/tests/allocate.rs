@@ -234,22 +234,21 @@ fn a_search_is_put_aside_and_gone_on_with() {
     assert!(matches!(outcome, Outcome::Cancelled), "{outcome:?}");
 }
 
-/// Two devices of models, of which a heavy one takes two rooms.
+/// Gives two devices of which a heavy one takes two rooms, within so many rooms. Returns them, and how many solutions were
+/// judged.
+#[expect(clippy::unwrap_used, reason = "no device is shared")]
 fn within(rooms: usize, are_alike: bool) -> (Result<Vec<String>, String>, usize) {
-    let models = ["heavy", "heavy", "light", "light"];
-    let snapshot = cluster(&models);
+    let snapshot = cluster(&["heavy", "heavy", "light", "light"]);
     let claims = pod(&snapshot, vec![claim("c", vec![exactly("r", 2, None)], vec![])]);
-    let number = |device: &str| device.trim_start_matches("gpu-").parse::<usize>().unwrap();
-    let weight =
-        |_: &str, _: &str, device: &str| are_alike.then_some(u64::from(models[number(device)] == "heavy"));
-    let (mut outcome, mut judged) =
-        (allocate(&snapshot, &Overlay::default(), "node", &claims, Options::default()), 0);
+    let takes = |device: &str| if matches!(device, "gpu-0" | "gpu-1") { 2 } else { 1 };
+    let weight = |_: &str, _: &str, device: &str| are_alike.then_some(takes(device));
+    let mut outcome = allocate(&snapshot, &Overlay::default(), "node", &claims, Options::default());
+    let mut judged = 0;
     while let Outcome::Solution(solution) = outcome {
         judged += 1;
         let allocations = solution.allocations(&mut || "share".into()).unwrap();
         let results = allocations.iter().flat_map(|(_, allocation)| &allocation.devices.results);
-        let taken = results.map(|result| if models[number(&result.device)] == "heavy" { 2 } else { 1 });
-        if taken.sum::<usize>() <= rooms {
+        if results.map(|result| takes(&result.device)).sum::<u64>() <= rooms as u64 {
             return (names(Outcome::Solution(solution)), judged);
         }
         outcome = solution.refused(&weight, Options::default());

@@ -8,7 +8,9 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use dragoman_machinery::mode::Mode;
 use dragoman_reconcilers::{allocation, claim_lifecycle, gates, ledger, protocol};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::controllers::Options;
 
@@ -21,7 +23,7 @@ pub(crate) struct ClusterFlags {
 }
 
 /// What Dragoman is asked to write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum AskedMode {
     /// `assist`, or `observe` where rights are missing.
@@ -47,7 +49,7 @@ impl AskedMode {
 }
 
 /// Format of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
     /// A JSON object per line.
@@ -72,7 +74,12 @@ pub(crate) struct RunFlags {
 #[derive(Debug, Args)]
 pub(crate) struct AllocatorFlags {
     #[command(flatten)]
-    pub run: RunFlags,
+    pub cluster: ClusterFlags,
+    /// YAML file with the same settings, in camelCase (`adminAddress`).
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: ProcessSettings,
     /// Its name: it allocates the claims whose label dragoman.dev/allocator names it.
     #[arg(long, default_value = "dragoman")]
     pub name: Box<str>,
@@ -100,13 +107,10 @@ impl From<NodeOrder> for allocation::Order {
     }
 }
 
-/// Everything that can be set, in a flag or in the file.
-#[derive(Debug, Clone, Default, Args, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(crate) struct Settings {
-    /// What to write [default: auto].
-    #[arg(long, value_enum)]
-    mode: Option<AskedMode>,
+/// What can be set of every process that runs in a cluster, in a flag, a variable or the file.
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ProcessSettings {
     /// Where /livez, /readyz and /metrics are served [default: 0.0.0.0:8081].
     #[arg(long)]
     admin_address: Option<SocketAddr>,
@@ -120,10 +124,6 @@ pub(crate) struct Settings {
     /// Where the indexes can be dumped; loopback only, off by default.
     #[arg(long)]
     dump_address: Option<SocketAddr>,
-    /// Controllers that run, separated by commas: * for all but gates and holders, NAME for one, -NAME for one that is
-    /// off [default: *].
-    #[arg(long, value_delimiter = ',', allow_hyphen_values = true)]
-    controllers: Option<Vec<String>>,
     /// Keys in work at once for each controller; one namespace has at most half of them [default: 128].
     #[arg(long)]
     workers: Option<usize>,
@@ -136,6 +136,35 @@ pub(crate) struct Settings {
     /// Run without a Lease; for one process on a test bench only.
     #[arg(long, num_args = 0..=1, default_missing_value = "true")]
     without_lease: Option<bool>,
+    /// Format of the log [default: json].
+    #[arg(long, value_enum)]
+    log_format: Option<LogFormat>,
+    /// What is logged, in the syntax of tracing's `EnvFilter` [default: info].
+    #[arg(long)]
+    log: Option<String>,
+    /// OTLP gRPC endpoint for traces, http or https; off by default.
+    #[arg(long)]
+    otlp_endpoint: Option<String>,
+    /// Certificates in PEM by which an https endpoint is verified, besides those of the machine.
+    #[arg(long)]
+    otlp_ca: Option<PathBuf>,
+    /// Share of the reconciliations that are traced, from 0 to 1 [default: the environment variables
+    /// of OpenTelemetry, or all].
+    #[arg(long)]
+    trace_sampling: Option<f64>,
+}
+
+/// What can be set of the operator besides.
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct OperatorSettings {
+    /// What to write [default: auto].
+    #[arg(long, value_enum)]
+    mode: Option<AskedMode>,
+    /// Controllers that run, separated by commas: * for all but gates and holders, NAME for one, -NAME for one that is
+    /// off [default: *].
+    #[arg(long, value_delimiter = ',', allow_hyphen_values = true)]
+    controllers: Option<Vec<String>>,
     /// Create claims with the delete-protection finalizer: one API write less per
     /// Pod, but a namespace of unscheduled Pods cannot be deleted while we are down.
     #[arg(long, num_args = 0..=1, default_missing_value = "true")]
@@ -169,38 +198,34 @@ pub(crate) struct Settings {
     /// Serve what is taken from every node as metrics, not the sums of the cluster alone.
     #[arg(long, num_args = 0..=1, default_missing_value = "true")]
     metrics_per_node: Option<bool>,
-    /// Format of the log [default: json].
-    #[arg(long, value_enum)]
-    log_format: Option<LogFormat>,
-    /// What is logged, in the syntax of tracing's `EnvFilter` [default: info].
-    #[arg(long)]
-    log: Option<String>,
-    /// OTLP gRPC endpoint for traces, http or https; off by default.
-    #[arg(long)]
-    otlp_endpoint: Option<String>,
-    /// Certificates in PEM by which an https endpoint is verified, besides those of the machine.
-    #[arg(long)]
-    otlp_ca: Option<PathBuf>,
-    /// Share of the reconciliations that are traced, from 0 to 1 [default: the environment variables
-    /// of OpenTelemetry, or all].
-    #[arg(long)]
-    trace_sampling: Option<f64>,
 }
 
-impl Settings {
+/// The settings of the operator. Those of the allocator are [`ProcessSettings`] alone.
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Settings {
+    #[command(flatten)]
+    #[serde(flatten)]
+    process: ProcessSettings,
+    #[command(flatten)]
+    #[serde(flatten)]
+    operator: OperatorSettings,
+}
+
+impl OperatorSettings {
     /// What becomes of devices that no consumer uses.
-    fn reclaim(&self, file: &Self) -> claim_lifecycle::Reclaim {
+    fn reclaim(&self) -> claim_lifecycle::Reclaim {
         let default = claim_lifecycle::Reclaim::default();
         claim_lifecycle::Reclaim {
-            idle_for: seconds(self.idle_after.or(file.idle_after)).unwrap_or(default.idle_for),
-            release: self.reclaim.or(file.reclaim).unwrap_or(default.release),
-            guard: seconds(self.hold_vanished_for.or(file.hold_vanished_for)),
+            idle_for: seconds(self.idle_after).unwrap_or(default.idle_for),
+            release: self.reclaim.unwrap_or(default.release),
+            guard: seconds(self.hold_vanished_for),
         }
     }
 }
 
 /// The nodes whose ledger is published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum LedgerNodes {
     /// Nodes from which a claim takes something.
@@ -246,9 +271,32 @@ pub(crate) struct Config {
     pub tracing: Option<Tracing>,
 }
 
-fn from_file(path: &Path) -> anyhow::Result<Settings> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("config {}", path.display()))?;
-    serde_saphyr::from_str(&text).with_context(|| format!("config {}", path.display()))
+/// Lays settings over those of a file.
+///
+/// # Errors
+/// Names the file, and the setting that it may not have or that does not decode.
+fn over_file<T>(flags: T, path: Option<&Path>) -> anyhow::Result<T>
+where
+    T: Default + Serialize + DeserializeOwned,
+{
+    let Some(path) = path else { return Ok(flags) };
+    let in_file = || format!("config {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(in_file)?;
+    let file: Map<String, Value> = serde_saphyr::from_str(&text).with_context(in_file)?;
+    let known = serde_json::to_value(T::default()).with_context(in_file)?;
+    for (name, value) in &file {
+        if known.get(name).is_none() {
+            bail!("{}: {name} is no setting of this command", in_file());
+        }
+        // Alone, so that the error is about this one.
+        let alone = Value::from(Map::from_iter([(name.clone(), value.clone())]));
+        serde_json::from_value::<T>(alone).with_context(|| format!("{}: {name}", in_file()))?;
+    }
+    let mut all = file;
+    if let Value::Object(flags) = serde_json::to_value(flags).with_context(in_file)? {
+        all.extend(flags.into_iter().filter(|(_, value)| !value.is_null()));
+    }
+    serde_json::from_value(all.into()).with_context(in_file)
 }
 
 fn seconds(count: Option<u32>) -> Option<Duration> {
@@ -272,60 +320,80 @@ impl RunFlags {
     /// # Errors
     /// Names the file or the setting that is wrong.
     pub(crate) fn resolve(self) -> anyhow::Result<Config> {
-        let file = self.config.as_deref().map(from_file).transpose()?.unwrap_or_default();
-        let flags = self.settings;
-        let reclaim = flags.reclaim(&file);
-        let default_allocator = flags.default_allocator.or(file.default_allocator);
+        let Settings { process, operator } = over_file(self.settings, self.config.as_deref())?;
+        let default_allocator = &operator.default_allocator;
         if let Some(name) = default_allocator.as_deref().filter(|name| !protocol::is_allocator_name(name)) {
             bail!("--default-allocator {name:?}: {}", protocol::ALLOCATOR_NAME_RULE);
         }
-        let claim_lifecycle = claim_lifecycle::Options {
-            birth: claim_lifecycle::Birth {
-                protected: flags.born_protected.or(file.born_protected).unwrap_or(false),
+        let controllers = Options {
+            claim_lifecycle: claim_lifecycle::Options {
+                birth: claim_lifecycle::Birth {
+                    protected: operator.born_protected.unwrap_or(false),
+                    default_allocator: default_allocator.clone(),
+                },
+                reclaim: operator.reclaim(),
+            },
+            gates: gates::Options {
                 default_allocator: default_allocator.clone(),
+                let_go_after: seconds(operator.let_go_after),
+                delete_unbound_after: seconds(operator.delete_unbound_after),
             },
-            reclaim,
+            ledger: ledger::Options {
+                all_nodes: operator.ledger_nodes == Some(LedgerNodes::All),
+                metrics_per_node: operator.metrics_per_node.unwrap_or(false),
+            },
         };
-        let let_go_after = flags.let_go_after.or(file.let_go_after);
-        let delete_unbound_after = flags.delete_unbound_after.or(file.delete_unbound_after);
         let config = Config {
-            kubeconfig: self.cluster.kubeconfig,
-            mode: flags.mode.or(file.mode).unwrap_or(AskedMode::Auto),
-            admin_address: flags
-                .admin_address
-                .or(file.admin_address)
-                .unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 8081))),
-            admin_tls: admin_tls(
-                flags.admin_tls_cert.or(file.admin_tls_cert),
-                flags.admin_tls_key.or(file.admin_tls_key),
-            )?,
-            dump_address: flags.dump_address.or(file.dump_address),
-            workers: flags.workers.or(file.workers).unwrap_or(128),
-            concurrency: flags.concurrency.or(file.concurrency).unwrap_or(64),
-            namespace: flags.namespace.or(file.namespace),
-            without_lease: flags.without_lease.or(file.without_lease).unwrap_or(false),
-            chosen: flags.controllers.or(file.controllers).unwrap_or_else(|| vec!["*".to_owned()]),
-            controllers: Options {
-                claim_lifecycle,
-                gates: gates::Options {
-                    default_allocator,
-                    let_go_after: seconds(let_go_after),
-                    delete_unbound_after: seconds(delete_unbound_after),
-                },
-                ledger: ledger::Options {
-                    all_nodes: flags.ledger_nodes.or(file.ledger_nodes) == Some(LedgerNodes::All),
-                    metrics_per_node: flags.metrics_per_node.or(file.metrics_per_node).unwrap_or(false),
-                },
-            },
-            log_format: flags.log_format.or(file.log_format).unwrap_or(LogFormat::Json),
-            log: flags.log.or(file.log).unwrap_or_else(|| "info".to_owned()),
-            tracing: flags.otlp_endpoint.or(file.otlp_endpoint).map(|endpoint| Tracing {
-                endpoint,
-                ca: flags.otlp_ca.or(file.otlp_ca),
-                sampling: flags.trace_sampling.or(file.trace_sampling),
-            }),
+            mode: operator.mode.unwrap_or(AskedMode::Auto),
+            chosen: operator.controllers.unwrap_or_else(all),
+            controllers,
+            ..process.resolve(self.cluster)?
         };
         config.checked()
+    }
+}
+
+impl AllocatorFlags {
+    /// Joins flags, file and defaults.
+    ///
+    /// # Errors
+    /// Names the file or the setting that is wrong.
+    pub(crate) fn resolve(self) -> anyhow::Result<Config> {
+        over_file(self.settings, self.config.as_deref())?.resolve(self.cluster)?.checked()
+    }
+}
+
+fn all() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
+impl ProcessSettings {
+    /// The configuration of a process that has no other settings. Its controllers work in every mode, and declare their rights
+    /// for the first.
+    ///
+    /// # Errors
+    /// Names the setting that is missing.
+    fn resolve(self, cluster: ClusterFlags) -> anyhow::Result<Config> {
+        Ok(Config {
+            kubeconfig: cluster.kubeconfig,
+            mode: AskedMode::Observe,
+            admin_address: self.admin_address.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 8081))),
+            admin_tls: admin_tls(self.admin_tls_cert, self.admin_tls_key)?,
+            dump_address: self.dump_address,
+            workers: self.workers.unwrap_or(128),
+            concurrency: self.concurrency.unwrap_or(64),
+            namespace: self.namespace,
+            without_lease: self.without_lease.unwrap_or(false),
+            chosen: all(),
+            controllers: Options::default(),
+            log_format: self.log_format.unwrap_or(LogFormat::Json),
+            log: self.log.unwrap_or_else(|| "info".to_owned()),
+            tracing: self.otlp_endpoint.map(|endpoint| Tracing {
+                endpoint,
+                ca: self.otlp_ca,
+                sampling: self.trace_sampling,
+            }),
+        })
     }
 }
 
@@ -372,6 +440,34 @@ mod tests {
         run: RunFlags,
     }
 
+    #[derive(Parser)]
+    struct AllocatorProbe {
+        #[command(flatten)]
+        allocator: AllocatorFlags,
+    }
+
+    #[test]
+    fn the_allocator_refuses_settings_of_the_operator() {
+        let resolve = |arguments: &[&str]| -> anyhow::Result<Config> {
+            AllocatorProbe::try_parse_from([&["allocator"], arguments].concat())?.allocator.resolve()
+        };
+        for flag in
+            ["--mode=own", "--reclaim=true", "--controllers=*", "--let-go-after=5", "--ledger-nodes=all"]
+        {
+            let error = resolve(&[flag]).expect_err(flag);
+            assert!(error.to_string().contains("unexpected argument"), "{error:#}");
+        }
+        let path = std::env::temp_dir().join(format!("dragoman-allocator-{}.yaml", std::process::id()));
+        std::fs::write(&path, "workers: 7\nlog: debug\n").expect("write");
+        let file = path.to_str().expect("path");
+        let config = resolve(&["--config", file, "--log", "warn"]).expect("config");
+        assert_eq!((config.workers, &*config.log, config.mode), (7, "warn", AskedMode::Observe));
+        std::fs::write(&path, "mode: own\n").expect("write");
+        let error = resolve(&["--config", file]).expect_err("of the operator");
+        assert!(error.to_string().contains("mode is no setting of this command"), "{error:#}");
+        std::fs::remove_file(&path).expect("remove");
+    }
+
     fn resolve(arguments: &[&str]) -> anyhow::Result<Config> {
         Probe::try_parse_from([&["run"], arguments].concat())?.run.resolve()
     }
@@ -407,6 +503,11 @@ mod tests {
         std::fs::write(&path, "wrokers: 3\n").expect("write");
         let error = resolve(&["--config", file]).expect_err("unknown");
         assert!(format!("{error:#}").contains("wrokers"), "{error:#}");
+        std::fs::write(&path, "idleAfter: soon\n").expect("write");
+        let error = resolve(&["--config", file]).expect_err("no number");
+        assert!(format!("{error:#}").contains("idleAfter: invalid type"), "{error:#}");
+        std::fs::write(&path, "").expect("write");
+        assert_eq!(resolve(&["--config", file]).expect("an empty file").workers, 128);
         std::fs::remove_file(&path).expect("remove");
     }
 }

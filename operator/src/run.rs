@@ -72,9 +72,8 @@ pub(crate) async fn allocator(flags: AllocatorFlags) -> anyhow::Result<()> {
     if !protocol::is_allocator_name(&flags.name) {
         bail!("--name {:?}: {}", flags.name, protocol::ALLOCATOR_NAME_RULE);
     }
-    let options = allocation::Options { name: flags.name, order: flags.order.into() };
-    // Its controller works in every mode and declares its rights for the first.
-    let config = Config { mode: AskedMode::Observe, ..flags.run.resolve()? };
+    let options = allocation::Options { name: flags.name.clone(), order: flags.order.into() };
+    let config = flags.resolve()?;
     let table = controllers::allocator(options);
     let reporter = "dragoman.dev/allocator";
     start(config, Program { reporter, lease: ALLOCATOR_LEASE, has_modes: false, table, cluster: None }).await

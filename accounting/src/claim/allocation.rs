@@ -29,6 +29,15 @@ pub struct DeviceResult {
     pub class: Class,
 }
 
+/// `consumedCapacity` of these amounts. Only shares of a device have some.
+pub fn consumed<'a>(
+    amounts: impl Iterator<Item = (&'a str, String)>,
+) -> Option<BTreeMap<Box<str>, QuantityText>> {
+    let amounts: BTreeMap<_, _> =
+        amounts.map(|(name, amount)| (name.into(), QuantityText(amount.into()))).collect();
+    (!amounts.is_empty()).then_some(amounts)
+}
+
 /// The accounting fields of a DeviceClass in the draft of KEP-5517.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Class {

@@ -25,7 +25,7 @@ use crate::claims::{AllWanted, Asked, MOST_RESULTS, PreparedRequest, Wanted};
 use crate::error::{NodeError, PodError};
 use crate::snapshot::ViewDevice;
 
-/// The work of a solution that is refused, in examined devices: somebody has judged it.
+/// The work of a solution that is refused, in examined devices: the caller has judged it.
 const REFUSED: u64 = 32;
 
 /// A decision of the search.

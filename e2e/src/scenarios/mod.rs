@@ -4,6 +4,7 @@ pub(crate) mod accounts;
 pub(crate) mod built_in;
 mod crash;
 mod faults;
+mod fields;
 pub(crate) mod gates;
 mod groups;
 mod kinds;
@@ -106,11 +107,20 @@ const LEDGERS: &[&str] = &["--ledger-nodes", "all"];
 
 fn lanes() -> Vec<Lane> {
     let ordinary = || -> Vec<Scenario> {
-        [lives::all(), sharing::all(), trouble::all(), tenants::all(), kinds::all(), pod_resources::all()]
-            .into_iter()
-            .flatten()
-            .collect()
+        [
+            lives::all(),
+            sharing::all(),
+            trouble::all(),
+            tenants::all(),
+            kinds::all(),
+            fields::all(),
+            pod_resources::all(),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     };
+    let of_groups = || [groups::all(), fields::of_groups()].into_iter().flatten().collect();
     // The newest release has its lane of kubectl apart: on simcluster the others need no program of Kubernetes.
     let with_kubectl = || ordinary().into_iter().chain(kinds::by_kubectl()).collect();
     let shape = Shape::default;
@@ -122,14 +132,14 @@ fn lanes() -> Vec<Lane> {
             name: "1.37-groups",
             shape: Shape { pod_groups: true, ..shape() },
             flags: &[],
-            scenarios: groups::all(),
+            scenarios: of_groups(),
         },
         Lane { name: "1.36", shape: before(), flags: LEDGERS, scenarios: with_kubectl() },
         Lane {
             name: "1.36-groups",
             shape: Shape { pod_groups: true, ..before() },
             flags: &[],
-            scenarios: groups::all(),
+            scenarios: of_groups(),
         },
         Lane {
             name: "1.35",
@@ -168,18 +178,11 @@ pub(crate) async fn run(bench: &Bench, filters: &[String]) -> anyhow::Result<()>
     let each = single.map(|Single { name, run }| async move {
         let started = Instant::now();
         let (outcome, logs) = world::logs_of(run).await;
-        if let Some(why) = outcome.as_ref().err().and_then(|error| error.downcast_ref::<NotRun>()) {
-            println!("not run {name}: {why}");
-            return None;
-        }
-        Some(report(bench, &name, started, &logs, outcome))
+        reported(bench, &name, started, &logs, outcome)
     });
     let mut outcomes = futures::stream::iter(each).buffer_unordered(SINGLE_AT_ONCE);
     while let Some(outcome) = outcomes.next().await {
-        match outcome {
-            Some(outcome) => tally.count(outcome),
-            None => tally.not_run += 1,
-        }
+        tally.take(outcome);
     }
     tally.verdict()
 }
@@ -235,6 +238,14 @@ impl Tally {
         }
     }
 
+    /// Counts an outcome of [`reported`].
+    fn take(&mut self, outcome: Option<Result<(), String>>) {
+        match outcome {
+            Some(outcome) => self.count(outcome),
+            None => self.not_run += 1,
+        }
+    }
+
     /// The verdict of one scenario, which has been reported.
     fn inside(&self) -> anyhow::Result<()> {
         ensure!(self.passed == 1 && self.failed.is_empty(), "{}", self.failed.join(", "));
@@ -254,6 +265,21 @@ impl Tally {
         ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
         Ok(())
     }
+}
+
+/// Reports an outcome, or why a scenario cannot run here (`None`).
+fn reported(
+    bench: &Bench,
+    name: &str,
+    started: Instant,
+    logs: &[PathBuf],
+    outcome: anyhow::Result<()>,
+) -> Option<Result<(), String>> {
+    if let Some(why) = outcome.as_ref().err().and_then(|error| error.downcast_ref::<NotRun>()) {
+        println!("not run {name}: {why}");
+        return None;
+    }
+    Some(report(bench, name, started, logs, outcome))
 }
 
 impl Lane {
@@ -278,11 +304,11 @@ impl Lane {
             let started = Instant::now();
             let outcome = (scenario.run)(&world, &dragoman).await;
             let name = format!("{}/{}", self.name, scenario.name);
-            report(bench, &name, started, std::slice::from_ref(&world.directory), outcome)
+            reported(bench, &name, started, std::slice::from_ref(&world.directory), outcome)
         });
         let mut outcomes = futures::stream::iter(each).buffer_unordered(AT_ONCE);
         while let Some(outcome) = outcomes.next().await {
-            tally.count(outcome);
+            tally.take(outcome);
         }
         drop(outcomes);
         dragoman.stop().await?;

@@ -1,17 +1,16 @@
 //! The decision about one Pod: which node, which devices.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use dragoman_accounting::claim::allocation::{Class, DeviceResult};
+use dragoman_accounting::claim::allocation::{Class, DeviceResult, consumed};
 use dragoman_accounting::cluster;
 use dragoman_accounting::ledger::charge::PodCharge;
-use dragoman_allocator::input::{self, Allocation as Devices, Claim};
+use dragoman_allocator::input::{Allocation as Devices, Claim};
 use dragoman_allocator::{Gates, Options, Outcome, PodClaims, ShareIds, Snapshot, allocate};
 use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
-use dragoman_quantity::{Quantity, QuantityText};
 
 use super::decided::Decided;
 use super::index::{Allocation, Named, PodFacts};
@@ -136,7 +135,7 @@ impl Question<'_> {
             driver: (*result.driver).into(),
             pool: (*result.pool).into(),
             device: (*result.device).into(),
-            consumed: consumed(&result.consumed_capacity),
+            consumed: consumed(result.consumed_capacity.iter().map(|(name, of)| (&**name, of.to_string()))),
             admin_access: result.admin_access == Some(true),
             class: Class::default(),
         });
@@ -148,14 +147,6 @@ impl Question<'_> {
             unread: None,
         })
     }
-}
-
-/// Only shares of a device have such amounts.
-fn consumed(amounts: &BTreeMap<input::Name, Quantity>) -> Option<BTreeMap<Box<str>, QuantityText>> {
-    let text = |(name, amount): (&input::Name, &Quantity)| {
-        ((**name).into(), QuantityText(amount.to_string().into()))
-    };
-    (!amounts.is_empty()).then(|| amounts.iter().map(text).collect())
 }
 
 /// How far a decision has come.

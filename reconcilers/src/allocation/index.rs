@@ -21,6 +21,7 @@ use super::pins::{Pins, node_of};
 use super::rank::{Order, Rank, Tally};
 use super::shapes::{Changes, Nodes, ShapeId, Shapes, Turn};
 use super::whole::{WholeClaim, WholeNode, WholePod};
+use crate::cluster::objects::{unread_claim, unreadable};
 use crate::holders::is_holder;
 use crate::placement::{HostPort, Placement, Site, Taken};
 use crate::protocol::{
@@ -492,10 +493,9 @@ impl Keeps<WholeClaim> for Allocation {
             self.pins.reduce(allocation);
         }
         self.snapshot = self.snapshot.with_claim(read);
-        if let Ok(accounted) = claim.wire.accounted() {
-            let touched = self.ledger.put_claim(accounted);
-            self.touched.extend(touched);
-        }
+        let unread = |why| unread_claim(&meta.namespace, &meta.name, &meta.uid, why);
+        let touched = self.ledger.put_claim(claim.wire.accounted().unwrap_or_else(unread));
+        self.touched.extend(touched);
         Arc::new(facts)
     }
 
@@ -505,7 +505,14 @@ impl Keeps<WholeClaim> for Allocation {
         old: Option<&Arc<ClaimFacts>>,
         new: Option<&Arc<ClaimFacts>>,
     ) -> Vec<ObjectKey> {
-        let Place { namespace, name, .. } = claim;
+        let Place { namespace, name, uid } = claim;
+        // What it takes of the node of its Pods is not known. The devices that it held last stay held.
+        if new.is_none()
+            && let Some(why) = unreadable(&self.claims, namespace, name)
+        {
+            let touched = self.ledger.put_claim(unread_claim(namespace, name, uid, why));
+            self.touched.extend(touched);
+        }
         let pods = self.pods_of_claim.of(namespace, name);
         let mut keys: Vec<ObjectKey> =
             pods.map(|pod| ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(pod) }).collect();

@@ -439,3 +439,20 @@ fn devices_are_found_for_which_the_node_has_room() {
         "dear devices of one kind are tried once"
     );
 }
+
+/// What an unreadable claim takes of the node of its Pod is not known, to the allocator as to the operator.
+#[test]
+fn a_node_with_a_pod_whose_claim_does_not_decode_takes_no_other() {
+    for status in [json!({"allocation": {"devices": {"results": {"no": "list"}}}}), json!("no object")] {
+        let mut index = cluster(1, 3);
+        let mut bound = pod(7, "1");
+        bound["spec"]["nodeName"] = json!(name(0));
+        applied::<WholeClaim>(&mut index, &claim(7, &status));
+        applied::<WholePod>(&mut index, &bound);
+        comes(&mut index, 0, "1");
+        let why = decided(&mut index, &Decided::default(), 0).map(drop).unwrap_err().join("; ");
+        assert!(why.contains("c-7") || why.contains("not known"), "{why}");
+        applied::<WholeClaim>(&mut index, &claim(7, &json!({})));
+        assert!(decided(&mut index, &Decided::default(), 0).is_ok(), "it is readable again");
+    }
+}

@@ -16,7 +16,7 @@
 //! concerned: those of its last readable state. A user of one namespace cannot make the account of a
 //! node uncertain on which none of the user's Pods runs.
 
-mod objects;
+pub(crate) mod objects;
 mod published;
 mod selector;
 mod supply;

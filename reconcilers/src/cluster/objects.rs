@@ -319,7 +319,7 @@ impl Cluster {
 }
 
 /// A claim that does not decode.
-fn unread_claim(namespace: &str, name: &str, uid: &str, why: Name) -> Claim {
+pub(crate) fn unread_claim(namespace: &str, name: &str, uid: &str, why: Name) -> Claim {
     let [namespace, name, uid] = [namespace, name, uid].map(Name::from);
     Claim { namespace, name, uid, results: None, unread: Some(why) }
 }
@@ -330,7 +330,7 @@ fn object(kind: &str, Place { namespace, name, uid }: &Place) -> String {
 }
 
 /// Why an object does not decode, if it does not.
-fn unreadable<P>(store: &Store<P>, namespace: &str, name: &str) -> Option<Name> {
+pub(crate) fn unreadable<P>(store: &Store<P>, namespace: &str, name: &str) -> Option<Name> {
     match &store.get(namespace, name)?.body {
         Body::Unreadable(why) => Some(why.clone()),
         Body::Readable(_) => None,

@@ -64,6 +64,8 @@ struct Pace {
     leaving: Option<i64>,
     /// When the last holder was made, and how many in a row.
     made: Option<(i64, u32)>,
+    /// When the ledger was last asked for the object that a holder belongs to. It looks at holders each time it is asked.
+    asked: Option<i64>,
 }
 
 /// How soon it is looked again while it is not known what the API server keeps.
@@ -106,6 +108,7 @@ impl HolderPods {
 
     fn plan(&self, node: &Arc<str>, now: i64) -> Plan {
         let wants = self.wants(node, now);
+        let is_uncertain = self.cluster.get().is_some_and(|cluster| !self.shared.is_certain(cluster, node));
         self.kit.read(|index| {
             let holders: Vec<&HolderFacts> = index.of(node).into_iter().map(|of| &**of).collect();
             let mut paces = self.paces();
@@ -114,11 +117,11 @@ impl HolderPods {
                 let surplus = surplus(&index.counted(node), wants);
                 [Resource::Cpu, Resource::Memory].into_iter().any(|resource| surplus.get(resource) > 0)
             };
-            let is_idle = wants.as_ref().is_some_and(more);
+            let is_idle = !is_uncertain && wants.as_ref().is_some_and(more);
             pace.idle = if is_idle { pace.idle.filter(|since| *since <= now).or(Some(now)) } else { None };
             let is_leaving = holders.iter().any(|of| of.is_leaving());
             pace.leaving = if is_leaving { pace.leaving.or(Some(now)) } else { None };
-            let Pace { idle, leaving, made } = *pace;
+            let Pace { idle, leaving, made, .. } = *pace;
             if holders.is_empty() && wants.as_ref().is_none_or(Units::is_empty) {
                 paces.remove(node);
             }
@@ -128,6 +131,7 @@ impl HolderPods {
             let snapshot = Snapshot {
                 has_node,
                 wants,
+                is_uncertain,
                 holders,
                 idle,
                 leaving,
@@ -179,6 +183,18 @@ impl HolderPods {
         })
     }
 
+    /// Lets the ledger publish the object that a holder belongs to.
+    fn ask_for_owner(&self, key: &ObjectKey, now: i64) {
+        let mut paces = self.paces();
+        let pace = paces.entry(Arc::clone(&key.name)).or_default();
+        let period = i64::try_from(OWNER.as_millis()).unwrap_or(i64::MAX);
+        if pace.asked.is_some_and(|asked| asked <= now && now < asked.saturating_add(period)) {
+            return;
+        }
+        pace.asked = Some(now);
+        self.cluster.get().into_iter().for_each(|ledger| ledger.enqueue(vec![key.clone()]));
+    }
+
     fn note_made(&self, node: &Arc<str>, now: i64) {
         let mut paces = self.paces();
         let pace = paces.entry(Arc::clone(node)).or_default();
@@ -203,7 +219,7 @@ impl Reconcile for HolderPods {
         let node = &key.name;
         let next = self.plan(node, now);
         let Ok(write) = self.write(node, &next) else {
-            self.cluster.get().into_iter().for_each(|ledger| ledger.enqueue(vec![key.clone()]));
+            self.ask_for_owner(key, now);
             return Verdict::After(OWNER);
         };
         let Some(write) = write else {

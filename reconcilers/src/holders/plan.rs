@@ -40,6 +40,8 @@ pub(super) struct Snapshot<'a> {
     /// What claims take from it and kube-scheduler does not see; absent while it is not known whether it
     /// sees it.
     pub(super) wants: Option<Units>,
+    /// Whether claims may take more than that: a fact about the node, its Pods or their devices is not known.
+    pub(super) is_uncertain: bool,
     /// The holders, in the order of [`names_of`].
     pub(super) holders: Vec<&'a HolderFacts>,
     /// Since when they hold too much, in milliseconds since the epoch.
@@ -110,6 +112,9 @@ fn of_the_others(node: &str, snapshot: &Snapshot<'_>, now: i64) -> Plan {
         return Plan::Nominate(named(of));
     }
     let Some(wants) = snapshot.wants.as_ref().filter(|_| snapshot.has_node) else { return Plan::Rest };
+    if wants.is_empty() && snapshot.is_uncertain {
+        return Plan::Rest;
+    }
     if wants.is_empty() {
         return live
             .first()
@@ -144,9 +149,9 @@ fn of_the_others(node: &str, snapshot: &Snapshot<'_>, now: i64) -> Plan {
         return Plan::Nominate(named(kept));
     }
     match live.iter().find(|of| of.name != kept.name) {
-        Some(other) => Plan::Delete(named(other)),
-        None if kept.requests == needs => Plan::Rest,
-        None => due(snapshot, now).unwrap_or_else(|| create(now)),
+        Some(other) if !snapshot.is_uncertain => Plan::Delete(named(other)),
+        _ if kept.requests == needs || snapshot.is_uncertain => Plan::Rest,
+        _ => due(snapshot, now).unwrap_or_else(|| create(now)),
     }
 }
 

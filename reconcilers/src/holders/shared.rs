@@ -50,6 +50,15 @@ impl SharedHolders {
         self.gates.get_or_init(|| wake);
     }
 
+    /// Whether everything is known that Pods and claims take from a node.
+    pub(super) fn is_certain(&self, cluster: &Controller<Cluster>, node: &str) -> bool {
+        let is_known = |ledger: &NodeLedger| {
+            let all = [Resource::Cpu, Resource::Memory];
+            all.into_iter().all(|resource| matches!(ledger.headroom(resource), Headroom::Left(_)))
+        };
+        self.over(cluster, node, is_known).unwrap_or(true)
+    }
+
     /// What claims take from a node, with those of assumed Pods, and kube-scheduler does not see; absent while they take
     /// something, and it is not known what kube-scheduler sees.
     pub(super) fn wants(

@@ -46,6 +46,7 @@ fn seen<'a>(wants: Option<Units>, holders: &[&'a HolderFacts]) -> Snapshot<'a> {
     Snapshot {
         has_node: true,
         wants,
+        is_uncertain: false,
         holders,
         idle: None,
         leaving: None,
@@ -96,6 +97,22 @@ fn a_holder_is_nominated_anew_for_another_process_of_kube_scheduler() {
     };
     assert_eq!(body["status"]["nominatedNodeName"], json!("n"));
     assert_eq!(body["status"]["conditions"][0]["message"], json!("second"));
+}
+
+/// A leader whose API server does not serve the devices for a moment knows less of what claims take, not that they take less.
+#[test]
+fn a_holder_stays_while_facts_are_not_known() {
+    let (large, small) = (holder(A, units(3_000, 1)), holder(B, units(1_000, 1)));
+    let uncertain = |wants: i64, holders: &[&HolderFacts]| {
+        let since = Some(NOW - LINGER);
+        let snapshot = Snapshot { is_uncertain: true, idle: since, ..seen(Some(units(wants, 0)), holders) };
+        plan("n", &snapshot, NOW)
+    };
+    assert_eq!(uncertain(0, &[&large]), Plan::Rest);
+    assert_eq!(uncertain(1_000, &[&large]), Plan::Rest);
+    assert_eq!(uncertain(1_000, &[&large, &small]), Plan::Rest);
+    assert_eq!(uncertain(4_000, &[&large]), Plan::Raise(A.to_owned(), units(4_000, 1)), "this is certain");
+    assert_eq!(uncertain(4_000, &[]), Plan::Create(A.to_owned(), units(4_000, 1)));
 }
 
 /// The leader before may have seen nothing to hold any more, and its deletion may still be on its way.

@@ -238,13 +238,12 @@ impl Reconcile for Ledger {
                 Verdict::After(Duration::from_millis(wait.unsigned_abs()))
             }
             Plan::Create(write) => match self.kit.send(key, &write).await {
-                // The watch has not brought it yet.
-                Err(Refusal::AlreadyExists) => Verdict::After(Duration::from_secs(1)),
-                Ok(_) => {
+                created @ (Ok(_) | Err(Refusal::AlreadyExists)) => {
                     let mut paces = self.paces();
                     let pace = paces.entry(Arc::clone(&key.name)).or_default();
                     pace.created = Some(Written::next(pace.created, 0, now));
-                    Verdict::Done
+                    // Where it is there already, the watch has not brought it yet.
+                    if created.is_ok() { Verdict::Done } else { Verdict::After(Duration::from_secs(1)) }
                 }
                 Err(refusal) => verdict(Err(refusal)),
             },

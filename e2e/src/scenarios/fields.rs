@@ -1,0 +1,176 @@
+//! Objects in which every field is set that the API server knows are read by all that read their kind.
+
+use anyhow::{Context as _, bail, ensure};
+use dragoman_allocator::input;
+use dragoman_crds::wire;
+use dragoman_machinery::kind::{
+    DEVICE_CLASS, DEVICE_TAINT_RULES, Kind, LEASE, NODE, POD, POD_GROUPS, RESOURCE_CLAIM,
+    RESOURCE_CLAIM_TEMPLATE, RESOURCE_SLICES,
+};
+use dragoman_machinery::lease::Lease;
+use dragoman_reconcilers::placement::{Placement, Site};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::{NotRun, Scenario, scenario};
+use crate::control_plane::{Backend, Release};
+use crate::dragoman::Dragoman;
+use crate::world::World;
+
+pub(super) fn all() -> Vec<Scenario> {
+    vec![scenario!(every_field_of_every_kind_is_read)]
+}
+
+/// Where PodGroups are served.
+pub(super) fn of_groups() -> Vec<Scenario> {
+    vec![scenario!(every_field_of_a_pod_group_is_read)]
+}
+
+/// Reads an object; the error says what was not read.
+type Read = fn(&str) -> anyhow::Result<()>;
+
+fn reads<T: DeserializeOwned>(text: &str) -> anyhow::Result<()> {
+    serde_json::from_str::<T>(text).map(drop).with_context(|| std::any::type_name::<T>().to_owned())
+}
+
+/// The kinds that every API server serves in one version at least, and who reads them.
+fn readers() -> Vec<(Vec<Kind>, Vec<Read>)> {
+    vec![
+        (vec![POD], vec![reads::<wire::Pod>, reads::<Placement>, is_accounted]),
+        (vec![NODE], vec![reads::<wire::Node>, reads::<input::NodeObject>, reads::<Site>]),
+        (vec![RESOURCE_CLAIM], vec![claim]),
+        (vec![RESOURCE_CLAIM_TEMPLATE], vec![reads::<wire::ResourceClaimTemplate>]),
+        (RESOURCE_SLICES.to_vec(), vec![slice]),
+        (vec![DEVICE_CLASS], vec![reads::<input::ClassObject>]),
+        (vec![LEASE], vec![reads::<Lease>]),
+    ]
+}
+
+/// Of a Pod every amount counts.
+fn is_accounted(text: &str) -> anyhow::Result<()> {
+    let pod: wire::Pod = serde_json::from_str(text)?;
+    let unaccounted = pod.accounted().unaccounted;
+    ensure!(unaccounted.is_empty(), "{unaccounted:?}");
+    Ok(())
+}
+
+fn claim(text: &str) -> anyhow::Result<()> {
+    reads::<wire::ResourceClaim>(text)?;
+    let claim: wire::ResourceClaim = serde_json::from_str(text)?;
+    claim.accounted().map_err(|why| anyhow::anyhow!("{why}"))?;
+    let claim = serde_json::from_str::<input::ClaimObject>(text).context("ClaimObject")?.claim();
+    let unread = claim.devices.requests.iter().find_map(|request| request.unreadable.clone());
+    ensure!(unread.is_none(), "{unread:?}");
+    let allocation = claim.allocation.context("status.allocation")?;
+    let result = allocation.devices.results.first().context("a result")?;
+    ensure!(!result.consumed_capacity.is_empty() && !result.tolerations.is_empty(), "{result:?}");
+    Ok(())
+}
+
+fn slice(text: &str) -> anyhow::Result<()> {
+    let slice: wire::ResourceSlice = serde_json::from_str(text).context("wire")?;
+    // What it costs is refused, because the fields of a cost exclude each other.
+    ensure!(slice.accounted().devices.len() == 1, "a device");
+    let slice = serde_json::from_str::<input::SliceObject>(text).context("SliceObject")?.slice();
+    let unread = slice.devices.iter().find_map(|device| device.unreadable.clone());
+    ensure!(unread.is_none(), "{unread:?}");
+    Ok(())
+}
+
+async fn every_field_of_every_kind_is_read(world: &World, _: &Dragoman) -> anyhow::Result<()> {
+    for (versions, readers) in readers() {
+        ensure!(are_read(world, &versions, &readers).await? > 0, "{} is not served", versions[0].kind);
+    }
+    // The versions before the last are off by default.
+    let rules = are_read(world, &DEVICE_TAINT_RULES, &[reads::<input::TaintRuleObject>]).await?;
+    let is_newest = world.release == Release::V1_37;
+    ensure!(rules > 0 || !is_newest, "DeviceTaintRules are not served");
+    Ok(())
+}
+
+async fn every_field_of_a_pod_group_is_read(world: &World, _: &Dragoman) -> anyhow::Result<()> {
+    ensure!(are_read(world, &POD_GROUPS, &[reads::<wire::PodGroup>]).await? > 0, "PodGroups are not served");
+    Ok(())
+}
+
+/// Reads full objects of every version of a kind that is served. Returns how many are.
+async fn are_read(world: &World, versions: &[Kind], readers: &[Read]) -> anyhow::Result<usize> {
+    if world.bench.backend == Backend::Sim {
+        return Err(NotRun("simcluster publishes no schemas".to_owned()).into());
+    }
+    let mut served = 0;
+    for kind in versions {
+        let Some(object) = full(world, *kind).await? else { continue };
+        served += 1;
+        let text = object.to_string();
+        for read in readers {
+            read(&text).with_context(|| format!("{} {}: {text:.2000}", kind.api_version(), kind.kind))?;
+        }
+    }
+    Ok(served)
+}
+
+/// An object of a kind with every field, or nothing where it is not served.
+async fn full(world: &World, kind: Kind) -> anyhow::Result<Option<Value>> {
+    let path = if kind.group.is_empty() {
+        format!("/openapi/v3/api/{}", kind.version)
+    } else {
+        format!("/openapi/v3/apis/{}/{}", kind.group, kind.version)
+    };
+    let Ok(text) = world.client.text(&path).await else { return Ok(None) };
+    let document: Value = serde_json::from_str(&text).context(path)?;
+    let schemas = document["components"]["schemas"].as_object().context("schemas")?;
+    let is_it = |schema: &&Value| {
+        let of = schema["x-kubernetes-group-version-kind"].as_array().into_iter().flatten();
+        of.clone()
+            .any(|of| of["group"] == kind.group && of["version"] == kind.version && of["kind"] == kind.kind)
+    };
+    let Some(schema) = schemas.values().find(is_it) else { return Ok(None) };
+    let mut object = filled(schema, schemas, 0)?;
+    object["apiVersion"] = json!(kind.api_version());
+    object["kind"] = json!(kind.kind);
+    Ok(Some(object))
+}
+
+/// The deepest kind, a Pod, has a dozen levels.
+const DEEPEST: usize = 40;
+
+/// A value of a schema with every field. Of a list there is one element, of a map one entry.
+fn filled(schema: &Value, schemas: &Map<String, Value>, depth: usize) -> anyhow::Result<Value> {
+    ensure!(depth < DEEPEST, "a schema without an end: {schema}");
+    let reference = schema["$ref"].as_str().or_else(|| schema["allOf"][0]["$ref"].as_str());
+    if let Some(reference) = reference {
+        let name = reference.rsplit('/').next().unwrap_or_default();
+        return match name.rsplit('.').next().unwrap_or_default() {
+            "Quantity" => Ok(json!("1")),
+            "IntOrString" => Ok(json!(1)),
+            // It may hold anything.
+            "FieldsV1" | "RawExtension" => Ok(json!({"any": "thing"})),
+            _ => filled(schemas.get(name).with_context(|| name.to_owned())?, schemas, depth + 1),
+        };
+    }
+    if let Some(first) =
+        schema["enum"].as_array().and_then(|values| values.iter().find(|value| **value != ""))
+    {
+        return Ok(first.clone());
+    }
+    match schema["type"].as_str() {
+        Some("string") if schema["format"] == "date-time" => Ok(json!("2026-01-01T00:00:00Z")),
+        Some("string") => Ok(json!("text")),
+        Some("integer" | "number") => Ok(json!(1)),
+        Some("boolean") => Ok(json!(true)),
+        Some("array") => Ok(json!([filled(&schema["items"], schemas, depth + 1)?])),
+        Some("object") => {
+            let mut object = Map::new();
+            for (name, of) in schema["properties"].as_object().into_iter().flatten() {
+                object.insert(name.clone(), filled(of, schemas, depth + 1)?);
+            }
+            let entries = &schema["additionalProperties"];
+            if entries.is_object() {
+                object.insert("key".to_owned(), filled(entries, schemas, depth + 1)?);
+            }
+            Ok(object.into())
+        }
+        _ => bail!("a schema of no known form: {schema}"),
+    }
+}
