@@ -307,3 +307,29 @@ fn a_derived_snapshot_is_like_a_new_one() {
         Some(&Attribute::String("a".into()))
     );
 }
+
+/// Kinds of devices are told apart anew where a solution is refused: what pruning has found out before is about other kinds.
+#[test]
+fn what_was_pruned_before_a_refusal_rules_nothing_else_out() {
+    let bare = std::iter::repeat_n("bare", 40);
+    let models: Vec<&str> = ["pair", "pair"].into_iter().chain(bare).chain(["pair"; 3]).collect();
+    let snapshot = cluster(&models);
+    let (last, model) = ("device.attributes['gpu.example.com'].uuid == 'gpu-44'", "gpu.example.com/model");
+    let not_last = format!("!({last})");
+    let requests = vec![
+        exactly("a", 1, None),
+        exactly("b", 1, None),
+        exactly("c", 1, Some(&not_last)),
+        exactly("d", 1, Some(last)),
+    ];
+    let requests_of = vec!["c".into(), "d".into()];
+    let alike =
+        Constraint { requests: requests_of, match_attribute: Some(model.into()), ..Constraint::default() };
+    let claims = pod(&snapshot, vec![claim("c", requests, vec![alike])]);
+    let outcome = allocate(&snapshot, &Overlay::default(), "node", &claims, Options::default());
+    let Outcome::Solution(solution) = outcome else { panic!("{outcome:?}") };
+    // The first and the third of the pairs are heavy.
+    let weight = |_: &str, _: &str, device: &str| Some(u64::from(matches!(device, "gpu-0" | "gpu-42")));
+    let next = names(solution.refused(&weight, Options::default()));
+    assert_eq!(next, Ok(["gpu-0", "gpu-1", "gpu-43", "gpu-44"].map(str::to_owned).to_vec()));
+}

@@ -132,16 +132,16 @@ impl Search {
         self.asked(ask).map_or(0, |(_, _, wanted)| wanted.count)
     }
 
-    /// Drops the limits, and what no search needs that is at its end.
+    /// Drops the limits, and what a search does not need that cannot go on.
     pub(crate) fn ended(&mut self, is_solved: bool) {
         self.attempt.pace.limit(u64::MAX, None);
-        self.pruning = None;
         if !is_solved {
+            self.pruning = None;
             self.frames = Vec::new();
         }
     }
 
-    /// Goes on behind the solution that it has found. Devices of one weight are the same for the one that refused it.
+    /// Goes on behind the solution that was refused. Devices of one weight are the same for the caller.
     pub(crate) fn passes_over(&mut self, weight: &dyn Fn(&str, &str, &str) -> Option<u64>) {
         self.attempt.pace.did(REFUSED);
         if self.attempt.weights.is_none() {
@@ -150,9 +150,9 @@ impl Search {
                 weight(&key.driver, &key.pool, &device.device.name)
             };
             self.attempt.weights = Some(self.attempt.view.devices.iter().map(of).collect());
-        }
-        if !self.every_branch {
-            self.pruning = Pruning::new(&self.attempt, &self.wanted).ok();
+            // The kinds are others from now on, and have other numbers.
+            self.pruning = None;
+            self.frames.iter_mut().for_each(Frame::forget_kinds);
         }
         self.next = Step::Back(Failure::Plain);
     }
@@ -180,6 +180,10 @@ impl Search {
             Err(Stop::Pod(error)) => return End::Failed(error),
             Err(Stop::Node(error)) => return End::Unusable(error),
             Err(Stop::Here(stopped)) => return End::Stopped(stopped),
+        }
+        if self.attempt.weights.is_some() && self.pruning.is_none() && !self.every_branch {
+            // A search that has to stop tries it again when it goes on.
+            self.pruning = Pruning::new(&self.attempt, &self.wanted).ok();
         }
         let mut step = std::mem::replace(&mut self.next, Step::Again);
         loop {

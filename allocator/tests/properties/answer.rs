@@ -95,7 +95,7 @@ impl Question {
         self.outcome(node, options).into()
     }
 
-    /// The first answer for a node that passes. Devices of one weight are alike for the one who judges.
+    /// The first answer for a node that passes. The judge does not tell devices of one weight apart.
     pub(crate) fn judged(
         &self,
         node: &str,

@@ -41,8 +41,8 @@ pub fn spec(cluster: SharedCluster, publisher: Arc<Publisher>, shared: Arc<Share
 }
 
 const NAME: &str = "holders";
-/// How soon it is looked again for the object that a holder belongs to.
-const OWNER: Duration = Duration::from_secs(1);
+/// How soon a node is looked at again whose holder was nominated, or misses the object that it belongs to.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// The controller.
 struct HolderPods {
@@ -187,7 +187,7 @@ impl HolderPods {
     fn ask_for_owner(&self, key: &ObjectKey, now: i64) {
         let mut paces = self.paces();
         let pace = paces.entry(Arc::clone(&key.name)).or_default();
-        let period = i64::try_from(OWNER.as_millis()).unwrap_or(i64::MAX);
+        let period = i64::try_from(AGAIN.as_millis()).unwrap_or(i64::MAX);
         if pace.asked.is_some_and(|asked| asked <= now && now < asked.saturating_add(period)) {
             return;
         }
@@ -220,7 +220,7 @@ impl Reconcile for HolderPods {
         let next = self.plan(node, now);
         let Ok(write) = self.write(node, &next) else {
             self.ask_for_owner(key, now);
-            return Verdict::After(OWNER);
+            return Verdict::After(AGAIN);
         };
         let Some(write) = write else {
             if self.suit(node, now) {
@@ -242,10 +242,11 @@ impl Reconcile for HolderPods {
                     self.kit.note(|index| index.ours.insert(done.meta.uid.to_string()));
                 }
                 tracing::info!(%node, ?next, "holder Pod");
-                Verdict::Done
+                // A nomination that changes nothing brings no event.
+                if matches!(next, Plan::Nominate(_)) { Verdict::After(AGAIN) } else { Verdict::Done }
             }
             // The watch has not brought it yet.
-            Err(Refusal::AlreadyExists | Refusal::NotFound | Refusal::Replaced) => Verdict::After(OWNER),
+            Err(Refusal::AlreadyExists | Refusal::NotFound | Refusal::Replaced) => Verdict::After(AGAIN),
             Err(refusal) => Verdict::Failed(refusal.to_string()),
         }
     }

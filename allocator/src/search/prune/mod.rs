@@ -151,6 +151,13 @@ impl Frame {
         matches!(self, Self::Device { ruled_out, .. } if ruled_out.contains(&kind))
     }
 
+    /// Drops what is known of kinds.
+    pub(super) fn forget_kinds(&mut self) {
+        if let Self::Device { ruled_out, .. } = self {
+            ruled_out.clear();
+        }
+    }
+
     /// Records that a device of this kind failed here.
     pub(super) fn rule_out(&mut self, kind: Option<usize>) {
         if let (Self::Device { ruled_out, .. }, Some(kind)) = (self, kind)
