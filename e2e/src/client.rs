@@ -25,6 +25,7 @@ pub(crate) const CLAIMS: &str = "/apis/resource.k8s.io/v1/{}/resourceclaims";
 pub(crate) const TEMPLATES: &str = "/apis/resource.k8s.io/v1/{}/resourceclaimtemplates";
 pub(crate) const PODS: &str = "/api/v1/{}/pods";
 pub(crate) const EVENTS: &str = "/apis/events.k8s.io/v1/{}/events";
+pub(crate) const TAINT_RULES: &str = "/apis/resource.k8s.io/v1/devicetaintrules";
 pub(crate) const NAMESPACES: &str = "/api/v1/namespaces";
 
 /// The path of a collection in `namespace`, or in all namespaces if `namespace` is empty.

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use self::neighbourhood::Spaces;
 use self::record::Recorder;
-use crate::client::PODS;
+use crate::client::{PODS, TAINT_RULES};
 use crate::control_plane::Shape;
 use crate::dragoman::Dragoman;
 use crate::objects::DRIVER;
@@ -31,6 +31,9 @@ const SIZE: Size = Size { cpus: 32, devices: 8, each: 5 };
 const CPUS: Cpus = Cpus { node: SIZE.cpus * 1_000, device: SIZE.each * 1_000, driver: DRIVER };
 /// Claims that several Pods share.
 const SHARED: usize = 4;
+/// The node whose Pods are drained, and the one whose devices get a taint.
+const DRAINED: &str = "node-1";
+const BROKEN: &str = "node-2";
 
 /// A kind of cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -72,7 +75,7 @@ pub(crate) struct Run {
     pub(crate) seed: u64,
     /// The number of Pods.
     pub(crate) pods: usize,
-    /// Whether operator, allocator and kube-scheduler are killed in turn.
+    /// Whether operator, allocator, kube-scheduler and API server are killed in turn.
     pub(crate) kills: bool,
 }
 
@@ -134,7 +137,7 @@ pub(crate) async fn one(bench: &Bench, run: Run) -> anyhow::Result<usize> {
         if kills && created % (pods / 8).max(1) == 0 { parties.kill(&mut world).await } else { Ok(()) }
     })
     .await;
-    let events = recorder.events()?;
+    let events = recorder.events(parties.starts)?;
     let file = bench.output.join(format!("{name}-{seed}.jsonl"));
     record::write(&events, &file)?;
     ended.with_context(|| format!("record: {}", file.display()))?;
@@ -153,16 +156,26 @@ pub(crate) async fn one(bench: &Bench, run: Run) -> anyhow::Result<usize> {
     Ok(report.broken.len())
 }
 
-/// In the middle of a run a node is tainted, then drained, and given back.
+/// In the middle of a run a node is tainted, then drained, and given back. In the same time the devices of another node get a
+/// taint that evicts the Pods which have them, for as long as a quarter of the Pods comes.
 async fn disturb(world: &World, spaces: &Spaces, created: usize, pods: usize) -> anyhow::Result<()> {
-    let node = "node-1";
+    let client = &world.client;
     let taints = match created {
+        _ if created == pods * 9 / 16 => {
+            let spec = json!({"deviceSelector": {"driver": DRIVER, "pool": BROKEN},
+                "taint": {"key": "e2e.dragoman.dev/broken", "effect": "NoExecute"}});
+            let rule = json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule",
+                "metadata": {"name": BROKEN}, "spec": spec});
+            client.create(TAINT_RULES, "", &rule).await?;
+            return Ok(());
+        }
+        _ if created == pods * 13 / 16 => return client.delete(TAINT_RULES, "", BROKEN, None).await,
         _ if created == pods / 2 => json!([{"key": "drain", "effect": "NoSchedule"}]),
-        _ if created == pods * 5 / 8 => return drain(world, spaces, node).await,
+        _ if created == pods * 5 / 8 => return drain(world, spaces, DRAINED).await,
         _ if created == pods * 3 / 4 => json!(null),
         _ => return Ok(()),
     };
-    world.client.merge("/api/v1/nodes", "", node, &json!({"spec": {"taints": taints}})).await?;
+    client.merge("/api/v1/nodes", "", DRAINED, &json!({"spec": {"taints": taints}})).await?;
     Ok(())
 }
 
@@ -184,6 +197,8 @@ struct Parties {
     operator: Option<Dragoman>,
     allocator: Option<Dragoman>,
     kills: usize,
+    /// How often the API server was started.
+    starts: usize,
 }
 
 const OPERATOR: [&str; 3] = [FLAGS[0], FLAGS[1], "--without-lease"];
@@ -193,13 +208,13 @@ const ALLOCATOR: [&str; 1] = ["--without-lease"];
 impl Parties {
     async fn start(world: &World) -> anyhow::Result<Self> {
         let operator = Some(world.dragoman("own", &OPERATOR).await?);
-        Ok(Self { operator, allocator: Some(world.allocator(&ALLOCATOR).await?), kills: 0 })
+        Ok(Self { operator, allocator: Some(world.allocator(&ALLOCATOR).await?), kills: 0, starts: 1 })
     }
 
-    /// Kills operator, allocator or kube-scheduler, and starts it again.
+    /// Kills operator, allocator, kube-scheduler or API server, and starts it again.
     async fn kill(&mut self, world: &mut World) -> anyhow::Result<()> {
         self.kills += 1;
-        match self.kills % 3 {
+        match self.kills % 4 {
             1 => {
                 self.operator.take().context("the operator runs")?.kill().await?;
                 self.operator = Some(world.dragoman("own", &OPERATOR).await?);
@@ -208,7 +223,11 @@ impl Parties {
                 self.allocator.take().context("the allocator runs")?.kill().await?;
                 self.allocator = Some(world.allocator(&ALLOCATOR).await?);
             }
-            _ => world.plane.restart_scheduler().await?,
+            3 => world.plane.restart_scheduler().await?,
+            _ => {
+                self.starts += 1;
+                world.plane.restart_apiserver(|_| {}).await?;
+            }
         }
         Ok(())
     }

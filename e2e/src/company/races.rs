@@ -75,7 +75,7 @@ async fn one(bench: &Bench, kind: Kind, seed: u64, count: usize) -> anyhow::Resu
         results.released += track.released;
         results.said.extend(track.said);
     }
-    let events = recorder.events()?;
+    let events = recorder.events(1)?;
     record::write(&events, &bench.output.join(format!("{name}.jsonl")))?;
     for party in [allocator, operator] {
         party.stop().await?;

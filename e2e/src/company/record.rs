@@ -20,8 +20,13 @@ use super::report::Report;
 use crate::client::Client;
 use crate::promises::gated::{CLAIMS, Cluster, Cpus, PODS, key};
 
-const WATCHED: [(&str, &str, &str, &str); 2] =
-    [("", "v1", "Pod", PODS), ("resource.k8s.io", "v1", "ResourceClaim", CLAIMS)];
+const WATCHED: [(&str, &str, &str, &str); 3] = [
+    ("", "v1", "Pod", PODS),
+    ("resource.k8s.io", "v1", "ResourceClaim", CLAIMS),
+    ("resource.k8s.io", "v1", "DeviceTaintRule", RULES),
+];
+/// What a record calls DeviceTaintRules.
+pub(super) const RULES: &str = "devicetaintrules.resource.k8s.io";
 
 /// An event of a watch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -48,7 +53,7 @@ impl Event {
 #[derive(Default)]
 struct Seen {
     events: Vec<Event>,
-    /// How often a watch listed anew: changes in between are lost.
+    /// How often a watch listed anew: states in between are lost.
     listed_anew: usize,
 }
 
@@ -71,40 +76,65 @@ impl Recorder {
         Self { seen, _watches: watches }
     }
 
-    /// The events so far, in the order of the API server.
+    /// The events so far, in the order of the API server, which was started so many times.
     ///
     /// # Errors
-    /// A watch has missed changes.
-    pub(crate) fn events(&self) -> anyhow::Result<Vec<Event>> {
+    /// A watch has missed changes although the API server went on.
+    pub(crate) fn events(&self, starts: usize) -> anyhow::Result<Vec<Event>> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = WATCHED.len();
-        anyhow::ensure!(seen.listed_anew <= first, "a watch has listed anew: the record has a gap");
+        let lists = WATCHED.len() * starts;
+        anyhow::ensure!(seen.listed_anew <= lists, "a watch has listed anew: the record has a gap");
         let mut events = seen.events.clone();
         events.sort_by_key(Event::version);
         Ok(events)
     }
 }
 
+/// Follows the objects of a kind. What went while the API server was not there went right after it was seen for the last
+/// time: nothing that was free to others in truth is called taken.
 async fn follow(api: Api<DynamicObject>, resource: &'static str, seen: Arc<Mutex<Seen>>) {
     let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
-    while let Some(event) = events.next().await {
-        let (object, deleted) = match event {
-            Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => (object, false),
-            Ok(watcher::Event::Delete(object)) => (object, true),
-            Ok(watcher::Event::Init) => {
-                seen.lock().unwrap_or_else(PoisonError::into_inner).listed_anew += 1;
-                continue;
-            }
-            // The watcher goes on by itself after an error.
-            Ok(watcher::Event::InitDone) | Err(_) => continue,
-        };
-        let mut object = serde_json::to_value(&object).unwrap_or(Value::Null);
-        if let Some(metadata) = object["metadata"].as_object_mut() {
-            metadata.remove("managedFields");
-        }
+    let (mut known, mut unlisted) = (BTreeMap::new(), BTreeMap::new());
+    let note = |object: Value, deleted: bool| {
         let event = Event { at: Timestamp::now(), resource: resource.to_owned(), deleted, object };
         seen.lock().unwrap_or_else(PoisonError::into_inner).events.push(event);
+    };
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
+                let object = plain(&object);
+                unlisted.remove(&key(&object));
+                known.insert(key(&object), object.clone());
+                note(object, false);
+            }
+            Ok(watcher::Event::Delete(object)) => {
+                let object = plain(&object);
+                known.remove(&key(&object));
+                note(object, true);
+            }
+            Ok(watcher::Event::Init) => {
+                seen.lock().unwrap_or_else(PoisonError::into_inner).listed_anew += 1;
+                unlisted = known.clone();
+            }
+            Ok(watcher::Event::InitDone) => {
+                for (gone, object) in std::mem::take(&mut unlisted) {
+                    known.remove(&gone);
+                    note(object, true);
+                }
+            }
+            // The watcher goes on by itself after an error.
+            Err(_) => {}
+        }
     }
+}
+
+/// An object without the field that nothing reads and that is larger than the rest.
+fn plain(object: &DynamicObject) -> Value {
+    let mut object = serde_json::to_value(object).unwrap_or(Value::Null);
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    object
 }
 
 /// Writes events to a file, a line each.

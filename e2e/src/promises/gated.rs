@@ -36,12 +36,14 @@ pub(crate) enum Promise {
     Claims,
     /// P4: an allocation goes under a bound Pod.
     Kept,
+    /// A device is given that a DeviceTaintRule taints.
+    Untainted,
 }
 
 impl Promise {
     /// Every promise.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Allocated, Self::Released, Self::Bound, Self::Room, Self::Claims, Self::Kept];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Allocated, Self::Released, Self::Bound, Self::Room, Self::Claims, Self::Kept, Self::Untainted];
 
     /// A word for tables.
     pub(crate) fn word(self) -> &'static str {
@@ -52,6 +54,7 @@ impl Promise {
             Self::Room => "overcommitted",
             Self::Claims => "released early",
             Self::Kept => "cleared",
+            Self::Untainted => "given tainted",
         }
     }
 }

@@ -5,7 +5,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{NotRun, Standalone, standalone};
-use crate::client::{CLAIMS, PODS};
+use crate::client::{CLAIMS, PODS, TAINT_RULES};
 use crate::control_plane::{Backend, Release, Scheduling, Shape};
 use crate::objects::Pod;
 use crate::wait;
@@ -19,7 +19,6 @@ pub(super) fn alone() -> Vec<Standalone> {
     ]
 }
 
-const RULES: &str = "/apis/resource.k8s.io/v1/devicetaintrules";
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
 const TEMPLATES: &str = "/apis/resource.k8s.io/v1/{}/resourceclaimtemplates";
@@ -54,7 +53,7 @@ async fn a_pod_on_a_tainted_device_goes_and_frees_it(bench: &Bench) -> anyhow::R
             "taint": {"key": "e2e.dragoman.dev/broken", "effect": "NoExecute"},
         },
     });
-    world.client.create(RULES, "", &rule).await?;
+    world.client.create(TAINT_RULES, "", &rule).await?;
     wait::value("the Pod on the tainted device is gone", async || {
         Ok(world.client.get(PODS, &ns, "first").await?.is_none().then_some(()))
     })
@@ -70,7 +69,7 @@ async fn a_pod_on_a_tainted_device_goes_and_frees_it(bench: &Bench) -> anyhow::R
     world.rest(&ns).await?;
     let third = world.client.get(PODS, &ns, "third").await?.context("Pod")?;
     ensure!(third["spec"]["nodeName"].is_null(), "{third}");
-    world.client.delete(RULES, "", "broken", None).await?;
+    world.client.delete(TAINT_RULES, "", "broken", None).await?;
     world.phase(&ns, "third", "Running").await?;
     for name in ["second", "third"] {
         world.let_end(&ns, name).await?;
