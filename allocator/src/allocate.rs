@@ -22,6 +22,9 @@ pub struct Options<'a> {
     /// The work that the search may do, in examined devices. Evaluating selectors counts in the same
     /// unit: 64 units of the cost of CEL are one device. Without a budget it runs to its end.
     pub budget: Option<u64>,
+    /// Evaluates no selector or derived attribute that may take more than half a millisecond for a device: the search pauses
+    /// before it, and can be resumed without this. What was evaluated before is remembered, and counts.
+    pub spares_costly: bool,
     /// A flag that ends the attempt once it is set.
     pub interrupt: Option<&'a Arc<AtomicBool>>,
     /// Walks through every branch as Kubernetes does, including branches that are proved to hold no
@@ -40,7 +43,7 @@ pub enum Outcome {
     NodeError(NodeError),
     /// The claims cannot be allocated on any node until an object is corrected.
     PodError(PodError),
-    /// The budget is spent. The search can be resumed.
+    /// The budget is spent, or something costly comes next that the options spare. The search can be resumed.
     BudgetSpent(Paused),
     /// The interrupt flag was set.
     Cancelled,
@@ -49,6 +52,7 @@ pub enum Outcome {
 /// A search that can be resumed.
 pub struct Paused {
     search: Box<Search>,
+    is_costly: bool,
     /// The snapshot without the assumed allocations, and these allocations.
     before: (Snapshot, Assumed),
 }
@@ -109,7 +113,7 @@ pub fn allocate(
     let snapshot = overlay.over(base);
     let prepared = claims.in_snapshot(&snapshot);
     let before = || (base.clone(), overlay.assumed().clone());
-    let unsolved = |why: Why| Outcome::Unsatisfiable(Unsatisfiable::new(why, before()));
+    let unsolved = |why: Why| Outcome::Unsatisfiable(Unsatisfiable::new(why, before(), 0));
     let Some(node) = snapshot.node(node).cloned() else { return unsolved(Why::NoNode) };
     let is_elsewhere = |claim: &&Arc<Claim>| {
         let selector = claim.allocation.as_ref().and_then(|allocation| allocation.node_selector.as_ref());
@@ -133,6 +137,7 @@ fn run(
     before: impl FnOnce() -> (Snapshot, Assumed),
     options: Options<'_>,
 ) -> Outcome {
+    search.attempt.pace.spare(options.spares_costly);
     let end = search.run(options.budget.unwrap_or(u64::MAX), options.interrupt);
     if !matches!(end, End::Stopped(_)) {
         search.ended(matches!(end, End::Solved));
@@ -143,16 +148,20 @@ fn run(
             Err(error) => Outcome::PodError(error),
         },
         End::Exhausted => {
+            let work = search.attempt.pace.work();
             let question = search.attempt.into_question();
             let Some((key, why)) = question.view.invalid() else {
-                return Outcome::Unsatisfiable(Unsatisfiable::new(Why::Searched(question), before()));
+                return Outcome::Unsatisfiable(Unsatisfiable::new(Why::Searched(question), before(), work));
             };
             let (driver, pool, why) = (key.driver.clone(), key.pool.clone(), why.clone());
             Outcome::NodeError(NodeError::Invalid { driver, pool, why })
         }
         End::Failed(error) => Outcome::PodError(error),
         End::Unusable(error) => Outcome::NodeError(error),
-        End::Stopped(Stopped::Budget) => Outcome::BudgetSpent(Paused { search, before: before() }),
+        End::Stopped(stopped @ (Stopped::Budget | Stopped::Costly)) => {
+            let is_costly = stopped == Stopped::Costly;
+            Outcome::BudgetSpent(Paused { search, is_costly, before: before() })
+        }
         End::Stopped(Stopped::Interrupt) => Outcome::Cancelled,
     }
 }
@@ -162,6 +171,22 @@ impl Paused {
     /// The result of the search is valid for that revision only.
     pub fn revision(&self) -> u64 {
         self.search.attempt.snapshot.revision()
+    }
+
+    /// Whether the search has stopped before a costly expression, and not at the end of its budget.
+    pub fn is_before_costly(&self) -> bool {
+        self.is_costly
+    }
+
+    /// Returns the work that the search has done, in examined devices.
+    pub fn work(&self) -> u64 {
+        self.search.attempt.pace.work()
+    }
+
+    /// Returns the cost of CEL of all selectors that the search has evaluated. They are remembered: another search does not pay
+    /// for them.
+    pub fn evaluated(&self) -> u64 {
+        self.search.attempt.pace.cost()
     }
 
     /// Resumes the search.
@@ -226,6 +251,11 @@ impl Solution {
     /// Returns the work that the search has done, in examined devices.
     pub fn work(&self) -> u64 {
         self.0.attempt.pace.work()
+    }
+
+    /// Returns the revision of the snapshot with the assumed allocations that the solution is valid for.
+    pub fn revision(&self) -> u64 {
+        self.0.attempt.snapshot.revision()
     }
 
     /// Returns how often the search went back.

@@ -50,6 +50,8 @@ pub enum Cause {
     Constraint,
     /// A selector or the consumed capacity cannot be evaluated for the device.
     Failed,
+    /// An explanation has evaluated no selector for the device: that may cost more than an explanation for tenants does.
+    Unexamined,
     /// The device is suitable, but there are fewer suitable devices than the request wants.
     TooFew,
     /// The device is suitable, and there are enough suitable devices for this request alone. The

@@ -3,13 +3,13 @@
 //! and nodes.
 
 use std::hash::{Hash as _, Hasher as _};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use dragoman_quantity::capacity::Capacity;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::capacity;
-use crate::cel::{BoundDevice, CompileError, Compiler, Expression, Purpose};
+use crate::cel::{BoundDevice, CHEAP, CompileError, Compiler, Expression, Purpose};
 use crate::input::{Attribute, Device, Name};
 use crate::search::{MOST_COST, Pace, Stopped};
 
@@ -52,7 +52,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Selectors {
     of_class: usize,
     texts: Vec<Name>,
-    expressions: Vec<Result<Expression, CompileError>>,
+    expressions: Compiled<Vec<Result<Expression, CompileError>>>,
     said: Remembered<Verdict>,
 }
 
@@ -62,10 +62,10 @@ impl Selectors {
     /// # Errors
     /// The search has to stop, or these expressions are too expensive for it.
     pub(crate) fn say(&self, content: &Content, pace: &Pace) -> Result<Verdict, Unsaid> {
-        if self.expressions.is_empty() {
+        if self.texts.is_empty() {
             return Ok(Verdict::Selected);
         }
-        self.said.of(content, pace, |spent| self.evaluate(content, pace, spent))
+        self.said.of(content, pace, || self.is_costly(), |spent| self.evaluate(content, pace, spent))
     }
 
     /// Returns the text of a selector of the class or of the request.
@@ -77,13 +77,29 @@ impl Selectors {
     /// Whether the fault of a selector lies in its expression, and not in a device.
     pub(crate) fn is_broken(&self, of_request: bool, number: usize) -> bool {
         let first = if of_request { self.of_class } else { 0 };
-        self.expressions.get(first + number).is_some_and(Result::is_err)
+        self.compiled().get(first + number).is_some_and(Result::is_err)
+    }
+
+    fn compiled(&self) -> &[Result<Expression, CompileError>] {
+        self.expressions.of(|compiler| {
+            let compile = |text: &Name| compiler.compile(text, Purpose::Selector);
+            self.texts.iter().map(compile).collect()
+        })
+    }
+
+    /// Whether it may take long to compile and evaluate the selectors for one device.
+    fn is_costly(&self) -> bool {
+        self.expressions.is_long(self.texts.iter().map(|text| text.len()).sum())
+            || is_costly(self.compiled().iter().flatten())
     }
 
     /// Returns `None` if the search is interrupted. Adds the cost to `spent`.
     fn evaluate(&self, content: &Content, pace: &Pace, spent: &mut u64) -> Option<Verdict> {
         let device = BoundDevice::new(content.driver.clone(), content.device.clone());
-        for (place, expression) in self.expressions.iter().enumerate() {
+        for (place, expression) in self.compiled().iter().enumerate() {
+            if pace.is_interrupted() {
+                return None;
+            }
             let holds = match expression {
                 Ok(expression) => {
                     let (holds, cost) = expression.matches_unless(&device, pace.interrupt());
@@ -112,7 +128,8 @@ impl Selectors {
 /// The expression of a derived attribute, and its results by content.
 #[derive(Debug)]
 pub(crate) struct Derivation {
-    expression: Result<Expression, CompileError>,
+    text: Name,
+    expression: Compiled<Result<Expression, CompileError>>,
     gave: Remembered<Result<Attribute, Arc<str>>>,
 }
 
@@ -122,8 +139,11 @@ impl Derivation {
     /// # Errors
     /// The search has to stop, or the expression is too expensive for it.
     pub(crate) fn of(&self, content: &Content, pace: &Pace) -> Result<Result<Attribute, Arc<str>>, Unsaid> {
-        self.gave.of(content, pace, |spent| {
-            let expression = match &self.expression {
+        let compiled =
+            || self.expression.of(|compiler| compiler.compile(&self.text, Purpose::DerivedAttribute));
+        let is_costly = || self.expression.is_long(self.text.len()) || is_costly(compiled());
+        self.gave.of(content, pace, is_costly, |spent| {
+            let expression = match compiled() {
                 Ok(expression) => expression,
                 Err(why) => return Some(Err(why.to_string().into())),
             };
@@ -133,6 +153,34 @@ impl Derivation {
             Some(attribute?.map_err(|why| why.to_string().into()))
         })
     }
+}
+
+/// Expressions that are compiled when they are used for the first time, because that may take long.
+#[derive(Debug)]
+struct Compiled<T>(Compiler, OnceLock<T>);
+
+impl<T> Compiled<T> {
+    fn new(compiler: &Compiler) -> Self {
+        Self(compiler.clone(), OnceLock::new())
+    }
+
+    fn of(&self, compile: impl FnOnce(&Compiler) -> T) -> &T {
+        self.1.get_or_init(|| compile(&self.0))
+    }
+
+    /// Whether something of this size has still to be compiled, and that takes more than half a millisecond.
+    fn is_long(&self, bytes: usize) -> bool {
+        bytes > SHORT && self.1.get().is_none()
+    }
+}
+
+/// The length of expressions in bytes that are compiled in half a millisecond.
+const SHORT: usize = 256;
+
+/// Whether the evaluation of these expressions for one device may take more than half a millisecond.
+fn is_costly<'a>(expressions: impl IntoIterator<Item = &'a Expression>) -> bool {
+    let worst = expressions.into_iter().map(Expression::worst).fold(0, u64::saturating_add);
+    worst > CHEAP
 }
 
 /// The reason why expressions say nothing about a device.
@@ -161,6 +209,7 @@ impl<T: Clone> Remembered<T> {
         &self,
         content: &Content,
         pace: &Pace,
+        is_costly: impl FnOnce() -> bool,
         evaluate: impl FnOnce(&mut u64) -> Option<T>,
     ) -> Result<T, Unsaid> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -169,7 +218,7 @@ impl<T: Clone> Remembered<T> {
         let (result, cost) = if let Some(remembered) = remembered {
             remembered
         } else {
-            pace.may_evaluate().map_err(Unsaid::Stopped)?;
+            pace.may_evaluate(is_costly).map_err(Unsaid::Stopped)?;
             let mut cost = 0;
             let result = evaluate(&mut cost);
             pace.evaluated(cost);
@@ -188,7 +237,7 @@ impl<T: Clone> Remembered<T> {
 
 /// The size at which a cache of results is cleared. A cleared cache costs time, never correctness.
 const MOST_REMEMBERED: usize = 1 << 20;
-/// The number of compiled sets of selectors at which the cache is cleared.
+/// The number of sets of selectors at which the cache is cleared.
 const MOST_COMPILED: usize = 4096;
 
 /// All contents, selectors and derivations in use, each once.
@@ -243,7 +292,7 @@ impl Interned {
         (content, device)
     }
 
-    /// Returns the compiled selectors of a class and a request.
+    /// Returns the selectors of a class and a request.
     pub(crate) fn selectors(&self, of_class: Vec<Name>, of_request: Vec<Name>) -> Arc<Selectors> {
         let mut known = self.selectors.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (of_class, of_request);
@@ -253,11 +302,10 @@ impl Interned {
         if known.len() >= MOST_COMPILED {
             known.clear();
         }
-        let compile = |text: &Name| self.compiler.compile(text, Purpose::Selector);
         let selectors = Arc::new(Selectors {
             of_class: key.0.len(),
             texts: key.0.iter().chain(&key.1).cloned().collect(),
-            expressions: key.0.iter().chain(&key.1).map(compile).collect(),
+            expressions: Compiled::new(&self.compiler),
             said: Remembered::default(),
         });
         known.insert(key, selectors.clone());
@@ -273,8 +321,8 @@ impl Interned {
         if known.len() >= MOST_COMPILED {
             known.clear();
         }
-        let expression = self.compiler.compile(text, Purpose::DerivedAttribute);
-        let derivation = Arc::new(Derivation { expression, gave: Remembered::default() });
+        let expression = Compiled::new(&self.compiler);
+        let derivation = Arc::new(Derivation { text: text.clone(), expression, gave: Remembered::default() });
         known.insert(text.clone(), derivation.clone());
         derivation
     }

@@ -169,3 +169,49 @@ fn more_requests_than_distinct_values_are_counted_not_tried() -> Result<(), Box<
     assert!(matches!(found, Outcome::Solution(_)), "{found:?}");
     Ok(())
 }
+
+/// Where others wait, costly selectors are left for later, and count once they were evaluated elsewhere.
+#[test]
+fn costly_selectors_are_spared_until_they_are_remembered() -> Result<(), Box<dyn Error>> {
+    let spares = Options { spares_costly: true, ..Options::default() };
+    for mode in ["All", "ExactCount"] {
+        let cluster = cluster(2, &expensive(mode, 3, 2))?;
+        let Outcome::BudgetSpent(paused) = outcome(&cluster, spares) else {
+            return Err(format!("{mode}: nothing costly is evaluated").into());
+        };
+        assert!(paused.is_before_costly(), "{mode}");
+        assert!(paused.work() < 10, "{mode}: {}", paused.work());
+        let Outcome::BudgetSpent(paused) = paused.resume(spares) else {
+            return Err(format!("{mode}: nor when it is resumed").into());
+        };
+        let found = paused.resume(Options::default());
+        assert!(matches!(found, Outcome::Solution(_)), "{mode}: {found:?}");
+        let found = outcome(&cluster, spares);
+        assert!(matches!(found, Outcome::Solution(_)), "{mode}: {found:?}");
+    }
+    Ok(())
+}
+
+/// A selector of many large patterns takes seconds to compile, which CEL does not count.
+#[test]
+fn patterns_may_be_only_so_large_together() -> Result<(), Box<dyn Error>> {
+    let selected = |patterns: usize| {
+        let matches =
+            (0..patterns).map(|number| format!("device.driver.matches('^\\\\w{{5,{}}}')", 10 + number));
+        let expression = matches.map(|pattern| format!("!{pattern}")).collect::<Vec<String>>().join(" && ");
+        json!({"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount",
+            "count": 1, "selectors": [{"cel": {"expression": expression}}]}}]})
+    };
+    let few = cluster(1, &selected(2))?;
+    assert!(matches!(
+        outcome(&few, Options { spares_costly: true, ..Options::default() }),
+        Outcome::BudgetSpent(_)
+    ));
+    let found = outcome(&few, Options::default());
+    assert!(matches!(found, Outcome::Solution(_)), "{found:?}");
+    let Outcome::PodError(error) = outcome(&cluster(1, &selected(200))?, Options::default()) else {
+        return Err("two hundred are too many".into());
+    };
+    assert!(error.message.contains("its patterns are too large together"), "{error}");
+    Ok(())
+}

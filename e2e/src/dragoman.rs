@@ -2,6 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::task::JoinHandle;
 
 use crate::client::plain_http;
 use crate::control_plane::{Process, free_port};
@@ -9,9 +14,36 @@ use crate::wait;
 
 /// A running `dragoman run` or `dragoman allocator`.
 pub(crate) struct Dragoman {
-    process: Process,
+    process: Arc<Mutex<Process>>,
+    /// Starts it again where kubelet would.
+    kubelet: Option<JoinHandle<()>>,
     admin: u16,
     dump: u16,
+}
+
+impl Drop for Dragoman {
+    fn drop(&mut self) {
+        self.kubelet.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// How soon the end of a process is noticed.
+const LOOKS: Duration = Duration::from_millis(500);
+
+/// Starts a process again that has ended because it has lost its Lease.
+async fn kubelet(process: Arc<Mutex<Process>>, spawn: impl Fn() -> anyhow::Result<Process>) {
+    loop {
+        tokio::time::sleep(LOOKS).await;
+        let mut process = process.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(process.ended(), Ok(None)) {
+            continue;
+        }
+        match process.output().ends_with(" is lost\n").then(&spawn) {
+            Some(Ok(again)) => *process = again,
+            // A scenario that has not expected it finds no process.
+            Some(Err(_)) | None => return,
+        }
+    }
 }
 
 /// The arguments of a start.
@@ -32,14 +64,13 @@ pub(crate) struct Start<'a> {
     pub flags: &'a [&'a str],
 }
 
-impl Dragoman {
-    /// Starts the operator without waiting for readiness.
-    pub(crate) fn spawn(start: &Start<'_>) -> anyhow::Result<Self> {
-        let (admin, dump) = (free_port()?, free_port()?);
+impl Start<'_> {
+    /// Starts the process with these ports.
+    fn process(&self, admin: u16, dump: u16) -> impl Fn() -> anyhow::Result<Process> + Send + 'static {
         let mut arguments: Vec<String> = [
-            start.command,
+            self.command,
             "--kubeconfig",
-            &start.kubeconfig.display().to_string(),
+            &self.kubeconfig.display().to_string(),
             "--admin-address",
             &format!("127.0.0.1:{admin}"),
             "--dump-address",
@@ -47,37 +78,75 @@ impl Dragoman {
             "--log-format",
             "text",
             "--log",
-            start.log,
+            self.log,
         ]
         .map(str::to_owned)
         .into();
-        arguments.extend(start.mode.into_iter().flat_map(|mode| ["--mode".to_owned(), mode.to_owned()]));
-        if !start.flags.contains(&"--namespace") {
+        arguments.extend(self.mode.into_iter().flat_map(|mode| ["--mode".to_owned(), mode.to_owned()]));
+        if !self.flags.contains(&"--namespace") {
             arguments.extend(["--namespace", "kube-system"].map(str::to_owned));
         }
-        arguments.extend(start.flags.iter().map(|flag| (*flag).to_owned()));
-        let name = if start.command == "run" { "dragoman" } else { start.command };
-        let process = Process::spawn(start.binary, name, &arguments, start.directory)?;
-        Ok(Self { process, admin, dump })
+        arguments.extend(self.flags.iter().map(|flag| (*flag).to_owned()));
+        let name = if self.command == "run" { "dragoman" } else { self.command }.to_owned();
+        let (binary, directory) = (self.binary.to_owned(), self.directory.to_owned());
+        move || Process::spawn(&binary, &name, &arguments, &directory)
+    }
+}
+
+impl Dragoman {
+    /// Starts the operator without waiting for readiness.
+    pub(crate) fn spawn(start: &Start<'_>) -> anyhow::Result<Self> {
+        let (admin, dump) = (free_port()?, free_port()?);
+        let process = (start.process(admin, dump))()?;
+        Ok(Self { process: Arc::new(Mutex::new(process)), kubelet: None, admin, dump })
     }
 
-    /// Starts the operator and waits until it is ready.
+    /// Starts the operator and waits until it is ready. From then on it is started again when it has lost its Lease, which it
+    /// does on a machine that is busy enough.
     pub(crate) async fn start(start: &Start<'_>) -> anyhow::Result<Self> {
-        let mut dragoman = Self::spawn(start)?;
-        let admin = dragoman.admin;
+        let (admin, dump) = (free_port()?, free_port()?);
+        let spawn = start.process(admin, dump);
+        let mut process = spawn()?;
         let ready = async || matches!(get(admin, "/readyz").await, Ok((200, _)));
-        dragoman.process.until("dragoman is ready", ready).await?;
-        Ok(dragoman)
+        process.until("dragoman is ready", ready).await?;
+        let process = Arc::new(Mutex::new(process));
+        let kubelet = Some(tokio::spawn(kubelet(Arc::clone(&process), spawn)));
+        Ok(Self { process, kubelet, admin, dump })
+    }
+
+    fn process(&self) -> MutexGuard<'_, Process> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The process, which nothing starts again from now on.
+    async fn alone(mut self) -> anyhow::Result<Process> {
+        if let Some(kubelet) = self.kubelet.take() {
+            kubelet.abort();
+            // It was cancelled, or has ended with the process.
+            drop(kubelet.await);
+        }
+        let process = Arc::clone(&self.process);
+        drop(self);
+        let process = Arc::into_inner(process).context("the process is in use")?;
+        Ok(process.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn get(&self, port: u16, path: &str) -> anyhow::Result<(u16, String)> {
+        if self.kubelet.as_ref().is_none_or(JoinHandle::is_finished) {
+            return get(port, path).await;
+        }
+        // It may be starting again.
+        wait::value("dragoman answers", async || Ok(get(port, path).await.ok())).await
     }
 
     /// Returns the code and the text of `/readyz`.
     pub(crate) async fn readiness(&self) -> anyhow::Result<(u16, String)> {
-        get(self.admin, "/readyz").await
+        self.get(self.admin, "/readyz").await
     }
 
     /// Returns the metrics as text.
     pub(crate) async fn metrics(&self) -> anyhow::Result<String> {
-        Ok(get(self.admin, "/metrics").await?.1)
+        Ok(self.get(self.admin, "/metrics").await?.1)
     }
 
     /// The sum over the series of `name` whose text contains all of `labels`.
@@ -92,7 +161,7 @@ impl Dragoman {
 
     /// Returns the dump of the indexes.
     pub(crate) async fn dump(&self) -> anyhow::Result<String> {
-        Ok(get(self.dump, "/dump").await?.1)
+        Ok(self.get(self.dump, "/dump").await?.1)
     }
 
     /// The port of its metrics.
@@ -102,28 +171,28 @@ impl Dragoman {
 
     /// The process id, while the process runs.
     pub(crate) fn pid(&self) -> Option<u32> {
-        self.process.pid()
+        self.process().pid()
     }
 
     /// The log so far, including that of earlier instances in the same directory.
     pub(crate) fn log(&self) -> String {
-        self.process.output()
+        self.process().output()
     }
 
     /// Waits until the process ends by itself.
     pub(crate) async fn ended(&mut self) -> anyhow::Result<ExitStatus> {
-        let process = &mut self.process;
-        wait::value("dragoman ends", async || process.ended()).await
+        self.kubelet.take().iter().for_each(JoinHandle::abort);
+        wait::value("dragoman ends", async || self.process().ended()).await
     }
 
     /// Sends SIGTERM and waits for the end of the process.
     pub(crate) async fn stop(self) -> anyhow::Result<ExitStatus> {
-        self.process.stop().await
+        self.alone().await?.stop().await
     }
 
     /// Sends SIGKILL and waits for the end of the process.
     pub(crate) async fn kill(self) -> anyhow::Result<()> {
-        self.process.kill().await
+        self.alone().await?.kill().await
     }
 }
 

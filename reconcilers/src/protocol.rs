@@ -140,6 +140,9 @@ pub struct Verdict {
     pub nodes: usize,
     /// The time, RFC 3339.
     pub time: String,
+    /// How many seconds after that the allocator looks again, where it does not wait for a change.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "retryAfterSeconds")]
+    pub retry_after: Option<u64>,
 }
 
 /// Returns the verdict of a claim, if there is one that parses.

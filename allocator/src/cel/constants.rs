@@ -1,6 +1,7 @@
 //! Constant errors. A conversion of a literal or a literal pattern that fails for every device is
-//! refused at compile time.
+//! refused at compile time. What the patterns cost is known then, too.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue};
@@ -11,10 +12,12 @@ use super::library;
 
 const CONVERSIONS: [&str; 8] = ["bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint"];
 
+/// Returns what it costs to compile the literal patterns, each once.
+///
 /// # Errors
 /// A conversion of a literal fails, or a literal pattern is invalid.
-pub(super) fn check(tree: &IdedExpr, environment: &Arc<Env>) -> Result<(), String> {
-    let mut left = vec![tree];
+pub(super) fn check(tree: &IdedExpr, environment: &Arc<Env>) -> Result<u64, String> {
+    let (mut left, mut patterns, mut cost) = (vec![tree], HashSet::new(), 0_u64);
     while let Some(tree) = left.pop() {
         if let Expr::Call(call) = &tree.expr {
             if is_conversion(call) {
@@ -22,11 +25,13 @@ pub(super) fn check(tree: &IdedExpr, environment: &Arc<Env>) -> Result<(), Strin
                 let context = Context::with_env(environment.clone());
                 Value::resolve_val(tree, &context).map_err(|why| why.to_string())?;
             }
-            pattern(call).map_or(Ok(()), library::is_pattern)?;
+            if let Some(pattern) = pattern(call).filter(|pattern| patterns.insert(*pattern)) {
+                cost = cost.saturating_add(library::cost_of_pattern(pattern)?);
+            }
         }
         left.extend(all_parts(tree));
     }
-    Ok(())
+    Ok(cost)
 }
 
 fn is_conversion(call: &CallExpr) -> bool {

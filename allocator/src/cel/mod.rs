@@ -33,10 +33,13 @@ use crate::input::Attribute;
 pub const COST_LIMIT: u64 = 1_000_000;
 
 /// The cost up to which an expression is evaluated without counting: half a millisecond.
-const CHEAP: u64 = 10_000;
+pub(crate) const CHEAP: u64 = 10_000;
 
 /// The message of cel-go.
 const EXCEEDED: &str = "actual cost limit exceeded";
+
+/// Go's patterns are smaller, so Kubernetes has no such limit.
+const TOO_MANY_PATTERNS: &str = "its patterns are too large together";
 
 /// The largest length of an expression in bytes (`CELSelectorExpressionMaxLength`). It bounds the
 /// work of parsing.
@@ -89,6 +92,8 @@ pub struct Expression {
     /// The largest possible cost, if it is small. Otherwise the loops are rewritten to count what
     /// they cost.
     most: Option<u64>,
+    /// What it costs to compile its literal patterns, which is done when they are used for the first time.
+    patterns: u64,
     environment: Compiler,
 }
 
@@ -131,7 +136,10 @@ impl Compiler {
         }
         let given = check::check(&tree).map_err(refused)?;
         check::is_useful(&given, purpose).map_err(refused)?;
-        constants::check(&tree, &self.0).map_err(refused)?;
+        let patterns = constants::check(&tree, &self.0).map_err(refused)?;
+        if patterns > COST_LIMIT {
+            return Err(refused(TOO_MANY_PATTERNS.to_owned()));
+        }
         let sizes = Sizes::of(&tree).map_err(refused)?;
         let (once, most) = cost::costs(&tree, &sizes);
         if once > COST_LIMIT {
@@ -144,7 +152,7 @@ impl Compiler {
         cost::replace(&mut tree);
         pairs::instead_of_two_variables(&mut tree);
         lazy::alternatives(&mut tree);
-        Ok(Expression { tree, once, most: is_cheap.then_some(most), environment: self.clone() })
+        Ok(Expression { tree, once, most: is_cheap.then_some(most), patterns, environment: self.clone() })
     }
 }
 
@@ -155,6 +163,11 @@ impl Expression {
     /// The evaluation failed or did not yield a boolean.
     pub fn matches(&self, device: &BoundDevice) -> Result<bool, EvaluationError> {
         self.matches_at_cost(device).0
+    }
+
+    /// The largest possible cost of an evaluation: that of a round of [`COST_LIMIT`] at most, and of its patterns.
+    pub(crate) fn worst(&self) -> u64 {
+        self.most.unwrap_or(COST_LIMIT).saturating_add(self.patterns)
     }
 
     /// As [`matches`](Self::matches), with the cost: exact for loops, else the largest possible one.

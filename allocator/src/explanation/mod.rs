@@ -22,12 +22,16 @@ pub use self::reasons::{Detail, Reason};
 /// The number of devices that the search may examine to find the blocker at its deepest point.
 const BUDGET: u64 = 10_000;
 
+/// The cost of selectors, in examined devices, that an explanation for tenants may have: it is made while others wait.
+const FOR_TENANTS: u64 = 5_000;
+
 /// A node on which there is no solution.
 pub struct Unsatisfiable {
     why: Why,
     /// The snapshot without the assumed allocations.
     base: Snapshot,
     assumed: Assumed,
+    work: u64,
 }
 
 /// The reason why there is no solution.
@@ -138,24 +142,38 @@ impl OfRequest {
     }
 }
 
+/// Who reads an explanation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// May read everything, and asked for it.
+    Administrator,
+    /// The author of a Pod, for whom it is made unasked.
+    Tenant,
+}
+
 impl Unsatisfiable {
-    pub(crate) fn new(why: Why, (base, assumed): (Snapshot, Assumed)) -> Self {
-        Self { why, base, assumed }
+    pub(crate) fn new(why: Why, (base, assumed): (Snapshot, Assumed), work: u64) -> Self {
+        Self { why, base, assumed, work }
+    }
+
+    /// Returns the work that the search has done, in examined devices.
+    pub fn work(&self) -> u64 {
+        self.work
     }
 
     /// Computes the explanation.
     pub fn explain(&self) -> Explanation {
-        self.explained(true)
+        self.explained(Reader::Administrator)
     }
 
     /// Computes what the author of a Pod with these claims may read, and what is the same for every Pod that
     /// asks for the same: it names no claim that holds devices, and numbers the claims of the Pod from 1.
     /// It costs less, because no claim of others is looked at.
     pub fn explain_to_tenants(&self, claims: &[Arc<Claim>]) -> Explanation {
-        self.explained(false).numbered(claims)
+        self.explained(Reader::Tenant).numbered(claims)
     }
 
-    fn explained(&self, names_holders: bool) -> Explanation {
+    fn explained(&self, reader: Reader) -> Explanation {
         let searched = match &self.why {
             Why::NoNode => return Explanation::default(),
             Why::Elsewhere(claims) => {
@@ -165,6 +183,10 @@ impl Unsatisfiable {
             Why::Searched(question) => question,
         };
         let attempt = Attempt::new(searched.clone());
+        if reader == Reader::Tenant {
+            attempt.pace.spare(true);
+            attempt.pace.limit(FOR_TENANTS, None);
+        }
         let mut search = Search::new(attempt, true);
         // These errors are another outcome, so they do not occur here.
         if search.prepare().is_err() {
@@ -179,7 +201,7 @@ impl Unsatisfiable {
                     let ask = Ask { claim, request, sub };
                     let wanted = search.count(ask);
                     let asked = (ask, prepared_request, asked);
-                    self.alone(&mut search.attempt, asked, wanted, &mut suits, names_holders)
+                    self.alone(&mut search.attempt, asked, wanted, &mut suits, reader)
                 };
                 let subs: Vec<OfRequest> = prepared_request.asked.iter().enumerate().map(of_sub).collect();
                 each_enough &= subs.iter().any(OfRequest::is_enough);
@@ -198,14 +220,15 @@ impl Unsatisfiable {
         (ask, request, asked): (Ask, &PreparedRequest, &Asked),
         wanted: usize,
         suits: &mut HashSet<(Ask, usize)>,
-        names_holders: bool,
+        reader: Reader,
     ) -> OfRequest {
         let view = attempt.view.clone();
         let mut pools = of_pools(&view);
         let (mut suitable, mut reasons) =
-            (Vec::new(), Reasons::new(names_holders.then_some(&self.base), &view));
+            (Vec::new(), Reasons::new((reader == Reader::Administrator).then_some(&self.base), &view));
         for (number, device) in view.devices.iter().enumerate() {
             let Some(of_pool) = pools.get_mut(device.pool) else { continue };
+            attempt.pace.passes_over();
             let mut cause = attempt.against(ask, request, asked, number);
             if cause == Some(Cause::Taken)
                 && let Some(holder) = self.in_flight(&of_pool.driver, &of_pool.pool, &device.device.name)
@@ -318,8 +341,8 @@ impl Attempt {
                 None
             }
             Err(Refusal::Device(cause)) => Some(cause),
-            // Without limits nothing stops here.
-            Err(Refusal::Pod(_) | Refusal::Stopped(_)) => Some(Cause::Failed),
+            Err(Refusal::Pod(_)) => Some(Cause::Failed),
+            Err(Refusal::Stopped(_)) => Some(Cause::Unexamined),
         }
     }
 }

@@ -131,6 +131,7 @@ impl Cause {
             Self::Tainted => "a taint is not tolerated",
             Self::Constraint => "a constraint excludes it",
             Self::Failed => "a selector or an amount cannot be evaluated for it",
+            Self::Unexamined => "not looked at: its selectors take long",
             Self::TooFew | Self::Combination => "suitable",
         }
     }

@@ -29,6 +29,8 @@ pub(crate) const MOST_COST: u64 = 10 * COST_LIMIT;
 pub(crate) enum Stopped {
     /// The budget is spent.
     Budget,
+    /// The next expression may be costly, and the options leave those out.
+    Costly,
     /// The interrupt flag is set.
     Interrupt,
 }
@@ -37,8 +39,14 @@ pub(crate) enum Stopped {
 #[derive(Debug)]
 pub(crate) struct Pace {
     work: Cell<u64>,
+    /// The cost of CEL in it.
+    evaluated: Cell<u64>,
     stop_at: Cell<u64>,
     interrupt: RefCell<Option<Arc<AtomicBool>>>,
+    /// Whether expressions that may be costly are not evaluated.
+    spares: Cell<bool>,
+    /// Whether such an expression comes next.
+    is_before_costly: Cell<bool>,
     /// The cost of expensive verdicts, and which they are: the identities of the evaluated
     /// expressions and of the content.
     expensive: RefCell<(u64, FxHashSet<(usize, u64)>)>,
@@ -48,8 +56,11 @@ impl Default for Pace {
     fn default() -> Self {
         Self {
             work: Cell::default(),
+            evaluated: Cell::default(),
             stop_at: Cell::new(u64::MAX),
             interrupt: RefCell::default(),
+            spares: Cell::default(),
+            is_before_costly: Cell::default(),
             expensive: RefCell::default(),
         }
     }
@@ -60,6 +71,17 @@ impl Pace {
     pub(crate) fn limit(&self, budget: u64, interrupt: Option<&Arc<AtomicBool>>) {
         self.stop_at.set(self.work.get().saturating_add(budget));
         self.interrupt.replace(interrupt.cloned());
+        self.is_before_costly.set(false);
+    }
+
+    /// Sets whether expressions that may be costly are left out. What is remembered of them counts.
+    pub(crate) fn spare(&self, costly: bool) {
+        self.spares.set(costly);
+    }
+
+    /// Passes over what is costly: what comes next may not be.
+    pub(crate) fn passes_over(&self) {
+        self.is_before_costly.set(false);
     }
 
     /// Returns the reason to stop, if there is one.
@@ -69,14 +91,24 @@ impl Pace {
 
     /// Whether a verdict may be evaluated. The last device of the budget gets one verdict, so that
     /// every budget gets a search further.
-    pub(crate) fn may_evaluate(&self) -> Result<(), Stopped> {
+    pub(crate) fn may_evaluate(&self, is_costly: impl FnOnce() -> bool) -> Result<(), Stopped> {
+        if self.spares.get() && is_costly() {
+            self.is_before_costly.set(true);
+        }
         self.reason(self.work.get() > self.stop_at.get()).map_or(Ok(()), Err)
     }
 
+    /// Whether the interrupt flag is set.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interrupt.borrow().as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+
     fn reason(&self, is_spent: bool) -> Option<Stopped> {
-        let interrupt = self.interrupt.borrow();
-        if interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+        if self.is_interrupted() {
             return Some(Stopped::Interrupt);
+        }
+        if self.is_before_costly.get() {
+            return Some(Stopped::Costly);
         }
         is_spent.then_some(Stopped::Budget)
     }
@@ -102,7 +134,13 @@ impl Pace {
 
     /// Adds an evaluation of this cost to the work.
     pub(crate) fn evaluated(&self, cost: u64) {
+        self.evaluated.set(self.evaluated.get().saturating_add(cost));
         self.did(cost / COST_OF_A_DEVICE);
+    }
+
+    /// The cost of all evaluations so far.
+    pub(crate) fn cost(&self) -> u64 {
+        self.evaluated.get()
     }
 
     /// The flag that evaluations look at.

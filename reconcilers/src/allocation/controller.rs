@@ -1,6 +1,6 @@
 //! The controller: its part of the kit.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,13 +17,16 @@ use dragoman_machinery::rights::user_of;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::Semaphore;
 
-use super::decide::{BUDGET, Decision, GANG_BUDGET, Question, Tried, decide, left_out};
+use super::allowance::Allowances;
+use super::decide::{Decision, Question, left_out};
 use super::decided::Decided;
-use super::gangs::{Attempt, Gang, Member, gang, place};
-use super::index::{Allocation, Named, PodFacts};
+use super::gangs::{Gang, Member, gang};
+use super::index::{Allocation, ClaimFacts, Named, PodFacts};
 use super::rank::Order;
-use super::stance::{Stance, holds_something, is_for, stance};
+use super::stance::{Stance, is_for, stance};
+use super::turns::Looked;
 use super::whole::{Owned, WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 use super::{rights, writes};
 use crate::protocol::{self, shown};
@@ -64,11 +67,12 @@ const NO_NODE: &str = "NoNode";
 const BEHIND: &str = "a Pod that asks for the same comes first";
 /// The reason of verdicts and Events: the Pods of the PodGroup are not all there.
 const GANG: &str = "GangIncomplete";
+/// The reason of verdicts and Events: the search for devices takes too long, and goes on later.
+pub(super) const TOO_LONG: &str = "TooLong";
 /// The reason of verdicts and Events: the API server does not store what was decided.
 const REFUSED: &str = "Refused";
-/// The attempts to place a gang before it waits for a change: 5 000 nodes that refuse are eighteen.
-const ATTEMPTS: usize = 64;
-/// How soon a Pod is looked at again whose claim was just decided on for another Pod that shares it.
+/// How soon a Pod is looked at again whose claim was just decided on for another Pod that shares it, or whose search waits for
+/// that of another Pod.
 const SHARED: Duration = Duration::from_millis(200);
 /// A verdict is written anew after so many seconds at the earliest.
 const VERDICT_STAYS: i64 = 30;
@@ -80,6 +84,10 @@ pub(super) struct Allocator {
     /// Decisions that the index does not show yet. A decision is made under the lock, so that nothing is
     /// given twice.
     pub(super) decided: Mutex<Decided>,
+    /// What long searches may still take.
+    pub(super) allowances: Mutex<Allowances>,
+    /// One long search runs at a time.
+    pub(super) aside: Semaphore,
     outcomes: Outcomes,
     waiting: Gauge,
 }
@@ -118,7 +126,15 @@ impl Allocator {
         kit.watch::<WholeClaim>(watches);
         kit.watch::<PodGroup>(watches);
         kit.watch::<WholePod>(watches);
-        Arc::new(Self { kit, options, decided: Mutex::default(), outcomes, waiting })
+        Arc::new(Self {
+            kit,
+            options,
+            decided: Mutex::default(),
+            allowances: Mutex::default(),
+            aside: Semaphore::new(1),
+            outcomes,
+            waiting,
+        })
     }
 
     pub(super) fn count(&self, outcome: &'static str) {
@@ -145,7 +161,7 @@ impl Allocator {
     }
 
     /// A Pod does not wait any more; the next of its shape is looked at.
-    fn leave(&self, key: &ObjectKey) {
+    pub(super) fn leave(&self, key: &ObjectKey) {
         let next = self.kit.note(|index| index.shapes.leave(key));
         self.kit.enqueue(next.into_iter().collect());
     }
@@ -160,57 +176,6 @@ impl Allocator {
         });
         if let Some((charge, node)) = charge {
             decided.assumed.put(key, &node, charge);
-        }
-    }
-
-    /// Decides about a Pod, a portion of the nodes at a time. Returns `None` while one of its claims is
-    /// decided on for another Pod, and for a Pod that kube-scheduler allocates for.
-    async fn decide(
-        &self,
-        key: &ObjectKey,
-        (uid, pod): (&Name, &PodFacts),
-        claims: &[Named],
-        refused: &BTreeSet<Name>,
-    ) -> Result<Option<Decision>, Vec<String>> {
-        let mut tried = Tried::default();
-        loop {
-            {
-                let mut decided = locked(&self.decided);
-                // Both would write, and only one allocation counts.
-                if claims.iter().any(|(_, uid, _)| decided.is_for_another(key, uid)) {
-                    return Ok(None);
-                }
-                let outcome = self.kit.note(|index| {
-                    let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned());
-                    let question = Question { key, pod, claims: of.collect(), budget: BUDGET };
-                    decide(
-                        &question,
-                        index,
-                        &decided,
-                        (refused, self.options.order),
-                        &mut tried,
-                        &mut share_id,
-                    )
-                });
-                match outcome {
-                    // It was released, and has nothing left: kube-scheduler allocates what has no owner.
-                    Some(Ok(decision))
-                        if !pod.is_gated
-                            && !holds_something(uid, claims)
-                            && !self.kit.read(|index| index.are_owned(&decision)) =>
-                    {
-                        return Ok(None);
-                    }
-                    Some(Ok(decision)) => {
-                        decided.put(key, uid, claims, &decision);
-                        self.kit.note(|index| index.reranked.node(&decision.node));
-                        return Ok(Some(decision));
-                    }
-                    Some(Err(why)) => return Err(why),
-                    None => {}
-                }
-            }
-            tokio::task::yield_now().await;
         }
     }
 
@@ -268,7 +233,7 @@ impl Allocator {
             if why.is_empty() { "all were refused a short while ago".to_owned() } else { why.join("; ") };
         let left_out = left_out.map(|why| format!("; {why}")).unwrap_or_default();
         let message = format!("{nodes_in_words} the Pod: {reasons}{left_out}");
-        self.verdict(key, pod, claims, (NO_NODE, &message)).await
+        self.verdict(key, pod, claims, (NO_NODE, &message, None)).await
     }
 
     /// Says why a Pod has no devices: in an Event, and on its first claim without devices.
@@ -277,7 +242,7 @@ impl Allocator {
         key: &ObjectKey,
         pod: &Name,
         claims: &[Named],
-        (reason, message): (&'static str, &str),
+        (reason, message, retry_after): (&'static str, &str, Option<u64>),
     ) -> Result<(), Refusal> {
         let Some((name, uid, facts)) = claims.iter().find(|(_, _, facts)| !facts.is_allocated) else {
             return Ok(());
@@ -295,7 +260,8 @@ impl Allocator {
         }
         let nodes = self.kit.read(|index| index.node_names().len());
         let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let verdict = protocol::Verdict { reason: reason.to_owned(), message: message.into(), nodes, time };
+        let reason = reason.to_owned();
+        let verdict = protocol::Verdict { reason, message: message.into(), nodes, time, retry_after };
         let write = writes::verdict(&key.namespace, name, uid, facts, &verdict);
         if let Some(write) = write {
             self.kit.send(key, &write).await?;
@@ -319,7 +285,7 @@ impl Allocator {
         let outcome = self.gated(key, uid, pod, claims).await;
         if let Err(Refusal::Invalid(why) | Refusal::Rbac(why) | Refusal::AdminAccess(why)) = &outcome {
             let message = format!("the API server refuses the allocation: {why}");
-            self.verdict(key, uid, claims, (REFUSED, &message)).await?;
+            self.verdict(key, uid, claims, (REFUSED, &message, None)).await?;
         }
         outcome
     }
@@ -341,6 +307,9 @@ impl Allocator {
         let (refused, again) = left_out(claims, now.as_second());
         let rests = {
             let mut decided = locked(&self.decided);
+            if let Some((since, seconds)) = claims.iter().find_map(|(_, _, facts)| rests_since(facts)) {
+                decided.rests_on(key, since, seconds);
+            }
             if decided.has_lost(key) && refused.is_empty() {
                 decided.gave_back(key, now.as_millisecond(), fastrand::f64());
             }
@@ -363,7 +332,7 @@ impl Allocator {
             }
             Some(Gang::Waits(why)) => {
                 self.leave(key);
-                self.verdict(key, uid, claims, (GANG, &why)).await?;
+                self.verdict(key, uid, claims, (GANG, &why, None)).await?;
                 return Ok(Verdict::Done);
             }
         };
@@ -382,10 +351,10 @@ impl Allocator {
         (refused, again): (&BTreeSet<Name>, Verdict),
     ) -> Result<Verdict, Refusal> {
         let now = clock::now();
-        let budget = if gang.is_some() { GANG_BUDGET } else { BUDGET };
+        let in_gang = gang.is_some();
         let (shape, before) = self.kit.read(|index| {
             let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned());
-            let shape = Question { key, pod, claims: of.collect(), budget }.shape();
+            let shape = Question { key, pod, claims: of.collect(), in_gang }.shape();
             (shape, index.shapes.before(shape, &pod.turn(key)).cloned())
         });
         if let Some(before) = before {
@@ -399,22 +368,26 @@ impl Allocator {
             return Ok(again);
         }
         let outcome = match gang {
-            Some((members, needed)) => self.gang(&members, needed, now.as_second()).await.map(|()| None),
-            None => match self.decide(key, (uid, pod), claims, refused).await {
-                Ok(None) => return Ok(Verdict::After(SHARED)),
-                Ok(decision) => Ok(decision),
-                Err(why) => Err(why),
-            },
+            Some((members, needed)) => self.gang(key, &members, needed, now.as_second()).await,
+            None => self.decide(key, (uid, pod), claims, refused).await,
         };
         match outcome {
-            Ok(decision) => {
+            Looked::Decided(decision) => {
                 self.leave(key);
-                if let Some(decision) = decision {
-                    self.write(key, uid, claims, &decision).await?;
-                }
+                self.write(key, uid, claims, &decision).await?;
                 Ok(Verdict::Done)
             }
-            Err(why) => {
+            Looked::Placed => {
+                self.leave(key);
+                Ok(Verdict::Done)
+            }
+            Looked::Waits => Ok(Verdict::After(SHARED)),
+            Looked::TooLong => {
+                self.count("refused");
+                self.kit.note(|index| index.shapes.wait(shape, pod.turn(key)));
+                self.rest(key, uid, claims, now.as_millisecond()).await
+            }
+            Looked::Refused(why) => {
                 self.count("refused");
                 self.kit.note(|index| index.shapes.wait(shape, pod.turn(key)));
                 let kept = self.refused(key, uid, claims, &why, now.as_millisecond()).await?;
@@ -436,49 +409,21 @@ impl Allocator {
             |(_, _, facts): &Named| facts.verdict.as_ref().is_some_and(|known| known.reason == NO_NODE);
         match why {
             _ if claims.iter().any(is_told) => Ok(()),
-            [only] => self.verdict(key, uid, claims, (NO_NODE, only)).await,
+            [only] => self.verdict(key, uid, claims, (NO_NODE, only, None)).await,
             _ => self.say(key, uid, claims, why).await,
         }
     }
+}
 
-    /// Decides about a gang. Its Pods are looked at again, and what stands for each is written.
-    ///
-    /// # Errors
-    /// There is no room for the minimum: the reasons, for people.
-    async fn gang(&self, members: &[Member], needed: usize, now: i64) -> Result<(), Vec<String>> {
-        let mut tried = HashMap::new();
-        for _ in 0..ATTEMPTS {
-            let attempt = {
-                let mut decided = locked(&self.decided);
-                let order = self.options.order;
-                self.kit.note(|index| {
-                    place((members, &mut tried), needed, index, &mut decided, (order, now), &mut share_id)
-                })
-            };
-            match attempt {
-                Attempt::Again => tokio::task::yield_now().await,
-                Attempt::Placed(pods) => {
-                    pods.iter().for_each(|pod| self.leave(pod));
-                    self.kit.enqueue(pods);
-                    return Ok(());
-                }
-                Attempt::Failed(found, mut why) => {
-                    let all = members.len();
-                    // How many had a node when it became clear says nothing about the others: not for tenants.
-                    tracing::debug!(needed, all, found, "no room for a gang");
-                    let text =
-                        format!("{needed} of {all} Pods of its group need a node at once, fewer find one");
-                    why.insert(0, text);
-                    return Err(why);
-                }
-            }
-        }
-        Err(vec!["the search for nodes for its group was given up: it is too expensive".to_owned()])
-    }
+/// Since when a claim rests because a search took too long, in seconds since the epoch, and for how many seconds.
+fn rests_since(facts: &ClaimFacts) -> Option<(i64, u64)> {
+    let verdict = facts.verdict.as_ref().filter(|verdict| verdict.reason == TOO_LONG)?;
+    let since = verdict.time.parse::<jiff::Timestamp>().ok()?.as_second();
+    Some((since, verdict.retry_after?))
 }
 
 /// A share of a device has an id of its own: a random UUID (RFC 9562, version 4).
-fn share_id() -> input::Name {
+pub(super) fn share_id() -> input::Name {
     let random = fastrand::u128(..);
     let version = (random & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{version:032x}");

@@ -8,10 +8,11 @@ use dragoman_accounting::claim::allocation::{Class, DeviceResult, consumed};
 use dragoman_accounting::cluster;
 use dragoman_accounting::ledger::charge::PodCharge;
 use dragoman_allocator::input::{Allocation as Devices, Claim};
-use dragoman_allocator::{Gates, Options, Outcome, PodClaims, ShareIds, Snapshot, allocate};
+use dragoman_allocator::{Gates, Options, Outcome, Paused, PodClaims, ShareIds, Snapshot, allocate};
 use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
 
+use super::aside::{Ended, Long};
 use super::decided::Decided;
 use super::index::{Allocation, Named, PodFacts};
 use super::rank::Order;
@@ -19,10 +20,12 @@ use super::reasons::{Reasons, Why};
 use super::shapes::ShapeId;
 use crate::gates::plan::{Account, account};
 
-/// The work that a Pod may cost on a node, in examined devices: some tens of milliseconds.
-pub(super) const BUDGET: u64 = 20_000;
+/// The work that a Pod may cost on a node while others wait, in examined devices: some tens of milliseconds.
+const BUDGET: u64 = 20_000;
 /// The same for a Pod of a gang, all Pods of which are decided on in one go: some milliseconds.
-pub(super) const GANG_BUDGET: u64 = 2_000;
+const GANG_BUDGET: u64 = 2_000;
+/// The work after which others have a turn before the next node is tried: some milliseconds.
+const TURN: u64 = 4_000;
 /// How long a node is left out that the operator refused: doubled each time, up to the longest.
 const REFUSED: (i64, i64) = (10, 300);
 
@@ -41,8 +44,16 @@ pub(super) struct Question<'a> {
     pub(super) pod: &'a PodFacts,
     /// Its claims: those with an allocation keep it.
     pub(super) claims: Vec<Arc<Claim>>,
-    /// The work that it may cost on a node, in examined devices.
-    pub(super) budget: u64,
+    /// Whether it is decided on together with the Pods of its gang.
+    pub(super) in_gang: bool,
+}
+
+/// What became of a node for a Pod.
+enum Tries {
+    Takes(Decision),
+    Refuses(Why),
+    /// It is not known yet; with the reason why the node has refused the devices that were found so far.
+    Searches(Paused, Option<Why>),
 }
 
 impl Question<'_> {
@@ -51,7 +62,7 @@ impl Question<'_> {
         let mut hasher = DefaultHasher::new();
         let view = &self.pod.accounted.view;
         // A gang is decided on as a whole, with another budget: single Pods do not wait behind it.
-        (&self.pod.group, self.budget).hash(&mut hasher);
+        (&self.pod.group, self.in_gang).hash(&mut hasher);
         // Pods wait in line behind those of their shape: a tenant whose Pod waits in vain, because its
         // claims carry rejections that lie, holds up no other namespace.
         view.namespace.hash(&mut hasher);
@@ -72,44 +83,73 @@ impl Question<'_> {
         hasher.finish()
     }
 
-    /// Tries a node.
-    ///
-    /// # Errors
-    /// Why the node does not take the Pod.
-    pub(super) fn try_node(
+    /// Tries a node. Adds the work to `work`.
+    fn try_node(
         &self,
         index: &Allocation,
         snapshot: &Snapshot,
         decided: &Decided,
         prepared: &PodClaims,
         node: &str,
-        ids: &mut dyn ShareIds,
-    ) -> Result<Decision, Why> {
-        let site = index.site(node).ok_or_else(|| Why::Place("there is no such node".to_owned()))?;
+        (ids, work): (&mut dyn ShareIds, &mut u64),
+    ) -> Tries {
+        let Some(site) = index.site(node) else {
+            return Tries::Refuses(Why::Place("there is no such node".to_owned()));
+        };
         if let Some(obstacle) = site.obstacles(&self.pod.placement).first() {
-            return Err(Why::Place(obstacle.to_string()));
+            return Tries::Refuses(Why::Place(obstacle.to_string()));
         }
-        let ledger =
-            index.ledger.node(node).ok_or_else(|| Why::Room("the node has no account".to_owned()))?;
+        let outcome = allocate(snapshot, &decided.overlay, node, prepared, self.options(self.budget()));
+        self.judge(index, decided, node, (outcome, None), (ids, work))
+    }
+
+    fn budget(&self) -> u64 {
+        if self.in_gang { GANG_BUDGET } else { BUDGET }
+    }
+
+    fn options(&self, budget: u64) -> Options<'static> {
+        Options { budget: Some(budget), spares_costly: true, ..Options::default() }
+    }
+
+    /// Looks whether a node takes the Pod with the devices that were found, and for others while it does not.
+    fn judge(
+        &self,
+        index: &Allocation,
+        decided: &Decided,
+        node: &str,
+        (mut outcome, mut refused): (Outcome, Option<Why>),
+        (ids, work): (&mut dyn ShareIds, &mut u64),
+    ) -> Tries {
+        let Some(ledger) = index.ledger.node(node) else {
+            return Tries::Refuses(Why::Room("the node has no account".to_owned()));
+        };
         let ledger = decided.assumed.over(ledger, node, Some(self.key));
-        let options = Options { budget: Some(self.budget), ..Options::default() };
         let weight = |driver: &str, pool: &str, device: &str| index.ledger.weight(node, driver, pool, device);
-        let mut refused = None;
-        let mut outcome = allocate(snapshot, &decided.overlay, node, prepared, options);
         loop {
             let solution = match outcome {
                 Outcome::Solution(solution) => solution,
                 Outcome::Unsatisfiable(unsolved) => {
-                    return Err(refused.unwrap_or_else(|| Why::Devices(Box::new(unsolved))));
+                    *work += unsolved.work();
+                    return Tries::Refuses(refused.unwrap_or_else(|| Why::Devices(Box::new(unsolved))));
                 }
-                Outcome::NodeError(error) => return Err(Why::Search(error.to_string())),
-                Outcome::PodError(error) => return Err(Why::Search(error.to_string())),
-                Outcome::BudgetSpent(_) | Outcome::Cancelled => {
-                    let words = "the search for devices was given up: it is too expensive";
-                    return Err(refused.unwrap_or_else(|| Why::Search(words.to_owned())));
+                Outcome::NodeError(error) => {
+                    *work += self.budget();
+                    return Tries::Refuses(Why::Search(error.to_string()));
                 }
+                Outcome::PodError(error) => {
+                    *work += self.budget();
+                    return Tries::Refuses(Why::Search(error.to_string()));
+                }
+                Outcome::BudgetSpent(paused) => {
+                    *work += paused.work();
+                    return Tries::Searches(paused, refused);
+                }
+                Outcome::Cancelled => return Tries::Refuses(given_up(refused)),
             };
-            let allocations = solution.allocations(ids).map_err(|error| Why::Search(error.to_string()))?;
+            let allocations = match solution.allocations(ids) {
+                Ok(allocations) => allocations,
+                Err(error) => return Tries::Refuses(Why::Search(error.to_string())),
+            };
             let claims: Vec<cluster::Claim> =
                 allocations.iter().filter_map(|(uid, devices)| self.allocated(uid, devices)).collect();
             let candidate = index.ledger.candidate_with(&self.pod.accounted, node, &claims);
@@ -117,13 +157,14 @@ impl Question<'_> {
                 Account::Fits => {
                     let allocations = allocations.into_iter().map(|(uid, devices)| ((*uid).into(), devices));
                     let (node, charge) = (node.into(), candidate.pod);
-                    return Ok(Decision { node, allocations: allocations.collect(), charge });
+                    *work += solution.work();
+                    return Tries::Takes(Decision { node, allocations: allocations.collect(), charge });
                 }
                 Account::Refused(why) | Account::Unknown(why) => drop(refused.get_or_insert(Why::Room(why))),
             }
             // Other devices may take less of the node.
-            let left = self.budget.saturating_sub(solution.work());
-            outcome = solution.refused(&weight, Options { budget: Some(left), ..options });
+            let left = self.budget().saturating_sub(solution.work());
+            outcome = solution.refused(&weight, self.options(left));
         }
     }
 
@@ -149,14 +190,34 @@ impl Question<'_> {
     }
 }
 
+/// Why a node is passed over on which the search has come to no end.
+fn given_up(refused: Option<Why>) -> Why {
+    refused
+        .unwrap_or_else(|| Why::Search("the search for devices was given up: it is too expensive".to_owned()))
+}
+
 /// How far a decision has come.
 #[derive(Debug, Default)]
 pub(super) struct Tried {
     reasons: Reasons,
+    /// A search that went on aside.
+    pub(super) ended: Option<Ended>,
 }
 
-/// The first node in the order of their ranks that takes a Pod. Returns `None` after a portion of the nodes: others may work, then it
-/// goes on. The error is why nodes refused the Pod, for people.
+/// How a turn ended.
+#[derive(Debug)]
+pub(super) enum Turn {
+    /// A node takes the Pod.
+    Decided(Decision),
+    /// No node does: the reasons, for people.
+    Refused(Vec<String>),
+    /// Others may work, then it goes on.
+    More,
+    /// Others may work, and this search goes on aside; it is handed back with the next turn.
+    Aside(Box<Long>),
+}
+
+/// Looks for the first node in the order of their ranks that takes a Pod, a portion of the nodes at a time.
 pub(super) fn decide(
     question: &Question<'_>,
     index: &mut Allocation,
@@ -164,30 +225,79 @@ pub(super) fn decide(
     (refused, order): (&BTreeSet<Name>, Order),
     tried: &mut Tried,
     ids: &mut dyn ShareIds,
-) -> Option<Result<Decision, Vec<String>>> {
+) -> Turn {
     let shape = question.shape();
+    if let Some(turn) =
+        tried.ended.take().and_then(|ended| go_on(question, shape, index, decided, ended, tried, ids))
+    {
+        return turn;
+    }
     let at = index.changes.last();
     let (candidates, has_more) =
         index.candidates(shape, &question.pod.placement, (&decided.flying, order), refused);
     let snapshot = index.snapshot.clone();
     let prepared = PodClaims::new(&snapshot, question.claims.clone(), Gates::default());
+    let mut work = 0;
     for node in &candidates {
-        match question.try_node(index, &snapshot, decided, &prepared, node, ids) {
-            Ok(decision) => return Some(Ok(decision)),
-            Err(why) => {
-                tried.reasons.put(node, why);
-                index.shapes.refused(shape, node, at, &index.changes);
+        if work >= TURN {
+            return Turn::More;
+        }
+        match question.try_node(index, &snapshot, decided, &prepared, node, (ids, &mut work)) {
+            Tries::Takes(decision) => return Turn::Decided(decision),
+            // The Pods of a gang that were decided on before it would be undone for it, again and again.
+            Tries::Searches(paused, refused) if !question.in_gang || paused.is_before_costly() => {
+                return Turn::Aside(Box::new(Long { node: node.clone(), at, paused, refused }));
             }
+            Tries::Searches(_, refused) => tried.refuses(index, shape, (node, at), given_up(refused)),
+            Tries::Refuses(why) => tried.refuses(index, shape, (node, at), why),
         }
     }
     if has_more {
-        return None;
+        return Turn::More;
     }
     // A Pod that no node was left to try for is refused as the one before it was.
     let reasons = tried.reasons.closest(index.shapes.reasons(shape), &question.claims);
     let told = reasons.iter().map(ToString::to_string).collect();
     index.shapes.told(shape, reasons);
-    Some(Err(told))
+    Turn::Refused(told)
+}
+
+impl Tried {
+    /// A node has refused the Pod as it was at the change `at`.
+    fn refuses(&mut self, index: &mut Allocation, shape: ShapeId, (node, at): (&Name, u64), why: Why) {
+        self.reasons.put(node, why);
+        index.shapes.refused(shape, node, at, &index.changes);
+    }
+}
+
+/// Goes on with a search that was aside. Returns `None` where the other nodes are next, or this one from the start.
+fn go_on(
+    question: &Question<'_>,
+    shape: ShapeId,
+    index: &mut Allocation,
+    decided: &Decided,
+    Ended { node, at, outcome, refused, .. }: Ended,
+    tried: &mut Tried,
+    ids: &mut dyn ShareIds,
+) -> Option<Turn> {
+    let tries = match outcome {
+        // Devices that were free when it began may be taken by now. What was evaluated is remembered.
+        Outcome::Solution(solution)
+            if solution.revision() != decided.overlay.over(&index.snapshot).revision() =>
+        {
+            return None;
+        }
+        Outcome::BudgetSpent(_) => Tries::Refuses(given_up(refused)),
+        outcome => question.judge(index, decided, &node, (outcome, refused), (ids, &mut 0)),
+    };
+    match tries {
+        Tries::Takes(decision) => Some(Turn::Decided(decision)),
+        Tries::Searches(paused, refused) => Some(Turn::Aside(Box::new(Long { node, at, paused, refused }))),
+        Tries::Refuses(why) => {
+            tried.refuses(index, shape, (&node, at), why);
+            None
+        }
+    }
 }
 
 /// The nodes that the operator refused for one of the claims a short while ago, and the seconds until the

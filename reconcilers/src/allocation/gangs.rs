@@ -9,7 +9,8 @@ use dragoman_machinery::controller::{Keeps, ObjectKey, Place};
 use dragoman_machinery::kind::Watchable as _;
 use dragoman_machinery::watch::Store;
 
-use super::decide::{GANG_BUDGET, Question, Tried, decide, left_out};
+use super::aside::Long;
+use super::decide::{self, Question, Tried, decide, left_out};
 use super::decided::Decided;
 use super::index::{Allocation, Named, PodFacts};
 use super::rank::Order;
@@ -150,6 +151,8 @@ pub(super) fn gang(
 pub(super) enum Attempt {
     /// It was expensive; the nodes that refused are known now, and it goes on where others have had a turn.
     Again,
+    /// A Pod has selectors that are evaluated aside; then it begins anew.
+    Aside(Box<Long>),
     /// These Pods are decided on.
     Placed(Vec<ObjectKey>),
     /// There is no room for the minimum: how many found a node, and why the first did not.
@@ -182,14 +185,19 @@ pub(super) fn place(
         let tried = tried.entry(key.clone()).or_default();
         let outcome = loop {
             let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
-            let question = Question { key, pod, claims: of, budget: GANG_BUDGET };
+            let question = Question { key, pod, claims: of, in_gang: true };
             match decide(&question, index, decided, (&refused, order), tried, ids) {
-                Some(outcome) => break outcome,
-                None if portions == 0 => {
+                decide::Turn::Decided(decision) => break Ok(decision),
+                decide::Turn::Refused(why) => break Err(why),
+                decide::Turn::Aside(long) => {
+                    undo(&placed, index, decided);
+                    return Attempt::Aside(long);
+                }
+                decide::Turn::More if portions == 0 => {
                     undo(&placed, index, decided);
                     return Attempt::Again;
                 }
-                None => portions -= 1,
+                decide::Turn::More => portions -= 1,
             }
         };
         match outcome {
@@ -300,6 +308,7 @@ mod tests {
             let mut ids = || "share".into();
             match place((&members, &mut tried), needed, index, decided, (Order::Pack, 0), &mut ids) {
                 Attempt::Again => {}
+                Attempt::Aside(long) => panic!("{long:?}"),
                 Attempt::Placed(keys) => return Ok(keys.len()),
                 Attempt::Failed(found, _) => return Err(found),
             }

@@ -4,6 +4,8 @@
 //! `decide`, on the candidates that `shapes` keeps: a Pod that is refused everywhere costs nothing until a
 //! node changes. The controller writes what was decided, one guarded write after the other.
 
+mod allowance;
+mod aside;
 mod controller;
 mod decide;
 mod decided;
@@ -22,6 +24,7 @@ mod stance;
 mod steady;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod whole;
 mod writes;
 

@@ -9,7 +9,7 @@ use dragoman_machinery::kind::Watchable;
 use dragoman_machinery::watch::decode_item;
 use serde_json::{Value, json};
 
-use super::decide::{BUDGET, Decision, Question, Tried, decide};
+use super::decide::{Decision, Question, Tried, Turn, decide};
 use super::decided::Decided;
 use super::index::{Allocation, ClaimFacts, Named};
 use super::rank::{Order, Tally};
@@ -99,14 +99,78 @@ pub(super) fn decided(
     let claims: Vec<_> = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
     let mut tried = Tried::default();
     loop {
-        let question = Question { key: &key, pod: &pod, claims: claims.clone(), budget: BUDGET };
+        let question = Question { key: &key, pod: &pod, claims: claims.clone(), in_gang: false };
         let mut ids = || "share".into();
-        if let Some(outcome) =
-            decide(&question, index, decided, (&BTreeSet::new(), Order::Pack), &mut tried, &mut ids)
-        {
-            return outcome;
+        match decide(&question, index, decided, (&BTreeSet::new(), Order::Pack), &mut tried, &mut ids) {
+            Turn::Decided(decision) => return Ok(decision),
+            Turn::Refused(why) => return Err(why),
+            Turn::More => {}
+            Turn::Aside(long) => panic!("{long:?}"),
         }
     }
+}
+
+/// Takes a turn of a Pod.
+fn turn(index: &mut Allocation, decided: &Decided, number: usize, tried: &mut Tried) -> Turn {
+    let key = key(number);
+    let (_, pod) = index.pod(&key).expect("it waits");
+    let claims = index.claims_of("ns", &pod).expect("claims");
+    let claims = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
+    let question = Question { key: &key, pod: &pod, claims, in_gang: false };
+    decide(&question, index, decided, (&BTreeSet::new(), Order::Pack), tried, &mut || "share".into())
+}
+
+/// What takes long goes on aside, without the index. What it found counts if nothing has changed, and what it evaluated is
+/// remembered in any case.
+#[tokio::test]
+async fn long_searches_go_on_aside() {
+    let limit = std::time::Duration::from_mins(1);
+    let (mut index, mut given) = (cluster(1, 3), Decided::default());
+    comes(&mut index, 0, "1");
+    for number in [1, 2] {
+        let mut dear = claim(number, &json!({}));
+        let loops = format!("lists.range(900).all(x, x + {number} >= 0)");
+        dear["spec"]["devices"]["requests"][0]["exactly"]["selectors"] =
+            json!([{"cel": {"expression": loops}}]);
+        applied::<WholeClaim>(&mut index, &dear);
+        applied::<WholePod>(&mut index, &pod(number, "1"));
+    }
+    let mut tried = Tried::default();
+    let Turn::Aside(long) = turn(&mut index, &given, 1, &mut tried) else { panic!("it is costly") };
+    tried.ended = Some(long.run(limit).await);
+    let Turn::Decided(decision) = turn(&mut index, &given, 1, &mut tried) else {
+        panic!("nothing has changed")
+    };
+    let claims = index.claims_of("ns", &index.pod(&key(1)).expect("it waits").1).expect("claims");
+    let mut tried = Tried::default();
+    let Turn::Aside(long) = turn(&mut index, &given, 2, &mut tried) else { panic!("it is costly") };
+    given.put(&key(1), &"pod-1".into(), &claims, &decision);
+    tried.ended = Some(long.run(limit).await);
+    let Turn::Decided(other) = turn(&mut index, &given, 2, &mut tried) else { panic!("it is remembered") };
+    let device = |decision: &Decision| decision.allocations[0].1.devices.results[0].device.clone();
+    assert_ne!(device(&other), device(&decision), "it was given while the search was aside");
+}
+
+/// A search that is given no time comes to no end, and says whether it comes further the next time.
+#[tokio::test]
+async fn a_search_without_time_comes_further_as_long_as_it_evaluates() {
+    let mut index = cluster(1, 3);
+    let mut dear = claim(0, &json!({}));
+    let loops = "lists.range(900).all(x, x >= 0)";
+    dear["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = json!([{"cel": {"expression": loops}}]);
+    applied::<WholeClaim>(&mut index, &dear);
+    applied::<WholePod>(&mut index, &pod(0, "1"));
+    let mut tried = Tried::default();
+    let Turn::Aside(long) = turn(&mut index, &Decided::default(), 0, &mut tried) else {
+        panic!("it is costly")
+    };
+    let ended = long.run(std::time::Duration::ZERO).await;
+    assert!(!ended.comes_further(), "nothing was evaluated");
+    tried.ended = Some(ended);
+    let Turn::Refused(why) = turn(&mut index, &Decided::default(), 0, &mut tried) else {
+        panic!("it is given up")
+    };
+    assert_eq!(why, ["node-00000: the search for devices was given up: it is too expensive"]);
 }
 
 /// Writes a decision as the API server would show it, with the Pod on its node.
@@ -233,7 +297,7 @@ fn no_pod_waits_behind_one_of_another_namespace() {
         let (_, pod) = index.pod(&key).expect("it waits");
         let claims = index.claims_of(namespace, &pod).expect("claims");
         let claims = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
-        Question { key: &key, pod: &pod, claims, budget: BUDGET }.shape()
+        Question { key: &key, pod: &pod, claims, in_gang: false }.shape()
     };
     let one = shape(&mut index, "one");
     assert_eq!(one, shape(&mut index, "one"));
@@ -276,7 +340,7 @@ fn a_cluster_is_filled_in_the_plain_order() {
         let (_, pod) = index.pod(&key(all)).expect("it waits");
         let claims = index.claims_of("ns", &pod).expect("claims");
         let claims = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
-        Question { key: &key(all), pod: &pod, claims, budget: BUDGET }.shape()
+        Question { key: &key(all), pod: &pod, claims, in_gang: false }.shape()
     };
     let (open, more) =
         index.candidates(shape, &Placement::default(), (&Tally::default(), Order::Pack), &BTreeSet::new());

@@ -16,7 +16,7 @@ mod urls;
 pub(super) use self::equality::{AMONG, EQUALS};
 pub(super) use self::lists::LONGEST_RANGE;
 pub(super) use self::loops::PAIRS;
-pub(super) use self::regexes::is_pattern;
+pub(super) use self::regexes::cost_of_pattern;
 pub(super) use self::times::UTC;
 
 use cel::common::types::CelString;
