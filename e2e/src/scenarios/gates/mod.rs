@@ -3,6 +3,7 @@
 
 pub(crate) mod company;
 mod confined;
+mod costly;
 mod kit;
 mod neighbours;
 mod races;
@@ -39,6 +40,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     ];
     all.extend(company::alone());
     all.extend(confined::alone());
+    all.extend(costly::alone());
     all.extend(kit::alone());
     all.extend(neighbours::alone());
     all.extend(races::alone());

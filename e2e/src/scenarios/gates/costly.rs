@@ -1,0 +1,92 @@
+//! Claims that any tenant can create and that take long to decide on: they hold up their own namespace alone.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::{FLAGS, gated, namespace, waits_for};
+use crate::client::{CLAIMS, PODS};
+use crate::control_plane::Shape;
+use crate::objects::{self, Pod};
+use crate::scenarios::{Standalone, standalone};
+use crate::world::{Bench, World};
+
+pub(super) fn alone() -> Vec<Standalone> {
+    vec![standalone!(selectors_that_take_long_hold_up_their_own_namespace_alone)]
+}
+
+const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
+const NODES: usize = 10;
+const DEVICES: usize = 4;
+
+/// Selectors that the API server accepts, each near what it allows: loops in loops, and patterns that are compiled for
+/// longer than they run. No device satisfies the last one.
+fn selectors() -> Vec<Value> {
+    let ones = vec!["1"; 300].join(",");
+    let looped = |number: usize| format!("[{ones}].all(x, [{ones}].all(y, x + y + {number} > 0))");
+    let patterns = |number: usize| {
+        let one = |pattern: usize| format!("!device.driver.matches('^\\\\w{{5,{}}}{number}')", 10 + pattern);
+        (0..5).map(one).collect::<Vec<String>>().join(" && ")
+    };
+    let all = (0..10).map(looped).chain((0..10).map(patterns)).chain(["false".to_owned()]);
+    all.map(|expression| json!({"cel": {"expression": expression}})).collect()
+}
+
+/// Creates a claim and its Pod.
+async fn dear(world: &World, ns: &str, name: &str) -> anyhow::Result<()> {
+    let mut claim = objects::claim(name);
+    claim["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = json!(selectors());
+    world.client.create(CLAIMS, ns, &claim).await?;
+    world.client.create(PODS, ns, Pod::new(name).with_claim("device", name).held().object()).await?;
+    Ok(())
+}
+
+/// Pods of a neighbour, one after the other, each from creation to its end; returns the longest time until one ran.
+async fn neighbours(world: &World, ns: &str, names: &str) -> anyhow::Result<f32> {
+    let mut longest = 0.0_f32;
+    for number in 0..5 {
+        let name = format!("{names}-{number}");
+        let created = Instant::now();
+        world.client.create(PODS, ns, Pod::new(&name).with_template("device", "one").held().object()).await?;
+        world.phase(ns, &name, "Running").await?;
+        longest = longest.max(created.elapsed().as_secs_f32());
+        world.let_end(ns, &name).await?;
+    }
+    Ok(longest)
+}
+
+async fn selectors_that_take_long_hold_up_their_own_namespace_alone(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "costly", Shape::default(), NODES).await?;
+    for node in 0..NODES {
+        // No verdict on one device is true for another.
+        let device = |number: usize| json!({"name": format!("dev-{number}"), "attributes": {"number": {"int": node * DEVICES + number}}});
+        let devices: Vec<Value> = (0..DEVICES).map(device).collect();
+        let changed = json!({"spec": {"devices": devices}});
+        world.client.merge(SLICES, "", &format!("node-{node}"), &changed).await?;
+    }
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let (tenant, neighbour) =
+        (namespace(&world, "costly", "enabled").await?, namespace(&world, "neighbour", "enabled").await?);
+    let before = neighbours(&world, &neighbour, "before").await?;
+    for name in ["dear", "dearer", "dearest"] {
+        dear(&world, &tenant, name).await?;
+    }
+    let beside = neighbours(&world, &neighbour, "beside").await?;
+    println!("        {}", world.event(&tenant, "dear", "TooLong").await?);
+    let why = waits_for(&world, &tenant, "dear", "NotAllocated").await?;
+    ensure!(why.contains("takes too long"), "{why}");
+    allocator.kill().await?;
+    let allocator = world.allocator(&[]).await?;
+    let after = neighbours(&world, &neighbour, "after").await?;
+    println!(
+        "        a neighbour ran after {before:.2} s at most, beside them after {beside:.2} s, with a new leader {after:.2} s"
+    );
+    let lease = world.client.get(LEASES, "kube-system", "dragoman-allocator").await?.context("Lease")?;
+    ensure!(lease["spec"]["leaseTransitions"] == 1, "it went round: {lease}");
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
