@@ -36,8 +36,8 @@ pub(crate) enum Harm {
     Kill { namespace: String, write: usize, moment: Moment },
     /// Every n-th POST to a path that contains this takes effect, but its reply is lost.
     LoseReplies { path: String, every: usize },
-    /// Requests whose path contains this are refused.
-    Refuse { path: String },
+    /// Requests whose path contains one of these are refused; one that ends in `$` is the end of the path.
+    Refuse { paths: Vec<&'static str> },
     /// Every request waits so long before it reaches the API server. Those about Leases do not: priority and fairness
     /// gives leader election a level of its own.
     Delay { by: Duration },
@@ -189,6 +189,10 @@ fn throttled(seconds: u32) -> Answer {
     answer
 }
 
+fn is_about(path: &str, part: &str) -> bool {
+    part.strip_suffix('$').map_or_else(|| path.contains(part), |end| path.ends_with(end))
+}
+
 /// The treatment of a request.
 #[derive(PartialEq, Eq)]
 enum Act {
@@ -252,7 +256,7 @@ impl Shared {
                 }
                 None => Act::Pass,
             },
-            Some(Harm::Refuse { path: part }) if path.contains(&part) => Act::Refuse,
+            Some(Harm::Refuse { paths }) if paths.iter().any(|part| is_about(path, part)) => Act::Refuse,
             _ => Act::Pass,
         }
     }

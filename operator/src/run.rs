@@ -123,8 +123,9 @@ async fn control(config: Config, program: Program, identity: String) -> anyhow::
         rights: Arc::clone(&rights),
         leadership: leadership.clone(),
         machinery: machinery.clone(),
+        journal: Journal::new(machinery.clone()),
     };
-    let journal = Journal::new(machinery.clone());
+    let journal = context.journal.clone();
     let connection =
         Connection { client: clients.watch, discovery: context.discovery.clone(), journal: journal.clone() };
     if leased {

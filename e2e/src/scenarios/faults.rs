@@ -87,7 +87,7 @@ async fn pods_that_go_while_the_watch_is_cut(bench: &Bench) -> anyhow::Result<()
     crate::wait::value("all Pods run, reserved by Dragoman", running).await?;
     world.rest(&ns).await?;
     let asked = dragoman.metric("dragoman_live_gets_total", &[]).await?;
-    proxy.harm(Some(Harm::Refuse { path: "/api/v1/pods".to_owned() }));
+    proxy.harm(Some(Harm::Refuse { paths: vec!["/api/v1/pods"] }));
     proxy.cut_watches();
     for i in 0..COUNT - 1 {
         world.client.delete(PODS, &ns, &format!("pod-{i}"), Some(0)).await?;
@@ -128,7 +128,7 @@ async fn the_lease(bench: &Bench) -> anyhow::Result<()> {
     ensure!(holder().await? != of_the_first, "the lease was not handed over");
     crate::wait::value("the second leads", async || Ok((leads(&second).await? == 1.0).then_some(()))).await?;
     println!("        handed over in {:.1} s", stopped.elapsed().as_secs_f32());
-    proxy.harm(Some(Harm::Refuse { path: "/leases".to_owned() }));
+    proxy.harm(Some(Harm::Refuse { paths: vec!["/leases"] }));
     let ns = world.namespace("lease").await?;
     // Pods are created until the end, so that the lease is lost between writes.
     let made = AtomicUsize::new(0);

@@ -47,12 +47,13 @@ impl Embedded {
             recorder,
             rights: Arc::new(Rights::new(Vec::new())),
             leadership: Leadership::without_lease(),
-            machinery: machinery.clone(),
+            journal: Journal::new(machinery.clone()),
+            machinery,
         };
         let connection = Connection {
             client: clients.watch.clone(),
             discovery: context.discovery.clone(),
-            journal: Journal::new(machinery),
+            journal: context.journal.clone(),
         };
         let (process, watches) =
             Assembly::new(context, registry, workers).start(table, Mode::Own, &connection);

@@ -31,6 +31,7 @@ use crate::queue::SharedQueue;
 use crate::refusal::Refusal;
 use crate::rights::Rights;
 use crate::trace;
+use crate::watch::Journal;
 use crate::write::{Write, Written};
 
 pub use embedded::Embedded;
@@ -58,6 +59,8 @@ pub struct Context {
     pub leadership: Leadership,
     /// Counters of the machinery.
     pub machinery: MachineryMetrics,
+    /// How the watches of the process go.
+    pub journal: Journal,
 }
 
 /// The state of one controller that its watches and workers share.

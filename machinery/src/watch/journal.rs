@@ -41,6 +41,20 @@ struct Sight {
     /// Everything that was there at this moment has come: a list, or a watch that has ended in good
     /// order, began then.
     complete: Option<Instant>,
+    /// When it was cut off, or failed, last: until everything has come that was there after that, something may be missing.
+    interrupted: Option<Instant>,
+}
+
+impl Sight {
+    /// What is seen at first: nothing.
+    fn fresh(served: bool) -> Self {
+        let now = Instant::now();
+        Self { served, blind: Some(now), progress: now, complete: None, interrupted: None }
+    }
+
+    fn has_caught_up(&self) -> bool {
+        self.interrupted.is_none_or(|at| self.complete > Some(at))
+    }
 }
 
 #[derive(Default)]
@@ -74,8 +88,7 @@ impl Journal {
     /// A watch of the kind `kind` and what `selectors` select is to be opened, once it is known in
     /// which version the kind is served.
     pub(super) fn expect(&self, kind: &'static str, selectors: String) {
-        let now = Instant::now();
-        let fresh = Sight { served: true, blind: Some(now), progress: now, complete: None };
+        let fresh = Sight::fresh(true);
         let mut sights = self.sights();
         let sight = sights.entry((kind, selectors)).or_insert(fresh);
         if !sight.served {
@@ -85,9 +98,7 @@ impl Journal {
 
     /// The API server does not serve the kind: there is nothing to be seen.
     pub(super) fn unserved(&self, kind: &'static str, selectors: String) {
-        let now = Instant::now();
-        let nothing = Sight { served: false, blind: Some(now), progress: now, complete: None };
-        self.sights().insert((kind, selectors), nothing);
+        self.sights().insert((kind, selectors), Sight::fresh(false));
     }
 
     /// Since when at least one watch has not been open; absent while all are. Kinds that are not
@@ -106,6 +117,12 @@ impl Journal {
     pub fn is_renewed(&self) -> bool {
         let wanted = *self.renewed.borrow();
         self.sights().values().filter(|sight| sight.served).all(|sight| sight.complete >= wanted)
+    }
+
+    /// Whether no watch that was cut off or failed has yet to bring what happened meanwhile. Kinds that are not served do not
+    /// count. A watch that has been silent for a moment counts as open.
+    pub fn has_caught_up(&self) -> bool {
+        self.sights().values().filter(|sight| sight.served).all(|sight| sight.has_caught_up())
     }
 
     /// Whether every watch has progressed lately.
@@ -202,6 +219,11 @@ impl Page {
         });
     }
 
+    /// The watch was cut off.
+    pub(super) fn cut(&self) {
+        self.see(|sight, now| sight.interrupted = Some(now));
+    }
+
     /// Everything has come that was there at `begun`.
     pub(super) fn complete(&self, begun: Instant) {
         self.see(|sight, _| sight.complete = Some(begun));
@@ -210,7 +232,8 @@ impl Page {
     /// Whether this watch has yet to show that nothing is missing.
     pub(super) fn renews(&self) -> bool {
         let wanted = *self.journal.renewed.borrow();
-        self.journal.sights().get(&self.scene).is_some_and(|sight| sight.complete < wanted)
+        let sights = self.journal.sights();
+        sights.get(&self.scene).is_some_and(|sight| sight.complete < wanted || !sight.has_caught_up())
     }
 
     /// Tells when this watch is to show that nothing is missing, from now on.
@@ -227,7 +250,7 @@ impl Page {
     /// A watch is open.
     pub(super) fn opened(&self) {
         self.see(|sight, now| {
-            *sight = Sight { served: true, blind: None, progress: now, complete: sight.complete };
+            *sight = Sight { served: true, blind: None, progress: now, ..*sight };
         });
         self.note(|entry| entry.opened += 1);
     }
@@ -246,6 +269,10 @@ impl Page {
     pub(super) fn failed(&self, failure: &Failure) {
         self.see(|sight, now| {
             sight.blind.get_or_insert(now);
+            // A watch that was of no use has ended in good order all the same.
+            if !matches!(failure, Failure::Fruitless) {
+                sight.interrupted = Some(now);
+            }
         });
         self.journal.metrics.watch_failure(self.scene.0, failure.reason());
         self.note(|entry| {

@@ -269,7 +269,10 @@ async fn watch<S: Source, K: Sink<Object = S::Object>>(
                 journal.complete(begun);
                 return Ok(Some(version));
             }
-            Step::Cut => return Ok(Some(version)),
+            Step::Cut => {
+                journal.cut();
+                return Ok(Some(version));
+            }
             Step::Bookmark(reached) => {
                 journal.progress();
                 sink.advanced(&reached);

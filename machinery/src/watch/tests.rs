@@ -242,6 +242,31 @@ async fn a_watch_shows_on_demand_that_nothing_is_missing() {
     driver.abort();
 }
 
+/// What happened while the API server was away may come a moment after the watch is open again.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_was_cut_off_has_caught_up_when_the_next_one_has_ended() {
+    let list = || Answer::Page(Ok((vec![("a", "1")], None, "10")));
+    let (driver, journal) = driven(vec![list(), Answer::Watch(vec![Ok(Step::Cut)]), Answer::Open]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(journal.blind(), None, "it is open again");
+    assert!(!journal.has_caught_up(), "and nothing has come");
+    driver.abort();
+    for gap in [Answer::Watch(vec![Ok(Step::Cut)]), Answer::NoWatch(Failure::Other("down".to_owned()))] {
+        let script =
+            vec![list(), gap, Answer::Watch(vec![Ok(Step::Applied(object("b", "2")))]), Answer::Open];
+        let (driver, journal) = driven(script);
+        while journal.has_caught_up() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(journal.dump().contains(" 0 events"), "{}", journal.dump());
+        while !journal.has_caught_up() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(journal.dump().contains(" 1 events"), "{}", journal.dump());
+        driver.abort();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_age_of_the_last_progress_is_known_and_makes_unready() {
     let script = vec![

@@ -68,6 +68,8 @@ pub fn spec(
 const NAME: &str = "gates";
 /// How soon a Pod is looked at again for which no event will come: what is not known of its node.
 const AGAIN: Duration = Duration::from_secs(5);
+/// How soon a Pod is looked at again while a watch catches up.
+const CATCHES_UP: Duration = Duration::from_millis(250);
 
 /// The controller.
 pub(super) struct GateKeeper {
@@ -93,6 +95,8 @@ pub(super) struct Work<'a> {
     pub(super) uid: Name,
     pub(super) pod: Arc<PodFacts>,
     pub(super) now: i64,
+    /// Whether the facts are those of now, and not of the moment in which a watch was cut off.
+    pub(super) is_current: bool,
 }
 
 /// A Pod on a node, as it is accounted for.
@@ -259,6 +263,10 @@ impl GateKeeper {
         self.publish(work, &node).await?;
         if let Some(left) = locked(&self.nominated).settles(work.key, &node, work.now) {
             return Ok(Verdict::After(left));
+        }
+        // kube-scheduler may have bound Pods there meanwhile, and may not know it itself if the answer was lost.
+        if !work.is_current {
+            return Ok(Verdict::After(CATCHES_UP));
         }
         let is_confined = ready.iter().any(|(_, _, facts)| plan::confines(facts));
         self.release(work, (!is_confined).then_some(&*node), Opened::Released, &attributes).await
@@ -451,6 +459,8 @@ impl Reconcile for GateKeeper {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {
+        // Before the facts are read.
+        let is_current = self.kit.context.journal.has_caught_up();
         let found = self.kit.read(|index| {
             let (uid, pod) = index.pod(key)?;
             let claims = index.claims_of(&key.namespace, &pod);
@@ -461,7 +471,7 @@ impl Reconcile for GateKeeper {
             self.leave(key);
             return Verdict::Done;
         };
-        let work = Work { key, uid, pod, now: clock::now().as_millisecond() };
+        let work = Work { key, uid, pod, now: clock::now().as_millisecond(), is_current };
         match self.look(&work, &claims).await {
             Ok(verdict) => verdict,
             Err(Blocked::Wait(wait)) => self.waits(&work, &wait).await,

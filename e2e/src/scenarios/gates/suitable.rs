@@ -3,15 +3,21 @@
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::{FLAGS, NODES, gated, namespace, waits_for};
+use super::{FLAGS, GATE as OURS, NODES, gated, gates_of, namespace, waits_for};
 use crate::client::{CLAIMS, PODS};
 use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
+use crate::proxy::{Harm, Proxy};
+use crate::scenarios::accounts::requesting;
 use crate::scenarios::{Standalone, standalone};
+use crate::wait;
 use crate::world::{Bench, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
-    vec![standalone!(a_node_that_changes_before_the_release_is_given_up)]
+    vec![
+        standalone!(a_node_that_changes_before_the_release_is_given_up),
+        standalone!(no_gate_opens_while_a_watch_is_cut_off),
+    ]
 }
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
@@ -67,6 +73,53 @@ async fn a_node_that_changes_before_the_release_is_given_up(bench: &Bench) -> an
         let node = node_of(&world, &ns, &name).await?;
         ensure!(node == other, "{name} is on {node}");
     }
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// A Pod takes the room of a gated one while the operator sees no Pods: the gate stays closed until it has seen it.
+async fn no_gate_opens_while_a_watch_is_cut_off(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "behind", Shape::default(), 1).await?;
+    let proxy = Proxy::start(world.plane.client("operator").await?.kube).await?;
+    let operator = world.dragoman_as(proxy.kubeconfig(&world.directory)?, "own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let (ns, others) = (namespace(&world, "behind", "enabled").await?, world.namespace("others").await?);
+    let mut claim = objects::claim("waits");
+    claim["metadata"]["annotations"] = json!({GATE: "the link is not up yet"});
+    world.client.create(CLAIMS, &ns, &claim).await?;
+    world.pod(&ns, &Pod::new("waits").with_claim("device", "waits").held()).await?;
+    waits_for(&world, &ns, "waits", "ReleaseGateClosed").await?;
+
+    // Everything is ready but the release itself.
+    let (release, pods) = ("/pods/waits$", "/api/v1/pods");
+    proxy.harm(Some(Harm::Refuse { paths: vec![release] }));
+    world.client.merge(CLAIMS, &ns, "waits", &json!({"metadata": {"annotations": {GATE: null}}})).await?;
+    let refused = || {
+        operator
+            .log()
+            .contains("kind=\"Pod\" namespace=behind-0 name=waits verb=\"patch\" outcome=\"Transient\"")
+    };
+    wait::value("the release is tried", async || Ok(refused().then_some(()))).await?;
+    proxy.harm(Some(Harm::Refuse { paths: vec![release, pods] }));
+    proxy.cut_watches();
+    let failures = async || operator.metric("dragoman_watch_failures_total", &["kind=\"Pod\""]).await;
+    wait::value("the watch of Pods fails", async || Ok((failures().await? > 0.0).then_some(()))).await?;
+    let taker = Pod::new("taker").on("node-0").held();
+    world.client.create(PODS, &others, &requesting(&taker, "7")).await?;
+    let looks = async || {
+        let labels = ["controller=\"gates\"", "result=\"requeue_after\""];
+        operator.metric("controller_runtime_reconcile_total", &labels).await
+    };
+    let before = looks().await?;
+    proxy.harm(Some(Harm::Refuse { paths: vec![pods] }));
+    wait::value("the Pod was looked at", async || Ok((looks().await? > before + 5.0).then_some(()))).await?;
+    let pod = world.client.get(PODS, &ns, "waits").await?.context("Pod")?;
+    ensure!(gates_of(&pod).contains(&OURS), "it was released without a look at the Pods of its node");
+    proxy.harm(None);
+    println!("        {}", waits_for(&world, &ns, "waits", "NotAllocated").await?);
+    world.let_end(&others, "taker").await?;
+    world.phase(&ns, "waits", "Running").await?;
     allocator.stop().await?;
     operator.stop().await?;
     world.stop().await

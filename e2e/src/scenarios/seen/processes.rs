@@ -70,7 +70,7 @@ impl Stage<'_> {
 
     /// No alert is about a watch that fails for a moment; a dashboard shows it.
     async fn watch_fails(&self, operator: &Dragoman) -> anyhow::Result<()> {
-        self.proxy.harm(Some(Harm::Refuse { path: "/resourceclaims".to_owned() }));
+        self.proxy.harm(Some(Harm::Refuse { paths: vec!["/resourceclaims"] }));
         self.proxy.cut_watches();
         wait::value("a watch has failed", async || {
             Ok((operator.metric("dragoman_watch_failures_total", &[]).await? > 0.0).then_some(()))
