@@ -25,7 +25,7 @@ const WATCHED: [(&str, &str, &str, &str); 3] = [
     ("resource.k8s.io", "v1", "ResourceClaim", CLAIMS),
     ("resource.k8s.io", "v1", "DeviceTaintRule", RULES),
 ];
-/// What a record calls DeviceTaintRules.
+/// The kind `DeviceTaintRule` in a record.
 pub(super) const RULES: &str = "devicetaintrules.resource.k8s.io";
 
 /// An event of a watch.

@@ -28,7 +28,7 @@ pub(crate) struct Report {
     pub(crate) waits: Vec<Duration>,
     /// How long after their DeviceTaintRule tainted devices were given.
     tainted: Vec<Duration>,
-    /// Since when the DeviceTaintRules are there, with driver and pool, by name.
+    /// Since when each `DeviceTaintRule` is there, with driver and pool, by name.
     rules: BTreeMap<String, (Timestamp, [Value; 2])>,
     /// When gated Pods that are not bound yet were released, by uid.
     released: BTreeMap<String, Timestamp>,

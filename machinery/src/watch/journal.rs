@@ -122,7 +122,7 @@ impl Journal {
     /// Whether no watch that was cut off or failed has yet to bring what happened meanwhile. Kinds that are not served do not
     /// count. A watch that has been silent for a moment counts as open.
     pub fn has_caught_up(&self) -> bool {
-        self.sights().values().filter(|sight| sight.served).all(|sight| sight.has_caught_up())
+        self.sights().values().filter(|sight| sight.served).all(Sight::has_caught_up)
     }
 
     /// Whether every watch has progressed lately.

@@ -47,12 +47,11 @@ impl Long {
         let flag = Arc::new(AtomicBool::new(false));
         let interrupt = Arc::clone(&flag);
         let mut search = tokio::task::spawn_blocking(move || searched(paused, limit, &interrupt));
-        let outcome = match tokio::time::timeout(limit + OVER, &mut search).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                flag.store(true, Ordering::Relaxed);
-                search.await
-            }
+        let outcome = if let Ok(outcome) = tokio::time::timeout(limit + OVER, &mut search).await {
+            outcome
+        } else {
+            flag.store(true, Ordering::Relaxed);
+            search.await
         };
         // Without an outcome the process is ending.
         let outcome = outcome.unwrap_or(Outcome::Cancelled);

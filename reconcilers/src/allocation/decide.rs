@@ -99,16 +99,12 @@ impl Question<'_> {
         if let Some(obstacle) = site.obstacles(&self.pod.placement).first() {
             return Tries::Refuses(Why::Place(obstacle.to_string()));
         }
-        let outcome = allocate(snapshot, &decided.overlay, node, prepared, self.options(self.budget()));
+        let outcome = allocate(snapshot, &decided.overlay, node, prepared, limited(self.budget()));
         self.judge(index, decided, node, (outcome, None), (ids, work))
     }
 
     fn budget(&self) -> u64 {
         if self.in_gang { GANG_BUDGET } else { BUDGET }
-    }
-
-    fn options(&self, budget: u64) -> Options<'static> {
-        Options { budget: Some(budget), spares_costly: true, ..Options::default() }
     }
 
     /// Looks whether a node takes the Pod with the devices that were found, and for others while it does not.
@@ -164,7 +160,7 @@ impl Question<'_> {
             }
             // Other devices may take less of the node.
             let left = self.budget().saturating_sub(solution.work());
-            outcome = solution.refused(&weight, self.options(left));
+            outcome = solution.refused(&weight, limited(left));
         }
     }
 
@@ -188,6 +184,11 @@ impl Question<'_> {
             unread: None,
         })
     }
+}
+
+/// So much work may be done while others wait.
+fn limited(budget: u64) -> Options<'static> {
+    Options { budget: Some(budget), spares_costly: true, ..Options::default() }
 }
 
 /// Why a node is passed over on which the search has come to no end.
@@ -280,7 +281,7 @@ fn go_on(
     tried: &mut Tried,
     ids: &mut dyn ShareIds,
 ) -> Option<Turn> {
-    let tries = match outcome {
+    let became = match outcome {
         // Devices that were free when it began may be taken by now. What was evaluated is remembered.
         Outcome::Solution(solution)
             if solution.revision() != decided.overlay.over(&index.snapshot).revision() =>
@@ -290,7 +291,7 @@ fn go_on(
         Outcome::BudgetSpent(_) => Tries::Refuses(given_up(refused)),
         outcome => question.judge(index, decided, &node, (outcome, refused), (ids, &mut 0)),
     };
-    match tries {
+    match became {
         Tries::Takes(decision) => Some(Turn::Decided(decision)),
         Tries::Searches(paused, refused) => Some(Turn::Aside(Box::new(Long { node, at, paused, refused }))),
         Tries::Refuses(why) => {

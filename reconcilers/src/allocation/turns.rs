@@ -32,6 +32,22 @@ pub(super) enum Looked {
     Refused(Vec<String>),
 }
 
+/// What keeps a Pod from its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    Waits,
+    TooLong,
+}
+
+impl From<Stop> for Looked {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Waits => Self::Waits,
+            Stop::TooLong => Self::TooLong,
+        }
+    }
+}
+
 impl Allocator {
     /// Decides about a Pod, a portion of the nodes at a time.
     pub(super) async fn decide(
@@ -49,9 +65,9 @@ impl Allocator {
                 Ok(Turn::More) => tokio::task::yield_now().await,
                 Ok(Turn::Aside(long)) => match self.aside(key, *long).await {
                     Ok(ended) => tried.ended = Some(ended),
-                    Err(looked) => return looked,
+                    Err(stop) => return stop.into(),
                 },
-                Err(looked) => return looked,
+                Err(stop) => return stop.into(),
             }
         }
     }
@@ -64,11 +80,11 @@ impl Allocator {
         claims: &[Named],
         refused: &BTreeSet<Name>,
         tried: &mut Tried,
-    ) -> Result<Turn, Looked> {
+    ) -> Result<Turn, Stop> {
         let mut decided = locked(&self.decided);
         // Both would write, and only one allocation counts.
         if claims.iter().any(|(_, uid, _)| decided.is_for_another(key, uid)) {
-            return Err(Looked::Waits);
+            return Err(Stop::Waits);
         }
         let turn = self.kit.note(|index| {
             let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned());
@@ -81,7 +97,7 @@ impl Allocator {
                 && !holds_something(uid, claims)
                 && !self.kit.read(|index| index.are_owned(decision))
             {
-                return Err(Looked::Waits);
+                return Err(Stop::Waits);
             }
             decided.put(key, uid, claims, decision);
             self.kit.note(|index| index.reranked.node(&decision.node));
@@ -90,15 +106,15 @@ impl Allocator {
     }
 
     /// Goes on with a long search, if no other one runs and its namespace may.
-    async fn aside(&self, key: &ObjectKey, long: Long) -> Result<Ended, Looked> {
+    async fn aside(&self, key: &ObjectKey, long: Long) -> Result<Ended, Stop> {
         // A reconciliation that waited here would keep those of others from starting.
-        let Ok(_runs) = self.aside.try_acquire() else { return Err(Looked::Waits) };
+        let Ok(_runs) = self.aside.try_acquire() else { return Err(Stop::Waits) };
         let allowed = locked(&self.allowances).of(&key.namespace, clock::now().as_millisecond());
-        let Ok(limit) = allowed else { return Err(Looked::TooLong) };
+        let Ok(limit) = allowed else { return Err(Stop::TooLong) };
         let ended = long.run(limit).await;
         locked(&self.allowances).spend(&key.namespace, ended.took, clock::now().as_millisecond());
         tracing::debug!(namespace = %key.namespace, pod = %key.name, node = %ended.node, took = ?ended.took, "long search");
-        if ended.comes_further() { Err(Looked::TooLong) } else { Ok(ended) }
+        if ended.comes_further() { Err(Stop::TooLong) } else { Ok(ended) }
     }
 
     /// A Pod whose search took too long rests, longer each time. It is said why.
@@ -139,7 +155,7 @@ impl Allocator {
                 // Other devices are free when it begins anew, but what was evaluated is remembered.
                 Attempt::Aside(long) => match self.aside(key, *long).await {
                     Ok(_) => {}
-                    Err(looked) => return looked,
+                    Err(stop) => return stop.into(),
                 },
                 Attempt::Placed(pods) => {
                     pods.iter().for_each(|pod| self.leave(pod));

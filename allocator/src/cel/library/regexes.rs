@@ -67,7 +67,7 @@ fn states(pattern: &Hir) -> u64 {
         HirKind::Class(Class::Unicode(class)) => 4 * class.ranges().len() as u64,
         HirKind::Class(Class::Bytes(class)) => class.ranges().len() as u64,
         HirKind::Repetition(repeated) => {
-            let times = repeated.max.unwrap_or(repeated.min.saturating_add(1));
+            let times = repeated.max.unwrap_or_else(|| repeated.min.saturating_add(1));
             states(&repeated.sub).saturating_mul(times.into())
         }
         HirKind::Capture(capture) => states(&capture.sub).saturating_add(2),
