@@ -219,9 +219,10 @@ impl Page {
         });
     }
 
-    /// The watch was cut off.
-    pub(super) fn cut(&self) {
+    /// The watch was cut off at a version, from which the next one goes on.
+    pub(super) fn cut(&self, version: String) -> String {
         self.see(|sight, now| sight.interrupted = Some(now));
+        version
     }
 
     /// Everything has come that was there at `begun`.

@@ -269,10 +269,7 @@ async fn watch<S: Source, K: Sink<Object = S::Object>>(
                 journal.complete(begun);
                 return Ok(Some(version));
             }
-            Step::Cut => {
-                journal.cut();
-                return Ok(Some(version));
-            }
+            Step::Cut => return Ok(Some(journal.cut(version))),
             Step::Bookmark(reached) => {
                 journal.progress();
                 sink.advanced(&reached);

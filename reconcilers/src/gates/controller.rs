@@ -264,10 +264,6 @@ impl GateKeeper {
         if let Some(left) = locked(&self.nominated).settles(work.key, &node, work.now) {
             return Ok(Verdict::After(left));
         }
-        // kube-scheduler may have bound Pods there meanwhile, and may not know it itself if the answer was lost.
-        if !work.is_current {
-            return Ok(Verdict::After(CATCHES_UP));
-        }
         let is_confined = ready.iter().any(|(_, _, facts)| plan::confines(facts));
         self.release(work, (!is_confined).then_some(&*node), Opened::Released, &attributes).await
     }
@@ -346,6 +342,10 @@ impl GateKeeper {
         attributes: &BTreeMap<String, String>,
     ) -> Result<Verdict, Blocked> {
         let Work { key, uid, pod, .. } = work;
+        // kube-scheduler may have bound Pods on the node meanwhile, and may not know it itself if the answer was lost.
+        if why == Opened::Released && !work.is_current {
+            return Ok(Verdict::After(CATCHES_UP));
+        }
         let Some(write) = writes::release(key, uid, pod, pin, attributes) else { return Ok(Verdict::Done) };
         self.kit.send(key, &write).await?;
         self.metrics.released.inc();
