@@ -133,7 +133,7 @@ enum Command {
         /// Only these kinds of clusters.
         #[arg(long, value_enum, value_delimiter = ',')]
         only: Vec<company::Kind>,
-        /// Kill operator, allocator and kube-scheduler in turn.
+        /// Kill operator, allocator, kube-scheduler and API server in turn.
         #[arg(long)]
         kills: bool,
         /// Instead of that, let so many pairs of a gated and an ordinary Pod race for all the cpus of a node.

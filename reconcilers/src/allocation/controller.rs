@@ -307,8 +307,8 @@ impl Allocator {
         let (refused, again) = left_out(claims, now.as_second());
         let rests = {
             let mut decided = locked(&self.decided);
-            if let Some((since, seconds)) = claims.iter().find_map(|(_, _, facts)| rests_since(facts)) {
-                decided.rests_on(key, since, seconds);
+            if let Some(before) = claims.iter().find_map(|(_, _, facts)| rests_since(facts)) {
+                decided.rests_on(key, before, now.as_millisecond());
             }
             if decided.has_lost(key) && refused.is_empty() {
                 decided.gave_back(key, now.as_millisecond(), fastrand::f64());
@@ -415,10 +415,10 @@ impl Allocator {
     }
 }
 
-/// Since when a claim rests because a search took too long, in seconds since the epoch, and for how many seconds.
+/// Since when a claim rests because a search took too long, in milliseconds since the epoch, and for how many seconds.
 fn rests_since(facts: &ClaimFacts) -> Option<(i64, u64)> {
     let verdict = facts.verdict.as_ref().filter(|verdict| verdict.reason == TOO_LONG)?;
-    let since = verdict.time.parse::<jiff::Timestamp>().ok()?.as_second();
+    let since = verdict.time.parse::<jiff::Timestamp>().ok()?.as_millisecond();
     Some((since, verdict.retry_after?))
 }
 

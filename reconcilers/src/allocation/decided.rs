@@ -175,12 +175,12 @@ impl Decided {
         *times += 1;
     }
 
-    /// The leader before has put a Pod to rest for so many seconds, at `since` in seconds since the epoch: it rests on, and
-    /// longer the next time.
-    pub(super) fn rests_on(&mut self, key: &ObjectKey, since: i64, seconds: u64) {
+    /// The leader before has put a Pod to rest for so many seconds, at `since` in milliseconds since the epoch: it rests on,
+    /// and longer the next time. A time that is still to come is that of another clock, or made up.
+    pub(super) fn rests_on(&mut self, key: &ObjectKey, (since, seconds): (i64, u64), now: i64) {
         let rest = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000).min(2 * REST.1);
         let times = rest.max(REST.0).ilog2() - REST.0.ilog2();
-        let until = since.saturating_mul(1_000).saturating_add(rest);
+        let until = since.min(now).saturating_add(rest);
         self.rests.entry(key.clone()).or_insert((until, times + 1));
     }
 

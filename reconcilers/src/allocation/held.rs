@@ -68,6 +68,25 @@ impl Allocator {
         why: &[String],
         now: i64,
     ) -> Result<Option<Verdict>, Refusal> {
+        match self.gives_part_back(key, uid, claims, now).await? {
+            None => {
+                self.say(key, uid, claims, why).await?;
+                Ok(None)
+            }
+            Some(Verdict::Done) => Ok(None),
+            kept => Ok(kept),
+        }
+    }
+
+    /// What a Pod that finds no devices has of its devices goes back after a while. Returns when the Pod is looked at again;
+    /// `None` if it has none.
+    pub(super) async fn gives_part_back(
+        &self,
+        key: &ObjectKey,
+        uid: &Name,
+        claims: &[Named],
+        now: i64,
+    ) -> Result<Option<Verdict>, Refusal> {
         let node = locked(&self.decided).forget(key);
         self.reopen(node.as_ref());
         let has_part = |claim: &&Named| {
@@ -76,7 +95,6 @@ impl Allocator {
         };
         let part: Vec<Named> = claims.iter().filter(has_part).cloned().collect();
         if part.is_empty() {
-            self.say(key, uid, claims, why).await?;
             return Ok(None);
         }
         let keeps = locked(&self.decided).keeps_part(key, now);
@@ -84,7 +102,7 @@ impl Allocator {
             return Ok(Some(Verdict::After(Duration::from_millis(milliseconds))));
         }
         self.give_back(key, uid, &part).await?;
-        Ok(None)
+        Ok(Some(Verdict::Done))
     }
 
     /// A Pod has its devices and waits for something else: for another allocator, or for a gate. It keeps

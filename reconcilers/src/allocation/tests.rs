@@ -151,6 +151,21 @@ async fn long_searches_go_on_aside() {
     assert_ne!(device(&other), device(&decision), "it was given while the search was aside");
 }
 
+/// The rest that the leader before began goes on, and the next one is longer; nobody makes a Pod rest for ever.
+#[test]
+fn a_rest_goes_on_across_leaders() {
+    let (key, mut decided) = (key(0), Decided::default());
+    decided.rests_on(&key, (10_000, 4), 11_000);
+    assert_eq!(decided.rests(&key, 11_000), Some(3_000));
+    decided.rests_on(&key, (20_000, 60), 20_000);
+    assert_eq!(decided.rests(&key, 20_000), None, "what this leader knows counts");
+    decided.gave_back(&key, 20_000, 0.0);
+    assert_eq!(decided.rests(&key, 20_000), Some(8_000));
+    let mut other = Decided::default();
+    other.rests_on(&key, (i64::MAX, u64::MAX), 20_000);
+    assert_eq!(other.rests(&key, 20_000), Some(120_000));
+}
+
 /// A search that is given no time comes to no end, and says whether it comes further the next time.
 #[tokio::test]
 async fn a_search_without_time_comes_further_as_long_as_it_evaluates() {

@@ -107,10 +107,10 @@ impl Allocator {
 
     /// Goes on with a long search, if no other one runs and its namespace may.
     async fn aside(&self, key: &ObjectKey, long: Long) -> Result<Ended, Stop> {
-        // A reconciliation that waited here would keep those of others from starting.
-        let Ok(_runs) = self.aside.try_acquire() else { return Err(Stop::Waits) };
         let allowed = locked(&self.allowances).of(&key.namespace, clock::now().as_millisecond());
         let Ok(limit) = allowed else { return Err(Stop::TooLong) };
+        // A reconciliation that waited here would keep those of others from starting.
+        let Ok(_runs) = self.aside.try_acquire() else { return Err(Stop::Waits) };
         let ended = long.run(limit).await;
         locked(&self.allowances).spend(&key.namespace, ended.took, clock::now().as_millisecond());
         tracing::debug!(namespace = %key.namespace, pod = %key.name, node = %ended.node, took = ?ended.took, "long search");
@@ -136,7 +136,12 @@ impl Allocator {
              take the most time, and the Pods of a namespace share what there is"
         );
         self.verdict(key, uid, claims, (TOO_LONG, &message, Some(seconds))).await?;
-        Ok(Verdict::After(Duration::from_millis(rest)))
+        let rests = Verdict::After(Duration::from_millis(rest));
+        // What it has of its devices is not kept from others for that long.
+        Ok(match self.gives_part_back(key, uid, claims, now).await? {
+            Some(kept) => rests.most_urgent(kept),
+            None => rests,
+        })
     }
 
     /// Decides about a gang. Its Pods are looked at again, and what stands for each is written.
