@@ -240,7 +240,8 @@ pub(super) fn decide(
     let prepared = PodClaims::new(&snapshot, question.claims.clone(), Gates::default());
     let mut work = 0;
     for node in &candidates {
-        if work >= TURN {
+        // The turns of a gang are counted by portions.
+        if work >= TURN && !question.in_gang {
             return Turn::More;
         }
         match question.try_node(index, &snapshot, decided, &prepared, node, (ids, &mut work)) {
