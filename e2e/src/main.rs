@@ -133,9 +133,9 @@ enum Command {
         /// Only these kinds of clusters.
         #[arg(long, value_enum, value_delimiter = ',')]
         only: Vec<company::Kind>,
-        /// Kill operator, allocator, kube-scheduler and API server in turn.
-        #[arg(long)]
-        kills: bool,
+        /// What is killed in turn.
+        #[arg(long, value_enum, num_args = 0..=1, default_value = "none", default_missing_value = "parties")]
+        kills: company::Kills,
         /// Instead of that, let so many pairs of a gated and an ordinary Pod race for all the cpus of a node.
         #[arg(long, value_name = "PAIRS")]
         races: Option<usize>,

@@ -66,6 +66,17 @@ impl Kind {
     }
 }
 
+/// What is killed in the course of a run, in turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kills {
+    /// Nothing.
+    None,
+    /// Operator, allocator and kube-scheduler.
+    Parties,
+    /// These, and the API server.
+    ApiServerToo,
+}
+
 /// What a run consists of.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
@@ -75,8 +86,8 @@ pub(crate) struct Run {
     pub(crate) seed: u64,
     /// The number of Pods.
     pub(crate) pods: usize,
-    /// Whether operator, allocator, kube-scheduler and API server are killed in turn.
-    pub(crate) kills: bool,
+    /// What is killed in turn.
+    pub(crate) kills: Kills,
 }
 
 /// Runs every kind of cluster with `seeds` seeds from `first` on.
@@ -88,7 +99,7 @@ pub(crate) async fn run(
     kinds: &[Kind],
     (first, seeds): (u64, u64),
     pods: usize,
-    kills: bool,
+    kills: Kills,
 ) -> anyhow::Result<()> {
     let all: &[Kind] = if kinds.is_empty() { Kind::value_variants() } else { kinds };
     let mut broken = 0;
@@ -134,7 +145,11 @@ pub(crate) async fn one(bench: &Bench, run: Run) -> anyhow::Result<usize> {
     let ended = load::run(&client, &spaces, kind, (seed, pods), async |created| {
         disturb(&world, &spaces, created, pods).await?;
         // Another one each time, seven times a run.
-        if kills && created % (pods / 8).max(1) == 0 { parties.kill(&mut world).await } else { Ok(()) }
+        if kills != Kills::None && created % (pods / 8).max(1) == 0 {
+            parties.kill(&mut world, kills).await
+        } else {
+            Ok(())
+        }
     })
     .await;
     let events = recorder.events(parties.starts)?;
@@ -149,8 +164,7 @@ pub(crate) async fn one(bench: &Bench, run: Run) -> anyhow::Result<usize> {
     for (promise, why) in &report.broken {
         println!("        {}: {why}", promise.word());
     }
-    let with = if kills { ", with kills" } else { "" };
-    println!("{}, seed {seed}{with}: {report}", kind.word());
+    println!("{}, seed {seed}, kills {kills:?}: {report}", kind.word());
     println!("        record: {}", file.display());
     world.stop().await?;
     Ok(report.broken.len())
@@ -212,9 +226,9 @@ impl Parties {
     }
 
     /// Kills operator, allocator, kube-scheduler or API server, and starts it again.
-    async fn kill(&mut self, world: &mut World) -> anyhow::Result<()> {
+    async fn kill(&mut self, world: &mut World, kills: Kills) -> anyhow::Result<()> {
         self.kills += 1;
-        match self.kills % 4 {
+        match self.kills % if kills == Kills::ApiServerToo { 4 } else { 3 } {
             1 => {
                 self.operator.take().context("the operator runs")?.kill().await?;
                 self.operator = Some(world.dragoman("own", &OPERATOR).await?);
@@ -223,11 +237,11 @@ impl Parties {
                 self.allocator.take().context("the allocator runs")?.kill().await?;
                 self.allocator = Some(world.allocator(&ALLOCATOR).await?);
             }
-            3 => world.plane.restart_scheduler().await?,
-            _ => {
+            0 if kills == Kills::ApiServerToo => {
                 self.starts += 1;
                 world.plane.restart_apiserver(|_| {}).await?;
             }
+            _ => world.plane.restart_scheduler().await?,
         }
         Ok(())
     }

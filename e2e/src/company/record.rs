@@ -90,13 +90,15 @@ impl Recorder {
     }
 }
 
-/// Follows the objects of a kind. What went while the API server was not there went right after it was seen for the last
-/// time: nothing that was free to others in truth is called taken.
+/// Follows the objects of a kind. What went while the API server was not there was there until the last event before that,
+/// and counts as gone from then on: nothing that was free to others in truth is called taken.
 async fn follow(api: Api<DynamicObject>, resource: &'static str, seen: Arc<Mutex<Seen>>) {
     let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
-    let (mut known, mut unlisted) = (BTreeMap::new(), BTreeMap::new());
-    let note = |object: Value, deleted: bool| {
+    let (mut known, mut unlisted) = (BTreeMap::<String, Value>::new(), BTreeMap::new());
+    let (mut last, mut last_before) = (0, 0);
+    let note = |last: &mut u64, object: Value, deleted: bool| {
         let event = Event { at: Timestamp::now(), resource: resource.to_owned(), deleted, object };
+        *last = event.version().max(*last);
         seen.lock().unwrap_or_else(PoisonError::into_inner).events.push(event);
     };
     while let Some(event) = events.next().await {
@@ -105,21 +107,23 @@ async fn follow(api: Api<DynamicObject>, resource: &'static str, seen: Arc<Mutex
                 let object = plain(&object);
                 unlisted.remove(&key(&object));
                 known.insert(key(&object), object.clone());
-                note(object, false);
+                note(&mut last, object, false);
             }
             Ok(watcher::Event::Delete(object)) => {
                 let object = plain(&object);
                 known.remove(&key(&object));
-                note(object, true);
+                note(&mut last, object, true);
             }
             Ok(watcher::Event::Init) => {
                 seen.lock().unwrap_or_else(PoisonError::into_inner).listed_anew += 1;
                 unlisted = known.clone();
+                last_before = last;
             }
             Ok(watcher::Event::InitDone) => {
-                for (gone, object) in std::mem::take(&mut unlisted) {
+                for (gone, mut object) in std::mem::take(&mut unlisted) {
                     known.remove(&gone);
-                    note(object, true);
+                    object["metadata"]["resourceVersion"] = last_before.to_string().into();
+                    note(&mut last, object, true);
                 }
             }
             // The watcher goes on by itself after an error.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{COUNTS, Costs, FLAGS, SMALL, gated_where, namespace};
 use crate::client::PODS;
-use crate::company::{self, Kind};
+use crate::company::{self, Kills, Kind};
 use crate::control_plane::Shape;
 use crate::objects::Pod;
 use crate::scenarios::accounts::requesting;
@@ -51,7 +51,7 @@ async fn neighbours_take_no_room_of_gated_pods_a_thousand_times(bench: &Bench) -
 
 /// Two short runs; `cargo xtask company` has the long ones, in every kind of cluster.
 async fn every_promise_holds_in_company(bench: &Bench) -> anyhow::Result<()> {
-    company::run(bench, &[Kind::CountedFootprints, Kind::Held], (1, 1), 60, true).await
+    company::run(bench, &[Kind::CountedFootprints, Kind::Held], (1, 1), 60, Kills::Parties).await
 }
 
 /// Each node has eight cpus. The gated Pod requests two and its device takes three; its neighbour requests six.
