@@ -168,13 +168,13 @@ impl<T> Compiled<T> {
         self.1.get_or_init(|| compile(&self.0))
     }
 
-    /// Whether something of this size has still to be compiled, and that takes more than half a millisecond.
+    /// Whether something of this size has still to be compiled, and is not short.
     fn is_long(&self, bytes: usize) -> bool {
         bytes > SHORT && self.1.get().is_none()
     }
 }
 
-/// The length of expressions in bytes that are compiled in half a millisecond.
+/// Expressions of this length in bytes are short: they are compiled where they are needed.
 const SHORT: usize = 256;
 
 /// Whether the evaluation of these expressions for one device may take more than half a millisecond.

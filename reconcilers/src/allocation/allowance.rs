@@ -12,6 +12,8 @@ const MOST: i64 = 500;
 const LEAST: i64 = 250;
 /// The milliseconds of rest after which one millisecond comes back: each namespace has a fortieth of a core.
 const REST: i64 = 40;
+/// A search that took longer than it may is paid for, but not for ever: a minute and a half.
+const MOST_USED: i64 = MOST + 2_000;
 /// The namespaces that are remembered before those that have their whole allowance again are forgotten.
 const REMEMBERED: usize = 1_024;
 
@@ -52,12 +54,9 @@ impl Allowances {
         let took = i64::try_from(took.as_millis()).unwrap_or(i64::MAX);
         let known = self.0.entry(Arc::clone(namespace)).or_insert(Used { used: 0, at: now });
         *known =
-            Used { used: known.left_over(now).saturating_add(took).min(MAX_DEBT), at: now.max(known.at) };
+            Used { used: known.left_over(now).saturating_add(took).min(MOST_USED), at: now.max(known.at) };
     }
 }
-
-/// A search that took longer than it may is paid for, but not for ever: a minute and a half.
-const MAX_DEBT: i64 = MOST + 2_000;
 
 #[cfg(test)]
 mod tests {
@@ -75,7 +74,7 @@ mod tests {
         assert_eq!(allowances.of("dear", 0), Ok(ms(300)));
         allowances.spend(&dear, ms(300), 0);
         assert_eq!(allowances.of("dear", 0), Err(ms(10_000)));
-        assert_eq!(allowances.of("cheap", 0), Ok(ms(500)), "nobody else pays");
+        assert_eq!(allowances.of("cheap", 0), Ok(ms(500)), "others do not pay");
         assert_eq!(allowances.of("dear", 10_000), Ok(ms(250)));
         assert_eq!(allowances.of("dear", 20_000), Ok(ms(500)));
     }

@@ -167,6 +167,11 @@ impl Decided {
     /// A Pod gave devices back at `now`. `jitter` is below one.
     pub(super) fn gave_back(&mut self, key: &ObjectKey, now: i64, jitter: f64) {
         self.parts.remove(key);
+        self.rests_again(key, now, jitter);
+    }
+
+    /// A Pod rests from `now` on, longer each time, and keeps what it has of its devices no longer for that.
+    pub(super) fn rests_again(&mut self, key: &ObjectKey, now: i64, jitter: f64) {
         let (until, times) = self.rests.entry(key.clone()).or_default();
         let rest = (REST.0 << (*times).min(10)).min(REST.1);
         #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "at most a minute")]

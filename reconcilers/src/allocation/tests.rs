@@ -93,15 +93,9 @@ pub(super) fn decided(
     decided: &Decided,
     number: usize,
 ) -> Result<Decision, Vec<String>> {
-    let key = key(number);
-    let (_, pod) = index.pod(&key).expect("it waits");
-    let claims = index.claims_of("ns", &pod).expect("claims");
-    let claims: Vec<_> = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
     let mut tried = Tried::default();
     loop {
-        let question = Question { key: &key, pod: &pod, claims: claims.clone(), in_gang: false };
-        let mut ids = || "share".into();
-        match decide(&question, index, decided, (&BTreeSet::new(), Order::Pack), &mut tried, &mut ids) {
+        match turn(index, decided, number, &mut tried) {
             Turn::Decided(decision) => return Ok(decision),
             Turn::Refused(why) => return Err(why),
             Turn::More => {}
@@ -151,7 +145,7 @@ async fn long_searches_go_on_aside() {
     assert_ne!(device(&other), device(&decision), "it was given while the search was aside");
 }
 
-/// The rest that the leader before began goes on, and the next one is longer; nobody makes a Pod rest for ever.
+/// The rest that the leader before began goes on, and the next one is longer. No verdict makes a Pod rest for ever.
 #[test]
 fn a_rest_goes_on_across_leaders() {
     let (key, mut decided) = (key(0), Decided::default());
@@ -159,8 +153,10 @@ fn a_rest_goes_on_across_leaders() {
     assert_eq!(decided.rests(&key, 11_000), Some(3_000));
     decided.rests_on(&key, (20_000, 60), 20_000);
     assert_eq!(decided.rests(&key, 20_000), None, "what this leader knows counts");
-    decided.gave_back(&key, 20_000, 0.0);
+    assert_eq!(decided.keeps_part(&key, 19_000), Some(2_000));
+    decided.rests_again(&key, 20_000, 0.0);
     assert_eq!(decided.rests(&key, 20_000), Some(8_000));
+    assert_eq!(decided.keeps_part(&key, 21_000), None, "a rest keeps no part of the devices longer");
     let mut other = Decided::default();
     other.rests_on(&key, (i64::MAX, u64::MAX), 20_000);
     assert_eq!(other.rests(&key, 20_000), Some(120_000));

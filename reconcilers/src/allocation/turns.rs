@@ -117,7 +117,7 @@ impl Allocator {
         if ended.comes_further() { Err(Stop::TooLong) } else { Ok(ended) }
     }
 
-    /// A Pod whose search took too long rests, longer each time. It is said why.
+    /// A Pod whose search took too long rests, longer each time, and says why.
     pub(super) async fn rest(
         &self,
         key: &ObjectKey,
@@ -127,7 +127,7 @@ impl Allocator {
     ) -> Result<Verdict, Refusal> {
         let rest = {
             let mut decided = locked(&self.decided);
-            decided.gave_back(key, now, fastrand::f64());
+            decided.rests_again(key, now, fastrand::f64());
             decided.rests(key, now).unwrap_or_default()
         };
         let seconds = rest.div_ceil(1_000);

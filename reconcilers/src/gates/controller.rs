@@ -344,7 +344,9 @@ impl GateKeeper {
         let Work { key, uid, pod, .. } = work;
         // kube-scheduler may have bound Pods on the node meanwhile, and may not know it itself if the answer was lost.
         if why == Opened::Released && !work.is_current {
-            return Ok(Verdict::After(CATCHES_UP));
+            let wait =
+                Wait::new(Reason::Unaccounted, "a watch catches up with what it has missed".to_owned());
+            return Ok(self.waits(work, &wait).await.most_urgent(Verdict::After(CATCHES_UP)));
         }
         let Some(write) = writes::release(key, uid, pod, pin, attributes) else { return Ok(Verdict::Done) };
         self.kit.send(key, &write).await?;
