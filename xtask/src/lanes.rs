@@ -60,7 +60,7 @@ pub(crate) const IMPATIENT: &str = "60";
 /// # Errors
 /// Something is missing on this machine, or a lane fails.
 pub(crate) fn quick() -> anyhow::Result<()> {
-    needs::look(&[Need::CCompiler, Need::Room(6)])?;
+    needs::look(&[Need::CCompiler, Need::Room(5)])?;
     needs::crates()?;
     // One build for everything: with the features of one package all libraries would be built once more.
     build()?;
@@ -77,7 +77,7 @@ pub(crate) fn quick() -> anyhow::Result<()> {
 /// # Errors
 /// Something is missing on this machine, or a lane fails.
 pub(crate) fn real() -> anyhow::Result<()> {
-    needs::look(&[Need::CCompiler, Need::Go, Need::Python, Need::Room(12)])?;
+    needs::look(&[Need::CCompiler, Need::Go, Need::Python, Need::Room(10)])?;
     needs::crates()?;
     build()?;
     built(&["scenarios", "--on", "sim", "kubectl/"])?;
@@ -89,8 +89,8 @@ pub(crate) fn real() -> anyhow::Result<()> {
 /// The programs that the long lanes need.
 const EVERYTHING: &[Need] = &[Need::CCompiler, Need::Go, Need::Python, Need::Git, Need::Root];
 
-/// One lane leaves a build of its own beside the one of all tests: 6 GB each, and 3 GB of a control plane.
-const ROOM_FOR_ONE: Need = Need::Room(15);
+/// Measured: 3 GB for the build of all tests, 5 for that of a control plane, and up to 3 for a build of one lane.
+const ROOM_FOR_ONE: Need = Need::Room(12);
 
 /// All lanes leave five builds, and the incremental parts of two.
 const ROOM_FOR_ALL: Need = Need::Room(30);

@@ -21,7 +21,7 @@ pub(crate) enum Need {
     Git,
     /// A real node needs namespaces and cgroups.
     Root,
-    /// So many gigabytes in the directory of the build.
+    /// So many gigabytes in the directory of the build, with what is built there already.
     Room(u64),
 }
 
@@ -40,12 +40,12 @@ impl Need {
                 unless(is_root()?, "this needs root: a real node has namespaces and cgroups of its own")
             }
             Self::Room(gigabytes) => {
-                let free = free(&root()?)?;
+                let (free, built) = (free(&root()?)?, built(&root()?));
                 let sentence = format!(
-                    "the disk is too full: this needs {gigabytes} GB in {}, and {free} GB are free",
+                    "the disk is too full: this needs {gigabytes} GB in {}, of which {built} GB are built, and {free} GB are free",
                     root()?.display()
                 );
-                unless(free >= gigabytes, &sentence)
+                unless(free + built >= gigabytes, &sentence)
             }
         })
     }
@@ -93,6 +93,14 @@ fn is_root() -> anyhow::Result<bool> {
 fn free(path: &Path) -> anyhow::Result<u64> {
     let out = Command::new("df").arg("-Pk").arg(path).output().context("cannot run df")?;
     available(&String::from_utf8_lossy(&out.stdout)).context("df says nothing")
+}
+
+/// The gigabytes of the builds that are there; none where that cannot be told.
+fn built(root: &Path) -> u64 {
+    let out = Command::new("du").arg("-sk").arg(root.join("target")).output();
+    let said = out.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default();
+    let kilobytes = said.split_whitespace().next().and_then(|of| of.parse::<u64>().ok());
+    kilobytes.unwrap_or_default() / 1_000_000
 }
 
 /// The gigabytes in the fourth column of the last line of `df -Pk`.
