@@ -125,7 +125,7 @@ impl ClaimLifecycle {
                 self.kit.note(|state| state.evidence.proven_gone(&uid, now));
             }
             Said::Quota(outcome) => {
-                let now = clock::now().as_millisecond();
+                let now = clock::steady().as_millisecond();
                 let turn = self.kit.note(|state| state.quota.note(key, outcome, now));
                 self.kit.enqueue(turn);
             }
@@ -176,7 +176,7 @@ impl ClaimLifecycle {
             Subject::PodGroup => ConsumerKind::PodGroup,
             Subject::Pod | Subject::Claim => ConsumerKind::Pod,
         };
-        let mut pass = ConsumerPass::new(key, &self.options.birth, clock::now().as_millisecond());
+        let mut pass = ConsumerPass::new(key, &self.options.birth, clock::steady().as_millisecond());
         let tell = |pass: &mut ConsumerPass| {
             let report = std::mem::take(&mut pass.report);
             let about = || match pass.consumer() {

@@ -9,8 +9,11 @@
 //! - Room that no claim has left (the quota was raised) is found by the one key, and used by two, four and
 //!   so on, until one is refused.
 //!
+//! Templates may ask for different classes, each with a quota of its own. After a refusal the oldest key of another template tries,
+//! eight of them without a pause, until each template was refused: a place of one class is not offered to another one for ever.
+//!
 //! A key whose template has waiting keys joins them without a try. A tenant with a full quota thus
-//! costs one request a minute, however many Pods wait, and at most two for a place that is freed.
+//! costs one request a minute, however many Pods wait, and at most two for a place that is freed, where all ask for the same.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -29,6 +32,8 @@ const COUNTED: i64 = 2_000;
 const LONGEST: i64 = 60_000;
 /// A round whose keys have not all answered by then is over: their Pods fail for another reason.
 const PATIENCE: i64 = 60_000;
+/// So many other templates are tried after a refusal, then there is a pause.
+const PROBES: usize = 8;
 /// Templates with waiting keys in one namespace from which on every template counts as refused.
 const TEMPLATES: usize = 16;
 /// Refused creations in the whole cluster, in milliseconds for each, with a burst.
@@ -74,6 +79,12 @@ struct Waiting {
     keys: HashMap<Key, (u64, BTreeSet<Name>)>,
     /// How many keys wait for each template.
     templates: HashMap<Name, usize>,
+    /// The templates whose last try was refused.
+    failed: BTreeSet<Name>,
+    /// Those that were refused since a claim went, or since all were.
+    passed_over: BTreeSet<Name>,
+    /// How many templates were refused one after the other without a pause.
+    probes: usize,
     next_age: u64,
     why: Arc<str>,
     round: Round,
@@ -134,6 +145,7 @@ impl QuotaWaits {
         if let Some(why) = outcome.waits.values().flatten().next() {
             waiting.why = why.chars().take(WHY).collect::<String>().into();
         }
+        waiting.learn(key, &outcome.waits);
         waiting.waits_for(key, outcome.waits.into_keys().collect());
         let turn = waiting.turn(now, throttled);
         if waiting.keys.is_empty() {
@@ -148,6 +160,7 @@ impl QuotaWaits {
         let Some(waiting) = self.namespaces.get_mut(namespace) else { return Vec::new() };
         waiting.places += 1;
         waiting.missed = false;
+        waiting.passed_over.clear();
         waiting.round.known = true;
         if waiting.round.opens <= now + COUNTED {
             return waiting.turn(now, throttled);
@@ -173,6 +186,9 @@ impl Waiting {
             by_age: BTreeMap::new(),
             keys: HashMap::new(),
             templates: HashMap::new(),
+            failed: BTreeSet::new(),
+            passed_over: BTreeSet::new(),
+            probes: 0,
             next_age: 0,
             why: "".into(),
             round: Round::default(),
@@ -180,6 +196,39 @@ impl Waiting {
             missed: false,
             delay: FIRST,
         }
+    }
+
+    /// Takes in for which templates a key was refused, and for which not.
+    fn learn(&mut self, key: &Key, waits: &BTreeMap<Name, Option<String>>) {
+        let before = self.keys.get(key).map(|(_, templates)| templates.clone()).unwrap_or_default();
+        for template in before.iter().filter(|template| !waits.contains_key(*template)) {
+            self.failed.remove(template);
+            self.passed_over.remove(template);
+        }
+        for (template, _) in waits.iter().filter(|(_, refusal)| refusal.is_some()) {
+            self.failed.insert(template.clone());
+            self.passed_over.insert(template.clone());
+        }
+    }
+
+    /// Whether a key waits for none of the templates that were refused since a claim went.
+    fn has_untried(&self) -> bool {
+        let is_untried = |(_, templates): &(u64, BTreeSet<Name>)| templates.is_disjoint(&self.passed_over);
+        self.templates.len() > 1 && self.keys.values().any(is_untried)
+    }
+
+    /// The keys that try next, at most so many: the oldest, and of a template that was refused the last time one.
+    fn next(&self, size: usize) -> BTreeSet<Key> {
+        if self.templates.len() < 2 {
+            return self.by_age.values().take(size).cloned().collect();
+        }
+        let mut probed = BTreeSet::new();
+        let may_try = |key: &&Key| {
+            let Some((_, templates)) = self.keys.get(*key) else { return false };
+            let mut failed = templates.intersection(&self.failed);
+            templates.is_disjoint(&self.passed_over) && failed.all(|template| probed.insert(template))
+        };
+        self.by_age.values().filter(may_try).take(size).cloned().collect()
     }
 
     /// The key waits for these templates, and keeps its age if it waited before.
@@ -206,6 +255,9 @@ impl Waiting {
             }
             None => {}
         }
+        let templates = &self.templates;
+        self.failed.retain(|template| templates.contains_key(template));
+        self.passed_over.retain(|template| templates.contains_key(template));
     }
 
     /// Begins the next round if the last one is over. Returns its keys.
@@ -218,7 +270,13 @@ impl Waiting {
         if succeeded > 0 {
             self.delay = FIRST;
         }
-        if refused > 0 && succeeded == 0 && std::mem::replace(&mut self.missed, true) {
+        let has_untried = self.has_untried();
+        if !has_untried {
+            self.passed_over.clear();
+        }
+        let is_for_others = refused > 0 && has_untried && self.probes < PROBES;
+        self.probes = if is_for_others { self.probes + 1 } else { 0 };
+        if refused > 0 && succeeded == 0 && !is_for_others && std::mem::replace(&mut self.missed, true) {
             // It is not that the quota was counted late: whatever went, it left no room.
             self.places = 0;
         }
@@ -229,14 +287,14 @@ impl Waiting {
             // There was room that no claim had left: there may be more of it.
             (now, (2 * guessed).max(1))
         } else if self.places > 0 {
-            (now + COUNTED, 0)
+            (if is_for_others { now } else { now + COUNTED }, 0)
         } else {
             let opens = now + self.jittered();
             self.delay = (2 * self.delay).min(LONGEST);
             (opens, 0)
         };
         let (known, size) = (self.places > 0, self.places.max(guessed).max(1));
-        let keys: BTreeSet<Key> = self.by_age.values().take(size).cloned().collect();
+        let keys = self.next(size);
         self.round = Round { keys, opens: opens.max(throttled), guessed, known, succeeded: 0, refused: 0 };
         self.round.keys.iter().cloned().collect()
     }
@@ -427,6 +485,77 @@ mod tests {
         // One of its two claims was created, the other refused: the round has failed.
         assert_eq!(quota.note(&key("a"), Outcome { created: 1, ..waits(Some("full")) }, 5_000), [key("a")]);
         assert_eq!(quota.note(&key("a"), Outcome { created: 1, ..Outcome::default() }, 9_000), [key("b")]);
+    }
+
+    #[test]
+    fn a_place_of_one_class_is_not_kept_for_pods_of_another() {
+        let mut quota = QuotaWaits::default();
+        let key = |name: &str| Key::new(Subject::Pod, "ns", name);
+        let of = |template: &str, refusal: Option<&str>| Outcome {
+            created: 0,
+            waits: [(template.into(), refusal.map(str::to_owned))].into(),
+        };
+        let created = || Outcome { created: 1, ..Outcome::default() };
+        quota.note(&key("a0"), of("a", Some("full of a")), 0);
+        for name in ["a1", "a2", "a3"] {
+            quota.note(&key(name), of("a", None), 0);
+        }
+        quota.note(&key("b0"), of("b", Some("full of b")), 0);
+        quota.note(&key("b1"), of("b", None), 0);
+        // Two claims of class b go. The oldest key tries, then the oldest of the other template, without a delay.
+        quota.claim_went("ns", 20_000);
+        quota.claim_went("ns", 20_000);
+        assert_eq!(quota.note(&key("a0"), of("a", Some("full of a")), 22_000), [key("b0")]);
+        assert_eq!(quota.may_try(&key("b0"), "b", 22_000), Try::Now);
+        assert_eq!(quota.note(&key("b0"), created(), 22_100), [key("b1")], "there is another place");
+        // There is no place more: the round after that is a later one, and begins with the oldest key.
+        assert_eq!(quota.note(&key("b1"), created(), 22_200), [key("a0")]);
+        assert!(matches!(quota.may_try(&key("a0"), "a", 22_200), Try::After(_) | Try::Now));
+        // Both are raised: everybody comes in turn.
+        quota.note(&key("b2"), of("b", Some("full of b")), 30_000);
+        let mut turn = vec![key("a0")];
+        let mut done = BTreeSet::new();
+        for step in 0..20 {
+            let now = 100_000 + step * 100_000;
+            for key in std::mem::take(&mut turn) {
+                turn.extend(quota.note(&key, created(), now));
+                done.insert(key);
+            }
+        }
+        assert_eq!(done, ["a0", "a1", "a2", "a3", "b2"].map(key).into());
+        assert!(quota.is_empty());
+    }
+
+    #[test]
+    fn templates_that_are_all_refused_cost_few_tries() {
+        let mut quota = QuotaWaits::default();
+        let key = |name: &str| Key::new(Subject::Pod, "ns", name);
+        let refused = |templates: &[&str]| Outcome {
+            created: 0,
+            waits: templates.iter().map(|name| ((*name).into(), Some("full".to_owned()))).collect(),
+        };
+        quota.note(&key("a0"), refused(&["a"]), 0);
+        quota.note(&key("ab"), refused(&["a", "b"]), 0);
+        quota.claim_went("ns", 20_000);
+        // No key waits for b alone: the next try is a later one.
+        assert_eq!(quota.note(&key("a0"), refused(&["a"]), 22_000), [key("a0")]);
+        assert!(matches!(quota.may_try(&key("a0"), "a", 22_000), Try::After(_)));
+        // A Pod for each template: some are tried at once, then there is a pause.
+        let mut quota = QuotaWaits::default();
+        for number in 0..100 {
+            let name = format!("t{number:02}");
+            quota.note(&key(&name), refused(&[&name]), 0);
+        }
+        quota.claim_went("ns", 200_000);
+        let (mut turn, mut tries) = (vec![key("t00")], 0);
+        while let [next] = &*turn.clone() {
+            if quota.may_try(next, &next.name, 202_000) != Try::Now {
+                break;
+            }
+            tries += 1;
+            turn = quota.note(next, refused(&[&next.name]), 202_000);
+        }
+        assert!((2..=2 * (PROBES + 1)).contains(&tries), "{tries}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use dragoman_crds::wire::{self, ConsumerReference, Name};
+use dragoman_machinery::clock;
 use dragoman_machinery::controller::{Keeps, Left, Place};
 use dragoman_machinery::watch::{Record, Store};
 
@@ -98,7 +99,7 @@ impl Keeps<wire::ResourceClaim> for State {
         self.index.link_consumers(namespace, name, last, None);
         self.measure_claim(namespace, name, last, None);
         let mut dirty = self.index.users_of(namespace, name, last.map(|last| &last.facts));
-        dirty.extend(self.quota.claim_went(namespace, self.now.as_millisecond()));
+        dirty.extend(self.quota.claim_went(namespace, clock::steady().as_millisecond()));
         dirty
     }
 }
