@@ -171,6 +171,7 @@ fn slice_device() -> impl Strategy<Value = SliceDevice> {
         allow_multiple_allocations: false,
         notices: noticed.then(|| Box::<str>::from("look at it")).into_iter().collect(),
         refused,
+        counters: std::sync::Arc::default(),
     })
 }
 
@@ -185,6 +186,7 @@ fn slice() -> impl Strategy<Value = Slice> {
         generation,
         node: node.map(Box::<str>::from),
         devices,
+        counters: Vec::new(),
     })
 }
 
@@ -401,6 +403,7 @@ fn published(node: &str, generation: i64, cpu: i64) -> Slice {
         generation,
         node: Some(node),
         devices,
+        counters: Vec::new(),
     }
 }
 
@@ -448,6 +451,22 @@ fn objects_come_in_any_order() {
     assert_eq!(left(&ledger, "one"), Some(cpu(16_000)));
     let done = Pod { done: true, ..bound("pod", "two", "c") };
     assert_eq!((ledger.put_pod(done), left(&ledger, "two")), (names(&["two"]), None));
+}
+
+/// Its kubelet may write any pool and any generation into slices with its name.
+#[test]
+fn what_a_node_says_counts_for_its_own_devices_only() {
+    let mut ledger = two_nodes();
+    let lie = Slice { name: "lie".into(), node: Some("one".into()), ..published("two", 999, 1) };
+    assert_eq!(ledger.put_slice(lie), names(&[]));
+    assert_eq!((left(&ledger, "one"), left(&ledger, "two")), (Some(cpu(11_000)), Some(cpu(11_000))));
+    // Slices without a node are written by those who may write all.
+    let all = Slice { name: "all".into(), node: None, ..published("two", 1_000, 2) };
+    assert_eq!(ledger.put_slice(all), names(&["two"]));
+    assert_eq!(left(&ledger, "two"), Some(cpu(13_000)));
+    assert_eq!(ledger.remove_slice("all"), names(&["two"]));
+    assert_eq!(left(&ledger, "two"), Some(cpu(11_000)));
+    assert_eq!(ledger.remove_slice("lie"), names(&[]));
 }
 
 #[test]

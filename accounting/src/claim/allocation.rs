@@ -23,6 +23,8 @@ pub struct DeviceResult {
     pub device: Box<str>,
     /// `consumedCapacity`; only shared devices have one.
     pub consumed: Option<BTreeMap<Box<str>, QuantityText>>,
+    /// Whether it has a `shareID`: other claims may have shares of the device, too.
+    pub shared: bool,
     /// `adminAccess`: the device is monitored or administered, not used.
     pub admin_access: bool,
     /// The fields of the DeviceClass of the request (draft of KEP-5517).
@@ -48,6 +50,11 @@ pub struct Class {
 }
 
 impl DeviceResult {
+    /// Whether it is a share of the device, and not the device. A device without capacity has shares as well.
+    pub fn is_share(&self) -> bool {
+        self.shared || self.consumed.is_some()
+    }
+
     /// `driver/pool/device`.
     fn name(&self) -> String {
         format!("{}/{}/{}", self.driver, self.pool, self.device)

@@ -1,11 +1,13 @@
 //! The devices that slices list or that claims have, and their costs.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use super::objects::{ClaimKey, DeviceFootprint, Slice, SliceDevice};
+use dragoman_quantity::{Decimal, QuantityText};
+
+use super::objects::{ClaimKey, Counter, DeviceFootprint, Slice, SliceDevice};
 use crate::amounts::Amounts;
 use crate::claim::allocation::Device;
 use crate::claim::footprint::ResourceFootprint;
@@ -26,13 +28,20 @@ pub(super) struct Devices {
     pools: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Pool>>,
     /// DeviceFootprints by name.
     footprints: BTreeMap<Box<str>, DeviceFootprint>,
+    /// What devices draw on counters, each once: partitions of the same kind of device draw the same.
+    draws: HashSet<Arc<[Counter]>>,
 }
+
+/// The node that a slice names for all its devices, if it does. What a node says of a pool counts for its own devices only: its kubelet
+/// may write any pool and any generation, and no slice without its name.
+type Scope = Option<Arc<str>>;
 
 /// The place of a slice.
 #[derive(Debug, Clone)]
 struct Published {
     driver: Arc<str>,
     pool: Arc<str>,
+    scope: Scope,
     generation: i64,
     /// The names of its devices, each once.
     devices: Box<[Arc<str>]>,
@@ -41,9 +50,26 @@ struct Published {
 /// The devices of a pool.
 #[derive(Debug, Clone, Default)]
 struct Pool {
-    /// The number of slices of each generation, sorted; nearly always one.
-    generations: Vec<(i64, usize)>,
+    /// The number of slices of each scope and generation, sorted; nearly always one.
+    generations: Vec<((Scope, i64), usize)>,
     devices: BTreeMap<Arc<str>, Entry>,
+    /// The counters of its slices, with the name of the slice and its generation; most have none.
+    counters: Vec<(Arc<str>, (Scope, i64), Box<[Counter]>)>,
+}
+
+/// A device of a pool with what it draws on counters.
+pub(super) struct PoolDevice<'a> {
+    pub(super) id: DeviceId,
+    scope: &'a Scope,
+    pub(super) counters: &'a [Counter],
+    /// The claims that have it.
+    pub(super) users: &'a Few<ClaimKey>,
+}
+
+/// Devices of a pool, and what its counters have.
+pub(super) struct Drawn<'a> {
+    has: BTreeMap<(&'a Scope, &'a str, &'a str), Decimal>,
+    pub(super) devices: Vec<PoolDevice<'a>>,
 }
 
 /// A device that a slice lists or that a claim has.
@@ -59,6 +85,7 @@ struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Listing {
     slice: Arc<str>,
+    scope: Scope,
     generation: i64,
     /// The node that the device is on, if it is on one.
     node: Option<Arc<str>>,
@@ -66,25 +93,35 @@ struct Listing {
 }
 
 impl Pool {
-    /// The generation whose slices count.
-    fn newest(&self) -> Option<i64> {
-        self.generations.last().map(|(generation, _)| *generation)
+    /// The newest generation of a scope: that of its own slices, or of those that name no node, if they have a newer one.
+    fn newest(&self, scope: &Scope) -> Option<i64> {
+        let last = |scope: &Scope| {
+            let behind = self.generations.partition_point(|((of, _), _)| of <= scope);
+            let ((of, generation), _) = self.generations.get(behind.checked_sub(1)?)?;
+            (of == scope).then_some(*generation)
+        };
+        last(scope).max(last(&None))
     }
 
-    /// Notes a slice of a generation.
-    fn count(&mut self, generation: i64) {
-        match self.generations.binary_search_by_key(&generation, |(known, _)| *known) {
+    fn counts(&self, scope: &Scope, generation: i64) -> bool {
+        self.newest(scope) == Some(generation)
+    }
+
+    /// Notes a slice.
+    fn count(&mut self, scope: Scope, generation: i64) {
+        let of = (scope, generation);
+        match self.generations.binary_search_by(|(known, _)| known.cmp(&of)) {
             Ok(at) => self.generations.iter_mut().skip(at).take(1).for_each(|(_, slices)| *slices += 1),
             Err(at) => {
                 self.generations.reserve_exact(1);
-                self.generations.insert(at, (generation, 1));
+                self.generations.insert(at, (of, 1));
             }
         }
     }
 
-    /// Notes that a slice of a generation is gone.
-    fn discount(&mut self, generation: i64) {
-        let known = self.generations.iter_mut().find(|(known, _)| *known == generation);
+    /// Notes that a slice is gone.
+    fn discount(&mut self, scope: &Scope, generation: i64) {
+        let known = self.generations.iter_mut().find(|((of, at), _)| of == scope && *at == generation);
         known.into_iter().for_each(|(_, slices)| *slices -= 1);
         self.generations.retain(|(_, slices)| *slices > 0);
     }
@@ -114,8 +151,86 @@ impl Pool {
 
     /// The entries of a device that count.
     fn counting(&self, device: &str) -> impl Iterator<Item = &Listing> {
-        let newest = self.newest();
-        self.of(device).iter().filter(move |listing| Some(listing.generation) == newest)
+        self.of(device).iter().filter(|listing| self.counts(&listing.scope, listing.generation))
+    }
+
+    /// What the counters have, by their scope, set and name.
+    fn counters(&self) -> BTreeMap<(&Scope, &str, &str), Decimal> {
+        let counting =
+            self.counters.iter().filter(|(_, (scope, generation), _)| self.counts(scope, *generation));
+        let all = counting.flat_map(|(_, (scope, _), counters)| {
+            counters.iter().map(move |counter| ((scope, &*counter.set, &*counter.name), counter.amount))
+        });
+        all.collect()
+    }
+
+    /// The entry of a device that counts, if it is the only one, or the only one that names no node. Entries may contradict each
+    /// other: a node may list the devices of another.
+    fn only(&self, device: &str) -> Option<&Listing> {
+        let of_no_node = || self.counting(device).filter(|listing| listing.scope.is_none());
+        single(self.counting(device)).or_else(|| single(of_no_node()))
+    }
+
+    /// The devices in use that draw on counters. `driver` and `name` are those of the pool.
+    fn drawing(&self, driver: &str, name: &str) -> impl Iterator<Item = PoolDevice<'_>> {
+        let used = self.devices.iter().filter(|(_, entry)| !entry.users.is_empty());
+        used.filter_map(move |(device, entry)| {
+            let Listing { scope, device: SliceDevice { counters, .. }, .. } = self.only(device)?;
+            let id = || identified(driver, name, device);
+            (!counters.is_empty()).then(|| PoolDevice { id: id(), scope, counters, users: &entry.users })
+        })
+    }
+}
+
+impl<'a> Drawn<'a> {
+    fn of(pool: &'a Pool, driver: &str, name: &str) -> Self {
+        Self { has: pool.counters(), devices: pool.drawing(driver, name).collect() }
+    }
+
+    /// What a counter has for devices of a scope: that of the scope comes first.
+    fn has(&self, scope: &'a Scope, set: &'a str, name: &'a str) -> Option<Decimal> {
+        let own = self.has.get(&(scope, set, name));
+        own.or_else(|| self.has.get(&(&None, set, name))).copied()
+    }
+
+    /// The first counter of each set that the devices draw on beyond what it has: a device, the counter, what is taken and what there
+    /// is. The devices of a node are counted with those that belong to none, and these by themselves: what a node says of a pool is
+    /// held against nobody else.
+    pub(super) fn overdrawn(&self) -> Vec<(&PoolDevice<'a>, &'a Counter, Decimal, Decimal)> {
+        let mut taken: BTreeMap<(&Scope, &str, &str), Decimal> = BTreeMap::new();
+        for device in &self.devices {
+            for counter in device.counters {
+                let sum = taken.entry((device.scope, &counter.set, &counter.name)).or_default();
+                *sum = sum.checked_add(counter.amount).unwrap_or(*sum);
+            }
+        }
+        let (mut overdrawn, mut sets) = (Vec::new(), BTreeSet::new());
+        for device in &self.devices {
+            for counter in device.counters {
+                let (scope, set, name) = (device.scope, &*counter.set, &*counter.name);
+                let own = taken.get(&(scope, set, name)).copied().unwrap_or_default();
+                let of_all = taken.get(&(&None, set, name)).filter(|_| scope.is_some());
+                let sum = of_all.and_then(|of_all| own.checked_add(*of_all).ok()).unwrap_or(own);
+                let has = self.has(scope, set, name).filter(|has| sum > *has);
+                if let Some(has) = has.filter(|_| sets.insert((scope, set))) {
+                    overdrawn.push((device, counter, sum, has));
+                }
+            }
+        }
+        overdrawn
+    }
+
+    /// Only the devices for which this is true.
+    pub(super) fn only(mut self, is_used: impl Fn(&PoolDevice<'a>) -> bool) -> Self {
+        self.devices.retain(is_used);
+        self
+    }
+}
+
+impl PoolDevice<'_> {
+    /// Whether what it draws counts against a device of this scope.
+    fn counts_for(&self, scope: &Scope) -> bool {
+        self.scope.is_none() || self.scope == scope
     }
 }
 
@@ -171,24 +286,33 @@ impl Devices {
     }
 
     fn edit(&mut self, name: &str, slice: Option<Slice>) -> BTreeSet<DeviceId> {
-        let known = self.slices.get(name).map(|known| (Arc::clone(&known.driver), Arc::clone(&known.pool)));
-        let new = slice.as_ref().map(|slice| (Arc::from(&*slice.driver), Arc::from(&*slice.pool)));
-        let pools: BTreeSet<(Arc<str>, Arc<str>)> = known.into_iter().chain(new).collect();
-        let newest: Vec<Option<i64>> = pools.iter().map(|pool| self.newest(pool)).collect();
+        let known = self.slices.get(name);
+        let known = known.map(|of| (Arc::clone(&of.driver), Arc::clone(&of.pool), of.scope.clone()));
+        let new = slice.as_ref().map(|slice| {
+            let scope = slice.node.as_deref().map(Arc::from);
+            (Arc::from(&*slice.driver), Arc::from(&*slice.pool), scope)
+        });
+        let places: BTreeSet<(Arc<str>, Arc<str>, Scope)> = known.into_iter().chain(new).collect();
+        let newest: Vec<Option<i64>> = places.iter().map(|place| self.newest(place)).collect();
         let before = self.withdraw(name);
         let published = slice.map(|slice| self.publish(slice)).unwrap_or_default();
         let listed = before.keys().cloned().chain(published);
         let mut edited: BTreeSet<DeviceId> = listed
             .filter(|id| !self.listings_in(id, name).eq(before.get(id).into_iter().flatten()))
             .collect();
-        for (pool, newest) in pools.iter().zip(newest) {
-            if self.newest(pool) != newest {
+        for (place, newest) in places.iter().zip(newest) {
+            if self.newest(place) != newest {
                 // Other slices of the pool count now, or do not count any more.
-                let devices = self.pool(&pool.0, &pool.1).into_iter().flat_map(|of| &of.devices);
-                let listed = devices.filter(|(_, entry)| !entry.listings.is_empty());
-                edited.extend(listed.map(|(device, _)| identified(&pool.0, &pool.1, device)));
+                let (driver, pool, scope) = place;
+                let devices = self.pool(driver, pool).into_iter().flat_map(|of| &of.devices);
+                let is_concerned = |listing: &Listing| scope.is_none() || listing.scope == *scope;
+                let listed = devices.filter(|(_, entry)| entry.listings.iter().any(is_concerned));
+                edited.extend(listed.map(|(device, _)| identified(driver, pool, device)));
             }
         }
+        let draws = before.values().flatten().map(|listing| Arc::clone(&listing.device.counters)).collect();
+        drop(before);
+        self.draw_no_more(draws);
         edited
     }
 
@@ -236,23 +360,44 @@ impl Devices {
         pool.and_then(|pool| pool.devices.get(&*id.device)).into_iter().flat_map(|entry| &entry.users)
     }
 
-    /// The devices that several claims have, with these.
-    pub(super) fn shared(&self) -> impl Iterator<Item = (DeviceId, &Few<ClaimKey>)> {
-        let pools = self
-            .pools
-            .iter()
-            .flat_map(|(driver, pools)| pools.iter().map(move |(name, pool)| (driver, name, pool)));
-        pools.flat_map(|(driver, name, pool)| {
-            let shared = pool.devices.iter().filter(|(_, entry)| entry.users.iter().nth(1).is_some());
-            shared.map(move |(device, entry)| {
-                let id = DeviceId {
-                    driver: (&**driver).into(),
-                    pool: (&**name).into(),
-                    device: (&**device).into(),
-                };
-                (id, &entry.users)
-            })
-        })
+    fn all_pools(&self) -> impl Iterator<Item = (&str, &str, &Pool)> {
+        let pools = self.pools.iter();
+        pools.flat_map(|(driver, pools)| pools.iter().map(move |(name, pool)| (&**driver, &**name, pool)))
+    }
+
+    /// The devices that several claims have, and those of one claim that others may have, too.
+    pub(super) fn shared(&self) -> Vec<DeviceId> {
+        let is_shared = |entry: &Entry| match entry.users.iter().count() {
+            0 => false,
+            1 => entry.listings.iter().any(|of| of.device.allow_multiple_allocations),
+            _ => true,
+        };
+        let shared = self.all_pools().flat_map(|(driver, name, pool)| {
+            let shared = pool.devices.iter().filter(|(_, entry)| is_shared(entry));
+            shared.map(move |(device, _)| identified(driver, name, device))
+        });
+        shared.collect()
+    }
+
+    /// The devices in use that draw on counters, of each pool that has counters.
+    pub(super) fn drawn(&self) -> impl Iterator<Item = Drawn<'_>> {
+        let pools = self.all_pools().filter(|(_, _, pool)| !pool.counters.is_empty());
+        pools.map(|(driver, name, pool)| Drawn::of(pool, driver, name))
+    }
+
+    /// Of the devices in use that draw on counters those whose draws count against a device, itself included.
+    pub(super) fn drawn_beside(&self, id: &DeviceId) -> Option<Drawn<'_>> {
+        let pool = self.pool(&id.driver, &id.pool).filter(|pool| !pool.counters.is_empty())?;
+        let own = pool.only(&id.device).filter(|own| !own.device.counters.is_empty())?;
+        let sets: BTreeSet<&str> = own.device.counters.iter().map(|counter| &*counter.set).collect();
+        let of_sets = |device: &PoolDevice<'_>| device.counters.iter().any(|of| sets.contains(&*of.set));
+        let all = Drawn::of(pool, &id.driver, &id.pool);
+        Some(all.only(|device| of_sets(device) && device.counts_for(&own.scope)))
+    }
+
+    /// The capacities of a device, where one entry of it counts.
+    pub(super) fn capacity(&self, id: &DeviceId) -> Option<&BTreeMap<Box<str>, QuantityText>> {
+        Some(&self.pool(&id.driver, &id.pool)?.only(&id.device)?.device.device.capacity)
     }
 
     /// The claims that have a device of a driver.
@@ -261,9 +406,9 @@ impl Devices {
         pools.flat_map(|(_, pool)| pool.devices.values()).flat_map(|entry| &entry.users)
     }
 
-    /// The generation of a pool whose slices count.
-    fn newest(&self, (driver, pool): &(Arc<str>, Arc<str>)) -> Option<i64> {
-        self.pool(driver, pool)?.newest()
+    /// The generation of a place whose slices count.
+    fn newest(&self, (driver, pool, scope): &(Arc<str>, Arc<str>, Scope)) -> Option<i64> {
+        self.pool(driver, pool)?.newest(scope)
     }
 
     /// The entries of a device that count: nearly always one.
@@ -278,36 +423,61 @@ impl Devices {
         all.iter().filter(move |listing| *listing.slice == *slice)
     }
 
+    /// Replaces what a device draws by what is known to be the same.
+    fn draw_once(&mut self, counters: &mut Arc<[Counter]>) {
+        match self.draws.get(counters) {
+            Some(known) => *counters = Arc::clone(known),
+            None if counters.is_empty() => {}
+            None => drop(self.draws.insert(Arc::clone(counters))),
+        }
+    }
+
+    /// Forgets what no device draws any more. `withdrawn`: what devices have drawn that were listed before.
+    fn draw_no_more(&mut self, withdrawn: HashSet<Arc<[Counter]>>) {
+        for counters in withdrawn {
+            // One is here, and one is kept.
+            if Arc::strong_count(&counters) == 2 {
+                self.draws.remove(&counters);
+            }
+        }
+    }
+
     /// Returns the devices of the slice.
     fn publish(&mut self, slice: Slice) -> BTreeSet<DeviceId> {
-        let Slice { name, driver, pool, generation, node, devices: listed } = slice;
+        let Slice { name, driver, pool, generation, node, devices: mut listed, counters } = slice;
         let (name, node): (Arc<str>, _) = (name.into(), node.map(Arc::<str>::from));
+        listed.iter_mut().for_each(|device| self.draw_once(&mut device.counters));
         let (driver, pool, of) = self.opened(&driver, &pool);
-        of.count(generation);
+        of.count(node.clone(), generation);
+        if !counters.is_empty() {
+            of.counters.push((Arc::clone(&name), (node.clone(), generation), counters.into()));
+        }
         let mut devices: BTreeSet<Arc<str>> = BTreeSet::new();
         for device in listed {
             let (id, Entry { listings, .. }) = of.opened(&device.name);
-            let node = device.node.as_deref().map(Arc::from).or_else(|| node.clone());
+            let (scope, node) =
+                (node.clone(), device.node.as_deref().map(Arc::from).or_else(|| node.clone()));
             let at = listings.partition_point(|known| *known.slice <= *name);
             if listings.is_empty() {
                 listings.reserve_exact(1);
             }
-            listings.insert(at, Listing { slice: Arc::clone(&name), generation, node, device });
+            listings.insert(at, Listing { slice: Arc::clone(&name), scope, generation, node, device });
             devices.insert(id);
         }
         let ids = devices.iter().map(|device| identified(&driver, &pool, device)).collect();
         let devices = devices.into_iter().collect();
-        self.slices.insert(name, Published { driver, pool, generation, devices });
+        self.slices.insert(name, Published { driver, pool, scope: node, generation, devices });
         ids
     }
 
     /// Returns what the slice has listed.
     fn withdraw(&mut self, name: &str) -> BTreeMap<DeviceId, Vec<Listing>> {
-        let Some(Published { driver, pool, generation, devices }) = self.slices.remove(name) else {
+        let Some(Published { driver, pool, scope, generation, devices }) = self.slices.remove(name) else {
             return BTreeMap::new();
         };
         self.change(&driver, &pool, |of| {
-            of.discount(generation);
+            of.discount(&scope, generation);
+            of.counters.retain(|(slice, _, _)| **slice != *name);
             let withdrawn = devices.iter().map(|device| {
                 let gone = |entry: &mut Entry| {
                     entry.listings.extract_if(.., |listing| *listing.slice == *name).collect()
@@ -321,8 +491,13 @@ impl Devices {
     /// Returns the entries of a device that count: nearly always one.
     pub(super) fn found(&self, id: &DeviceId) -> Vec<Found<'_>> {
         let listings: Vec<&Listing> = self.counting(id).collect();
-        let several = listings.len() > 1;
-        listings.into_iter().map(|listing| self.known(&id.driver, listing, several)).collect()
+        // Another entry counts wherever this one does.
+        let contradicts = |of: &Listing, other: &Listing| other.node.is_none() || other.node == of.node;
+        let known = listings.iter().map(|listing| {
+            let several = listings.iter().filter(|other| contradicts(listing, other)).count() > 1;
+            self.known(&id.driver, listing, several)
+        });
+        known.collect()
     }
 
     /// Returns the attributes of a device as JSON, as the newest generation of its pool has it.
@@ -373,6 +548,12 @@ impl Devices {
         }
         Found { node: listing.node.as_deref(), device, listed, uncertain }
     }
+}
+
+/// The element of an iterator that has one.
+fn single<T>(mut all: impl Iterator<Item = T>) -> Option<T> {
+    let first = all.next()?;
+    all.next().is_none().then_some(first)
 }
 
 /// The shared spelling of a name.

@@ -23,6 +23,7 @@ mod devices;
 mod links;
 mod notice;
 mod objects;
+mod overdrawn;
 mod selector;
 mod view;
 
@@ -31,7 +32,8 @@ use std::sync::Arc;
 
 pub use batch::{Account, Cluster, Index};
 pub use notice::{About, Notice};
-pub use objects::{Claim, ClaimName, DeviceFootprint, Node, Pod, PodClaim, Slice, SliceDevice};
+pub use objects::{Claim, ClaimName, Counter, DeviceFootprint, Node, Pod, PodClaim, Slice, SliceDevice};
+pub use overdrawn::{Overdrawn, Scarce};
 pub use selector::Selector;
 
 use crate::Uid;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use dragoman_quantity::Decimal;
+
 use super::Selector;
 use crate::amounts::Amounts;
 use crate::claim::allocation::{Device, DeviceResult};
@@ -90,6 +92,19 @@ pub struct Slice {
     pub node: Option<Box<str>>,
     /// Its devices.
     pub devices: Vec<SliceDevice>,
+    /// `sharedCounters`: what the devices of its pool draw on. One that cannot be read is left out.
+    pub counters: Vec<Counter>,
+}
+
+/// An amount of a counter: what a set has, or what a device draws from it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Counter {
+    /// The name of the set.
+    pub set: Box<str>,
+    /// Its name in the set.
+    pub name: Box<str>,
+    /// The amount.
+    pub amount: Decimal,
 }
 
 /// A device of a slice.
@@ -109,6 +124,8 @@ pub struct SliceDevice {
     pub notices: Vec<Box<str>>,
     /// Whether its definition was refused: its costs are not known.
     pub refused: bool,
+    /// `consumesCounters`. One that cannot be read is left out.
+    pub counters: Arc<[Counter]>,
 }
 
 /// A DeviceFootprint: for devices whose slices do not say what they cost.

@@ -1,7 +1,6 @@
 //! A Pod as it is seen from a node: with everything that is known of its claims there.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use super::ClusterLedger;
 use super::devices::Found;
@@ -134,31 +133,6 @@ impl ClusterLedger {
         self.devices.found_on(&id, node)?.weight(driver)
     }
 
-    /// Returns the other claims that have one of the devices of a claim to themselves, as this claim has:
-    /// such a device is promised twice.
-    pub fn promised_twice(&self, namespace: &str, name: &str) -> BTreeSet<Arc<str>> {
-        let own = claim_key(namespace, name);
-        let claim = self.claims.get(&own).and_then(|entry| entry.claim.as_ref());
-        let devices: BTreeSet<DeviceId> =
-            claim.into_iter().flat_map(|claim| claim.results.iter().flatten()).map(device_of).collect();
-        let devices = devices.iter().filter(|device| self.has_alone(&own, device));
-        let others = devices.flat_map(|device| {
-            self.devices.users(device).filter(|user| **user != own && self.has_alone(user, device))
-        });
-        others.cloned().collect()
-    }
-
-    /// Returns every device that is promised twice, with the claims that have it to themselves, as `namespace/name`. Whether
-    /// their Pods run does not count.
-    pub fn all_promised_twice(&self) -> Vec<(DeviceId, Vec<Arc<str>>)> {
-        let shared = self.devices.shared().map(|(device, users)| {
-            let alone = users.iter().filter(|user| self.has_alone(user, &device));
-            let alone: Vec<Arc<str>> = alone.cloned().collect();
-            (device, alone)
-        });
-        shared.filter(|(_, claims)| claims.len() > 1).collect()
-    }
-
     /// Returns the bound Pods that name a claim (`namespace/name`): namespace, name and uid of each.
     pub fn pods_of<'a>(&'a self, claim: &str) -> impl Iterator<Item = (&'a str, &'a str, &'a Uid)> {
         let pods = self.claims.get(claim).into_iter().flat_map(|entry| &entry.pods);
@@ -166,14 +140,6 @@ impl ClusterLedger {
             let view = &self.pods.get(uid)?.pod.as_ref()?.view;
             Some((&*view.namespace, &*view.name, &view.uid))
         })
-    }
-
-    /// Whether a claim has a device to itself: without admin access, and not a share of it.
-    fn has_alone(&self, claim: &str, device: &DeviceId) -> bool {
-        let claim = self.claims.get(claim).and_then(|entry| entry.claim.as_ref());
-        let results = claim.into_iter().flat_map(|claim| claim.results.iter().flatten());
-        let mut of = results.filter(|result| device_of(result) == *device);
-        of.any(|result| !result.admin_access && result.consumed.is_none())
     }
 
     /// Returns whether a Pod fits on a node; `None` where the node has no account.

@@ -197,7 +197,7 @@ impl Scratch<'_> {
                 let of = format!("device {} belongs to no single node", listed.name);
                 page.notices.insert(format!("{object}: {of}: its reservation ({reserved}) counts on none"));
             }
-            if self.is_uncertain(&result.driver, listed, entries.len()) {
+            if self.is_uncertain(&result.driver, listed, beside(&entries, *of)) {
                 page.doubts.insert((object.as_str().into(), format!("device {}", listed.name).into()));
             }
         }
@@ -241,7 +241,7 @@ impl Scratch<'_> {
             for result in claim.results.iter().flatten().filter(|result| !result.admin_access) {
                 let entries = self.listed(result);
                 for (of, listed) in &entries {
-                    if *of == Some(node) && self.is_uncertain(&result.driver, listed, entries.len()) {
+                    if *of == Some(node) && self.is_uncertain(&result.driver, listed, beside(&entries, *of)) {
                         let field = format!("device {}", listed.name);
                         doubts.insert((object.as_str().into(), field.into()));
                     }
@@ -259,9 +259,13 @@ impl Scratch<'_> {
             .values()
             .filter(|slice| slice.driver == result.driver && slice.pool == result.pool)
             .collect();
-        let newest = of_pool.iter().map(|slice| slice.generation).max();
+        // What a node says counts for itself; what is said without a node counts for all.
+        let newest = |node: &Option<Box<str>>| {
+            let counting = of_pool.iter().filter(|slice| slice.node.is_none() || slice.node == *node);
+            counting.map(|slice| slice.generation).max()
+        };
         let mut entries = Vec::new();
-        for slice in of_pool.into_iter().filter(|slice| Some(slice.generation) == newest) {
+        for slice in of_pool.iter().filter(|slice| Some(slice.generation) == newest(&slice.node)) {
             for device in slice.devices.iter().filter(|device| device.name == result.device) {
                 entries.push((device.node.as_deref().or(slice.node.as_deref()), device));
             }
@@ -296,6 +300,11 @@ impl Scratch<'_> {
         let contradiction = about.iter().any(|one| about.iter().any(|other| contradicts(one, other)));
         entries > 1 || listed.refused || unevaluated || contradiction
     }
+}
+
+/// The entries that count wherever one of this node does.
+fn beside(entries: &[(Option<&str>, &SliceDevice)], node: Option<&str>) -> usize {
+    entries.iter().filter(|(other, _)| other.is_none() || *other == node).count()
 }
 
 /// The selector of the text `big` selects the devices with these attributes; no other is evaluated.

@@ -7,7 +7,7 @@ use dragoman_accounting::cluster;
 use dragoman_quantity::QuantityText;
 use serde::{Deserialize, Serialize};
 
-use super::{Meta, Name, Tolerated, or_default};
+use super::{Meta, Name, Tolerated, is_present, or_default};
 
 /// The finalizer that keeps an allocated claim. It is set with the allocation.
 pub const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
@@ -57,6 +57,7 @@ impl ResourceClaim {
             pool: result.pool.clone(),
             device: result.device.clone(),
             consumed: result.consumed_capacity.clone(),
+            shared: result.is_share,
             admin_access: result.admin_access,
             class: Class::default(),
         };
@@ -186,6 +187,9 @@ pub struct DeviceRequestAllocationResult {
     pub admin_access: bool,
     /// `consumedCapacity`, of a device that several claims share.
     pub consumed_capacity: Option<BTreeMap<Name, QuantityText>>,
+    /// Whether there is a `shareID`: it is a share of a device.
+    #[serde(rename = "shareID", deserialize_with = "is_present")]
+    pub is_share: bool,
 }
 
 /// An entry of `status.reservedFor`.

@@ -44,7 +44,7 @@ macro_rules! objects {
 }
 objects!(Node, Pod, PodGroup, ResourceClaim, ResourceClaimTemplate, ResourceSlice);
 
-/// Returns whether an object-valued field is present; its content is skipped.
+/// Returns whether a field is present; its content is skipped.
 fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::<serde::de::IgnoredAny>::deserialize(deserializer)?.is_some())
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use dragoman_quantity::QuantityText;
 
+use dragoman_accounting::amounts::non_negative;
 use dragoman_accounting::claim::allocation::Device;
-use dragoman_accounting::cluster::{Slice, SliceDevice};
+use dragoman_accounting::cluster::{Counter, Slice, SliceDevice};
 use dragoman_accounting::wire::device::{DeviceFields, read};
 use serde::Deserialize;
 
@@ -32,6 +33,27 @@ struct Spec {
     node_name: Option<Box<str>>,
     #[serde(deserialize_with = "or_default")]
     devices: Vec<ListedDevice>,
+    #[serde(deserialize_with = "or_default")]
+    shared_counters: Vec<CounterSet>,
+}
+
+/// `sharedCounters[]`, and `consumesCounters[]` of a device.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct CounterSet {
+    #[serde(alias = "counterSet")]
+    name: Box<str>,
+    #[serde(deserialize_with = "or_default")]
+    counters: BTreeMap<Box<str>, Capacity>,
+}
+
+impl CounterSet {
+    fn counters(&self) -> impl Iterator<Item = Counter> {
+        self.counters.iter().filter_map(|(name, counter)| {
+            let amount = non_negative(&counter.value.0).ok()?;
+            Some(Counter { set: self.name.clone(), name: name.clone(), amount })
+        })
+    }
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -60,6 +82,8 @@ struct Content {
     attributes: BTreeMap<Box<str>, serde_json::Value>,
     #[serde(deserialize_with = "or_default")]
     allow_multiple_allocations: bool,
+    #[serde(deserialize_with = "or_default")]
+    consumes_counters: Vec<CounterSet>,
     #[serde(flatten)]
     fields: DeviceFields,
 }
@@ -80,6 +104,7 @@ impl ResourceSlice {
             generation: self.spec.pool.generation,
             node: self.spec.node_name.clone(),
             devices: self.spec.devices.iter().map(ListedDevice::device).collect(),
+            counters: self.spec.shared_counters.iter().flat_map(CounterSet::counters).collect(),
         }
     }
 }
@@ -104,6 +129,7 @@ impl ListedDevice {
             allow_multiple_allocations: content.allow_multiple_allocations,
             notices,
             refused,
+            counters: content.consumes_counters.iter().flat_map(CounterSet::counters).collect(),
         }
     }
 }

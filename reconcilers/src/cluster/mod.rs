@@ -25,7 +25,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use dragoman_accounting::cluster::{ClusterLedger, NodeNames, Rules};
-use dragoman_accounting::ledger::DeviceId;
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::{self, Controller, ObjectKey};
@@ -125,10 +124,9 @@ impl controller::Index for Cluster {
             let why = record.readable()?.as_ref()?;
             Some(format!("  refused DeviceFootprint {name}: {why}"))
         });
-        let twice = self.ledger.all_promised_twice();
-        let twice = twice.into_iter().map(|(device, claims)| {
-            let DeviceId { driver, pool, device } = device;
-            format!("  promised twice: device {driver}/{pool}/{device} to claims {}", claims.join(", "))
+        let twice = self.ledger.overdrawn().into_iter().map(|overdrawn| {
+            let claims: Vec<&str> = overdrawn.claims.iter().map(|claim| &**claim).collect();
+            format!("  promised twice: {overdrawn}: claims {}", claims.join(", "))
         });
         unserved.chain(refused).chain(twice).collect()
     }

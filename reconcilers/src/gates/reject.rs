@@ -69,20 +69,21 @@ impl Taking {
 }
 
 impl GateKeeper {
-    /// Whether another claim has a device of one of the claims, and the Pod is not the one that keeps it.
-    /// The oldest gated Pod keeps it; a consumer without a gate of ours may run already.
+    /// Why a device, share or counter of one of the claims is promised beyond what there is, if the Pod is not one that keeps it.
+    /// The oldest gated Pods keep it; a consumer without a gate of ours may run already.
     pub(super) fn promised_twice(&self, work: &Work<'_>, claims: &[Ready<'_>]) -> Option<String> {
-        let cluster = self.cluster.get()?;
+        let (cluster, namespace) = (self.cluster.get()?, &*work.key.namespace);
+        let own = (&*work.pod.created, &*work.uid);
         for (name, _, _) in claims {
-            let others = cluster.read(|cluster| cluster.ledger().promised_twice(&work.key.namespace, name));
-            let own = (&*work.pod.created, &*work.uid);
-            let keeps = |other: &str| self.kit.read(|index| index.is_held_by_younger(other, own));
-            if let Some(other) = others.iter().find(|other| !keeps(other)) {
-                // The owner of the other is no business of this tenant; the log of the operator says it.
-                tracing::warn!(namespace = %work.key.namespace, claim = %name, %other, "promised twice");
-                return Some(format!(
-                    "another claim has a device of claim {name}: two allocators promised it"
-                ));
+            let mut younger = cluster.read(|cluster| cluster.ledger().rivals(namespace, name));
+            younger.retain(|rival| self.kit.read(|index| index.is_held_by_younger(rival, own)));
+            let found = cluster.read(|cluster| cluster.ledger().overdrawn_by(namespace, name, &younger));
+            if let Some(overdrawn) = found {
+                // The owner of another claim is no business of this tenant; the log of the operator says it.
+                let claims: Vec<&str> = overdrawn.claims.iter().map(|claim| &**claim).collect();
+                let claims = claims.join(",");
+                tracing::warn!(namespace, claim = %name, %claims, "promised twice");
+                return Some(format!("claim {name}: {overdrawn}"));
             }
         }
         None

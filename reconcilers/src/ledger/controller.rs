@@ -1,6 +1,6 @@
 //! The controller: its part of the kit.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ struct Ledger {
     told: Mutex<BTreeSet<Twice>>,
 }
 
-/// A device that is promised twice, and a Pod that has it: driver, pool, device; namespace, name and uid of the Pod.
+/// A device that is promised twice, and a Pod that has it: namespace, name and uid.
 type Twice = (DeviceId, [Box<str>; 3]);
 
 /// The times of a node, in milliseconds since the epoch.
@@ -180,25 +180,21 @@ impl Ledger {
 
     /// Tells each bound Pod that another claim has a device of its claims, once.
     fn say_promised_twice(&self) {
-        let twice: BTreeSet<Twice> = self.kit.read(|cluster| {
+        let twice: BTreeMap<Twice, String> = self.kit.read(|cluster| {
             let ledger = cluster.ledger();
-            let devices = ledger.all_promised_twice().into_iter();
-            let pods = devices.flat_map(|(device, claims)| {
-                let pods = claims
-                    .into_iter()
-                    .flat_map(|claim| ledger.pods_of(&claim).map(texts).collect::<Vec<_>>());
-                pods.map(move |pod| (device.clone(), pod))
+            let overdrawn = ledger.overdrawn().into_iter();
+            let pods = overdrawn.flat_map(|overdrawn| {
+                let pods = overdrawn.claims.iter();
+                let pods = pods.flat_map(|claim| ledger.pods_of(claim).map(texts).collect::<Vec<_>>());
+                pods.map(|pod| ((overdrawn.device.clone(), pod), overdrawn.to_string())).collect::<Vec<_>>()
             });
             pods.collect()
         });
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        for (DeviceId { driver, pool, device }, [namespace, name, uid]) in twice.difference(&told) {
-            // The owner of the other claim is no business of this tenant.
-            let note =
-                format!("another claim has device {driver}/{pool}/{device}, too: two allocators promised it");
-            self.kit.warn(regarding(POD, namespace, name, uid), "PromisedTwice", "Account", note);
+        for ((_, [namespace, name, uid]), what) in twice.iter().filter(|(twice, _)| !told.contains(*twice)) {
+            self.kit.warn(regarding(POD, namespace, name, uid), "PromisedTwice", "Account", what.clone());
         }
-        *told = twice;
+        *told = twice.into_keys().collect();
     }
 
     fn say_overcommitted(&self, node: &str, message: String) {

@@ -74,7 +74,7 @@ impl DeviceMetrics {
         );
         registry.register(
             "dragoman_devices_promised_twice",
-            "Devices that two claims have to themselves, whether their Pods run or not",
+            "Devices, capacities and counters of which claims have more than there is, whether their Pods run or not",
             self.promised_twice.clone(),
         );
     }
@@ -97,7 +97,7 @@ impl DeviceMetrics {
                 self.pools.get_or_create(&labels).set(count);
             }
         }
-        self.promised_twice.set(gauge(cluster.ledger().all_promised_twice().len()));
+        self.promised_twice.set(gauge(cluster.ledger().overdrawn().len()));
         self.classes.clear();
         for (device_class, count) in top(&supply.classes) {
             self.classes.get_or_create(&ClassLabel { device_class }).set(count);

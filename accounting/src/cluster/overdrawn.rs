@@ -1,0 +1,397 @@
+//! What claims have beyond what there is: the same device for themselves, more shares than a device has capacity for, more
+//! partitions than a counter of their pool allows. Two allocators have promised it, or one has made a mistake.
+//!
+//! Nothing outside of an allocator compares claims: neither the API server nor kube-scheduler, once a claim is allocated.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
+
+use dragoman_quantity::{Decimal, Notation, Quantity, QuantityText};
+
+use super::ClusterLedger;
+use super::devices::{Drawn, PoolDevice};
+use super::objects::{ClaimKey, claim_key, device_of};
+use crate::amounts::non_negative;
+use crate::claim::allocation::DeviceResult;
+use crate::ledger::DeviceId;
+
+/// A device, its capacity or a counter that claims have beyond what there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overdrawn {
+    /// The device, or one that draws on the counter.
+    pub device: DeviceId,
+    /// What there is too little of.
+    pub of: Scarce,
+    /// The claims that have it, as `namespace/name`. Whether their Pods run does not count.
+    pub claims: BTreeSet<ClaimKey>,
+}
+
+/// What there is too little of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scarce {
+    /// The device: several claims have it, and one of them has it to itself.
+    Device,
+    /// A capacity of the device, of which its shares consume more than it has.
+    Capacity(Box<str>, Amounts),
+    /// A counter of the pool, set and name, on which the devices in use draw more than it has.
+    Counter(Box<str>, Box<str>, Amounts),
+}
+
+/// What is taken, and what there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Amounts {
+    /// What is taken.
+    pub taken: Decimal,
+    /// What there is.
+    pub has: Decimal,
+    /// The notation of what there is.
+    notation: Notation,
+}
+
+impl Display for Overdrawn {
+    /// Names no claim: the owner of another one is no business of a tenant.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.what(f)?;
+        if self.claims.len() > 1 { f.write_str(": two allocators promised it") } else { Ok(()) }
+    }
+}
+
+impl Overdrawn {
+    fn what(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let DeviceId { driver, pool, device } = &self.device;
+        match &self.of {
+            Scarce::Device => write!(f, "another claim has device {driver}/{pool}/{device}, too"),
+            Scarce::Capacity(name, amounts) => {
+                let [taken, has] = amounts.in_words();
+                write!(
+                    f,
+                    "the shares of device {driver}/{pool}/{device} take {taken} of {name}, and it has {has}"
+                )
+            }
+            Scarce::Counter(set, name, amounts) => {
+                let [taken, has] = amounts.in_words();
+                write!(
+                    f,
+                    "device {driver}/{pool}/{device} and others in use take {taken} of counter {set}/{name}, and there is {has}"
+                )
+            }
+        }
+    }
+}
+
+impl Amounts {
+    /// What is taken, and what there is.
+    fn in_words(&self) -> [Box<str>; 2] {
+        [self.taken, self.has].map(|amount| QuantityText::of(amount, self.notation).0)
+    }
+}
+
+impl ClusterLedger {
+    /// Returns the other claims with which a claim may overdraw something: those with one of its devices, and those whose
+    /// devices draw on the same counters.
+    pub fn rivals(&self, namespace: &str, name: &str) -> BTreeSet<ClaimKey> {
+        let own = claim_key(namespace, name);
+        let mut rivals = BTreeSet::new();
+        for device in self.used_by(&own) {
+            rivals.extend(self.devices.users(&device).cloned());
+            for other in self.devices.drawn_beside(&device).into_iter().flat_map(|drawn| drawn.devices) {
+                rivals.extend(other.users.into_iter().cloned());
+            }
+        }
+        rivals.remove(&own);
+        rivals
+    }
+
+    /// Returns what a claim overdraws together with the other claims but the `ignored` ones, if it does.
+    pub fn overdrawn_by(
+        &self,
+        namespace: &str,
+        name: &str,
+        ignored: &BTreeSet<ClaimKey>,
+    ) -> Option<Overdrawn> {
+        let own = claim_key(namespace, name);
+        let counts = |claim: &ClaimKey| !ignored.contains(claim);
+        let devices = self.used_by(&own);
+        let device = devices.iter().find_map(|device| self.overdrawn_device(device, &counts));
+        device.or_else(|| {
+            let drawn = |device: &DeviceId| Some((device.clone(), self.devices.drawn_beside(device)?));
+            let mut drawn = devices.iter().filter_map(drawn);
+            drawn.find_map(|(device, drawn)| {
+                let overdrawn = self.overdrawn_counters(drawn, &counts).into_iter();
+                // Another device of the same scope may be the first that draws on the counter.
+                overdrawn.map(|of| Overdrawn { device: device.clone(), ..of }).next()
+            })
+        })
+    }
+
+    /// Returns everything that is overdrawn: each device, and the first counter of each set.
+    pub fn overdrawn(&self) -> Vec<Overdrawn> {
+        let shared = self.devices.shared().into_iter();
+        let mut all: Vec<Overdrawn> = shared.filter_map(|id| self.overdrawn_device(&id, &|_| true)).collect();
+        for drawn in self.devices.drawn() {
+            // Most pools have enough for everybody.
+            if !drawn.overdrawn().is_empty() {
+                all.extend(self.overdrawn_counters(drawn, &|_| true));
+            }
+        }
+        all
+    }
+
+    /// The devices that a claim uses, each once.
+    fn used_by(&self, claim: &ClaimKey) -> BTreeSet<DeviceId> {
+        self.results(claim).filter(|result| !result.admin_access).map(device_of).collect()
+    }
+
+    fn results(&self, claim: &ClaimKey) -> impl Iterator<Item = &DeviceResult> {
+        let claim = self.claims.get(claim).and_then(|entry| entry.claim.as_ref());
+        claim.into_iter().flat_map(|claim| claim.results.iter().flatten())
+    }
+
+    /// What claims have of a device, without admin access.
+    fn parts(&self, claim: &ClaimKey, device: &DeviceId) -> impl Iterator<Item = &DeviceResult> {
+        self.results(claim).filter(move |result| !result.admin_access && device_of(result) == *device)
+    }
+
+    fn overdrawn_device(&self, id: &DeviceId, counts: &dyn Fn(&ClaimKey) -> bool) -> Option<Overdrawn> {
+        let users = self.devices.users(id).filter(|user| counts(user));
+        let users: Vec<(&ClaimKey, Vec<&DeviceResult>)> =
+            users.map(|user| (user, self.parts(user, id).collect::<Vec<_>>())).collect();
+        let users = || users.iter().filter(|(_, parts)| !parts.is_empty());
+        let is_whole = |parts: &[&DeviceResult]| parts.iter().any(|part| !part.is_share());
+        let of = if users().count() > 1 && users().any(|(_, parts)| is_whole(parts)) {
+            Scarce::Device
+        } else {
+            self.overdrawn_capacity(id, users().flat_map(|(_, parts)| parts).copied())?
+        };
+        let claims = users().map(|(user, _)| ClaimKey::clone(user)).collect();
+        Some(Overdrawn { device: id.clone(), of, claims })
+    }
+
+    /// The first capacity of which the shares of a device take more than it has. What cannot be read is not compared.
+    fn overdrawn_capacity<'a>(
+        &self,
+        id: &DeviceId,
+        shares: impl Iterator<Item = &'a DeviceResult>,
+    ) -> Option<Scarce> {
+        let mut taken: BTreeMap<&str, Decimal> = BTreeMap::new();
+        for (name, text) in shares.filter_map(|share| share.consumed.as_ref()).flatten() {
+            let amount = non_negative(&text.0).ok()?;
+            let sum = taken.entry(own_name(&id.driver, name)).or_default();
+            *sum = sum.checked_add(amount).ok()?;
+        }
+        let listed = self.devices.capacity(id)?;
+        let has = |name: &str| {
+            let (_, text) = listed.iter().find(|(known, _)| own_name(&id.driver, known) == name)?;
+            text.0.parse::<Quantity>().ok()
+        };
+        taken.into_iter().find_map(|(name, taken)| {
+            let Quantity { amount: has, notation } = has(name)?;
+            (taken > has).then(|| Scarce::Capacity(name.into(), Amounts { taken, has, notation }))
+        })
+    }
+
+    /// The counters that have less than the devices in use take.
+    fn overdrawn_counters(&self, drawn: Drawn<'_>, counts: &dyn Fn(&ClaimKey) -> bool) -> Vec<Overdrawn> {
+        let has_part = |user: &ClaimKey, id: &DeviceId| counts(user) && self.parts(user, id).next().is_some();
+        let used = drawn.only(|device| device.users.into_iter().any(|user| has_part(user, &device.id)));
+        let overdrawn = used.overdrawn().into_iter().map(|(device, counter, taken, has)| {
+            let of_set = |of: &&PoolDevice<'_>| of.counters.iter().any(|of| of.set == counter.set);
+            let same = used.devices.iter().filter(of_set);
+            let claims = same.flat_map(|of| of.users.into_iter().filter(|user| has_part(user, &of.id)));
+            let amounts = Amounts { taken, has, notation: Notation::DecimalSi };
+            Overdrawn {
+                device: device.id.clone(),
+                of: Scarce::Counter(counter.set.clone(), counter.name.clone(), amounts),
+                claims: claims.map(Arc::clone).collect(),
+            }
+        });
+        overdrawn.collect()
+    }
+}
+
+/// The name of a capacity without the domain of its driver: with it and without it, it is the same.
+fn own_name<'a>(driver: &str, name: &'a str) -> &'a str {
+    name.strip_prefix(driver).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Claim, Counter, Rules, Slice, SliceDevice};
+    use super::*;
+    use crate::claim::allocation::Device;
+
+    fn counter(amount: i64) -> Counter {
+        let amount = Decimal::new(amount.into(), 0).expect("a number");
+        Counter { set: "gpu".into(), name: "slots".into(), amount }
+    }
+
+    fn ledger() -> ClusterLedger {
+        let shared = |name: &str, capacity: Option<&str>| SliceDevice {
+            name: name.into(),
+            allow_multiple_allocations: true,
+            device: Device {
+                capacity: capacity
+                    .map(|of| ("d/memory".into(), QuantityText(of.into())))
+                    .into_iter()
+                    .collect(),
+                ..Device::default()
+            },
+            ..SliceDevice::default()
+        };
+        let part = |name: &str| SliceDevice {
+            name: name.into(),
+            counters: vec![counter(4)].into(),
+            ..SliceDevice::default()
+        };
+        let slice = |name: &str, devices, counters| Slice {
+            name: name.into(),
+            driver: "d".into(),
+            pool: "p".into(),
+            generation: 1,
+            node: Some("n".into()),
+            devices,
+            counters,
+        };
+        let mut ledger = ClusterLedger::new(Rules::default());
+        let devices =
+            vec![shared("memory", Some("10Gi")), shared("free", None), part("0"), part("1"), part("2")];
+        ledger.put_slice(slice("devices", devices, Vec::new()));
+        ledger.put_slice(slice("counters", Vec::new(), vec![counter(10)]));
+        ledger
+    }
+
+    fn device(name: &str) -> DeviceResult {
+        DeviceResult { driver: "d".into(), pool: "p".into(), device: name.into(), ..DeviceResult::default() }
+    }
+
+    fn share(name: &str, consumed: &[(&str, &str)]) -> DeviceResult {
+        let consumed: BTreeMap<_, _> =
+            consumed.iter().map(|(name, of)| ((*name).into(), QuantityText((*of).into()))).collect();
+        let consumed = (!consumed.is_empty()).then_some(consumed);
+        DeviceResult { consumed, shared: true, ..device(name) }
+    }
+
+    fn put(ledger: &mut ClusterLedger, name: &str, result: DeviceResult) {
+        ledger.put_claim(Claim {
+            namespace: "ns".into(),
+            name: name.into(),
+            uid: name.into(),
+            results: Some(vec![result]),
+            unread: None,
+        });
+    }
+
+    /// What the last of these claims overdraws, and what of the cluster is overdrawn.
+    fn said(results: &[DeviceResult]) -> (Option<String>, usize) {
+        let mut ledger = ledger();
+        for (number, result) in results.iter().enumerate() {
+            put(&mut ledger, &number.to_string(), result.clone());
+        }
+        let last = (results.len() - 1).to_string();
+        let found = ledger.overdrawn_by("ns", &last, &BTreeSet::new());
+        (found.map(|of| of.to_string()), ledger.overdrawn().len())
+    }
+
+    #[test]
+    fn a_device_has_one_claim_or_shares() {
+        let twice = Some("another claim has device d/p/0, too: two allocators promised it".to_owned());
+        assert_eq!(said(&[device("0"), device("0")]), (twice, 1));
+        let admin = DeviceResult { admin_access: true, ..device("0") };
+        assert_eq!(said(&[device("0"), admin.clone()]), (None, 0));
+        assert_eq!(said(&[admin, device("0")]), (None, 0));
+        let beside = Some("another claim has device d/p/memory, too: two allocators promised it".to_owned());
+        assert_eq!(said(&[share("memory", &[("memory", "1")]), device("memory")]), (beside, 1));
+        assert_eq!(
+            said(&[share("free", &[]), share("free", &[])]),
+            (None, 0),
+            "it has no capacity to be taken"
+        );
+    }
+
+    #[test]
+    fn shares_take_what_their_device_has_in_either_spelling() {
+        let of = |name, memory| share("memory", &[(name, memory)]);
+        assert_eq!(said(&[of("memory", "5Gi"), of("d/memory", "5Gi")]), (None, 0));
+        let over = "the shares of device d/p/memory take 11Gi of memory, and it has 10Gi: two allocators promised it";
+        assert_eq!(said(&[of("memory", "5Gi"), of("d/memory", "6Gi")]), (Some(over.to_owned()), 1));
+        let alone = "the shares of device d/p/memory take 12Gi of memory, and it has 10Gi";
+        assert_eq!(said(&[of("memory", "12Gi")]), (Some(alone.to_owned()), 1), "one share is too large");
+        assert_eq!(
+            said(&[of("other", "1Ti"), of("memory", "odd")]),
+            (None, 0),
+            "what cannot be read is not compared"
+        );
+    }
+
+    #[test]
+    fn partitions_draw_what_their_counter_has() {
+        assert_eq!(said(&[device("0"), device("1")]), (None, 0));
+        let over = "device d/p/2 and others in use take 12 of counter gpu/slots, and there is 10: two allocators promised it";
+        assert_eq!(said(&[device("0"), device("1"), device("2")]), (Some(over.to_owned()), 1));
+    }
+
+    /// A node can write slices with its name only, of any pool.
+    #[test]
+    fn what_a_node_says_overdraws_no_device_of_another() {
+        let mut ledger = ledger();
+        put(&mut ledger, "0", device("0"));
+        put(&mut ledger, "share", share("memory", &[("memory", "5Gi")]));
+        let lie = |devices, counters| Slice {
+            name: "a lie".into(),
+            driver: "d".into(),
+            pool: "p".into(),
+            generation: 9,
+            node: Some("another".into()),
+            devices,
+            counters,
+        };
+        ledger.put_slice(lie(Vec::new(), vec![counter(1)]));
+        assert_eq!(ledger.overdrawn(), Vec::new());
+        let memory = BTreeMap::from([("memory".into(), QuantityText("1".into()))]);
+        let of = |name: &str| SliceDevice {
+            name: name.into(),
+            device: Device { capacity: memory.clone(), ..Device::default() },
+            counters: vec![counter(100)].into(),
+            ..SliceDevice::default()
+        };
+        ledger.put_slice(lie(vec![of("0"), of("memory")], vec![counter(1)]));
+        assert_eq!(ledger.overdrawn(), Vec::new());
+        // A device of its own that draws on a counter of the others, and is in use.
+        ledger.put_slice(Slice {
+            name: "all".into(),
+            node: None,
+            ..lie(vec![of("all")], vec![counter(200)])
+        });
+        ledger.put_slice(lie(vec![of("x")], Vec::new()));
+        put(&mut ledger, "all", device("all"));
+        put(&mut ledger, "x", device("x"));
+        let of_x = of("x");
+        ledger
+            .put_slice(lie(vec![SliceDevice { counters: vec![counter(1_000)].into(), ..of_x }], Vec::new()));
+        let nobody = BTreeSet::new();
+        assert_eq!(ledger.overdrawn_by("ns", "all", &nobody), None, "it belongs to no node");
+        assert!(ledger.overdrawn_by("ns", "x", &nobody).is_some());
+        let nobody = BTreeSet::new();
+        assert_eq!(["0", "share"].map(|claim| ledger.overdrawn_by("ns", claim, &nobody)), [None, None]);
+    }
+
+    #[test]
+    fn claims_that_give_way_do_not_count() {
+        let mut ledger = ledger();
+        for number in ["0", "1", "2"] {
+            put(&mut ledger, number, device(number));
+        }
+        let rivals = ledger.rivals("ns", "0");
+        assert_eq!(rivals.iter().map(|of| &**of).collect::<Vec<_>>(), ["ns/1", "ns/2"]);
+        assert!(ledger.overdrawn_by("ns", "0", &BTreeSet::new()).is_some());
+        let younger = BTreeSet::from(["ns/2".into()]);
+        assert_eq!(ledger.overdrawn_by("ns", "0", &younger), None);
+        // A counter that is not published any more is not compared.
+        ledger.remove_slice("counters");
+        assert_eq!(
+            (ledger.overdrawn_by("ns", "0", &BTreeSet::new()), ledger.overdrawn()),
+            (None, Vec::new())
+        );
+    }
+}
