@@ -198,6 +198,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             let pods = pod.iter().map(|name| format!("{namespace}/{name}")).collect();
             let report = ledger::report(&source, nodes, pods, overcommitted, in_tree).await?;
             screen.report(&report)?;
+            ensure!(report.missed().is_empty(), "{}", report.missed().join("; "));
             return Ok(ExitCode::from(if report.is_overcommitted() { BLOCKED } else { 0 }));
         }
         Command::Claims => {
@@ -214,7 +215,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             (tables::events(&source.events(scope).await, now), "no Event is about claims".to_owned())
         }
         Command::Drain { node, .. } => {
-            let table = tables::drained(&source.drain(&node).await, &node);
+            let table = drained(&source, &place, &node).await?;
             (table, format!("no Pod on node {node} has claims with its devices"))
         }
         Command::Reclaim { idle_for, .. } => {
@@ -227,6 +228,17 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     screen.table(&table, &nothing)?;
     answered(&table, 0)
+}
+
+/// # Errors
+/// The node does not exist. A dump may have no nodes at all.
+async fn drained(source: &Source, place: &Place, node: &str) -> anyhow::Result<Table> {
+    let facts = source.drain(node).await;
+    let table = tables::drained(&facts, node);
+    let is_known = (place.files.is_empty() || !facts.nodes.is_empty()) && !facts.lacks("nodes");
+    let is_there = facts.nodes.contains_key(node) || !table.items.is_empty();
+    ensure!(is_there || !is_known, "node {node} does not exist");
+    Ok(table)
 }
 
 /// A table of which a part could not be read, and that has nothing, is no answer.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::manifests;
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use dragoman_allocator::input::{
     Allocation, Claim, ClaimDevices, ClaimObject, ClassObject, Cluster, DeviceResult, NodeObject,
     SliceObject, TaintRuleObject,
@@ -251,8 +251,18 @@ impl Facts {
     /// A part of the text is no object.
     pub fn take_file(&mut self, file: &Path, text: &str) -> anyhow::Result<()> {
         manifests::take(file, text, &mut |found| {
+            // A document of comments.
+            if *found.text == *b"null" {
+                return Ok(());
+            }
+            let kind = found.head.kind.as_deref().unwrap_or_default();
+            ensure!(
+                !["", "Table", "Status"].contains(&kind),
+                "{}: it is no object of a cluster (print dumps with -o yaml or -o json)",
+                found.place
+            );
             let object: &RawValue = serde_json::from_slice(&found.text).context(found.place)?;
-            self.take(found.head.kind.as_deref().unwrap_or_default(), object);
+            self.take(kind, object);
             Ok(())
         })
     }

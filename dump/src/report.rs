@@ -27,6 +27,8 @@ pub struct Report {
     pub(crate) unreadable: Vec<String>,
     /// What is missing in the dump or stands there twice.
     pub(crate) notes: Vec<String>,
+    #[serde(skip)]
+    missed: Vec<String>,
 }
 
 /// What a report is about: everything, unless narrowed.
@@ -165,14 +167,19 @@ pub(crate) struct Missing {
 impl Report {
     /// The report about the cluster of a dump.
     pub fn of(objects: Objects, rules: Rules, filter: &Filter) -> Self {
-        let mut dump = Dump::of(objects, rules);
-        dump.notes.extend(filter.misses(&dump));
+        let dump = Dump::of(objects, rules);
+        let missed = filter.misses(&dump);
         let waiting = dump.waiting.iter().filter(|(_, (pod, _))| filter.has_pod(pod));
         let pending = waiting.map(|(name, pod)| dump.waiting_pod(name, pod, filter)).collect();
         let of_nodes = dump.ledger.nodes().count();
         let nodes = of_nodes_in(&dump.ledger, filter);
         let Dump { unreadable, notes, .. } = dump;
-        Self { nodes, of_nodes, pending, unreadable, notes }
+        Self { nodes, of_nodes, pending, unreadable, notes, missed }
+    }
+
+    /// What was asked about by name and is not there, in sentences.
+    pub fn missed(&self) -> &[String] {
+        &self.missed
     }
 
     /// Whether a node of the report has promised more than it has.

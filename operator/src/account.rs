@@ -86,6 +86,7 @@ pub(crate) fn account(flags: &AccountFlags) -> anyhow::Result<ExitCode> {
         Output::Table => render(&report, !flags.all_nodes),
     };
     crate::print(&text)?;
+    ensure!(report.missed().is_empty(), "{}", report.missed().join("; "));
     Ok(if report.is_overcommitted() { ExitCode::from(crate::NO) } else { ExitCode::SUCCESS })
 }
 

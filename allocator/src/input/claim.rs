@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use dragoman_quantity::Quantity;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::unreadable::each;
 use super::{Allocation, Name, OpaqueConfiguration, Toleration, or_default};
@@ -82,8 +82,8 @@ pub struct SubRequest {
     /// `allocationMode`.
     #[serde(deserialize_with = "or_default")]
     pub allocation_mode: AllocationMode,
-    /// `count`, of mode `ExactCount`.
-    #[serde(deserialize_with = "or_default")]
+    /// `count`, of mode `ExactCount`. Without it, and for zero, it is one, as the API server sets it.
+    #[serde(default = "one", deserialize_with = "or_one")]
     pub count: i64,
     /// `tolerations`.
     #[serde(deserialize_with = "or_default")]
@@ -104,14 +104,23 @@ pub enum AllocationMode {
     ExactCount,
     /// All matching devices.
     All,
-    /// A mode that this version does not know, or the empty string.
+    /// A mode that this version does not know.
     Unknown(Name),
+}
+
+fn one() -> i64 {
+    1
+}
+
+fn or_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    Ok(Option::<i64>::deserialize(deserializer)?.filter(|count| *count != 0).unwrap_or_else(one))
 }
 
 impl From<Name> for AllocationMode {
     fn from(text: Name) -> Self {
         match &*text {
-            "ExactCount" => Self::ExactCount,
+            // The API server sets the empty string to that.
+            "ExactCount" | "" => Self::ExactCount,
             "All" => Self::All,
             _ => Self::Unknown(text),
         }
@@ -185,4 +194,31 @@ pub struct ClaimConfiguration {
     pub requests: Vec<Name>,
     /// `opaque`.
     pub opaque: Option<OpaqueConfiguration>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn mode_and_count_are_those_that_the_api_server_sets() {
+        let asked = |written: Value| {
+            let exact: ExactRequest = serde_json::from_value(written.clone()).expect("a request");
+            let sub: SubRequest = serde_json::from_value(written).expect("a sub-request");
+            assert_eq!(exact.asked, sub);
+            (sub.allocation_mode, sub.count)
+        };
+        for unset in [
+            json!({}),
+            json!({"count": 0, "allocationMode": ""}),
+            json!({"count": null, "allocationMode": null}),
+        ] {
+            assert_eq!(asked(unset), (AllocationMode::ExactCount, 1));
+        }
+        assert_eq!(asked(json!({"count": 3})), (AllocationMode::ExactCount, 3));
+        assert_eq!(asked(json!({"allocationMode": "All"})).0, AllocationMode::All);
+        assert_eq!(asked(json!({"allocationMode": "Some"})).0, AllocationMode::Unknown("Some".into()));
+    }
 }

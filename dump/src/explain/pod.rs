@@ -98,8 +98,9 @@ impl View<'_> {
         }
         let entries = spec.resource_claims.iter().find_map(|entry| self.entry(entry));
         entries
+            .or_else(|| self.other_gate())
             .or_else(|| self.unallocated())
-            .or_else(|| self.gates())
+            .or_else(|| self.gate())
             .unwrap_or_else(|| if spec.node_name.is_empty() { self.unscheduled() } else { self.starting() })
     }
 
@@ -253,24 +254,37 @@ impl View<'_> {
             return Some(verdict);
         }
         // Devices are there: what else holds the Pod up says more than that no one has allocated them.
-        self.gates().or_else(|| self.refusal()).or(Some(verdict))
+        self.gate().or_else(|| self.refusal()).or(Some(verdict))
     }
 
-    fn gates(&self) -> Option<Verdict> {
-        let mut gates = self.pod.spec.scheduling_gates.iter().map(|gate| &*gate.name).peekable();
-        gates.peek()?;
-        let foreign: Vec<&str> = gates.filter(|gate| *gate != GATE).collect();
-        let name = self.name();
-        if !foreign.is_empty() {
-            return Some(Verdict::blocked(
-                "ForeignGate",
-                format!(
-                    "Pod {name} is held by a scheduling gate of another controller: {}",
-                    foreign.join(", ")
-                ),
-                "that controller removes its gate",
-            ));
+    /// The scheduling gates of other controllers. They come before ours, but where the operator is said to be already at
+    /// work for the Pod: an administrator has put them after it.
+    fn other_gate(&self) -> Option<Verdict> {
+        let gates = || self.pod.spec.scheduling_gates.iter().map(|gate| &*gate.name);
+        let others: Vec<&str> = gates().filter(|gate| *gate != GATE).collect();
+        let is_ours_closed = gates().any(|gate| gate == GATE);
+        let waits_for = self.condition(CLAIMS_READY).map(|of| &*of.reason);
+        if others.is_empty() || is_ours_closed && waits_for.is_some_and(|reason| reason != "OtherGateClosed")
+        {
+            return None;
         }
+        let meanwhile = if is_ours_closed { "; no devices are taken for the Pod until then" } else { "" };
+        Some(Verdict::blocked(
+            "ForeignGate",
+            format!(
+                "Pod {} is held by a scheduling gate of another controller: {}",
+                self.name(),
+                others.join(", ")
+            ),
+            format!("that controller removes its gate{meanwhile}"),
+        ))
+    }
+
+    fn gate(&self) -> Option<Verdict> {
+        if self.pod.spec.scheduling_gates.iter().all(|gate| &*gate.name != GATE) {
+            return None;
+        }
+        let name = self.name();
         let ready = self.condition(CLAIMS_READY);
         let (reason, message) = ready.map_or(("", ""), |of| (&*of.reason, &*of.message));
         let says = if message.is_empty() {

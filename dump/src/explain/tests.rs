@@ -312,6 +312,19 @@ fn a_pod_that_waits_for_something_else() {
         with(pod, "/status/conditions", condition)
     };
     pod_says(&cluster(&[gated("queue/wait"), ready()]), "ForeignGate", "queue/wait");
+    let both = || {
+        with(
+            by_name(),
+            "/spec/schedulingGates",
+            json!([{"name": "queue/wait"}, {"name": "dragoman.dev/claims"}]),
+        )
+    };
+    let open = || claim("c");
+    pod_says(&cluster(&[both(), open()]), "ForeignGate", "queue/wait");
+    let told = |reason| said(both(), "dragoman.dev/ClaimsReady", reason, "says the operator");
+    pod_says(&cluster(&[told("OtherGateClosed"), open()]), "ForeignGate", "queue/wait");
+    // An administrator has put the other gate after ours.
+    pod_says(&cluster(&[told("DoesNotFit"), ready()]), "GateClosed", "says the operator");
     let ours = || gated("dragoman.dev/claims");
     let told = said(ours(), "dragoman.dev/ClaimsReady", "DoesNotFit", "cpu is missing on node-0");
     pod_says(&cluster(&[told, ready()]), "GateClosed", "DoesNotFit: cpu is missing on node-0");

@@ -27,6 +27,7 @@ pub(super) fn of(flags: &AllocateFlags) -> anyhow::Result<Vec<Placed>> {
     let mut scenarios = Vec::new();
     let mut objects = BTreeMap::<&str, Vec<(String, Value)>>::new();
     let mut notes = Vec::new();
+    let mut others = BTreeMap::<Box<str>, usize>::new();
     let mut all = Vec::new();
     manifests::each(&flags.files, &mut |found| all.push(found))?;
     for found in all {
@@ -41,31 +42,41 @@ pub(super) fn of(flags: &AllocateFlags) -> anyhow::Result<Vec<Placed>> {
             continue;
         };
         let Some((list, kind)) = fields::LISTS.iter().find(|(_, known)| *known == &*kind) else {
-            bail!("{place}: a {kind} says nothing about devices");
+            *others.entry(kind).or_default() += 1;
+            continue;
         };
         // A newer API server may know fields that we do not.
         let unknown = fields::unknown_of(kind, &object);
         notes.extend(unknown.into_iter().map(|path| format!("{place}: unknown field {path}")));
         objects.entry(list).or_default().push((place, object));
     }
+    // One dump is for every command; a kind that is misspelt should not go unseen.
+    let others = others.iter().map(|(kind, count)| format!("not looked at: {count} of kind {kind}"));
+    notes.extend(others);
     if !objects.is_empty() {
         ensure!(!flags.claim.is_empty(), "--claim: name the claims to allocate");
         let scenario = printed(objects, &flags.claim, &flags.node)?;
         scenarios.push(Placed { place: "the objects".to_owned(), scenario, notes });
+    } else if scenarios.is_empty() {
+        bail!(
+            "there is nothing to allocate: no scenario, and no object with devices or claims; {}",
+            notes.join("; ")
+        );
+    } else if let Some(last) = scenarios.last_mut() {
+        last.notes.extend(notes);
     }
     Ok(scenarios)
 }
 
 /// A scenario that a person wrote.
-fn written(mut scenario: Value) -> anyhow::Result<Scenario> {
+fn written(scenario: Value) -> anyhow::Result<Scenario> {
     ensure!(scenario.is_object(), "it is neither a scenario nor a Kubernetes object");
     let unknown = fields::unknown_in(&scenario);
     ensure!(unknown.is_empty(), "unknown field: {}", unknown.join(", "));
     for (list, kind) in fields::LISTS {
-        let objects = scenario.get_mut(list).and_then(Value::as_array_mut);
+        let objects = scenario.get(list).and_then(Value::as_array);
         let mut known = BTreeMap::new();
         for (number, object) in objects.into_iter().flatten().enumerate() {
-            defaults(object);
             let place = format!("{list}[{number}]");
             once(&mut known, kind, object, &place)?;
         }
@@ -125,30 +136,6 @@ fn once(known: &mut BTreeMap<String, String>, kind: &str, object: &Value, place:
     }
 }
 
-/// Sets what the API server would set in a claim: the mode of a request, and its count.
-fn defaults(claim: &mut Value) {
-    let requests = claim.pointer_mut("/spec/devices/requests").and_then(Value::as_array_mut);
-    for request in requests.into_iter().flatten() {
-        if let Some(exactly) = request.get_mut("exactly").and_then(Value::as_object_mut) {
-            default(exactly);
-        }
-        let alternatives = request.get_mut("firstAvailable").and_then(Value::as_array_mut);
-        alternatives.into_iter().flatten().filter_map(Value::as_object_mut).for_each(default);
-    }
-}
-
-fn default(asked: &mut serde_json::Map<String, Value>) {
-    let is_unset =
-        |value: Option<&Value>, zero: Value| value.is_none_or(|value| value.is_null() || *value == zero);
-    if is_unset(asked.get("allocationMode"), json!("")) {
-        asked.insert("allocationMode".to_owned(), json!("ExactCount"));
-    }
-    let is_exact = asked.get("allocationMode").and_then(Value::as_str) == Some("ExactCount");
-    if is_exact && is_unset(asked.get("count"), json!(0)) {
-        asked.insert("count".to_owned(), json!(1));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,19 +170,5 @@ mod tests {
         let mut scenario = claim(&json!({"deviceClassName": "gpu"}));
         scenario["allocate"] = json!(["ns/c", "ns/c"]);
         assert_eq!(refused(scenario), "allocate: ns/c is named twice");
-    }
-
-    #[test]
-    fn mode_and_count_are_those_that_the_api_server_sets() {
-        let mut requests = claim(&json!({"deviceClassName": "gpu"}));
-        let object = &mut requests["resourceClaims"][0];
-        object["spec"]["devices"]["requests"][0]["firstAvailable"] =
-            json!([{"name": "a", "allocationMode": "All"}, {"count": 0}]);
-        defaults(object);
-        let request = &object["spec"]["devices"]["requests"][0];
-        let exact = json!({"allocationMode": "ExactCount", "count": 1});
-        assert_eq!(request["exactly"]["count"], exact["count"]);
-        assert_eq!(request["exactly"]["allocationMode"], exact["allocationMode"]);
-        assert_eq!(request["firstAvailable"], json!([{"name": "a", "allocationMode": "All"}, exact]));
     }
 }

@@ -242,7 +242,9 @@ async fn ledger(plugin: &Plugin, ns: &str) -> anyhow::Result<()> {
     let words = format!("Pod {ns}/huge on node-0: the node has 8 of cpu");
     ensure!(huge.code == 0 && huge.out.contains(&words), "{} {}", huge.out, huge.error);
     let absent = plugin.dra(&["ledger", "--pod", "absent", "--namespace", ns]).await?;
-    ensure!(absent.out.contains("there is no such thing"), "{}", absent.out);
+    let is_said =
+        absent.code == 1 && absent.error.contains("--pod") && absent.error.contains("there is no such thing");
+    ensure!(is_said, "{} {} {}", absent.code, absent.out, absent.error);
     Ok(())
 }
 
