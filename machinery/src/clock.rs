@@ -1,7 +1,8 @@
-//! The wall clock. Whoever winds the runtime's clock forward can bind this one to it, so that
+//! The wall clock, and one that is never set. Whoever winds the runtime's clock forward can bind both to it, so that
 //! what is written into objects is the same each time.
 
 use std::cell::Cell;
+use std::sync::LazyLock;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -13,6 +14,19 @@ thread_local! {
 /// Now: by this machine, or by the runtime's clock where this thread's clock is bound to it.
 pub fn now() -> Timestamp {
     let Some((began, at)) = BOUND.get() else { return Timestamp::now() };
+    let passed = SignedDuration::try_from(began.elapsed()).unwrap_or_default();
+    at.checked_add(passed).unwrap_or(at)
+}
+
+/// Now, for what a process measures and remembers: it begins with the wall clock, and goes on by itself. A wall clock that is set
+/// back would prolong each rest by that much. It is not for times that stand in objects.
+pub fn steady() -> Timestamp {
+    static BEGAN: LazyLock<(std::time::Instant, Timestamp)> =
+        LazyLock::new(|| (std::time::Instant::now(), Timestamp::now()));
+    if BOUND.get().is_some() {
+        return now();
+    }
+    let (began, at) = *BEGAN;
     let passed = SignedDuration::try_from(began.elapsed()).unwrap_or_default();
     at.checked_add(passed).unwrap_or(at)
 }
@@ -35,7 +49,16 @@ mod tests {
         bind(at);
         tokio::time::sleep(Duration::from_hours(1)).await;
         assert_eq!(now().to_string(), "2026-01-01T01:00:00Z");
+        assert_eq!(steady(), now());
         BOUND.set(None);
         assert_ne!(now(), at);
+    }
+
+    #[test]
+    fn the_steady_clock_goes_on_from_where_the_wall_clock_was() {
+        let (before, first, second) = (steady(), now(), steady());
+        assert!(
+            before <= second && (second - first).total(jiff::Unit::Second).is_ok_and(|of| of.abs() < 60.0)
+        );
     }
 }

@@ -3,7 +3,7 @@
 //! Labels and annotations are written by tenants. Everything read here is bounded in size and number,
 //! and can harm only the Pod and the claim that carry it.
 
-use dragoman_crds::wire::{Meta, Name};
+use dragoman_crds::wire::{Meta, Name, Named};
 use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::write::{Action, Guard, Write};
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,16 @@ pub struct ClosedGate {
     pub gate: Name,
     /// What its owner says.
     pub reason: Name,
+}
+
+/// Scheduling gates of other controllers that are opened after ours, by the word of an administrator. Every other gate comes
+/// first: its controller may keep the Pod for days, and no devices are taken for that time.
+pub type LaterGates = Vec<Box<str>>;
+
+/// Returns the first scheduling gate of a Pod that has to be open before devices are taken for it.
+pub fn earlier_gate<'a>(gates: &'a [Named], later: &LaterGates) -> Option<&'a Name> {
+    let is_earlier = |gate: &&Name| ***gate != *GATE && later.iter().all(|later| **later != ***gate);
+    gates.iter().map(|gate| &gate.name).find(is_earlier)
 }
 
 /// Returns the closed gates of a claim with this prefix, in the order of their names.

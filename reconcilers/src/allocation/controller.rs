@@ -29,7 +29,7 @@ use super::stance::{Stance, is_for, stance};
 use super::turns::Looked;
 use super::whole::{Owned, WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 use super::{rights, writes};
-use crate::protocol::{self, shown};
+use crate::protocol::{self, LaterGates, shown};
 
 /// What can be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,11 +38,13 @@ pub struct Options {
     pub name: Box<str>,
     /// The order of nodes that a Pod likes equally.
     pub order: Order,
+    /// The gates of other controllers that are opened after that of the protocol.
+    pub later_gates: LaterGates,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { name: "dragoman".into(), order: Order::default() }
+        Self { name: "dragoman".into(), order: Order::default(), later_gates: LaterGates::new() }
     }
 }
 
@@ -74,6 +76,8 @@ const REFUSED: &str = "Refused";
 /// How soon a Pod is looked at again whose claim was just decided on for another Pod that shares it, or whose search waits for
 /// that of another Pod.
 const SHARED: Duration = Duration::from_millis(200);
+/// The longest rest of a Pod that another leader has put to rest: a minute, and as much by chance.
+const LONGEST_REST: Duration = Duration::from_mins(2);
 /// A verdict is written anew after so many seconds at the earliest.
 const VERDICT_STAYS: i64 = 30;
 
@@ -115,7 +119,10 @@ impl Allocator {
             waiting.clone(),
         );
         let kit = assembly.controller::<Allocation>(NAME, NAME);
-        kit.note(|index| index.namespace = Arc::clone(&assembly.context.namespace));
+        kit.note(|index| {
+            index.namespace = Arc::clone(&assembly.context.namespace);
+            index.later.clone_from(&options.later_gates);
+        });
         let watches = &mut assembly.watches;
         kit.watch::<WholeNode>(watches);
         kit.watch::<WholeSlice>(watches);
@@ -253,7 +260,8 @@ impl Allocator {
         let now = clock::now();
         if let Some(known) = &facts.verdict {
             let since = known.time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
-            let is_fresh = known.reason == reason && now.as_second() - since < VERDICT_STAYS;
+            // A time that is still to come is that of a clock that was set back.
+            let is_fresh = known.reason == reason && (0..VERDICT_STAYS).contains(&(now.as_second() - since));
             if known.message == *message || is_fresh {
                 return Ok(());
             }
@@ -297,7 +305,7 @@ impl Allocator {
         pod: &PodFacts,
         claims: &[Named],
     ) -> Result<Verdict, Refusal> {
-        let now = clock::now();
+        let (now, steady) = (clock::now(), clock::steady().as_millisecond());
         // A write whose answer was lost is repeated as it was: the guard refuses it if it has been done.
         let standing = locked(&self.decided).standing(key);
         if let Some(decision) = standing {
@@ -307,13 +315,13 @@ impl Allocator {
         let (refused, again) = left_out(claims, now.as_second());
         let rests = {
             let mut decided = locked(&self.decided);
-            if let Some(before) = claims.iter().find_map(|(_, _, facts)| rests_since(facts)) {
-                decided.rests_on(key, before, now.as_millisecond());
+            if let Some(before) = claims.iter().find_map(|(_, _, facts)| rests_on(facts, now)) {
+                decided.rests_on(key, before, steady);
             }
             if decided.has_lost(key) && refused.is_empty() {
-                decided.gave_back(key, now.as_millisecond(), fastrand::f64());
+                decided.gave_back(key, steady, fastrand::f64());
             }
-            decided.rests(key, now.as_millisecond())
+            decided.rests(key, steady)
         };
         if let Some(milliseconds) = rests {
             return Ok(Verdict::After(Duration::from_millis(milliseconds)));
@@ -350,7 +358,7 @@ impl Allocator {
         gang: Option<(Vec<Member>, usize)>,
         (refused, again): (&BTreeSet<Name>, Verdict),
     ) -> Result<Verdict, Refusal> {
-        let now = clock::now();
+        let (now, steady) = (clock::now().as_second(), clock::steady().as_millisecond());
         let in_gang = gang.is_some();
         let (shape, before) = self.kit.read(|index| {
             let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned());
@@ -368,7 +376,7 @@ impl Allocator {
             return Ok(again);
         }
         let outcome = match gang {
-            Some((members, needed)) => self.gang(key, &members, needed, now.as_second()).await,
+            Some((members, needed)) => self.gang(key, &members, needed, now).await,
             None => self.decide(key, (uid, pod), claims, refused).await,
         };
         match outcome {
@@ -385,12 +393,12 @@ impl Allocator {
             Looked::TooLong => {
                 self.count("refused");
                 self.kit.note(|index| index.shapes.wait(shape, pod.turn(key)));
-                self.rest(key, uid, claims, now.as_millisecond()).await
+                self.rest(key, uid, claims, steady).await
             }
             Looked::Refused(why) => {
                 self.count("refused");
                 self.kit.note(|index| index.shapes.wait(shape, pod.turn(key)));
-                let kept = self.refused(key, uid, claims, &why, now.as_millisecond()).await?;
+                let kept = self.refused(key, uid, claims, &why, steady).await?;
                 Ok(kept.unwrap_or(again))
             }
         }
@@ -415,11 +423,15 @@ impl Allocator {
     }
 }
 
-/// Since when a claim rests because a search took too long, in milliseconds since the epoch, and for how many seconds.
-fn rests_since(facts: &ClaimFacts) -> Option<(i64, u64)> {
+/// For how long a claim rests because a search took too long, in milliseconds: in all, and from now on. A time that is still to
+/// come is that of another clock, or made up.
+fn rests_on(facts: &ClaimFacts, now: jiff::Timestamp) -> Option<(i64, i64)> {
     let verdict = facts.verdict.as_ref().filter(|verdict| verdict.reason == TOO_LONG)?;
-    let since = verdict.time.parse::<jiff::Timestamp>().ok()?.as_millisecond();
-    Some((since, verdict.retry_after?))
+    let since = verdict.time.parse::<jiff::Timestamp>().ok()?;
+    let rest = Duration::from_secs(verdict.retry_after?).min(LONGEST_REST);
+    let rest = i64::try_from(rest.as_millis()).unwrap_or(i64::MAX);
+    let passed = now.as_millisecond().saturating_sub(since.as_millisecond()).max(0);
+    Some((rest, rest.saturating_sub(passed)))
 }
 
 /// A share of a device has an id of its own: a random UUID (RFC 9562, version 4).

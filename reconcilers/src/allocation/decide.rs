@@ -173,6 +173,7 @@ impl Question<'_> {
             pool: (*result.pool).into(),
             device: (*result.device).into(),
             consumed: consumed(result.consumed_capacity.iter().map(|(name, of)| (&**name, of.to_string()))),
+            shared: result.share_id.is_some(),
             admin_access: result.admin_access == Some(true),
             class: Class::default(),
         });
@@ -313,7 +314,10 @@ pub(super) fn left_out(claims: &[Named], now: i64) -> (BTreeSet<Name>, Option<u6
             let since = last.time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
             let until = since.min(now).saturating_add(wait);
             if until > now {
-                nodes.insert(Name::from(&*last.node));
+                // A rejection without a node is about the devices: the Pod rests, and no node is left out.
+                if !last.node.is_empty() {
+                    nodes.insert(Name::from(&*last.node));
+                }
                 let left = (until - now).unsigned_abs();
                 soonest = Some(soonest.map_or(left, |soonest: u64| soonest.min(left)));
             }

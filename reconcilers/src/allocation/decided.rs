@@ -180,13 +180,11 @@ impl Decided {
         *times += 1;
     }
 
-    /// The leader before has put a Pod to rest for so many seconds, at `since` in milliseconds since the epoch: it rests on,
-    /// and longer the next time. A time that is still to come is that of another clock, or made up.
-    pub(super) fn rests_on(&mut self, key: &ObjectKey, (since, seconds): (i64, u64), now: i64) {
-        let rest = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000).min(2 * REST.1);
+    /// The leader before has put a Pod to rest for so many milliseconds, of which so many are left at `now`: it rests on, and
+    /// longer the next time.
+    pub(super) fn rests_on(&mut self, key: &ObjectKey, (rest, left): (i64, i64), now: i64) {
         let times = rest.max(REST.0).ilog2() - REST.0.ilog2();
-        let until = since.min(now).saturating_add(rest);
-        self.rests.entry(key.clone()).or_insert((until, times + 1));
+        self.rests.entry(key.clone()).or_insert_with(|| (now.saturating_add(left), times + 1));
     }
 
     /// How long a Pod still rests, in milliseconds.

@@ -42,7 +42,7 @@ impl Allocator {
         }
         if is_given {
             self.count("given_back");
-            locked(&self.decided).gave_back(key, clock::now().as_millisecond(), fastrand::f64());
+            locked(&self.decided).gave_back(key, clock::steady().as_millisecond(), fastrand::f64());
         }
         Ok(is_given)
     }
@@ -115,11 +115,11 @@ impl Allocator {
         claims: &[Named],
     ) -> Result<Verdict, Refusal> {
         let is_waiting = |(_, _, facts): &Named| facts.is_held || !facts.is_allocated;
-        if !pod.is_gated || !claims.iter().any(is_waiting) {
+        if !pod.is_gated || !(pod.is_behind_another || claims.iter().any(is_waiting)) {
             locked(&self.decided).is_settled(key);
             return Ok(Verdict::Done);
         }
-        let left = locked(&self.decided).holds(key, clock::now().as_millisecond());
+        let left = locked(&self.decided).holds(key, clock::steady().as_millisecond());
         if let Some(milliseconds) = left {
             return Ok(Verdict::After(Duration::from_millis(milliseconds)));
         }

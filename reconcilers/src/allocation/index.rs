@@ -25,8 +25,8 @@ use crate::cluster::objects::{unread_claim, unreadable};
 use crate::holders::is_holder;
 use crate::placement::{HostPort, Placement, Site, Taken};
 use crate::protocol::{
-    ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, GATE, LET_GO, RELEASE_GATES, Rejection, Verdict, closed_gates,
-    rejections, verdict,
+    ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, GATE, LET_GO, LaterGates, RELEASE_GATES, Rejection, Verdict,
+    closed_gates, earlier_gate, rejections, verdict,
 };
 
 /// The index.
@@ -61,6 +61,8 @@ pub(super) struct Allocation {
     pub(super) shapes: Shapes,
     /// Our own namespace: holder Pods there take nothing.
     pub(super) namespace: Arc<str>,
+    /// The gates of others that are opened after that of the protocol.
+    pub(super) later: LaterGates,
     /// The nodes whose ledger the object changes that is taken in.
     pub(super) touched: NodeNames,
 }
@@ -81,6 +83,8 @@ pub(super) enum Kept {
 pub(super) struct PodFacts {
     /// Whether it has the gate of the protocol.
     pub(super) is_gated: bool,
+    /// Whether a gate of another controller that comes before ours is closed.
+    pub(super) is_behind_another: bool,
     /// Whether the operator says of it, in its status, that it has or had the gate, and was not let go. A tenant cannot write that.
     pub(super) was_released: bool,
     pub(super) deleting: bool,
@@ -175,6 +179,7 @@ impl Default for Allocation {
             changes: Changes::default(),
             reranked: Changes::default(),
             shapes: Shapes::default(),
+            later: LaterGates::new(),
             namespace: Arc::default(),
             touched: NodeNames::new(),
         }
@@ -405,6 +410,7 @@ impl Keeps<WholePod> for Allocation {
         }
         Kept::Waiting(Arc::new(PodFacts {
             is_gated: spec.scheduling_gates.iter().any(|gate| &*gate.name == GATE),
+            is_behind_another: earlier_gate(&spec.scheduling_gates, &self.later).is_some(),
             was_released: pod
                 .wire
                 .status

@@ -41,6 +41,10 @@ pub(super) fn stance(name: &str, uid: &str, pod: &Arc<PodFacts>, claims: Option<
     if ours.is_empty() || !(pod.is_gated || is_released) {
         return Stance::Nothing;
     }
+    // An event comes when that gate opens.
+    if pod.is_gated && pod.is_behind_another {
+        return Stance::Nothing;
+    }
     // Claims of other allocators come in the order of the Pod, so that no two wait for each other.
     let first = claims.iter().position(is_ours).unwrap_or_default();
     if claims.iter().take(first).any(|(_, _, facts)| !facts.is_allocated) {
@@ -55,4 +59,34 @@ pub(super) fn stance(name: &str, uid: &str, pod: &Arc<PodFacts>, claims: Option<
         claims.into_iter().partition(|claim| is_ours(claim) || claim.2.is_allocated);
     let pod = if later.is_empty() { Arc::clone(pod) } else { Arc::new(pod.without(&later)) };
     Stance::Open(pod, known)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::tests::{applied, claim, cluster, key, pod};
+    use super::super::whole::{WholeClaim, WholePod};
+    use super::*;
+
+    #[test]
+    fn a_pod_behind_another_gate_has_nothing_to_be_allocated() {
+        let is_open = |gates: &[&str], later: &[&str]| {
+            let mut index = cluster(1, 3);
+            index.later = later.iter().copied().map(Box::from).collect();
+            applied::<WholeClaim>(&mut index, &claim(0, &json!({})));
+            let mut behind = pod(0, "1");
+            behind["spec"]["schedulingGates"] = gates.iter().map(|name| json!({"name": name})).collect();
+            applied::<WholePod>(&mut index, &behind);
+            let (uid, pod) = index.pod(&key(0)).expect("a Pod");
+            let claims = index.claims_of(&key(0).namespace, &pod);
+            matches!(stance("dragoman", &uid, &pod, claims), Stance::Open(..))
+        };
+        let ours = "dragoman.dev/claims";
+        assert!(is_open(&[ours], &[]));
+        assert!(!is_open(&[ours, "queue.example/wait"], &[]));
+        assert!(!is_open(&["queue.example/wait"], &[]), "it has not the gate of the protocol");
+        assert!(is_open(&["queue.example/wait", ours], &["queue.example/wait"]), "it is opened later");
+        assert!(!is_open(&["a/b", ours, "queue.example/wait"], &["queue.example/wait"]));
+    }
 }

@@ -9,7 +9,7 @@ use dragoman_machinery::kind::Watchable;
 use dragoman_machinery::watch::decode_item;
 use serde_json::{Value, json};
 
-use super::decide::{Decision, Question, Tried, Turn, decide};
+use super::decide::{Decision, Question, Tried, Turn, decide, left_out};
 use super::decided::Decided;
 use super::index::{Allocation, ClaimFacts, Named};
 use super::rank::{Order, Tally};
@@ -149,17 +149,19 @@ async fn long_searches_go_on_aside() {
 #[test]
 fn a_rest_goes_on_across_leaders() {
     let (key, mut decided) = (key(0), Decided::default());
-    decided.rests_on(&key, (10_000, 4), 11_000);
+    decided.rests_on(&key, (4_000, 3_000), 11_000);
     assert_eq!(decided.rests(&key, 11_000), Some(3_000));
-    decided.rests_on(&key, (20_000, 60), 20_000);
+    decided.rests_on(&key, (60_000, 60_000), 20_000);
     assert_eq!(decided.rests(&key, 20_000), None, "what this leader knows counts");
     assert_eq!(decided.keeps_part(&key, 19_000), Some(2_000));
     decided.rests_again(&key, 20_000, 0.0);
     assert_eq!(decided.rests(&key, 20_000), Some(8_000));
     assert_eq!(decided.keeps_part(&key, 21_000), None, "a rest keeps no part of the devices longer");
     let mut other = Decided::default();
-    other.rests_on(&key, (i64::MAX, u64::MAX), 20_000);
-    assert_eq!(other.rests(&key, 20_000), Some(120_000));
+    other.rests_on(&key, (60_000, -5_000), 20_000);
+    assert_eq!(other.rests(&key, 20_000), None, "it is over");
+    other.rests_again(&key, 20_000, 0.0);
+    assert_eq!(other.rests(&key, 20_000), Some(60_000), "the next one is as long");
 }
 
 /// A search that is given no time comes to no end, and says whether it comes further the next time.
@@ -422,6 +424,26 @@ fn a_pod_does_not_inherit_from_its_namesake() {
     assert!(decided.is_of_namesake(&key(0), "another-uid"));
     assert!(!decided.is_of_namesake(&key(0), "pod-0"));
     assert!(!decided.is_of_namesake(&key(1), "pod-1"));
+}
+
+/// It says nothing about a node: the Pod rests, as one does whose devices another party has taken.
+#[test]
+fn a_rejection_without_a_node_leaves_no_node_out() {
+    let rejected = |node: &str| {
+        let said = json!([{"node": node, "reason": "x", "revision": 1, "time": "2026-01-01T00:00:00Z"}]);
+        json!({"annotations": {"dragoman.dev/rejections": said.to_string()}})
+    };
+    let at = "2026-01-01T00:00:01Z".parse::<jiff::Timestamp>().expect("a time").as_second();
+    for (node, nodes) in [("n-0", 1), ("", 0)] {
+        let (mut index, mut claim) = (cluster(1, 1), claim(0, &json!({})));
+        claim["metadata"]["annotations"] = rejected(node)["annotations"].clone();
+        applied::<WholeClaim>(&mut index, &claim);
+        applied::<WholePod>(&mut index, &pod(0, "1"));
+        let (_, pod) = index.pod(&key(0)).expect("a Pod");
+        let claims = index.claims_of(&key(0).namespace, &pod).expect("its claim");
+        let (refused, again) = left_out(&claims, at);
+        assert_eq!((refused.len(), again), (nodes, Some(9)));
+    }
 }
 
 #[test]

@@ -107,12 +107,12 @@ impl Allocator {
 
     /// Goes on with a long search, if no other one runs and its namespace may.
     async fn aside(&self, key: &ObjectKey, long: Long) -> Result<Ended, Stop> {
-        let allowed = locked(&self.allowances).of(&key.namespace, clock::now().as_millisecond());
+        let allowed = locked(&self.allowances).of(&key.namespace, clock::steady().as_millisecond());
         let Ok(limit) = allowed else { return Err(Stop::TooLong) };
         // A reconciliation that waited here would keep those of others from starting.
         let Ok(_runs) = self.aside.try_acquire() else { return Err(Stop::Waits) };
         let ended = long.run(limit).await;
-        locked(&self.allowances).spend(&key.namespace, ended.took, clock::now().as_millisecond());
+        locked(&self.allowances).spend(&key.namespace, ended.took, clock::steady().as_millisecond());
         tracing::debug!(namespace = %key.namespace, pod = %key.name, node = %ended.node, took = ?ended.took, "long search");
         if ended.comes_further() { Err(Stop::TooLong) } else { Ok(ended) }
     }

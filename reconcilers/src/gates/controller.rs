@@ -27,6 +27,7 @@ use super::{attributes, rights, writes};
 use crate::cluster::{Cluster, SharedCluster};
 use crate::holders::SharedHolders;
 use crate::pod_status::Publisher;
+use crate::protocol::LaterGates;
 
 /// What can be chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub struct Options {
     /// How long a Pod whose gate is open may wait for a node that cannot take it until it is deleted, if it is
     /// made again; absent: for ever.
     pub delete_unbound_after: Option<Duration>,
+    /// The gates of other controllers that are opened after ours.
+    pub later_gates: LaterGates,
 }
 
 /// Its row in the table of controllers; `cluster` is filled by that of the ledger, which comes before, and
@@ -117,6 +120,7 @@ impl GateKeeper {
     ) -> Arc<dyn Running> {
         let metrics = GateMetrics::register(assembly.registry);
         let kit = assembly.controller::<Gates>(NAME, NAME);
+        kit.note(|index| index.later.clone_from(&options.later_gates));
         kit.watch::<Pod>(&mut assembly.watches);
         kit.watch::<ResourceClaim>(&mut assembly.watches);
         kit.watch::<Node>(&mut assembly.watches);
@@ -147,7 +151,9 @@ impl GateKeeper {
             nodes.iter().partition(|node| Some(*node) == before.as_ref());
         let mut refused = None;
         for node in first.into_iter().chain(others) {
-            if self.kit.read(|index| index.is_uncounted_on(node)) {
+            if let Some(pod) = self.kit.read(|index| index.uncounted_on(node).cloned()) {
+                // Of no business of the tenant that waits.
+                tracing::warn!(%node, namespace = %pod.namespace, pod = %pod.name, "its status does not name all claims that are reserved for it");
                 let why = "a Pod has devices there that its status does not name";
                 return Err(unknown(format!("node {node}: {why}")));
             }
@@ -208,7 +214,7 @@ impl GateKeeper {
 
     async fn gated(&self, work: &Work<'_>, claims: &[NamedClaim]) -> Result<Verdict, Blocked> {
         let default = self.options.default_allocator.as_deref();
-        let ready = match plan::claims(&work.uid, claims, default) {
+        let ready = match plan::claims((&work.uid, work.pod.earlier_gate.as_ref()), claims, default) {
             Claims::Wait(wait) => {
                 self.holders.forget(work.key);
                 self.give_back(work, claims).await?;
@@ -250,15 +256,15 @@ impl GateKeeper {
             self.nominate(work, None).await?;
             return Err(wait.into());
         }
-        let unsuitable = self.kit.read(|index| {
-            plan::unsuitable(&work.pod, index.nodes.get("", &node).and_then(Record::readable).map(|of| &**of))
-        });
         // Not before: while a release gate is closed, the node may be on its way.
-        if let Some(why) = unsuitable {
+        if let Some(why) = self.unsuitable(work, &node) {
             self.holders.forget(work.key);
             return self.reject(work, &ready, &node, Reason::NodeUnsuitable, &why).await;
         }
-        let attributes = self.attributes(work)?;
+        let attributes = match self.attributes(work) {
+            Ok(attributes) => attributes,
+            Err(wait) => return self.lacks_attribute(work, &ready, &node, wait).await,
+        };
         self.nominate(work, Some(&node)).await?;
         self.publish(work, &node).await?;
         if let Some(left) = locked(&self.nominated).settles(work.key, &node, work.now) {
@@ -266,6 +272,12 @@ impl GateKeeper {
         }
         let is_confined = ready.iter().any(|(_, _, facts)| plan::confines(facts));
         self.release(work, (!is_confined).then_some(&*node), Opened::Released, &attributes).await
+    }
+
+    fn unsuitable(&self, work: &Work<'_>, node: &str) -> Option<String> {
+        self.kit.read(|index| {
+            plan::unsuitable(&work.pod, index.nodes.get("", node).and_then(Record::readable).map(|of| &**of))
+        })
     }
 
     async fn label(
@@ -302,6 +314,22 @@ impl GateKeeper {
         answers
     }
 
+    /// A driver may publish the attribute in a moment; for longer than that the devices are not kept from others.
+    async fn lacks_attribute(
+        &self,
+        work: &Work<'_>,
+        claims: &[Ready<'_>],
+        node: &str,
+        wait: Wait,
+    ) -> Result<Verdict, Blocked> {
+        let since = locked(&self.closed).closed(work.key, wait.reason, work.now);
+        if work.now - since < plan::WITHOUT_ATTRIBUTE {
+            return Err(wait.into());
+        }
+        self.holders.forget(work.key);
+        self.reject(work, claims, node, wait.reason, &wait.message).await
+    }
+
     /// Follows a new allocation of a Pod that waits for its node: kube-scheduler may allocate anew. Once the Pod has a node
     /// nothing changes, because a container may have read it.
     async fn tell(&self, work: &Work<'_>, claims: &[NamedClaim]) -> Result<(), Blocked> {
@@ -326,11 +354,11 @@ impl GateKeeper {
         let may_go = wait.reason == Reason::NotAllocated && plan::may_be_let_go(claims);
         let after = self.options.let_go_after.filter(|_| may_go);
         let Some(after) = after else { return Err(wait.into()) };
-        let due = plan::let_go_due(&work.pod.created, after);
-        if work.now >= due {
+        let (due, now) = (plan::let_go_due(&work.pod.created, after), clock::now().as_millisecond());
+        if now >= due {
             return self.release(work, None, Opened::LetGo, &BTreeMap::new()).await;
         }
-        let left = Duration::from_millis((due - work.now).unsigned_abs());
+        let left = Duration::from_millis((due - now).unsigned_abs());
         Ok(self.waits(work, &wait).await.most_urgent(Verdict::After(left)))
     }
 
@@ -473,7 +501,7 @@ impl Reconcile for GateKeeper {
             self.leave(key);
             return Verdict::Done;
         };
-        let work = Work { key, uid, pod, now: clock::now().as_millisecond(), is_current };
+        let work = Work { key, uid, pod, now: clock::steady().as_millisecond(), is_current };
         match self.look(&work, &claims).await {
             Ok(verdict) => verdict,
             Err(Blocked::Wait(wait)) => self.waits(&work, &wait).await,
@@ -508,8 +536,9 @@ impl Reconcile for GateKeeper {
         }
     }
 
-    fn measure(&self, now: i64) {
+    fn measure(&self, _now: i64) {
+        let now = clock::steady().as_millisecond();
         let assumed = self.holders.assumed().len();
-        self.metrics.measure(&locked(&self.closed), assumed, now * 1_000);
+        self.metrics.measure(&locked(&self.closed), assumed, now);
     }
 }

@@ -11,8 +11,8 @@ use dragoman_crds::wire::{
 use super::attributes::{GIVEN, WANTED};
 use crate::placement::{Placement, Site};
 use crate::protocol::{
-    ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, ClosedGate, GATE, RELEASE_GATES, Rejection, Verdict,
-    closed_gates, rejections, shown, verdict,
+    ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, ClosedGate, GATE, LaterGates, RELEASE_GATES, Rejection,
+    Verdict, closed_gates, earlier_gate, rejections, shown, verdict,
 };
 
 /// A Pod with claims that has not ended and has no node; and one with a node whose condition is not up to date.
@@ -24,6 +24,8 @@ pub(super) struct PodFacts {
     pub(super) created: Name,
     /// The position of the gate of the protocol in `spec.schedulingGates`, if it is there.
     pub(super) gate: Option<usize>,
+    /// A scheduling gate of another controller that comes before ours and is closed.
+    pub(super) earlier_gate: Option<Name>,
     /// Whether the Pod is being deleted.
     pub(super) deleting: bool,
     /// Whether the Pod has a node.
@@ -49,7 +51,7 @@ pub(super) struct PodFacts {
 
 impl PodFacts {
     /// Returns what is kept of a Pod; nothing of one that is of no concern.
-    pub(super) fn of(pod: &Pod) -> Option<Self> {
+    pub(super) fn of(pod: &Pod, later: &LaterGates) -> Option<Self> {
         let (spec, status) = (&pod.spec, &pod.status);
         let is_done = matches!(&*status.phase, "Succeeded" | "Failed");
         let condition = status.conditions.iter().find(|condition| &*condition.r#type == CLAIMS_READY);
@@ -68,6 +70,7 @@ impl PodFacts {
             version: pod.metadata.resource_version.clone(),
             created: pod.metadata.creation_timestamp.clone().unwrap_or_default(),
             gate,
+            earlier_gate: earlier_gate(&spec.scheduling_gates, later).map(|gate| shown(gate)),
             deleting: pod.metadata.deleting,
             is_bound,
             nominated: (!status.nominated_node_name.is_empty()).then(|| status.nominated_node_name.clone()),
@@ -126,13 +129,32 @@ impl Asked {
     }
 }
 
-/// Whether the status of a Pod without the gate does not name all its claims.
-pub(super) fn is_nameless(pod: &Pod) -> bool {
-    let (spec, status) = (&pod.spec, &pod.status);
-    let is_named = |entry: &str| status.resource_claim_statuses.iter().any(|made| *made.name == *entry);
-    !matches!(&*status.phase, "Succeeded" | "Failed")
-        && spec.scheduling_gates.iter().all(|gate| &*gate.name != GATE)
-        && spec.resource_claims.iter().any(|of| of.resource_claim_name.is_none() && !is_named(&of.name))
+/// A Pod without the gate whose status does not name all its claims.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Nameless {
+    pub(super) uid: Name,
+    /// The claims that it names all the same, by their entries or in its status: these are accounted for.
+    named: Box<[Name]>,
+}
+
+impl Nameless {
+    /// Nothing for a Pod whose claims are all named, or that has ended.
+    pub(super) fn of(pod: &Pod) -> Option<Self> {
+        let (spec, status) = (&pod.spec, &pod.status);
+        let is_named = |entry: &str| status.resource_claim_statuses.iter().any(|made| *made.name == *entry);
+        let is_nameless = !matches!(&*status.phase, "Succeeded" | "Failed")
+            && spec.scheduling_gates.iter().all(|gate| &*gate.name != GATE)
+            && spec.resource_claims.iter().any(|of| of.resource_claim_name.is_none() && !is_named(&of.name));
+        let by_entry = spec.resource_claims.iter().filter_map(|of| of.resource_claim_name.clone());
+        let by_status = status.resource_claim_statuses.iter().filter_map(|of| of.resource_claim_name.clone());
+        is_nameless
+            .then(|| Self { uid: pod.metadata.uid.clone(), named: by_entry.chain(by_status).collect() })
+    }
+
+    /// Whether it names a claim.
+    pub(super) fn names(&self, claim: &str) -> bool {
+        self.named.iter().any(|name| **name == *claim)
+    }
 }
 
 /// A claim.
@@ -203,4 +225,31 @@ fn allocated(claim: &ResourceClaim) -> Option<Allocated> {
             },
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_pod_is_counted_by_what_it_names_and_a_claim_that_it_does_not_name_is_not_counted() {
+        let pod = |entries: Value, made: Value| {
+            let pod = json!({"metadata": {"name": "p", "uid": "u"},
+                "spec": {"nodeName": "n", "resourceClaims": entries}, "status": {"resourceClaimStatuses": made}});
+            Nameless::of(&serde_json::from_value::<Pod>(pod).expect("a Pod"))
+        };
+        let (by_name, made) = (
+            json!({"name": "a", "resourceClaimName": "x"}),
+            json!({"name": "b", "resourceClaimTemplateName": "t"}),
+        );
+        assert_eq!(pod(json!([by_name]), json!([])), None, "it names all");
+        let lacking = pod(json!([by_name, made]), json!([])).expect("one has no name");
+        assert!(lacking.names("x") && !lacking.names("b-1"));
+        assert_eq!(pod(json!([by_name, made]), json!([{"name": "b", "resourceClaimName": "b-1"}])), None);
+        let other = json!([made, {"name": "c", "resourceClaimTemplateName": "t"}]);
+        let half = pod(other, json!([{"name": "b", "resourceClaimName": "b-1"}])).expect("one has no name");
+        assert!(half.names("b-1") && !half.names("x"));
+    }
 }

@@ -10,7 +10,8 @@ use dragoman_machinery::watch::{Record, Store, StoreState};
 
 use dragoman_accounting::cluster::ClaimName;
 
-use super::facts::{self, Allocated, ClaimFacts, NodeFacts, PodFacts};
+use super::facts::{Allocated, ClaimFacts, Nameless, NodeFacts, PodFacts};
+use crate::protocol::LaterGates;
 
 /// The index.
 #[derive(Debug, Default)]
@@ -19,15 +20,17 @@ pub(super) struct Gates {
     pub(super) pods: Store<Option<Arc<PodFacts>>>,
     /// Claims.
     pub(super) claims: Store<Arc<ClaimFacts>>,
+    /// The gates of others that are opened after ours.
+    pub(super) later: LaterGates,
     /// Nodes.
     pub(super) nodes: Store<Arc<NodeFacts>>,
     /// The Pods that name a claim.
     pods_of_claim: Links,
-    /// Pods without the gate whose status does not name all their claims, with their uids.
-    nameless: BTreeMap<ObjectKey, Name>,
+    /// Pods without the gate whose status does not name all their claims.
+    nameless: BTreeMap<ObjectKey, Nameless>,
     /// The claims that are reserved for a consumer, by the name of the consumer.
     reserved: Links,
-    /// Those of the nameless for which a claim is reserved.
+    /// Those of the nameless for which a claim is reserved that they do not name.
     uncounted: BTreeSet<ObjectKey>,
 }
 
@@ -103,17 +106,17 @@ impl Gates {
         !claim.consumers.is_empty() && claim.consumers.iter().all(|of| is_younger(of) == Some(true))
     }
 
-    /// Whether a Pod that was released holds a claim with devices for this node that its status does not
-    /// name, so that the ledger does not count it: another writer has replaced the status.
-    pub(super) fn is_uncounted_on(&self, node: &str) -> bool {
-        let Some(node) = self.nodes.get("", node).and_then(Record::readable) else { return false };
-        self.uncounted.iter().any(|key| {
+    /// A Pod that was released and holds a claim with devices for this node that its status does not name, so
+    /// that the ledger does not count it: another writer has replaced the status.
+    pub(super) fn uncounted_on(&self, node: &str) -> Option<&ObjectKey> {
+        let node = self.nodes.get("", node).and_then(Record::readable)?;
+        self.uncounted.iter().find(|key| {
             let ObjectKey { namespace, name } = key;
-            let Some(uid) = self.nameless.get(key) else { return false };
-            self.reserved.of(namespace, name).any(|claim| {
+            let Some(pod) = self.nameless.get(key) else { return false };
+            self.reserved.of(namespace, name).filter(|claim| !pod.names(claim)).any(|claim| {
                 let claim = self.claims.get(namespace, claim).and_then(Record::readable);
                 claim.is_some_and(|claim| {
-                    claim.is_reserved_for(uid)
+                    claim.is_reserved_for(&pod.uid)
                         && match &claim.allocation {
                             Some(Allocated::Nodes(selector)) => selector.matches(&node.selected) == Ok(true),
                             Some(Allocated::Anywhere | Allocated::Unreadable(_)) => true,
@@ -127,8 +130,10 @@ impl Gates {
     /// Tenants can make any number of Pods without claims; few of them have one reserved.
     fn recount(&mut self, key: &ObjectKey) {
         let ObjectKey { namespace, name } = key;
-        let is_uncounted =
-            self.nameless.contains_key(key) && self.reserved.of(namespace, name).next().is_some();
+        let is_uncounted = self
+            .nameless
+            .get(key)
+            .is_some_and(|pod| self.reserved.of(namespace, name).any(|claim| !pod.names(claim)));
         if is_uncounted {
             self.uncounted.insert(key.clone());
         } else {
@@ -160,11 +165,11 @@ impl Keeps<Pod> for Gates {
         let meta = &pod.metadata;
         let key = ObjectKey { namespace: (*meta.namespace).into(), name: (*meta.name).into() };
         self.nameless.remove(&key);
-        if facts::is_nameless(pod) {
-            self.nameless.insert(key.clone(), meta.uid.clone());
+        if let Some(nameless) = Nameless::of(pod) {
+            self.nameless.insert(key.clone(), nameless);
         }
         self.recount(&key);
-        PodFacts::of(pod).map(Arc::new)
+        PodFacts::of(pod, &self.later).map(Arc::new)
     }
 
     fn changed(

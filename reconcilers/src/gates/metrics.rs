@@ -39,9 +39,13 @@ struct Closed {
 }
 
 impl ClosedGates {
-    /// Notes what a Pod waits for; returns since when it has waited for anything.
+    /// Notes what a Pod waits for; returns since when it has waited for anything. What comes after the gate of another controller
+    /// begins when that gate is open.
     pub(super) fn closed(&mut self, key: &ObjectKey, reason: Reason, now: i64) -> i64 {
         let gate = self.0.entry(key.clone()).or_insert(Closed { reason, since: now, said: None });
+        if gate.reason == Reason::OtherGateClosed && reason != gate.reason {
+            gate.since = now;
+        }
         gate.reason = reason;
         gate.since
     }

@@ -21,6 +21,8 @@ pub(super) enum Reason {
     ClaimDeleted,
     /// A claim does not decode.
     ClaimUnreadable,
+    /// A scheduling gate of another controller is closed.
+    OtherGateClosed,
     /// A gate before allocation is closed.
     AllocationGateClosed,
     /// An allocator has not allocated a claim.
@@ -49,10 +51,11 @@ pub(super) enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub(super) const ALL: [Self; 15] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::ClaimMissing,
         Self::ClaimDeleted,
         Self::ClaimUnreadable,
+        Self::OtherGateClosed,
         Self::AllocationGateClosed,
         Self::NotAllocated,
         Self::NotReserved,
@@ -79,6 +82,7 @@ impl Reason {
             Self::ClaimMissing => "ClaimMissing",
             Self::ClaimDeleted => "ClaimDeleted",
             Self::ClaimUnreadable => "ClaimUnreadable",
+            Self::OtherGateClosed => "OtherGateClosed",
             Self::AllocationGateClosed => "AllocationGateClosed",
             Self::NotAllocated => "NotAllocated",
             Self::NotReserved => "NotReserved",
@@ -174,16 +178,20 @@ pub(super) enum Claims<'a> {
     Ready(Vec<Ready<'a>>),
 }
 
-/// Judges the claims of a Pod with this uid.
-pub(super) fn claims<'a>(uid: &str, claims: &'a [NamedClaim], default_allocator: Option<&str>) -> Claims<'a> {
-    match judge(uid, claims, default_allocator) {
+/// Judges the claims of a Pod with this uid. `earlier`: a gate of another controller that comes before ours.
+pub(super) fn claims<'a>(
+    (uid, earlier): (&str, Option<&Name>),
+    claims: &'a [NamedClaim],
+    default_allocator: Option<&str>,
+) -> Claims<'a> {
+    match judge((uid, earlier), claims, default_allocator) {
         Ok(judged) => judged,
         Err(wait) => Claims::Wait(wait),
     }
 }
 
 fn judge<'a>(
-    uid: &str,
+    (uid, earlier): (&str, Option<&Name>),
     claims: &'a [NamedClaim],
     default_allocator: Option<&str>,
 ) -> Result<Claims<'a>, Wait> {
@@ -209,6 +217,14 @@ fn judge<'a>(
     }
     if foreign.len() == known.len() {
         return Ok(Claims::NoAllocator);
+    }
+    if let Some(gate) = earlier {
+        return wait(
+            Reason::OtherGateClosed,
+            format!(
+                "gate {gate} of the Pod is closed: no devices are taken for the Pod until its controller opens it"
+            ),
+        );
     }
     for (name, _, facts) in &known {
         if facts.deleting {
@@ -458,6 +474,8 @@ pub(super) fn condition_due(patience: i64, said: Option<i64>) -> i64 {
     patience.max(said.map_or(i64::MIN, |said| said + PACE))
 }
 
+/// How long a Pod keeps devices without an attribute that it asks for, in milliseconds.
+pub(super) const WITHOUT_ATTRIBUTE: i64 = 300_000;
 /// The patience with a released Pod that has lost a claim, in milliseconds.
 const LOST: i64 = 2_000;
 /// The patience with what ends without anybody's help, in milliseconds. A thousand Pods that are created at once pass

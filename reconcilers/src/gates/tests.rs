@@ -43,7 +43,7 @@ fn ready(nodes: &[&str]) -> Value {
 }
 
 fn judged(claims: &[NamedClaim], default: Option<&str>) -> (Option<Reason>, String) {
-    match plan::claims(UID, claims, default) {
+    match plan::claims((UID, None), claims, default) {
         Claims::Wait(Wait { reason, message, .. }) => (Some(reason), message),
         Claims::Label(names) => (None, format!("label {}", names.len())),
         Claims::NoAllocator => (None, "no allocator".to_owned()),
@@ -81,12 +81,37 @@ fn every_reason_to_wait_is_told_apart() {
         assert_eq!(judged(&[claim], None).0, reason);
     }
     let closed = claim(&gate("release-gates"), &ready(&["n"]));
-    let Claims::Ready(claims) = plan::claims(UID, std::slice::from_ref(&closed), None) else {
+    let Claims::Ready(claims) = plan::claims((UID, None), std::slice::from_ref(&closed), None) else {
         panic!("ready")
     };
     let wait = plan::release_gates(&claims).expect_err("closed");
     assert_eq!(wait.reason, Reason::ReleaseGateClosed);
     assert_eq!(wait.message, "claim c: gate quota is closed: no budget");
+}
+
+#[test]
+fn another_gate_of_the_pod_comes_first_unless_an_administrator_puts_it_later() {
+    let pod = json!({"metadata": {"name": "p"}, "spec": {
+        "schedulingGates": [{"name": "dragoman.dev/claims"}, {"name": "queue.example/wait"}],
+        "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}});
+    let pod: Pod = serde_json::from_value(pod).expect("a Pod");
+    let waits = |claim: NamedClaim, later: &[&str]| {
+        let later = later.iter().copied().map(Box::from).collect();
+        let earlier = PodFacts::of(&pod, &later).expect("it waits").earlier_gate;
+        match plan::claims((UID, earlier.as_ref()), &[claim], None) {
+            Claims::Wait(wait) => Some((wait.reason, wait.message)),
+            _ => None,
+        }
+    };
+    for status in [json!({}), ready(&["n"])] {
+        let (reason, message) = waits(claim(&labelled(), &status), &[]).expect("it waits");
+        assert_eq!(reason, Reason::OtherGateClosed);
+        assert!(message.starts_with("gate queue.example/wait of the Pod is closed"), "{message}");
+    }
+    assert_eq!(waits(claim(&labelled(), &ready(&["n"])), &["queue.example/wait"]), None);
+    // A claim that is missing is said first: no other controller makes it.
+    let missing = NamedClaim { name: Some("c".into()), found: None };
+    assert_eq!(waits(missing, &[]).map(|(reason, _)| reason), Some(Reason::ClaimMissing));
 }
 
 #[test]
@@ -107,7 +132,7 @@ fn claims_without_an_allocator_get_the_default_one_or_are_left_to_kube_scheduler
 fn the_default_allocator_is_waited_for_longer_until_it_has_looked() {
     let patience = |metadata: &Value, default: &str| {
         let claim = claim(metadata, &json!({}));
-        match plan::claims(UID, std::slice::from_ref(&claim), Some(default)) {
+        match plan::claims((UID, None), std::slice::from_ref(&claim), Some(default)) {
             Claims::Wait(wait) => wait.patience,
             _ => panic!("it waits"),
         }
@@ -156,11 +181,11 @@ fn a_pod_goes_to_a_node_that_takes_it() {
         let mut pod = json!({"metadata": {"name": "p"}, "spec": {"schedulingGates": [{"name": "dragoman.dev/claims"}],
             "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}});
         pod["spec"].as_object_mut().expect("an object").extend(spec.as_object().expect("an object").clone());
-        PodFacts::of(&serde_json::from_value(pod).expect("a Pod")).expect("facts")
+        PodFacts::of(&serde_json::from_value(pod).expect("a Pod"), &Vec::new()).expect("facts")
     };
     let goes = |pod: &PodFacts, on: &[&str]| {
         let claims = [claim(&labelled(), &ready(on))];
-        let Claims::Ready(ready) = plan::claims(UID, &claims, None) else { panic!("ready") };
+        let Claims::Ready(ready) = plan::claims((UID, None), &claims, None) else { panic!("ready") };
         plan::nodes_for(pod, &ready, &nodes.iter().collect::<Vec<_>>()).map(|nodes| nodes.concat()).ok()
     };
     let any = ["a", "b", "c"];
@@ -196,7 +221,7 @@ fn a_pod_goes_where_all_its_claims_can_be_used() {
     };
     let nodes = ["a", "b", "c"].map(node);
     let common = |claims: &[NamedClaim]| {
-        let Claims::Ready(ready) = plan::claims(UID, claims, None) else { panic!("ready") };
+        let Claims::Ready(ready) = plan::claims((UID, None), claims, None) else { panic!("ready") };
         plan::common_nodes(&ready, nodes.iter()).map(|nodes| nodes.concat()).map_err(|wait| wait.reason)
     };
     let on = |nodes: &[&str]| claim(&labelled(), &ready(nodes));
@@ -215,7 +240,7 @@ fn a_pod_goes_where_all_its_claims_can_be_used() {
     // After its release: where it is pinned, if its devices leave a choice.
     let goes = |nodes_of: &[&str], pin: Option<&str>| {
         let claims = [on(nodes_of)];
-        let Claims::Ready(ready) = plan::claims(UID, &claims, None) else { panic!("ready") };
+        let Claims::Ready(ready) = plan::claims((UID, None), &claims, None) else { panic!("ready") };
         plan::goes_to(&ready, nodes.iter(), pin).map(|node| node.to_string())
     };
     assert_eq!(goes(&["a"], None).as_deref(), Some("a"));
@@ -239,7 +264,7 @@ fn pod_of(spec: &Value) -> Pod {
 fn released(spec: &Value, pin: Option<&str>) -> Value {
     let pod = pod_of(spec);
     let key = ObjectKey { namespace: "ns".into(), name: "p".into() };
-    let facts = PodFacts::of(&pod).expect("it waits");
+    let facts = PodFacts::of(&pod, &Vec::new()).expect("it waits");
     let write = writes::release(&key, UID, &facts, pin, &BTreeMap::new()).expect("it has the gate");
     let Write { action: Action::Patch { subresource: None, guard, operations }, .. } = write else {
         panic!("no patch")
@@ -401,7 +426,7 @@ fn a_pod_that_cannot_be_bound_says_where_and_why() {
                 {"type": "dragoman.dev/ClaimsReady", "status": ready, "reason": "NotBound"},
             ]},
         });
-        PodFacts::of(&serde_json::from_value::<Pod>(pod).expect("Pod"))
+        PodFacts::of(&serde_json::from_value::<Pod>(pod).expect("Pod"), &Vec::new())
     };
     let pin =
         |terms: &[Value]| facts(terms, "", "True").and_then(|pod| pod.affinity.node().map(str::to_owned));
@@ -447,7 +472,7 @@ fn a_pod_is_told_about_its_devices_in_the_write_that_opens_its_gate() {
         let mut pod = pod.clone();
         pod["metadata"]["annotations"]["dragoman.dev/attributes"] = json!(format!("bus: gpu/r/{attribute}"));
         let pod: Pod = serde_json::from_value(pod).expect("Pod");
-        let facts = PodFacts::of(&pod).expect("it waits");
+        let facts = PodFacts::of(&pod, &Vec::new()).expect("it waits");
         let mut ledger = ClusterLedger::new(Rules::default());
         let result = |device: &str| json!({"request": "r/any", "driver": "d", "pool": "n", "device": device});
         let claim: ResourceClaim = serde_json::from_value(json!({

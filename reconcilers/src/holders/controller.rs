@@ -215,7 +215,7 @@ impl Reconcile for HolderPods {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {
-        let now = clock::now().as_millisecond();
+        let now = clock::steady().as_millisecond();
         let node = &key.name;
         let next = self.plan(node, now);
         let Ok(write) = self.write(node, &next) else {

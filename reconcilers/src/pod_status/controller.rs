@@ -158,7 +158,7 @@ impl Reconcile for PodStatus {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {
-        let now = clock::now().as_millisecond();
+        let now = clock::steady().as_millisecond();
         match self.plan(key, now) {
             None | Some((_, Plan::Rest)) => Verdict::Done,
             Some((_, Plan::Wait(wait))) => Verdict::After(Duration::from_millis(wait.unsigned_abs())),
