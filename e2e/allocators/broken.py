@@ -45,6 +45,12 @@ class Pushy(Allocator):  # "gates": does not look at gates.
         return []
 
 
+class Eager(Allocator):  # "behind": does not look at the other gates of a Pod.
+    def gated_pods(self):
+        gated = [pod for pod in self.pods if {"name": "dragoman.dev/claims"} in pod.spec.get("schedulingGates", [])]
+        return [pod for pod in gated if not self.deleting(pod)]
+
+
 class Stubborn(Allocator):  # "rejection": comes back to the node that was refused.
     def left_out_nodes(self, claims):
         return set()

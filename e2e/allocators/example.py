@@ -1,4 +1,4 @@
-"""An allocator for Dragoman's claim gates, version 2. docs/protocol.md explains P1 to P8. Copy it as a start.
+"""An allocator for Dragoman's claim gates, version 3. docs/protocol.md explains P1 to P8. Copy it as a start.
 
 It lists everything twice a second, because that is short; a large cluster needs watches. Run one process: two
 would promise the same devices. What it cannot read it refuses with a verdict.
@@ -70,8 +70,8 @@ class Allocator:
                  for kind in owned}
         return {driver for driver, owners in users.items() if self.user not in owners}
 
-    def gated_pods(self):  # The oldest first, because the operator lets the oldest keep a device.
-        gated = [p for p in self.pods if {"name": OURS + "claims"} in p.spec.get("schedulingGates", [])]
+    def gated_pods(self):  # The oldest first, because the operator lets the oldest keep a device. Other gates come before ours.
+        gated = [p for p in self.pods if p.spec.get("schedulingGates") == [{"name": OURS + "claims"}]]
         return sorted((pod for pod in gated if not self.deleting(pod)), key=lambda pod: pod.created)
 
     def claims_of(self, pod):  # In the order of its spec. None if one does not exist yet.

@@ -25,6 +25,7 @@ pub(crate) const CLAIMS: &str = "/apis/resource.k8s.io/v1/{}/resourceclaims";
 pub(crate) const TEMPLATES: &str = "/apis/resource.k8s.io/v1/{}/resourceclaimtemplates";
 pub(crate) const PODS: &str = "/api/v1/{}/pods";
 pub(crate) const EVENTS: &str = "/apis/events.k8s.io/v1/{}/events";
+pub(crate) const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 pub(crate) const TAINT_RULES: &str = "/apis/resource.k8s.io/v1/devicetaintrules";
 pub(crate) const NAMESPACES: &str = "/api/v1/namespaces";
 

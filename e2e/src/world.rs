@@ -10,7 +10,7 @@ use dragoman_simcluster::{HOLD, Kubelet, Pace, Refusals};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::client::{CLAIMS, Client, EVENTS, NAMESPACES, PODS, TEMPLATES};
+use crate::client::{CLAIMS, Client, EVENTS, NAMESPACES, PODS, SLICES, TEMPLATES};
 use crate::control_plane::{Backend, ControlPlane, Entry, Release, Shape, Workloads};
 use crate::dragoman::{Dragoman, Start};
 use crate::promises::Judge;
@@ -343,6 +343,6 @@ pub(crate) async fn add_node(client: &Client, name: &str, devices: usize) -> any
     client.merge("/api/v1/nodes", "", name, &json!({"spec": {"taints": null}})).await?;
     let status = json!({"status": objects::node(name)["status"]});
     client.merge("/api/v1/nodes", "", &format!("{name}/status"), &status).await?;
-    client.create("/apis/resource.k8s.io/v1/resourceslices", "", &objects::slice(name, devices)).await?;
+    client.create(SLICES, "", &objects::slice(name, devices)).await?;
     Ok(())
 }

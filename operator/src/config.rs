@@ -86,6 +86,10 @@ pub(crate) struct AllocatorFlags {
     /// Which of the nodes comes first that a Pod likes equally.
     #[arg(long, value_enum, default_value_t)]
     pub order: NodeOrder,
+    /// Scheduling gates of other controllers that are opened after that of Dragoman, separated by commas; no devices are taken
+    /// for a Pod while any other gate is closed.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    later_gates: Vec<Box<str>>,
 }
 
 /// The order of nodes.
@@ -192,6 +196,10 @@ pub(crate) struct OperatorSettings {
     /// controller makes another one. Off by default; needs the rights of `dragoman rbac delete-unbound`.
     #[arg(long, value_name = "SECONDS")]
     delete_unbound_after: Option<u32>,
+    /// Scheduling gates of other controllers that are opened after ours, separated by commas; no devices are taken for a Pod
+    /// while any other gate is closed. Allocators have to know them, too.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    later_gates: Option<Vec<Box<str>>>,
     /// Nodes whose ledger is published: those with claims, or all [default: with-claims].
     #[arg(long, value_enum)]
     ledger_nodes: Option<LedgerNodes>,
@@ -337,6 +345,7 @@ impl RunFlags {
                 default_allocator: default_allocator.clone(),
                 let_go_after: seconds(operator.let_go_after),
                 delete_unbound_after: seconds(operator.delete_unbound_after),
+                later_gates: later_gates(operator.later_gates.unwrap_or_default())?,
             },
             ledger: ledger::Options {
                 all_nodes: operator.ledger_nodes == Some(LedgerNodes::All),
@@ -354,6 +363,18 @@ impl RunFlags {
 }
 
 impl AllocatorFlags {
+    /// What the allocator does.
+    ///
+    /// # Errors
+    /// Names the setting that is wrong.
+    pub(crate) fn options(&self) -> anyhow::Result<allocation::Options> {
+        if !protocol::is_allocator_name(&self.name) {
+            bail!("--name {:?}: {}", self.name, protocol::ALLOCATOR_NAME_RULE);
+        }
+        let later_gates = later_gates(self.later_gates.clone())?;
+        Ok(allocation::Options { name: self.name.clone(), order: self.order.into(), later_gates })
+    }
+
     /// Joins flags, file and defaults.
     ///
     /// # Errors
@@ -361,6 +382,21 @@ impl AllocatorFlags {
     pub(crate) fn resolve(self) -> anyhow::Result<Config> {
         over_file(self.settings, self.config.as_deref())?.resolve(self.cluster)?.checked()
     }
+}
+
+/// # Errors
+/// A name is that of our own gate, or of none that a Pod can have.
+fn later_gates(names: Vec<Box<str>>) -> anyhow::Result<protocol::LaterGates> {
+    for name in &names {
+        let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '/');
+        if name.is_empty() || !name.chars().all(is_of_a_name) {
+            bail!("later-gates: {name:?} is no name of a scheduling gate");
+        }
+        if **name == *protocol::GATE {
+            bail!("later-gates: {name} does not come after itself");
+        }
+    }
+    Ok(names)
 }
 
 fn all() -> Vec<String> {
@@ -473,6 +509,15 @@ mod tests {
     }
 
     #[test]
+    fn gates_of_others_that_come_later_are_known_to_both_processes() {
+        let names = ["a.example/b", "held"].map(Box::from);
+        let arguments = ["--later-gates", "a.example/b,held"];
+        assert_eq!(resolve(&arguments).expect("config").controllers.gates.later_gates, names);
+        let probe = AllocatorProbe::try_parse_from([&["allocator"], &arguments[..]].concat()).expect("flags");
+        assert_eq!(probe.allocator.options().expect("options").later_gates, names);
+    }
+
+    #[test]
     fn a_bad_value_is_refused_with_its_name() {
         for (arguments, name) in [
             (&["--mode", "all"][..], "--mode"),
@@ -483,6 +528,8 @@ mod tests {
             (&["--admin-tls-cert", "tls.crt"], "admin-tls-key"),
             (&["--otlp-endpoint", "http://a", "--trace-sampling", "2"], "trace-sampling"),
             (&["--idle-after", "1"], "idle-after"),
+            (&["--later-gates", "a.example/b,dragoman.dev/claims"], "later-gates"),
+            (&["--later-gates", "no name"], "later-gates"),
             (&["--config", "/does/not/exist"], "/does/not/exist"),
         ] {
             let error = resolve(arguments).expect_err(name);

@@ -21,9 +21,7 @@ use dragoman_machinery::rights::{Rights, Scope};
 use dragoman_machinery::stall::StallWatch;
 use dragoman_machinery::supervise::Supervisor;
 use dragoman_machinery::watch::{Connection, Journal};
-use dragoman_reconcilers::allocation;
 use dragoman_reconcilers::cluster::SharedCluster;
-use dragoman_reconcilers::protocol;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -69,10 +67,7 @@ pub(crate) async fn run(flags: RunFlags) -> anyhow::Result<()> {
 /// # Errors
 /// The end of a part, or a setting that is of no use.
 pub(crate) async fn allocator(flags: AllocatorFlags) -> anyhow::Result<()> {
-    if !protocol::is_allocator_name(&flags.name) {
-        bail!("--name {:?}: {}", flags.name, protocol::ALLOCATOR_NAME_RULE);
-    }
-    let options = allocation::Options { name: flags.name.clone(), order: flags.order.into() };
+    let options = flags.options()?;
     let config = flags.resolve()?;
     let table = controllers::allocator(options);
     let reporter = "dragoman.dev/allocator";

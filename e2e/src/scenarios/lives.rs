@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::json;
 
 use super::{Scenario, scenario};
-use crate::client::{CLAIMS, PODS, TEMPLATES};
+use crate::client::{CLAIMS, PODS, SLICES, TEMPLATES};
 use crate::dragoman::Dragoman;
 use crate::objects::{self, Pod};
 use crate::world::{World, claim_name};
@@ -152,7 +152,7 @@ async fn a_waiting_pod_gets_the_device_of_one_that_ends(world: &World, _: &Drago
     let mut slice = objects::slice("node-0", 1);
     slice["metadata"]["name"] = json!(ns);
     slice["spec"]["driver"] = json!(driver);
-    world.client.create("/apis/resource.k8s.io/v1/resourceslices", "", &slice).await?;
+    world.client.create(SLICES, "", &slice).await?;
     let mut template = objects::template("scarce");
     template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = json!(ns);
     world.client.create(TEMPLATES, &ns, &template).await?;

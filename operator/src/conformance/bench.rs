@@ -146,18 +146,24 @@ impl Bench {
         self.create(&format!("{DRA}/namespaces/{}/resourceclaims", self.namespace), object).await.map(drop)
     }
 
-    /// Creates a Pod that names these claims. It has the gate of the protocol, if it is to have it, and in any
-    /// case another one, so that kube-scheduler leaves it alone.
+    /// Creates a Pod that names these claims. It has the gate of the protocol, if it is to have it.
     pub(super) async fn pod(&self, name: &str, claims: &[&str], is_gated: bool) -> anyhow::Result<Value> {
-        let mut gates = vec![json!({"name": format!("{DOMAIN}/hold")})];
-        if is_gated {
-            gates.push(json!({"name": GATE}));
-        }
+        self.pod_behind(name, claims, if is_gated { &[GATE] } else { &[] }).await
+    }
+
+    /// Creates a Pod that names these claims and has these gates. No scheduler looks for it.
+    pub(super) async fn pod_behind(
+        &self,
+        name: &str,
+        claims: &[&str],
+        gates: &[&str],
+    ) -> anyhow::Result<Value> {
+        let gates: Vec<Value> = gates.iter().map(|gate| json!({"name": gate})).collect();
         let entries: Vec<Value> =
             claims.iter().map(|claim| json!({"name": claim, "resourceClaimName": claim})).collect();
         let named: Vec<Value> = claims.iter().map(|claim| json!({"name": claim})).collect();
         let object = json!({"metadata": {"name": name}, "spec": {
-            "schedulingGates": gates, "resourceClaims": entries, "tolerations": [{"operator": "Exists"}],
+            "schedulerName": DOMAIN, "schedulingGates": gates, "resourceClaims": entries, "tolerations": [{"operator": "Exists"}],
             "automountServiceAccountToken": false,
             "containers": [{"name": "main", "image": "none", "resources": {"claims": named}}]}});
         let path = format!("/api/v1/namespaces/{}/pods", self.namespace);
@@ -168,6 +174,12 @@ impl Bench {
             Err(refusal) => Err(refusal.into()),
         })
         .await
+    }
+
+    /// Opens all gates of a Pod but that of the protocol.
+    pub(super) async fn open_others(&self, pod: &str) -> anyhow::Result<()> {
+        let gates = json!([{"op": "replace", "path": "/spec/schedulingGates", "value": [{"name": GATE}]}]);
+        self.patch(&self.pod_path(pod), JSON_PATCH, &gates).await.map(drop)
     }
 
     /// Gives the devices of the kit to another allocator. Returns whether the cluster knows owners.

@@ -4,10 +4,13 @@
 
 use std::collections::BTreeSet;
 
-use dragoman_reconcilers::protocol::{REJECTIONS, VERDICT};
+use dragoman_reconcilers::protocol::{GATE, REJECTIONS, VERDICT};
 use serde_json::{Value, json};
 
 use super::bench::{Bench, DEVICES, DOMAIN, KEEP, NODES, items, text};
+
+/// A scheduling gate of another controller.
+const HOLD: &str = "conformance.dragoman.dev/hold";
 
 /// Why a scenario is not passed.
 #[derive(Debug)]
@@ -33,13 +36,14 @@ fn broken<T>(rule: &'static str, what: String) -> Result<T, Failure> {
 }
 
 /// The names of all scenarios.
-pub(super) const NAMES: [&str; 14] = [
+pub(super) const NAMES: [&str; 15] = [
     "simple",
     "several",
     "shared",
     "foreign",
     "ungated",
     "gates",
+    "behind",
     "rejection",
     "full",
     "order",
@@ -59,6 +63,7 @@ pub(super) async fn play(bench: &Bench, name: &str) -> Outcome {
         "foreign" => foreign(bench).await,
         "ungated" => ungated(bench).await,
         "gates" => gates(bench).await,
+        "behind" => behind(bench).await,
         "rejection" => rejection(bench).await,
         "full" => full(bench).await,
         "order" => order(bench).await,
@@ -241,6 +246,16 @@ async fn gates(bench: &Bench) -> Outcome {
     bench.claim("later", 1, &json!({"annotations": {gate: "closed"}})).await?;
     let pod = bench.pod("later", &["later"], true).await?;
     allocated(bench, "later", 1, &pod).await?;
+    Ok(())
+}
+
+/// A Pod that a scheduling gate of another controller holds, until it is opened.
+async fn behind(bench: &Bench) -> Outcome {
+    bench.claim("behind", 1, &json!({})).await?;
+    let pod = bench.pod_behind("behind", &["behind"], &[HOLD, GATE]).await?;
+    untouched(bench, "behind", "3.2", "another scheduling gate of its Pod is closed").await?;
+    bench.open_others("behind").await?;
+    allocated(bench, "behind", 1, &pod).await?;
     Ok(())
 }
 

@@ -45,6 +45,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if .Values.allocator.enabled }}
 - --default-allocator={{ .Values.allocator.name }}
 {{- end }}
+{{- with .Values.gating.laterGates }}
+- --later-gates={{ join "," . }}
+{{- end }}
 {{- include "dragoman.tlsArgs" . }}
 {{- with .Values.extraArgs }}
 {{ toYaml . }}
@@ -59,6 +62,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 {{- if ne .Values.allocator.order "pack" }}
 - --order={{ .Values.allocator.order }}
+{{- end }}
+{{- with .Values.gating.laterGates }}
+- --later-gates={{ join "," . }}
 {{- end }}
 {{- include "dragoman.tlsArgs" . }}
 {{- with .Values.allocator.extraArgs }}

@@ -21,7 +21,7 @@ pub(super) fn alone() -> Vec<Standalone> {
 }
 
 /// Classes of `e2e/allocators/broken.py`: the scenario that finds each, and a word of what is said.
-const BROKEN: [(&str, &str, &str); 15] = [
+const BROKEN: [(&str, &str, &str); 16] = [
     ("Unreserved", "simple", "not reserved for its Pod in the same write"),
     ("Unprotected", "simple", "without the finalizer"),
     ("Scattered", "several", "on two nodes"),
@@ -29,6 +29,7 @@ const BROKEN: [(&str, &str, &str); 15] = [
     ("Greedy", "foreign", "names no allocator"),
     ("Hasty", "ungated", "no Pod with the gate"),
     ("Pushy", "gates", "closed allocation gate"),
+    ("Eager", "behind", "another scheduling gate"),
     ("Stubborn", "rejection", "refused just now"),
     ("Generous", "full", "promised to two claims"),
     ("Silent", "full", "no verdict says why"),

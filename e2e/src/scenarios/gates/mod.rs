@@ -6,6 +6,7 @@ mod confined;
 mod costly;
 mod kit;
 mod neighbours;
+mod promised;
 mod races;
 mod room;
 mod suitable;
@@ -23,7 +24,7 @@ use serde_json::{Value, json};
 
 use super::accounts::requesting;
 use super::{NotRun, Standalone, ledger, standalone};
-use crate::client::{CLAIMS, FOOTPRINTS, NAMESPACES, PODS};
+use crate::client::{CLAIMS, FOOTPRINTS, NAMESPACES, PODS, SLICES};
 use crate::control_plane::{Backend, Scheduling, Shape};
 use crate::objects::{self, DRIVER, Pod, pod_consumer};
 use crate::wait;
@@ -35,7 +36,6 @@ pub(super) fn alone() -> Vec<Standalone> {
         standalone!(gated_pods_reach_their_nodes_where_kube_scheduler_counts),
         standalone!(each_party_is_killed_and_every_gated_pod_ends),
         standalone!(what_a_closed_gate_waits_for_is_said),
-        standalone!(a_device_that_two_allocators_promised_is_given_back),
         standalone!(one_command_leaves_no_policy_and_no_gate),
     ];
     all.extend(company::alone());
@@ -43,6 +43,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     all.extend(costly::alone());
     all.extend(kit::alone());
     all.extend(neighbours::alone());
+    all.extend(promised::alone());
     all.extend(races::alone());
     all.extend(room::alone());
     all.extend(suitable::alone());
@@ -131,7 +132,7 @@ async fn add_node(world: &World, name: &str, size: Size, counts: bool, costs: Co
     world.client.create(NODES, "", &node).await?;
     world.client.merge(NODES, "", name, &json!({"spec": {"taints": null}})).await?;
     world.client.merge(NODES, "", &format!("{name}/status"), &json!({"status": node["status"]})).await?;
-    world.client.create("/apis/resource.k8s.io/v1/resourceslices", "", &slice).await?;
+    world.client.create(SLICES, "", &slice).await?;
     Ok(())
 }
 
@@ -355,45 +356,6 @@ async fn what_a_closed_gate_waits_for_is_said(bench: &Bench) -> anyhow::Result<(
     world.stop().await
 }
 
-/// Two allocators without knowledge of each other give the only device to a Pod each. The older Pod runs;
-/// the allocation of the younger is given back, and nothing it reads names the claim of the other.
-async fn a_device_that_two_allocators_promised_is_given_back(bench: &Bench) -> anyhow::Result<()> {
-    let world = gated(bench, "gated-twice", Shape::default(), 1).await?;
-    let (one, two) = (namespace(&world, "one", "enabled").await?, namespace(&world, "two", "enabled").await?);
-    let mut pods = Vec::new();
-    for (ns, name) in [(&one, "first"), (&two, "second")] {
-        let labels = json!({"labels": {"dragoman.dev/allocator": "foreign"}});
-        pods.push(born_gated(&world, ns, name, labels, "100m").await?);
-        // Ages have seconds.
-        let created = pods.last().context("Pod")?["metadata"]["creationTimestamp"].clone();
-        wait::value("the clock goes on", async || {
-            let probe = Pod::new("probe");
-            let dry = world.client.create(&format!("{PODS}?dryRun=All"), ns, probe.object()).await?;
-            Ok((dry["metadata"]["creationTimestamp"] != created).then_some(()))
-        })
-        .await?;
-    }
-    let [first, second] = &*pods else { anyhow::bail!("two Pods") };
-    for (ns, pod, name) in [(&two, second, "second"), (&one, first, "first")] {
-        let status = promise("dev-0", "node-0", &[pod_consumer(pod)]);
-        world.client.merge(CLAIMS, ns, &format!("{name}/status"), &status).await?;
-    }
-    let operator = world.dragoman("own", &FLAGS).await?;
-    world.phase(&one, "first", "Succeeded").await?;
-    let note = world.event(&two, "second", "PromisedTwice").await?;
-    ensure!(!note.contains("first") && !note.contains(&one), "{note}");
-    let claim = world.client.get(CLAIMS, &two, "second").await?.context("claim")?;
-    ensure!(claim["status"]["allocation"].is_null(), "{claim}");
-    let rejections = claim["metadata"]["annotations"]["dragoman.dev/rejections"].to_string();
-    ensure!(rejections.contains("two allocators promised it") && !rejections.contains(&one), "{rejections}");
-    ensure!(operator.log().contains(&format!("other={one}/first")), "the log names both");
-    operator.stop().await?;
-    // The judge has seen what this scenario is about.
-    let verdict = world.stop().await;
-    ensure!(verdict.is_err(), "the device was not promised twice: this tells nothing");
-    Ok(())
-}
-
 /// `dragoman gating off` on a cluster in use: Pods with the gate are let go, other gates stay, and
 /// `dragoman gating on` installs the policies again.
 async fn one_command_leaves_no_policy_and_no_gate(bench: &Bench) -> anyhow::Result<()> {
@@ -449,15 +411,16 @@ async fn gating(world: &World, what: &str) -> anyhow::Result<String> {
 
 /// A merge patch that allocates a device of a node that its slice publishes.
 fn promise(device: &str, node: &str, consumers: &[Value]) -> Value {
+    let result = json!({"request": "device", "driver": DRIVER, "pool": node, "device": device});
+    promise_of(&result, node, consumers)
+}
+
+/// The same for one result as it stands.
+fn promise_of(result: &Value, node: &str, consumers: &[Value]) -> Value {
     let selector = json!({"nodeSelectorTerms": [
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]});
-    json!({"status": {
-        "allocation": {
-            "devices": {"results": [{"request": "device", "driver": DRIVER, "pool": node, "device": device}]},
-            "nodeSelector": selector,
-        },
-        "reservedFor": consumers,
-    }})
+    let allocation = json!({"devices": {"results": [result]}, "nodeSelector": selector});
+    json!({"status": {"allocation": allocation, "reservedFor": consumers}})
 }
 
 /// A Pod that waits all the time, so that every controller has a key.

@@ -1,15 +1,15 @@
 //! A gated Pod and an ordinary Pod race for the last cpus of a node, again and again. kube-scheduler knows the ordinary Pod
 //! alone: the gated one has to hold its room before its gate is opened.
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use dragoman_simcluster::HOLD;
 use serde_json::{Value, json};
 
 use super::{COUNTS, Costs, FLAGS, SMALL, gated_where, namespace};
-use crate::client::PODS;
+use crate::client::{CLAIMS, FOOTPRINTS, PODS};
 use crate::company::{self, Kills, Kind};
 use crate::control_plane::Shape;
-use crate::objects::Pod;
+use crate::objects::{self, Pod};
 use crate::scenarios::accounts::requesting;
 use crate::scenarios::{Standalone, standalone};
 use crate::wait;
@@ -21,6 +21,7 @@ pub(super) fn alone() -> Vec<Standalone> {
         standalone!(neighbours_take_no_room_of_gated_pods_where_kube_scheduler_counts),
         standalone!(neighbours_take_no_room_that_kube_scheduler_does_not_count),
         standalone!(every_promise_holds_in_company),
+        standalone!(a_pod_that_lacks_a_claim_holds_up_no_neighbour),
         standalone!(neighbours_take_no_room_of_gated_pods_a_thousand_times),
     ]
 }
@@ -52,6 +53,36 @@ async fn neighbours_take_no_room_of_gated_pods_a_thousand_times(bench: &Bench) -
 /// Two short runs; `cargo xtask company` has the long ones, in every kind of cluster.
 async fn every_promise_holds_in_company(bench: &Bench) -> anyhow::Result<()> {
     company::run(bench, &[Kind::CountedFootprints, Kind::Held], (1, 1), 60, Kills::Parties).await
+}
+
+/// A Pod with a node of its own choice uses an allocated claim, and lacks another one for ever. What it takes is known: Pods of
+/// others behind the gate do not wait for the rest.
+async fn a_pod_that_lacks_a_claim_holds_up_no_neighbour(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated_where(bench, "lacking", Shape::default(), (1, SMALL), Costs::InFootprint).await?;
+    // A claim whose devices take something of their node has one Pod.
+    world.client.delete(FOOTPRINTS, "", "cores", None).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let (tenant, ns) = (world.namespace("tenant").await?, namespace(&world, "lacking", "enabled").await?);
+    world.client.create(CLAIMS, &tenant, &objects::claim("shared")).await?;
+    world.pod(&tenant, &Pod::new("runs").with_claim("shared", "shared").held()).await?;
+    world.phase(&tenant, "runs", "Running").await?;
+    let lacking = Pod::new("lacking").with_claim("shared", "shared").with_template("other", "nowhere");
+    let lacking = world.pod(&tenant, &lacking.on("node-0")).await?;
+    wait::value("the claim is reserved for it", async || {
+        let claim = world.client.get(CLAIMS, &tenant, "shared").await?.context("claim")?;
+        let consumers = claim["status"]["reservedFor"].as_array().cloned().unwrap_or_default();
+        Ok(consumers.iter().any(|of| of["uid"] == lacking["metadata"]["uid"]).then_some(()))
+    })
+    .await?;
+    for number in 0..3 {
+        let name = format!("neighbour-{number}");
+        world.pod(&ns, &Pod::new(&name).with_template("device", "one")).await?;
+        world.phase(&ns, &name, "Succeeded").await?;
+    }
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
 }
 
 /// Each node has eight cpus. The gated Pod requests two and its device takes three; its neighbour requests six.

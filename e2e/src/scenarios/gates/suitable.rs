@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::json;
 
 use super::{FLAGS, GATE as OURS, NODES, gated, gates_of, namespace, waits_for};
-use crate::client::{CLAIMS, PODS};
+use crate::client::{CLAIMS, PODS, SLICES};
 use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
 use crate::proxy::{Harm, Proxy};
@@ -20,7 +20,6 @@ pub(super) fn alone() -> Vec<Standalone> {
     ]
 }
 
-const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 const GATE: &str = "release-gates.dragoman.dev/fabric";
 
 /// Runs a Pod to its end; returns its node.

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::{FLAGS, gated, gates_of, in_phase, namespace, ready, says, waits_for};
+use super::{FLAGS, GATE, gated, gates_of, in_phase, namespace, ready, says, waits_for};
 use crate::client::{CLAIMS, FOOTPRINTS, PODS};
 use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
@@ -19,8 +19,12 @@ pub(super) fn alone() -> Vec<Standalone> {
         standalone!(a_pod_is_let_go_for_an_autoscaler),
         standalone!(a_pod_behind_others_says_why_it_waits),
         standalone!(a_pod_that_is_confined_to_a_full_node_is_woken),
+        standalone!(a_pod_behind_another_gate_takes_no_devices),
     ]
 }
+
+/// The gate of another controller.
+const QUEUE: &str = "queue.example/admission";
 
 /// The Pods of a PodGroup that needs three of them at once wait together while there is room for two, and
 /// run together once there is room for three.
@@ -174,6 +178,45 @@ async fn a_pod_that_is_confined_to_a_full_node_is_woken(bench: &Bench) -> anyhow
     println!("        {}", world.event(&ns, "second", "NoNode").await?);
     world.let_end(&ns, "ordinary").await?;
     world.phase(&ns, "second", "Running").await?;
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// Pods that another controller holds take no devices, and no room: its gate may stay closed for days. Once it is open, they
+/// have their turn.
+async fn a_pod_behind_another_gate_takes_no_devices(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "queued", Shape::default(), 1).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = namespace(&world, "queued", "enabled").await?;
+    // The node has room for two Pods with a device. All come behind the gate of the protocol, too.
+    for number in 0..2 {
+        let pod = Pod::new(&format!("queued-{number}")).with_template("device", "one").behind(QUEUE);
+        world.pod(&ns, &pod).await?;
+    }
+    let why = waits_for(&world, &ns, "queued-1", "OtherGateClosed").await?;
+    ensure!(why.contains(QUEUE), "{why}");
+    for number in 0..2 {
+        let name = format!("admitted-{number}");
+        world.pod(&ns, &Pod::new(&name).with_template("device", "one").held()).await?;
+        world.phase(&ns, &name, "Running").await?;
+    }
+    let claims = world.client.list(CLAIMS, &ns).await?;
+    let allocated = claims.iter().filter(|claim| claim["status"]["allocation"].is_object()).count();
+    ensure!(allocated == 2, "{allocated} claims have devices, two Pods run");
+    for number in 0..2 {
+        let ours = json!({"spec": {"schedulingGates": [{"name": GATE}]}});
+        world.client.merge(PODS, &ns, &format!("queued-{number}"), &ours).await?;
+    }
+    waits_for(&world, &ns, "queued-0", "NotAllocated").await?;
+    for number in 0..2 {
+        world.let_end(&ns, &format!("admitted-{number}")).await?;
+    }
+    for number in 0..2 {
+        world.phase(&ns, &format!("queued-{number}"), "Succeeded").await?;
+    }
+    world.claims(&ns, 0).await?;
     allocator.stop().await?;
     operator.stop().await?;
     world.stop().await

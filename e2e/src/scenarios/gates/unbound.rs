@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::company::{REFERENCE, own};
 use super::{FLAGS, NODES, add_node, gated, gates_of, namespace, no_node_is_overcommitted, ready, waits_for};
-use crate::client::{CLAIMS, PODS};
+use crate::client::{CLAIMS, PODS, SLICES};
 use crate::control_plane::{Release, Shape};
 use crate::objects::{self, DRIVER, Pod};
 use crate::scenarios::accounts::requesting;
@@ -25,6 +25,8 @@ pub(super) fn alone() -> Vec<Standalone> {
 
 /// A gate of another owner. kube-scheduler sees the Pod only once this gate is open, after ours.
 const HELD: &str = "example.com/held";
+/// The word of the administrator for that order, for operator and allocator.
+const LATER: &str = "--later-gates=example.com/held";
 
 async fn create(world: &World, ns: &str, name: &str, template: &str, owner: &str) -> anyhow::Result<()> {
     let pod = Pod::new(name).with_template("device", template).held();
@@ -85,8 +87,8 @@ async fn a_node_that_is_lost_after_the_release_in_1_36(bench: &Bench) -> anyhow:
 /// takes the devices back and allocates elsewhere, and the ledger follows.
 async fn lost(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
     let world = gated(bench, name, shape, 3).await?;
-    let operator = world.dragoman("own", &FLAGS).await?;
-    let allocator = world.allocator(&[]).await?;
+    let operator = world.dragoman("own", &[FLAGS[0], FLAGS[1], LATER]).await?;
+    let allocator = world.allocator(&[LATER]).await?;
     let ns = namespace(&world, name, "enabled").await?;
     for how in ["tainted", "gone"] {
         create(&world, &ns, how, "one", "").await?;
@@ -118,8 +120,8 @@ async fn lost(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
 async fn a_released_pod_that_has_lost_its_devices_gets_others(bench: &Bench) -> anyhow::Result<()> {
     let world = gated(bench, "lost-devices", Shape::default(), 2).await?;
     own(&world, DRIVER, REFERENCE).await?;
-    let operator = world.dragoman("own", &FLAGS).await?;
-    let allocator = world.allocator(&[]).await?;
+    let operator = world.dragoman("own", &[FLAGS[0], FLAGS[1], LATER]).await?;
+    let allocator = world.allocator(&[LATER]).await?;
     let ns = namespace(&world, "lost-devices", "enabled").await?;
     let is_whole = |claim: &Value| {
         claim["status"]["allocation"].is_object() && claim["status"]["reservedFor"].as_array().is_some()
@@ -160,12 +162,12 @@ async fn a_pinned_pod_is_reported_in_1_36(bench: &Bench) -> anyhow::Result<()> {
 async fn devices_for_all_nodes(world: &World) -> anyhow::Result<()> {
     for node in ["node-0", "node-1"] {
         add_node(world, node, super::SMALL, false, super::Costs::InFootprint).await?;
-        world.client.delete("/apis/resource.k8s.io/v1/resourceslices", "", node, None).await?;
+        world.client.delete(SLICES, "", node, None).await?;
     }
     let mut fabric = objects::slice("fabric", 8);
     fabric["spec"]["allNodes"] = json!(true);
     fabric["spec"].as_object_mut().context("spec")?.remove("nodeName");
-    world.client.create("/apis/resource.k8s.io/v1/resourceslices", "", &fabric).await?;
+    world.client.create(SLICES, "", &fabric).await?;
     Ok(())
 }
 
@@ -173,9 +175,9 @@ async fn pinned(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
     let world = gated(bench, name, shape, 0).await?;
     world.install("config/components/delete-unbound").await?;
     devices_for_all_nodes(&world).await?;
-    let asked = [FLAGS[0], FLAGS[1], "--delete-unbound-after=60"];
+    let asked = [FLAGS[0], FLAGS[1], "--delete-unbound-after=60", LATER];
     let operator = world.dragoman("own", &asked).await?;
-    let allocator = world.allocator(&[]).await?;
+    let allocator = world.allocator(&[LATER]).await?;
     let ns = namespace(&world, name, "enabled").await?;
     let pods = [("bare", ""), ("daemon", "DaemonSet"), ("replica", "ReplicaSet"), ("late", "")];
     for (pod, owner) in pods {

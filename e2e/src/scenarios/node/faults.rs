@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{Cluster, SERVE, Standalone, pod, standalone};
-use crate::client::PODS;
+use crate::client::{PODS, SLICES};
 use crate::node::Machine;
 use crate::wait;
 use crate::world::Bench;
@@ -98,7 +98,7 @@ async fn a_driver_is_replaced_while_pods_run(bench: &Bench) -> anyhow::Result<()
     cluster.world.client.delete(PODS, &ns, "ends", None).await?;
     cluster.machine.start_driver()?;
     cluster.gone(&ns, "ends").await?;
-    let slices = cluster.world.client.list("/apis/resource.k8s.io/v1/resourceslices", "").await?;
+    let slices = cluster.world.client.list(SLICES, "").await?;
     let generations: Vec<&Value> = slices.iter().map(|slice| &slice["spec"]["pool"]["generation"]).collect();
     ensure!(generations == [&json!(1)], "nothing was published anew: {generations:?}");
     let stays = cluster.world.client.get(PODS, &ns, "stays").await?.context("gone")?;

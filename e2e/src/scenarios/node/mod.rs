@@ -13,7 +13,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::{Standalone, standalone};
-use crate::client::{CLAIMS, EVENTS, PODS, TEMPLATES};
+use crate::client::{CLAIMS, EVENTS, PODS, SLICES, TEMPLATES};
 use crate::control_plane::{Shape, Workloads};
 use crate::dragoman::Dragoman;
 use crate::node::{BOX, Machine, Parts};
@@ -233,8 +233,6 @@ async fn install(world: &World) -> anyhow::Result<()> {
     }
     Ok(())
 }
-
-const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
 /// A request for one device.
 fn request(name: &str) -> Value {

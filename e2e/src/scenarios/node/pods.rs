@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{Cluster, SERVE, Standalone, container, pod, request, standalone, template};
-use crate::client::{CLAIMS, EVENTS, NAMESPACES, PODS, TEMPLATES};
+use crate::client::{CLAIMS, EVENTS, NAMESPACES, PODS, SLICES, TEMPLATES};
 use crate::node::{DRIVER, Machine};
 use crate::wait;
 use crate::world::Bench;
@@ -40,7 +40,7 @@ async fn pods_see_their_devices_and_leave_nothing_behind(bench: &Bench) -> anyho
     // Three ways, one truth: the file, the variable, and the ResourceSlice.
     let bus = "resource.kubernetes.io/pciBusID";
     ensure!(file["podClaimName"] == "gpu" && device["driver"] == DRIVER, "{file}");
-    let slices = cluster.world.client.list("/apis/resource.k8s.io/v1/resourceslices", "").await?;
+    let slices = cluster.world.client.list(SLICES, "").await?;
     let published =
         slices.iter().flat_map(|slice| slice["spec"]["devices"].as_array().cloned().unwrap_or_default());
     let published = published.into_iter().find(|of| of["name"] == device["name"]).context("the device")?;

@@ -209,7 +209,7 @@ fn start(door: &FaultyDoor, party: Party) -> Embedded {
         }
         Party::Allocator => vec![allocation::spec(allocation::Options {
             name: OURS.into(),
-            order: allocation::Order::default(),
+            ..allocation::Options::default()
         })],
     };
     Embedded::start(&clients, &mut registry, WORKERS, &table)
