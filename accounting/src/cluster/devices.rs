@@ -194,9 +194,12 @@ impl<'a> Drawn<'a> {
     }
 
     /// The first counter of each set that the devices draw on beyond what it has: a device, the counter, what is taken and what there
-    /// is. The devices of a node are counted with those that belong to none, and these by themselves: what a node says of a pool is
-    /// held against nobody else.
-    pub(super) fn overdrawn(&self) -> Vec<(&PoolDevice<'a>, &'a Counter, Decimal, Decimal)> {
+    /// is. With `only` those of this device. The devices of a node are counted with those that belong to none, and these by
+    /// themselves: what a node says of a pool is held against nobody else.
+    pub(super) fn overdrawn(
+        &self,
+        only: Option<&DeviceId>,
+    ) -> Vec<(&PoolDevice<'a>, &'a Counter, Decimal, Decimal)> {
         let mut taken: BTreeMap<(&Scope, &str, &str), Decimal> = BTreeMap::new();
         for device in &self.devices {
             for counter in device.counters {
@@ -205,7 +208,7 @@ impl<'a> Drawn<'a> {
             }
         }
         let (mut overdrawn, mut sets) = (Vec::new(), BTreeSet::new());
-        for device in &self.devices {
+        for device in self.devices.iter().filter(|device| only.is_none_or(|only| device.id == *only)) {
             for counter in device.counters {
                 let (scope, set, name) = (device.scope, &*counter.set, &*counter.name);
                 let own = taken.get(&(scope, set, name)).copied().unwrap_or_default();

@@ -118,9 +118,7 @@ impl ClusterLedger {
             let drawn = |device: &DeviceId| Some((device.clone(), self.devices.drawn_beside(device)?));
             let mut drawn = devices.iter().filter_map(drawn);
             drawn.find_map(|(device, drawn)| {
-                let overdrawn = self.overdrawn_counters(drawn, &counts).into_iter();
-                // Another device of the same scope may be the first that draws on the counter.
-                overdrawn.map(|of| Overdrawn { device: device.clone(), ..of }).next()
+                self.overdrawn_counters(drawn, Some(&device), &counts).into_iter().next()
             })
         })
     }
@@ -131,8 +129,8 @@ impl ClusterLedger {
         let mut all: Vec<Overdrawn> = shared.filter_map(|id| self.overdrawn_device(&id, &|_| true)).collect();
         for drawn in self.devices.drawn() {
             // Most pools have enough for everybody.
-            if !drawn.overdrawn().is_empty() {
-                all.extend(self.overdrawn_counters(drawn, &|_| true));
+            if !drawn.overdrawn(None).is_empty() {
+                all.extend(self.overdrawn_counters(drawn, None, &|_| true));
             }
         }
         all
@@ -191,11 +189,16 @@ impl ClusterLedger {
         })
     }
 
-    /// The counters that have less than the devices in use take.
-    fn overdrawn_counters(&self, drawn: Drawn<'_>, counts: &dyn Fn(&ClaimKey) -> bool) -> Vec<Overdrawn> {
+    /// The counters that have less than the devices in use take; with `only` those that this device draws on.
+    fn overdrawn_counters(
+        &self,
+        drawn: Drawn<'_>,
+        only: Option<&DeviceId>,
+        counts: &dyn Fn(&ClaimKey) -> bool,
+    ) -> Vec<Overdrawn> {
         let has_part = |user: &ClaimKey, id: &DeviceId| counts(user) && self.parts(user, id).next().is_some();
         let used = drawn.only(|device| device.users.into_iter().any(|user| has_part(user, &device.id)));
-        let overdrawn = used.overdrawn().into_iter().map(|(device, counter, taken, has)| {
+        let overdrawn = used.overdrawn(only).into_iter().map(|(device, counter, taken, has)| {
             let of_set = |of: &&PoolDevice<'_>| of.counters.iter().any(|of| of.set == counter.set);
             let same = used.devices.iter().filter(of_set);
             let claims = same.flat_map(|of| of.users.into_iter().filter(|user| has_part(user, &of.id)));
@@ -329,6 +332,39 @@ mod tests {
         assert_eq!(said(&[device("0"), device("1")]), (None, 0));
         let over = "device d/p/2 and others in use take 12 of counter gpu/slots, and there is 10: two allocators promised it";
         assert_eq!(said(&[device("0"), device("1"), device("2")]), (Some(over.to_owned()), 1));
+    }
+
+    #[test]
+    fn a_counter_on_which_a_device_does_not_draw_is_not_held_against_it() {
+        let mut ledger = ledger();
+        let of = |set: &str, amount| Counter { set: set.into(), ..counter(amount) };
+        let slice = |name: &str, devices, counters| Slice {
+            name: name.into(),
+            driver: "d".into(),
+            pool: "q".into(),
+            generation: 1,
+            node: Some("n".into()),
+            devices,
+            counters,
+        };
+        let device_of = |name: &str, counters: Vec<Counter>| SliceDevice {
+            name: name.into(),
+            counters: counters.into(),
+            ..SliceDevice::default()
+        };
+        let devices = vec![
+            device_of("one", vec![of("a", 2)]),
+            device_of("both", vec![of("a", 2), of("b", 8)]),
+            device_of("other", vec![of("a", 2), of("b", 8)]),
+        ];
+        ledger.put_slice(slice("q", devices, Vec::new()));
+        ledger.put_slice(slice("q-counters", Vec::new(), vec![of("a", 10), of("b", 10)]));
+        for name in ["one", "both", "other"] {
+            put(&mut ledger, name, DeviceResult { pool: "q".into(), ..device(name) });
+        }
+        let overdrawn = |name| ledger.overdrawn_by("ns", name, &BTreeSet::new()).is_some();
+        assert_eq!(["one", "both", "other"].map(overdrawn), [false, true, true]);
+        assert_eq!(ledger.overdrawn().len(), 1);
     }
 
     /// A node can write slices with its name only, of any pool.
