@@ -1,4 +1,4 @@
-//! The wall clock, and one that is never set. Whoever winds the runtime's clock forward can bind both to it, so that
+//! The wall clock, and one that is never set. A simulation that winds the runtime's clock forward binds both to it, so that
 //! what is written into objects is the same each time.
 
 use std::cell::Cell;

@@ -195,7 +195,7 @@ impl<'a> Drawn<'a> {
 
     /// The first counter of each set that the devices draw on beyond what it has: a device, the counter, what is taken and what there
     /// is. With `only` those of this device. The devices of a node are counted with those that belong to none, and these by
-    /// themselves: what a node says of a pool is held against nobody else.
+    /// themselves: what a node says of a pool counts against no device but its own.
     pub(super) fn overdrawn(
         &self,
         only: Option<&DeviceId>,

@@ -405,11 +405,10 @@ mod tests {
         let of_x = of("x");
         ledger
             .put_slice(lie(vec![SliceDevice { counters: vec![counter(1_000)].into(), ..of_x }], Vec::new()));
-        let nobody = BTreeSet::new();
-        assert_eq!(ledger.overdrawn_by("ns", "all", &nobody), None, "it belongs to no node");
-        assert!(ledger.overdrawn_by("ns", "x", &nobody).is_some());
-        let nobody = BTreeSet::new();
-        assert_eq!(["0", "share"].map(|claim| ledger.overdrawn_by("ns", claim, &nobody)), [None, None]);
+        let ignored = BTreeSet::new();
+        assert_eq!(ledger.overdrawn_by("ns", "all", &ignored), None, "it belongs to no node");
+        assert!(ledger.overdrawn_by("ns", "x", &ignored).is_some());
+        assert_eq!(["0", "share"].map(|claim| ledger.overdrawn_by("ns", claim, &ignored)), [None, None]);
     }
 
     #[test]
