@@ -10,6 +10,7 @@ use std::time::Duration;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -217,6 +218,26 @@ impl Api {
             Err(Refusal::NotFound) => Ok(Live::NotFound),
             Err(other) => Err(other),
         }
+    }
+
+    /// Reads the live object as JSON text by a list of that one object: the right to list is enough.
+    ///
+    /// # Errors
+    /// Anything but a list.
+    pub async fn read_listed(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Live<Vec<u8>>, Refusal> {
+        #[derive(Deserialize)]
+        struct List {
+            items: Vec<serde_json::Value>,
+        }
+        let path = format!("{}?fieldSelector=metadata.name%3D{name}", kind.collection_path(namespace));
+        let list: List = decode(&self.send(&Call::get(kind, path, "")).await?)?;
+        let found = list.items.into_iter().next();
+        Ok(found.map_or(Live::NotFound, |item| Live::Found(Box::new(item.to_string().into_bytes()))))
     }
 
     fn throttling(&self) -> MutexGuard<'_, Throttling> {

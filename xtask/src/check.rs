@@ -1,6 +1,6 @@
 //! `cargo xtask check`: the checks that do not run Dragoman.
 
-use crate::{citations, defects, edges, files, functions, fuzz, licences, output, run, waits};
+use crate::{awaits, citations, defects, edges, files, functions, fuzz, licences, output, run, waits};
 
 /// Runs all checks.
 ///
@@ -15,6 +15,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     edges::check()?;
     files::check()?;
     functions::check()?;
+    awaits::check()?;
     waits::check()?;
     citations::check()?;
     defects::check()?;

@@ -1,5 +1,6 @@
 //! The commands of the repository, for people and CI.
 
+mod awaits;
 mod bundle;
 mod chart;
 mod check;

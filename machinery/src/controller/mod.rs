@@ -38,7 +38,7 @@ pub use embedded::Embedded;
 pub use index::{Fed, Index, Keeps, Left, Place};
 pub use key::ObjectKey;
 pub use links::Links;
-pub use pass::{Answer, LiveRead, Next, Pass};
+pub use pass::{Answer, LiveRead, Next, Pass, ReadBy};
 pub use running::{Assembly, ControllerSpec, LEVEL, Process, Running};
 pub use work::{Reconcile, Verdict};
 

@@ -42,6 +42,18 @@ pub struct LiveRead {
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// The right that the read takes.
+    pub by: ReadBy,
+}
+
+/// How an object is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReadBy {
+    /// By its name: the right to get it.
+    #[default]
+    Get,
+    /// By a list of that one object: the right to list, which a controller that watches the kind has anyway.
+    List,
 }
 
 /// What the API server answered to a [`LiveRead`]: the object as JSON text, or that there is none
@@ -55,12 +67,12 @@ pub trait Pass<I: Index>: Send {
     type Purpose: Send;
     /// The most steps that a pass of this size can have; more is a bug.
     fn most_steps(&self) -> usize;
-    /// Looks at the index, before each step.
-    fn observe(&mut self, index: &I);
+    /// Looks at the index, before each step. A pass that was planned on what its caller has seen looks no more.
+    fn observe(&mut self, _index: &I) {}
     /// Decides the next step.
     fn next(&mut self) -> Next<Self::Purpose>;
-    /// Takes in the answer to a read.
-    fn read(&mut self, read: &LiveRead, answer: Answer);
+    /// Takes in the answer to a read; a pass that asks nothing gets none.
+    fn read(&mut self, _read: &LiveRead, _answer: Answer) {}
     /// Takes in the answer to a write.
     fn sent(&mut self, purpose: Self::Purpose, outcome: Result<Written, Refusal>);
     /// A resourceVersion of a kind, learnt by a read, that the index has to reach before the key is
@@ -119,12 +131,16 @@ impl<I: Index> Controller<I> {
     }
 
     async fn read_live(&self, read: &LiveRead) -> Answer {
-        let LiveRead { kind, namespace, name } = read;
+        let LiveRead { kind, namespace, name, by } = read;
         self.context.machinery.live_get(kind.kind);
         trace::requested();
         // The semaphore is never closed.
         let _permit = self.reads.acquire().await;
-        let answer = self.context.api.read(*kind, namespace, name).await;
+        let api = &self.context.api;
+        let answer = match by {
+            ReadBy::Get => api.read(*kind, namespace, name).await,
+            ReadBy::List => api.read_listed(*kind, namespace, name).await,
+        };
         if matches!(answer, Err(Refusal::Unserved(_))) {
             self.context.discovery.invalidate();
         }

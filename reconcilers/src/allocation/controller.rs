@@ -1,18 +1,14 @@
 //! The controller: its part of the kit.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use dragoman_allocator::input::{self, Allocation as Devices};
 use dragoman_crds::device_footprint::DeviceFootprint;
-use dragoman_crds::wire::{Name, PodGroup};
+use dragoman_crds::wire::PodGroup;
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, Index as _, ObjectKey, Reconcile, Running, Verdict, regarding,
 };
 use dragoman_machinery::kind::{Kind, POD};
-use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::rights::user_of;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -20,16 +16,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Semaphore;
 
 use super::allowance::Allowances;
-use super::decide::{Decision, Question, left_out};
 use super::decided::Decided;
-use super::gangs::{Gang, Member, gang};
-use super::index::{Allocation, ClaimFacts, Named, PodFacts};
+use super::index::Allocation;
+use super::look::{Begun, Look, Subject};
+use super::pass::{AllocationPass, Said};
 use super::rank::Order;
-use super::stance::{Stance, is_for, stance};
-use super::turns::Looked;
+use super::rights;
 use super::whole::{Owned, WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
-use super::{rights, writes};
-use crate::protocol::{self, LaterGates, shown};
+use crate::protocol::LaterGates;
 
 /// What can be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,24 +57,6 @@ pub fn spec(options: Options) -> ControllerSpec {
 }
 
 const NAME: &str = "allocation";
-/// The reason of verdicts and Events: no node takes the Pod.
-const NO_NODE: &str = "NoNode";
-/// What a Pod waits for that is not the first of its shape.
-const BEHIND: &str = "a Pod that asks for the same comes first";
-/// The reason of verdicts and Events: the Pods of the PodGroup are not all there.
-const GANG: &str = "GangIncomplete";
-/// The reason of verdicts and Events: the search for devices takes too long, and goes on later.
-pub(super) const TOO_LONG: &str = "TooLong";
-/// The reason of verdicts and Events: the API server does not store what was decided.
-const REFUSED: &str = "Refused";
-/// How soon a Pod is looked at again whose claim was just decided on for another Pod that shares it, or whose search waits for
-/// that of another Pod.
-const SHARED: Duration = Duration::from_millis(200);
-/// The longest rest of a Pod that another leader has put to rest: a minute, and as much by chance.
-const LONGEST_REST: Duration = Duration::from_mins(2);
-/// A verdict is written anew after so many seconds at the earliest.
-const VERDICT_STAYS: i64 = 30;
-
 /// The controller.
 pub(super) struct Allocator {
     pub(super) kit: Arc<Controller<Allocation>>,
@@ -144,303 +120,65 @@ impl Allocator {
         })
     }
 
-    pub(super) fn count(&self, outcome: &'static str) {
+    fn count(&self, outcome: &'static str) {
         self.outcomes.get_or_create(&vec![("outcome", outcome)]).inc();
     }
 
-    /// A Pod is of no concern any more.
-    fn forget(&self, key: &ObjectKey) {
-        let node = {
+    /// Looks at the index and at what is decided; the Pods that this wakes are looked at next.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&mut Look<'_>) -> T) -> T {
+        let (found, woken) = {
             let mut decided = locked(&self.decided);
-            decided.is_rested(key);
-            decided.forget(key)
+            self.kit.note(|index| {
+                let (decided, options, now) = (&mut *decided, &self.options, clock::now());
+                let steady = clock::steady().as_millisecond();
+                let (steps, woken) = (Vec::new(), Vec::new());
+                let jitter = fastrand::f64();
+                let mut at = Look { index, decided, options, now, steady, jitter, steps, woken };
+                let found = look(&mut at);
+                (found, at.woken)
+            })
         };
-        self.reopen(node.as_ref());
-        self.leave(key);
-    }
-
-    /// A node has room again that the index does not tell of. What was refused for want of it is tried
-    /// again.
-    pub(super) fn reopen(&self, node: Option<&Name>) {
-        let Some(node) = node else { return };
-        let woken = self.kit.note(|index| index.changed_at(Some(node)));
         self.kit.enqueue(woken);
+        found
     }
 
-    /// A Pod does not wait any more; the next of its shape is looked at.
-    pub(super) fn leave(&self, key: &ObjectKey) {
-        let next = self.kit.note(|index| index.shapes.leave(key));
-        self.kit.enqueue(next.into_iter().collect());
+    /// The pass about a Pod, with the steps of a look.
+    fn pass<'a>(look: &mut Look<'_>, of: Subject<'a>, then: Verdict) -> (Subject<'a>, AllocationPass) {
+        let (words, steps) = (look.words(&of), std::mem::take(&mut look.steps));
+        let pass = AllocationPass::new((of.key, &of.uid), words, steps, then);
+        (of, pass)
     }
 
-    /// Charges a Pod that has its devices to the node where they are, until it is bound.
-    fn assume(&self, key: &ObjectKey, pod: &PodFacts, claims: &[Named]) {
-        let mut decided = locked(&self.decided);
-        let charge = self.kit.read(|index| {
-            let mut nodes = claims.iter().filter_map(|(_, _, facts)| facts.node.as_deref());
-            let node = Name::from(nodes.next()?);
-            Some((index.ledger.candidate(&pod.accounted, &node).pod, node))
-        });
-        if let Some((charge, node)) = charge {
-            decided.assumed.put(key, &node, charge);
-        }
-    }
-
-    /// Writes what was decided, claim by claim. What was written, or may have been, stays decided if a
-    /// write fails: the next look goes on from there.
-    async fn write(
-        &self,
-        key: &ObjectKey,
-        uid: &str,
-        claims: &[Named],
-        decision: &Decision,
-    ) -> Result<(), Refusal> {
-        for (name, claim_uid, facts) in claims.iter().filter(|claim| is_for(&self.options.name, claim)) {
-            let of_claim = decision.allocations.iter().find(|(of, _)| of == claim_uid);
-            let devices: Option<&Devices> = of_claim.map(|(_, devices)| devices);
-            if devices.is_none() && (facts.is_reserved_for(uid) || !facts.is_allocated) {
-                continue;
-            }
-            let mut version = facts.version.clone();
-            let protect = devices.and_then(|_| writes::protect(&key.namespace, name, claim_uid, facts));
-            if let Some(protect) = protect {
-                version = self.kit.send(key, &protect).await?.meta.resource_version;
-            }
-            let write = writes::allocate(key, uid, (name, claim_uid, &version), facts, devices);
-            locked(&self.decided).writes_on(key, claim_uid, &version);
-            if let Err(refusal) = self.kit.send(key, &write).await {
-                if refusal.is_without_effect() {
-                    locked(&self.decided).refused(key, claim_uid);
-                }
-                return Err(refusal);
-            }
-            tracing::info!(
-                namespace = %key.namespace, pod = %key.name, claim = %name, node = %decision.node, "claim allocated"
-            );
-        }
-        self.count("allocated");
+    /// Learns as which user this process allocates.
+    async fn know_oneself(&self) -> Result<(), Verdict> {
+        let account = user_of(&self.kit.context.api).await;
+        let account = account.map_err(|refusal| Verdict::Failed(refusal.to_string()))?.as_str().into();
+        let woken = self.kit.note(|index| index.is_user(account));
+        self.kit.enqueue(woken);
         Ok(())
     }
 
-    /// Says why no node takes a Pod.
-    pub(super) async fn say(
-        &self,
-        key: &ObjectKey,
-        pod: &Name,
-        claims: &[Named],
-        why: &[String],
-    ) -> Result<(), Refusal> {
-        let (nodes, left_out) = self.kit.read(|index| (index.node_names().len(), index.left_out()));
-        let nodes_in_words = if nodes == 1 {
-            "the only node does not take".to_owned()
-        } else {
-            format!("none of {nodes} nodes takes")
-        };
-        let reasons =
-            if why.is_empty() { "all were refused a short while ago".to_owned() } else { why.join("; ") };
-        let left_out = left_out.map(|why| format!("; {why}")).unwrap_or_default();
-        let message = format!("{nodes_in_words} the Pod: {reasons}{left_out}");
-        self.verdict(key, pod, claims, (NO_NODE, &message, None)).await
-    }
-
-    /// Says why a Pod has no devices: in an Event, and on its first claim without devices.
-    pub(super) async fn verdict(
-        &self,
-        key: &ObjectKey,
-        pod: &Name,
-        claims: &[Named],
-        (reason, message, retry_after): (&'static str, &str, Option<u64>),
-    ) -> Result<(), Refusal> {
-        let Some((name, uid, facts)) = claims.iter().find(|(_, _, facts)| !facts.is_allocated) else {
-            return Ok(());
-        };
-        let message = shown(message);
-        let about = regarding(POD, &key.namespace, &key.name, pod);
-        self.kit.warn(about, reason, "Allocate", message.to_string());
-        let now = clock::now();
-        if let Some(known) = &facts.verdict {
-            let since = known.time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
-            // A time that is still to come is that of a clock that was set back.
-            let is_fresh = known.reason == reason && (0..VERDICT_STAYS).contains(&(now.as_second() - since));
-            if known.message == *message || is_fresh {
-                return Ok(());
+    /// Takes in what a pass has to tell, and passes on what is for people.
+    fn learn(&self, of: &Subject<'_>, said: Said) {
+        let ObjectKey { namespace, name: pod } = of.key;
+        match said {
+            Said::Warning(reason, message) => {
+                self.kit.warn(regarding(POD, namespace, pod, &of.uid), reason, "Allocate", message);
             }
-        }
-        let nodes = self.kit.read(|index| index.node_names().len());
-        let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let reason = reason.to_owned();
-        let verdict = protocol::Verdict { reason, message: message.into(), nodes, time, retry_after };
-        let write = writes::verdict(&key.namespace, name, uid, facts, &verdict);
-        if let Some(write) = write {
-            self.kit.send(key, &write).await?;
-        }
-        Ok(())
-    }
-
-    /// Looks for devices. What the API server refuses to store is said as what no node takes is.
-    async fn open(
-        &self,
-        key: &ObjectKey,
-        uid: &Name,
-        pod: &PodFacts,
-        claims: &[Named],
-    ) -> Result<Verdict, Refusal> {
-        if !self.kit.read(|index| index.owners.know_oneself()) {
-            let account = user_of(&self.kit.context.api).await?.as_str().into();
-            let woken = self.kit.note(|index| index.is_user(account));
-            self.kit.enqueue(woken);
-        }
-        let outcome = self.gated(key, uid, pod, claims).await;
-        if let Err(Refusal::Invalid(why) | Refusal::Rbac(why) | Refusal::AdminAccess(why)) = &outcome {
-            let message = format!("the API server refuses the allocation: {why}");
-            self.verdict(key, uid, claims, (REFUSED, &message, None)).await?;
-        }
-        outcome
-    }
-
-    async fn gated(
-        &self,
-        key: &ObjectKey,
-        uid: &Name,
-        pod: &PodFacts,
-        claims: &[Named],
-    ) -> Result<Verdict, Refusal> {
-        let (now, steady) = (clock::now(), clock::steady().as_millisecond());
-        // A write whose answer was lost is repeated as it was: the guard refuses it if it has been done.
-        let standing = locked(&self.decided).standing(key);
-        if let Some(decision) = standing {
-            self.write(key, uid, claims, &decision).await?;
-            return Ok(Verdict::Done);
-        }
-        let (refused, again) = left_out(claims, now.as_second());
-        let rests = {
-            let mut decided = locked(&self.decided);
-            if let Some(before) = claims.iter().find_map(|(_, _, facts)| rests_on(facts, now)) {
-                decided.rests_on(key, before, steady);
+            Said::Writes(claim, version) => locked(&self.decided).writes_on(of.key, &claim, &version),
+            Said::NotWritten(claim) => locked(&self.decided).refused(of.key, &claim),
+            Said::Allocated(claim, node) => {
+                tracing::info!(%namespace, %pod, %claim, %node, "claim allocated");
             }
-            if decided.has_lost(key) && refused.is_empty() {
-                decided.gave_back(key, steady, fastrand::f64());
-            }
-            decided.rests(key, steady)
-        };
-        if let Some(milliseconds) = rests {
-            return Ok(Verdict::After(Duration::from_millis(milliseconds)));
-        }
-        let gang = {
-            let decided = locked(&self.decided);
-            self.kit.read(|index| gang(index, &decided, &self.options.name, key, pod))
-        };
-        let members = match gang {
-            None => None,
-            Some(Gang::Decide(members, needed)) => Some((members, needed)),
-            Some(Gang::Behind(first)) => {
-                self.leave(key);
-                self.kit.enqueue(vec![first]);
-                return Ok(Verdict::Done);
-            }
-            Some(Gang::Waits(why)) => {
-                self.leave(key);
-                self.verdict(key, uid, claims, (GANG, &why, None)).await?;
-                return Ok(Verdict::Done);
-            }
-        };
-        let again = again.map_or(Verdict::Done, |seconds| Verdict::After(Duration::from_secs(seconds)));
-        self.take_turn((key, uid), pod, claims, members, (&refused, again)).await
-    }
-
-    /// Decides about a Pod, or about its gang, if no other one of its shape comes first. `refused`: the nodes
-    /// that are left out, and when the first of them is tried again.
-    async fn take_turn(
-        &self,
-        (key, uid): (&ObjectKey, &Name),
-        pod: &PodFacts,
-        claims: &[Named],
-        gang: Option<(Vec<Member>, usize)>,
-        (refused, again): (&BTreeSet<Name>, Verdict),
-    ) -> Result<Verdict, Refusal> {
-        let (now, steady) = (clock::now().as_second(), clock::steady().as_millisecond());
-        let in_gang = gang.is_some();
-        let (shape, before) = self.kit.read(|index| {
-            let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned());
-            let shape = Question { key, pod, claims: of.collect(), in_gang }.shape();
-            (shape, index.shapes.before(shape, &pod.turn(key)).cloned())
-        });
-        if let Some(before) = before {
-            let mut why = self.kit.note(|index| {
-                index.shapes.wait(shape, pod.turn(key));
-                index.shapes.reasons(shape).iter().map(ToString::to_string).collect::<Vec<_>>()
-            });
-            self.kit.enqueue(vec![before]);
-            why.push(BEHIND.to_owned());
-            self.say_once(key, uid, claims, &why).await?;
-            return Ok(again);
-        }
-        let outcome = match gang {
-            Some((members, needed)) => self.gang(key, &members, needed, now).await,
-            None => self.decide(key, (uid, pod), claims, refused).await,
-        };
-        match outcome {
-            Looked::Decided(decision) => {
-                self.leave(key);
-                self.write(key, uid, claims, &decision).await?;
-                Ok(Verdict::Done)
-            }
-            Looked::Placed => {
-                self.leave(key);
-                Ok(Verdict::Done)
-            }
-            Looked::Waits => Ok(Verdict::After(SHARED)),
-            Looked::TooLong => {
-                self.count("refused");
-                self.kit.note(|index| index.shapes.wait(shape, pod.turn(key)));
-                self.rest(key, uid, claims, steady).await
-            }
-            Looked::Refused(why) => {
-                self.count("refused");
-                self.kit.note(|index| index.shapes.wait(shape, pod.turn(key)));
-                let kept = self.refused(key, uid, claims, &why, steady).await?;
-                Ok(kept.unwrap_or(again))
+            Said::AllAllocated => self.count("allocated"),
+            Said::NoNode => self.count("refused"),
+            Said::GaveBack => {
+                self.count("given_back");
+                let now = clock::steady().as_millisecond();
+                locked(&self.decided).gave_back(of.key, now, fastrand::f64());
             }
         }
     }
-
-    /// Tells a Pod that another one of its shape comes first, and why every node has refused that one, if any has. It is
-    /// said once: whatever becomes of the first one, the others still wait.
-    async fn say_once(
-        &self,
-        key: &ObjectKey,
-        uid: &Name,
-        claims: &[Named],
-        why: &[String],
-    ) -> Result<(), Refusal> {
-        let is_told =
-            |(_, _, facts): &Named| facts.verdict.as_ref().is_some_and(|known| known.reason == NO_NODE);
-        match why {
-            _ if claims.iter().any(is_told) => Ok(()),
-            [only] => self.verdict(key, uid, claims, (NO_NODE, only, None)).await,
-            _ => self.say(key, uid, claims, why).await,
-        }
-    }
-}
-
-/// For how long a claim rests because a search took too long, in milliseconds: in all, and from now on. A time that is still to
-/// come is that of another clock, or made up.
-fn rests_on(facts: &ClaimFacts, now: jiff::Timestamp) -> Option<(i64, i64)> {
-    let verdict = facts.verdict.as_ref().filter(|verdict| verdict.reason == TOO_LONG)?;
-    let since = verdict.time.parse::<jiff::Timestamp>().ok()?;
-    let rest = Duration::from_secs(verdict.retry_after?).min(LONGEST_REST);
-    let rest = i64::try_from(rest.as_millis()).unwrap_or(i64::MAX);
-    let passed = now.as_millisecond().saturating_sub(since.as_millisecond()).max(0);
-    Some((rest, rest.saturating_sub(passed)))
-}
-
-/// A share of a device has an id of its own: a random UUID (RFC 9562, version 4).
-pub(super) fn share_id() -> input::Name {
-    let random = fastrand::u128(..);
-    let version = (random & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
-    let hex = format!("{version:032x}");
-    let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default().to_owned();
-    [part(0..8), part(8..12), part(12..16), part(16..20), part(20..32)].join("-").into()
 }
 
 impl Reconcile for Allocator {
@@ -455,58 +193,48 @@ impl Reconcile for Allocator {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {
-        let found = self.kit.read(|index| {
-            let (uid, pod) = index.pod(key)?;
-            let claims = index.claims_of(&key.namespace, &pod);
-            Some((uid, pod, claims))
-        });
-        let Some((uid, pod, claims)) = found.filter(|(_, pod, _)| !pod.deleting) else {
-            self.forget(key);
-            return Verdict::Done;
+        let begin = || {
+            self.look(|look| match look.begin(key) {
+                Begun::Steps(of, then) => Ok(Self::pass(look, of, then)),
+                other => Err(other),
+            })
         };
-        if locked(&self.decided).is_of_namesake(key, &uid) {
-            self.forget(key);
-        }
-        if let Some(claims) = &claims {
-            locked(&self.decided).compare(key, claims);
-        }
-        let outcome = match stance(&self.options.name, &uid, &pod, claims) {
-            Stance::Incomplete => return Verdict::Done,
-            Stance::Nothing => {
-                self.forget(key);
-                return Verdict::Done;
+        let mut begun = begin();
+        if matches!(begun, Err(Begun::Nameless)) {
+            if let Err(failed) = self.know_oneself().await {
+                return failed;
             }
-            Stance::Settled(claims) => {
-                self.assume(key, &pod, &claims);
-                self.leave(key);
-                if pod.group.is_some() && !locked(&self.decided).was_settled(key) {
-                    // With it the minimum may be there.
-                    self.kit.enqueue(self.kit.read(|index| index.groups.beside(key)));
-                }
-                self.holds(key, &uid, &pod, &claims).await
+            begun = begin();
+        }
+        let (of, mut pass) = match begun {
+            Ok(planned) => planned,
+            Err(Begun::Search(search)) => {
+                let looked = self.search(&search).await;
+                self.look(|look| {
+                    let (of, then) = look.conclude(search, looked);
+                    Self::pass(look, of, then)
+                })
             }
-            Stance::Open(pod, claims) => self.open(key, &uid, &pod, &claims).await,
+            Err(Begun::Rests | Begun::Nameless | Begun::Steps(..)) => return Verdict::Done,
         };
-        match outcome {
-            Ok(verdict) => verdict,
-            Err(Refusal::NotFound | Refusal::Replaced) => Verdict::Done,
-            Err(refusal) => Verdict::Failed(refusal.to_string()),
-        }
+        let learn = |pass: &mut AllocationPass| {
+            std::mem::take(&mut pass.report).into_iter().for_each(|said| self.learn(&of, said));
+        };
+        self.kit.carry_out(key, &mut pass, learn).await
     }
 
     /// Before the first decision, every Pod that has its devices and no node yet is charged.
     fn leads_since(&self, _now: i64) {
-        *locked(&self.decided) = Decided::default();
-        let settled = self.kit.read(|index| {
-            let pods = index.all_keys().into_iter().filter_map(|key| {
-                let (uid, pod) = index.pod(&key)?;
-                let claims = index.claims_of(&key.namespace, &pod)?;
-                let all = claims.iter().all(|(_, _, facts)| facts.is_reserved_for(&uid));
-                all.then_some((key, pod, claims))
-            });
-            pods.collect::<Vec<_>>()
+        self.look(|look| {
+            *look.decided = Decided::default();
+            for key in look.index.all_keys() {
+                let Some((uid, pod)) = look.index.pod(&key) else { continue };
+                let Some(claims) = look.index.claims_of(&key.namespace, &pod) else { continue };
+                if claims.iter().all(|claim| claim.facts.is_reserved_for(&uid)) {
+                    look.assume(&key, &pod, &claims);
+                }
+            }
         });
-        settled.iter().for_each(|(key, pod, claims)| self.assume(key, pod, claims));
     }
 
     fn measure(&self, _now: i64) {

@@ -14,11 +14,11 @@ use dragoman_machinery::controller::ObjectKey;
 
 use super::aside::{Ended, Long};
 use super::decided::Decided;
-use super::index::{Allocation, Named, PodFacts};
+use super::index::{Allocation, NamedClaim, PodFacts};
 use super::rank::Order;
 use super::reasons::{Reasons, Why};
 use super::shapes::ShapeId;
-use crate::gates::plan::{Account, account};
+use crate::cluster::{Account, account};
 
 /// The work that a Pod may cost on a node while others wait, in examined devices: some tens of milliseconds.
 const BUDGET: u64 = 20_000;
@@ -305,9 +305,9 @@ fn go_on(
 
 /// The nodes that the operator refused for one of the claims a short while ago, and the seconds until the
 /// first of them is tried again.
-pub(super) fn left_out(claims: &[Named], now: i64) -> (BTreeSet<Name>, Option<u64>) {
+pub(super) fn left_out(claims: &[NamedClaim], now: i64) -> (BTreeSet<Name>, Option<u64>) {
     let (mut nodes, mut soonest) = (BTreeSet::new(), None);
-    for (_, _, facts) in claims {
+    for NamedClaim { facts, .. } in claims {
         for (number, last) in facts.rejections.iter().enumerate() {
             let before = facts.rejections.iter().take(number).filter(|of| of.node == last.node).count();
             let wait = (REFUSED.0 << before.min(10)).min(REFUSED.1);

@@ -7,10 +7,10 @@ use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
 
 use super::decide::Decision;
-use super::index::Named;
+use super::index::NamedClaim;
 use super::pins::node_of;
 use super::rank::Tally;
-use crate::gates::assumed::Assumed;
+use crate::cluster::Assumed;
 
 /// What is decided. A decision stands until the index shows it, or shows that it was not written: the
 /// answer to a write may be lost, and a device must not be given away a second time meanwhile.
@@ -81,11 +81,14 @@ impl Decided {
     }
 
     /// Takes a decision about a Pod with these claims in.
-    pub(super) fn put(&mut self, key: &ObjectKey, uid: &Name, claims: &[Named], decision: &Decision) {
+    pub(super) fn put(&mut self, key: &ObjectKey, uid: &Name, claims: &[NamedClaim], decision: &Decision) {
         self.pods.insert(key.clone(), uid.clone());
         let known = self.claims.entry(key.clone()).or_default();
         for (uid, devices) in &decision.allocations {
-            let version = claims.iter().find(|(_, of, _)| of == uid).map(|(_, _, facts)| &*facts.version);
+            let version = claims
+                .iter()
+                .find(|NamedClaim { uid: of, .. }| of == uid)
+                .map(|NamedClaim { facts, .. }| &*facts.version);
             let flight = Flight {
                 on: number(version.unwrap_or_default()),
                 node: decision.node.clone(),
@@ -113,11 +116,11 @@ impl Decided {
 
     /// Compares with the index. What it shows is counted there; a claim that has moved on without its
     /// allocation did not get it, and one that the Pod does not name any more was replaced.
-    pub(super) fn compare(&mut self, key: &ObjectKey, claims: &[Named]) {
+    pub(super) fn compare(&mut self, key: &ObjectKey, claims: &[NamedClaim]) {
         let Some(known) = self.claims.get_mut(key) else { return };
         let stands = |uid: &Name, on: u64| {
-            let claim = claims.iter().find(|(_, of, _)| of == uid);
-            claim.is_some_and(|(_, _, facts)| !facts.is_allocated && number(&facts.version) <= on)
+            let claim = claims.iter().find(|NamedClaim { uid: of, .. }| of == uid);
+            claim.is_some_and(|NamedClaim { facts, .. }| !facts.is_allocated && number(&facts.version) <= on)
         };
         let over: Vec<Name> =
             known.iter().filter(|(uid, of)| !stands(uid, of.on)).map(|(uid, _)| uid.clone()).collect();

@@ -12,7 +12,7 @@ use dragoman_machinery::watch::Store;
 use super::aside::Long;
 use super::decide::{self, Question, Tried, decide, left_out};
 use super::decided::Decided;
-use super::index::{Allocation, Named, PodFacts};
+use super::index::{Allocation, NamedClaim, PodFacts};
 use super::rank::Order;
 use super::shapes::{PORTION, Turn};
 use super::stance::{Stance, stance};
@@ -72,7 +72,7 @@ pub(super) struct Member {
     turn: Turn,
     uid: Name,
     pod: Arc<PodFacts>,
-    claims: Vec<Named>,
+    claims: Vec<NamedClaim>,
 }
 
 /// The Pods of a group that are placed at once: a tenth of a second.
@@ -177,14 +177,17 @@ pub(super) fn place(
     for (number, Member { turn, uid, pod, claims }) in members.iter().enumerate() {
         let key = &turn.key;
         // It goes where the Pod before it goes that shares the claim.
-        if claims.iter().any(|(_, claim, _)| decided.is_for_another(key, claim)) {
+        if claims.iter().any(|NamedClaim { uid: claim, .. }| decided.is_for_another(key, claim)) {
             shared += 1;
             continue;
         }
         let (refused, _) = left_out(claims, now);
         let tried = tried.entry(key.clone()).or_default();
         let outcome = loop {
-            let of = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
+            let of = claims
+                .iter()
+                .filter_map(|NamedClaim { uid, .. }| index.snapshot.claim(uid).cloned())
+                .collect();
             let question = Question { key, pod, claims: of, in_gang: true };
             match decide(&question, index, decided, (&refused, order), tried, ids) {
                 decide::Turn::Decided(decision) => break Ok(decision),

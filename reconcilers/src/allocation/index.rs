@@ -99,10 +99,10 @@ pub(super) struct PodFacts {
 
 impl PodFacts {
     /// The Pod as if it did not name these claims.
-    pub(super) fn without(&self, claims: &[Named]) -> Self {
+    pub(super) fn without(&self, claims: &[NamedClaim]) -> Self {
         let mut accounted = cluster::Pod::clone(&self.accounted);
         let is_named = |of: &cluster::PodClaim| {
-            let named = |(name, _, _): &Named| matches!(&of.claim, ClaimName::Named(known) if known == name);
+            let named = |NamedClaim { name, .. }: &NamedClaim| matches!(&of.claim, ClaimName::Named(known) if known == name);
             claims.iter().any(named)
         };
         accounted.claims.retain(|of| !is_named(of));
@@ -148,8 +148,13 @@ impl ClaimFacts {
     }
 }
 
-/// A claim of a Pod: name, uid, facts.
-pub(super) type Named = (Name, Name, Arc<ClaimFacts>);
+/// A claim that a Pod names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NamedClaim {
+    pub(super) name: Name,
+    pub(super) uid: Name,
+    pub(super) facts: Arc<ClaimFacts>,
+}
 
 /// The node of a slice, if all its devices are on one, and their number.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -260,19 +265,20 @@ impl Allocation {
         Some((record.uid.clone(), Arc::clone(facts)))
     }
 
-    /// Returns the claims that a Pod names: name, uid and facts; `None` where one is not there or does
+    /// Returns the claims that a Pod names; `None` where one is not there or does
     /// not decode.
-    pub(super) fn claims_of(&self, namespace: &str, pod: &PodFacts) -> Option<Vec<Named>> {
-        let mut claims: Vec<Named> = Vec::new();
+    pub(super) fn claims_of(&self, namespace: &str, pod: &PodFacts) -> Option<Vec<NamedClaim>> {
+        let mut claims: Vec<NamedClaim> = Vec::new();
         for entry in &pod.accounted.claims {
             let name = match &entry.claim {
                 ClaimName::None => continue,
                 ClaimName::NotYet => return None,
                 ClaimName::Named(name) => name,
             };
-            if claims.iter().all(|(known, _, _)| known != name) {
+            if claims.iter().all(|NamedClaim { name: known, .. }| known != name) {
                 let record = self.claims.get(namespace, name)?;
-                claims.push((name.clone(), record.uid.clone(), Arc::clone(record.readable()?)));
+                let facts = Arc::clone(record.readable()?);
+                claims.push(NamedClaim { name: name.clone(), uid: record.uid.clone(), facts });
             }
         }
         Some(claims)
@@ -284,9 +290,9 @@ impl Allocation {
         Some(site.with(self.bound.get(node).cloned().unwrap_or_default()))
     }
 
-    /// The names of all nodes.
-    pub(super) fn node_names(&self) -> Vec<Name> {
-        names(&self.nodes)
+    /// The number of nodes.
+    pub(super) fn node_count(&self) -> usize {
+        self.nodes.len()
     }
 
     /// The first nodes that are worth a try for a Pod of this shape, and whether there are more. `flying`:

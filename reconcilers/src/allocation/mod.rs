@@ -2,7 +2,8 @@
 //!
 //! `index` has the cluster as the allocator library and the ledger read it. A Pod is decided on by
 //! `decide`, on the candidates that `shapes` keeps: a Pod that is refused everywhere costs nothing until a
-//! node changes. The controller writes what was decided, one guarded write after the other.
+//! node changes. `look` says what is next for a Pod, `turns` searches, and `pass` carries out what was decided,
+//! one guarded write after the other.
 
 mod allowance;
 mod aside;
@@ -13,7 +14,9 @@ mod devices;
 mod gangs;
 mod held;
 mod index;
+mod look;
 mod owners;
+mod pass;
 mod pins;
 mod rank;
 mod reasons;
@@ -25,6 +28,7 @@ mod steady;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod verdicts;
 mod whole;
 mod writes;
 

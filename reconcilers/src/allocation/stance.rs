@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::index::{Named, PodFacts};
+use super::index::{NamedClaim, PodFacts};
 
 /// What there is to do about a Pod.
 #[derive(Debug)]
@@ -12,27 +12,27 @@ pub(super) enum Stance {
     /// There is nothing to allocate, not yet or not any more.
     Nothing,
     /// All its claims that are for this allocator have their devices: the claims.
-    Settled(Vec<Named>),
+    Settled(Vec<NamedClaim>),
     /// It needs devices: the Pod as far as it is known what it needs, and the claims to look at.
-    Open(Arc<PodFacts>, Vec<Named>),
+    Open(Arc<PodFacts>, Vec<NamedClaim>),
 }
 
 /// Whether a claim is for the allocator of this name.
-pub(super) fn is_for(name: &str, (_, _, facts): &Named) -> bool {
+pub(super) fn is_for(name: &str, NamedClaim { facts, .. }: &NamedClaim) -> bool {
     facts.allocator.as_deref() == Some(name)
 }
 
 /// Whether something is reserved for a Pod, by this allocator or another one.
-pub(super) fn holds_something(uid: &str, claims: &[Named]) -> bool {
-    claims.iter().any(|(_, _, facts)| facts.is_reserved_for(uid))
+pub(super) fn holds_something(uid: &str, claims: &[NamedClaim]) -> bool {
+    claims.iter().any(|NamedClaim { facts, .. }| facts.is_reserved_for(uid))
 }
 
 /// Judges a Pod with this uid for the allocator called `name`.
-pub(super) fn stance(name: &str, uid: &str, pod: &Arc<PodFacts>, claims: Option<Vec<Named>>) -> Stance {
+pub(super) fn stance(name: &str, uid: &str, pod: &Arc<PodFacts>, claims: Option<Vec<NamedClaim>>) -> Stance {
     let Some(claims) = claims else { return Stance::Incomplete };
-    let is_settled = |(_, _, facts): &Named| facts.is_allocated && facts.is_reserved_for(uid);
-    let is_ours = |claim: &Named| is_for(name, claim);
-    let ours: Vec<&Named> = claims.iter().filter(|claim| is_ours(claim)).collect();
+    let is_settled = |NamedClaim { facts, .. }: &NamedClaim| facts.is_allocated && facts.is_reserved_for(uid);
+    let is_ours = |claim: &NamedClaim| is_for(name, claim);
+    let ours: Vec<&NamedClaim> = claims.iter().filter(|claim| is_ours(claim)).collect();
     if claims.iter().all(is_settled) || (!ours.is_empty() && ours.iter().all(|claim| is_settled(claim))) {
         return Stance::Settled(claims);
     }
@@ -47,16 +47,17 @@ pub(super) fn stance(name: &str, uid: &str, pod: &Arc<PodFacts>, claims: Option<
     }
     // Claims of other allocators come in the order of the Pod, so that no two wait for each other.
     let first = claims.iter().position(is_ours).unwrap_or_default();
-    if claims.iter().take(first).any(|(_, _, facts)| !facts.is_allocated) {
+    if claims.iter().take(first).any(|NamedClaim { facts, .. }| !facts.is_allocated) {
         return Stance::Nothing;
     }
     // An event comes when a gate opens.
-    if ours.iter().any(|(_, _, facts)| facts.is_held_back && !facts.is_allocated || facts.deleting) {
+    if ours.iter().any(|NamedClaim { facts, .. }| facts.is_held_back && !facts.is_allocated || facts.deleting)
+    {
         return Stance::Nothing;
     }
     // The devices of others confine the Pod; what others allocate later is not known yet.
-    let (known, later): (Vec<Named>, Vec<Named>) =
-        claims.into_iter().partition(|claim| is_ours(claim) || claim.2.is_allocated);
+    let (known, later): (Vec<NamedClaim>, Vec<NamedClaim>) =
+        claims.into_iter().partition(|claim| is_ours(claim) || claim.facts.is_allocated);
     let pod = if later.is_empty() { Arc::clone(pod) } else { Arc::new(pod.without(&later)) };
     Stance::Open(pod, known)
 }

@@ -1,13 +1,13 @@
 //! The writes about claims: an allocation exactly as kube-scheduler would have written it.
 
 use dragoman_allocator::input::Allocation as Devices;
-use dragoman_crds::wire::{DELETE_PROTECTION, Name};
+use dragoman_crds::wire::DELETE_PROTECTION;
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::write::{Action, Guard, Write};
 use serde_json::{Value, json};
 
-use super::index::ClaimFacts;
+use super::index::NamedClaim;
 use crate::protocol::{self, VERDICT, Verdict};
 
 fn patch(
@@ -22,36 +22,36 @@ fn patch(
 }
 
 /// The finalizer, for a claim that was not born with it.
-pub(super) fn protect(namespace: &str, name: &str, uid: &str, claim: &ClaimFacts) -> Option<Write> {
-    if claim.is_protected {
+pub(super) fn protect(namespace: &str, claim: &NamedClaim) -> Option<Write> {
+    let NamedClaim { name, uid, facts } = claim;
+    if facts.is_protected {
         return None;
     }
-    let operation = if claim.is_finalized {
+    let operation = if facts.is_finalized {
         json!({"op": "add", "path": "/metadata/finalizers/-", "value": DELETE_PROTECTION})
     } else {
         json!({"op": "add", "path": "/metadata/finalizers", "value": [DELETE_PROTECTION]})
     };
-    Some(patch(namespace, name, (uid, &claim.version), None, vec![operation]))
+    Some(patch(namespace, name, (uid, &facts.version), None, vec![operation]))
 }
 
-/// The allocation, if the claim gets one, and the reservation for a Pod, in one write. `version`: that of
+/// The allocation, if the claim gets one, and the reservation for the Pod with this uid, in one write. `version`: that of
 /// the claim now.
 pub(super) fn allocate(
-    key: &ObjectKey,
-    pod: &str,
-    (name, uid, version): (&str, &str, &Name),
-    claim: &ClaimFacts,
+    (key, pod): (&ObjectKey, &str),
+    NamedClaim { name, uid, facts }: &NamedClaim,
+    version: &str,
     devices: Option<&Devices>,
 ) -> Write {
     let consumer = json!({"resource": "pods", "name": &*key.name, "uid": pod});
     let mut operations = Vec::new();
     // A claim that has no status needs the object first.
-    if devices.is_some() && claim.consumers.is_empty() && !claim.is_allocated {
+    if devices.is_some() && facts.consumers.is_empty() && !facts.is_allocated {
         operations.push(json!({"op": "add", "path": "/status", "value": {}}));
     }
     operations
         .extend(devices.map(|devices| json!({"op": "add", "path": "/status/allocation", "value": devices})));
-    operations.push(if claim.consumers.is_empty() {
+    operations.push(if facts.consumers.is_empty() {
         json!({"op": "add", "path": "/status/reservedFor", "value": [consumer]})
     } else {
         json!({"op": "add", "path": "/status/reservedFor/-", "value": consumer})
@@ -60,30 +60,20 @@ pub(super) fn allocate(
 }
 
 /// Takes the reservation of a gated Pod back.
-pub(super) fn give_back(
-    namespace: &str,
-    name: &str,
-    uid: &str,
-    claim: &ClaimFacts,
-    pod: &str,
-) -> Option<Write> {
-    let guard = Guard { uid: uid.to_owned(), resource_version: claim.version.to_string() };
-    protocol::give_back((namespace, name), guard, claim.consumers.iter(), pod)
+pub(super) fn give_back(namespace: &str, claim: &NamedClaim, pod: &str) -> Option<Write> {
+    let NamedClaim { name, uid, facts } = claim;
+    let guard = Guard { uid: uid.to_string(), resource_version: facts.version.to_string() };
+    protocol::give_back((namespace, name), guard, facts.consumers.iter(), pod)
 }
 
 /// Says why a claim is not allocated.
-pub(super) fn verdict(
-    namespace: &str,
-    name: &str,
-    uid: &str,
-    claim: &ClaimFacts,
-    verdict: &Verdict,
-) -> Option<Write> {
+pub(super) fn verdict(namespace: &str, claim: &NamedClaim, verdict: &Verdict) -> Option<Write> {
+    let NamedClaim { name, uid, facts } = claim;
     let text = serde_json::to_string(verdict).ok()?;
     let action = Action::Merge {
-        guard: Guard { uid: uid.to_owned(), resource_version: claim.version.to_string() },
+        guard: Guard { uid: uid.to_string(), resource_version: facts.version.to_string() },
         labels: [].into(),
         annotations: [(VERDICT.to_owned(), Some(text))].into(),
     };
-    Some(Write::new(RESOURCE_CLAIM, namespace, name, action))
+    Some(Write::new(RESOURCE_CLAIM, namespace, &**name, action))
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use dragoman_crds::wire::{self, ConsumerReference};
 use dragoman_machinery::api::{Live, decode};
-use dragoman_machinery::controller::{Answer, LiveRead, Next, Pass, Verdict};
+use dragoman_machinery::controller::{Answer, LiveRead, Next, Pass, ReadBy, Verdict};
 use dragoman_machinery::expectations::PATIENCE;
 use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::refusal::Refusal;
@@ -86,7 +86,7 @@ impl ClaimPass {
             };
             self.asked.push_back(consumer.uid.to_string());
             let (namespace, name) = (self.key.namespace.to_string(), consumer.name.to_string());
-            reads.push(LiveRead { kind, namespace, name });
+            reads.push(LiveRead { kind, namespace, name, by: ReadBy::Get });
         }
         reads
     }

@@ -16,6 +16,8 @@
 //! concerned: those of its last readable state. A user of one namespace cannot make the account of a
 //! node uncertain on which none of the user's Pods runs.
 
+mod account;
+mod assumed;
 pub(crate) mod objects;
 mod published;
 mod selector;
@@ -33,6 +35,8 @@ use dragoman_machinery::kind::{
 };
 use dragoman_machinery::watch::{Store, StoreState};
 
+pub(crate) use self::account::{Account, account};
+pub(crate) use self::assumed::Assumed;
 pub use self::published::{Published, fingerprint};
 pub use self::selector::footprint;
 pub use self::supply::{Devices, Supply};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dragoman_crds::wire::{ConsumerReference, Name, Node, Pod, ResourceClaim};
 use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
 use dragoman_machinery::kind::{Kind, NODE, POD, RESOURCE_CLAIM};
-use dragoman_machinery::watch::{Record, Store, StoreState};
+use dragoman_machinery::watch::{Body, Record, Store, StoreState};
 
 use dragoman_accounting::cluster::ClaimName;
 
@@ -34,13 +34,35 @@ pub(super) struct Gates {
     uncounted: BTreeSet<ObjectKey>,
 }
 
-/// A claim that a Pod names, as far as it is known.
+/// A claim that a Pod needs, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NamedClaim {
-    /// Its name; absent while the status of the Pod names none.
-    pub(super) name: Option<Name>,
-    /// Its uid and what is kept of it; `None`: it is not there.
-    pub(super) found: Option<Result<(Name, Arc<ClaimFacts>), Name>>,
+pub(super) enum NamedClaim {
+    /// The status of the Pod does not name it yet.
+    Unnamed,
+    /// There is no claim of this name.
+    Missing(Name),
+    /// The claim of this name does not decode; the reason.
+    Unreadable(Name, Name),
+    /// It is there.
+    Known(KnownClaim),
+}
+
+/// A claim that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KnownClaim {
+    /// Its name.
+    pub(super) name: Name,
+    /// Its uid.
+    pub(super) uid: Name,
+    /// What is kept of it.
+    pub(super) facts: Arc<ClaimFacts>,
+}
+
+impl NamedClaim {
+    /// The claim, if it is there.
+    pub(super) fn known(&self) -> Option<&KnownClaim> {
+        if let Self::Known(claim) = self { Some(claim) } else { None }
+    }
 }
 
 impl controller::Index for Gates {
@@ -71,26 +93,30 @@ impl Gates {
 
     /// Returns the claims that a Pod names, each once. An entry that needs none is left out.
     pub(super) fn claims_of(&self, namespace: &str, pod: &PodFacts) -> Vec<NamedClaim> {
-        let mut claims: Vec<NamedClaim> = Vec::new();
+        let (mut claims, mut names) = (Vec::new(), BTreeSet::new());
         for entry in &pod.accounted.claims {
-            let name = match &entry.claim {
-                ClaimName::None => continue,
-                ClaimName::NotYet => None,
-                ClaimName::Named(name) => Some(name.clone()),
-            };
-            if name.is_some() && claims.iter().any(|known| known.name == name) {
-                continue;
+            match &entry.claim {
+                ClaimName::None => {}
+                ClaimName::NotYet => claims.push(NamedClaim::Unnamed),
+                ClaimName::Named(name) if names.insert(name) => claims.push(self.named(namespace, name)),
+                ClaimName::Named(_) => {}
             }
-            let record = name.as_ref().and_then(|name| self.claims.get(namespace, name));
-            let found = record.map(|record| match &record.body {
-                dragoman_machinery::watch::Body::Readable(facts) => {
-                    Ok((record.uid.clone(), Arc::clone(facts)))
-                }
-                dragoman_machinery::watch::Body::Unreadable(why) => Err(why.clone()),
-            });
-            claims.push(NamedClaim { name, found });
         }
         claims
+    }
+
+    fn named(&self, namespace: &str, name: &Name) -> NamedClaim {
+        match self.claims.get(namespace, name) {
+            None => NamedClaim::Missing(name.clone()),
+            Some(Record { body: Body::Unreadable(why), .. }) => {
+                NamedClaim::Unreadable(name.clone(), why.clone())
+            }
+            Some(Record { uid, body: Body::Readable(facts), .. }) => NamedClaim::Known(KnownClaim {
+                name: name.clone(),
+                uid: uid.clone(),
+                facts: Arc::clone(facts),
+            }),
+        }
     }
 
     /// Whether all consumers of a claim, `namespace/name`, are gated Pods that are younger than a Pod of

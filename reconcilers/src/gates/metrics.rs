@@ -1,14 +1,14 @@
-//! The closed gates, counted as they close and open.
+//! The metrics: closed gates, and what became of them.
 
 use std::collections::HashMap;
 
-use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::metrics::FloatGauge;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::memory::{Closed, ClosedGates};
 use super::plan::Reason;
 
 type Label = Vec<(&'static str, &'static str)>;
@@ -23,47 +23,6 @@ pub(super) struct GateMetrics {
     pub(super) rejected: Counter,
     /// Charges of Pods that are not bound yet.
     pub(super) assumed: Gauge,
-}
-
-/// The closed gates.
-#[derive(Debug, Default)]
-pub(super) struct ClosedGates(HashMap<ObjectKey, Closed>);
-
-/// A closed gate; times are in milliseconds since the epoch.
-#[derive(Debug)]
-struct Closed {
-    reason: Reason,
-    since: i64,
-    /// When the condition was written last, and its message.
-    said: Option<(i64, String)>,
-}
-
-impl ClosedGates {
-    /// Notes what a Pod waits for; returns since when it has waited for anything. What comes after the gate of another controller
-    /// begins when that gate is open.
-    pub(super) fn closed(&mut self, key: &ObjectKey, reason: Reason, now: i64) -> i64 {
-        let gate = self.0.entry(key.clone()).or_insert(Closed { reason, since: now, said: None });
-        if gate.reason == Reason::OtherGateClosed && reason != gate.reason {
-            gate.since = now;
-        }
-        gate.reason = reason;
-        gate.since
-    }
-
-    /// When the condition of a Pod was written last, and its message.
-    pub(super) fn said(&self, key: &ObjectKey) -> Option<(i64, String)> {
-        self.0.get(key)?.said.clone()
-    }
-
-    /// The condition of a Pod is written with this message.
-    pub(super) fn says(&mut self, key: &ObjectKey, now: i64, message: &str) {
-        self.0.get_mut(key).into_iter().for_each(|gate| gate.said = Some((now, message.to_owned())));
-    }
-
-    /// The gate is open, or the Pod is gone.
-    pub(super) fn opened(&mut self, key: &ObjectKey) {
-        self.0.remove(key);
-    }
 }
 
 impl GateMetrics {
@@ -103,7 +62,7 @@ impl GateMetrics {
     pub(super) fn measure(&self, gates: &ClosedGates, assumed: usize, now: i64) {
         self.assumed.set(i64::try_from(assumed).unwrap_or(i64::MAX));
         let mut by_reason: HashMap<Reason, (i64, i64)> = HashMap::new();
-        for Closed { reason, since, .. } in gates.0.values() {
+        for Closed { reason, since, .. } in gates.all() {
             let (count, oldest) = by_reason.entry(*reason).or_insert((0, *since));
             *count += 1;
             *oldest = (*oldest).min(*since);

@@ -4,19 +4,20 @@
 //! Everything follows from the API: after a restart the charges of Pods that were released and are not
 //! bound yet are assumed anew, before the first gate is opened.
 
-pub(crate) mod assumed;
 mod attributes;
 mod controller;
+mod decide;
 mod facts;
 mod index;
+mod memory;
 mod metrics;
-mod nominate;
-pub(crate) mod plan;
-mod reject;
+mod pass;
+mod plan;
+mod refuse;
+mod released;
 mod rights;
 #[cfg(test)]
 mod tests;
-mod unbound;
 mod visible;
 mod writes;
 

@@ -1,15 +1,12 @@
 //! What a gated Pod waits for: pure functions over its facts, its claims, and the ledgers of nodes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use dragoman_accounting::ledger::fit::{Candidate, Fit, Refusal};
-use dragoman_accounting::ledger::{NodeLedger, words};
 use dragoman_allocator::input;
 use dragoman_crds::wire::Name;
 
 use super::facts::{Allocated, ClaimFacts, NodeFacts, PodFacts};
-use super::index::NamedClaim;
+use super::index::{KnownClaim, NamedClaim};
 use crate::protocol::{ALLOCATOR, ClosedGate, LET_GO, shown};
 
 /// The reason why a Pod waits: reason of the condition, of Events and of metrics.
@@ -162,20 +159,17 @@ fn wait<T>(reason: Reason, message: String) -> Result<T, Wait> {
     Err(Wait::new(reason, message))
 }
 
-/// A claim of a Pod that is allocated and reserved for it.
-pub(super) type Ready<'a> = (&'a Name, &'a Name, &'a Arc<ClaimFacts>);
-
 /// What is next for a gated Pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Claims<'a> {
     /// The gate stays closed.
     Wait(Wait),
     /// These claims name no allocator and get the default one.
-    Label(Vec<&'a Name>),
+    Label(Vec<&'a KnownClaim>),
     /// No claim names an allocator: kube-scheduler allocates, and the gate is opened.
     NoAllocator,
-    /// Every claim is allocated and reserved: name, uid, facts.
-    Ready(Vec<Ready<'a>>),
+    /// Every claim is allocated and reserved.
+    Ready(Vec<&'a KnownClaim>),
 }
 
 /// Judges the claims of a Pod with this uid. `earlier`: a gate of another controller that comes before ours.
@@ -195,23 +189,25 @@ fn judge<'a>(
     claims: &'a [NamedClaim],
     default_allocator: Option<&str>,
 ) -> Result<Claims<'a>, Wait> {
-    let mut known: Vec<Ready<'a>> = Vec::new();
+    let mut known: Vec<&KnownClaim> = Vec::new();
     for claim in claims {
-        match (&claim.name, &claim.found) {
+        match claim {
             // What keeps a claim from being made is said by the controller that makes it.
-            (None, _) => {
+            NamedClaim::Unnamed => {
                 let message = "a claim is not created yet".to_owned();
                 return Err(Wait::on_its_way(Reason::ClaimMissing, message));
             }
-            (Some(name), None) => return wait(Reason::ClaimMissing, format!("claim {name} does not exist")),
-            (Some(name), Some(Err(why))) => {
+            NamedClaim::Missing(name) => {
+                return wait(Reason::ClaimMissing, format!("claim {name} does not exist"));
+            }
+            NamedClaim::Unreadable(name, why) => {
                 return wait(Reason::ClaimUnreadable, format!("claim {name} does not decode: {why}"));
             }
-            (Some(name), Some(Ok((uid, facts)))) => known.push((name, uid, facts)),
+            NamedClaim::Known(claim) => known.push(claim),
         }
     }
-    let foreign = known.iter().filter(|(_, _, facts)| facts.allocator.is_none());
-    let foreign: Vec<&Name> = foreign.map(|(name, _, _)| *name).collect();
+    let foreign: Vec<&KnownClaim> =
+        known.iter().copied().filter(|claim| claim.facts.allocator.is_none()).collect();
     if !foreign.is_empty() && default_allocator.is_some() {
         return Ok(Claims::Label(foreign));
     }
@@ -226,7 +222,7 @@ fn judge<'a>(
             ),
         );
     }
-    for (name, _, facts) in &known {
+    for KnownClaim { name, facts, .. } in known.iter().copied() {
         if facts.deleting {
             return wait(Reason::ClaimDeleted, format!("claim {name} is being deleted"));
         }
@@ -281,8 +277,8 @@ fn unallocated(name: &str, facts: &ClaimFacts) -> String {
 ///
 /// # Errors
 /// The first gate that is closed.
-pub(super) fn release_gates(claims: &[Ready<'_>]) -> Result<(), Wait> {
-    for (name, _, facts) in claims {
+pub(super) fn release_gates(claims: &[&KnownClaim]) -> Result<(), Wait> {
+    for KnownClaim { name, facts, .. } in claims {
         if let Some(gate) = facts.release_gates.first() {
             return wait(Reason::ReleaseGateClosed, closed(name, gate));
         }
@@ -295,11 +291,11 @@ pub(super) fn release_gates(claims: &[Ready<'_>]) -> Result<(), Wait> {
 /// # Errors
 /// There is none, or an allocation does not decode.
 pub(super) fn common_nodes<'a>(
-    claims: &[Ready<'_>],
+    claims: &[&KnownClaim],
     nodes: impl Iterator<Item = &'a input::Node>,
 ) -> Result<Vec<Name>, Wait> {
     let mut selectors = Vec::new();
-    for (name, _, facts) in claims {
+    for KnownClaim { name, facts, .. } in claims {
         match &facts.allocation {
             Some(Allocated::Nodes(selector)) => selectors.push(selector),
             Some(Allocated::Unreadable(why)) => {
@@ -311,7 +307,7 @@ pub(super) fn common_nodes<'a>(
     let selected = nodes.filter(|node| selectors.iter().all(|selector| selector.matches(node) == Ok(true)));
     let selected: Vec<Name> = selected.map(|node| Name::from(&*node.name)).collect();
     if selected.is_empty() {
-        let claims: Vec<&str> = claims.iter().map(|(name, _, _)| &***name).collect();
+        let claims: Vec<&str> = claims.iter().map(|claim| &*claim.name).collect();
         let message = format!("no node can use the devices of {}", claims.join(", "));
         return wait(Reason::NoCommonNode, message);
     }
@@ -324,7 +320,7 @@ pub(super) fn common_nodes<'a>(
 /// As [`common_nodes`].
 pub(super) fn nodes_for(
     pod: &PodFacts,
-    claims: &[Ready<'_>],
+    claims: &[&KnownClaim],
     nodes: &[&NodeFacts],
 ) -> Result<Vec<Name>, Wait> {
     let takes = |node: &&&NodeFacts| unsuitable(pod, Some(node)).is_none();
@@ -352,7 +348,7 @@ pub(super) fn keeps(facts: &ClaimFacts, uid: &str, is_known: bool) -> bool {
 
 /// The node to which a released Pod goes: the only one that can use its devices, or the one that its affinity names.
 pub(super) fn goes_to<'a>(
-    claims: &[Ready<'_>],
+    claims: &[&KnownClaim],
     nodes: impl Iterator<Item = &'a input::Node>,
     pin: Option<&str>,
 ) -> Option<Name> {
@@ -371,51 +367,11 @@ pub(super) fn confines(facts: &ClaimFacts) -> bool {
     term.match_fields.iter().any(|of| &*of.key == "metadata.name" && by_name(of))
 }
 
-/// The answer of a ledger about a Pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Account {
-    /// The Pod fits.
-    Fits,
-    /// The Pod does not fit; the text names the amounts that are missing, and who has them.
-    Refused(String),
-    /// It is not known; the text names the fact.
-    Unknown(String),
-}
-
-/// Asks the ledger of a node, with everything that is assumed there, about a Pod. The answer is for the
-/// tenant of the Pod: it names no Pod and no claim of others.
-pub(crate) fn account(ledger: &NodeLedger, candidate: &Candidate) -> Account {
-    match ledger.fits(candidate) {
-        Fit::Yes => Account::Fits,
-        Fit::Missing(missing) => {
-            let of = |(resource, count)| {
-                let missing = words::quantity(resource, count).0;
-                format!("{missing} of {resource} is missing")
-            };
-            Account::Refused(missing.iter().map(of).collect::<Vec<_>>().join("; "))
-        }
-        Fit::Never(resources) => {
-            let resources: Vec<String> = resources.iter().map(ToString::to_string).collect();
-            Account::Refused(format!("the node is too small: {}", resources.join(", ")))
-        }
-        Fit::Unknown(resources) => {
-            let resources: Vec<String> = resources.iter().map(ToString::to_string).collect();
-            Account::Unknown(format!("it is not known what the node has left of {}", resources.join(", ")))
-        }
-        Fit::Refused(refusals) => {
-            let said: Vec<String> = refusals.iter().map(ToString::to_string).collect();
-            let is_unknown = refusals.iter().any(|refusal| matches!(refusal, Refusal::Unaccounted(_)));
-            let said = said.join("; ");
-            if is_unknown { Account::Unknown(said) } else { Account::Refused(said) }
-        }
-    }
-}
-
 /// Whether every claim is reserved for the Pod of this uid, and one of them names an allocator.
 pub(super) fn is_allocated_for(uid: &str, claims: &[NamedClaim]) -> bool {
-    let reserved = |claim: &NamedClaim| match &claim.found {
-        Some(Ok((_, facts))) if facts.is_reserved_for(uid) => Some(facts.allocator.is_some()),
-        _ => None,
+    let reserved = |claim: &NamedClaim| {
+        let facts = &claim.known()?.facts;
+        facts.is_reserved_for(uid).then_some(facts.allocator.is_some())
     };
     let named: Option<Vec<bool>> = claims.iter().map(reserved).collect();
     named.is_some_and(|named| named.contains(&true))
@@ -437,12 +393,10 @@ pub(super) fn not_bound(node: &str, is_there: bool, is_pinned: bool, says: &str)
 /// What a Pod waits for whose gate was opened, and that has lost a claim of an allocator since. The condition tells the allocator
 /// that the Pod was gated.
 pub(super) fn lost(uid: &str, claims: &[NamedClaim]) -> Option<Wait> {
-    let known = claims.iter().filter_map(|claim| match (&claim.name, &claim.found) {
-        (Some(name), Some(Ok((_, facts)))) => Some((name, facts, facts.allocator.as_deref()?)),
-        _ => None,
-    });
-    let mut lost = known.filter(|(_, facts, _)| facts.allocation.is_none() || !facts.is_reserved_for(uid));
-    let (name, facts, allocator) = lost.next()?;
+    let known = claims.iter().filter_map(NamedClaim::known);
+    let mut ours = known.filter_map(|claim| Some((claim, claim.facts.allocator.as_deref()?)));
+    let (KnownClaim { name, facts, .. }, allocator) =
+        ours.find(|(claim, _)| claim.facts.allocation.is_none() || !claim.facts.is_reserved_for(uid))?;
     let what = if facts.allocation.is_none() { "its devices" } else { "the reservation for the Pod" };
     let message =
         format!("the Pod was released, and claim {name} of allocator {allocator} has lost {what} since");
@@ -453,11 +407,9 @@ pub(super) fn lost(uid: &str, claims: &[NamedClaim]) -> Option<Wait> {
 /// Whether a Pod without allocation may be let go: its allocator has had a turn and found nothing, and no gate
 /// of any owner is closed.
 pub(super) fn may_be_let_go(claims: &[NamedClaim]) -> bool {
-    let known = || claims.iter().filter_map(|claim| claim.found.as_ref()?.as_ref().ok());
-    let is_open = |(_, facts): &(Name, Arc<ClaimFacts>)| {
-        facts.allocation_gates.is_empty() && facts.release_gates.is_empty()
-    };
-    known().all(is_open) && known().any(|(_, facts)| facts.allocation.is_none() && facts.verdict.is_some())
+    let known = || claims.iter().filter_map(|claim| Some(&*claim.known()?.facts));
+    let is_open = |facts: &ClaimFacts| facts.allocation_gates.is_empty() && facts.release_gates.is_empty();
+    known().all(is_open) && known().any(|facts| facts.allocation.is_none() && facts.verdict.is_some())
 }
 
 /// When a Pod that was created then (RFC 3339) and is not allocated is let go, in milliseconds since the

@@ -1,26 +1,55 @@
-//! The charge of a Pod becomes visible to kube-scheduler before the gate is opened. What slices say of its claims goes into
-//! the status of the Pod, where the API server keeps that. What Dragoman alone knows is held by the holders of the node until
-//! the Pod is bound: kube-scheduler forgets amounts of others in the moment in which it places the Pod, and until it sees the
-//! bound Pod (docs/protocol.md, section 3).
+//! The charge of a Pod becomes visible to kube-scheduler before the gate is opened (docs/protocol.md, section 3).
+//!
+//! What slices say of its claims goes into the status of the Pod, where the API server keeps that. What Dragoman alone knows is
+//! held by the holders of the node until the Pod is bound: kube-scheduler forgets amounts of others in the moment in which it
+//! places the Pod, and until it sees the bound Pod.
+//!
+//! The Pod is nominated for its node: kube-scheduler leaves the room of a nominated Pod free, also while the Pod has gates, and
+//! tries the node first once the gate is open. Without that a Pod without the gate takes the room in the moment of the release;
+//! kube-scheduler then takes the devices back and allocates others by itself.
 
 use std::sync::Arc;
 
 use dragoman_accounting::claim::contribution::Contribution;
 use dragoman_accounting::ledger::holder::Scheduler;
-use dragoman_machinery::refusal::Refusal;
+use dragoman_crds::wire::Name;
+use dragoman_machinery::controller::Verdict;
 
-use super::controller::{Blocked, GateKeeper, Work, locked};
+use super::decide::{Decision, Look, NEXT_LOOK, Stop};
+use super::pass::{Purpose, Step};
 use super::plan::{Reason, Wait};
-use crate::pod_status::Published;
+use super::writes;
+use crate::pod_status::{self, Inquiry};
 
-impl GateKeeper {
+impl Decision<'_> {
+    /// Nominates a gated Pod for `node`, or takes the nomination back.
+    ///
+    /// # Errors
+    /// What follows is decided on the Pod as it is after the write; or another party has just changed the nomination.
+    pub(super) fn nominate(&mut self, node: Option<&Name>) -> Result<(), Stop> {
+        let Look { key, uid, pod, now, .. } = self.look;
+        let nominated = &mut self.memory.nominated;
+        if node.is_none() {
+            nominated.end(key);
+        }
+        if pod.nominated.as_ref() == node || nominated.is_in_vain(key, node, *now) {
+            return Ok(());
+        }
+        if let Some(left) = nominated.is_left(key, pod.nominated.as_ref(), *now) {
+            return Err(Stop::Then(Verdict::After(left)));
+        }
+        self.send(Purpose::Nominate(node.cloned()), writes::nomination(key, uid, pod, node));
+        Err(NEXT_LOOK)
+    }
+
     /// Makes the charge of a Pod on `node` visible.
     ///
     /// # Errors
-    /// A wait for the holders of the node, or for what is not known; [`Blocked::Again`] after a write.
-    pub(super) async fn publish(&self, work: &Work<'_>, node: &str) -> Result<(), Blocked> {
-        let Some(cluster) = self.cluster.get() else { return Ok(()) };
-        let claims = cluster.read(|cluster| cluster.ledger().claims_on(&work.pod.accounted, node));
+    /// A wait for the holders of the node, or for what is not known; what follows is decided after the write.
+    pub(super) fn publish(&mut self, node: &str) -> Result<(), Stop> {
+        let Look { key, uid, pod, cluster, holders, scheduler, .. } = self.look;
+        let Some(cluster) = *cluster else { return Ok(()) };
+        let claims = cluster.ledger().claims_on(&pod.accounted, node);
         if let Some(fact) = claims.unaccounted.first() {
             return Err(Wait::new(Reason::Unaccounted, fact.to_string()).into());
         }
@@ -28,14 +57,23 @@ impl GateKeeper {
         if contributions.is_empty() {
             return Ok(());
         }
-        let by = self.publisher.kept(&self.kit, work.key, &work.uid, &contributions, work.now).await?;
-        let is_recorded = !work.pod.accounted.view.recorded.is_empty();
-        let told = told(contributions, self.holders.is_on());
-        if by != Scheduler::Unaware && !is_recorded && !told.is_empty() {
-            return Err(self.tell_scheduler(work, &told).await?);
+        let inexpressible = |why: String| Wait::new(Reason::NotPublished, why);
+        let Some(by) = *scheduler else {
+            let inquiry = Inquiry::new(key, uid, &contributions).map_err(inexpressible)?;
+            self.steps.push_back(Step::Ask(inquiry));
+            return Err(NEXT_LOOK);
+        };
+        let is_recorded = !pod.accounted.view.recorded.is_empty();
+        let told = told(contributions, holders.is_on());
+        if let Scheduler::Aware(generation) = by
+            && !is_recorded
+            && !told.is_empty()
+        {
+            let write = pod_status::write(&key.namespace, &key.name, uid, &told, generation);
+            self.send(Purpose::Publish(generation), write.map_err(inexpressible)?);
+            return Err(NEXT_LOOK);
         }
-        let node = Arc::from(node);
-        if self.holders.let_in(cluster, &node, work.key, by) {
+        if holders.let_in((cluster, self.assumed), &Arc::from(node), key, by) {
             return Ok(());
         }
         let message =
@@ -43,32 +81,19 @@ impl GateKeeper {
         Err(Wait::on_its_way(Reason::NotPublished, message).into())
     }
 
-    /// Writes what claims take into the status of a Pod. Returns what holds the release up.
-    async fn tell_scheduler(&self, work: &Work<'_>, told: &[Contribution]) -> Result<Blocked, Refusal> {
-        Ok(match self.publisher.publish(&self.kit, work.key, &work.uid, told, work.now).await? {
-            Published::Kept(pod) => {
-                locked(&self.taking).published(work.key);
-                // The version that the release is decided on.
-                Blocked::Again(pod.metadata.resource_version)
-            }
-            Published::KeepsNothing(_) | Published::Dropped => {
-                Blocked::Failed("the API server has dropped the field since it was asked".to_owned())
-            }
-            Published::Inexpressible(message) => Wait::new(Reason::NotPublished, message).into(),
-        })
-    }
-
     /// What was published of claims that the Pod has lost counts neither here nor for kube-scheduler: it would
     /// be counted beside that of the claims in their place. Entries of others stay.
-    pub(super) async fn withdraw(&self, work: &Work<'_>) -> Result<(), Refusal> {
-        let is_recorded = !work.pod.accounted.view.recorded.is_empty();
-        if is_recorded
-            && !locked(&self.taking).is_withdrawn(work.key)
-            && self.publisher.withdraw(&self.kit, work.key, &work.uid, work.now).await?
+    pub(super) fn withdraw(&mut self) {
+        let Look { key, uid, pod, scheduler, .. } = self.look;
+        let is_recorded = !pod.accounted.view.recorded.is_empty();
+        // Nothing is written while it is not known which generation is kept.
+        if let Some(Scheduler::Aware(generation)) = *scheduler
+            && is_recorded
+            && !self.memory.taking.is_withdrawn(key)
+            && let Ok(write) = pod_status::write(&key.namespace, &key.name, uid, &[], generation)
         {
-            locked(&self.taking).withdrew(work.key);
+            self.send(Purpose::Withdraw, write);
         }
-        Ok(())
     }
 }
 

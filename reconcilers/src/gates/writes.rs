@@ -9,7 +9,8 @@ use dragoman_machinery::write::{Action, Guard, Write};
 use serde_json::{Value, json};
 
 use super::attributes;
-use super::facts::{ClaimFacts, PodFacts};
+use super::facts::PodFacts;
+use super::index::KnownClaim;
 use super::plan::{Opened, Wait};
 use crate::protocol::{self, ALLOCATOR, CLAIMS_READY, GATE, REJECTIONS};
 
@@ -142,34 +143,33 @@ pub(super) fn condition(
 }
 
 /// Names the allocator of a claim.
-pub(super) fn label(namespace: &str, name: &str, uid: &str, claim: &ClaimFacts, allocator: &str) -> Write {
+pub(super) fn label(namespace: &str, claim: &KnownClaim, allocator: &str) -> Write {
     let action = Action::Merge {
-        guard: guard(uid, &claim.version),
+        guard: guard(&claim.uid, &claim.facts.version),
         labels: [(ALLOCATOR.to_owned(), Some(allocator.to_owned()))].into(),
         annotations: [].into(),
     };
-    Write::new(RESOURCE_CLAIM, namespace, name, action)
+    Write::new(RESOURCE_CLAIM, namespace, &*claim.name, action)
 }
 
 /// Records a rejection. `text` is the annotation.
-pub(super) fn rejection(namespace: &str, name: &str, uid: &str, claim: &ClaimFacts, text: String) -> Write {
+pub(super) fn rejection(namespace: &str, claim: &KnownClaim, text: String) -> Write {
     let action = Action::Merge {
-        guard: guard(uid, &claim.version),
+        guard: guard(&claim.uid, &claim.facts.version),
         labels: [].into(),
         annotations: [(REJECTIONS.to_owned(), Some(text))].into(),
     };
-    Write::new(RESOURCE_CLAIM, namespace, name, action)
+    Write::new(RESOURCE_CLAIM, namespace, &*claim.name, action)
 }
 
 /// Takes the gated Pod out of the consumers of a claim. `version`: that of the claim now.
-pub(super) fn give_back(
-    namespace: &str,
-    name: &str,
-    uid: &str,
-    claim: &ClaimFacts,
-    pod: &str,
-    version: &Name,
-) -> Option<Write> {
-    let consumers = claim.consumers.iter().map(|consumer| &consumer.uid);
-    protocol::give_back((namespace, name), guard(uid, version), consumers, pod)
+pub(super) fn give_back(namespace: &str, claim: &KnownClaim, pod: &str, version: &str) -> Option<Write> {
+    let consumers = claim.facts.consumers.iter().map(|consumer| &consumer.uid);
+    protocol::give_back((namespace, &claim.name), guard(&claim.uid, version), consumers, pod)
+}
+
+/// Deletes a Pod, as it was decided on.
+pub(super) fn delete(key: &ObjectKey, uid: &str, pod: &PodFacts) -> Write {
+    let action = Action::Delete { guard: guard(uid, &pod.version) };
+    Write::new(POD, &*key.namespace, &*key.name, action)
 }

@@ -155,7 +155,10 @@ impl HolderPods {
     /// Whether Pods that wait for the holders of a node can be released.
     fn suit(&self, node: &Arc<str>, now: i64) -> bool {
         let known = self.cluster.get().zip(self.publisher.known(now));
-        known.is_some_and(|(cluster, by)| self.shared.suit(cluster, node, by))
+        known.is_some_and(|(cluster, by)| {
+            let assumed = self.shared.assumed();
+            cluster.read(|cluster| self.shared.suit((cluster, &assumed), node, by))
+        })
     }
 
     /// Whether claims take something, and it is not known what kube-scheduler sees of that.

@@ -12,8 +12,7 @@ use dragoman_machinery::controller::{Controller, ObjectKey};
 
 use super::index::Holders;
 use super::plan::surplus;
-use crate::cluster::{Cluster, node_key};
-use crate::gates::assumed::Assumed;
+use crate::cluster::{Assumed, Cluster, node_key};
 
 /// Shared by the table of controllers. A controller that does not run leaves its part empty.
 #[derive(Default)]
@@ -39,7 +38,8 @@ impl SharedHolders {
     }
 
     /// Decisions that the index of the cluster does not show yet. Every decision about a node is made under
-    /// this lock, so that no room is given twice. It is taken before that of an index, never inside.
+    /// this lock, so that no room is given twice. It is taken before that of an index, never inside; of indexes, that of the
+    /// cluster comes first.
     pub(crate) fn assumed(&self) -> MutexGuard<'_, Assumed> {
         locked(&self.assumed)
     }
@@ -83,14 +83,19 @@ impl SharedHolders {
         ask: impl FnOnce(&NodeLedger) -> T,
     ) -> Option<T> {
         let assumed = self.assumed();
-        cluster.read(|cluster| Some(ask(&assumed.over(cluster.ledger().node(node)?, node, None))))
+        cluster.read(|cluster| over(cluster, &assumed, node, ask))
     }
 
     /// Whether the holders of a node hold what claims take there, and no room that an assumed Pod needs:
     /// kube-scheduler would refuse it, and move its devices.
-    pub(super) fn suit(&self, cluster: &Controller<Cluster>, node: &Arc<str>, by: Scheduler) -> bool {
+    pub(super) fn suit(
+        &self,
+        (cluster, assumed): (&Cluster, &Assumed),
+        node: &Arc<str>,
+        by: Scheduler,
+    ) -> bool {
         let Some(kit) = self.kit.get() else { return true };
-        let asked = self.over(cluster, node, |ledger| {
+        let asked = over(cluster, assumed, node, |ledger| {
             let left = |resource| match ledger.headroom(resource) {
                 Headroom::Left(left) => left.max(0),
                 Headroom::Unknown => i128::MAX,
@@ -117,13 +122,9 @@ impl SharedHolders {
     }
 
     /// Nothing is assumed of a Pod any more; its node has to hold less.
-    pub(crate) fn forget(&self, pod: &ObjectKey) {
-        let node = {
-            let mut assumed = self.assumed();
-            let node = assumed.node_of(pod).map(|node| Arc::from(&**node));
-            assumed.remove(pod);
-            node
-        };
+    pub(crate) fn forget(&self, assumed: &mut Assumed, pod: &ObjectKey) {
+        let node = assumed.node_of(pod).map(|node| Arc::from(&**node));
+        assumed.remove(pod);
         node.iter().for_each(|node| self.look_at(node));
     }
 
@@ -136,14 +137,14 @@ impl SharedHolders {
     /// it can.
     pub(crate) fn let_in(
         &self,
-        cluster: &Controller<Cluster>,
+        (cluster, assumed): (&Cluster, &Assumed),
         node: &Arc<str>,
         pod: &ObjectKey,
         by: Scheduler,
     ) -> bool {
         // Before the look: what is raised in between wakes the Pod.
         locked(&self.waiting).entry(Arc::clone(node)).or_default().insert(pod.clone());
-        let suit = self.suit(cluster, node, by);
+        let suit = self.suit((cluster, assumed), node, by);
         if suit {
             self.waits_no_more(node, pod);
         } else {
@@ -174,4 +175,13 @@ impl SharedHolders {
             wake(pods.into_iter().collect());
         }
     }
+}
+
+fn over<T>(
+    cluster: &Cluster,
+    assumed: &Assumed,
+    node: &str,
+    ask: impl FnOnce(&NodeLedger) -> T,
+) -> Option<T> {
+    Some(ask(&assumed.over(cluster.ledger().node(node)?, node, None)))
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dragoman_accounting::claim::contribution::Contribution;
+use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_crds::wire::{Name, Pod};
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
@@ -11,12 +12,12 @@ use dragoman_machinery::controller::{
 };
 use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::mode::Mode;
-use dragoman_machinery::refusal::Refusal;
 use prometheus_client::metrics::counter::Counter;
 
-use super::index::{PodStatuses, recorded};
+use super::index::PodStatuses;
+use super::pass::{PublishPass, Said};
 use super::plan::{Conflict, Mine, Plan, plan};
-use super::publisher::{Published, Publisher};
+use super::publisher::Publisher;
 use super::rights;
 use crate::cluster::{Cluster, SharedCluster};
 use crate::holders::SharedHolders;
@@ -82,6 +83,7 @@ impl PodStatus {
         Some((uid, plan(recorded, claims, mine.as_ref(), now)))
     }
 
+    /// Gives a Pod the entries for these contributions.
     async fn publish(
         &self,
         key: &ObjectKey,
@@ -89,44 +91,39 @@ impl PodStatus {
         contributions: &[Contribution],
         now: i64,
     ) -> Verdict {
-        match self.publisher.publish(&self.kit, key, uid, contributions, now).await {
-            Ok(Published::Kept(pod)) => {
-                self.written.inc();
-                self.kit.note(|index| {
-                    if index.pod(key).is_none_or(|(known, _)| known != uid) {
-                        return;
-                    }
-                    let mine = index.mine.entry(uid.clone()).or_default();
-                    let (recorded, times) = (recorded(&pod), mine.times + 1);
-                    *mine = Mine { recorded, times, at: now, ..Mine::default() };
-                });
-                Verdict::Done
-            }
-            Ok(Published::KeepsNothing(wait)) => Verdict::After(wait),
-            Ok(Published::Dropped) => {
-                Verdict::Failed("the API server has dropped the field since it was asked".to_owned())
-            }
-            Ok(Published::Inexpressible(why)) => Verdict::Failed(why),
-            Err(refusal) => self.refused(key, uid, refusal, now),
+        let known = self.publisher.known(now);
+        if known == Some(Scheduler::Unaware) {
+            return Verdict::After(self.publisher.asked_again(now));
         }
+        let mut pass = match PublishPass::new((key, uid), contributions, known) {
+            Ok(pass) => pass,
+            Err(why) => return Verdict::Failed(why),
+        };
+        let learn = |pass: &mut PublishPass| {
+            let report = std::mem::take(&mut pass.report);
+            report.into_iter().for_each(|said| self.learn(key, uid, said, now));
+        };
+        self.kit.carry_out(key, &mut pass, learn).await
     }
 
-    /// What a refusal means. An apply without force conflicts with the manager that owns the field: its
-    /// entries may be on their way to the index.
-    fn refused(&self, key: &ObjectKey, uid: &Name, refusal: Refusal, now: i64) -> Verdict {
-        match refusal {
-            // The Pod is gone: its watch says so soon.
-            Refusal::NotFound | Refusal::Replaced => Verdict::Done,
-            Refusal::OwnedByAnother(_) => {
-                self.kit.note(|index| {
-                    if index.pod(key).is_some_and(|(known, _)| known == uid) {
-                        let mine = index.mine.entry(uid.clone()).or_default();
-                        *mine = Mine { times: mine.times + 1, at: now, owned: true, ..*mine };
-                    }
-                });
-                Verdict::Failed(refusal.to_string())
+    fn learn(&self, key: &ObjectKey, uid: &Name, said: Said, now: i64) {
+        let note = |change: &dyn Fn(&mut Mine)| {
+            self.kit.note(|index| {
+                if index.pod(key).is_some_and(|(known, _)| known == uid) {
+                    change(index.mine.entry(uid.clone()).or_default());
+                }
+            });
+        };
+        match said {
+            Said::Keeps(kept) => self.publisher.learnt(kept, now),
+            Said::Changed => self.publisher.forget(),
+            Said::Written(recorded) => {
+                self.written.inc();
+                note(&|mine| *mine = Mine { recorded, times: mine.times + 1, at: now, ..Mine::default() });
             }
-            other => Verdict::Failed(other.to_string()),
+            Said::OwnedByAnother => {
+                note(&|mine| *mine = Mine { times: mine.times + 1, at: now, owned: true, ..*mine });
+            }
         }
     }
 

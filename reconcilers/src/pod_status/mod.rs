@@ -2,10 +2,12 @@
 //! nothing of them. A kube-scheduler that counts node-allocatable claims reads the entries.
 //!
 //! `index` (fed by the watch of Pods) and the ledger of [`crate::cluster`] → `plan`, all of them pure;
-//! the controller sends at most one write for a key. docs/ledger.md 8 has the rules.
+//! `pass` carries the plan out. docs/ledger.md 8 has the rules.
 
 mod controller;
 mod index;
+mod inquiry;
+mod pass;
 pub mod plan;
 mod publisher;
 pub mod rights;
@@ -15,4 +17,6 @@ mod tests;
 
 pub use controller::spec;
 pub use index::PodStatuses;
-pub use publisher::{Published, Publisher};
+pub(crate) use inquiry::{Inquiry, is_undeclared};
+pub use publisher::Publisher;
+pub(crate) use shape::{is_kept, write};

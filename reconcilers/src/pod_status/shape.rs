@@ -1,7 +1,4 @@
-//! The generation of the field that the API server keeps.
-//!
-//! The schema does not tell: it lists the field also where a feature gate drops it. So the write itself
-//! is tried, as a dry run, newest generation first.
+//! The write of entries in each generation of the field.
 
 use dragoman_accounting::claim::contribution::{Contribution, Generation};
 use dragoman_accounting::wire::pod_status::{to_1_36, to_1_37, to_1_38};
@@ -19,7 +16,7 @@ const MANAGER: &str = "dragoman-pod-status";
 ///
 /// # Errors
 /// The amounts do not fit into the generation; the text is for people.
-pub(super) fn write(
+pub(crate) fn write(
     namespace: &str,
     name: &str,
     uid: &Name,
@@ -52,7 +49,7 @@ pub(super) fn write(
 }
 
 /// Whether the answer to a write has the entries of this generation.
-pub(super) fn is_kept(answer: &Pod, generation: Generation) -> bool {
+pub(crate) fn is_kept(answer: &Pod, generation: Generation) -> bool {
     let contributions = answer.resources(&mut Vec::new()).contributions;
     contributions.iter().any(|of| of.recorded == Some(generation))
 }

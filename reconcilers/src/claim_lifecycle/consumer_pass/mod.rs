@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dragoman_crds::wire::{self, Name};
 use dragoman_machinery::api::{Live, decode};
-use dragoman_machinery::controller::{Answer, LiveRead, Next, Pass, Verdict};
+use dragoman_machinery::controller::{Answer, LiveRead, Next, Pass, ReadBy, Verdict};
 use dragoman_machinery::expectations::PATIENCE;
 use dragoman_machinery::kind::{Kind, POD, RESOURCE_CLAIM};
 use dragoman_machinery::refusal::Refusal;
@@ -135,7 +135,7 @@ impl ConsumerPass {
     ) -> Next<Purpose> {
         self.question = question;
         let namespace = &self.key.namespace;
-        let read = |name| LiveRead { kind, namespace: namespace.to_string(), name };
+        let read = |name| LiveRead { kind, namespace: namespace.to_string(), name, by: ReadBy::Get };
         Next::Read(names.into_iter().map(read).collect())
     }
 

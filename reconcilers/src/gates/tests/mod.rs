@@ -1,5 +1,7 @@
 //! What a gated Pod waits for, and what is written about it.
 
+mod passes;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,12 +12,13 @@ use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::write::{Action, Write};
 use serde_json::{Value, json};
 
-use super::assumed::Assumed;
 use super::facts::{ClaimFacts, NodeFacts, PodFacts};
-use super::index::NamedClaim;
-use super::nominate::Nominated;
-use super::plan::{self, Account, Claims, Reason, Wait};
+use super::index::{KnownClaim, NamedClaim};
+use super::memory::Nominated;
+use super::plan::{self, Claims, Opened, Reason, Wait};
+
 use super::{attributes, writes};
+use crate::cluster::{Account, Assumed, account};
 
 const UID: &str = "pod-uid";
 
@@ -23,7 +26,11 @@ fn claim(metadata: &Value, status: &Value) -> NamedClaim {
     let mut claim = json!({"metadata": metadata, "status": status});
     claim["metadata"]["name"] = json!("c");
     let claim: ResourceClaim = serde_json::from_value(claim).expect("claim");
-    NamedClaim { name: Some("c".into()), found: Some(Ok(("u".into(), Arc::new(ClaimFacts::of(&claim))))) }
+    NamedClaim::Known(KnownClaim {
+        name: "c".into(),
+        uid: "u".into(),
+        facts: Arc::new(ClaimFacts::of(&claim)),
+    })
 }
 
 fn labelled() -> Value {
@@ -62,12 +69,9 @@ fn every_reason_to_wait_is_told_apart() {
     let mut stranger = ready(&["n"]);
     stranger["reservedFor"][0]["uid"] = json!("another");
     let cases = [
-        (NamedClaim { name: None, found: None }, Some(Reason::ClaimMissing)),
-        (NamedClaim { name: Some("c".into()), found: None }, Some(Reason::ClaimMissing)),
-        (
-            NamedClaim { name: Some("c".into()), found: Some(Err("odd".into())) },
-            Some(Reason::ClaimUnreadable),
-        ),
+        (NamedClaim::Unnamed, Some(Reason::ClaimMissing)),
+        (NamedClaim::Missing("c".into()), Some(Reason::ClaimMissing)),
+        (NamedClaim::Unreadable("c".into(), "odd".into()), Some(Reason::ClaimUnreadable)),
         (claim(&deleted, &ready(&["n"])), Some(Reason::ClaimDeleted)),
         (claim(&gate("allocation-gates"), &json!({})), Some(Reason::AllocationGateClosed)),
         (claim(&labelled(), &json!({})), Some(Reason::NotAllocated)),
@@ -110,7 +114,7 @@ fn another_gate_of_the_pod_comes_first_unless_an_administrator_puts_it_later() {
     }
     assert_eq!(waits(claim(&labelled(), &ready(&["n"])), &["queue.example/wait"]), None);
     // A claim that is missing is said first: no other controller makes it.
-    let missing = NamedClaim { name: Some("c".into()), found: None };
+    let missing = NamedClaim::Missing("c".into());
     assert_eq!(waits(missing, &[]).map(|(reason, _)| reason), Some(Reason::ClaimMissing));
 }
 
@@ -250,8 +254,7 @@ fn a_pod_goes_where_all_its_claims_can_be_used() {
 }
 
 fn facts(claim: &NamedClaim) -> Arc<ClaimFacts> {
-    let Some(Ok((_, facts))) = &claim.found else { panic!("facts") };
-    Arc::clone(facts)
+    Arc::clone(&claim.known().expect("a claim").facts)
 }
 
 fn pod_of(spec: &Value) -> Pod {
@@ -337,8 +340,8 @@ fn an_allocation_is_given_back_only_with_its_last_consumer() {
     let operations = |consumers: Value| {
         let mut status = ready(&["n"]);
         status["reservedFor"] = consumers;
-        let facts = facts(&claim(&labelled(), &status));
-        let write = writes::give_back("ns", "c", "u", &facts, UID, &Name::from("9"))?;
+        let claim = claim(&labelled(), &status);
+        let write = writes::give_back("ns", claim.known().expect("a claim"), UID, "9")?;
         let Action::Patch { subresource: Some("status"), guard, operations } = write.action else {
             panic!("status")
         };
@@ -380,7 +383,7 @@ fn what_is_assumed_counts_until_it_is_taken_back() {
     let key = |name: &str| ObjectKey { namespace: "ns".into(), name: name.into() };
     let fits = |assumed: &Assumed, name: &str, cpu: &str| {
         let candidate = cluster.candidate(&wants(name, cpu).accounted(), "n");
-        plan::account(&assumed.over(cluster.node("n").expect("account"), "n", Some(&key(name))), &candidate)
+        account(&assumed.over(cluster.node("n").expect("account"), "n", Some(&key(name))), &candidate)
     };
     let charge = |name: &str, cpu: &str| cluster.candidate(&wants(name, cpu).accounted(), "n").pod;
     assumed.put(&key("a"), "n", charge("a", "5"));
@@ -399,10 +402,8 @@ fn what_is_assumed_counts_until_it_is_taken_back() {
 fn a_pod_whose_binding_failed_keeps_its_allocations() {
     let mut unreserved = ready(&["n"]);
     unreserved["reservedFor"] = json!([]);
-    let keeps = |status: &Value, is_known: bool| {
-        let found = claim(&labelled(), status).found.and_then(Result::ok);
-        plan::keeps(&found.expect("claim").1, UID, is_known)
-    };
+    let keeps =
+        |status: &Value, is_known: bool| plan::keeps(&facts(&claim(&labelled(), status)), UID, is_known);
     assert!(keeps(&ready(&["n"]), false), "it was released by an earlier process");
     assert!(keeps(&unreserved, true));
     assert!(!keeps(&unreserved, false), "a Pod that was never released holds no room");
@@ -445,7 +446,7 @@ fn a_pod_that_cannot_be_bound_says_where_and_why() {
     assert_eq!(Reason::NotBound.patience(), 30_000);
     let here = || claim(&labelled(), &ready(&["n"]));
     assert!(plan::is_allocated_for(UID, &[here(), claim(&json!({}), &ready(&["n"]))]));
-    for unallocated in [claim(&labelled(), &json!({})), NamedClaim { name: Some("c".into()), found: None }] {
+    for unallocated in [claim(&labelled(), &json!({})), NamedClaim::Missing("c".into())] {
         assert!(!plan::is_allocated_for(UID, &[here(), unallocated]), "kube-scheduler may allocate it");
     }
     assert!(

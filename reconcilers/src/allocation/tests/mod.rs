@@ -1,5 +1,7 @@
 //! Decisions on an index fed with ordinary API objects, and what they cost in a large cluster.
 
+mod passes;
+
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -11,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::decide::{Decision, Question, Tried, Turn, decide, left_out};
 use super::decided::Decided;
-use super::index::{Allocation, ClaimFacts, Named};
+use super::index::{Allocation, ClaimFacts, NamedClaim};
 use super::rank::{Order, Tally};
 use super::whole::{Owned, WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 use crate::placement::Placement;
@@ -109,7 +111,8 @@ fn turn(index: &mut Allocation, decided: &Decided, number: usize, tried: &mut Tr
     let key = key(number);
     let (_, pod) = index.pod(&key).expect("it waits");
     let claims = index.claims_of("ns", &pod).expect("claims");
-    let claims = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
+    let claims =
+        claims.iter().filter_map(|NamedClaim { uid, .. }| index.snapshot.claim(uid).cloned()).collect();
     let question = Question { key: &key, pod: &pod, claims, in_gang: false };
     decide(&question, index, decided, (&BTreeSet::new(), Order::Pack), tried, &mut || "share".into())
 }
@@ -289,7 +292,7 @@ fn large_verdicts_are_not_kept() {
         applied::<WholePod>(&mut index, &pod(0, "1"));
         let (_, pod) = index.pod(&key(0)).expect("it waits");
         let claims = index.claims_of("ns", &pod).expect("claims");
-        claims.first().expect("a claim").2.verdict.clone()
+        claims.first().expect("a claim").facts.verdict.clone()
     };
     assert_eq!(kept(100).map(|verdict| verdict.message.len()), Some(100));
     assert_eq!(kept(200_000), None);
@@ -309,7 +312,8 @@ fn no_pod_waits_behind_one_of_another_namespace() {
         let key = ObjectKey { namespace: namespace.into(), name: "p-0".into() };
         let (_, pod) = index.pod(&key).expect("it waits");
         let claims = index.claims_of(namespace, &pod).expect("claims");
-        let claims = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
+        let claims =
+            claims.iter().filter_map(|NamedClaim { uid, .. }| index.snapshot.claim(uid).cloned()).collect();
         Question { key: &key, pod: &pod, claims, in_gang: false }.shape()
     };
     let one = shape(&mut index, "one");
@@ -352,7 +356,8 @@ fn a_cluster_is_filled_in_the_plain_order() {
     let shape = {
         let (_, pod) = index.pod(&key(all)).expect("it waits");
         let claims = index.claims_of("ns", &pod).expect("claims");
-        let claims = claims.iter().filter_map(|(_, uid, _)| index.snapshot.claim(uid).cloned()).collect();
+        let claims =
+            claims.iter().filter_map(|NamedClaim { uid, .. }| index.snapshot.claim(uid).cloned()).collect();
         Question { key: &key(all), pod: &pod, claims, in_gang: false }.shape()
     };
     let (open, more) =
@@ -362,7 +367,7 @@ fn a_cluster_is_filled_in_the_plain_order() {
 
 /// What is decided for the first Pod of a cluster of one node; the claim as the index has it, and the
 /// decision.
-fn in_flight(index: &mut Allocation) -> (Decided, Vec<Named>, Decision) {
+fn in_flight(index: &mut Allocation) -> (Decided, Vec<NamedClaim>, Decision) {
     comes(index, 0, "1");
     let mut in_flight = Decided::default();
     let decision = decided(index, &in_flight, 0).expect("there is room");
@@ -376,10 +381,10 @@ fn in_flight(index: &mut Allocation) -> (Decided, Vec<Named>, Decision) {
 fn a_decision_stands_until_the_index_shows_what_became_of_it() {
     let mut index = cluster(1, 1);
     let (mut decided, claims, decision) = in_flight(&mut index);
-    let named = |version: &str, is_allocated: bool| -> Vec<Named> {
-        let (name, uid, facts) = claims.first().expect("a claim").clone();
+    let named = |version: &str, is_allocated: bool| -> Vec<NamedClaim> {
+        let NamedClaim { name, uid, facts } = claims.first().expect("a claim").clone();
         let facts = ClaimFacts { version: version.into(), is_allocated, ..ClaimFacts::clone(&facts) };
-        vec![(name, uid, facts.into())]
+        vec![NamedClaim { name, uid, facts: facts.into() }]
     };
     // The answer was lost, and the watch has brought nothing.
     decided.compare(&key(0), &named("2", false));
@@ -400,8 +405,8 @@ fn a_decision_stands_until_the_index_shows_what_became_of_it() {
 fn a_claim_that_was_replaced_holds_no_decision() {
     let mut index = cluster(1, 1);
     let (mut decided, claims, _) = in_flight(&mut index);
-    let (name, _, facts) = claims.first().expect("a claim").clone();
-    decided.compare(&key(0), &[(name, "another-uid".into(), facts)]);
+    let NamedClaim { name, facts, .. } = claims.first().expect("a claim").clone();
+    decided.compare(&key(0), &[NamedClaim { name, uid: "another-uid".into(), facts }]);
     assert!(decided.standing(&key(0)).is_none());
     assert!(decided.overlay.assumes("claim-0").is_none());
 }

@@ -1,0 +1,295 @@
+//! What is next for a Pod, before and after the search for its devices: a pure function of the index and of what this process
+//! has decided.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dragoman_crds::wire::Name;
+use dragoman_machinery::controller::{ObjectKey, Verdict};
+
+use super::controller::Options;
+use super::decide::{Decision, Question, left_out};
+use super::decided::Decided;
+use super::gangs::{Gang, Member, gang};
+use super::index::{Allocation, ClaimFacts, NamedClaim, PodFacts};
+use super::pass::{Assignment, Purpose, Said, Step};
+use super::shapes::ShapeId;
+use super::stance::{Stance, is_for, stance};
+use super::turns::Looked;
+use super::verdicts::{GANG, TOO_LONG, Words};
+use super::writes;
+
+/// How soon a Pod is looked at again whose claim was just decided on for another Pod that shares it, or whose search waits for
+/// that of another Pod.
+const SHARED: Duration = Duration::from_millis(200);
+/// The longest rest of a Pod that another leader has put to rest: a minute, and as much by chance.
+const LONGEST_REST: Duration = Duration::from_mins(2);
+
+/// A look at the index and at what is decided. Both are locked as long as it lasts, so that nothing is given twice.
+pub(super) struct Look<'a> {
+    pub(super) index: &'a mut Allocation,
+    pub(super) decided: &'a mut Decided,
+    pub(super) options: &'a Options,
+    /// The time that people read.
+    pub(super) now: jiff::Timestamp,
+    /// The time of a clock that is never set back, in milliseconds since the epoch.
+    pub(super) steady: i64,
+    /// A random number from zero to one, so that Pods that rest do not come back together.
+    pub(super) jitter: f64,
+    /// The steps that were decided on.
+    pub(super) steps: Vec<Step>,
+    /// Pods that are looked at next.
+    pub(super) woken: Vec<ObjectKey>,
+}
+
+/// A Pod in question.
+#[derive(Debug)]
+pub(super) struct Subject<'a> {
+    pub(super) key: &'a ObjectKey,
+    pub(super) uid: Name,
+    pub(super) pod: Arc<PodFacts>,
+    pub(super) claims: Vec<NamedClaim>,
+}
+
+/// How a look begins.
+#[derive(Debug)]
+pub(super) enum Begun<'a> {
+    /// The Pod is of no concern, or not yet.
+    Rests,
+    /// It is not known yet as which user this process allocates, and so which devices are its own.
+    Nameless,
+    /// The steps are decided on.
+    Steps(Subject<'a>, Verdict),
+    /// Devices are searched for first.
+    Search(Search<'a>),
+}
+
+/// A search for devices.
+#[derive(Debug)]
+pub(super) struct Search<'a> {
+    pub(super) of: Subject<'a>,
+    shape: ShapeId,
+    /// The Pods that are placed together, and how many of them must be.
+    pub(super) gang: Option<(Vec<Member>, usize)>,
+    /// The nodes that are left out.
+    pub(super) refused: BTreeSet<Name>,
+    /// When the first of them is tried again.
+    again: Verdict,
+}
+
+impl Look<'_> {
+    pub(super) fn words(&self, of: &Subject<'_>) -> Words {
+        let cluster = (self.index.node_count(), self.index.left_out());
+        Words::new(of.key, &of.claims, cluster, self.now)
+    }
+
+    /// Begins with a Pod.
+    pub(super) fn begin<'a>(&mut self, key: &'a ObjectKey) -> Begun<'a> {
+        let Some((uid, pod)) = self.index.pod(key).filter(|(_, pod)| !pod.deleting) else {
+            self.forget(key);
+            return Begun::Rests;
+        };
+        let claims = self.index.claims_of(&key.namespace, &pod);
+        if self.decided.is_of_namesake(key, &uid) {
+            self.forget(key);
+        }
+        if let Some(claims) = &claims {
+            self.decided.compare(key, claims);
+        }
+        match stance(&self.options.name, &uid, &pod, claims) {
+            Stance::Incomplete => Begun::Rests,
+            Stance::Nothing => {
+                self.forget(key);
+                Begun::Rests
+            }
+            Stance::Settled(claims) => {
+                let of = Subject { key, uid, pod, claims };
+                let then = self.settled(&of);
+                Begun::Steps(of, then)
+            }
+            Stance::Open(..) if !self.index.owners.know_oneself() => Begun::Nameless,
+            Stance::Open(pod, claims) => self.open(Subject { key, uid, pod, claims }),
+        }
+    }
+
+    fn settled(&mut self, of: &Subject<'_>) -> Verdict {
+        self.assume(of.key, &of.pod, &of.claims);
+        self.leave(of.key);
+        if of.pod.group.is_some() && !self.decided.was_settled(of.key) {
+            // With it the minimum may be there.
+            self.woken.extend(self.index.groups.beside(of.key));
+        }
+        self.holds(of)
+    }
+
+    /// A Pod that needs devices.
+    fn open<'a>(&mut self, of: Subject<'a>) -> Begun<'a> {
+        // A write whose answer was lost is repeated as it was: the guard refuses it if it has been done.
+        if let Some(decision) = self.decided.standing(of.key) {
+            self.write(&of, decision);
+            return Begun::Steps(of, Verdict::Done);
+        }
+        let (refused, again) = left_out(&of.claims, self.now.as_second());
+        if let Some(milliseconds) = self.rests(&of, refused.is_empty()) {
+            return Begun::Steps(of, Verdict::After(Duration::from_millis(milliseconds)));
+        }
+        let gang = match gang(self.index, self.decided, &self.options.name, of.key, &of.pod) {
+            None => None,
+            Some(Gang::Decide(members, needed)) => Some((members, needed)),
+            Some(Gang::Behind(first)) => {
+                self.leave(of.key);
+                self.woken.push(first);
+                return Begun::Steps(of, Verdict::Done);
+            }
+            Some(Gang::Waits(why)) => {
+                self.leave(of.key);
+                self.steps.extend(self.words(&of).verdict(GANG, &why, None));
+                return Begun::Steps(of, Verdict::Done);
+            }
+        };
+        let again = again.map_or(Verdict::Done, |seconds| Verdict::After(Duration::from_secs(seconds)));
+        self.take_turn(of, gang, refused, again)
+    }
+
+    /// How long a Pod rests that gave devices back, has lost them, or whose search took too long.
+    fn rests(&mut self, of: &Subject<'_>, is_refused_nowhere: bool) -> Option<u64> {
+        if let Some(before) = of.claims.iter().find_map(|claim| rests_on(&claim.facts, self.now)) {
+            self.decided.rests_on(of.key, before, self.steady);
+        }
+        if self.decided.has_lost(of.key) && is_refused_nowhere {
+            self.decided.gave_back(of.key, self.steady, self.jitter);
+        }
+        self.decided.rests(of.key, self.steady)
+    }
+
+    /// A Pod, or its gang, is searched for if no other one of its shape comes first.
+    fn take_turn<'a>(
+        &mut self,
+        of: Subject<'a>,
+        gang: Option<(Vec<Member>, usize)>,
+        refused: BTreeSet<Name>,
+        again: Verdict,
+    ) -> Begun<'a> {
+        let Subject { key, pod, claims, .. } = &of;
+        let known = claims.iter().filter_map(|claim| self.index.snapshot.claim(&claim.uid).cloned());
+        let shape = Question { key, pod, claims: known.collect(), in_gang: gang.is_some() }.shape();
+        let turn = pod.turn(key);
+        if let Some(before) = self.index.shapes.before(shape, &turn).cloned() {
+            self.index.shapes.wait(shape, turn);
+            let why = self.index.shapes.reasons(shape).iter().map(ToString::to_string).collect();
+            self.woken.push(before);
+            self.steps.extend(self.words(&of).behind(why));
+            return Begun::Steps(of, again);
+        }
+        Begun::Search(Search { of, shape, gang, refused, again })
+    }
+
+    /// What follows from a search.
+    pub(super) fn conclude<'a>(&mut self, search: Search<'a>, looked: Looked) -> (Subject<'a>, Verdict) {
+        let Search { of, shape, again, .. } = search;
+        let then = match looked {
+            Looked::Decided(decision) => {
+                self.leave(of.key);
+                self.write(&of, *decision);
+                Verdict::Done
+            }
+            Looked::Placed(pods) => {
+                pods.iter().for_each(|pod| self.leave(pod));
+                self.woken.extend(pods);
+                self.leave(of.key);
+                Verdict::Done
+            }
+            Looked::Waits => Verdict::After(SHARED),
+            Looked::TooLong => {
+                self.steps.push(Step::Say(Said::NoNode));
+                self.index.shapes.wait(shape, of.pod.turn(of.key));
+                self.rest(&of)
+            }
+            Looked::Refused(why) => {
+                self.steps.push(Step::Say(Said::NoNode));
+                self.index.shapes.wait(shape, of.pod.turn(of.key));
+                self.refused(&of, &why).unwrap_or(again)
+            }
+        };
+        (of, then)
+    }
+
+    /// A Pod whose search took too long rests, longer each time, and says why.
+    fn rest(&mut self, of: &Subject<'_>) -> Verdict {
+        self.decided.rests_again(of.key, self.steady, self.jitter);
+        let rest = self.decided.rests(of.key, self.steady).unwrap_or_default();
+        let seconds = rest.div_ceil(1_000);
+        let message = format!(
+            "the search for devices takes too long, and goes on in {seconds} s: selectors with loops or large patterns \
+             take the most time, and the Pods of a namespace share what there is"
+        );
+        self.steps.extend(self.words(of).verdict(TOO_LONG, &message, Some(seconds)));
+        let rests = Verdict::After(Duration::from_millis(rest));
+        // What it has of its devices is not kept from others for that long.
+        match self.gives_part_back(of) {
+            Some(kept) => rests.most_urgent(kept),
+            None => rests,
+        }
+    }
+
+    /// Writes what was decided, claim by claim. What was written, or may have been, stays decided if a
+    /// write fails: the next look goes on from there.
+    fn write(&mut self, of: &Subject<'_>, decision: Decision) {
+        let Decision { node, mut allocations, .. } = decision;
+        for claim in of.claims.iter().filter(|claim| is_for(&self.options.name, claim)) {
+            let devices = allocations.iter().position(|(uid, _)| *uid == claim.uid);
+            let devices = devices.map(|at| allocations.swap_remove(at).1);
+            if devices.is_none() && (claim.facts.is_reserved_for(&of.uid) || !claim.facts.is_allocated) {
+                continue;
+            }
+            let protect = devices.as_ref().and_then(|_| writes::protect(&of.key.namespace, claim));
+            let protect = protect.map(Box::new);
+            self.steps.extend(protect.map(|write| Step::Send(Purpose::Protect(claim.uid.clone()), write)));
+            let assignment = Assignment { claim: claim.clone(), devices, node: node.clone() };
+            self.steps.push(Step::Allocate(Box::new(assignment)));
+        }
+        self.steps.push(Step::Say(Said::AllAllocated));
+    }
+
+    /// Charges a Pod that has its devices to the node where they are, until it is bound.
+    pub(super) fn assume(&mut self, key: &ObjectKey, pod: &PodFacts, claims: &[NamedClaim]) {
+        let mut nodes = claims.iter().filter_map(|claim| claim.facts.node.as_deref());
+        if let Some(node) = nodes.next() {
+            let charge = self.index.ledger.candidate(&pod.accounted, node).pod;
+            self.decided.assumed.put(key, node, charge);
+        }
+    }
+
+    /// A Pod is of no concern any more.
+    fn forget(&mut self, key: &ObjectKey) {
+        self.decided.is_rested(key);
+        let node = self.decided.forget(key);
+        self.reopen(node.as_ref());
+        self.leave(key);
+    }
+
+    /// A node has room again that the index does not tell of. What was refused for want of it is tried
+    /// again.
+    pub(super) fn reopen(&mut self, node: Option<&Name>) {
+        if let Some(node) = node {
+            self.woken.extend(self.index.changed_at(Some(node)));
+        }
+    }
+
+    /// A Pod does not wait any more; the next of its shape is looked at.
+    fn leave(&mut self, key: &ObjectKey) {
+        self.woken.extend(self.index.shapes.leave(key));
+    }
+}
+
+/// For how long a claim rests because a search took too long, in milliseconds: in all, and from now on. A time that is still to
+/// come is that of another clock, or made up.
+fn rests_on(facts: &ClaimFacts, now: jiff::Timestamp) -> Option<(i64, i64)> {
+    let verdict = facts.verdict.as_ref().filter(|verdict| verdict.reason == TOO_LONG)?;
+    let since = verdict.time.parse::<jiff::Timestamp>().ok()?;
+    let rest = Duration::from_secs(verdict.retry_after?).min(LONGEST_REST);
+    let rest = i64::try_from(rest.as_millis()).unwrap_or(i64::MAX);
+    let passed = now.as_millisecond().saturating_sub(since.as_millisecond()).max(0);
+    Some((rest, rest.saturating_sub(passed)))
+}

@@ -1,0 +1,331 @@
+//! Looks and their passes: an index in plain data, and an API server that answers as a test says.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use dragoman_crds::wire::Name;
+use dragoman_machinery::api::Live;
+use dragoman_machinery::controller::{Answer, Next, Pass as _, ReadBy, Verdict};
+use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::write::{Action, Write, Written};
+
+use super::*;
+use crate::allocation::Options;
+use crate::allocation::look::{Begun, Look, Search};
+use crate::allocation::pass::{AllocationPass, Purpose, Said};
+use crate::allocation::turns::{Looked, turn as search_turn};
+
+/// What the controller has, without a client.
+struct World {
+    index: Allocation,
+    decided: Decided,
+    options: Options,
+    steady: i64,
+}
+
+/// What became of a look.
+struct Outcome {
+    sent: Vec<(Purpose, Write)>,
+    reads: usize,
+    said: Vec<Said>,
+    verdict: Verdict,
+    woken: Vec<ObjectKey>,
+}
+
+impl Outcome {
+    fn purposes(&self) -> Vec<Purpose> {
+        self.sent.iter().map(|(purpose, _)| purpose.clone()).collect()
+    }
+}
+
+type Answers = VecDeque<Result<Value, Refusal>>;
+
+fn no_answers() -> (Answers, VecDeque<Answer>) {
+    (Answers::new(), VecDeque::new())
+}
+
+impl World {
+    fn of(mut index: Allocation) -> Self {
+        index.is_user("allocator".into());
+        Self { index, decided: Decided::default(), options: Options::default(), steady: 1_000_000 }
+    }
+
+    fn at<T>(&mut self, look: impl FnOnce(&mut Look<'_>) -> T) -> (T, Vec<ObjectKey>) {
+        let mut at = Look {
+            index: &mut self.index,
+            decided: &mut self.decided,
+            options: &self.options,
+            now: "2026-01-01T01:00:00Z".parse().expect("a time"),
+            steady: self.steady,
+            jitter: 0.0,
+            steps: Vec::new(),
+            woken: Vec::new(),
+        };
+        let found = look(&mut at);
+        (found, at.woken)
+    }
+
+    fn searched(&mut self, search: &Search<'_>) -> Looked {
+        assert!(search.gang.is_none());
+        let mut tried = Tried::default();
+        loop {
+            match self.at(|look| search_turn(look, &search.of, &search.refused, &mut tried)).0 {
+                Ok(Turn::Decided(decision)) => return Looked::Decided(Box::new(decision)),
+                Ok(Turn::Refused(why)) => return Looked::Refused(why),
+                Ok(Turn::More) => {}
+                Ok(Turn::Aside(long)) => panic!("{long:?}"),
+                Err(stop) => return stop.into(),
+            }
+        }
+    }
+
+    /// Looks at a Pod and carries out what is decided. A write without an answer echoes an empty object.
+    fn look(&mut self, number: usize, answers: (Answers, VecDeque<Answer>)) -> Option<Outcome> {
+        let key = key(number);
+        let (begun, mut woken) = self.at(|look| match look.begin(&key) {
+            Begun::Steps(of, then) => Ok((look.words(&of), std::mem::take(&mut look.steps), of, then)),
+            other => Err(other),
+        });
+        let (words, steps, of, then) = match begun {
+            Ok(planned) => planned,
+            Err(Begun::Search(search)) => {
+                let looked = self.searched(&search);
+                let (planned, more) = self.at(|look| {
+                    let (of, then) = look.conclude(search, looked);
+                    (look.words(&of), std::mem::take(&mut look.steps), of, then)
+                });
+                woken.extend(more);
+                planned
+            }
+            Err(_) => return None,
+        };
+        let mut pass = AllocationPass::new((&key, &of.uid), words, steps, then);
+        let mut outcome = carried_out(&mut pass, answers);
+        outcome.woken = woken;
+        for said in &outcome.said {
+            match said {
+                Said::Writes(claim, version) => self.decided.writes_on(&key, claim, version),
+                Said::NotWritten(claim) => self.decided.refused(&key, claim),
+                Said::GaveBack => self.decided.gave_back(&key, self.steady, 0.0),
+                _ => {}
+            }
+        }
+        Some(outcome)
+    }
+}
+
+fn carried_out(pass: &mut AllocationPass, (mut answers, mut reads): (Answers, VecDeque<Answer>)) -> Outcome {
+    let (mut sent, mut read) = (Vec::new(), 0);
+    let verdict = loop {
+        assert!(sent.len() + read <= pass.most_steps(), "it comes to an end");
+        match pass.next() {
+            Next::Rest(verdict) => break verdict,
+            Next::Read(which) => {
+                let [which] = &which[..] else { panic!("one Pod") };
+                assert_eq!(which.by, ReadBy::List, "the allocator may not get Pods");
+                read += 1;
+                pass.read(which, reads.pop_front().unwrap_or(Ok(Live::NotFound)));
+            }
+            Next::Send { write, purpose } => {
+                sent.push((purpose.clone(), (*write).clone()));
+                let answer = answers.pop_front().unwrap_or_else(|| Ok(json!({})));
+                pass.sent(purpose, answer.map(|_| written()));
+            }
+        }
+    };
+    Outcome { sent, reads: read, said: std::mem::take(&mut pass.report), verdict, woken: Vec::new() }
+}
+
+fn written() -> Written {
+    let object = json!({"metadata": {"name": "c", "uid": "c", "resourceVersion": "90"}});
+    let meta = serde_json::from_value(object["metadata"].clone()).expect("metadata");
+    Written { meta, body: object.to_string().into_bytes() }
+}
+
+fn version_of(write: &Write) -> &str {
+    match &write.action {
+        Action::Patch { guard, .. } | Action::Merge { guard, .. } => &guard.resource_version,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(refusal: Refusal) -> (Answers, VecDeque<Answer>) {
+    ([Err(refusal)].into(), VecDeque::new())
+}
+
+/// The Pod as the API server has it, with its gate or without.
+fn live(number: usize, uid: &str, is_gated: bool) -> Answer {
+    let mut pod = pod(number, "1");
+    pod["metadata"]["uid"] = json!(uid);
+    if !is_gated {
+        pod["spec"]["schedulingGates"] = Value::Null;
+    }
+    Ok(Live::Found(Box::new(pod.to_string().into_bytes())))
+}
+
+/// A claim of the Pod with devices of the node and the reservation.
+fn held(number: usize, change: &Value) -> Value {
+    let result = json!({"request": "gpu", "driver": DRIVER, "pool": name(0), "device": "gpu-0"});
+    let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name(0)]}]});
+    let mut claim = claim(
+        number,
+        &json!({
+            "allocation": {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [term]}},
+            "reservedFor": [{"resource": "pods", "name": format!("p-{number}"), "uid": format!("pod-{number}")}],
+        }),
+    );
+    let metadata = claim["metadata"].as_object_mut().expect("metadata");
+    metadata.extend(change.as_object().expect("an object").clone());
+    claim
+}
+
+#[test]
+fn a_claim_is_protected_then_allocated_on_the_version_after_that() {
+    let mut world = World::of(cluster(1, 1));
+    comes(&mut world.index, 0, "1");
+    let first = world.look(0, no_answers()).expect("it is decided on");
+    let claim: Name = "claim-0".into();
+    let allocate = Purpose::Allocate(claim.clone(), "c-0".into(), "node-00000".into());
+    assert_eq!(first.purposes(), vec![Purpose::Protect(claim.clone()), allocate]);
+    let [(_, protect), (_, allocate)] = &first.sent[..] else { panic!("two") };
+    assert_eq!((version_of(protect), version_of(allocate)), ("2", "90"));
+    assert_eq!(first.verdict, Verdict::Done);
+    let said = [
+        Said::Writes(claim, "90".into()),
+        Said::Allocated("c-0".into(), "node-00000".into()),
+        Said::AllAllocated,
+    ];
+    assert_eq!(first.said, said);
+}
+
+#[test]
+fn a_write_without_an_answer_is_repeated_as_it_was() {
+    let mut world = World::of(cluster(2, 1));
+    comes(&mut world.index, 0, "1");
+    let lost = Refusal::Transient("lost".to_owned());
+    let first = world.look(0, ([Ok(json!({})), Err(lost)].into(), VecDeque::new())).expect("decided");
+    assert!(matches!(first.verdict, Verdict::Failed(_)));
+    let again = world.look(0, no_answers()).expect("it stands");
+    let body = |of: &Outcome| of.sent.last().map(|(_, write)| write.action.clone());
+    let operations = |of: &Outcome| match body(of) {
+        Some(Action::Patch { operations, .. }) => operations,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(operations(&first), operations(&again), "the same devices");
+}
+
+#[test]
+fn what_the_api_server_refuses_is_said_and_its_devices_are_free() {
+    let mut world = World::of(cluster(1, 1));
+    comes(&mut world.index, 0, "1");
+    let no = Refusal::Rbac("another owner".to_owned());
+    let first = world.look(0, ([Ok(json!({})), Err(no)].into(), VecDeque::new())).expect("decided");
+    assert_eq!(first.purposes().last(), Some(&Purpose::Verdict));
+    let says = |said: &Said| matches!(said, Said::Warning("Refused", why) if why.ends_with("another owner"));
+    assert!(first.said.contains(&Said::NotWritten("claim-0".into())) && first.said.iter().any(says));
+    assert!(!first.said.contains(&Said::AllAllocated));
+    assert!(matches!(first.verdict, Verdict::Failed(_)), "it is tried again later");
+    assert!(world.decided.overlay.assumes("claim-0").is_none());
+}
+
+#[test]
+fn nothing_is_written_after_the_claim_was_deleted() {
+    let mut world = World::of(cluster(1, 1));
+    comes(&mut world.index, 0, "1");
+    let gone = world.look(0, refused(Refusal::NotFound)).expect("decided");
+    assert_eq!((gone.purposes(), gone.verdict), (vec![Purpose::Protect("claim-0".into())], Verdict::Done));
+}
+
+/// A Pod that holds its devices behind a closed gate: others that wait for devices get them after a while.
+#[test]
+fn devices_behind_a_gate_go_back_once_others_wait() {
+    let held_back = json!({"annotations": {"release-gates.dragoman.dev/x": "closed"}});
+    let mut world = World::of(cluster(1, 1));
+    applied::<WholeClaim>(&mut world.index, &held(0, &held_back));
+    applied::<WholePod>(&mut world.index, &pod(0, "1"));
+    let keeps = |world: &mut World| world.look(0, no_answers()).expect("it has its devices");
+    assert_eq!(keeps(&mut world).verdict, Verdict::After(Duration::from_mins(5)));
+    world.steady += 300_000;
+    let alone = keeps(&mut world);
+    assert_eq!((alone.purposes(), alone.verdict), (vec![], Verdict::After(Duration::from_secs(10))));
+    // A Pod that no node takes waits for devices.
+    comes(&mut world.index, 1, "99");
+    let waits = world.look(1, no_answers()).expect("it is refused");
+    assert_eq!(waits.purposes(), vec![Purpose::Verdict]);
+    // Its gate may have been opened meanwhile: the API server is asked.
+    for answer in [live(0, "pod-0", false), live(0, "another", true), Ok(Live::NotFound)] {
+        let opened = world.look(0, (Answers::new(), [answer].into())).expect("it has its devices");
+        assert_eq!((opened.reads, opened.purposes(), opened.said), (1, vec![], vec![]));
+    }
+    let back = world.look(0, (Answers::new(), [live(0, "pod-0", true)].into())).expect("devices");
+    assert_eq!((back.purposes(), back.said), (vec![Purpose::GiveBack], vec![Said::GaveBack]));
+    let silent = Err(Refusal::Transient("silent".to_owned()));
+    let mut world = World { steady: world.steady + 10_000_000, ..world };
+    world.look(0, no_answers());
+    world.steady += 10_000_000;
+    let silent = world.look(0, (Answers::new(), [silent].into())).expect("devices");
+    assert!(silent.purposes().is_empty() && matches!(silent.verdict, Verdict::Failed(_)));
+}
+
+#[test]
+fn a_pod_behind_another_of_its_shape_waits_and_is_told_once() {
+    let mut world = World::of(cluster(1, 1));
+    comes(&mut world.index, 0, "99");
+    comes(&mut world.index, 1, "99");
+    let first = world.look(0, no_answers()).expect("it is refused");
+    assert_eq!(first.purposes(), vec![Purpose::Verdict]);
+    let behind = world.look(1, no_answers()).expect("it is behind");
+    assert_eq!((behind.purposes(), behind.woken), (vec![Purpose::Verdict], vec![key(0)]));
+    assert!(matches!(&behind.said[..], [Said::Warning("NoNode", why)] if why.ends_with("comes first")));
+    let told = r#"{"reason":"NoNode","message":"full","nodes":1,"time":"2026-01-01T00:00:00Z"}"#;
+    let mut known = claim(1, &json!({}));
+    known["metadata"]["annotations"] = json!({"dragoman.dev/verdict": told});
+    known["metadata"]["resourceVersion"] = json!("3");
+    applied::<WholeClaim>(&mut world.index, &known);
+    assert_eq!(world.look(1, no_answers()).expect("it is behind").purposes(), vec![]);
+    // The first one ends: the next is looked at.
+    let mut ended = pod(0, "99");
+    ended["status"] = json!({"phase": "Failed"});
+    ended["metadata"]["resourceVersion"] = json!("2");
+    applied::<WholePod>(&mut world.index, &ended);
+    let (_, woken) = world.at(|look| matches!(look.begin(&key(0)), Begun::Rests));
+    assert_eq!(woken, vec![key(1)]);
+}
+
+#[test]
+fn a_pod_that_lost_its_devices_rests() {
+    let mut world = World::of(cluster(1, 1));
+    applied::<WholeClaim>(&mut world.index, &held(0, &json!({})));
+    applied::<WholePod>(&mut world.index, &pod(0, "1"));
+    assert_eq!(world.look(0, no_answers()).expect("it has its devices").verdict, Verdict::Done);
+    let mut lost = claim(0, &json!({}));
+    lost["metadata"]["resourceVersion"] = json!("9");
+    applied::<WholeClaim>(&mut world.index, &lost);
+    let rests = world.look(0, no_answers()).expect("it needs devices");
+    assert_eq!(rests.purposes(), vec![], "another party would take them again at once");
+    assert!(matches!(rests.verdict, Verdict::After(rest) if rest >= Duration::from_secs(1)));
+    world.steady += 2_000;
+    assert!(!world.look(0, no_answers()).expect("it needs devices").sent.is_empty());
+}
+
+/// The owner of a driver is a user, and this process does not know yet which user it is.
+#[test]
+fn nothing_is_decided_before_the_allocator_knows_itself() {
+    let mut index = cluster(1, 1);
+    comes(&mut index, 0, "1");
+    let mut world = World { index, decided: Decided::default(), options: Options::default(), steady: 0 };
+    let (is_nameless, _) = world.at(|look| matches!(look.begin(&key(0)), Begun::Nameless));
+    assert!(is_nameless);
+}
+
+#[test]
+fn two_pods_that_share_a_claim_are_decided_on_one_after_the_other() {
+    let mut world = World::of(cluster(1, 1));
+    comes(&mut world.index, 0, "1");
+    let mut other = pod(1, "1");
+    other["spec"]["resourceClaims"][0]["resourceClaimName"] = json!("c-0");
+    applied::<WholePod>(&mut world.index, &other);
+    world.look(0, no_answers()).expect("it is decided on");
+    let second = world.look(1, no_answers()).expect("it waits");
+    assert_eq!((second.purposes(), second.verdict), (vec![], Verdict::After(Duration::from_millis(200))));
+}

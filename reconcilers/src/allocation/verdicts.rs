@@ -1,0 +1,105 @@
+//! Why a Pod has no devices, in words for its tenant: an Event about the Pod, and the verdict on its first claim without devices.
+
+use dragoman_machinery::controller::ObjectKey;
+
+use super::index::NamedClaim;
+use super::pass::{Purpose, Said, Step};
+use super::writes;
+use crate::protocol::{Verdict, shown};
+
+/// The reason of verdicts and Events: no node takes the Pod.
+pub(super) const NO_NODE: &str = "NoNode";
+/// The reason of verdicts and Events: the Pods of the PodGroup are not all there.
+pub(super) const GANG: &str = "GangIncomplete";
+/// The reason of verdicts and Events: the search for devices takes too long, and goes on later.
+pub(super) const TOO_LONG: &str = "TooLong";
+/// The reason of verdicts and Events: the API server does not store what was decided.
+pub(super) const REFUSED: &str = "Refused";
+/// What a Pod waits for that is not the first of its shape.
+pub(super) const BEHIND: &str = "a Pod that asks for the same comes first";
+/// A verdict is written anew after so many seconds at the earliest.
+const STAYS: i64 = 30;
+
+/// What the words are about.
+#[derive(Debug)]
+pub(super) struct Words {
+    key: ObjectKey,
+    /// The first claim without devices, if there is one.
+    claim: Option<NamedClaim>,
+    /// Whether one of the claims says already that no node takes the Pod.
+    is_told: bool,
+    /// The number of nodes.
+    nodes: usize,
+    /// What the allocator leaves out, if anything.
+    left_out: Option<String>,
+    now: jiff::Timestamp,
+}
+
+impl Words {
+    /// Words about a Pod with these claims, in a cluster of so many nodes.
+    pub(super) fn new(
+        key: &ObjectKey,
+        claims: &[NamedClaim],
+        (nodes, left_out): (usize, Option<String>),
+        now: jiff::Timestamp,
+    ) -> Self {
+        let is_told = |claim: &NamedClaim| {
+            claim.facts.verdict.as_ref().is_some_and(|verdict| verdict.reason == NO_NODE)
+        };
+        Self {
+            key: key.clone(),
+            claim: claims.iter().find(|claim| !claim.facts.is_allocated).cloned(),
+            is_told: claims.iter().any(is_told),
+            nodes,
+            left_out,
+            now,
+        }
+    }
+
+    /// Says why a Pod has no devices. The same is not written again, and another message for the same reason not at once.
+    pub(super) fn verdict(&self, reason: &'static str, message: &str, retry_after: Option<u64>) -> Vec<Step> {
+        let Some(claim) = &self.claim else { return Vec::new() };
+        let message = shown(message);
+        let mut steps = vec![Step::Say(Said::Warning(reason, message.to_string()))];
+        if let Some(known) = &claim.facts.verdict {
+            let since = known.time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
+            // A time that is still to come is that of a clock that was set back.
+            let is_fresh = known.reason == reason && (0..STAYS).contains(&(self.now.as_second() - since));
+            if known.message == *message || is_fresh {
+                return steps;
+            }
+        }
+        let time = self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let (reason, nodes) = (reason.to_owned(), self.nodes);
+        let verdict = Verdict { reason, message: message.into(), nodes, time, retry_after };
+        let write = writes::verdict(&self.key.namespace, claim, &verdict);
+        steps.extend(write.map(|write| Step::Send(Purpose::Verdict, Box::new(write))));
+        steps
+    }
+
+    /// Says why no node takes a Pod.
+    pub(super) fn no_node(&self, why: &[String]) -> Vec<Step> {
+        let nodes = if self.nodes == 1 {
+            "the only node does not take".to_owned()
+        } else {
+            format!("none of {} nodes takes", self.nodes)
+        };
+        let reasons =
+            if why.is_empty() { "all were refused a short while ago".to_owned() } else { why.join("; ") };
+        let left_out = self.left_out.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
+        self.verdict(NO_NODE, &format!("{nodes} the Pod: {reasons}{left_out}"), None)
+    }
+
+    /// Says that another Pod of its shape comes first, and why every node has refused that one, if any has. It is
+    /// said once: whatever becomes of the first one, the others still wait.
+    pub(super) fn behind(&self, mut why: Vec<String>) -> Vec<Step> {
+        if self.is_told {
+            return Vec::new();
+        }
+        if why.is_empty() {
+            return self.verdict(NO_NODE, BEHIND, None);
+        }
+        why.push(BEHIND.to_owned());
+        self.no_node(&why)
+    }
+}

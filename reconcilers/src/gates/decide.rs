@@ -1,0 +1,333 @@
+//! What is next for a Pod: a pure function of what is known of the cluster and of what this process remembers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dragoman_accounting::ledger::holder::Scheduler;
+use dragoman_crds::wire::Name;
+use dragoman_machinery::controller::{ObjectKey, Verdict};
+use dragoman_machinery::watch::Record;
+use dragoman_machinery::write::Write;
+
+use super::controller::Options;
+use super::facts::{NodeFacts, PodFacts};
+use super::index::{Gates, KnownClaim, NamedClaim};
+use super::memory::Memory;
+use super::pass::{Purpose, Said, Step};
+use super::plan::{self, Claims, Opened, Reason, Wait};
+use super::{attributes, writes};
+use crate::cluster::{Account, Assumed, Cluster, account};
+use crate::holders::SharedHolders;
+
+/// How soon a Pod is looked at again for which no event will come: what is not known of its node.
+const AGAIN: Duration = Duration::from_secs(5);
+/// How soon a Pod is looked at again while a watch catches up.
+const CATCHES_UP: Duration = Duration::from_millis(250);
+
+/// What is known when a Pod is looked at.
+pub(super) struct Look<'a> {
+    pub(super) key: &'a ObjectKey,
+    pub(super) uid: Name,
+    pub(super) pod: Arc<PodFacts>,
+    pub(super) claims: Vec<NamedClaim>,
+    /// Whether the facts are those of now, and not of the moment in which a watch was cut off.
+    pub(super) is_current: bool,
+    /// The time of a clock that is never set back, in milliseconds since the epoch.
+    pub(super) now: i64,
+    /// The time that people read.
+    pub(super) time: jiff::Timestamp,
+    pub(super) options: &'a Options,
+    pub(super) index: &'a Gates,
+    /// Absent while the ledger is off.
+    pub(super) cluster: Option<&'a Cluster>,
+    pub(super) holders: &'a SharedHolders,
+    /// What kube-scheduler can read, as far as it is known.
+    pub(super) scheduler: Option<Scheduler>,
+}
+
+/// A decision that is being made.
+pub(super) struct Decision<'a> {
+    pub(super) look: &'a Look<'a>,
+    /// Decisions that the index of the cluster does not show yet.
+    pub(super) assumed: &'a mut Assumed,
+    pub(super) memory: &'a mut Memory,
+    pub(super) steps: VecDeque<Step>,
+}
+
+/// Why a gate is not opened now.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The Pod waits.
+    Wait(Wait),
+    /// The Pod is looked at again after the steps, or another party is at work.
+    Then(Verdict),
+}
+
+impl From<Wait> for Stop {
+    fn from(wait: Wait) -> Self {
+        Self::Wait(wait)
+    }
+}
+
+/// After a write whose result the next look has to see: the kit brings the key back once the index has it.
+pub(super) const NEXT_LOOK: Stop = Stop::Then(Verdict::After(Duration::ZERO));
+
+/// A Pod on a node, as it is accounted for.
+enum Placed {
+    /// The node.
+    On(Name),
+    /// The Pod fits on none of the nodes; the last one, and why.
+    Nowhere(Name, String),
+    /// Its claims have no node in common; the text says which.
+    NoCommonNode(String),
+}
+
+/// Decides what is next for a Pod: the steps, and when it is looked at again after them.
+pub(super) fn decide(
+    look: &Look<'_>,
+    assumed: &mut Assumed,
+    memory: &mut Memory,
+) -> (VecDeque<Step>, Verdict) {
+    let mut decision = Decision { look, assumed, memory, steps: VecDeque::new() };
+    let decided = if look.pod.gate.is_some() { decision.gated() } else { Ok(decision.released()) };
+    let then = match decided {
+        Ok(verdict) | Err(Stop::Then(verdict)) => verdict,
+        Err(Stop::Wait(wait)) => decision.waits(&wait),
+    };
+    (decision.steps, then)
+}
+
+impl Decision<'_> {
+    pub(super) fn send(&mut self, purpose: Purpose, write: Write) {
+        self.steps.push_back(Step::Send(purpose, Box::new(write)));
+    }
+
+    pub(super) fn say(&mut self, said: Said) {
+        self.steps.push_back(Step::Say(said));
+    }
+
+    fn gated(&mut self) -> Result<Verdict, Stop> {
+        let look = self.look;
+        let default = look.options.default_allocator.as_deref();
+        let ready = match plan::claims((&look.uid, look.pod.earlier_gate.as_ref()), &look.claims, default) {
+            Claims::Wait(wait) => {
+                self.charges_nothing();
+                self.give_back();
+                self.nominate(None)?;
+                self.withdraw();
+                return self.unallocated(wait);
+            }
+            Claims::Label(claims) => {
+                self.label(&claims, default.unwrap_or_default());
+                return Ok(Verdict::Done);
+            }
+            Claims::NoAllocator => return Ok(self.release(None, Opened::NoAllocator, &BTreeMap::new())),
+            Claims::Ready(ready) => ready,
+        };
+        if self.takes_out_again(&ready) {
+            return Ok(Verdict::Done);
+        }
+        if let Some(why) = self.promised_twice(&ready) {
+            return Ok(self.reject(&ready, "", Reason::PromisedTwice, &why));
+        }
+        match self.node(&ready)? {
+            Placed::On(node) => self.placed(&ready, &node),
+            Placed::Nowhere(node, why) => Ok(self.reject(&ready, &node, Reason::DoesNotFit, &why)),
+            Placed::NoCommonNode(why) => Ok(self.reject(&ready, "", Reason::NoCommonNode, &why)),
+        }
+    }
+
+    /// A Pod that is accounted for on its node: what is left until its gate is opened.
+    fn placed(&mut self, ready: &[&KnownClaim], node: &Name) -> Result<Verdict, Stop> {
+        let look = self.look;
+        if let Err(wait) = plan::release_gates(ready) {
+            self.nominate(None)?;
+            return Err(wait.into());
+        }
+        // Not before: while a release gate is closed, the node may be on its way.
+        let facts = look.index.nodes.get("", node).and_then(Record::readable);
+        if let Some(why) = plan::unsuitable(&look.pod, facts.map(|facts| &**facts)) {
+            self.charges_nothing();
+            return Ok(self.reject(ready, node, Reason::NodeUnsuitable, &why));
+        }
+        let attributes = match self.attributes() {
+            Ok(attributes) => attributes,
+            Err(wait) => return self.lacks_attribute(ready, node, wait),
+        };
+        self.nominate(Some(node))?;
+        self.publish(node)?;
+        if let Some(left) = self.memory.nominated.settles(look.key, node, look.now) {
+            return Ok(Verdict::After(left));
+        }
+        let is_confined = ready.iter().any(|claim| plan::confines(&claim.facts));
+        Ok(self.release((!is_confined).then_some(node), Opened::Released, &attributes))
+    }
+
+    /// The node of a Pod whose claims are ready.
+    ///
+    /// # Errors
+    /// As [`Self::place`]; or an allocation does not decode.
+    fn node(&mut self, ready: &[&KnownClaim]) -> Result<Placed, Wait> {
+        let look = self.look;
+        let mut nodes: Vec<&NodeFacts> =
+            look.index.nodes.iter().filter_map(|(_, _, record)| Some(&**record.readable()?)).collect();
+        nodes.sort_by(|a, b| a.selected.name.cmp(&b.selected.name));
+        match plan::nodes_for(&look.pod, ready, &nodes) {
+            Ok(nodes) => self.place(&nodes),
+            Err(Wait { reason: Reason::NoCommonNode, message, .. }) => Ok(Placed::NoCommonNode(message)),
+            Err(wait) => Err(wait),
+        }
+    }
+
+    /// Accounts for a Pod on the first of the nodes on which it fits, and charges it there.
+    ///
+    /// # Errors
+    /// Something about the Pod or about a node is not known.
+    fn place(&mut self, nodes: &[Name]) -> Result<Placed, Wait> {
+        let unknown = |message: String| Wait::new(Reason::Unaccounted, message);
+        let Look { key, pod, cluster, index, .. } = self.look;
+        let Some(ledger) = cluster.map(Cluster::ledger) else {
+            return Err(unknown("the ledger is off".to_owned()));
+        };
+        // A node that was chosen before stays chosen while the Pod fits there.
+        let before = self.assumed.node_of(key).cloned();
+        let (first, others): (Vec<&Name>, Vec<&Name>) =
+            nodes.iter().partition(|node| Some(*node) == before.as_ref());
+        let mut refused = None;
+        for node in first.into_iter().chain(others) {
+            if let Some(pod) = index.uncounted_on(node) {
+                // Of no business of the tenant that waits.
+                tracing::warn!(%node, namespace = %pod.namespace, pod = %pod.name, "its status does not name all claims that are reserved for it");
+                let why = "a Pod has devices there that its status does not name";
+                return Err(unknown(format!("node {node}: {why}")));
+            }
+            let Some(on_node) = ledger.node(node) else {
+                refused = Some((node, "there is no such node".to_owned()));
+                continue;
+            };
+            let candidate = ledger.candidate(&pod.accounted, node);
+            match account(&self.assumed.over(on_node, node, Some(key)), &candidate) {
+                Account::Fits => {
+                    self.assumed.put(key, node, candidate.pod);
+                    return Ok(Placed::On(node.clone()));
+                }
+                Account::Refused(why) => refused = Some((node, why)),
+                Account::Unknown(why) => return Err(unknown(format!("node {node}: {why}"))),
+            }
+        }
+        self.assumed.remove(key);
+        refused
+            .map(|(node, why)| Placed::Nowhere(node.clone(), why))
+            .ok_or_else(|| unknown("there is no node".to_owned()))
+    }
+
+    /// Nothing is assumed of the Pod any more; its node has to hold less.
+    pub(super) fn charges_nothing(&mut self) {
+        self.look.holders.forget(self.assumed, self.look.key);
+    }
+
+    fn label(&mut self, claims: &[&KnownClaim], allocator: &str) {
+        for claim in claims {
+            self.send(Purpose::Label, writes::label(&self.look.key.namespace, claim, allocator));
+        }
+    }
+
+    /// What the Pod asks about its devices; nothing where it asks nothing.
+    fn attributes(&mut self) -> Result<BTreeMap<String, String>, Wait> {
+        let Look { pod, cluster, .. } = self.look;
+        let Some(cluster) = cluster.filter(|_| pod.asked.is_some()) else { return Ok(BTreeMap::new()) };
+        let answers = attributes::of(pod, cluster.ledger());
+        if let Err(wait) = &answers
+            && !self.is_said(wait)
+        {
+            self.say(Said::Warning(wait.reason, "Release", wait.message.clone()));
+        }
+        answers
+    }
+
+    /// A driver may publish the attribute in a moment; for longer than that the devices are not kept from others.
+    fn lacks_attribute(&mut self, claims: &[&KnownClaim], node: &str, wait: Wait) -> Result<Verdict, Stop> {
+        let Look { key, now, .. } = *self.look;
+        let since = self.memory.closed.closed(key, wait.reason, now);
+        if now - since < plan::WITHOUT_ATTRIBUTE {
+            return Err(wait.into());
+        }
+        self.charges_nothing();
+        Ok(self.reject(claims, node, wait.reason, &wait.message))
+    }
+
+    /// A Pod that an allocator finds no node for is let go at the age that was chosen. Until then it waits.
+    fn unallocated(&mut self, wait: Wait) -> Result<Verdict, Stop> {
+        let Look { pod, claims, options, time, .. } = self.look;
+        let may_go = wait.reason == Reason::NotAllocated && plan::may_be_let_go(claims);
+        let Some(after) = options.let_go_after.filter(|_| may_go) else { return Err(wait.into()) };
+        let left = plan::let_go_due(&pod.created, after).saturating_sub(time.as_millisecond());
+        if left <= 0 {
+            return Ok(self.release(None, Opened::LetGo, &BTreeMap::new()));
+        }
+        let left = Duration::from_millis(left.unsigned_abs());
+        Ok(self.waits(&wait).most_urgent(Verdict::After(left)))
+    }
+
+    fn release(&mut self, pin: Option<&Name>, why: Opened, attributes: &BTreeMap<String, String>) -> Verdict {
+        let Look { key, uid, pod, is_current, .. } = self.look;
+        // kube-scheduler may have bound Pods on the node meanwhile, and may not know it itself if the answer was lost.
+        if why == Opened::Released && !is_current {
+            let wait =
+                Wait::new(Reason::Unaccounted, "a watch catches up with what it has missed".to_owned());
+            return self.waits(&wait).most_urgent(Verdict::After(CATCHES_UP));
+        }
+        if let Some(write) = writes::release(key, uid, pod, pin.map(|node| &**node), attributes) {
+            self.send(Purpose::Open(why, pin.cloned()), write);
+            if pod.condition.is_some() || why == Opened::LetGo {
+                self.waits_no_more(why);
+            }
+        }
+        Verdict::Done
+    }
+
+    /// Says that a Pod waits for nothing of ours any more.
+    pub(super) fn waits_no_more(&mut self, why: Opened) {
+        let Look { key, uid, pod, .. } = self.look;
+        let condition = writes::condition(key, uid, pod, Err(why), &self.time());
+        self.send(Purpose::Condition, condition);
+    }
+
+    /// The time as objects of Kubernetes have it.
+    pub(super) fn time(&self) -> String {
+        self.look.time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
+    /// Whether the condition of the Pod has the reason of a wait.
+    pub(super) fn is_said(&self, wait: &Wait) -> bool {
+        self.look.pod.condition.as_ref().is_some_and(|(_, reason)| **reason == *wait.reason.word())
+    }
+
+    /// Says what a Pod waits for, once it has waited a moment.
+    pub(super) fn waits(&mut self, wait: &Wait) -> Verdict {
+        let Look { key, uid, pod, now, .. } = self.look;
+        let since = self.memory.closed.closed(key, wait.reason, *now);
+        let said = self.memory.closed.said(key);
+        let again = match wait.reason {
+            // Facts about nodes make no key of a Pod dirty.
+            Reason::Unaccounted | Reason::AttributeMissing => Verdict::After(AGAIN),
+            _ => Verdict::Done,
+        };
+        let is_said = self.is_said(wait);
+        let due = match &said {
+            // A message of another process stays: it may be as good.
+            None if is_said => return again,
+            Some((_, message)) if is_said && *message == wait.message => return again,
+            Some((at, _)) if is_said => at + plan::REWORDED,
+            _ => plan::condition_due(since + wait.patience, said.as_ref().map(|(at, _)| *at)),
+        };
+        if *now < due {
+            let left = Duration::from_millis((due - now).unsigned_abs());
+            return again.most_urgent(Verdict::After(left));
+        }
+        self.say(Said::Condition(wait.message.clone()));
+        self.send(Purpose::Condition, writes::condition(key, uid, pod, Ok(wait), ""));
+        again
+    }
+}

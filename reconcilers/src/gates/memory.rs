@@ -1,0 +1,226 @@
+//! What this process remembers of Pods that the API does not show, or not yet. Another leader begins without it.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use dragoman_crds::wire::Name;
+use dragoman_machinery::controller::ObjectKey;
+
+use super::pass::Said;
+use super::plan::Reason;
+
+/// Everything, by Pod. Times are in milliseconds since the epoch, of a clock that is never set back.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    pub(super) closed: ClosedGates,
+    pub(super) taking: Taking,
+    pub(super) nominated: Nominated,
+}
+
+impl Memory {
+    /// Takes in what a pass about a Pod has to tell.
+    pub(super) fn learn(&mut self, pod: &ObjectKey, said: &Said, now: i64) {
+        match said {
+            Said::Condition(message) => self.closed.says(pod, now, message),
+            Said::TakesOut(claim, version) => self.taking.put(pod, claim, version),
+            Said::NotTakenOut(claim) => self.taking.refused(pod, claim),
+            Said::Nominated(node) => self.nominated.wrote(pod, node.as_ref(), now),
+            Said::NotNominated(node, _) => self.nominated.is_not_kept(pod, node.as_ref(), now),
+            Said::Published => self.taking.published(pod),
+            Said::Withdrawn => self.taking.withdrew(pod),
+            Said::Opened(..) => self.closed.opened(pod),
+            Said::Warning(..)
+            | Said::Refused(..)
+            | Said::Rejected
+            | Said::Keeps(_)
+            | Said::Changed
+            | Said::Deleted(_) => {}
+        }
+    }
+
+    /// A Pod is bound, ended or gone.
+    pub(super) fn forget(&mut self, pod: &ObjectKey) {
+        self.closed.opened(pod);
+        self.taking.forget(pod);
+        self.nominated.forget(pod);
+    }
+}
+
+/// The closed gates.
+#[derive(Debug, Default)]
+pub(super) struct ClosedGates(HashMap<ObjectKey, Closed>);
+
+/// A closed gate.
+#[derive(Debug)]
+pub(super) struct Closed {
+    pub(super) reason: Reason,
+    pub(super) since: i64,
+    /// When the condition was written last, and its message.
+    said: Option<(i64, String)>,
+}
+
+impl ClosedGates {
+    /// Notes what a Pod waits for; returns since when it has waited for anything. What comes after the gate of another controller
+    /// begins when that gate is open.
+    pub(super) fn closed(&mut self, key: &ObjectKey, reason: Reason, now: i64) -> i64 {
+        let gate = self.0.entry(key.clone()).or_insert(Closed { reason, since: now, said: None });
+        if gate.reason == Reason::OtherGateClosed && reason != gate.reason {
+            gate.since = now;
+        }
+        gate.reason = reason;
+        gate.since
+    }
+
+    /// When the condition of a Pod was written last, and its message.
+    pub(super) fn said(&self, key: &ObjectKey) -> Option<(i64, String)> {
+        self.0.get(key)?.said.clone()
+    }
+
+    /// The condition of a Pod is written with this message.
+    fn says(&mut self, key: &ObjectKey, now: i64, message: &str) {
+        self.0.get_mut(key).into_iter().for_each(|gate| gate.said = Some((now, message.to_owned())));
+    }
+
+    /// The gate is open, or the Pod is gone.
+    pub(super) fn opened(&mut self, key: &ObjectKey) {
+        self.0.remove(key);
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Closed> {
+        self.0.values()
+    }
+}
+
+/// Claims that gated Pods are taken out of. The answer to such a write may be lost, and the index may not show
+/// it yet: the Pod is not released with them meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct Taking {
+    claims: HashMap<ObjectKey, HashMap<Name, Name>>,
+    /// Pods of which what was published was taken back.
+    withdrawn: HashSet<ObjectKey>,
+}
+
+impl Taking {
+    /// A Pod is of no concern any more.
+    fn forget(&mut self, pod: &ObjectKey) {
+        self.claims.remove(pod);
+        self.withdrawn.remove(pod);
+    }
+
+    /// Whether what was published of a Pod has been taken back since.
+    pub(super) fn is_withdrawn(&self, pod: &ObjectKey) -> bool {
+        self.withdrawn.contains(pod)
+    }
+
+    /// What was published of a Pod is taken back. What is left is of others.
+    fn withdrew(&mut self, pod: &ObjectKey) {
+        self.withdrawn.insert(pod.clone());
+    }
+
+    /// What the claims of a Pod take is published.
+    fn published(&mut self, pod: &ObjectKey) {
+        self.withdrawn.remove(pod);
+    }
+
+    /// A Pod is about to be taken out of a claim of this version.
+    fn put(&mut self, pod: &ObjectKey, claim: &Name, version: &Name) {
+        self.claims.entry(pod.clone()).or_default().insert(claim.clone(), version.clone());
+    }
+
+    /// The write was refused.
+    fn refused(&mut self, pod: &ObjectKey, claim: &str) {
+        self.claims.get_mut(pod).and_then(|claims| claims.remove(claim));
+    }
+
+    /// Whether the index may not show yet what became of it. `version`: that of the claim there.
+    pub(super) fn stands(&mut self, pod: &ObjectKey, claim: &str, version: &str) -> bool {
+        let number = |version: &str| version.parse::<u64>().unwrap_or_default();
+        let Some(claims) = self.claims.get_mut(pod) else { return false };
+        let stands = claims.get(claim).is_some_and(|on| number(version) <= number(on));
+        if !stands {
+            claims.remove(claim);
+        }
+        stands
+    }
+}
+
+/// The time from a nomination to the release, in milliseconds. kube-scheduler learns of a nomination some milliseconds after it
+/// was written, and may place another Pod meanwhile; the binding of that Pod comes here some milliseconds later. A Pod
+/// that is released without this wait stays where it has no room. The longest such time that was measured, on a
+/// machine with two loaded cores, is 210.
+const SETTLE: i64 = 250;
+
+/// The time, in milliseconds, for which a nomination that another party has changed is left as it is: two leaders that see
+/// different things would otherwise take back each other's as fast as the API server answers.
+const LEFT: i64 = 1_000;
+
+/// The time, in milliseconds, for which a nomination that the API server does not keep is not tried again.
+const NOT_KEPT: i64 = 5_000;
+
+/// The nominations of gated Pods.
+#[derive(Debug, Default)]
+pub(super) struct Nominated {
+    /// Since when each Pod is nominated for its node.
+    since: HashMap<ObjectKey, (Name, i64)>,
+    /// What was last written of each Pod, and when.
+    written: HashMap<ObjectKey, (Option<Name>, i64)>,
+    /// What the API server has refused or dropped last, and when.
+    not_kept: HashMap<ObjectKey, (Option<Name>, i64)>,
+}
+
+impl Nominated {
+    /// How long the nomination of a Pod is left to another party, which has changed it since it was written here.
+    pub(super) fn is_left(&self, pod: &ObjectKey, seen: Option<&Name>, now: i64) -> Option<Duration> {
+        let (value, at) = self.written.get(pod)?;
+        let left = *at + LEFT - now;
+        // A time that is still to come is that of a clock that was put back since.
+        (value.as_ref() != seen && (1..=LEFT).contains(&left))
+            .then(|| Duration::from_millis(left.unsigned_abs()))
+    }
+
+    /// A nomination was written.
+    pub(super) fn wrote(&mut self, pod: &ObjectKey, value: Option<&Name>, now: i64) {
+        self.written.insert(pod.clone(), (value.cloned(), now));
+    }
+
+    /// Another party refuses a nomination, or drops it from the write.
+    fn is_not_kept(&mut self, pod: &ObjectKey, value: Option<&Name>, now: i64) {
+        self.not_kept.insert(pod.clone(), (value.cloned(), now));
+    }
+
+    /// Whether this nomination was tried in vain a moment ago: the Pod is released without it.
+    pub(super) fn is_in_vain(&self, pod: &ObjectKey, value: Option<&Name>, now: i64) -> bool {
+        self.not_kept.get(pod).is_some_and(|(tried, at)| {
+            tried.as_ref() == value && (*at..at.saturating_add(NOT_KEPT)).contains(&now)
+        })
+    }
+
+    /// Whether a Pod was nominated here, and so had the gate.
+    pub(super) fn knows(&self, pod: &ObjectKey) -> bool {
+        self.written.contains_key(pod)
+    }
+
+    /// How long it still takes at `now` until kube-scheduler and the index have seen what the other has.
+    pub(super) fn settles(&mut self, pod: &ObjectKey, node: &Name, now: i64) -> Option<Duration> {
+        let (known, since) = self.since.entry(pod.clone()).or_insert_with(|| (node.clone(), now));
+        // A time that is still to come is that of a clock that was put back since.
+        if known != node || *since > now {
+            (*known, *since) = (node.clone(), now);
+        }
+        let left = *since + SETTLE - now;
+        (left > 0).then(|| Duration::from_millis(left.unsigned_abs()))
+    }
+
+    /// A Pod is not to be nominated any more.
+    pub(super) fn end(&mut self, pod: &ObjectKey) {
+        self.since.remove(pod);
+    }
+
+    /// A Pod was released, or is gone.
+    pub(super) fn forget(&mut self, pod: &ObjectKey) {
+        self.since.remove(pod);
+        self.written.remove(pod);
+        self.not_kept.remove(pod);
+    }
+}

@@ -1,0 +1,256 @@
+//! One pass about a Pod: the steps that were decided on, carried out one after the other. What an answer means for the next
+//! look is learnt, not decided here.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use dragoman_accounting::claim::contribution::Generation;
+use dragoman_crds::wire::{Name, Pod};
+use dragoman_machinery::api::decode;
+use dragoman_machinery::controller::{Next, ObjectKey, Pass, Verdict};
+use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::write::{Write, Written};
+
+use super::index::{Gates, KnownClaim};
+use super::plan::{Opened, Reason};
+use super::writes;
+use crate::pod_status::{Inquiry, is_kept, is_undeclared};
+
+/// A step about a Pod.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// A write whose content is known.
+    Send(Purpose, Box<Write>),
+    /// Takes the Pod out of the consumers of a claim, as the steps before have left the claim.
+    TakeOut(KnownClaim),
+    /// Finds out what the API server keeps.
+    Ask(Inquiry),
+    /// Says something.
+    Say(Said),
+}
+
+/// What a write about a Pod is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To give a claim the default allocator.
+    Label,
+    /// To be sure that the gate is closed still: another leader may see it otherwise, and release the Pod in this moment.
+    Confirm,
+    /// To take the Pod out of the consumers of the claim of this uid.
+    TakeOut(Name),
+    /// To record a rejection on the claim of this uid.
+    Reject(Name),
+    /// To nominate the Pod for a node, or to take its nomination back.
+    Nominate(Option<Name>),
+    /// To find out whether the API server keeps this generation.
+    Ask(Generation),
+    /// To publish what the claims take, in this generation.
+    Publish(Generation),
+    /// To take back what was published.
+    Withdraw,
+    /// To open the gate.
+    Open(Opened, Option<Name>),
+    /// To say what the Pod waits for.
+    Condition,
+    /// To tell the Pod what its devices are now.
+    Tell,
+    /// To delete the Pod.
+    Delete,
+}
+
+/// What a pass has to tell: for people, and for the next look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Said {
+    /// An Event about the Pod: its reason, its action, its text.
+    Warning(Reason, &'static str, String),
+    /// The condition is about to be written with this message.
+    Condition(String),
+    /// The Pod is about to be taken out of the claim of this uid at this version.
+    TakesOut(Name, Name),
+    /// That write was refused.
+    NotTakenOut(Name),
+    /// The allocation of a claim was refused: its name, the node, the reason.
+    Refused(Name, Name, String),
+    /// All allocations of the Pod were refused.
+    Rejected,
+    /// The nomination was written.
+    Nominated(Option<Name>),
+    /// The API server refuses the nomination, or drops it.
+    NotNominated(Option<Name>, String),
+    /// The API server keeps this generation, or none.
+    Keeps(Option<Generation>),
+    /// The API server keeps what it kept no longer.
+    Changed,
+    /// What the claims take is published.
+    Published,
+    /// It is taken back.
+    Withdrawn,
+    /// The gate is open.
+    Opened(Opened, Option<Name>),
+    /// The Pod was deleted; the text says why.
+    Deleted(String),
+}
+
+/// The pass.
+#[derive(Debug)]
+pub(super) struct GatePass {
+    key: ObjectKey,
+    uid: Name,
+    steps: VecDeque<Step>,
+    most: usize,
+    inquiry: Option<Inquiry>,
+    /// The versions of claims that writes of the pass have made, by uid.
+    versions: HashMap<Name, Name>,
+    then: Verdict,
+    /// What the pass has to tell.
+    pub(super) report: Vec<Said>,
+}
+
+impl GatePass {
+    /// A pass about the Pod of this uid that ends with `then` after all its steps.
+    pub(super) fn new((key, uid): (&ObjectKey, &Name), steps: VecDeque<Step>, then: Verdict) -> Self {
+        let most = steps.len() + Inquiry::MOST;
+        Self {
+            key: key.clone(),
+            uid: uid.clone(),
+            steps,
+            most,
+            inquiry: None,
+            versions: HashMap::new(),
+            then,
+            report: Vec::new(),
+        }
+    }
+
+    /// The pass ends here.
+    fn end(&mut self, then: Verdict) {
+        self.steps.clear();
+        self.inquiry = None;
+        self.then = then;
+    }
+
+    fn refused(&mut self, refusal: &Refusal) {
+        self.end(match refusal {
+            // The watch says so soon.
+            Refusal::NotFound | Refusal::Replaced => Verdict::Done,
+            other => Verdict::Failed(other.to_string()),
+        });
+    }
+
+    /// The write that takes the Pod out of a claim.
+    fn take_out(&mut self, claim: &KnownClaim) -> Option<Write> {
+        let version = self.versions.get(&claim.uid).unwrap_or(&claim.facts.version).clone();
+        let write = writes::give_back(&self.key.namespace, claim, &self.uid, &version)?;
+        // Before it is sent: the answer may be lost.
+        self.report.push(Said::TakesOut(claim.uid.clone(), version));
+        Some(write)
+    }
+
+    /// Another party may refuse a nomination, or drop it from every write: the Pod is released all the same.
+    fn nominated(&mut self, node: Option<Name>, outcome: Result<Written, Refusal>) {
+        let said = match outcome {
+            Ok(answer) => {
+                self.report.push(Said::Nominated(node.clone()));
+                match decode::<Pod>(&answer.body) {
+                    Ok(pod) if node.as_ref().is_none_or(|node| pod.status.nominated_node_name == *node) => {
+                        None
+                    }
+                    Ok(_) => Some("the API server does not keep it".to_owned()),
+                    Err(refusal) => return self.refused(&refusal),
+                }
+            }
+            Err(refusal @ (Refusal::Invalid(_) | Refusal::Rbac(_))) => Some(refusal.to_string()),
+            Err(refusal) => return self.refused(&refusal),
+        };
+        self.report.extend(said.map(|why| Said::NotNominated(node, why)));
+        self.end(Verdict::After(Duration::ZERO));
+    }
+
+    fn asked(&mut self, generation: Generation, outcome: Result<Written, Refusal>) {
+        match self.inquiry.as_mut().and_then(|inquiry| inquiry.answered(generation, outcome)) {
+            None => {}
+            Some(Ok(kept)) => {
+                self.report.push(Said::Keeps(kept));
+                self.end(Verdict::After(Duration::ZERO));
+            }
+            Some(Err(refusal)) => self.refused(&refusal),
+        }
+    }
+
+    fn published(&mut self, generation: Generation, outcome: Result<Written, Refusal>) {
+        match outcome.and_then(|answer| decode::<Pod>(&answer.body)) {
+            Ok(pod) if is_kept(&pod, generation) => {
+                self.report.push(Said::Published);
+                // The release is decided on the Pod as it is now.
+                self.end(Verdict::After(Duration::ZERO));
+            }
+            Ok(_) => {
+                self.report.push(Said::Changed);
+                let why = "the API server has dropped the field since it was asked";
+                self.end(Verdict::Failed(why.to_owned()));
+            }
+            Err(refusal) => {
+                if is_undeclared(&refusal) {
+                    self.report.push(Said::Changed);
+                }
+                self.refused(&refusal);
+            }
+        }
+    }
+
+    fn done(&mut self, purpose: Purpose, written: Written) {
+        match purpose {
+            Purpose::Reject(claim) => {
+                self.versions.insert(claim, written.meta.resource_version);
+            }
+            Purpose::Withdraw => self.report.push(Said::Withdrawn),
+            Purpose::Open(why, pin) => self.report.push(Said::Opened(why, pin)),
+            _ => {}
+        }
+    }
+}
+
+impl Pass<Gates> for GatePass {
+    type Purpose = Purpose;
+
+    fn most_steps(&self) -> usize {
+        self.most
+    }
+
+    fn next(&mut self) -> Next<Purpose> {
+        loop {
+            if let Some((generation, write)) = self.inquiry.as_mut().and_then(Inquiry::next) {
+                return Next::Send { write: Box::new(write), purpose: Purpose::Ask(generation) };
+            }
+            match self.steps.pop_front() {
+                None => return Next::Rest(self.then.clone()),
+                Some(Step::Say(said)) => self.report.push(said),
+                Some(Step::Ask(inquiry)) => self.inquiry = Some(inquiry),
+                Some(Step::Send(purpose, write)) => return Next::Send { write, purpose },
+                Some(Step::TakeOut(claim)) => {
+                    if let Some(write) = self.take_out(&claim) {
+                        return Next::Send { write: Box::new(write), purpose: Purpose::TakeOut(claim.uid) };
+                    }
+                }
+            }
+        }
+    }
+
+    fn sent(&mut self, purpose: Purpose, outcome: Result<Written, Refusal>) {
+        match (purpose, outcome) {
+            (Purpose::Nominate(node), outcome) => self.nominated(node, outcome),
+            (Purpose::Ask(generation), outcome) => self.asked(generation, outcome),
+            (Purpose::Publish(generation), outcome) => self.published(generation, outcome),
+            (purpose, Ok(written)) => self.done(purpose, written),
+            // What a Pod waits for does not depend on whether it was said.
+            (Purpose::Condition, Err(Refusal::NotFound | Refusal::Replaced)) => {}
+            (Purpose::TakeOut(claim), Err(refusal)) => {
+                if refusal.is_without_effect() {
+                    self.report.push(Said::NotTakenOut(claim));
+                }
+                self.refused(&refusal);
+            }
+            (_, Err(refusal)) => self.refused(&refusal),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Allocations that are refused, and what is taken back from gated Pods.
+
+use dragoman_machinery::controller::Verdict;
+use dragoman_machinery::watch::Record;
+
+use super::decide::{Decision, Look};
+use super::index::{KnownClaim, NamedClaim};
+use super::pass::{Purpose, Said, Step};
+use super::plan::Reason;
+use super::writes;
+use crate::protocol::{Rejection, with_rejection};
+
+impl Decision<'_> {
+    /// Why a device, share or counter of one of the claims is promised beyond what there is, if the Pod is not one that keeps it.
+    /// The oldest gated Pods keep it; a consumer without a gate of ours may run already.
+    pub(super) fn promised_twice(&self, claims: &[&KnownClaim]) -> Option<String> {
+        let Look { key, uid, pod, index, cluster, .. } = self.look;
+        let (ledger, namespace) = (cluster.as_ref()?.ledger(), &*key.namespace);
+        let own = (&*pod.created, &**uid);
+        for KnownClaim { name, .. } in claims {
+            let mut younger = ledger.rivals(namespace, name);
+            younger.retain(|rival| index.is_held_by_younger(rival, own));
+            if let Some(overdrawn) = ledger.overdrawn_by(namespace, name, &younger) {
+                // The owner of another claim is no business of this tenant; the log of the operator says it.
+                let claims: Vec<&str> = overdrawn.claims.iter().map(|claim| &**claim).collect();
+                let claims = claims.join(",");
+                tracing::warn!(namespace, claim = %name, %claims, "promised twice");
+                return Some(format!("claim {name}: {overdrawn}"));
+            }
+        }
+        None
+    }
+
+    /// Gives back what is reserved of claims that are being deleted: they stay until then, and the Pod
+    /// waits for those that are made in their place.
+    pub(super) fn give_back(&mut self) {
+        for claim in self.look.claims.iter().filter_map(NamedClaim::known) {
+            if claim.facts.deleting {
+                self.take_out(claim);
+            }
+        }
+    }
+
+    /// Takes the Pod out of the consumers of a claim, if it is one of them and its gate is closed still.
+    fn take_out(&mut self, claim: &KnownClaim) {
+        let Look { key, uid, pod, .. } = self.look;
+        if claim.facts.is_reserved_for(uid) {
+            self.send(Purpose::Confirm, writes::is_gated(key, uid, pod));
+            self.steps.push_back(Step::TakeOut(claim.clone()));
+        }
+    }
+
+    /// Takes the Pod out of claims again that it was taken out of, as far as the index does not show what
+    /// became of that. Returns whether there are any.
+    pub(super) fn takes_out_again(&mut self, claims: &[&KnownClaim]) -> bool {
+        let mut takes = false;
+        for claim in claims {
+            if self.memory.taking.stands(self.look.key, &claim.uid, &claim.facts.version) {
+                takes = true;
+                self.take_out(claim);
+            }
+        }
+        takes
+    }
+
+    /// Refuses the allocations of a Pod that cannot run where they are: says so on each claim, and gives
+    /// back what is reserved for this Pod.
+    pub(super) fn reject(
+        &mut self,
+        claims: &[&KnownClaim],
+        node: &str,
+        reason: Reason,
+        why: &str,
+    ) -> Verdict {
+        let Look { key, cluster, .. } = self.look;
+        let published = cluster.as_ref().and_then(|cluster| cluster.published.get("", node));
+        let revision = published.and_then(Record::readable).and_then(|published| published.revision);
+        for claim in claims {
+            let rejection = Rejection {
+                node: node.to_owned(),
+                reason: why.to_owned(),
+                revision: revision.unwrap_or_default(),
+                time: self.time(),
+            };
+            let text = with_rejection(claim.facts.rejections.clone(), rejection);
+            let write = writes::rejection(&key.namespace, claim, text);
+            self.send(Purpose::Reject(claim.uid.clone()), write);
+        }
+        for claim in claims {
+            self.take_out(claim);
+            self.say(Said::Refused(claim.name.clone(), node.into(), why.to_owned()));
+        }
+        self.say(Said::Rejected);
+        let place = if node.is_empty() { String::new() } else { format!(" on node {node}") };
+        let text = format!("the allocation of its claims{place} is refused: {why}");
+        self.say(Said::Warning(reason, "Reject", text));
+        Verdict::Done
+    }
+}

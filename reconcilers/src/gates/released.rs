@@ -1,0 +1,123 @@
+//! Pods whose gate is open and that have no node yet. kube-scheduler binds most of them in a moment; it does not bind a Pod whose
+//! node is lost, tainted or filled. Where a claim confines the Pod, kube-scheduler takes the devices back and allocates
+//! elsewhere; a Pod whose affinity names the node, or that shares its claims, stays where it cannot run.
+
+use std::time::Duration;
+
+use dragoman_crds::wire::Name;
+use dragoman_machinery::controller::{ObjectKey, Verdict};
+
+use super::decide::{Decision, Look};
+use super::facts::PodFacts;
+use super::index::{Gates, KnownClaim, NamedClaim};
+use super::pass::{Purpose, Said};
+use super::plan::{self, Opened, Reason, Wait};
+use super::{attributes, writes};
+use crate::cluster::{Assumed, Cluster};
+use crate::protocol::LET_GO;
+
+/// Assumes a Pod that has no gate of the protocol any more and is not bound yet: its claims say where
+/// it goes. A Pod that is assumed stays so while its claims are allocated: where a write of a binding fails,
+/// kube-scheduler takes the reservations back, keeps the allocations, and tries again.
+pub(super) fn assume(
+    (index, cluster): (&Gates, Option<&Cluster>),
+    assumed: &mut Assumed,
+    (key, uid, pod): (&ObjectKey, &str, &PodFacts),
+    claims: &[NamedClaim],
+) {
+    let is_known = assumed.node_of(key).is_some();
+    let kept = |claim: &NamedClaim, is_known| matches!(claim, NamedClaim::Known(claim) if plan::keeps(&claim.facts, uid, is_known));
+    let all: Option<Vec<&KnownClaim>> =
+        claims.iter().map(|claim| claim.known().filter(|_| kept(claim, is_known))).collect();
+    let node = all.filter(|claims| !claims.is_empty()).and_then(|claims| {
+        let nodes = index.nodes.iter().filter_map(|(_, _, record)| Some(&record.readable()?.selected));
+        plan::goes_to(&claims, nodes, pod.affinity.node())
+    });
+    match node.zip(cluster) {
+        Some((node, cluster)) => {
+            assumed.put(key, &node, cluster.ledger().candidate(&pod.accounted, &node).pod);
+        }
+        // A Pod that was pinned to its node stays charged there while it has its claims.
+        None if is_known && !claims.iter().all(|claim| kept(claim, true)) => assumed.remove(key),
+        None => {}
+    }
+}
+
+impl Decision<'_> {
+    /// What is next for a Pod without the gate.
+    pub(super) fn released(&mut self) -> Verdict {
+        let Look { key, uid, pod, claims, index, cluster, .. } = self.look;
+        if pod.is_bound {
+            self.charges_nothing();
+            self.memory.forget(key);
+            self.waits_no_more(Opened::Bound);
+            return Verdict::Done;
+        }
+        assume((index, *cluster), self.assumed, (key, uid, pod), claims);
+        self.tell();
+        self.unbound()
+    }
+
+    /// Follows a new allocation of a Pod that waits for its node: kube-scheduler may allocate anew. Once the Pod has a node
+    /// nothing changes, because a container may have read it.
+    fn tell(&mut self) {
+        let Look { key, uid, pod, claims, cluster, .. } = self.look;
+        let Some(cluster) = cluster.filter(|_| pod.asked.is_some()) else { return };
+        if !plan::is_allocated_for(uid, claims) {
+            return;
+        }
+        // What cannot be told any more holds nothing up: the node may be gone, and the devices with it.
+        if let Ok(answers) = attributes::of(pod, cluster.ledger())
+            && !attributes::are_given(pod, &answers)
+        {
+            self.send(Purpose::Tell, writes::tell(key, uid, pod, &answers));
+        }
+    }
+
+    /// Says that a Pod cannot be bound once kube-scheduler has said so for a while, and deletes it where that
+    /// is asked for and a Pod is made in its place.
+    fn unbound(&mut self) -> Verdict {
+        let Look { key, uid, pod, now, options, .. } = self.look;
+        let Some(wait) = self.not_bound() else {
+            self.memory.closed.opened(key);
+            return Verdict::Done;
+        };
+        let since = self.memory.closed.closed(key, wait.reason, *now);
+        if *now >= since + wait.patience && !self.is_said(&wait) {
+            self.say(Said::Warning(wait.reason, "Bind", wait.message.clone()));
+        }
+        let said = self.waits(&wait);
+        let Some(after) = options.delete_unbound_after.filter(|_| pod.is_replaced) else { return said };
+        let due = since + i64::try_from(after.as_millis()).unwrap_or(i64::MAX).max(wait.patience);
+        if *now < due {
+            let left = Duration::from_millis((due - now).unsigned_abs());
+            return said.most_urgent(Verdict::After(left));
+        }
+        self.send(Purpose::Delete, writes::delete(key, uid, pod));
+        self.say(Said::Warning(Reason::NotBound, "Delete", format!("deleted: {}", wait.message)));
+        self.say(Said::Deleted(wait.message));
+        Verdict::Done
+    }
+
+    /// Why a Pod is not bound, if an allocator has allocated its claims and kube-scheduler has a reason. A Pod
+    /// whose claims kube-scheduler allocates waits for no node of ours.
+    fn not_bound(&self) -> Option<Wait> {
+        let Look { key, uid, pod, claims, index, .. } = self.look;
+        let was_released = match &pod.condition {
+            Some((_, reason)) => **reason != *LET_GO,
+            // Another leader may have nominated it; a Pod that is charged had all its claims.
+            None => self.memory.nominated.knows(key) || self.assumed.node_of(key).is_some(),
+        };
+        if let Some(lost) = plan::lost(uid, claims).filter(|_| was_released) {
+            return Some(lost);
+        }
+        let says = pod.unschedulable.as_deref()?;
+        if !plan::is_allocated_for(uid, claims) {
+            return None;
+        }
+        let pin = pod.affinity.node();
+        let node = self.assumed.node_of(key).cloned().or_else(|| pin.map(Name::from))?;
+        let is_there = index.nodes.get("", &node).is_some();
+        Some(plan::not_bound(&node, is_there, pin == Some(&*node), says))
+    }
+}

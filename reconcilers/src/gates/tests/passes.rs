@@ -1,0 +1,498 @@
+//! Decisions and their passes: a world in plain data, and an API server that answers as a test says.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use dragoman_accounting::claim::contribution::Generation;
+use dragoman_accounting::ledger::holder::Scheduler;
+use dragoman_machinery::controller::{Fed, Next, Pass as _, Verdict};
+use dragoman_machinery::kind::Watchable;
+use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::watch::decode_item;
+use dragoman_machinery::write::Written;
+
+use super::*;
+use crate::cluster::Cluster;
+use crate::gates::Options;
+use crate::gates::decide::{Look, decide};
+use crate::gates::index::Gates;
+use crate::gates::memory::Memory;
+use crate::gates::pass::{GatePass, Purpose, Said};
+use crate::holders::SharedHolders;
+
+/// What the controller has, without a client.
+#[derive(Default)]
+struct World {
+    index: Gates,
+    cluster: Cluster,
+    assumed: Assumed,
+    memory: Memory,
+    holders: SharedHolders,
+    options: Options,
+    scheduler: Option<Scheduler>,
+    is_behind: bool,
+    now: i64,
+}
+
+/// What became of a look.
+struct Outcome {
+    sent: Vec<(Purpose, Write)>,
+    said: Vec<Said>,
+    verdict: Verdict,
+}
+
+impl Outcome {
+    fn purposes(&self) -> Vec<Purpose> {
+        self.sent.iter().map(|(purpose, _)| purpose.clone()).collect()
+    }
+}
+
+type Answers = VecDeque<Result<Value, Refusal>>;
+
+impl World {
+    fn applied<T: Watchable>(&mut self, object: &Value)
+    where
+        Gates: Fed<T, Key = ObjectKey>,
+        Cluster: Fed<T, Key = ObjectKey>,
+    {
+        let decoded = || decode_item(object.to_string().as_bytes()).expect("metadata");
+        Fed::<T>::applied(&mut self.index, &decoded());
+        Fed::<T>::applied(&mut self.cluster, &decoded());
+    }
+
+    /// A node of ten cpus, and a device that takes so many of them, or none.
+    fn with_node(cost: Option<&str>) -> Self {
+        let mut world = Self { now: 1_000_000, ..Self::default() };
+        world.applied::<Node>(&json!({"metadata": {"name": "n", "uid": "n", "resourceVersion": "1"},
+            "status": {"allocatable": {"cpu": "10", "memory": "8Gi", "pods": "110"}}}));
+        let cost = cost.map(|cost| json!({"cpu": {"mapping": {"deviceMultiplier": cost}}}));
+        let device = json!({"name": "gpu", "nodeAllocatableResources": cost});
+        let slice = json!({"metadata": {"name": "s", "uid": "s", "resourceVersion": "1"},
+            "spec": {"driver": "d", "nodeName": "n", "devices": [device],
+                "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}}});
+        let decoded = decode_item(slice.to_string().as_bytes()).expect("metadata");
+        Fed::<ResourceSlice>::applied(&mut world.cluster, &decoded);
+        world
+    }
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey { namespace: "ns".into(), name: name.into() }
+    }
+
+    /// A gated Pod of one cpu; `change` makes it another one.
+    fn pod(&mut self, name: &str, version: u64, change: &Value) {
+        let claims = json!([{"name": "gpu", "resourceClaimName": format!("{name}-gpu")}]);
+        let mut pod = json!({
+            "metadata": {"namespace": "ns", "name": name, "uid": name, "resourceVersion": version.to_string(),
+                "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"schedulingGates": [{"name": "dragoman.dev/claims"}], "resourceClaims": claims,
+                "containers": [{"name": "main", "resources":
+                    {"requests": {"cpu": "1"}, "claims": [{"name": "gpu"}]}}]},
+        });
+        merge(&mut pod, change);
+        self.applied::<Pod>(&pod);
+    }
+
+    /// The claim of a Pod, allocated on the node and reserved; `change` makes it another one.
+    fn claim(&mut self, pod: &str, version: u64, change: &Value) {
+        let result = json!({"request": "r", "driver": "d", "pool": "n", "device": "gpu"});
+        let mut status = ready(&["n"]);
+        status["allocation"]["devices"]["results"] = json!([result]);
+        status["reservedFor"] = json!([{"resource": "pods", "name": pod, "uid": pod}]);
+        let mut claim = json!({
+            "metadata": {"namespace": "ns", "name": format!("{pod}-gpu"), "uid": format!("{pod}-claim"),
+                "resourceVersion": version.to_string(), "labels": labelled()["labels"]},
+            "status": status,
+        });
+        merge(&mut claim, change);
+        self.applied::<ResourceClaim>(&claim);
+    }
+
+    /// Looks at a Pod and carries out what is decided. An answer that is not given echoes the object.
+    fn look(&mut self, name: &str, mut answers: Answers) -> Outcome {
+        let key = Self::key(name);
+        let (uid, pod) = self.index.pod(&key).expect("the Pod");
+        let look = Look {
+            key: &key,
+            uid: uid.clone(),
+            claims: self.index.claims_of("ns", &pod),
+            pod,
+            is_current: !self.is_behind,
+            now: self.now,
+            time: "2026-01-01T01:00:00Z".parse().expect("a time"),
+            options: &self.options,
+            index: &self.index,
+            cluster: Some(&self.cluster),
+            holders: &self.holders,
+            scheduler: self.scheduler,
+        };
+        let (steps, then) = decide(&look, &mut self.assumed, &mut self.memory);
+        let mut pass = GatePass::new((&key, &uid), steps, then);
+        let (mut sent, mut said) = (Vec::new(), Vec::new());
+        let verdict = loop {
+            match pass.next() {
+                Next::Rest(verdict) => break verdict,
+                Next::Read(_) => panic!("nothing is read"),
+                Next::Send { write, purpose } => {
+                    assert!(sent.len() < pass.most_steps(), "it comes to an end");
+                    sent.push((purpose.clone(), (*write).clone()));
+                    let answer = answers.pop_front().unwrap_or_else(|| Ok(json!({})));
+                    pass.sent(purpose, answer.map(|body| written(&body)));
+                }
+            }
+        };
+        for of in pass.report.drain(..) {
+            self.memory.learn(&key, &of, self.now);
+            if let Said::Keeps(kept) = &of {
+                self.scheduler = Some(kept.map_or(Scheduler::Unaware, Scheduler::Aware));
+            }
+            said.push(of);
+        }
+        Outcome { sent, said, verdict }
+    }
+}
+
+fn merge(object: &mut Value, change: &Value) {
+    match (object, change) {
+        (Value::Object(object), Value::Object(change)) => {
+            for (key, value) in change {
+                merge(object.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (object, change) => *object = change.clone(),
+    }
+}
+
+fn written(body: &Value) -> Written {
+    let mut object = json!({"metadata": {"name": "o", "uid": "o", "resourceVersion": "90"}});
+    merge(&mut object, body);
+    let meta = serde_json::from_value(object["metadata"].clone()).expect("metadata");
+    Written { meta, body: object.to_string().into_bytes() }
+}
+
+fn nominated(node: &str) -> Value {
+    json!({"status": {"nominatedNodeName": node}})
+}
+
+fn node() -> Option<Name> {
+    Some("n".into())
+}
+
+fn refused(refusal: Refusal) -> Answers {
+    [Err(refusal)].into()
+}
+
+const AT_ONCE: Verdict = Verdict::After(Duration::ZERO);
+
+#[test]
+fn a_pod_is_nominated_then_settles_then_its_gate_is_opened() {
+    let mut world = World::with_node(None);
+    world.pod("p", 1, &json!({}));
+    world.claim("p", 1, &json!({}));
+    let first = world.look("p", [Ok(nominated("n"))].into());
+    assert_eq!((first.purposes(), &first.verdict), (vec![Purpose::Nominate(node())], &AT_ONCE));
+    world.pod("p", 2, &nominated("n"));
+    let second = world.look("p", Answers::new());
+    assert_eq!(second.purposes(), vec![], "kube-scheduler has not seen the nomination yet");
+    assert_eq!(second.verdict, Verdict::After(Duration::from_millis(250)));
+    world.now += 250;
+    let third = world.look("p", Answers::new());
+    assert_eq!(third.purposes(), vec![Purpose::Open(Opened::Released, None)]);
+    assert_eq!(
+        world.assumed.node_of(&World::key("p")),
+        node().as_ref(),
+        "its room is kept until it is bound"
+    );
+}
+
+#[test]
+fn a_nomination_that_is_refused_or_dropped_does_not_hold_a_pod_up() {
+    for answer in [Err(Refusal::Rbac("no".to_owned())), Err(Refusal::Invalid("no".to_owned())), Ok(json!({}))]
+    {
+        let mut world = World::with_node(None);
+        world.pod("p", 1, &json!({}));
+        world.claim("p", 1, &json!({}));
+        let first = world.look("p", [answer].into());
+        assert_eq!((first.purposes(), &first.verdict), (vec![Purpose::Nominate(node())], &AT_ONCE));
+        assert_eq!(world.look("p", Answers::new()).purposes(), vec![]);
+        world.now += 250;
+        let opened = world.look("p", Answers::new()).purposes();
+        assert_eq!(opened, vec![Purpose::Open(Opened::Released, None)]);
+    }
+}
+
+#[test]
+fn a_nomination_that_has_no_answer_is_tried_again() {
+    let mut world = World::with_node(None);
+    world.pod("p", 1, &json!({}));
+    world.claim("p", 1, &json!({}));
+    let lost = world.look("p", refused(Refusal::Transient("lost".to_owned())));
+    assert!(matches!(lost.verdict, Verdict::Failed(_)), "{:?}", lost.verdict);
+    assert_eq!(world.look("p", Answers::new()).purposes(), vec![Purpose::Nominate(node())]);
+}
+
+#[test]
+fn a_nomination_that_another_leader_has_taken_back_is_left_to_it() {
+    let mut world = World::with_node(None);
+    world.pod("p", 1, &json!({}));
+    world.claim("p", 1, &json!({}));
+    world.look("p", [Ok(nominated("n"))].into());
+    world.pod("p", 3, &json!({}));
+    world.now += 100;
+    let left = world.look("p", Answers::new());
+    assert_eq!(
+        (left.purposes(), left.verdict),
+        (vec![], Verdict::After(Duration::from_millis(900))),
+        "both would write as fast as the API server answers"
+    );
+}
+
+/// The generation is asked once, newest first; the amounts are published before the gate is opened.
+#[test]
+fn what_claims_take_is_published_before_the_gate_is_opened() {
+    let mut world = World::with_node(Some("2"));
+    world.pod("p", 1, &nominated("n"));
+    world.claim("p", 1, &json!({}));
+    let entry = json!({"resourceClaimName": "p-gpu", "mapping": [{"name": "cpu", "quantity": "2"}]});
+    let kept = json!({"status": {"nodeAllocatableResourceClaimStatuses": [entry]}});
+    let asked = world.look("p", [Ok(json!({})), Ok(kept.clone())].into());
+    assert_eq!(asked.purposes(), [Generation::V1_38, Generation::V1_37].map(Purpose::Ask));
+    assert!(asked.sent.iter().all(|(_, write)| write.dry_run), "nothing is stored");
+    assert_eq!((asked.said, asked.verdict), (vec![Said::Keeps(Some(Generation::V1_37))], AT_ONCE));
+    let published = world.look("p", [Ok(kept)].into());
+    assert_eq!(published.purposes(), vec![Purpose::Publish(Generation::V1_37)]);
+    assert!(published.sent.iter().all(|(_, write)| !write.dry_run));
+    assert_eq!((published.said, published.verdict), (vec![Said::Published], AT_ONCE));
+}
+
+#[test]
+fn a_field_that_is_dropped_again_is_asked_for_again_and_opens_no_gate() {
+    for answer in [Ok(json!({})), Err(Refusal::Invalid("field not declared in schema".to_owned()))] {
+        let mut world = World::with_node(Some("2"));
+        world.scheduler = Some(Scheduler::Aware(Generation::V1_37));
+        world.pod("p", 1, &nominated("n"));
+        world.claim("p", 1, &json!({}));
+        let dropped = world.look("p", [answer].into());
+        assert_eq!(dropped.said, vec![Said::Changed]);
+        assert!(matches!(dropped.verdict, Verdict::Failed(_)), "{:?}", dropped.verdict);
+    }
+}
+
+#[test]
+fn an_inquiry_that_ends_without_an_answer_says_nothing_about_the_api_server() {
+    let mut world = World::with_node(Some("2"));
+    world.pod("p", 1, &nominated("n"));
+    world.claim("p", 1, &json!({}));
+    let lost = world.look("p", [Ok(json!({})), Err(Refusal::Throttled)].into());
+    assert_eq!((lost.sent.len(), lost.said), (2, vec![]));
+    let about_this_pod = Refusal::Invalid("another webhook".to_owned());
+    let refused = world.look("p", [Ok(json!({})), Err(about_this_pod), Ok(json!({}))].into());
+    assert_eq!((refused.sent.len(), refused.said), (3, vec![]));
+    let none = world.look("p", Answers::new());
+    assert_eq!(none.said, vec![Said::Keeps(None)], "all three were dropped");
+}
+
+/// Each claim gets the rejection first; the write that takes the Pod out is guarded by the version after that.
+#[test]
+fn an_allocation_that_does_not_fit_is_rejected_and_given_back() {
+    let mut world = World::with_node(Some("10"));
+    world.pod("p", 1, &json!({}));
+    world.claim("p", 1, &json!({}));
+    let claim: Name = "p-claim".into();
+    let all = vec![Purpose::Reject(claim.clone()), Purpose::Confirm, Purpose::TakeOut(claim.clone())];
+    let rejected = world.look("p", Answers::new());
+    assert_eq!(rejected.purposes(), all);
+    let [(_, reject), (_, confirm), (_, out)] = &rejected.sent[..] else { panic!("three") };
+    assert!(matches!(&reject.action, Action::Merge { guard, .. } if guard.resource_version == "1"));
+    assert!(confirm.dry_run, "it changes nothing");
+    assert!(matches!(&out.action, Action::Patch { guard, .. } if guard.resource_version == "90"));
+    assert!(matches!(&rejected.said[..], [Said::TakesOut(_, version), Said::Refused(..), Said::Rejected,
+        Said::Warning(Reason::DoesNotFit, "Reject", why)] if **version == *"90" && why.contains("too small")));
+    assert_eq!(world.assumed.len(), 0, "it takes no room");
+}
+
+#[test]
+fn nothing_is_taken_from_a_pod_whose_gate_may_be_open() {
+    let mut world = World::with_node(Some("10"));
+    world.pod("p", 1, &json!({}));
+    world.claim("p", 1, &json!({}));
+    let opened = world.look("p", [Ok(json!({})), Err(Refusal::Conflict)].into());
+    assert_eq!(opened.purposes().last(), Some(&Purpose::Confirm));
+    assert_eq!(opened.said, vec![]);
+}
+
+/// The answer to the write that takes a Pod out may be lost: the Pod is not released with that claim meanwhile.
+#[test]
+fn a_claim_that_a_pod_may_have_lost_is_taken_again_before_anything_else() {
+    let taken = |answer: Result<Value, Refusal>| {
+        let mut world = World::with_node(Some("10"));
+        world.pod("p", 1, &json!({}));
+        world.claim("p", 1, &json!({}));
+        world.look("p", [Ok(json!({})), Ok(json!({})), answer].into());
+        // The index shows the rejection, or nothing yet; now the Pod would fit.
+        world.claim("p", 90, &json!({}));
+        let node = json!({"metadata": {"name": "n", "uid": "n", "resourceVersion": "2"},
+            "status": {"allocatable": {"cpu": "20", "memory": "8Gi", "pods": "110"}}});
+        world.applied::<Node>(&node);
+        let again = world.look("p", Answers::new()).purposes();
+        world.claim("p", 91, &json!({}));
+        (again, world.look("p", Answers::new()).purposes())
+    };
+    let again = vec![Purpose::Confirm, Purpose::TakeOut("p-claim".into())];
+    let goes_on = vec![Purpose::Nominate(node())];
+    let (first, then) = taken(Err(Refusal::Transient("lost".to_owned())));
+    assert_eq!(first, again);
+    assert_eq!(then, goes_on, "the index has a later version: it was reserved again");
+    assert_eq!(
+        taken(Err(Refusal::Conflict)).0,
+        again,
+        "the conflict may be with the write whose answer was lost"
+    );
+    let (first, _) = taken(Err(Refusal::Invalid("no".to_owned())));
+    assert_eq!(first, goes_on, "it was refused and had no effect");
+}
+
+#[test]
+fn room_is_given_to_one_of_two_pods() {
+    let mut world = World::with_node(None);
+    for pod in ["a", "b"] {
+        let main =
+            json!({"name": "main", "resources": {"requests": {"cpu": "6"}, "claims": [{"name": "gpu"}]}});
+        world.pod(pod, 1, &json!({"spec": {"containers": [main]}}));
+        world.claim(pod, 1, &json!({"status": {"allocation": {"devices": {"results": []}}}}));
+    }
+    assert_eq!(world.look("a", Answers::new()).purposes(), vec![Purpose::Nominate(node())]);
+    let second = world.look("b", Answers::new()).purposes();
+    assert_eq!(second.first(), Some(&Purpose::Reject("b-claim".into())), "the room is promised to the first");
+    assert_eq!(world.look("a", Answers::new()).said, vec![], "it keeps what it has");
+}
+
+#[test]
+fn a_pod_that_loses_a_claim_loses_its_nomination_then_what_was_published() {
+    let mut world = World::with_node(Some("2"));
+    world.scheduler = Some(Scheduler::Aware(Generation::V1_37));
+    let entry = json!({"resourceClaimName": "p-gpu", "mapping": [{"name": "cpu", "quantity": "2"}]});
+    let recorded = json!({"status": {"nodeAllocatableResourceClaimStatuses": [entry]}});
+    let mut both = recorded.clone();
+    merge(&mut both, &nominated("n"));
+    world.pod("p", 1, &both);
+    world.claim("p", 1, &json!({"status": {"allocation": null, "reservedFor": []}}));
+    let first = world.look("p", Answers::new());
+    assert_eq!((first.purposes(), first.verdict), (vec![Purpose::Nominate(None)], AT_ONCE));
+    world.pod("p", 2, &recorded);
+    assert_eq!(world.look("p", Answers::new()).purposes(), vec![Purpose::Withdraw]);
+    assert_eq!(world.look("p", Answers::new()).purposes(), vec![], "what is left is of others");
+    world.now += 2_000;
+    assert_eq!(world.look("p", Answers::new()).purposes(), vec![Purpose::Condition]);
+}
+
+#[test]
+fn a_claim_on_its_way_out_is_given_back() {
+    let mut world = World::with_node(None);
+    world.pod("p", 1, &json!({}));
+    world.claim("p", 1, &json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+    let back = world.look("p", Answers::new()).purposes();
+    assert_eq!(back, vec![Purpose::Confirm, Purpose::TakeOut("p-claim".into())]);
+}
+
+#[test]
+fn a_gate_stays_closed_while_a_watch_catches_up() {
+    let mut world = World::with_node(None);
+    world.pod("p", 1, &nominated("n"));
+    world.claim("p", 1, &json!({}));
+    world.look("p", Answers::new());
+    (world.now, world.is_behind) = (world.now + 250, true);
+    let behind = world.look("p", Answers::new());
+    assert_eq!((behind.purposes(), behind.verdict), (vec![], Verdict::After(Duration::from_millis(250))));
+    world.is_behind = false;
+    assert_eq!(world.look("p", Answers::new()).purposes(), vec![Purpose::Open(Opened::Released, None)]);
+}
+
+#[test]
+fn a_pod_without_an_allocator_is_released_or_labelled() {
+    let mut world = World::with_node(None);
+    world.pod(
+        "p",
+        1,
+        &json!({"status": {"conditions":
+        [{"type": "dragoman.dev/ClaimsReady", "status": "False", "reason": "ClaimMissing"}]}}),
+    );
+    world.claim("p", 1, &json!({"metadata": {"labels": null}, "status": null}));
+    assert_eq!(
+        world.look("p", Answers::new()).purposes(),
+        vec![Purpose::Open(Opened::NoAllocator, None), Purpose::Condition],
+        "its condition says so, too"
+    );
+    world.options.default_allocator = Some("ours".into());
+    assert_eq!(world.look("p", Answers::new()).purposes(), vec![Purpose::Label]);
+}
+
+/// kube-scheduler has refused a released Pod for long: it is deleted if that is asked for and another one is made.
+#[test]
+fn a_pod_that_is_not_bound_is_deleted_once_that_was_said() {
+    let mut world = World::with_node(None);
+    let owner = json!({"kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true});
+    let says =
+        json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"});
+    world.pod(
+        "p",
+        1,
+        &json!({"metadata": {"ownerReferences": [owner]}, "spec": {"schedulingGates": []},
+        "status": {"conditions": [says]}}),
+    );
+    world.claim("p", 1, &json!({}));
+    assert_eq!(world.look("p", Answers::new()).verdict, Verdict::After(Duration::from_secs(30)));
+    assert_eq!(world.assumed.node_of(&World::key("p")), node().as_ref(), "it may be bound at any time");
+    world.now += 30_000;
+    let said = world.look("p", Answers::new());
+    assert_eq!(said.purposes(), vec![Purpose::Condition], "it is not deleted unless that is asked for");
+    world.options.delete_unbound_after = Some(Duration::from_secs(60));
+    assert!(!world.look("p", Answers::new()).purposes().contains(&Purpose::Delete));
+    world.now += 30_000;
+    let deleted = world.look("p", Answers::new());
+    assert_eq!(deleted.purposes().last(), Some(&Purpose::Delete));
+    assert!(matches!(deleted.said.last(), Some(Said::Deleted(why)) if why.contains("no room")));
+    let conflict = world.look("p", refused(Refusal::Conflict));
+    assert!(!conflict.said.iter().any(|said| matches!(said, Said::Deleted(_))), "it was changed meanwhile");
+}
+
+#[test]
+fn a_pod_that_is_bound_is_forgotten_and_its_condition_says_so() {
+    let mut world = World::with_node(None);
+    world.pod("p", 1, &json!({}));
+    world.claim("p", 1, &json!({}));
+    world.look("p", [Ok(nominated("n"))].into());
+    assert_eq!(world.assumed.len(), 1);
+    world.pod(
+        "p",
+        2,
+        &json!({"spec": {"nodeName": "n", "schedulingGates": []}, "status": {"conditions":
+        [{"type": "dragoman.dev/ClaimsReady", "status": "False", "reason": "NotReserved"}]}}),
+    );
+    assert_eq!(world.look("p", Answers::new()).purposes(), vec![Purpose::Condition]);
+    assert_eq!(world.assumed.len(), 0);
+    assert!(!world.memory.nominated.knows(&World::key("p")));
+}
+
+/// The leader before has nominated the Pod, this one has released it; then a write of the binding fails, and kube-scheduler takes
+/// its reservation back. The condition tells the allocator to reserve again.
+#[test]
+fn a_released_pod_that_loses_its_reservation_says_so_whoever_nominated_it() {
+    let mut world = World::with_node(None);
+    world.pod("p", 1, &nominated("n"));
+    world.claim("p", 1, &json!({}));
+    world.look("p", Answers::new());
+    world.now += 250;
+    let opened = world.look("p", Answers::new()).purposes();
+    assert_eq!(opened, vec![Purpose::Open(Opened::Released, None)]);
+    let mut released = nominated("n");
+    merge(&mut released, &json!({"spec": {"schedulingGates": []}}));
+    world.pod("p", 2, &released);
+    world.claim("p", 2, &json!({"status": {"reservedFor": []}}));
+    assert_eq!(world.look("p", Answers::new()).purposes(), vec![], "it may be for a moment");
+    world.now += 2_000;
+    let said = world.look("p", Answers::new());
+    assert_eq!(said.purposes(), vec![Purpose::Condition]);
+    assert!(matches!(&said.said[..], [Said::Warning(Reason::NotBound, "Bind", why), ..]
+        if why.contains("has lost the reservation")));
+}

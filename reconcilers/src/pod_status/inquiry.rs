@@ -1,0 +1,69 @@
+//! Which generation of the field the API server keeps. The schema does not tell: it lists the field also where a feature gate
+//! drops it. So the write itself is tried, as a dry run, newest generation first.
+
+use std::collections::VecDeque;
+
+use dragoman_accounting::claim::contribution::{Contribution, Generation};
+use dragoman_crds::wire::{Name, Pod};
+use dragoman_machinery::api::decode;
+use dragoman_machinery::controller::ObjectKey;
+use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::write::{Write, Written};
+
+use super::shape::{GENERATIONS, is_kept, write};
+
+/// The dry runs that are still to be sent, and what the answers said.
+#[derive(Debug)]
+pub(crate) struct Inquiry {
+    questions: VecDeque<(Generation, Write)>,
+    refused: Option<Refusal>,
+}
+
+impl Inquiry {
+    /// The most dry runs of an inquiry.
+    pub(crate) const MOST: usize = GENERATIONS.len();
+
+    /// Asks with the contributions of a Pod's claims; nothing is stored.
+    ///
+    /// # Errors
+    /// No generation has a place for them; the text is for people.
+    pub(crate) fn new(key: &ObjectKey, uid: &Name, contributions: &[Contribution]) -> Result<Self, String> {
+        let (mut questions, mut inexpressible) = (VecDeque::new(), String::new());
+        for generation in GENERATIONS {
+            match write(&key.namespace, &key.name, uid, contributions, generation) {
+                Ok(write) => questions.push_back((generation, write.dry())),
+                Err(why) => inexpressible = why,
+            }
+        }
+        if questions.is_empty() { Err(inexpressible) } else { Ok(Self { questions, refused: None }) }
+    }
+
+    /// The next dry run.
+    pub(crate) fn next(&mut self) -> Option<(Generation, Write)> {
+        self.questions.pop_front()
+    }
+
+    /// Takes in the answer to the dry run of a generation. Returns how the inquiry ended, once it has: with the generation that is
+    /// kept, if any is, or with a refusal that says nothing about generations.
+    pub(crate) fn answered(
+        &mut self,
+        generation: Generation,
+        outcome: Result<Written, Refusal>,
+    ) -> Option<Result<Option<Generation>, Refusal>> {
+        match outcome.and_then(|answer| decode::<Pod>(&answer.body)) {
+            Ok(pod) if is_kept(&pod, generation) => return Some(Ok(Some(generation))),
+            // It drops the field, or does not know it.
+            Ok(_) => {}
+            Err(refusal) if is_undeclared(&refusal) => {}
+            // That is about this Pod, and says nothing about the others.
+            Err(refusal @ Refusal::Invalid(_)) => self.refused = Some(refusal),
+            Err(other) => return Some(Err(other)),
+        }
+        self.questions.is_empty().then(|| self.refused.take().map_or(Ok(None), Err))
+    }
+}
+
+/// Whether the API server does not have the field at all.
+pub(crate) fn is_undeclared(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::Invalid(why) if why.contains("field not declared in schema"))
+}

@@ -1,0 +1,145 @@
+//! One pass about the status of a Pod: the write of its entries, or the dry runs that come before the first one of a process.
+
+use dragoman_accounting::claim::contribution::{Contribution, Generation};
+use dragoman_accounting::ledger::holder::Scheduler;
+use dragoman_crds::wire::{Name, Pod};
+use dragoman_machinery::api::decode;
+use dragoman_machinery::controller::{Next, ObjectKey, Pass, Verdict};
+use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::write::{Write, Written};
+
+use super::index::{PodStatuses, Recorded, recorded};
+use super::inquiry::{Inquiry, is_undeclared};
+use super::shape::{is_kept, write};
+
+/// The pass.
+#[derive(Debug)]
+pub(super) struct PublishPass {
+    next: Option<Step>,
+    then: Verdict,
+    /// What the pass has learnt.
+    pub(super) report: Vec<Said>,
+}
+
+#[derive(Debug)]
+enum Step {
+    Ask(Inquiry),
+    Publish(Generation, Box<Write>),
+}
+
+/// What a write of the pass is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To find out whether the API server keeps this generation.
+    Ask(Generation),
+    /// To publish entries of this generation.
+    Publish(Generation),
+}
+
+/// What a pass has learnt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Said {
+    /// The API server keeps this generation, or none.
+    Keeps(Option<Generation>),
+    /// The API server keeps what it kept no longer.
+    Changed,
+    /// The status of the Pod has the entries.
+    Written(Recorded),
+    /// Another manager owns the field.
+    OwnedByAnother,
+}
+
+impl PublishPass {
+    /// A pass that gives a Pod the entries for these contributions, as far as it is known what the API server keeps.
+    ///
+    /// # Errors
+    /// The amounts do not fit into what the API server keeps; the text is for people.
+    pub(super) fn new(
+        (key, uid): (&ObjectKey, &Name),
+        contributions: &[Contribution],
+        known: Option<Scheduler>,
+    ) -> Result<Self, String> {
+        let next = match known {
+            None => Some(Step::Ask(Inquiry::new(key, uid, contributions)?)),
+            Some(Scheduler::Unaware) => None,
+            Some(Scheduler::Aware(generation)) => {
+                let write = write(&key.namespace, &key.name, uid, contributions, generation)?;
+                Some(Step::Publish(generation, Box::new(write)))
+            }
+        };
+        Ok(Self { next, then: Verdict::Done, report: Vec::new() })
+    }
+
+    fn failed(&mut self, refusal: &Refusal) {
+        self.next = None;
+        self.then = match refusal {
+            // The Pod is gone: its watch says so soon.
+            Refusal::NotFound | Refusal::Replaced => Verdict::Done,
+            other => Verdict::Failed(other.to_string()),
+        };
+    }
+
+    fn published(&mut self, generation: Generation, outcome: Result<Written, Refusal>) {
+        match outcome.and_then(|answer| decode::<Pod>(&answer.body)) {
+            Ok(pod) if is_kept(&pod, generation) => self.report.push(Said::Written(recorded(&pod))),
+            Ok(_) => {
+                self.report.push(Said::Changed);
+                self.then =
+                    Verdict::Failed("the API server has dropped the field since it was asked".to_owned());
+            }
+            Err(refusal) => {
+                if is_undeclared(&refusal) {
+                    self.report.push(Said::Changed);
+                }
+                // Its entries may be on their way to the index.
+                if matches!(refusal, Refusal::OwnedByAnother(_)) {
+                    self.report.push(Said::OwnedByAnother);
+                }
+                self.failed(&refusal);
+            }
+        }
+    }
+}
+
+impl Pass<PodStatuses> for PublishPass {
+    type Purpose = Purpose;
+
+    fn most_steps(&self) -> usize {
+        Inquiry::MOST + 1
+    }
+
+    fn next(&mut self) -> Next<Purpose> {
+        match self.next.take() {
+            None => Next::Rest(self.then.clone()),
+            Some(Step::Publish(generation, write)) => {
+                Next::Send { write, purpose: Purpose::Publish(generation) }
+            }
+            Some(Step::Ask(mut inquiry)) => match inquiry.next() {
+                None => Next::Rest(self.then.clone()),
+                Some((generation, write)) => {
+                    self.next = Some(Step::Ask(inquiry));
+                    Next::Send { write: Box::new(write), purpose: Purpose::Ask(generation) }
+                }
+            },
+        }
+    }
+
+    fn sent(&mut self, purpose: Purpose, outcome: Result<Written, Refusal>) {
+        match (purpose, &mut self.next) {
+            (Purpose::Ask(generation), Some(Step::Ask(inquiry))) => {
+                match inquiry.answered(generation, outcome) {
+                    None => {}
+                    Some(Ok(kept)) => {
+                        self.next = None;
+                        self.report.push(Said::Keeps(kept));
+                        // What follows is decided on what is known then.
+                        self.then = Verdict::After(std::time::Duration::ZERO);
+                    }
+                    Some(Err(refusal)) => self.failed(&refusal),
+                }
+            }
+            (Purpose::Ask(_), _) => {}
+            (Purpose::Publish(generation), _) => self.published(generation, outcome),
+        }
+    }
+}
