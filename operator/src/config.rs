@@ -7,12 +7,10 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use dragoman_machinery::mode::Mode;
-use dragoman_reconcilers::{allocation, claim_lifecycle, gates, ledger, protocol};
+use dragoman_reconcilers::{allocation, claim_lifecycle, gates, ledger, protocol, table};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use crate::controllers::Options;
 
 /// Where the cluster is.
 #[derive(Debug, Clone, Default, Args)]
@@ -273,7 +271,7 @@ pub(crate) struct Config {
     pub namespace: Option<String>,
     pub without_lease: bool,
     pub chosen: Vec<String>,
-    pub controllers: Options,
+    pub controllers: table::Options,
     pub log_format: LogFormat,
     pub log: String,
     pub tracing: Option<Tracing>,
@@ -333,7 +331,7 @@ impl RunFlags {
         if let Some(name) = default_allocator.as_deref().filter(|name| !protocol::is_allocator_name(name)) {
             bail!("--default-allocator {name:?}: {}", protocol::ALLOCATOR_NAME_RULE);
         }
-        let controllers = Options {
+        let controllers = table::Options {
             claim_lifecycle: claim_lifecycle::Options {
                 birth: claim_lifecycle::Birth {
                     protected: operator.born_protected.unwrap_or(false),
@@ -421,7 +419,7 @@ impl ProcessSettings {
             namespace: self.namespace,
             without_lease: self.without_lease.unwrap_or(false),
             chosen: all(),
-            controllers: Options::default(),
+            controllers: table::Options::default(),
             log_format: self.log_format.unwrap_or(LogFormat::Json),
             log: self.log.unwrap_or_else(|| "info".to_owned()),
             tracing: self.otlp_endpoint.map(|endpoint| Tracing {

@@ -1,59 +1,14 @@
-//! The table of controllers, and what it needs as a whole.
-
-use std::sync::Arc;
+//! What the table of controllers needs as a whole.
 
 use dragoman_machinery::controller::ControllerSpec;
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::rights::{Rights, Rule, Scope};
-use dragoman_reconcilers::cluster::SharedCluster;
-use dragoman_reconcilers::{allocation, claim_lifecycle, gates, holders, ledger, pod_status};
 
 /// The name of the Lease, and of every ClusterRole's stem.
 pub(crate) const LEASE_NAME: &str = "dragoman";
 
 /// The name of the Lease of the allocator, and of its ClusterRole.
 pub(crate) const ALLOCATOR_LEASE: &str = "dragoman-allocator";
-
-/// Controllers that `*` does not stand for. What they need is given by a role of its own
-/// (`dragoman rbac NAME`), because the right to patch every Pod is for those who use it.
-const OFF_BY_DEFAULT: &[&str] = &["holders", "gates"];
-
-/// What can be chosen about single controllers.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Options {
-    pub(crate) claim_lifecycle: claim_lifecycle::Options,
-    pub(crate) ledger: ledger::Options,
-    pub(crate) gates: gates::Options,
-}
-
-impl Options {
-    /// Claims of gated Pods that name no allocator get this one.
-    #[cfg(feature = "simulation")]
-    pub(crate) fn with_allocator(name: &str) -> Self {
-        let mut options = Self::default();
-        options.claim_lifecycle.birth.default_allocator = Some(name.into());
-        options.gates.default_allocator = Some(name.into());
-        options
-    }
-}
-
-/// Every controller, a row each, around an index of the cluster that others read, too.
-pub(crate) fn table(options: Options, cluster: &SharedCluster) -> Vec<ControllerSpec> {
-    let (publisher, shared) =
-        (Arc::<pod_status::Publisher>::default(), Arc::<holders::SharedHolders>::default());
-    vec![
-        claim_lifecycle::spec(options.claim_lifecycle),
-        ledger::spec(options.ledger, SharedCluster::clone(cluster), Arc::clone(&shared)),
-        pod_status::spec(SharedCluster::clone(cluster), Arc::clone(&publisher), Arc::clone(&shared)),
-        holders::spec(SharedCluster::clone(cluster), Arc::clone(&publisher), Arc::clone(&shared)),
-        gates::spec(options.gates, SharedCluster::clone(cluster), publisher, shared),
-    ]
-}
-
-/// The table of the process `dragoman allocator`.
-pub(crate) fn allocator(options: allocation::Options) -> Vec<ControllerSpec> {
-    vec![allocation::spec(options)]
-}
 
 /// Leaves the controllers in the table that are `chosen`: `*` stands for all that are on by default, a name
 /// for one, and a name behind a minus for one that is off, as in `--controllers` of
@@ -70,29 +25,15 @@ pub(crate) fn choose(table: &mut Vec<ControllerSpec>, chosen: &[String]) -> Resu
         }
     }
     let has = |entry: &str| chosen.iter().any(|chosen| chosen == entry);
-    let is_default = |name: &str| has("*") && !OFF_BY_DEFAULT.contains(&name);
-    table.retain(|spec| !has(&format!("-{}", spec.name)) && (has(spec.name) || is_default(spec.name)));
+    let is_default = |spec: &ControllerSpec| has("*") && spec.on_by_default;
+    table.retain(|spec| !has(&format!("-{}", spec.name)) && (has(spec.name) || is_default(spec)));
     let is_on = |name: &str| table.iter().any(|spec| spec.name == name);
-    for name in ["pod_status", "holders", "gates"] {
-        if is_on(name) && !is_on("ledger") {
-            return Err(format!("{name} needs ledger"));
+    for ControllerSpec { name, needs, .. } in &*table {
+        if let Some(missing) = needs.iter().find(|needed| !is_on(needed)) {
+            return Err(format!("{name} needs {missing}"));
         }
     }
     if table.is_empty() { Err("no controller is left".to_owned()) } else { Ok(()) }
-}
-
-/// The controllers that run where nothing is chosen.
-pub(crate) fn by_default() -> Vec<ControllerSpec> {
-    let mut table = table(Options::default(), &SharedCluster::default());
-    table.retain(|spec| !OFF_BY_DEFAULT.contains(&spec.name));
-    table
-}
-
-/// The controllers that are off by default.
-pub(crate) fn optional() -> Vec<ControllerSpec> {
-    let mut table = table(Options::default(), &SharedCluster::default());
-    table.retain(|spec| OFF_BY_DEFAULT.contains(&spec.name));
-    table
 }
 
 /// The holder of the Lease: a process and its mode.
@@ -169,11 +110,9 @@ pub(crate) fn rights(
     lease: Option<&'static str>,
 ) -> Rights {
     let mut needed = vec![(Scope::default(), rules(table, mode))];
-    if mode >= Mode::Assist && table.iter().any(|spec| spec.name == "holders") {
-        let scope = Scope { namespace: Some(namespace.to_owned()), name: None };
-        needed.push((scope, holders::RIGHTS.to_vec()));
-        let scope = Scope { namespace: None, name: Some(holders::SCHEDULER.1) };
-        needed.push((scope, holders::OF_THE_SCHEDULER.to_vec()));
+    if mode >= Mode::Assist {
+        let confined = table.iter().flat_map(|spec| (spec.confined)(namespace));
+        needed.extend(confined.map(|(scope, rules)| (scope, rules.to_vec())));
     }
     needed.extend(lease.map(|name| {
         let scope = Scope { namespace: Some(namespace.to_owned()), name: Some(name) };
@@ -189,10 +128,13 @@ pub(crate) fn works(table: &[ControllerSpec], mode: Mode) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use dragoman_reconcilers::cluster::SharedCluster;
+    use dragoman_reconcilers::table;
+
     use super::*;
 
     fn chosen(entries: &str) -> Result<Vec<&'static str>, String> {
-        let mut table = table(Options::default(), &SharedCluster::default());
+        let mut table = table::operator(table::Options::default(), &SharedCluster::default());
         choose(&mut table, &entries.split(',').map(str::to_owned).collect::<Vec<_>>())?;
         Ok(table.iter().map(|spec| spec.name).collect())
     }

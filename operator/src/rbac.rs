@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::rights::Rule;
 
-use dragoman_reconcilers::allocation;
+use dragoman_reconcilers::cluster::SharedCluster;
+use dragoman_reconcilers::{allocation, table};
 
 use crate::controllers::{self, ALLOCATOR_LEASE, ELSEWHERE, LEASE, LEASE_NAME};
 use crate::{drain, gating};
@@ -48,7 +49,7 @@ pub(crate) fn render(part: Part) -> anyhow::Result<String> {
 
 fn operator() -> String {
     let mut text = String::from(HEAD);
-    let table = controllers::by_default();
+    let table = table::by_default(table::Options::default());
     for mode in Mode::ALL {
         let added = controllers::added(&table, mode);
         if !added.is_empty() {
@@ -62,13 +63,15 @@ fn operator() -> String {
 
 /// What mode assist has already is not given once more.
 fn gates() -> String {
-    let known = controllers::rules(&controllers::by_default(), Mode::Assist);
+    let known = controllers::rules(&table::by_default(table::Options::default()), Mode::Assist);
     let is_known = |rule: &Rule| {
         let same = known.iter().filter(|known| (known.group, known.resource) == (rule.group, rule.resource));
         let verbs: Vec<&str> = same.flat_map(|known| known.verbs).copied().collect();
         rule.verbs.iter().all(|verb| verbs.contains(verb))
     };
-    let mut rules = controllers::rules(&controllers::optional(), Mode::Own);
+    let mut optional = table::operator(table::Options::default(), &SharedCluster::default());
+    optional.retain(|spec| !spec.on_by_default);
+    let mut rules = controllers::rules(&optional, Mode::Own);
     rules.retain(|rule| !is_known(rule));
     let mut text = String::from(HEAD);
     role(&mut text, "ClusterRole", "dragoman-gates", &rules, &[]);
@@ -94,7 +97,7 @@ fn delete_unbound() -> String {
 
 fn allocator() -> String {
     let mut text = String::from(HEAD);
-    let table = controllers::allocator(allocation::Options::default());
+    let table = table::allocator(allocation::Options::default());
     let rules = controllers::rules(&table, Mode::Observe);
     role(&mut text, "ClusterRole", ALLOCATOR_LEASE, &rules, &[]);
     role(&mut text, "ClusterRole", "dragoman-allocator-lease", ELSEWHERE, &[ALLOCATOR_LEASE.to_owned()]);

@@ -22,6 +22,7 @@ use dragoman_machinery::stall::StallWatch;
 use dragoman_machinery::supervise::Supervisor;
 use dragoman_machinery::watch::{Connection, Journal};
 use dragoman_reconcilers::cluster::SharedCluster;
+use dragoman_reconcilers::table;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -55,7 +56,7 @@ struct Program {
 pub(crate) async fn run(flags: RunFlags) -> anyhow::Result<()> {
     let config = flags.resolve()?;
     let cluster = SharedCluster::default();
-    let mut table = controllers::table(config.controllers.clone(), &cluster);
+    let mut table = table::operator(config.controllers.clone(), &cluster);
     controllers::choose(&mut table, &config.chosen).map_err(anyhow::Error::msg).context("controllers")?;
     let reporter = "dragoman.dev/operator";
     start(config, Program { reporter, lease: LEASE_NAME, has_modes: true, table, cluster: Some(cluster) })
@@ -69,7 +70,7 @@ pub(crate) async fn run(flags: RunFlags) -> anyhow::Result<()> {
 pub(crate) async fn allocator(flags: AllocatorFlags) -> anyhow::Result<()> {
     let options = flags.options()?;
     let config = flags.resolve()?;
-    let table = controllers::allocator(options);
+    let table = table::allocator(options);
     let reporter = "dragoman.dev/allocator";
     start(config, Program { reporter, lease: ALLOCATOR_LEASE, has_modes: false, table, cluster: None }).await
 }

@@ -3,12 +3,10 @@
 use dragoman_machinery::api::Limits;
 use dragoman_machinery::connect::within;
 use dragoman_machinery::controller::{ControllerSpec, Embedded};
-use dragoman_reconcilers::allocation;
 use dragoman_reconcilers::cluster::SharedCluster;
+use dragoman_reconcilers::{allocation, table};
 use dragoman_simcluster::{ApiServer, Door, User};
 use prometheus_client::registry::Registry;
-
-use crate::controllers;
 
 /// The user that Dragoman is on simcluster.
 pub(crate) const USER: &str = "system:serviceaccount:kube-system:dragoman";
@@ -19,15 +17,15 @@ const WORKERS: usize = 32;
 
 /// Starts the operator, with the controllers that run by default.
 pub(crate) fn dragoman(server: &ApiServer) -> Embedded {
-    start(server, USER, &controllers::by_default())
+    start(server, USER, &table::by_default(table::Options::default()))
 }
 
 /// Starts the operator with claim gates, and the reference allocator.
 pub(crate) fn gated(server: &ApiServer) -> [Embedded; 2] {
     let options = allocation::Options::default();
-    let gated = controllers::Options::with_allocator(&options.name);
-    let operator = controllers::table(gated, &SharedCluster::default());
-    [start(server, USER, &operator), start(server, ALLOCATOR, &controllers::allocator(options))]
+    let gated = table::Options::with_allocator(&options.name);
+    let operator = table::operator(gated, &SharedCluster::default());
+    [start(server, USER, &operator), start(server, ALLOCATOR, &table::allocator(options))]
 }
 
 fn start(server: &ApiServer, name: &str, table: &[ControllerSpec]) -> Embedded {

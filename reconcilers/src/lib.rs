@@ -2,7 +2,7 @@
 //!
 //! Each has the same shape: an index fed by watches, pure plan functions from a snapshot to guarded
 //! writes, and passes that the controller kit of `dragoman-machinery` carries out. A controller is a
-//! row of the table of controllers: its `spec`.
+//! row of a [`table`]: its `spec`.
 
 pub mod allocation;
 pub mod claim_lifecycle;
@@ -13,3 +13,4 @@ pub mod ledger;
 pub mod placement;
 pub mod pod_status;
 pub mod protocol;
+pub mod table;

@@ -1,12 +1,9 @@
 //! Dragoman in this process, on a clock that can be wound and with a way in that goes wrong.
 
-use std::sync::Arc;
-
 use dragoman_machinery::api::Limits;
 use dragoman_machinery::connect::within;
 use dragoman_machinery::controller::Embedded;
-use dragoman_reconcilers::cluster::SharedCluster;
-use dragoman_reconcilers::{claim_lifecycle, ledger, pod_status};
+use dragoman_reconcilers::table;
 use dragoman_simcluster::FaultyDoor;
 use prometheus_client::registry::Registry;
 
@@ -17,11 +14,9 @@ const WORKERS: usize = 8;
 pub(super) fn start(door: &FaultyDoor, accounts: bool) -> Embedded {
     let mut registry = Registry::default();
     let clients = within(door, Limits::default(), &mut registry);
-    let mut table = vec![claim_lifecycle::spec(claim_lifecycle::Options::default())];
-    if accounts {
-        let cluster = SharedCluster::default();
-        table.push(ledger::spec(ledger::Options::default(), SharedCluster::clone(&cluster), Arc::default()));
-        table.push(pod_status::spec(cluster, Arc::default(), Arc::default()));
+    let mut table = table::by_default(table::Options::default());
+    if !accounts {
+        table.retain(|spec| spec.name == "claim_lifecycle");
     }
     Embedded::start(&clients, &mut registry, WORKERS, &table)
 }

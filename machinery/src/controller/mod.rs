@@ -39,7 +39,7 @@ pub use index::{Fed, Index, Keeps, Left, Place};
 pub use key::ObjectKey;
 pub use links::Links;
 pub use pass::{Answer, LiveRead, Next, Pass, ReadBy};
-pub use running::{Assembly, ControllerSpec, LEVEL, Process, Running};
+pub use running::{Assembly, ControllerSpec, LEVEL, Process, Running, Start};
 pub use work::{Reconcile, Verdict};
 
 /// What every controller of the process stands on. Cheap to clone.

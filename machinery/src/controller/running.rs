@@ -13,7 +13,7 @@ use super::work::{self, Reconcile};
 use super::{Context, Controller, Index};
 use crate::metrics::{ControllerFamilies, ControllerMetrics};
 use crate::mode::Mode;
-use crate::rights::Rule;
+use crate::rights::{Rule, Scope};
 use crate::supervise::Task;
 use crate::watch::{Connection, Watches};
 
@@ -33,8 +33,33 @@ pub struct ControllerSpec {
     pub rights: fn(Mode) -> &'static [Rule],
     /// The rights that the chosen settings need, from mode assist on.
     pub asked: &'static [Rule],
+    /// The rights that do not hold for all objects of the cluster, from mode assist on; the argument is our own namespace.
+    pub confined: fn(&str) -> Vec<(Scope, &'static [Rule])>,
+    /// The controllers that it does not work without, by name: they come before it in the table.
+    pub needs: &'static [&'static str],
+    /// Whether it runs where nothing is chosen.
+    pub on_by_default: bool,
     /// Puts it together: its metrics, its watches, its reconciler.
-    pub start: Box<dyn Fn(&mut Assembly<'_>) -> Arc<dyn Running>>,
+    pub start: Start,
+}
+
+/// Puts a controller together.
+pub type Start = Box<dyn Fn(&mut Assembly<'_>) -> Arc<dyn Running>>;
+
+impl ControllerSpec {
+    /// A controller that works in every mode, runs unless it is switched off, and needs neither rights nor other controllers.
+    pub fn new(name: &'static str, start: Start) -> Self {
+        Self {
+            name,
+            works: |_| true,
+            rights: |_| &[],
+            asked: &[],
+            confined: |_| Vec::new(),
+            needs: &[],
+            on_by_default: true,
+            start,
+        }
+    }
 }
 
 /// A controller that is put together, whatever its keys are.

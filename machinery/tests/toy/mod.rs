@@ -79,18 +79,19 @@ const WRITE: &[Rule] = &[Rule { group: "", resource: "pods", verbs: &["patch"], 
 // 4. The row in the table of controllers.
 pub fn spec() -> ControllerSpec {
     ControllerSpec {
-        name: "toy",
         works: |mode| mode >= Mode::Assist,
         rights: |mode| match mode {
             Mode::Observe => SEE,
             Mode::Assist => WRITE,
             Mode::Own => &[],
         },
-        asked: &[],
-        start: Box::new(|assembly| {
-            let kit = assembly.controller::<Toy>("toy", "toy");
-            kit.watch::<Pod>(&mut assembly.watches);
-            Arc::new(ClaimsOfPods(kit))
-        }),
+        ..ControllerSpec::new(
+            "toy",
+            Box::new(|assembly| {
+                let kit = assembly.controller::<Toy>("toy", "toy");
+                kit.watch::<Pod>(&mut assembly.watches);
+                Arc::new(ClaimsOfPods(kit))
+            }),
+        )
     }
 }

@@ -45,14 +45,11 @@ impl Default for Options {
 /// Its row in the table of the process `dragoman allocator`.
 pub fn spec(options: Options) -> ControllerSpec {
     ControllerSpec {
-        name: NAME,
-        works: |_| true,
         rights: |mode| match mode {
             dragoman_machinery::mode::Mode::Observe => rights::ALL,
             _ => &[],
         },
-        asked: &[],
-        start: Box::new(move |assembly| Allocator::start(assembly, options.clone())),
+        ..ControllerSpec::new(NAME, Box::new(move |assembly| Allocator::start(assembly, options.clone())))
     }
 }
 

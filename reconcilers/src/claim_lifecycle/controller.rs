@@ -36,15 +36,16 @@ pub struct Options {
 /// Its row in the table of controllers.
 pub fn spec(options: Options) -> ControllerSpec {
     ControllerSpec {
-        name: NAME,
         works: |mode| mode == Mode::Own,
         rights: |mode| match mode {
             Mode::Observe => rights::OBSERVE,
             Mode::Assist => &[],
             Mode::Own => rights::OWN,
         },
-        asked: &[],
-        start: Box::new(move |assembly| ClaimLifecycle::start(assembly, options.clone())),
+        ..ControllerSpec::new(
+            NAME,
+            Box::new(move |assembly| ClaimLifecycle::start(assembly, options.clone())),
+        )
     }
 }
 

@@ -46,19 +46,23 @@ pub fn spec(
     publisher: Arc<Publisher>,
     holders: Arc<SharedHolders>,
 ) -> ControllerSpec {
+    let asked = if options.delete_unbound_after.is_some() { rights::DELETE_UNBOUND } else { &[] };
+    let start = move |assembly: &mut Assembly<'_>| {
+        let (cluster, publisher) = (Arc::clone(&cluster), Arc::clone(&publisher));
+        GateKeeper::start(assembly, options.clone(), cluster, publisher, Arc::clone(&holders))
+    };
     ControllerSpec {
-        name: NAME,
         works: |mode| mode >= Mode::Assist,
         rights: |mode| match mode {
             Mode::Observe => rights::OBSERVE,
             Mode::Assist => rights::ASSIST,
             Mode::Own => &[],
         },
-        asked: if options.delete_unbound_after.is_some() { rights::DELETE_UNBOUND } else { &[] },
-        start: Box::new(move |assembly| {
-            let (cluster, publisher) = (Arc::clone(&cluster), Arc::clone(&publisher));
-            GateKeeper::start(assembly, options.clone(), cluster, publisher, Arc::clone(&holders))
-        }),
+        asked,
+        needs: &["ledger"],
+        // The right to patch every Pod is for those who use it.
+        on_by_default: false,
+        ..ControllerSpec::new(NAME, Box::new(start))
     }
 }
 

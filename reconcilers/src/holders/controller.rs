@@ -15,28 +15,35 @@ use dragoman_machinery::kind::{Kind, NODE_ALLOCATABLE_DRA_CLAIM_STATE as STATE};
 use dragoman_machinery::lease::Lease;
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::rights::Scope;
 use dragoman_machinery::watch::Selectors;
 use dragoman_machinery::write::Write;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::index::{HolderFacts, Holders, SCHEDULER};
 use super::plan::{Owner, Plan, Snapshot, create, delete, nominate, plan, raise, surplus};
+use super::rights;
 use super::shared::SharedHolders;
 use crate::cluster::{Cluster, SharedCluster};
 use crate::pod_status::Publisher;
 
 /// Its row in the table of controllers, after that of the ledger and before that of gates.
 pub fn spec(cluster: SharedCluster, publisher: Arc<Publisher>, shared: Arc<SharedHolders>) -> ControllerSpec {
+    let start = move |assembly: &mut Assembly<'_>| {
+        let (cluster, publisher) = (Arc::clone(&cluster), Arc::clone(&publisher));
+        HolderPods::start(assembly, cluster, publisher, Arc::clone(&shared))
+    };
     ControllerSpec {
-        name: NAME,
         works: |mode| mode >= Mode::Assist,
-        // It sees what the ledger sees. What it writes is in its own namespace: `RIGHTS`.
-        rights: |_| &[],
-        asked: &[],
-        start: Box::new(move |assembly| {
-            let (cluster, publisher) = (Arc::clone(&cluster), Arc::clone(&publisher));
-            HolderPods::start(assembly, cluster, publisher, Arc::clone(&shared))
-        }),
+        // It sees what the ledger sees.
+        confined: |namespace| {
+            let own = Scope { namespace: Some(namespace.to_owned()), name: None };
+            let lease = Scope { namespace: None, name: Some(SCHEDULER.1) };
+            vec![(own, rights::RIGHTS), (lease, rights::OF_THE_SCHEDULER)]
+        },
+        needs: &["ledger"],
+        on_by_default: false,
+        ..ControllerSpec::new(NAME, Box::new(start))
     }
 }
 

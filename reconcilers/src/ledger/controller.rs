@@ -36,16 +36,15 @@ pub struct Options {
 /// Its row in the table of controllers. It puts the index of the cluster together and fills `cluster`
 /// with it.
 pub fn spec(options: Options, cluster: SharedCluster, holders: Arc<SharedHolders>) -> ControllerSpec {
+    let start =
+        move |assembly: &mut Assembly<'_>| Ledger::start(assembly, options, &cluster, Arc::clone(&holders));
     ControllerSpec {
-        name: NAME,
-        // What it writes is its own: every mode.
-        works: |_| true,
+        // It works in every mode: what it writes is its own.
         rights: |mode| match mode {
             Mode::Observe => rights::OBSERVE,
             Mode::Assist | Mode::Own => &[],
         },
-        asked: &[],
-        start: Box::new(move |assembly| Ledger::start(assembly, options, &cluster, Arc::clone(&holders))),
+        ..ControllerSpec::new(NAME, Box::new(start))
     }
 }
 

@@ -29,19 +29,19 @@ pub fn spec(
     publisher: Arc<Publisher>,
     holders: Arc<SharedHolders>,
 ) -> ControllerSpec {
+    let start = move |assembly: &mut Assembly<'_>| {
+        let (cluster, holders) = (Arc::clone(&cluster), Arc::clone(&holders));
+        PodStatus::start(assembly, cluster, Arc::clone(&publisher), holders)
+    };
     ControllerSpec {
-        name: NAME,
         works: |mode| mode >= Mode::Assist,
         rights: |mode| match mode {
             Mode::Observe => rights::OBSERVE,
             Mode::Assist => rights::ASSIST,
             Mode::Own => &[],
         },
-        asked: &[],
-        start: Box::new(move |assembly| {
-            let (cluster, holders) = (Arc::clone(&cluster), Arc::clone(&holders));
-            PodStatus::start(assembly, cluster, Arc::clone(&publisher), holders)
-        }),
+        needs: &["ledger"],
+        ..ControllerSpec::new(NAME, Box::new(start))
     }
 }
 

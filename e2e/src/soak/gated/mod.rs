@@ -11,9 +11,9 @@ use dragoman_crds::crdgen;
 use dragoman_machinery::api::Limits;
 use dragoman_machinery::clock;
 use dragoman_machinery::connect::within;
-use dragoman_machinery::controller::{ControllerSpec, Embedded};
+use dragoman_machinery::controller::Embedded;
 use dragoman_reconcilers::cluster::SharedCluster;
-use dragoman_reconcilers::{allocation, claim_lifecycle, gates, holders, ledger, pod_status};
+use dragoman_reconcilers::{allocation, table};
 use dragoman_simcluster::{
     ApiServer, Clock, Door, Driver, FaultyDoor, HistoryStep, Kubelet, Pace, Profile, Scheduler, User,
 };
@@ -177,40 +177,11 @@ struct Side {
 fn start(door: &FaultyDoor, party: Party) -> Embedded {
     let mut registry = Registry::default();
     let clients = within(door, Limits::default(), &mut registry);
-    let table: Vec<ControllerSpec> = match party {
-        Party::Operator => {
-            let allocator = || Some(OURS.into());
-            let (cluster, publisher) = (SharedCluster::default(), Arc::<pod_status::Publisher>::default());
-            let holders = Arc::<holders::SharedHolders>::default();
-            let birth = claim_lifecycle::Birth {
-                default_allocator: allocator(),
-                ..claim_lifecycle::Birth::default()
-            };
-            vec![
-                claim_lifecycle::spec(claim_lifecycle::Options { birth, ..Default::default() }),
-                ledger::spec(
-                    ledger::Options::default(),
-                    SharedCluster::clone(&cluster),
-                    Arc::clone(&holders),
-                ),
-                pod_status::spec(
-                    SharedCluster::clone(&cluster),
-                    Arc::clone(&publisher),
-                    Arc::clone(&holders),
-                ),
-                holders::spec(SharedCluster::clone(&cluster), Arc::clone(&publisher), Arc::clone(&holders)),
-                gates::spec(
-                    gates::Options { default_allocator: allocator(), ..gates::Options::default() },
-                    cluster,
-                    publisher,
-                    holders,
-                ),
-            ]
+    let table = match party {
+        Party::Operator => table::operator(table::Options::with_allocator(OURS), &SharedCluster::default()),
+        Party::Allocator => {
+            table::allocator(allocation::Options { name: OURS.into(), ..allocation::Options::default() })
         }
-        Party::Allocator => vec![allocation::spec(allocation::Options {
-            name: OURS.into(),
-            ..allocation::Options::default()
-        })],
     };
     Embedded::start(&clients, &mut registry, WORKERS, &table)
 }

@@ -1,0 +1,56 @@
+//! The tables of controllers: the one place that puts the controllers of a process together.
+
+use std::sync::Arc;
+
+use dragoman_machinery::controller::ControllerSpec;
+
+use crate::cluster::SharedCluster;
+use crate::{allocation, claim_lifecycle, gates, holders, ledger, pod_status};
+
+/// What can be chosen about the controllers of the operator.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// About the life of claims.
+    pub claim_lifecycle: claim_lifecycle::Options,
+    /// About the published ledgers.
+    pub ledger: ledger::Options,
+    /// About claim gates.
+    pub gates: gates::Options,
+}
+
+impl Options {
+    /// Claims of gated Pods that name no allocator get this one.
+    #[must_use]
+    pub fn with_allocator(name: &str) -> Self {
+        let mut options = Self::default();
+        options.claim_lifecycle.birth.default_allocator = Some(name.into());
+        options.gates.default_allocator = Some(name.into());
+        options
+    }
+}
+
+/// Every controller of the operator, a row each, in the order in which they are put together. They share one index of the
+/// cluster, and it is in `cluster` once the first of them has been put together.
+pub fn operator(options: Options, cluster: &SharedCluster) -> Vec<ControllerSpec> {
+    let (publisher, shared) =
+        (Arc::<pod_status::Publisher>::default(), Arc::<holders::SharedHolders>::default());
+    vec![
+        claim_lifecycle::spec(options.claim_lifecycle),
+        ledger::spec(options.ledger, SharedCluster::clone(cluster), Arc::clone(&shared)),
+        pod_status::spec(SharedCluster::clone(cluster), Arc::clone(&publisher), Arc::clone(&shared)),
+        holders::spec(SharedCluster::clone(cluster), Arc::clone(&publisher), Arc::clone(&shared)),
+        gates::spec(options.gates, SharedCluster::clone(cluster), publisher, shared),
+    ]
+}
+
+/// Those of [`operator`] that run where nothing is chosen.
+pub fn by_default(options: Options) -> Vec<ControllerSpec> {
+    let mut table = operator(options, &SharedCluster::default());
+    table.retain(|spec| spec.on_by_default);
+    table
+}
+
+/// The controllers of the process `dragoman allocator`.
+pub fn allocator(options: allocation::Options) -> Vec<ControllerSpec> {
+    vec![allocation::spec(options)]
+}
