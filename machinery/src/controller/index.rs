@@ -125,7 +125,7 @@ pub trait Fed<T: Watchable>: Keeps<T> {
     fn applied(&mut self, item: &Item<T>) -> Vec<Self::Key> {
         let body = match item {
             Item::Readable(object) => Body::Readable(self.project(object)),
-            Item::Unreadable { why, .. } => Body::Unreadable(why.as_str().into()),
+            Item::Unreadable { unread, .. } => Body::Unreadable(unread.clone().into()),
         };
         let new = match &body {
             Body::Readable(projection) => Some(projection.clone()),

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::Failure;
-use super::item::{Item, MetaOnly};
+use super::item::{Item, Outline};
 use crate::kind::Kind;
 use crate::refusal::{Refusal, Status};
 
@@ -40,7 +40,7 @@ struct ErrorStatus {
     status: Status,
 }
 
-/// Decodes one `line` of a watch of `kind`: an object in one pass, and once more for its metadata where
+/// Decodes one `line` of a watch of `kind`: an object in one pass, and once more for its outline where
 /// it does not decode.
 ///
 /// # Errors
@@ -50,8 +50,8 @@ pub(super) fn decode_event<T: Object>(line: &[u8], kind: Kind) -> Result<Step<T>
         Ok(Event { r#type, object }) => (r#type, Item::Readable(object)),
         Err(why) => {
             let Event { r#type, object } =
-                serde_json::from_slice::<Event<'_, MetaOnly>>(line).map_err(undecodable)?;
-            (r#type, Item::Unreadable { meta: Box::new(object.metadata), why: why.to_string() })
+                serde_json::from_slice::<Event<'_, Outline>>(line).map_err(undecodable)?;
+            (r#type, object.item(&why))
         }
     };
     match event {

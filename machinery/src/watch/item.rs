@@ -1,6 +1,6 @@
 //! An object as the API sent it.
 
-use dragoman_crds::wire::{Meta, Object};
+use dragoman_crds::wire::{Meta, Name, Object, Tolerated};
 use serde::Deserialize;
 
 /// An object as the API sent it. An object that does not decode is present all the same, known by
@@ -13,9 +13,18 @@ pub enum Item<T> {
     Unreadable {
         /// Its metadata; always at least name and uid.
         meta: Box<Meta>,
-        /// Why it does not decode.
-        why: String,
+        /// What is known of it all the same.
+        unread: Unread,
     },
+}
+
+/// What is known of an object that does not decode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unread {
+    /// Why it does not decode.
+    pub why: Name,
+    /// `spec.nodeName`, where that is there and can be read.
+    pub node: Option<Name>,
 }
 
 impl<T: Object> Item<T> {
@@ -40,11 +49,33 @@ impl<T: Object> Item<T> {
     }
 }
 
-/// The metadata of an object, whatever else there is.
+/// The metadata of an object and the node that it names, whatever else there is.
 #[derive(Deserialize)]
-pub(super) struct MetaOnly {
+pub(super) struct Outline {
     #[serde(default)]
-    pub(super) metadata: Meta,
+    metadata: Meta,
+    #[serde(default)]
+    spec: Tolerated<OutlineSpec>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct OutlineSpec {
+    node_name: Tolerated<Name>,
+}
+
+impl Outline {
+    /// The object, which does not decode as a whole.
+    pub(super) fn item<T>(self, why: &serde_json::Error) -> Item<T> {
+        let Self { metadata, spec } = self;
+        let node = match spec {
+            Tolerated::Read(OutlineSpec { node_name: Tolerated::Read(node) }) if !node.is_empty() => {
+                Some(node)
+            }
+            _ => None,
+        };
+        Item::Unreadable { meta: Box::new(metadata), unread: Unread { why: why.to_string().into(), node } }
+    }
 }
 
 /// Decodes one object from its JSON.
@@ -56,8 +87,8 @@ pub fn decode_item<T: Object>(text: &[u8]) -> Result<Item<T>, String> {
     let item = match serde_json::from_slice::<T>(text) {
         Ok(object) => Item::Readable(object),
         Err(why) => {
-            let MetaOnly { metadata } = serde_json::from_slice(text).map_err(|e| e.to_string())?;
-            Item::Unreadable { meta: Box::new(metadata), why: why.to_string() }
+            let outline: Outline = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+            outline.item(&why)
         }
     };
     item.named()

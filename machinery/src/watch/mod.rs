@@ -20,7 +20,7 @@ mod store;
 pub use cutter::Cutter;
 pub use event::Step;
 pub use fanout::{Connection, Watches};
-pub use item::{Item, decode_item};
+pub use item::{Item, Unread, decode_item};
 pub use journal::Journal;
 pub use source::{Failure, Page, Selectors, Source, Watch, WatchClient, Watched};
 pub use store::{Body, Record, Removed, Store, StoreState};
@@ -203,7 +203,7 @@ async fn list<S: Source, K: Sink<Object = S::Object>>(
 
 /// Hands an object to `sink`; returns its resourceVersion.
 fn apply<K: Sink>(kind: &'static str, sink: &mut K, item: &Item<K::Object>) -> String {
-    if let Item::Unreadable { meta, why } = item {
+    if let Item::Unreadable { meta, unread: Unread { why, .. } } = item {
         let Meta { namespace, name, .. } = &**meta;
         tracing::warn!(kind, %namespace, %name, error = %why, "object does not decode; it is kept as present and unreadable");
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use dragoman_crds::wire::{Meta, Name};
 
+use super::item::Unread;
+
 /// What is known of an object's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body<P> {
@@ -12,7 +14,7 @@ pub enum Body<P> {
     Readable(P),
     /// It is there, but does not decode; the text says why. The last readable
     /// state is dropped on purpose: it may be wrong by now.
-    Unreadable(Box<str>),
+    Unreadable(Box<Unread>),
 }
 
 /// An object in a [`Store`].
@@ -113,7 +115,8 @@ impl<P> StoreState for Store<P> {
             "{plural}: {len} objects, {unreadable} unreadable, at resourceVersion {reached}, {complete}"
         );
         let unreadable = self.iter().filter_map(|(namespace, name, record)| match &record.body {
-            Body::Unreadable(why) => {
+            Body::Unreadable(unread) => {
+                let why = &unread.why;
                 let place =
                     if namespace.is_empty() { name.to_string() } else { format!("{namespace}/{name}") };
                 Some(format!("  unreadable {place} uid {}: {why}", record.uid))

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::item::MetaOnly;
 use super::journal::STALE;
 use super::*;
 use crate::metrics::MachineryMetrics;
@@ -76,6 +75,13 @@ impl Watch for Events {
     }
 }
 
+/// An object of which nothing but the metadata is read.
+#[derive(Debug, Clone, serde::Deserialize)]
+struct MetaOnly {
+    #[serde(default)]
+    metadata: Meta,
+}
+
 impl Object for MetaOnly {
     fn meta(&self) -> &Meta {
         &self.metadata
@@ -101,7 +107,7 @@ impl Sink for Recorder {
     fn applied(&mut self, item: &Item<Self::Object>) {
         let body = match item {
             Item::Readable(_) => Body::Readable(()),
-            Item::Unreadable { why, .. } => Body::Unreadable(why.as_str().into()),
+            Item::Unreadable { unread, .. } => Body::Unreadable(unread.clone().into()),
         };
         self.store.lock().unwrap().insert(item.meta(), body);
     }
@@ -458,16 +464,23 @@ async fn a_late_delete_of_a_namesake_leaves_the_new_object() {
 
 #[test]
 fn an_object_that_does_not_decode_is_present_and_unreadable() {
-    let pod = json!({"metadata": {"name": "a", "uid": "1"}, "spec": {"resourceClaims": "x"}});
-    let item: Item<dragoman_crds::wire::Pod> =
-        decode_item(pod.to_string().as_bytes()).expect("metadata decodes");
-    assert_eq!(&*item.meta().name, "a");
-    assert!(matches!(item, Item::Unreadable { .. }));
+    let node_of = |spec: serde_json::Value| {
+        let pod = json!({"metadata": {"name": "a", "uid": "1"}, "spec": spec});
+        let item: Item<dragoman_crds::wire::Pod> =
+            decode_item(pod.to_string().as_bytes()).expect("metadata decodes");
+        let Item::Unreadable { unread, .. } = &item else { panic!("{item:?}") };
+        assert_eq!((&*item.meta().name, unread.why.is_empty()), ("a", false));
+        (unread.node.as_deref().map(str::to_owned), item)
+    };
+    assert_eq!(node_of(json!({"resourceClaims": "x", "nodeName": "n"})).0.as_deref(), Some("n"));
+    assert_eq!(node_of(json!({"resourceClaims": "x", "nodeName": ["n"]})).0, None);
+    assert_eq!(node_of(json!("x")).0, None);
+    let (_, item) = node_of(json!({"resourceClaims": "x"}));
 
     let mut store = Store::default();
     store.insert(item.meta(), Body::Readable(1));
     assert_eq!(store.count(), (1, 0));
-    store.insert(item.meta(), Body::Unreadable("no".into()));
+    store.insert(item.meta(), Body::Unreadable(Unread { why: "no".into(), node: None }.into()));
     assert_eq!(store.count(), (1, 1));
     assert!(store.get("", "a").expect("present").readable().is_none());
     store.begin(0);

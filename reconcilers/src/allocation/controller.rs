@@ -93,7 +93,7 @@ impl Allocator {
         );
         let kit = assembly.controller::<Allocation>(NAME, NAME);
         kit.note(|index| {
-            index.namespace = Arc::clone(&assembly.context.namespace);
+            index.accounts.namespace = Arc::clone(&assembly.context.namespace);
             index.later.clone_from(&options.later_gates);
         });
         let watches = &mut assembly.watches;

@@ -116,11 +116,13 @@ impl Question<'_> {
         (mut outcome, mut refused): (Outcome, Option<Why>),
         (ids, work): (&mut dyn ShareIds, &mut u64),
     ) -> Tries {
-        let Some(ledger) = index.ledger.node(node) else {
+        let Some(ledger) = index.accounts.ledger().node(node) else {
             return Tries::Refuses(Why::Room("the node has no account".to_owned()));
         };
         let ledger = decided.assumed.over(ledger, node, Some(self.key));
-        let weight = |driver: &str, pool: &str, device: &str| index.ledger.weight(node, driver, pool, device);
+        let weight = |driver: &str, pool: &str, device: &str| {
+            index.accounts.ledger().weight(node, driver, pool, device)
+        };
         loop {
             let solution = match outcome {
                 Outcome::Solution(solution) => solution,
@@ -148,7 +150,7 @@ impl Question<'_> {
             };
             let claims: Vec<cluster::Claim> =
                 allocations.iter().filter_map(|(uid, devices)| self.allocated(uid, devices)).collect();
-            let candidate = index.ledger.candidate_with(&self.pod.accounted, node, &claims);
+            let candidate = index.accounts.ledger().candidate_with(&self.pod.accounted, node, &claims);
             match account(&ledger, &candidate) {
                 Account::Fits => {
                     let allocations = allocations.into_iter().map(|(uid, devices)| ((*uid).into(), devices));

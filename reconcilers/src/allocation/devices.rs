@@ -11,7 +11,6 @@ use dragoman_machinery::watch::{Record, Store};
 
 use super::index::{Allocation, SliceNode};
 use super::whole::{WholeClass, WholeRule, WholeSlice};
-use crate::cluster::footprint;
 
 impl Keeps<WholeSlice> for Allocation {
     type Projection = SliceNode;
@@ -25,16 +24,14 @@ impl Keeps<WholeSlice> for Allocation {
         let node = read.node_name.as_deref().map(Name::from);
         let devices = read.devices.len().try_into().unwrap_or_default();
         self.snapshot = self.snapshot.with_slice(read);
-        let touched = self.ledger.put_slice(slice.wire.accounted());
-        self.touched.extend(touched);
+        self.accounts.put_slice(slice.wire.accounted());
         SliceNode(node, devices)
     }
 
     fn changed(&mut self, slice: &Place, old: Option<&SliceNode>, new: Option<&SliceNode>) -> Vec<ObjectKey> {
         if new.is_none() {
             self.snapshot = self.snapshot.without_slice(&slice.name);
-            let touched = self.ledger.remove_slice(&slice.name);
-            self.touched.extend(touched);
+            self.accounts.remove_slice(&slice.name);
         }
         let mut keys = self.wake();
         for (slice, sign) in old.map(|old| (old, -1)).into_iter().chain(new.map(|new| (new, 1))) {
@@ -125,20 +122,15 @@ impl Keeps<DeviceFootprint> for Allocation {
 
     /// One that is refused is said by the ledger of the operator.
     fn project(&mut self, of: &DeviceFootprint) {
-        let touched = match footprint(of) {
-            Ok((accounted, _)) => self.ledger.put_footprint(accounted),
-            Err(_) => self.ledger.remove_footprint(&of.metadata.name),
-        };
-        self.touched.extend(touched);
+        self.accounts.put_footprint(of);
     }
 
     fn changed(&mut self, of: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
         if new.is_none() {
-            let touched = self.ledger.remove_footprint(&of.name);
-            self.touched.extend(touched);
+            self.accounts.lost_footprint(&of.name, self.footprints.get("", &of.name));
         }
         // It may be about devices that nothing uses yet.
-        self.touched.clear();
+        self.accounts.take_changed();
         self.changed_everywhere()
     }
 

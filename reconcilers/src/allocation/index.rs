@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use dragoman_accounting::cluster::{self, ClaimName, ClusterLedger, NodeNames, Rules};
+use dragoman_accounting::cluster::{self, ClaimName};
 use dragoman_allocator::Snapshot;
 use dragoman_allocator::input::ClaimDevices;
 use dragoman_crds::wire::{DELETE_PROTECTION, Name};
@@ -21,8 +21,7 @@ use super::pins::{Pins, node_of};
 use super::rank::{Order, Rank, Tally};
 use super::shapes::{Changes, Nodes, ShapeId, Shapes, Turn};
 use super::whole::{WholeClaim, WholeNode, WholePod};
-use crate::cluster::objects::{unread_claim, unreadable};
-use crate::holders::is_holder;
+use crate::cluster::Accounts;
 use crate::placement::{HostPort, Placement, Site, Taken};
 use crate::protocol::{
     ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, GATE, LET_GO, LaterGates, RELEASE_GATES, Rejection, Verdict,
@@ -34,7 +33,7 @@ pub(super) struct Allocation {
     /// Devices, classes, rules, nodes, and the claims that hold devices.
     pub(super) snapshot: Snapshot,
     /// What Pods and claims take from every node.
-    pub(super) ledger: ClusterLedger,
+    pub(super) accounts: Accounts,
     pub(super) pods: Store<Kept>,
     pub(super) claims: Store<Arc<ClaimFacts>>,
     pub(super) nodes: Store<Arc<Site>>,
@@ -59,12 +58,8 @@ pub(super) struct Allocation {
     /// The changes of ranks.
     pub(super) reranked: Changes,
     pub(super) shapes: Shapes,
-    /// Our own namespace: holder Pods there take nothing.
-    pub(super) namespace: Arc<str>,
     /// The gates of others that are opened after that of the protocol.
     pub(super) later: LaterGates,
-    /// The nodes whose ledger the object changes that is taken in.
-    pub(super) touched: NodeNames,
 }
 
 /// What is kept of a Pod.
@@ -164,7 +159,7 @@ impl Default for Allocation {
     fn default() -> Self {
         Self {
             snapshot: Snapshot::default(),
-            ledger: ClusterLedger::new(Rules::default()),
+            accounts: Accounts::default(),
             pods: Store::default(),
             claims: Store::default(),
             nodes: Store::default(),
@@ -185,8 +180,6 @@ impl Default for Allocation {
             reranked: Changes::default(),
             shapes: Shapes::default(),
             later: LaterGates::new(),
-            namespace: Arc::default(),
-            touched: NodeNames::new(),
         }
     }
 }
@@ -339,7 +332,7 @@ impl Allocation {
 
     /// Notes the nodes whose ledger has changed. Returns the Pods to be woken.
     pub(super) fn wake(&mut self) -> Vec<ObjectKey> {
-        let nodes = std::mem::take(&mut self.touched);
+        let nodes = self.accounts.take_changed();
         nodes.iter().for_each(|node| self.changes.node(node));
         if nodes.is_empty() { Vec::new() } else { self.shapes.heads() }
     }
@@ -397,10 +390,8 @@ impl Keeps<WholePod> for Allocation {
 
     fn project(&mut self, pod: &WholePod) -> Kept {
         let (spec, meta) = (&pod.wire.spec, &pod.wire.metadata);
-        let mut accounted = pod.wire.accounted();
-        accounted.holder = is_holder(&pod.wire, &self.namespace);
-        let touched = self.ledger.put_pod(accounted.clone());
-        self.touched.extend(touched);
+        let accounted = self.accounts.accounted(&pod.wire);
+        self.accounts.put_pod(accounted.clone());
         let key = ObjectKey { namespace: (*meta.namespace).into(), name: (*meta.name).into() };
         let group = spec.scheduling_group.pod_group_name.as_ref().filter(|_| !accounted.done);
         let waits = accounted.node.is_none() && !spec.resource_claims.is_empty();
@@ -433,6 +424,9 @@ impl Keeps<WholePod> for Allocation {
     }
 
     fn changed(&mut self, pod: &Place, old: Option<&Kept>, new: Option<&Kept>) -> Vec<ObjectKey> {
+        if old.is_none() || new.is_none() {
+            self.accounts.saw_pod(pod, self.pods.get(&pod.namespace, &pod.name));
+        }
         if old != new {
             self.link(pod, old, false);
             self.link(pod, new, true);
@@ -460,12 +454,11 @@ impl Keeps<WholePod> for Allocation {
         last: &Record<Kept>,
         _how: Left,
     ) -> Vec<ObjectKey> {
-        let touched = self.ledger.remove_pod(&last.uid);
-        self.touched.extend(touched);
         let key = ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(name) };
         let beside = self.groups.beside(&key);
         self.groups.remove(&key);
         let place = Place { namespace: Arc::clone(namespace), name: Arc::clone(name), uid: last.uid.clone() };
+        self.accounts.remove_pod(&place);
         let mut keys = Keeps::<WholePod>::changed(self, &place, last.readable(), None);
         keys.extend(beside);
         keys
@@ -505,9 +498,7 @@ impl Keeps<WholeClaim> for Allocation {
             self.pins.reduce(allocation);
         }
         self.snapshot = self.snapshot.with_claim(read);
-        let unread = |why| unread_claim(&meta.namespace, &meta.name, &meta.uid, why);
-        let touched = self.ledger.put_claim(claim.wire.accounted().unwrap_or_else(unread));
-        self.touched.extend(touched);
+        self.accounts.put_claim(&claim.wire);
         Arc::new(facts)
     }
 
@@ -517,13 +508,10 @@ impl Keeps<WholeClaim> for Allocation {
         old: Option<&Arc<ClaimFacts>>,
         new: Option<&Arc<ClaimFacts>>,
     ) -> Vec<ObjectKey> {
-        let Place { namespace, name, uid } = claim;
-        // What it takes of the node of its Pods is not known. The devices that it held last stay held.
-        if new.is_none()
-            && let Some(why) = unreadable(&self.claims, namespace, name)
-        {
-            let touched = self.ledger.put_claim(unread_claim(namespace, name, uid, why));
-            self.touched.extend(touched);
+        let Place { namespace, name, .. } = claim;
+        // The devices that it held last stay held.
+        if new.is_none() {
+            self.accounts.saw_claim(claim, self.claims.get(namespace, name));
         }
         let pods = self.pods_of_claim.of(namespace, name);
         let mut keys: Vec<ObjectKey> =
@@ -548,8 +536,7 @@ impl Keeps<WholeClaim> for Allocation {
     ) -> Vec<ObjectKey> {
         self.snapshot = self.snapshot.without_claim(&last.uid);
         if self.claims.get(namespace, name).is_none() {
-            let touched = self.ledger.remove_claim(namespace, name);
-            self.touched.extend(touched);
+            self.accounts.remove_claim(namespace, name);
         }
         let place = Place { namespace: Arc::clone(namespace), name: Arc::clone(name), uid: last.uid.clone() };
         Keeps::<WholeClaim>::changed(self, &place, last.readable(), None)
@@ -565,16 +552,14 @@ impl Keeps<WholeNode> for Allocation {
 
     fn project(&mut self, node: &WholeNode) -> Arc<Site> {
         self.snapshot = self.snapshot.with_node(node.more.more.node());
-        let touched = self.ledger.put_node(node.wire.accounted());
-        self.touched.extend(touched);
+        self.accounts.put_node(&node.wire);
         Arc::new(node.more.wire.clone())
     }
 
     fn changed(&mut self, node: &Place, old: Option<&Arc<Site>>, new: Option<&Arc<Site>>) -> Vec<ObjectKey> {
         if new.is_none() {
             self.snapshot = self.snapshot.without_node(&node.name);
-            let touched = self.ledger.remove_node(&node.name);
-            self.touched.extend(touched);
+            self.accounts.remove_node(&node.name);
             self.changes.gone(&node.name);
         } else if old != new {
             self.changes.node(&node.name);

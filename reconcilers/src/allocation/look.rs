@@ -256,7 +256,7 @@ impl Look<'_> {
     pub(super) fn assume(&mut self, key: &ObjectKey, pod: &PodFacts, claims: &[NamedClaim]) {
         let mut nodes = claims.iter().filter_map(|claim| claim.facts.node.as_deref());
         if let Some(node) = nodes.next() {
-            let charge = self.index.ledger.candidate(&pod.accounted, node).pod;
+            let charge = self.index.accounts.ledger().candidate(&pod.accounted, node).pod;
             self.decided.assumed.put(key, node, charge);
         }
     }

@@ -12,13 +12,13 @@
 //! then counts instead, or when the write is refused. A charge is therefore counted once, and none
 //! outlives the process that assumed it.
 //!
-//! An object that does not decode takes an unknown amount from the nodes that are known to be
-//! concerned: those of its last readable state. A user of one namespace cannot make the account of a
-//! node uncertain on which none of the user's Pods runs.
+//! What cannot be read is in doubt (`accounts`). A user of one namespace cannot make the account of a node uncertain on which
+//! none of the user's Pods runs.
 
 mod account;
+mod accounts;
 mod assumed;
-pub(crate) mod objects;
+mod objects;
 mod published;
 mod selector;
 mod supply;
@@ -26,8 +26,7 @@ mod supply;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
-use dragoman_accounting::cluster::{ClusterLedger, NodeNames, Rules};
-use dragoman_accounting::unaccounted::Unaccounted;
+use dragoman_accounting::cluster::ClusterLedger;
 use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::{self, Controller, ObjectKey};
 use dragoman_machinery::kind::{
@@ -36,6 +35,7 @@ use dragoman_machinery::kind::{
 use dragoman_machinery::watch::{Store, StoreState};
 
 pub(crate) use self::account::{Account, account};
+pub(crate) use self::accounts::Accounts;
 pub(crate) use self::assumed::Assumed;
 pub use self::published::{Published, fingerprint};
 pub use self::selector::footprint;
@@ -46,10 +46,10 @@ pub use self::supply::{Devices, Supply};
 pub type SharedCluster = Arc<OnceLock<Arc<Controller<Cluster>>>>;
 
 /// The index.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Cluster {
     /// What Pods and claims take from every node.
-    ledger: ClusterLedger,
+    pub(crate) accounts: Accounts,
     /// Nodes.
     pub nodes: Store<()>,
     pods: Store<()>,
@@ -63,10 +63,6 @@ pub struct Cluster {
     unserved: BTreeSet<&'static str>,
     /// DeviceFootprints that are refused and not reported yet, by name.
     pub refused: BTreeMap<Name, RefusedFootprint>,
-    /// Our own namespace: holder Pods there take nothing.
-    pub namespace: Arc<str>,
-    /// The nodes that the object which is being taken in has changed.
-    changed: NodeNames,
 }
 
 /// A DeviceFootprint that is refused.
@@ -76,24 +72,6 @@ pub struct RefusedFootprint {
     pub uid: Name,
     /// The reason: names the field.
     pub why: Name,
-}
-
-impl Default for Cluster {
-    fn default() -> Self {
-        Self {
-            ledger: ClusterLedger::new(Rules::default()),
-            nodes: Store::default(),
-            pods: Store::default(),
-            claims: Store::default(),
-            slices: Store::default(),
-            footprints: Store::default(),
-            published: Store::default(),
-            unserved: BTreeSet::new(),
-            refused: BTreeMap::new(),
-            namespace: Arc::default(),
-            changed: NodeNames::new(),
-        }
-    }
 }
 
 impl controller::Index for Cluster {
@@ -128,7 +106,7 @@ impl controller::Index for Cluster {
             let why = record.readable()?.as_ref()?;
             Some(format!("  refused DeviceFootprint {name}: {why}"))
         });
-        let twice = self.ledger.overdrawn().into_iter().map(|overdrawn| {
+        let twice = self.ledger().overdrawn().into_iter().map(|overdrawn| {
             let claims: Vec<&str> = overdrawn.claims.iter().map(|claim| &**claim).collect();
             format!("  promised twice: {overdrawn}: claims {}", claims.join(", "))
         });
@@ -139,7 +117,7 @@ impl controller::Index for Cluster {
 impl Cluster {
     /// What Pods and claims take from every node.
     pub fn ledger(&self) -> &ClusterLedger {
-        &self.ledger
+        self.accounts.ledger()
     }
 
     /// Whether the API server serves what is published of the ledger.
@@ -155,22 +133,7 @@ impl Cluster {
 
     /// The keys of the nodes that were changed since the last call.
     fn take_changed(&mut self) -> Vec<ObjectKey> {
-        std::mem::take(&mut self.changed).iter().map(node_key).collect()
-    }
-
-    /// Notes that an object does not decode, or that it does (`why` is absent).
-    fn doubt(&mut self, object: &str, nodes: &[Option<Name>], why: Option<&str>) {
-        let unread = |why: &str| Unaccounted {
-            object: object.into(),
-            field: Name::default(),
-            resource: None,
-            why: why.into(),
-        };
-        let unread = why.map(unread).into_iter();
-        let unread =
-            unread.flat_map(|unread| nodes.iter().map(move |node| (node.clone(), unread.clone()))).collect();
-        let changed = self.ledger.put_unread(object, unread);
-        self.changed.extend(changed);
+        self.accounts.take_changed().iter().map(node_key).collect()
     }
 }
 

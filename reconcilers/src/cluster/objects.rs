@@ -6,18 +6,15 @@
 
 use std::sync::Arc;
 
-use dragoman_accounting::cluster::Claim;
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
-use dragoman_crds::wire::{Meta, Name, Node, Pod, ResourceClaim, ResourceSlice};
+use dragoman_crds::wire::{Name, Node, Pod, ResourceClaim, ResourceSlice};
 use dragoman_machinery::controller::{Keeps, Left, ObjectKey, Place};
 use dragoman_machinery::kind::{DEVICE_FOOTPRINT, NODE_ALLOCATABLE_DRA_CLAIM_STATE, RESOURCE_SLICES};
-use dragoman_machinery::watch::{Body, Record, Store};
-
-use crate::holders::is_holder;
+use dragoman_machinery::watch::{Record, Store};
 
 use super::supply::{self, Held};
-use super::{Cluster, Published, RefusedFootprint, node_key, selector};
+use super::{Cluster, Published, RefusedFootprint, node_key};
 
 impl Keeps<Node> for Cluster {
     type Projection = ();
@@ -27,14 +24,12 @@ impl Keeps<Node> for Cluster {
     }
 
     fn project(&mut self, node: &Node) {
-        let changed = self.ledger.put_node(node.accounted());
-        self.changed.extend(changed);
+        self.accounts.put_node(node);
     }
 
     fn changed(&mut self, node: &Place, old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
         if old.is_none() || new.is_none() {
-            let why = unreadable(&self.nodes, "", &node.name);
-            self.doubt(&format!("Node {}", node.name), &[Some((*node.name).into())], why.as_deref());
+            self.accounts.saw_node(&node.name, self.nodes.get("", &node.name));
         }
         let mut keys = self.take_changed();
         // The Node owns what is published, so that it has to be there, and to be readable.
@@ -52,9 +47,7 @@ impl Keeps<Node> for Cluster {
         _how: Left,
     ) -> Vec<ObjectKey> {
         if self.nodes.get("", name).is_none() {
-            let changed = self.ledger.remove_node(name);
-            self.changed.extend(changed);
-            self.doubt(&format!("Node {name}"), &[], None);
+            self.accounts.remove_node(name);
         }
         let mut keys = self.take_changed();
         keys.push(node_key(name));
@@ -70,18 +63,12 @@ impl Keeps<Pod> for Cluster {
     }
 
     fn project(&mut self, pod: &Pod) {
-        let mut accounted = pod.accounted();
-        accounted.holder = is_holder(pod, &self.namespace);
-        let changed = self.ledger.put_pod(accounted);
-        self.changed.extend(changed);
+        self.accounts.put_pod(self.accounts.accounted(pod));
     }
 
     fn changed(&mut self, pod: &Place, old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
         if old.is_none() || new.is_none() {
-            let Place { namespace, name, uid } = pod;
-            let why = unreadable(&self.pods, namespace, name);
-            let node = self.ledger.node_of(uid).map(Name::from);
-            self.doubt(&object("Pod", pod), &node.map(Some).into_iter().collect::<Vec<_>>(), why.as_deref());
+            self.accounts.saw_pod(pod, self.pods.get(&pod.namespace, &pod.name));
         }
         self.take_changed()
     }
@@ -93,11 +80,8 @@ impl Keeps<Pod> for Cluster {
         last: &Record<()>,
         _how: Left,
     ) -> Vec<ObjectKey> {
-        let changed = self.ledger.remove_pod(&last.uid);
-        self.changed.extend(changed);
-        // What was not read of it is gone with it. Another Pod of its name has another uid.
         let (namespace, name, uid) = (Arc::clone(namespace), Arc::clone(name), last.uid.clone());
-        self.doubt(&object("Pod", &Place { namespace, name, uid }), &[], None);
+        self.accounts.remove_pod(&Place { namespace, name, uid });
         self.take_changed()
     }
 }
@@ -109,22 +93,14 @@ impl Keeps<ResourceClaim> for Cluster {
         &mut self.claims
     }
 
-    /// Where the allocation does not decode, the Pods that name the claim are uncertain.
     fn project(&mut self, claim: &ResourceClaim) -> Held {
-        let Meta { namespace, name, uid, .. } = &claim.metadata;
-        let unread = |why| unread_claim(namespace, name, uid, why);
-        let changed = self.ledger.put_claim(claim.accounted().unwrap_or_else(unread));
-        self.changed.extend(changed);
+        self.accounts.put_claim(claim);
         Held::new(claim)
     }
 
     fn changed(&mut self, claim: &Place, _old: Option<&Held>, new: Option<&Held>) -> Vec<ObjectKey> {
-        let Place { namespace, name, uid } = claim;
-        if new.is_none()
-            && let Some(why) = unreadable(&self.claims, namespace, name)
-        {
-            let changed = self.ledger.put_claim(unread_claim(namespace, name, uid, why));
-            self.changed.extend(changed);
+        if new.is_none() {
+            self.accounts.saw_claim(claim, self.claims.get(&claim.namespace, &claim.name));
         }
         self.take_changed()
     }
@@ -137,8 +113,7 @@ impl Keeps<ResourceClaim> for Cluster {
         _how: Left,
     ) -> Vec<ObjectKey> {
         if self.claims.get(namespace, name).is_none() {
-            let changed = self.ledger.remove_claim(namespace, name);
-            self.changed.extend(changed);
+            self.accounts.remove_claim(namespace, name);
         }
         self.take_changed()
     }
@@ -154,8 +129,7 @@ impl Keeps<ResourceSlice> for Cluster {
     fn project(&mut self, slice: &ResourceSlice) -> supply::Published {
         let slice = slice.accounted();
         let published = supply::Published::new(&slice);
-        let changed = self.ledger.put_slice(slice);
-        self.changed.extend(changed);
+        self.accounts.put_slice(slice);
         published
     }
 
@@ -166,9 +140,7 @@ impl Keeps<ResourceSlice> for Cluster {
         new: Option<&supply::Published>,
     ) -> Vec<ObjectKey> {
         if new.is_none() {
-            // Its devices are in no slice: the claims that have them are uncertain.
-            let changed = self.ledger.remove_slice(&slice.name);
-            self.changed.extend(changed);
+            self.accounts.remove_slice(&slice.name);
         }
         self.take_changed()
     }
@@ -181,8 +153,7 @@ impl Keeps<ResourceSlice> for Cluster {
         _how: Left,
     ) -> Vec<ObjectKey> {
         if self.slices.get("", name).is_none() {
-            let changed = self.ledger.remove_slice(name);
-            self.changed.extend(changed);
+            self.accounts.remove_slice(name);
         }
         self.take_changed()
     }
@@ -205,25 +176,9 @@ impl Keeps<DeviceFootprint> for Cluster {
         &mut self.footprints
     }
 
-    /// One that is refused may be about any device.
     fn project(&mut self, footprint: &DeviceFootprint) -> Option<Name> {
-        let name = &footprint.metadata.name;
-        let object = format!("DeviceFootprint {name}");
-        self.refused.remove(name);
-        match selector::footprint(footprint) {
-            Ok((accounted, refused)) => {
-                let changed = self.ledger.put_footprint(accounted);
-                self.changed.extend(changed);
-                self.doubt(&object, &[], None);
-                refused.map(|why| self.refuse(footprint, why))
-            }
-            Err(why) => {
-                let changed = self.ledger.remove_footprint(name);
-                self.changed.extend(changed);
-                self.doubt(&object, &[None], Some(&why));
-                Some(self.refuse(footprint, why))
-            }
-        }
+        self.refused.remove(&footprint.metadata.name);
+        self.accounts.put_footprint(footprint).map(|why| self.refuse(footprint, why))
     }
 
     fn changed(
@@ -233,11 +188,7 @@ impl Keeps<DeviceFootprint> for Cluster {
         new: Option<&Option<Name>>,
     ) -> Vec<ObjectKey> {
         if new.is_none() {
-            let Place { namespace, name, .. } = footprint;
-            let changed = self.ledger.remove_footprint(name);
-            self.changed.extend(changed);
-            let why = unreadable(&self.footprints, namespace, name);
-            self.doubt(&format!("DeviceFootprint {name}"), &[None], why.as_deref());
+            self.accounts.lost_footprint(&footprint.name, self.footprints.get("", &footprint.name));
         }
         self.take_changed()
     }
@@ -250,9 +201,7 @@ impl Keeps<DeviceFootprint> for Cluster {
         _how: Left,
     ) -> Vec<ObjectKey> {
         if self.footprints.get("", name).is_none() {
-            let changed = self.ledger.remove_footprint(name);
-            self.changed.extend(changed);
-            self.doubt(&format!("DeviceFootprint {name}"), &[], None);
+            self.accounts.lost_footprint(name, self.footprints.get("", name));
             self.refused.remove(&**name);
         }
         self.take_changed()
@@ -315,24 +264,5 @@ impl Cluster {
             self.refused.insert(name.clone(), RefusedFootprint { uid, why: why.clone() });
         }
         why
-    }
-}
-
-/// A claim that does not decode.
-pub(crate) fn unread_claim(namespace: &str, name: &str, uid: &str, why: Name) -> Claim {
-    let [namespace, name, uid] = [namespace, name, uid].map(Name::from);
-    Claim { namespace, name, uid, results: None, unread: Some(why) }
-}
-
-/// An object of a namespace in messages. The uid tells it from another one of its name.
-fn object(kind: &str, Place { namespace, name, uid }: &Place) -> String {
-    format!("{kind} {namespace}/{name} ({uid})")
-}
-
-/// Why an object does not decode, if it does not.
-pub(crate) fn unreadable<P>(store: &Store<P>, namespace: &str, name: &str) -> Option<Name> {
-    match &store.get(namespace, name)?.body {
-        Body::Unreadable(why) => Some(why.clone()),
-        Body::Readable(_) => None,
     }
 }

@@ -108,8 +108,8 @@ impl Gates {
     fn named(&self, namespace: &str, name: &Name) -> NamedClaim {
         match self.claims.get(namespace, name) {
             None => NamedClaim::Missing(name.clone()),
-            Some(Record { body: Body::Unreadable(why), .. }) => {
-                NamedClaim::Unreadable(name.clone(), why.clone())
+            Some(Record { body: Body::Unreadable(unread), .. }) => {
+                NamedClaim::Unreadable(name.clone(), unread.why.clone())
             }
             Some(Record { uid, body: Body::Readable(facts), .. }) => NamedClaim::Known(KnownClaim {
                 name: name.clone(),

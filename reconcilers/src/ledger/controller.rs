@@ -86,7 +86,7 @@ impl Ledger {
     ) -> Arc<dyn Running> {
         let metrics = LedgerMetrics::register(assembly.registry);
         let kit = assembly.controller::<Cluster>(NAME, NAME);
-        kit.note(|index| index.namespace = Arc::clone(&assembly.context.namespace));
+        kit.note(|index| index.accounts.namespace = Arc::clone(&assembly.context.namespace));
         let watches = &mut assembly.watches;
         kit.watch::<Node>(watches);
         kit.watch::<Pod>(watches);

@@ -397,11 +397,18 @@ fn an_unreadable_pod_makes_its_node_uncertain_and_no_other() {
     applied::<Pod>(&mut cluster, &broken);
     deleted::<Pod>(&mut cluster, &pod("p", "n", "1", &["a"]));
     assert!(is_certain(&cluster, "n"));
-    // One that was never read may be on any node: it makes no account uncertain.
+    // One that was never read says where it is, as far as its node can be read.
     let mut other = broken.clone();
     other["metadata"]["uid"] = json!("q");
-    applied::<Pod>(&mut cluster, &other);
-    assert!(is_certain(&cluster, "n") && is_certain(&cluster, "m"));
+    assert_eq!(names(applied::<Pod>(&mut cluster, &other)), ["n"]);
+    assert!(!is_certain(&cluster, "n") && is_certain(&cluster, "m"));
+    deleted::<Pod>(&mut cluster, &other);
+    assert!(is_certain(&cluster, "n"));
+    for nowhere in [json!(null), json!(""), json!(7), json!({})] {
+        other["spec"]["nodeName"] = nowhere;
+        applied::<Pod>(&mut cluster, &other);
+        assert!(is_certain(&cluster, "n") && is_certain(&cluster, "m"), "it is on no node that is known");
+    }
 }
 
 #[test]

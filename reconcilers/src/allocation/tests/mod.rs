@@ -71,7 +71,9 @@ pub(super) fn cluster(nodes: usize, cores: usize) -> Allocation {
     applied::<WholeClass>(&mut index, &class);
     let footprint = json!({"metadata": {"name": "cores", "uid": "cores", "resourceVersion": "1"},
         "spec": {"driver": DRIVER, "resources": {"cpu": {"mapping": {"deviceMultiplier": cores.to_string()}}}}});
-    applied::<DeviceFootprint>(&mut index, &footprint);
+    if cores > 0 {
+        applied::<DeviceFootprint>(&mut index, &footprint);
+    }
     for number in 0..nodes {
         applied::<WholeNode>(&mut index, &node(number, "26"));
         applied::<WholeSlice>(&mut index, &slice(number));
@@ -557,4 +559,28 @@ fn a_node_with_a_pod_whose_claim_does_not_decode_takes_no_other() {
         applied::<WholeClaim>(&mut index, &claim(7, &json!({})));
         assert!(decided(&mut index, &Decided::default(), 0).is_ok(), "it is readable again");
     }
+}
+
+/// What takes an unknown amount of a node keeps the allocator from it, as it keeps the operator from opening a gate there.
+#[test]
+fn no_devices_are_given_where_it_is_not_known_what_is_taken() {
+    let mut index = cluster(2, 1);
+    comes(&mut index, 0, "1");
+    let node_of = |index: &mut Allocation| decided(index, &Decided::default(), 0).map(|found| found.node);
+    assert_eq!(node_of(&mut index).as_deref(), Ok("node-00000"));
+    let mut unreadable = pod(9, "1");
+    unreadable["spec"] = json!({"nodeName": name(0), "containers": "none"});
+    applied::<WholePod>(&mut index, &unreadable);
+    assert_eq!(node_of(&mut index).as_deref(), Ok("node-00001"), "a Pod that was never read is on the other");
+    let meta = |object: &Value| serde_json::from_value(object["metadata"].clone()).expect("metadata");
+    Fed::<WholePod>::deleted(&mut index, &meta(&unreadable));
+    assert_eq!(node_of(&mut index).as_deref(), Ok("node-00000"));
+    // A DeviceFootprint that is refused may be about any device.
+    let footprint = json!({"metadata": {"name": "odd", "uid": "odd", "resourceVersion": "1"},
+        "spec": {"driver": DRIVER, "resources": {"cpu": {"mapping": {"deviceMultiplier": "-1"}}}}});
+    applied::<DeviceFootprint>(&mut index, &footprint);
+    let why = node_of(&mut index).expect_err("nothing is certain").concat();
+    assert!(why.contains("it is not known what the node has left"), "{why}");
+    Fed::<DeviceFootprint>::deleted(&mut index, &meta(&footprint));
+    assert_eq!(node_of(&mut index).as_deref(), Ok("node-00000"));
 }
