@@ -1,6 +1,6 @@
 //! `cargo xtask check`: the checks that do not run Dragoman.
 
-use crate::{awaits, citations, defects, edges, files, functions, fuzz, licences, output, run, waits};
+use crate::{awaits, citations, cited, defects, edges, files, functions, fuzz, licences, output, run, waits};
 
 /// Runs all checks.
 ///
@@ -8,6 +8,7 @@ use crate::{awaits, citations, defects, edges, files, functions, fuzz, licences,
 /// A check fails; the checks after it do not run.
 pub(crate) fn check() -> anyhow::Result<()> {
     citations::check()?;
+    cited::check()?;
     run("cargo", &["fmt", "--all", "--check"])?;
     run("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
     // The fuzz targets have a lock file of their own, and only their build would notice that it is stale.

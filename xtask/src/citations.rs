@@ -38,7 +38,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
 
 fn may_cite(file: &str) -> bool {
     let code = [".rs", ".go", ".md", ".patch", ".yaml", ".toml", ".py"];
-    code.iter().any(|end| file.ends_with(end)) && !file.starts_with("xtask/src/citations")
+    code.iter().any(|end| file.ends_with(end)) && !file.starts_with("xtask/src/cit")
 }
 
 /// The numbers of the sections of a document: `## 2. Title`, `### 2.1 Title`, `**2.1 Title.**`.

@@ -5,6 +5,7 @@ mod bundle;
 mod chart;
 mod check;
 mod citations;
+mod cited;
 mod cross;
 mod dashboards;
 mod defects;

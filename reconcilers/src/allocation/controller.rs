@@ -190,25 +190,25 @@ impl Reconcile for Allocator {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {
-        let begin = || {
+        let look = || {
             self.look(|look| match look.begin(key) {
                 Begun::Steps(of, then) => Ok(Self::pass(look, of, then)),
                 other => Err(other),
             })
         };
-        let mut begun = begin();
+        let mut begun = look();
         if matches!(begun, Err(Begun::Nameless)) {
             if let Err(failed) = self.know_oneself().await {
                 return failed;
             }
-            begun = begin();
+            begun = look();
         }
         let (of, mut pass) = match begun {
             Ok(planned) => planned,
             Err(Begun::Search(search)) => {
                 let looked = self.search(&search).await;
                 self.look(|look| {
-                    let (of, then) = look.conclude(search, looked);
+                    let (of, then) = look.conclude(*search, looked);
                     Self::pass(look, of, then)
                 })
             }

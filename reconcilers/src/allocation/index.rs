@@ -29,6 +29,7 @@ use crate::protocol::{
 };
 
 /// The index.
+#[derive(Default)]
 pub(super) struct Allocation {
     /// Devices, classes, rules, nodes, and the claims that hold devices.
     pub(super) snapshot: Snapshot,
@@ -154,35 +155,6 @@ pub(super) struct NamedClaim {
 /// The node of a slice, if all its devices are on one, and their number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SliceNode(pub(super) Option<Name>, pub(super) i64);
-
-impl Default for Allocation {
-    fn default() -> Self {
-        Self {
-            snapshot: Snapshot::default(),
-            accounts: Accounts::default(),
-            pods: Store::default(),
-            claims: Store::default(),
-            nodes: Store::default(),
-            slices: Store::default(),
-            classes: Store::default(),
-            rules: Store::default(),
-            footprints: Store::default(),
-            owners: Owners::default(),
-            gangs: Store::default(),
-            groups: Groups::default(),
-            unserved: BTreeSet::new(),
-            pods_of_claim: Links::default(),
-            bound: HashMap::new(),
-            pins: Pins::default(),
-            published: Tally::default(),
-            given: Tally::default(),
-            changes: Changes::default(),
-            reranked: Changes::default(),
-            shapes: Shapes::default(),
-            later: LaterGates::new(),
-        }
-    }
-}
 
 impl controller::Index for Allocation {
     type Key = ObjectKey;

@@ -62,7 +62,7 @@ pub(super) enum Begun<'a> {
     /// The steps are decided on.
     Steps(Subject<'a>, Verdict),
     /// Devices are searched for first.
-    Search(Search<'a>),
+    Search(Box<Search<'a>>),
 }
 
 /// A search for devices.
@@ -182,7 +182,7 @@ impl Look<'_> {
             self.steps.extend(self.words(&of).behind(why));
             return Begun::Steps(of, again);
         }
-        Begun::Search(Search { of, shape, gang, refused, again })
+        Begun::Search(Box::new(Search { of, shape, gang, refused, again }))
     }
 
     /// What follows from a search.

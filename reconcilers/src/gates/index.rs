@@ -96,10 +96,9 @@ impl Gates {
         let (mut claims, mut names) = (Vec::new(), BTreeSet::new());
         for entry in &pod.accounted.claims {
             match &entry.claim {
-                ClaimName::None => {}
                 ClaimName::NotYet => claims.push(NamedClaim::Unnamed),
                 ClaimName::Named(name) if names.insert(name) => claims.push(self.named(namespace, name)),
-                ClaimName::Named(_) => {}
+                ClaimName::None | ClaimName::Named(_) => {}
             }
         }
         claims

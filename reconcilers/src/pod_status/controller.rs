@@ -101,12 +101,12 @@ impl PodStatus {
         };
         let learn = |pass: &mut PublishPass| {
             let report = std::mem::take(&mut pass.report);
-            report.into_iter().for_each(|said| self.learn(key, uid, said, now));
+            report.into_iter().for_each(|said| self.learn(key, uid, &said, now));
         };
         self.kit.carry_out(key, &mut pass, learn).await
     }
 
-    fn learn(&self, key: &ObjectKey, uid: &Name, said: Said, now: i64) {
+    fn learn(&self, key: &ObjectKey, uid: &Name, said: &Said, now: i64) {
         let note = |change: &dyn Fn(&mut Mine)| {
             self.kit.note(|index| {
                 if index.pod(key).is_some_and(|(known, _)| known == uid) {
@@ -114,7 +114,7 @@ impl PodStatus {
                 }
             });
         };
-        match said {
+        match *said {
             Said::Keeps(kept) => self.publisher.learnt(kept, now),
             Said::Changed => self.publisher.forget(),
             Said::Written(recorded) => {

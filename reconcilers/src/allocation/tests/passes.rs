@@ -91,7 +91,7 @@ impl World {
             Err(Begun::Search(search)) => {
                 let looked = self.searched(&search);
                 let (planned, more) = self.at(|look| {
-                    let (of, then) = look.conclude(search, looked);
+                    let (of, then) = look.conclude(*search, looked);
                     (look.words(&of), std::mem::take(&mut look.steps), of, then)
                 });
                 woken.extend(more);
@@ -154,13 +154,13 @@ fn refused(refusal: Refusal) -> (Answers, VecDeque<Answer>) {
 }
 
 /// The Pod as the API server has it, with its gate or without.
-fn live(number: usize, uid: &str, is_gated: bool) -> Answer {
+fn live(number: usize, uid: &str, is_gated: bool) -> Live<Vec<u8>> {
     let mut pod = pod(number, "1");
     pod["metadata"]["uid"] = json!(uid);
     if !is_gated {
         pod["spec"]["schedulingGates"] = Value::Null;
     }
-    Ok(Live::Found(Box::new(pod.to_string().into_bytes())))
+    Live::Found(Box::new(pod.to_string().into_bytes()))
 }
 
 /// A claim of the Pod with devices of the node and the reservation.
@@ -253,11 +253,11 @@ fn devices_behind_a_gate_go_back_once_others_wait() {
     let waits = world.look(1, no_answers()).expect("it is refused");
     assert_eq!(waits.purposes(), vec![Purpose::Verdict]);
     // Its gate may have been opened meanwhile: the API server is asked.
-    for answer in [live(0, "pod-0", false), live(0, "another", true), Ok(Live::NotFound)] {
-        let opened = world.look(0, (Answers::new(), [answer].into())).expect("it has its devices");
+    for answer in [live(0, "pod-0", false), live(0, "another", true), Live::NotFound] {
+        let opened = world.look(0, (Answers::new(), [Ok(answer)].into())).expect("it has its devices");
         assert_eq!((opened.reads, opened.purposes(), opened.said), (1, vec![], vec![]));
     }
-    let back = world.look(0, (Answers::new(), [live(0, "pod-0", true)].into())).expect("devices");
+    let back = world.look(0, (Answers::new(), [Ok(live(0, "pod-0", true))].into())).expect("devices");
     assert_eq!((back.purposes(), back.said), (vec![Purpose::GiveBack], vec![Said::GaveBack]));
     let silent = Err(Refusal::Transient("silent".to_owned()));
     let mut world = World { steady: world.steady + 10_000_000, ..world };

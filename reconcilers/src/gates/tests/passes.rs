@@ -174,8 +174,8 @@ fn nominated(node: &str) -> Value {
     json!({"status": {"nominatedNodeName": node}})
 }
 
-fn node() -> Option<Name> {
-    Some("n".into())
+fn nominate() -> Purpose {
+    Purpose::Nominate(Some("n".into()))
 }
 
 fn refused(refusal: Refusal) -> Answers {
@@ -190,7 +190,7 @@ fn a_pod_is_nominated_then_settles_then_its_gate_is_opened() {
     world.pod("p", 1, &json!({}));
     world.claim("p", 1, &json!({}));
     let first = world.look("p", [Ok(nominated("n"))].into());
-    assert_eq!((first.purposes(), &first.verdict), (vec![Purpose::Nominate(node())], &AT_ONCE));
+    assert_eq!((first.purposes(), &first.verdict), (vec![nominate()], &AT_ONCE));
     world.pod("p", 2, &nominated("n"));
     let second = world.look("p", Answers::new());
     assert_eq!(second.purposes(), vec![], "kube-scheduler has not seen the nomination yet");
@@ -200,7 +200,7 @@ fn a_pod_is_nominated_then_settles_then_its_gate_is_opened() {
     assert_eq!(third.purposes(), vec![Purpose::Open(Opened::Released, None)]);
     assert_eq!(
         world.assumed.node_of(&World::key("p")),
-        node().as_ref(),
+        Some(&Name::from("n")),
         "its room is kept until it is bound"
     );
 }
@@ -213,7 +213,7 @@ fn a_nomination_that_is_refused_or_dropped_does_not_hold_a_pod_up() {
         world.pod("p", 1, &json!({}));
         world.claim("p", 1, &json!({}));
         let first = world.look("p", [answer].into());
-        assert_eq!((first.purposes(), &first.verdict), (vec![Purpose::Nominate(node())], &AT_ONCE));
+        assert_eq!((first.purposes(), &first.verdict), (vec![nominate()], &AT_ONCE));
         assert_eq!(world.look("p", Answers::new()).purposes(), vec![]);
         world.now += 250;
         let opened = world.look("p", Answers::new()).purposes();
@@ -228,7 +228,7 @@ fn a_nomination_that_has_no_answer_is_tried_again() {
     world.claim("p", 1, &json!({}));
     let lost = world.look("p", refused(Refusal::Transient("lost".to_owned())));
     assert!(matches!(lost.verdict, Verdict::Failed(_)), "{:?}", lost.verdict);
-    assert_eq!(world.look("p", Answers::new()).purposes(), vec![Purpose::Nominate(node())]);
+    assert_eq!(world.look("p", Answers::new()).purposes(), vec![nominate()]);
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn a_claim_that_a_pod_may_have_lost_is_taken_again_before_anything_else() {
         (again, world.look("p", Answers::new()).purposes())
     };
     let again = vec![Purpose::Confirm, Purpose::TakeOut("p-claim".into())];
-    let goes_on = vec![Purpose::Nominate(node())];
+    let goes_on = vec![nominate()];
     let (first, then) = taken(Err(Refusal::Transient("lost".to_owned())));
     assert_eq!(first, again);
     assert_eq!(then, goes_on, "the index has a later version: it was reserved again");
@@ -361,7 +361,7 @@ fn room_is_given_to_one_of_two_pods() {
         world.pod(pod, 1, &json!({"spec": {"containers": [main]}}));
         world.claim(pod, 1, &json!({"status": {"allocation": {"devices": {"results": []}}}}));
     }
-    assert_eq!(world.look("a", Answers::new()).purposes(), vec![Purpose::Nominate(node())]);
+    assert_eq!(world.look("a", Answers::new()).purposes(), vec![nominate()]);
     let second = world.look("b", Answers::new()).purposes();
     assert_eq!(second.first(), Some(&Purpose::Reject("b-claim".into())), "the room is promised to the first");
     assert_eq!(world.look("a", Answers::new()).said, vec![], "it keeps what it has");
@@ -442,7 +442,11 @@ fn a_pod_that_is_not_bound_is_deleted_once_that_was_said() {
     );
     world.claim("p", 1, &json!({}));
     assert_eq!(world.look("p", Answers::new()).verdict, Verdict::After(Duration::from_secs(30)));
-    assert_eq!(world.assumed.node_of(&World::key("p")), node().as_ref(), "it may be bound at any time");
+    assert_eq!(
+        world.assumed.node_of(&World::key("p")),
+        Some(&Name::from("n")),
+        "it may be bound at any time"
+    );
     world.now += 30_000;
     let said = world.look("p", Answers::new());
     assert_eq!(said.purposes(), vec![Purpose::Condition], "it is not deleted unless that is asked for");

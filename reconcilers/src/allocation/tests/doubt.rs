@@ -1,0 +1,63 @@
+//! What taints a device, and what cannot be read.
+
+use super::*;
+
+/// A DeviceTaintRule as a cluster has it: its controller writes a status within a second.
+fn rule(spec: &Value) -> Value {
+    json!({"metadata": {"name": "broken", "uid": "rule", "resourceVersion": "1"}, "spec": spec,
+        "status": {"conditions": [{"type": "EvictionInProgress", "status": "False", "reason": "NotStarted",
+            "message": "0 pods need to be evicted", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
+}
+
+#[test]
+fn a_taint_rule_with_a_status_keeps_its_devices_from_every_claim() {
+    let mut index = cluster(1, 1);
+    let taint = json!({"key": "example.com/broken", "effect": "NoExecute"});
+    applied::<WholeRule>(&mut index, &rule(&json!({"deviceSelector": {"driver": DRIVER}, "taint": taint})));
+    comes(&mut index, 0, "1");
+    let why = decided(&mut index, &Decided::default(), 0).expect_err("every device is tainted").concat();
+    assert!(why.contains("example.com/broken:NoExecute is not tolerated (DeviceTaintRule broken)"), "{why}");
+    let elsewhere = json!({"deviceSelector": {"driver": "another.example.com"}, "taint": taint});
+    applied::<WholeRule>(&mut index, &rule(&elsewhere));
+    decided(&mut index, &Decided::default(), 0).expect("no device is tainted");
+}
+
+#[test]
+fn a_taint_rule_that_does_not_decode_holds_back_what_it_may_taint_until_it_is_gone() {
+    let mut index = cluster(1, 1);
+    let unreadable = rule(&json!({"deviceSelector": {"driver": DRIVER}, "taint": "of a later release"}));
+    applied::<WholeRule>(&mut index, &unreadable);
+    comes(&mut index, 0, "1");
+    let mut tolerant = claim(0, &json!({}));
+    tolerant["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] = json!([{"operator": "Exists"}]);
+    applied::<WholeClaim>(&mut index, &tolerant);
+    let why = decided(&mut index, &Decided::default(), 0).expect_err("the taint is not known").concat();
+    assert!(why.contains("that cannot be read is not tolerated (DeviceTaintRule broken)"), "{why}");
+    let item = decode_item::<WholeRule>(unreadable.to_string().as_bytes()).expect("metadata");
+    Fed::<WholeRule>::deleted(&mut index, item.meta());
+    decided(&mut index, &Decided::default(), 0).expect("it is gone");
+}
+
+/// What takes an unknown amount of a node keeps the allocator from it, as it keeps the operator from opening a gate there.
+#[test]
+fn no_devices_are_given_where_it_is_not_known_what_is_taken() {
+    let mut index = cluster(2, 1);
+    comes(&mut index, 0, "1");
+    let node_of = |index: &mut Allocation| decided(index, &Decided::default(), 0).map(|found| found.node);
+    assert_eq!(node_of(&mut index).as_deref(), Ok("node-00000"));
+    let mut unreadable = pod(9, "1");
+    unreadable["spec"] = json!({"nodeName": name(0), "containers": "none"});
+    applied::<WholePod>(&mut index, &unreadable);
+    assert_eq!(node_of(&mut index).as_deref(), Ok("node-00001"), "a Pod that was never read is on the other");
+    let meta = |object: &Value| serde_json::from_value(object["metadata"].clone()).expect("metadata");
+    Fed::<WholePod>::deleted(&mut index, &meta(&unreadable));
+    assert_eq!(node_of(&mut index).as_deref(), Ok("node-00000"));
+    // A DeviceFootprint that is refused may be about any device.
+    let footprint = json!({"metadata": {"name": "odd", "uid": "odd", "resourceVersion": "1"},
+        "spec": {"driver": DRIVER, "resources": {"cpu": {"mapping": {"deviceMultiplier": "-1"}}}}});
+    applied::<DeviceFootprint>(&mut index, &footprint);
+    let why = node_of(&mut index).expect_err("nothing is certain").concat();
+    assert!(why.contains("it is not known what the node has left"), "{why}");
+    Fed::<DeviceFootprint>::deleted(&mut index, &meta(&footprint));
+    assert_eq!(node_of(&mut index).as_deref(), Ok("node-00000"));
+}

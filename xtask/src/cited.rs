@@ -1,0 +1,213 @@
+//! What documents name in code spans is there: files and folders of the repository, tests, scenarios, commands, flags and
+//! metrics. A page that names what was renamed or removed is red.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::ensure;
+use clap::CommandFactory as _;
+
+use crate::{Task, output, root};
+
+/// These tell of what was: the changes, and a record of mutants that is older than some of the code.
+const PAST: [&str; 2] = ["CHANGELOG.md", "docs/mutants.md"];
+
+/// What the documents may name.
+struct Named {
+    /// Every file of the repository.
+    files: BTreeSet<String>,
+    /// Every folder of it.
+    folders: BTreeSet<String>,
+    /// The text of everything that is no document.
+    code: String,
+    /// The commands of `cargo xtask`.
+    tasks: BTreeSet<String>,
+}
+
+/// Checks every code span of every document.
+///
+/// # Errors
+/// Names each one that names nothing.
+pub(crate) fn check() -> anyhow::Result<()> {
+    let listed = output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?;
+    let named = Named::of(&listed)?;
+    let mut missing = Vec::new();
+    let is_document = |file: &&str| Path::new(file).extension().is_some_and(|end| end == "md");
+    let documents = listed.lines().filter(|file| is_document(file) && !PAST.contains(file));
+    for document in documents {
+        let Ok(text) = std::fs::read_to_string(root()?.join(document)) else { continue };
+        let wrong = spans(&text).into_iter().filter(|(_, span)| !named.knows(span));
+        missing.extend(wrong.map(|(line, span)| format!("{document}:{line}: `{span}`")));
+    }
+    ensure!(missing.is_empty(), "named in a document and not in the repository:\n{}", missing.join("\n"));
+    Ok(())
+}
+
+/// The code spans of a text outside of code blocks, each with its line.
+fn spans(text: &str) -> Vec<(usize, &str)> {
+    let (mut found, mut in_block) = (Vec::new(), false);
+    for (number, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_block = !in_block;
+        } else if !in_block {
+            let odd = line.split('`').skip(1).step_by(2);
+            found.extend(odd.map(|span| (number + 1, span)));
+        }
+    }
+    found
+}
+
+impl Named {
+    fn of(listed: &str) -> anyhow::Result<Self> {
+        let files: BTreeSet<String> = listed.lines().map(str::to_owned).collect();
+        let mut folders = BTreeSet::new();
+        for file in &files {
+            let parents = file.match_indices('/').filter_map(|(at, _)| file.get(..at));
+            folders.extend(parents.map(str::to_owned));
+        }
+        let mut code = String::new();
+        let is_code = |file: &&String| {
+            let ends = [".rs", ".go", ".yaml", ".yml", ".toml", ".py", ".json", ".tpl", ".patch"];
+            ends.iter().any(|end| file.ends_with(end)) && !file.starts_with("xtask/src/cited")
+        };
+        for file in files.iter().filter(is_code) {
+            code += &std::fs::read_to_string(root()?.join(file)).unwrap_or_default();
+        }
+        let tasks = Task::command().get_subcommands().map(|task| task.get_name().to_owned()).collect();
+        Ok(Self { files, folders, code, tasks })
+    }
+
+    /// Whether a code span names something that is there, or nothing that this program can tell.
+    fn knows(&self, span: &str) -> bool {
+        let word = span.split_whitespace().next().unwrap_or_default();
+        if let Some(task) = span.strip_prefix("cargo xtask ") {
+            return task.split_whitespace().next().is_none_or(|task| self.tasks.contains(task));
+        }
+        if word != span || span.contains(['*', '{', '<', '$', '…', '[', '(', '=', ':']) {
+            return span.split_once("::").is_none_or(|_| self.knows_test(span));
+        }
+        match kind(span) {
+            Kind::Path => self.knows_path(span),
+            Kind::Scenario(name) => self.knows_function(name),
+            Kind::Source => self.files.iter().any(|file| file.ends_with(&format!("/{span}"))),
+            Kind::Flag(flag) => self.code.contains(flag) || self.code.contains(&flag.replace('-', "_")),
+            Kind::Metric => self.knows_metric(span),
+            Kind::Other => true,
+        }
+    }
+
+    /// Tests have sentences as names: `consumers::a_done_pod_gets_nothing`.
+    fn knows_test(&self, span: &str) -> bool {
+        let name = span.rsplit("::").next().unwrap_or_default();
+        let is_sentence = name.matches('_').count() >= 2 && is_identifier(name);
+        !is_sentence || self.knows_function(name)
+    }
+
+    fn knows_function(&self, name: &str) -> bool {
+        self.code.contains(&format!("fn {name}("))
+            || self.code.contains(&format!("fn {name}<"))
+            || self.code.contains(&format!("{name:?}"))
+    }
+
+    fn knows_path(&self, path: &str) -> bool {
+        let path = path.trim_end_matches('/');
+        let is_own = path.split('/').next().is_some_and(|first| self.folders.contains(first));
+        !is_own || self.files.contains(path) || self.folders.contains(path)
+    }
+
+    /// A histogram or a counter has a suffix where it is read.
+    fn knows_metric(&self, metric: &str) -> bool {
+        let stem = ["_total", "_bucket", "_sum", "_count", "_created"]
+            .iter()
+            .find_map(|suffix| metric.strip_suffix(suffix))
+            .unwrap_or(metric);
+        self.code.contains(stem)
+    }
+}
+
+/// What a code span names.
+enum Kind<'a> {
+    Path,
+    Scenario(&'a str),
+    Source,
+    Flag(&'a str),
+    Metric,
+    Other,
+}
+
+fn kind(span: &str) -> Kind<'_> {
+    if let Some(flag) = span.strip_prefix("--").filter(|flag| !flag.is_empty()) {
+        return Kind::Flag(flag);
+    }
+    if span.starts_with("dragoman_") {
+        return Kind::Metric;
+    }
+    match span.rsplit_once('/') {
+        Some((_, name)) if name.matches('_').count() >= 2 && is_identifier(name) => Kind::Scenario(name),
+        Some(_) => Kind::Path,
+        None if span.strip_suffix(".rs").is_some_and(|stem| !stem.is_empty()) => Kind::Source,
+        None => Kind::Other,
+    }
+}
+
+fn is_identifier(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named() -> Named {
+        let files = ["docs/a.md", "gates/src/plan.rs", "e2e/src/scenarios/lives.rs"];
+        Named {
+            files: files.map(str::to_owned).into(),
+            folders: ["docs", "gates", "gates/src", "e2e", "e2e/src", "e2e/src/scenarios"]
+                .map(str::to_owned)
+                .into(),
+            code: "fn a_pod_has_a_claim() {} let_go_after \"dragoman_gates_opened\" \"late_by_a_day\""
+                .to_owned(),
+            tasks: ["check".to_owned()].into(),
+        }
+    }
+
+    #[test]
+    fn what_is_there_is_known_and_what_is_gone_is_not() {
+        let named = named();
+        let known = [
+            "gates/src",
+            "gates/src/plan.rs",
+            "plan.rs",
+            "kube-system/dragoman",
+            "tests::a_pod_has_a_claim",
+            "lives/a_pod_has_a_claim",
+            "lives/late_by_a_day",
+            "cargo xtask check --all",
+            "--let-go-after",
+            "dragoman_gates_opened_total",
+            "kubectl get pods",
+            "gates/src/*.rs",
+            "spec.nodeName",
+        ];
+        for span in known {
+            assert!(named.knows(span), "{span}");
+        }
+        let gone = [
+            "gates/src/nominate.rs",
+            "nominate.rs",
+            "tests::a_pod_has_no_claim",
+            "lives/a_pod_has_no_claim",
+            "cargo xtask chck",
+            "--let-stay-after",
+            "dragoman_gates_closed_total",
+        ];
+        for span in gone {
+            assert!(!named.knows(span), "{span}");
+        }
+    }
+
+    #[test]
+    fn code_blocks_have_no_spans() {
+        assert_eq!(spans("a `b` c `d`\n```\n`e`\n```\n`f`"), [(1, "b"), (1, "d"), (5, "f")]);
+    }
+}
