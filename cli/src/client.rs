@@ -7,7 +7,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use dragoman_dump::facts::{Facts, List, forbidden};
+use dragoman_report::facts::{Facts, List, forbidden};
 
 /// The objects of one request: more cost the API server memory, fewer cost time.
 const PAGE: usize = 1000;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use clap::CommandFactory;
 
 use crate::client::{CLAIMS, Client, NODES, PODS, TEMPLATES};
-use dragoman_dump::facts::Facts;
+use dragoman_report::facts::Facts;
 
 /// The name by which kubectl finds the completion.
 pub(crate) const NAME: &str = "kubectl_complete-dra";

@@ -4,7 +4,7 @@ use anyhow::ensure;
 use dragoman_accounting::claim::allocation::Judgement;
 use dragoman_accounting::cluster::Rules;
 use dragoman_accounting::ledger::Charging;
-use dragoman_dump::{Filter, Keep, Objects, Report, manifests};
+use dragoman_report::{Filter, Keep, Objects, Report, manifests};
 
 use crate::{Source, load};
 

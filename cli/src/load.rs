@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 
 use dragoman_allocator::input::{DeviceResult, Name};
 use dragoman_crds::wire::Tolerated;
-use dragoman_dump::Objects;
-use dragoman_dump::manifests::Found;
+use dragoman_report::Objects;
+use dragoman_report::manifests::Found;
 
 use crate::client::{
     CLAIMS, CLASSES, Client, EVENTS, FOOTPRINTS, NODES, PODS, QUOTAS, Resource, SLICES, TAINT_RULES,
     TEMPLATES, encoded,
 };
-use dragoman_dump::explain;
-use dragoman_dump::facts::Facts;
+use dragoman_report::explain;
+use dragoman_report::facts::Facts;
 use serde_json::value::RawValue;
 
 /// Reads what explains a Pod.

@@ -18,8 +18,8 @@ use jiff::Timestamp;
 use crate::client::Client;
 use crate::print::{Output, Screen};
 use crate::tables::Table;
-use dragoman_dump::explain::{self, Answer};
-use dragoman_dump::facts::Facts;
+use dragoman_report::explain::{self, Answer};
+use dragoman_report::facts::Facts;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -154,7 +154,7 @@ async fn main() -> ExitCode {
         // Nothing is left to do where standard error is closed.
         drop(
             std::io::stderr().write_all(
-                format!("error: {}\n", dragoman_dump::printable(&format!("{error:#}"))).as_bytes(),
+                format!("error: {}\n", dragoman_report::printable(&format!("{error:#}"))).as_bytes(),
             ),
         );
         ExitCode::FAILURE

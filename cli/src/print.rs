@@ -4,8 +4,8 @@ use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use dragoman_dump::explain::Answer;
-use dragoman_dump::{Report, printable, render};
+use dragoman_report::explain::Answer;
+use dragoman_report::{Report, printable, render};
 use serde::Serialize;
 
 use crate::tables::Table;

@@ -7,11 +7,11 @@ use dragoman_reconcilers::protocol::{ALLOCATOR, CLAIMS_READY};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use dragoman_dump::explain::age;
-use dragoman_dump::explain::claim::consumer;
-use dragoman_dump::explain::pod::is_for;
-use dragoman_dump::facts::Facts;
-use dragoman_dump::supply::newest;
+use dragoman_report::explain::age;
+use dragoman_report::explain::claim::consumer;
+use dragoman_report::explain::pod::is_for;
+use dragoman_report::facts::Facts;
+use dragoman_report::supply::newest;
 
 /// A row: text by the name of its column.
 pub(crate) type Row = BTreeMap<&'static str, String>;
@@ -310,7 +310,7 @@ fn zombie(
 pub(crate) fn drained(facts: &Facts, node: &str) -> Table {
     const COLUMNS: &[&str] = &["NAMESPACE", "POD", "CLAIM", "DEVICES", "AFTERWARDS"];
     let mut rows = Vec::new();
-    let held = dragoman_dump::explain::node::held(facts, node);
+    let held = dragoman_report::explain::node::held(facts, node);
     for ((namespace, name), pod) in facts.pods.iter().filter(|(_, pod)| *pod.spec.node_name == *node) {
         let mine = |claim: &&ResourceClaim| claim.status.reserved_for.iter().any(|of| is_for(of, pod));
         let claims: BTreeMap<&str, &ResourceClaim> = held
@@ -369,11 +369,11 @@ pub(crate) fn waiting(facts: &Facts, now: Timestamp) -> Table {
 pub(crate) fn events(facts: &Facts, now: Timestamp) -> Table {
     const COLUMNS: &[&str] = &["AGE", "NAMESPACE", "OBJECT", "REASON", "MESSAGE", "REPORTER"];
     const WORDS: [&str; 3] = ["claim", "Claim", "DynamicResources"];
-    let is_about = |event: &&dragoman_dump::facts::Event| {
+    let is_about = |event: &&dragoman_report::facts::Event| {
         event.involved_object.kind == "ResourceClaim"
             || WORDS.iter().any(|word| event.reason.contains(word) || event.message.contains(word))
     };
-    let mut events: Vec<&dragoman_dump::facts::Event> = facts.events.iter().filter(is_about).collect();
+    let mut events: Vec<&dragoman_report::facts::Event> = facts.events.iter().filter(is_about).collect();
     events.sort_by_key(|event| event.time());
     let rows = events.into_iter().map(|event| {
         let of = &event.involved_object;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::Source;
 use crate::print::{Screen, print};
 use crate::tables::{self, Table};
-use dragoman_dump::facts::Facts;
+use dragoman_report::facts::Facts;
 
 /// The rows of a table: a person reads no more at once.
 const ROWS: usize = 15;

@@ -10,8 +10,8 @@ use dragoman_accounting::claim::allocation::Judgement;
 use dragoman_accounting::cluster::Rules;
 use dragoman_accounting::ledger::Charging;
 use dragoman_accounting::pod::requests::Variant;
-use dragoman_dump::{Filter, Keep, Objects, Report, manifests, render};
 use dragoman_reconcilers::cluster::SharedCluster;
+use dragoman_report::{Filter, Keep, Objects, Report, manifests, render};
 
 /// Flags of `dragoman account`.
 #[derive(Debug, Args)]

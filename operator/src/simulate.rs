@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
-use dragoman_dump::manifests::{self, Found};
+use dragoman_report::manifests::{self, Found};
 use dragoman_simcluster::{ApiServer, Clock, Profile};
 use serde_json::Value;
 

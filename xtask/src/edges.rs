@@ -15,12 +15,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("simcluster", &["quantity"]),
     ("reconcilers", &["accounting", "allocator", "crds", "machinery"]),
     ("driver", &["quantity"]),
-    ("dump", &["quantity", "accounting", "allocator", "crds", "machinery", "reconcilers"]),
+    ("report", &["quantity", "accounting", "allocator", "crds", "machinery", "reconcilers"]),
     (
         "operator",
-        &["quantity", "accounting", "allocator", "crds", "machinery", "simcluster", "reconcilers", "dump"],
+        &["quantity", "accounting", "allocator", "crds", "machinery", "simcluster", "reconcilers", "report"],
     ),
-    ("cli", &["quantity", "accounting", "allocator", "crds", "reconcilers", "dump"]),
+    ("cli", &["quantity", "accounting", "allocator", "crds", "reconcilers", "report"]),
     (
         "e2e",
         &[
@@ -46,9 +46,19 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("k8s-openapi", &["operator", "cli", "simcluster", "e2e"]),
 ];
 
-/// The crates that a crate may depend on.
-pub(crate) fn of(room: &str) -> &'static [&'static str] {
-    ALLOWED.iter().find(|(name, _)| *name == room).map_or(&[], |(_, allowed)| allowed)
+/// The folders of the crates that a crate may depend on.
+pub(crate) fn of(room: &str) -> Vec<String> {
+    let allowed = ALLOWED.iter().find(|(name, _)| *name == room).map_or(&[][..], |(_, allowed)| allowed);
+    allowed.iter().map(|room| folder(room)).collect()
+}
+
+/// The folder of a crate: pure cores and instruments have a folder each.
+fn folder(room: &str) -> String {
+    match room {
+        "quantity" | "accounting" | "allocator" => format!("core/{room}"),
+        "model" => format!("lab/{room}"),
+        other => other.to_owned(),
+    }
 }
 
 /// Checks the dependencies of every crate.
@@ -57,7 +67,7 @@ pub(crate) fn of(room: &str) -> &'static [&'static str] {
 /// A manifest cannot be read, or a crate has a dependency that is not allowed.
 pub(crate) fn check() -> anyhow::Result<()> {
     for (room, allowed) in ALLOWED {
-        let path = root()?.join(room).join("Cargo.toml");
+        let path = root()?.join(folder(room)).join("Cargo.toml");
         let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         for dependency in dependencies(&text) {
             if let Some(other) = dependency.strip_prefix("dragoman-") {

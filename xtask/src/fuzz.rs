@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use crate::{root, run};
 
 /// The fuzz targets are outside the workspace, because they are compiled with instrumentation.
-pub(crate) const MANIFEST: &str = "fuzz/Cargo.toml";
+pub(crate) const MANIFEST: &str = "lab/fuzz/Cargo.toml";
 
 /// The targets, each with the divisor of its number of runs: a scenario takes longer than a number.
 const TARGETS: [(&str, u64); 3] = [("quantities", 1), ("objects", 1), ("scenarios", 10)];
@@ -49,7 +49,7 @@ pub(crate) fn fuzz(runs: u64) -> anyhow::Result<()> {
         let program = place.join(&triple).join("release").join(target).display().to_string();
         let (runs, artifacts) =
             (format!("-runs={}", runs / one_of), format!("-artifact_prefix={}/{target}-", place.display()));
-        let seeds = format!("fuzz/seeds/{target}");
+        let seeds = format!("lab/fuzz/seeds/{target}");
         let corpus = corpus.display().to_string();
         let limits = [
             "-seed=1",

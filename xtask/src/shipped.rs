@@ -72,7 +72,9 @@ pub(crate) fn export() -> anyhow::Result<()> {
         std::fs::remove_dir_all(&to).context(SOURCE)?;
     }
     let list = ["ls-files", "--cached", "--others", "--exclude-standard", "--"];
-    for file in output("git", &[&list[..], &SOURCES, edges::of("operator")].concat())?.lines() {
+    let rooms = edges::of("operator");
+    let rooms: Vec<&str> = rooms.iter().map(String::as_str).collect();
+    for file in output("git", &[&list[..], &SOURCES, &rooms].concat())?.lines() {
         let copy = to.join(file);
         std::fs::create_dir_all(copy.parent().context("directory")?).context(SOURCE)?;
         std::fs::copy(root()?.join(file), copy).with_context(|| file.to_owned())?;

@@ -14,7 +14,7 @@ use tokio::process::Command;
 
 use crate::oracle::Judge;
 
-/// `accounting/budget.json`.
+/// `core/accounting/budget.json`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Budget {
@@ -63,7 +63,7 @@ pub(crate) async fn run(binary: &Path, repository: &Path, output: &Path) -> anyh
         theirs.push(their);
     }
     let figure = |name: &str| median(ours.iter().filter_map(|figures| figures[name].as_f64()).collect());
-    let budget = std::fs::read_to_string(repository.join("accounting/budget.json")).context("budget")?;
+    let budget = std::fs::read_to_string(repository.join("core/accounting/budget.json")).context("budget")?;
     let budget: Budget = serde_json::from_str(&budget).context("budget")?;
     println!(
         "requests of one Pod: {:.0} ns, component-helpers {:.0} ns",

@@ -31,7 +31,7 @@ struct Figures {
     bytes_per_claim: f64,
 }
 
-/// `allocator/budget.json`.
+/// `core/allocator/budget.json`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Budget {
@@ -49,7 +49,7 @@ const TURNS: usize = 7;
 /// budget.
 pub(crate) async fn run(repository: &Path, output: &Path, filter: &str) -> anyhow::Result<()> {
     let judge = Judge::build(repository, "allocator").await?;
-    let budget = std::fs::read_to_string(repository.join("allocator/budget.json")).context("budget")?;
+    let budget = std::fs::read_to_string(repository.join("core/allocator/budget.json")).context("budget")?;
     let budget: Budget = serde_json::from_str(&budget).context("budget")?;
     std::fs::create_dir_all(output).context("output")?;
     let path = output.canonicalize().context("output")?.join("filling.json");

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::AllocateFlags;
 use super::fields;
-use dragoman_dump::manifests;
+use dragoman_report::manifests;
 
 /// A scenario, and its place in the files.
 #[derive(Debug)]

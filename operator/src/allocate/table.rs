@@ -62,7 +62,7 @@ fn devices(answer: &Answer) -> String {
             rows.push([claim.clone(), result.request.to_string(), device, consumed]);
         }
     }
-    dragoman_dump::columns(&rows)
+    dragoman_report::columns(&rows)
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! What the tools of people say of the simulated cluster: `dragoman account` of a node, `kubectl dra explain` of a Pod.
 
 use dragoman_accounting::cluster::Rules;
-use dragoman_dump::facts::Facts;
-use dragoman_dump::manifests::Found;
-use dragoman_dump::{Filter, Keep, Objects, Report, explain, render};
+use dragoman_report::facts::Facts;
+use dragoman_report::manifests::Found;
+use dragoman_report::{Filter, Keep, Objects, Report, explain, render};
 use dragoman_simcluster::ApiServer;
 use serde_json::Value;
 use serde_json::value::RawValue;

@@ -4,7 +4,7 @@ mod checked;
 mod coverage;
 mod fitting;
 // The property tests of the allocator draw from the same scenarios.
-#[path = "../../../../allocator/tests/scenarios/mod.rs"]
+#[path = "../../../../core/allocator/tests/scenarios/mod.rs"]
 mod scenario;
 mod smaller;
 

@@ -1,6 +1,6 @@
 //! Measures how fast Pods are counted and charged. `cargo xtask bench accounting` runs it beside
 //! `k8s.io/component-helpers` on the same Pods and compares the figures with
-//! `accounting/budget.json`.
+//! `core/accounting/budget.json`.
 //!
 //! The output is one line of JSON: medians of five runs, on one core.
 
