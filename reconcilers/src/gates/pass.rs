@@ -14,7 +14,7 @@ use dragoman_machinery::write::{Write, Written};
 use super::index::{Gates, KnownClaim};
 use super::plan::{Opened, Reason};
 use super::writes;
-use crate::pod_status::{Inquiry, is_kept, is_undeclared};
+use crate::pod_status::{DROPPED, Inquiry, Publication};
 
 /// A step about a Pod.
 #[derive(Debug)]
@@ -178,23 +178,21 @@ impl GatePass {
     }
 
     fn published(&mut self, generation: Generation, outcome: Result<Written, Refusal>) {
-        match outcome.and_then(|answer| decode::<Pod>(&answer.body)) {
-            Ok(pod) if is_kept(&pod, generation) => {
+        match Publication::of(generation, outcome) {
+            Publication::Kept(_) => {
                 self.report.push(Said::Published);
                 // The release is decided on the Pod as it is now.
                 self.end(Verdict::After(Duration::ZERO));
             }
-            Ok(_) => {
+            Publication::Dropped => {
                 self.report.push(Said::Changed);
-                let why = "the API server has dropped the field since it was asked";
-                self.end(Verdict::Failed(why.to_owned()));
+                self.end(Verdict::Failed(DROPPED.to_owned()));
             }
-            Err(refusal) => {
-                if is_undeclared(&refusal) {
-                    self.report.push(Said::Changed);
-                }
+            Publication::Undeclared(refusal) => {
+                self.report.push(Said::Changed);
                 self.refused(&refusal);
             }
+            Publication::Refused(refusal) => self.refused(&refusal),
         }
     }
 

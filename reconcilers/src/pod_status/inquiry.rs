@@ -4,13 +4,12 @@
 use std::collections::VecDeque;
 
 use dragoman_accounting::claim::contribution::{Contribution, Generation};
-use dragoman_crds::wire::{Name, Pod};
-use dragoman_machinery::api::decode;
+use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Write, Written};
 
-use super::shape::{GENERATIONS, is_kept, write};
+use super::shape::{GENERATIONS, Publication, write};
 
 /// The dry runs that are still to be sent, and what the answers said.
 #[derive(Debug)]
@@ -50,20 +49,13 @@ impl Inquiry {
         generation: Generation,
         outcome: Result<Written, Refusal>,
     ) -> Option<Result<Option<Generation>, Refusal>> {
-        match outcome.and_then(|answer| decode::<Pod>(&answer.body)) {
-            Ok(pod) if is_kept(&pod, generation) => return Some(Ok(Some(generation))),
-            // It drops the field, or does not know it.
-            Ok(_) => {}
-            Err(refusal) if is_undeclared(&refusal) => {}
+        match Publication::of(generation, outcome) {
+            Publication::Kept(_) => return Some(Ok(Some(generation))),
+            Publication::Dropped | Publication::Undeclared(_) => {}
             // That is about this Pod, and says nothing about the others.
-            Err(refusal @ Refusal::Invalid(_)) => self.refused = Some(refusal),
-            Err(other) => return Some(Err(other)),
+            Publication::Refused(refusal @ Refusal::Invalid(_)) => self.refused = Some(refusal),
+            Publication::Refused(other) => return Some(Err(other)),
         }
         self.questions.is_empty().then(|| self.refused.take().map_or(Ok(None), Err))
     }
-}
-
-/// Whether the API server does not have the field at all.
-pub(crate) fn is_undeclared(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::Invalid(why) if why.contains("field not declared in schema"))
 }

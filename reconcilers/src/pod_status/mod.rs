@@ -17,6 +17,6 @@ mod tests;
 
 pub use controller::spec;
 pub use index::PodStatuses;
-pub(crate) use inquiry::{Inquiry, is_undeclared};
+pub(crate) use inquiry::Inquiry;
 pub use publisher::Publisher;
-pub(crate) use shape::{is_kept, write};
+pub(crate) use shape::{DROPPED, Publication, write};

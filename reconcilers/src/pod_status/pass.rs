@@ -2,15 +2,14 @@
 
 use dragoman_accounting::claim::contribution::{Contribution, Generation};
 use dragoman_accounting::ledger::holder::Scheduler;
-use dragoman_crds::wire::{Name, Pod};
-use dragoman_machinery::api::decode;
+use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::{Next, ObjectKey, Pass, Verdict};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Write, Written};
 
 use super::index::{PodStatuses, Recorded, recorded};
-use super::inquiry::{Inquiry, is_undeclared};
-use super::shape::{is_kept, write};
+use super::inquiry::Inquiry;
+use super::shape::{DROPPED, Publication, write};
 
 /// The pass.
 #[derive(Debug)]
@@ -80,17 +79,17 @@ impl PublishPass {
     }
 
     fn published(&mut self, generation: Generation, outcome: Result<Written, Refusal>) {
-        match outcome.and_then(|answer| decode::<Pod>(&answer.body)) {
-            Ok(pod) if is_kept(&pod, generation) => self.report.push(Said::Written(recorded(&pod))),
-            Ok(_) => {
+        match Publication::of(generation, outcome) {
+            Publication::Kept(pod) => self.report.push(Said::Written(recorded(&pod))),
+            Publication::Dropped => {
                 self.report.push(Said::Changed);
-                self.then =
-                    Verdict::Failed("the API server has dropped the field since it was asked".to_owned());
+                self.then = Verdict::Failed(DROPPED.to_owned());
             }
-            Err(refusal) => {
-                if is_undeclared(&refusal) {
-                    self.report.push(Said::Changed);
-                }
+            Publication::Undeclared(refusal) => {
+                self.report.push(Said::Changed);
+                self.failed(&refusal);
+            }
+            Publication::Refused(refusal) => {
                 // Its entries may be on their way to the index.
                 if matches!(refusal, Refusal::OwnedByAnother(_)) {
                     self.report.push(Said::OwnedByAnother);

@@ -1,20 +1,24 @@
 //! What is written into the status of a Pod, and when no more.
 
 use dragoman_accounting::claim::allocation::{Device, DeviceResult};
-use dragoman_accounting::claim::contribution::{Contribution, Line, Source};
+use dragoman_accounting::claim::contribution::{Contribution, Generation, Line, Source};
 use dragoman_accounting::claim::footprint::{
     AccountingPolicy, Basis, DeviceCost, Mapping, ResourceFootprint,
 };
 use dragoman_accounting::cluster::{self, ClaimName, ClaimsOfPod, ClusterLedger, PodClaim, Rules};
+use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_crds::wire::Pod;
-use dragoman_machinery::controller::Keeps;
+use dragoman_machinery::controller::{Keeps, Next, ObjectKey, Pass as _, Verdict};
+use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::write::Written;
 use dragoman_quantity::Decimal;
 use serde_json::{Value, json};
 
 use super::index::{PodStatuses, recorded};
+use super::pass::{PublishPass, Purpose, Said};
 use super::plan::{Conflict, Mine, Plan, plan};
 
 const NOW: i64 = 1_000_000;
@@ -166,4 +170,69 @@ fn every_generation_and_a_field_that_does_not_decode_is_an_entry() {
         [{"resourceClaimName": "gpu", "mapping": [{"name": "cpu", "quantity": "3"}]}]}));
     let unreadable = of(json!({"nodeAllocatableResourceClaimStatuses": "none"}));
     assert!(v1_36 != v1_37 && v1_37 != other && unreadable != other);
+}
+
+/// The outcome of a pass: the writes with what they are for, what was learnt, and the verdict.
+type Carried = (Vec<(Purpose, bool)>, Vec<Said>, Verdict);
+
+fn carried_out(known: Option<Scheduler>, answers: Vec<Result<Value, Refusal>>) -> Carried {
+    let (key, uid) = (ObjectKey { namespace: "ns".into(), name: "p".into() }, "p".into());
+    let mut pass = PublishPass::new((&key, &uid), &claims().contributions, known).expect("it can be written");
+    let (mut answers, mut sent) = (answers.into_iter(), Vec::new());
+    let verdict = loop {
+        assert!(sent.len() <= pass.most_steps(), "it comes to an end");
+        match pass.next() {
+            Next::Rest(verdict) => break verdict,
+            Next::Read(_) => panic!("nothing is read"),
+            Next::Send { write, purpose } => {
+                sent.push((purpose, write.dry_run));
+                let answer = answers.next().unwrap_or_else(|| Ok(json!({})));
+                pass.sent(purpose, answer.map(|status| written(&status)));
+            }
+        }
+    };
+    (sent, std::mem::take(&mut pass.report), verdict)
+}
+
+fn written(status: &Value) -> Written {
+    let pod = json!({"metadata": {"name": "p", "uid": "p", "resourceVersion": "2"}, "status": status});
+    let meta = serde_json::from_value(pod["metadata"].clone()).expect("metadata");
+    Written { meta, body: pod.to_string().into_bytes() }
+}
+
+fn kept() -> Value {
+    json!({"nodeAllocatableResourceClaimStatuses":
+        [{"resourceClaimName": "gpu", "mapping": [{"name": "cpu", "quantity": "2"}]}]})
+}
+
+const AWARE: Option<Scheduler> = Some(Scheduler::Aware(Generation::V1_37));
+const PUBLISH: (Purpose, bool) = (Purpose::Publish(Generation::V1_37), false);
+
+#[test]
+fn the_first_pod_of_a_process_asks_and_publishes_in_the_next_look() {
+    let ask = |generation| (Purpose::Ask(generation), true);
+    let found = carried_out(None, vec![Ok(json!({})), Ok(kept())]);
+    let says = vec![Said::Keeps(Some(Generation::V1_37))];
+    let at_once = Verdict::After(std::time::Duration::ZERO);
+    assert_eq!(found, (vec![ask(Generation::V1_38), ask(Generation::V1_37)], says, at_once.clone()));
+    let (sent, said, verdict) = carried_out(None, Vec::new());
+    assert_eq!((sent.len(), said, verdict), (3, vec![Said::Keeps(None)], at_once));
+    let lost = carried_out(None, vec![Err(Refusal::Throttled)]);
+    assert_eq!((lost.0.len(), lost.1), (1, vec![]), "no answer says nothing");
+    assert!(matches!(lost.2, Verdict::Failed(_)));
+}
+
+#[test]
+fn what_became_of_a_publication_is_learnt() {
+    let (sent, said, verdict) = carried_out(AWARE, vec![Ok(kept())]);
+    assert!(matches!(said[..], [Said::Written(Some(_))]), "{said:?}");
+    assert_eq!((sent, verdict), (vec![PUBLISH], Verdict::Done));
+    let (_, said, verdict) = carried_out(AWARE, vec![Ok(json!({}))]);
+    assert_eq!(said, vec![Said::Changed], "the field was dropped");
+    assert!(matches!(verdict, Verdict::Failed(_)));
+    let undeclared = Refusal::Invalid("field not declared in schema".to_owned());
+    assert_eq!(carried_out(AWARE, vec![Err(undeclared)]).1, vec![Said::Changed]);
+    let owned = carried_out(AWARE, vec![Err(Refusal::OwnedByAnother("kubelet".to_owned()))]);
+    assert_eq!(owned.1, vec![Said::OwnedByAnother]);
+    assert_eq!(carried_out(AWARE, vec![Err(Refusal::NotFound)]).2, Verdict::Done, "its watch says so soon");
 }
