@@ -30,7 +30,7 @@ impl Options {
 }
 
 /// Every controller of the operator, a row each, in the order in which they are put together. They share one index of the
-/// cluster, and it is in `cluster` once the first of them has been put together.
+/// cluster, and it is in `cluster` once the ledger has been put together.
 pub fn operator(options: Options, cluster: &SharedCluster) -> Vec<ControllerSpec> {
     let (publisher, shared) =
         (Arc::<pod_status::Publisher>::default(), Arc::<holders::SharedHolders>::default());

@@ -89,7 +89,6 @@ impl Named {
         match kind(span) {
             Kind::Path => self.knows_path(span),
             Kind::Scenario(name) => self.knows_function(name),
-            Kind::Source => self.files.iter().any(|file| file.ends_with(&format!("/{span}"))),
             Kind::Flag(flag) => self.code.contains(flag) || self.code.contains(&flag.replace('-', "_")),
             Kind::Metric => self.knows_metric(span),
             Kind::Other => true,
@@ -109,10 +108,16 @@ impl Named {
             || self.code.contains(&format!("{name:?}"))
     }
 
+    /// From the root, or the end of a path where it is that of a source: `gates/pass.rs`.
     fn knows_path(&self, path: &str) -> bool {
+        let ends_here = |known: &String| known == path || known.ends_with(&format!("/{path}"));
+        if path.ends_with(".rs") {
+            return self.files.iter().any(ends_here);
+        }
+        let is_folder = path.ends_with('/');
         let path = path.trim_end_matches('/');
         let is_own = path.split('/').next().is_some_and(|first| self.folders.contains(first));
-        !is_own || self.files.contains(path) || self.folders.contains(path)
+        !(is_own || is_folder && is_word(path)) || self.files.contains(path) || self.folders.contains(path)
     }
 
     /// A histogram or a counter has a suffix where it is read.
@@ -129,7 +134,6 @@ impl Named {
 enum Kind<'a> {
     Path,
     Scenario(&'a str),
-    Source,
     Flag(&'a str),
     Metric,
     Other,
@@ -145,9 +149,14 @@ fn kind(span: &str) -> Kind<'_> {
     match span.rsplit_once('/') {
         Some((_, name)) if name.matches('_').count() >= 2 && is_identifier(name) => Kind::Scenario(name),
         Some(_) => Kind::Path,
-        None if span.strip_suffix(".rs").is_some_and(|stem| !stem.is_empty()) => Kind::Source,
+        None if span.strip_suffix(".rs").is_some_and(|stem| !stem.is_empty()) => Kind::Path,
         None => Kind::Other,
     }
+}
+
+/// Whether it is one lower-case word: a folder of the root, and no address.
+fn is_word(path: &str) -> bool {
+    path.bytes().all(|byte| byte.is_ascii_lowercase())
 }
 
 fn is_identifier(name: &str) -> bool {
@@ -178,6 +187,7 @@ mod tests {
             "gates/src",
             "gates/src/plan.rs",
             "plan.rs",
+            "src/plan.rs",
             "kube-system/dragoman",
             "tests::a_pod_has_a_claim",
             "lives/a_pod_has_a_claim",
@@ -194,6 +204,8 @@ mod tests {
         }
         let gone = [
             "gates/src/nominate.rs",
+            "src/nominate.rs",
+            "model/",
             "nominate.rs",
             "tests::a_pod_has_no_claim",
             "lives/a_pod_has_no_claim",

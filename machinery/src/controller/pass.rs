@@ -47,10 +47,9 @@ pub struct LiveRead {
 }
 
 /// How an object is read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReadBy {
     /// By its name: the right to get it.
-    #[default]
     Get,
     /// By a list of that one object: the right to list, which a controller that watches the kind has anyway.
     List,

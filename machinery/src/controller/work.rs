@@ -14,6 +14,7 @@ use super::{Controller, Index};
 use crate::expectations::{PATIENCE, Readiness};
 use crate::kind::Kind;
 use crate::queue::Failing;
+use crate::refusal::Refusal;
 use crate::trace;
 
 /// How a reconciliation ended.
@@ -29,6 +30,15 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// How a reconciliation ends whose write or read was refused. An object that is gone, or another one by now, is no failure:
+    /// the watch says so soon.
+    pub fn refused(refusal: &Refusal) -> Self {
+        match refusal {
+            Refusal::NotFound | Refusal::Replaced => Self::Done,
+            other => Self::Failed(other.to_string()),
+        }
+    }
+
     /// The most urgent of two verdicts.
     pub fn most_urgent(self, other: Self) -> Self {
         match (self, other) {

@@ -23,7 +23,7 @@ pub enum Item<T> {
 pub struct Unread {
     /// Why it does not decode.
     pub why: Name,
-    /// `spec.nodeName`, where that is there and can be read.
+    /// `spec.nodeName`, where that is there and can be read, and the object has not ended (`status.phase`).
     pub node: Option<Name>,
 }
 
@@ -56,6 +56,8 @@ pub(super) struct Outline {
     metadata: Meta,
     #[serde(default)]
     spec: Tolerated<OutlineSpec>,
+    #[serde(default)]
+    status: Tolerated<OutlineStatus>,
 }
 
 #[derive(Deserialize, Default)]
@@ -64,16 +66,26 @@ struct OutlineSpec {
     node_name: Tolerated<Name>,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct OutlineStatus {
+    phase: Tolerated<Name>,
+}
+
 impl Outline {
     /// The object, which does not decode as a whole.
     pub(super) fn item<T>(self, why: &serde_json::Error) -> Item<T> {
-        let Self { metadata, spec } = self;
+        let Self { metadata, spec, status } = self;
+        let phase = match &status {
+            Tolerated::Read(OutlineStatus { phase: Tolerated::Read(phase) }) => &**phase,
+            _ => "",
+        };
+        let has_ended = matches!(phase, "Succeeded" | "Failed");
         let node = match spec {
-            Tolerated::Read(OutlineSpec { node_name: Tolerated::Read(node) }) if !node.is_empty() => {
-                Some(node)
-            }
+            Tolerated::Read(OutlineSpec { node_name: Tolerated::Read(node) }) => Some(node),
             _ => None,
         };
+        let node = node.filter(|node| !node.is_empty() && !has_ended);
         Item::Unreadable { meta: Box::new(metadata), unread: Unread { why: why.to_string().into(), node } }
     }
 }

@@ -464,15 +464,18 @@ async fn a_late_delete_of_a_namesake_leaves_the_new_object() {
 
 #[test]
 fn an_object_that_does_not_decode_is_present_and_unreadable() {
-    let node_of = |spec: serde_json::Value| {
-        let pod = json!({"metadata": {"name": "a", "uid": "1"}, "spec": spec});
+    let of = |spec: serde_json::Value, phase: &str| {
+        let pod = json!({"metadata": {"name": "a", "uid": "1"}, "spec": spec, "status": {"phase": phase}});
         let item: Item<dragoman_crds::wire::Pod> =
             decode_item(pod.to_string().as_bytes()).expect("metadata decodes");
         let Item::Unreadable { unread, .. } = &item else { panic!("{item:?}") };
         assert_eq!((&*item.meta().name, unread.why.is_empty()), ("a", false));
         (unread.node.as_deref().map(str::to_owned), item)
     };
-    assert_eq!(node_of(json!({"resourceClaims": "x", "nodeName": "n"})).0.as_deref(), Some("n"));
+    let node_of = |spec| of(spec, "Running");
+    let on_n = json!({"resourceClaims": "x", "nodeName": "n"});
+    assert_eq!(node_of(on_n.clone()).0.as_deref(), Some("n"));
+    assert_eq!(of(on_n, "Failed").0, None, "it has ended");
     assert_eq!(node_of(json!({"resourceClaims": "x", "nodeName": ["n"]})).0, None);
     assert_eq!(node_of(json!("x")).0, None);
     let (_, item) = node_of(json!({"resourceClaims": "x"}));

@@ -147,7 +147,7 @@ impl Allocator {
     }
 
     /// Learns as which user this process allocates.
-    async fn know_oneself(&self) -> Result<(), Verdict> {
+    async fn ask_for_user(&self) -> Result<(), Verdict> {
         let account = user_of(&self.kit.context.api).await;
         let account = account.map_err(|refusal| Verdict::Failed(refusal.to_string()))?.as_str().into();
         let woken = self.kit.note(|index| index.is_user(account));
@@ -198,7 +198,7 @@ impl Reconcile for Allocator {
         };
         let mut begun = look();
         if matches!(begun, Err(Begun::Nameless)) {
-            if let Err(failed) = self.know_oneself().await {
+            if let Err(failed) = self.ask_for_user().await {
                 return failed;
             }
             begun = look();

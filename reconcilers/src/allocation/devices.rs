@@ -12,6 +12,11 @@ use dragoman_machinery::watch::{Record, Store};
 use super::index::{Allocation, SliceNode};
 use super::whole::{WholeClass, WholeRule, WholeSlice};
 
+/// Whether another object has the name of one that is gone, and can be read: it is in the index already.
+pub(super) fn is_readable<P>(store: &Store<P>, name: &str) -> bool {
+    store.get("", name).is_some_and(|record| record.readable().is_some())
+}
+
 impl Keeps<WholeSlice> for Allocation {
     type Projection = SliceNode;
 
@@ -29,7 +34,7 @@ impl Keeps<WholeSlice> for Allocation {
     }
 
     fn changed(&mut self, slice: &Place, old: Option<&SliceNode>, new: Option<&SliceNode>) -> Vec<ObjectKey> {
-        if new.is_none() {
+        if new.is_none() && !is_readable(&self.slices, &slice.name) {
             self.snapshot = self.snapshot.without_slice(&slice.name);
             self.accounts.remove_slice(&slice.name);
         }
@@ -126,7 +131,7 @@ impl Keeps<DeviceFootprint> for Allocation {
     }
 
     fn changed(&mut self, of: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
-        if new.is_none() {
+        if new.is_none() && !is_readable(&self.footprints, &of.name) {
             self.accounts.lost_footprint(&of.name, self.footprints.get("", &of.name));
         }
         // It may be about devices that nothing uses yet.

@@ -15,6 +15,7 @@ use dragoman_machinery::kind::{
 };
 use dragoman_machinery::watch::{Record, Store, StoreState};
 
+use super::devices::is_readable;
 use super::gangs::Groups;
 use super::owners::Owners;
 use super::pins::{Pins, node_of};
@@ -529,7 +530,7 @@ impl Keeps<WholeNode> for Allocation {
     }
 
     fn changed(&mut self, node: &Place, old: Option<&Arc<Site>>, new: Option<&Arc<Site>>) -> Vec<ObjectKey> {
-        if new.is_none() {
+        if new.is_none() && !is_readable(&self.nodes, &node.name) {
             self.snapshot = self.snapshot.without_node(&node.name);
             self.accounts.remove_node(&node.name);
             self.changes.gone(&node.name);

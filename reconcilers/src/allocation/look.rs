@@ -108,7 +108,7 @@ impl Look<'_> {
                 let then = self.settled(&of);
                 Begun::Steps(of, then)
             }
-            Stance::Open(..) if !self.index.owners.know_oneself() => Begun::Nameless,
+            Stance::Open(..) if !self.index.owners.knows_its_user() => Begun::Nameless,
             Stance::Open(pod, claims) => self.open(Subject { key, uid, pod, claims }),
         }
     }

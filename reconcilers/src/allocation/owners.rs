@@ -31,7 +31,7 @@ impl Owners {
     }
 
     /// Whether the API server was asked who this allocator is.
-    pub(super) fn know_oneself(&self) -> bool {
+    pub(super) fn knows_its_user(&self) -> bool {
         self.account.is_some()
     }
 }

@@ -103,11 +103,7 @@ impl AllocationPass {
 
     fn refused(&mut self, refusal: &Refusal) {
         self.steps.clear();
-        self.then = match refusal {
-            // The watch says so soon.
-            Refusal::NotFound | Refusal::Replaced => Verdict::Done,
-            other => Verdict::Failed(other.to_string()),
-        };
+        self.then = Verdict::refused(refusal);
     }
 
     /// What the API server refuses to store is said as what no node takes is.
@@ -178,7 +174,8 @@ impl Pass<Allocation> for AllocationPass {
                 }
                 self.not_stored(&refusal);
             }
-            (Purpose::Protect(_) | Purpose::GiveBack, Err(refusal)) => self.not_stored(&refusal),
+            (Purpose::Protect(_), Err(refusal)) => self.not_stored(&refusal),
+            (Purpose::GiveBack, Err(refusal)) => self.refused(&refusal),
             // The failure that it was about counts.
             (Purpose::Verdict, Err(_)) if matches!(self.then, Verdict::Failed(_)) => self.steps.clear(),
             (Purpose::Verdict, Err(refusal)) => self.refused(&refusal),

@@ -120,7 +120,7 @@ impl Allocator {
     }
 }
 
-/// Takes a turn. A decision is taken in in the same look, so that nothing is given twice.
+/// Takes a turn. A decision is noted in the same look, so that nothing is given twice.
 pub(super) fn turn(
     look: &mut Look<'_>,
     of: &Subject<'_>,

@@ -2,7 +2,8 @@
 //! operator and the one of the allocator feed their ledgers here, so that both answer alike.
 //!
 //! An object that does not decode takes an unknown amount from the nodes that are known to be concerned: the node that the
-//! object names, those of its last readable state, or every node where it may be about any device.
+//! object names, those of its last readable state, or every node where it may be about any device. A Node that does not decode
+//! keeps its last state, in doubt, in the index of the operator; the allocator has no such Node.
 
 use std::sync::Arc;
 
@@ -106,7 +107,8 @@ impl Accounts {
     /// A Pod appeared or changed. One that does not decode is in doubt on the node that it names, and on that of its last
     /// readable state.
     pub(crate) fn saw_pod<P>(&mut self, pod: &Place, record: Option<&Record<P>>) {
-        let unread = unread(record);
+        // The record may be that of another Pod, which has taken the name.
+        let unread = unread(record.filter(|record| record.uid == pod.uid));
         let mut nodes: Vec<Option<Name>> =
             self.ledger.node_of(&pod.uid).map(Name::from).map(Some).into_iter().collect();
         let named = unread.and_then(|unread| unread.node.clone()).map(Some);
@@ -129,7 +131,7 @@ impl Accounts {
 
     /// A claim appeared or changed. What one that does not decode takes from the node of its Pods is not known.
     pub(crate) fn saw_claim<P>(&mut self, claim: &Place, record: Option<&Record<P>>) {
-        if let Some(Unread { why, .. }) = unread(record) {
+        if let Some(Unread { why, .. }) = unread(record.filter(|record| record.uid == claim.uid)) {
             let unread = unread_claim([&claim.namespace, &claim.name, &claim.uid], why.clone());
             self.take_in(|ledger| ledger.put_claim(unread));
         }

@@ -201,7 +201,7 @@ impl Keeps<DeviceFootprint> for Cluster {
         _how: Left,
     ) -> Vec<ObjectKey> {
         if self.footprints.get("", name).is_none() {
-            self.accounts.lost_footprint(name, self.footprints.get("", name));
+            self.accounts.lost_footprint::<()>(name, None);
             self.refused.remove(&**name);
         }
         self.take_changed()

@@ -117,7 +117,7 @@ impl GateKeeper {
         }
     }
 
-    /// Decides about a Pod; nothing where it is bound, ended, being deleted or gone: the ledger of the cluster has it, or
+    /// Decides about a Pod; nothing where it is being deleted, or of no concern any more: the ledger of the cluster has it, or
     /// nothing does. A decision is made under the lock of what is assumed, so that no room is given twice.
     fn decide<'a>(&self, key: &'a ObjectKey) -> Option<(Work<'a>, GatePass)> {
         let now = clock::steady().as_millisecond();

@@ -7,14 +7,16 @@ use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
 
 use super::pass::Said;
-use super::plan::Reason;
+use super::plan::{Opened, Reason};
 
-/// Everything, by Pod. Times are in milliseconds since the epoch, of a clock that is never set back.
+/// Everything, by Pod. Times are in milliseconds since the epoch.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) closed: ClosedGates,
     pub(super) taking: Taking,
     pub(super) nominated: Nominated,
+    /// Pods whose gate was opened here because they have everything, until they are bound or gone.
+    pub(super) released: HashSet<ObjectKey>,
 }
 
 impl Memory {
@@ -25,16 +27,17 @@ impl Memory {
             Said::TakesOut(claim, version) => self.taking.put(pod, claim, version),
             Said::NotTakenOut(claim) => self.taking.refused(pod, claim),
             Said::Nominated(node) => self.nominated.wrote(pod, node.as_ref(), now),
-            Said::NotNominated(node, _) => self.nominated.is_not_kept(pod, node.as_ref(), now),
+            Said::NotNominated(node, _) => self.nominated.is_not_kept(pod, node.as_ref()),
             Said::Published => self.taking.published(pod),
             Said::Withdrawn => self.taking.withdrew(pod),
-            Said::Opened(..) => self.closed.opened(pod),
-            Said::Warning(..)
-            | Said::Refused(..)
-            | Said::Rejected
-            | Said::Keeps(_)
-            | Said::Changed
-            | Said::Deleted(_) => {}
+            Said::Opened(why, _) => {
+                self.closed.opened(pod);
+                if *why == Opened::Released {
+                    self.released.insert(pod.clone());
+                }
+            }
+            // These are for people, or about the API server.
+            _ => {}
         }
     }
 
@@ -43,6 +46,7 @@ impl Memory {
         self.closed.opened(pod);
         self.taking.forget(pod);
         self.nominated.forget(pod);
+        self.released.remove(pod);
     }
 }
 
@@ -155,9 +159,6 @@ const SETTLE: i64 = 250;
 /// different things would otherwise take back each other's as fast as the API server answers.
 const LEFT: i64 = 1_000;
 
-/// The time, in milliseconds, for which a nomination that the API server does not keep is not tried again.
-const NOT_KEPT: i64 = 5_000;
-
 /// The nominations of gated Pods.
 #[derive(Debug, Default)]
 pub(super) struct Nominated {
@@ -165,8 +166,8 @@ pub(super) struct Nominated {
     since: HashMap<ObjectKey, (Name, i64)>,
     /// What was last written of each Pod, and when.
     written: HashMap<ObjectKey, (Option<Name>, i64)>,
-    /// What the API server has refused or dropped last, and when.
-    not_kept: HashMap<ObjectKey, (Option<Name>, i64)>,
+    /// What the API server has refused or dropped last.
+    not_kept: HashMap<ObjectKey, Option<Name>>,
 }
 
 impl Nominated {
@@ -185,15 +186,14 @@ impl Nominated {
     }
 
     /// Another party refuses a nomination, or drops it from the write.
-    fn is_not_kept(&mut self, pod: &ObjectKey, value: Option<&Name>, now: i64) {
-        self.not_kept.insert(pod.clone(), (value.cloned(), now));
+    fn is_not_kept(&mut self, pod: &ObjectKey, value: Option<&Name>) {
+        self.not_kept.insert(pod.clone(), value.cloned());
     }
 
-    /// Whether this nomination was tried in vain a moment ago: the Pod is released without it.
-    pub(super) fn is_in_vain(&self, pod: &ObjectKey, value: Option<&Name>, now: i64) -> bool {
-        self.not_kept.get(pod).is_some_and(|(tried, at)| {
-            tried.as_ref() == value && (*at..at.saturating_add(NOT_KEPT)).contains(&now)
-        })
+    /// Whether this nomination was tried in vain: the Pod is released without it. It is tried again once the Pod has lost its
+    /// devices and has others.
+    pub(super) fn is_in_vain(&self, pod: &ObjectKey, value: Option<&Name>) -> bool {
+        self.not_kept.get(pod).is_some_and(|tried| tried.as_ref() == value)
     }
 
     /// Whether a Pod was nominated here, and so had the gate.
@@ -215,6 +215,9 @@ impl Nominated {
     /// A Pod is not to be nominated any more.
     pub(super) fn end(&mut self, pod: &ObjectKey) {
         self.since.remove(pod);
+        if self.not_kept.get(pod).is_some_and(Option::is_some) {
+            self.not_kept.remove(pod);
+        }
     }
 
     /// A Pod was released, or is gone.

@@ -79,7 +79,7 @@ pub(super) enum Said {
     NotNominated(Option<Name>, String),
     /// The API server keeps this generation, or none.
     Keeps(Option<Generation>),
-    /// The API server keeps what it kept no longer.
+    /// The API server no longer keeps the generation that was learnt.
     Changed,
     /// What the claims take is published.
     Published,
@@ -130,11 +130,7 @@ impl GatePass {
     }
 
     fn refused(&mut self, refusal: &Refusal) {
-        self.end(match refusal {
-            // The watch says so soon.
-            Refusal::NotFound | Refusal::Replaced => Verdict::Done,
-            other => Verdict::Failed(other.to_string()),
-        });
+        self.end(Verdict::refused(refusal));
     }
 
     /// The write that takes the Pod out of a claim.

@@ -32,7 +32,7 @@ impl Decision<'_> {
         if node.is_none() {
             nominated.end(key);
         }
-        if pod.nominated.as_ref() == node || nominated.is_in_vain(key, node, *now) {
+        if pod.nominated.as_ref() == node || nominated.is_in_vain(key, node) {
             return Ok(());
         }
         if let Some(left) = nominated.is_left(key, pod.nominated.as_ref(), *now) {

@@ -40,7 +40,7 @@ pub(super) enum Purpose {
 pub(super) enum Said {
     /// The API server keeps this generation, or none.
     Keeps(Option<Generation>),
-    /// The API server keeps what it kept no longer.
+    /// The API server no longer keeps the generation that was learnt.
     Changed,
     /// The status of the Pod has the entries.
     Written(Recorded),
@@ -71,11 +71,11 @@ impl PublishPass {
 
     fn failed(&mut self, refusal: &Refusal) {
         self.next = None;
-        self.then = match refusal {
-            // The Pod is gone: its watch says so soon.
-            Refusal::NotFound | Refusal::Replaced => Verdict::Done,
-            other => Verdict::Failed(other.to_string()),
-        };
+        // Its entries may be on their way to the index.
+        if matches!(refusal, Refusal::OwnedByAnother(_)) {
+            self.report.push(Said::OwnedByAnother);
+        }
+        self.then = Verdict::refused(refusal);
     }
 
     fn published(&mut self, generation: Generation, outcome: Result<Written, Refusal>) {
@@ -89,13 +89,7 @@ impl PublishPass {
                 self.report.push(Said::Changed);
                 self.failed(&refusal);
             }
-            Publication::Refused(refusal) => {
-                // Its entries may be on their way to the index.
-                if matches!(refusal, Refusal::OwnedByAnother(_)) {
-                    self.report.push(Said::OwnedByAnother);
-                }
-                self.failed(&refusal);
-            }
+            Publication::Refused(refusal) => self.failed(&refusal),
         }
     }
 }

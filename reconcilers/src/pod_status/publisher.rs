@@ -10,7 +10,7 @@ use dragoman_accounting::ledger::holder::Scheduler;
 /// milliseconds. A control plane that is upgraded, or whose gate is switched on, is found by then.
 const KEEPS_NOTHING: i64 = 600_000;
 
-/// What is known of the API server, of all that publish.
+/// The generation that the API server keeps, shared by the controllers that publish.
 #[derive(Debug, Default)]
 pub struct Publisher {
     /// The generation that the API server keeps, and when it was found out; absent while unknown. Times are in milliseconds

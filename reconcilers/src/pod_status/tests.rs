@@ -217,6 +217,8 @@ fn the_first_pod_of_a_process_asks_and_publishes_in_the_next_look() {
     assert_eq!(found, (vec![ask(Generation::V1_38), ask(Generation::V1_37)], says, at_once.clone()));
     let (sent, said, verdict) = carried_out(None, Vec::new());
     assert_eq!((sent.len(), said, verdict), (3, vec![Said::Keeps(None)], at_once));
+    let owned = carried_out(None, vec![Err(Refusal::OwnedByAnother("kubelet".to_owned()))]);
+    assert_eq!((owned.0.len(), owned.1), (1, vec![Said::OwnedByAnother]));
     let lost = carried_out(None, vec![Err(Refusal::Throttled)]);
     assert_eq!((lost.0.len(), lost.1), (1, vec![]), "no answer says nothing");
     assert!(matches!(lost.2, Verdict::Failed(_)));

@@ -61,3 +61,36 @@ fn no_devices_are_given_where_it_is_not_known_what_is_taken() {
     Fed::<DeviceFootprint>::deleted(&mut index, &meta(&footprint));
     assert_eq!(node_of(&mut index).as_deref(), Ok("node-00000"));
 }
+
+/// The end of an object was missed, and another one has taken its name: what is known of the other one stays.
+#[test]
+fn an_object_that_takes_the_name_of_another_counts() {
+    let mut index = cluster(1, 1);
+    comes(&mut index, 0, "1");
+    let is_found = |index: &mut Allocation| decided(index, &Decided::default(), 0).is_ok();
+    let of_another = |mut object: Value| {
+        object["metadata"]["uid"] = json!("another");
+        object
+    };
+    applied::<WholeNode>(&mut index, &of_another(node(0, "26")));
+    applied::<WholeSlice>(&mut index, &of_another(slice(0)));
+    assert!(is_found(&mut index));
+    let footprint = |uid: &str, cpu: &str| {
+        json!({"metadata": {"name": "odd", "uid": uid, "resourceVersion": "1"},
+            "spec": {"driver": DRIVER, "resources": {"cpu": {"mapping": {"deviceMultiplier": cpu}}}}})
+    };
+    applied::<DeviceFootprint>(&mut index, &footprint("odd", "1"));
+    applied::<DeviceFootprint>(&mut index, &footprint("another", "-1"));
+    assert!(!is_found(&mut index), "the other one is refused");
+    let meta = |object: &Value| serde_json::from_value(object["metadata"].clone()).expect("metadata");
+    Fed::<DeviceFootprint>::deleted(&mut index, &meta(&footprint("another", "-1")));
+    assert!(is_found(&mut index));
+    // A Pod that does not decode, and then none.
+    applied::<WholePod>(&mut index, &pod(9, "1"));
+    let mut unreadable = of_another(pod(9, "1"));
+    unreadable["spec"] = json!({"nodeName": name(0), "containers": "none"});
+    applied::<WholePod>(&mut index, &unreadable);
+    assert!(!is_found(&mut index));
+    Fed::<WholePod>::deleted(&mut index, &meta(&unreadable));
+    assert!(is_found(&mut index), "nothing is left of it");
+}

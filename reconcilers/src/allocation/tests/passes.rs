@@ -257,6 +257,10 @@ fn devices_behind_a_gate_go_back_once_others_wait() {
         let opened = world.look(0, (Answers::new(), [Ok(answer)].into())).expect("it has its devices");
         assert_eq!((opened.reads, opened.purposes(), opened.said), (1, vec![], vec![]));
     }
+    // What the API server refuses is no verdict about a claim.
+    let no = Refusal::Rbac("no".to_owned());
+    let refused = world.look(0, ([Err(no)].into(), [Ok(live(0, "pod-0", true))].into())).expect("devices");
+    assert_eq!((refused.purposes(), refused.said), (vec![Purpose::GiveBack], vec![]));
     let back = world.look(0, (Answers::new(), [Ok(live(0, "pod-0", true))].into())).expect("devices");
     assert_eq!((back.purposes(), back.said), (vec![Purpose::GiveBack], vec![Said::GaveBack]));
     let silent = Err(Refusal::Transient("silent".to_owned()));

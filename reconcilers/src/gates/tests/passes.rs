@@ -214,8 +214,10 @@ fn a_nomination_that_is_refused_or_dropped_does_not_hold_a_pod_up() {
         world.claim("p", 1, &json!({}));
         let first = world.look("p", [answer].into());
         assert_eq!((first.purposes(), &first.verdict), (vec![nominate()], &AT_ONCE));
+        // However late the next look is.
+        world.now += 60_000;
         assert_eq!(world.look("p", Answers::new()).purposes(), vec![]);
-        world.now += 250;
+        world.now += 60_000;
         let opened = world.look("p", Answers::new()).purposes();
         assert_eq!(opened, vec![Purpose::Open(Opened::Released, None)]);
     }
@@ -481,7 +483,7 @@ fn a_pod_that_is_bound_is_forgotten_and_its_condition_says_so() {
 /// The leader before has nominated the Pod, this one has released it; then a write of the binding fails, and kube-scheduler takes
 /// its reservation back. The condition tells the allocator to reserve again.
 #[test]
-fn a_released_pod_that_loses_its_reservation_says_so_whoever_nominated_it() {
+fn a_released_pod_that_loses_its_reservation_says_so_also_if_another_leader_has_nominated_it() {
     let mut world = World::with_node(None);
     world.pod("p", 1, &nominated("n"));
     world.claim("p", 1, &json!({}));
@@ -499,4 +501,19 @@ fn a_released_pod_that_loses_its_reservation_says_so_whoever_nominated_it() {
     assert_eq!(said.purposes(), vec![Purpose::Condition]);
     assert!(matches!(&said.said[..], [Said::Warning(Reason::NotBound, "Bind", why), ..]
         if why.contains("has lost the reservation")));
+}
+
+/// A Pod without the gate that shares a claim of an allocator is not reported as released when its binding fails: the allocator
+/// would reserve the claim for it.
+#[test]
+fn a_pod_that_never_had_the_gate_was_not_released() {
+    let mut world = World::with_node(None);
+    world.pod("p", 1, &json!({"spec": {"schedulingGates": []}}));
+    world.claim("p", 1, &json!({}));
+    world.look("p", Answers::new());
+    assert_eq!(world.assumed.len(), 1, "kube-scheduler binds it");
+    world.claim("p", 2, &json!({"status": {"reservedFor": []}}));
+    world.look("p", Answers::new());
+    world.now += 60_000;
+    assert_eq!(world.look("p", Answers::new()).purposes(), vec![]);
 }
