@@ -108,16 +108,21 @@ impl Named {
             || self.code.contains(&format!("{name:?}"))
     }
 
-    /// From the root, or the end of a path where it is that of a source: `gates/pass.rs`.
+    /// From the root, or the end of a path where it is that of a source or a folder: `gates/pass.rs`, `cel/`.
     fn knows_path(&self, path: &str) -> bool {
         let ends_here = |known: &String| known == path || known.ends_with(&format!("/{path}"));
-        if path.ends_with(".rs") {
+        if Path::new(path).extension().is_some_and(|end| end == "rs") {
             return self.files.iter().any(ends_here);
         }
-        let is_folder = path.ends_with('/');
-        let path = path.trim_end_matches('/');
-        let is_own = path.split('/').next().is_some_and(|first| self.folders.contains(first));
-        !(is_own || is_folder && is_word(path)) || self.files.contains(path) || self.folders.contains(path)
+        let folder = path.trim_end_matches('/');
+        if path.ends_with('/') && is_word(folder) {
+            return self
+                .folders
+                .iter()
+                .any(|known| known == folder || known.ends_with(&format!("/{folder}")));
+        }
+        let is_own = folder.split('/').next().is_some_and(|first| self.folders.contains(first));
+        !is_own || self.files.contains(folder) || self.folders.contains(folder)
     }
 
     /// A histogram or a counter has a suffix where it is read.

@@ -175,10 +175,9 @@ impl Pass<Allocation> for AllocationPass {
                 self.not_stored(&refusal);
             }
             (Purpose::Protect(_), Err(refusal)) => self.not_stored(&refusal),
-            (Purpose::GiveBack, Err(refusal)) => self.refused(&refusal),
             // The failure that it was about counts.
             (Purpose::Verdict, Err(_)) if matches!(self.then, Verdict::Failed(_)) => self.steps.clear(),
-            (Purpose::Verdict, Err(refusal)) => self.refused(&refusal),
+            (Purpose::GiveBack | Purpose::Verdict, Err(refusal)) => self.refused(&refusal),
         }
     }
 }
