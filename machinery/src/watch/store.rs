@@ -12,8 +12,7 @@ use super::item::Unread;
 pub enum Body<P> {
     /// The projection that its readers need.
     Readable(P),
-    /// It is there, but does not decode; the text says why. The last readable
-    /// state is dropped on purpose: it may be wrong by now.
+    /// It is there and does not decode. The last readable state is dropped on purpose: it may be wrong by now.
     Unreadable(Box<Unread>),
 }
 
