@@ -8,7 +8,7 @@ use dragoman_accounting::ledger::{NodeLedger, words};
 pub(crate) enum Account {
     /// The Pod fits.
     Fits,
-    /// The Pod does not fit; the text names the amounts that are missing, and who has them.
+    /// The Pod does not fit; the text names the amounts that are missing.
     Refused(String),
     /// It is not known; the text names the fact.
     Unknown(String),
