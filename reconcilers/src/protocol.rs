@@ -15,6 +15,9 @@ pub const GATE: &str = "dragoman.dev/claims";
 pub const CLAIMS_READY: &str = "dragoman.dev/ClaimsReady";
 /// The reason of that condition on a Pod that was let go: kube-scheduler allocates for it.
 pub(crate) const LET_GO: &str = "LetGo";
+/// The annotation that a Pod gets with the opening of its gate, in one write: every claim was allocated and reserved for it. A later
+/// leader knows by it what the Pod has lost since.
+pub(crate) const RELEASED: &str = "dragoman.dev/released";
 /// The label of a claim that names its allocator.
 pub const ALLOCATOR: &str = "dragoman.dev/allocator";
 /// What the name of an allocator has to be, for people.

@@ -63,19 +63,28 @@ impl Meta {
     /// The value of an annotation of `resource.kubernetes.io` or of a domain of ours; the others
     /// are not kept.
     pub fn annotation(&self, key: &str) -> Option<&Name> {
-        self.annotations.0.iter().find(|(known, _)| **known == *key).map(|(_, value)| value)
+        self.annotations.kept.iter().find(|(known, _)| **known == *key).map(|(_, value)| value)
     }
 
     /// The annotations of `resource.kubernetes.io` and of domains of ours.
     pub fn annotations(&self) -> impl Iterator<Item = (&Name, &Name)> {
-        self.annotations.0.iter().map(|(key, value)| (key, value))
+        self.annotations.kept.iter().map(|(key, value)| (key, value))
+    }
+
+    /// Whether the object has annotations, of whatever domain: a JSON patch adds an entry to a map that is there.
+    pub fn has_annotations(&self) -> bool {
+        self.annotations.any
     }
 }
 
 /// The annotations that Dragoman reads. The values of the others may be large, and their text is
 /// skipped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Annotations(Vec<(Name, Name)>);
+pub struct Annotations {
+    kept: Vec<(Name, Name)>,
+    /// Whether there are any, also of other domains.
+    any: bool,
+}
 
 /// Whether an annotation of this key is kept.
 fn is_kept(key: &str) -> bool {
@@ -92,15 +101,16 @@ impl<'de> Deserialize<'de> for Annotations {
                 f.write_str("a map of annotations")
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
-                let mut kept = Vec::new();
+                let (mut kept, mut any) = (Vec::new(), false);
                 while let Some(KeptKey(key)) = map.next_key()? {
+                    any = true;
                     let Some(key) = key else {
                         map.next_value::<IgnoredAny>()?;
                         continue;
                     };
                     kept.extend(map.next_value::<Option<Name>>()?.map(|value| (key, value)));
                 }
-                Ok(Annotations(kept))
+                Ok(Annotations { kept, any })
             }
         }
         deserializer.deserialize_map(Kept)
@@ -200,7 +210,10 @@ mod tests {
         let meta: Meta = serde_json::from_str(text).expect("metadata");
         assert_eq!(meta.annotation(annotation::POD_CLAIM_NAME).map(|name| &**name), Some("gpu"));
         assert_eq!(meta.annotation("gate.dragoman.dev/wants").map(|name| &**name), Some("1"));
-        assert_eq!(meta.annotations.0.len(), 2);
+        assert_eq!(meta.annotations().count(), 2);
+        let any = |text: &str| serde_json::from_str::<Meta>(text).expect("metadata").has_annotations();
+        assert!(any(r#"{"annotations": {"big": "x"}}"#) && any(text));
+        assert!(!any(r#"{"annotations": {}}"#) && !any("{}"));
         assert_eq!(meta.labels.get("a").map(|value| &**value), Some("b"));
         assert_eq!(serde_json::from_str::<Meta>(r#"{"annotations": null}"#).expect("null"), Meta::default());
     }

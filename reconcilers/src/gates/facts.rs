@@ -11,8 +11,8 @@ use dragoman_crds::wire::{
 use super::attributes::{GIVEN, WANTED};
 use crate::placement::{Placement, Site};
 use crate::protocol::{
-    ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, ClosedGate, GATE, LaterGates, RELEASE_GATES, Rejection,
-    Verdict, closed_gates, earlier_gate, rejections, shown, verdict,
+    ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, ClosedGate, GATE, LaterGates, RELEASE_GATES, RELEASED,
+    Rejection, Verdict, closed_gates, earlier_gate, rejections, shown, verdict,
 };
 
 /// A Pod with claims that has not ended and has no node; and one with a node whose condition is not up to date.
@@ -37,6 +37,10 @@ pub(super) struct PodFacts {
     /// Whether the Pod, once deleted, is made again and may come to another node. The Pods of a `DaemonSet`
     /// may not.
     pub(super) is_replaced: bool,
+    /// Whether an operator has opened the gate because the Pod had everything.
+    pub(super) was_released: bool,
+    /// Whether the Pod has annotations.
+    pub(super) has_annotations: bool,
     /// Status and reason of the condition `ClaimsReady`.
     pub(super) condition: Option<(Name, Name)>,
     /// The required node affinity.
@@ -76,6 +80,8 @@ impl PodFacts {
             nominated: (!status.nominated_node_name.is_empty()).then(|| status.nominated_node_name.clone()),
             unschedulable: unschedulable.map(|condition| shown(&condition.message)),
             is_replaced: controller.is_some_and(|owner| &*owner.kind != "DaemonSet"),
+            was_released: pod.metadata.annotation(RELEASED).is_some(),
+            has_annotations: pod.metadata.has_annotations(),
             condition: condition.map(|condition| (condition.status.clone(), condition.reason.clone())),
             affinity: spec.affinity.clone(),
             placement: gate.map(|_| Arc::new(Placement::of(spec))),

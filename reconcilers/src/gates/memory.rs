@@ -7,7 +7,7 @@ use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
 
 use super::pass::Said;
-use super::plan::{Opened, Reason};
+use super::plan::Reason;
 
 /// Everything, by Pod. Times are in milliseconds since the epoch.
 #[derive(Debug, Default)]
@@ -15,8 +15,6 @@ pub(super) struct Memory {
     pub(super) closed: ClosedGates,
     pub(super) taking: Taking,
     pub(super) nominated: Nominated,
-    /// Pods whose gate was opened here because they have everything, until they are bound or gone.
-    pub(super) released: HashSet<ObjectKey>,
 }
 
 impl Memory {
@@ -30,12 +28,7 @@ impl Memory {
             Said::NotNominated(node, _) => self.nominated.is_not_kept(pod, node.as_ref()),
             Said::Published => self.taking.published(pod),
             Said::Withdrawn => self.taking.withdrew(pod),
-            Said::Opened(why, _) => {
-                self.closed.opened(pod);
-                if *why == Opened::Released {
-                    self.released.insert(pod.clone());
-                }
-            }
+            Said::Opened(..) => self.closed.opened(pod),
             // These are for people, or about the API server.
             _ => {}
         }
@@ -46,7 +39,6 @@ impl Memory {
         self.closed.opened(pod);
         self.taking.forget(pod);
         self.nominated.forget(pod);
-        self.released.remove(pod);
     }
 }
 
@@ -194,11 +186,6 @@ impl Nominated {
     /// devices and has others.
     pub(super) fn is_in_vain(&self, pod: &ObjectKey, value: Option<&Name>) -> bool {
         self.not_kept.get(pod).is_some_and(|tried| tried.as_ref() == value)
-    }
-
-    /// Whether a Pod was nominated here, and so had the gate.
-    pub(super) fn knows(&self, pod: &ObjectKey) -> bool {
-        self.written.contains_key(pod)
     }
 
     /// How long it still takes at `now` until kube-scheduler and the index have seen what the other has.

@@ -105,8 +105,7 @@ impl Decision<'_> {
         let Look { key, uid, pod, claims, index, .. } = self.look;
         let was_released = match &pod.condition {
             Some((_, reason)) => **reason != *LET_GO,
-            // Another leader may have nominated it.
-            None => self.memory.nominated.knows(key) || self.memory.released.contains(*key),
+            None => pod.was_released,
         };
         if let Some(lost) = plan::lost(uid, claims).filter(|_| was_released) {
             return Some(lost);

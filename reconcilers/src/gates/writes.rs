@@ -12,7 +12,7 @@ use super::attributes;
 use super::facts::PodFacts;
 use super::index::KnownClaim;
 use super::plan::{Opened, Wait};
-use crate::protocol::{self, ALLOCATOR, CLAIMS_READY, GATE, REJECTIONS};
+use crate::protocol::{self, ALLOCATOR, CLAIMS_READY, GATE, REJECTIONS, RELEASED};
 
 /// The field manager of the condition.
 const MANAGER: &str = "dragoman-gates";
@@ -46,17 +46,25 @@ fn without_gate(gate: usize) -> [Value; 2] {
     ]
 }
 
-/// Removes exactly the gate of the protocol. In the same write the Pod gets required affinity for the node `pin`, and the
-/// attributes of its devices.
+/// Removes exactly the gate of the protocol. In the same write a Pod that has everything gets the annotation that says so, required
+/// affinity for the node `pin`, and the attributes of its devices.
 pub(super) fn release(
     key: &ObjectKey,
     uid: &str,
     pod: &PodFacts,
-    pin: Option<&str>,
+    (why, pin): (Opened, Option<&str>),
     attributes: &BTreeMap<String, String>,
 ) -> Option<Write> {
     let mut operations = Vec::from(without_gate(pod.gate?));
     operations.extend(pin.into_iter().flat_map(|node| pinned(pod, node)));
+    if why == Opened::Released {
+        let annotations = "/metadata/annotations";
+        if !pod.has_annotations {
+            operations.push(json!({"op": "add", "path": annotations, "value": {}}));
+        }
+        let released = format!("{annotations}/{}", RELEASED.replace('/', "~1"));
+        operations.push(json!({"op": "add", "path": released, "value": "true"}));
+    }
     operations.extend(attributes::operations(attributes));
     let action = Action::Patch { subresource: None, guard: guard(uid, &pod.version), operations };
     Some(Write::new(POD, &*key.namespace, &*key.name, action))

@@ -75,6 +75,27 @@ async fn taint(world: &World, node: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Waits until kube-scheduler knows that `node` takes no Pod. Its watches of Nodes and Pods are not in step: a Pod that is
+/// let in before this may be bound to the node as it was.
+async fn is_out(world: &World, ns: &str, node: &str) -> anyhow::Result<()> {
+    let mut probe = Pod::new("probe").object().clone();
+    probe["spec"]["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]}}});
+    wait::value(&format!("kube-scheduler refuses {node}"), async || {
+        let Some(pod) = world.client.get(PODS, ns, "probe").await? else {
+            world.client.create(PODS, ns, &probe).await?;
+            return Ok(None);
+        };
+        let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        let refused = conditions.any(|condition| condition["reason"] == "Unschedulable");
+        if refused || pod["spec"]["nodeName"].is_string() {
+            world.client.delete(PODS, ns, "probe", Some(0)).await?;
+        }
+        Ok(refused.then_some(()))
+    })
+    .await
+}
+
 async fn a_node_that_is_lost_after_the_release(bench: &Bench) -> anyhow::Result<()> {
     lost(bench, "lost", Shape::default()).await
 }
@@ -97,6 +118,7 @@ async fn lost(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
             "tainted" => taint(&world, &first).await?,
             _ => world.client.delete(NODES, "", &first, None).await?,
         }
+        is_out(&world, &ns, &first).await?;
         let_in(&world, &ns, how).await?;
         let pod = world.phase(&ns, how, "Running").await?;
         let second = node_of_claim(&world, &ns, how).await?;
@@ -196,6 +218,7 @@ async fn pinned(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
     let operator = world.dragoman("own", &asked).await?;
     for node in ["node-0", "node-1"] {
         taint(&world, node).await?;
+        is_out(&world, &ns, node).await?;
     }
     for (pod, _) in pods {
         let_in(&world, &ns, pod).await?;

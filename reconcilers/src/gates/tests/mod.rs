@@ -268,15 +268,24 @@ fn released(spec: &Value, pin: Option<&str>) -> Value {
     let pod = pod_of(spec);
     let key = ObjectKey { namespace: "ns".into(), name: "p".into() };
     let facts = PodFacts::of(&pod, &Vec::new()).expect("it waits");
-    let write = writes::release(&key, UID, &facts, pin, &BTreeMap::new()).expect("it has the gate");
+    let why = (Opened::Released, pin);
+    let write = writes::release(&key, UID, &facts, why, &BTreeMap::new()).expect("it has the gate");
+    let mut object = json!({"metadata": {"resourceVersion": "7"}, "spec": spec});
+    patch(&mut object, &write);
+    assert_eq!(object["metadata"]["annotations"]["dragoman.dev/released"], "true");
+    object["spec"].clone()
+}
+
+/// Applies the patch of a Pod to it.
+fn patch(object: &mut Value, write: &Write) {
     let Write { action: Action::Patch { subresource: None, guard, operations }, .. } = write else {
         panic!("no patch")
     };
-    assert_eq!((&*guard.uid, &*guard.resource_version), (UID, "7"));
-    let mut object = json!({"spec": spec});
+    assert_eq!(*guard.resource_version, object["metadata"]["resourceVersion"], "it is guarded");
     for operation in operations {
         let path = operation["path"].as_str().expect("path");
         let (parent, part) = path.rsplit_once('/').expect("path");
+        let part = part.replace("~1", "/");
         if operation["op"] == "test" {
             assert_eq!(object.pointer(path), Some(&operation["value"]), "{operation}");
             continue;
@@ -285,12 +294,38 @@ fn released(spec: &Value, pin: Option<&str>) -> Value {
             (Value::Array(list), Some("remove")) => drop(list.remove(part.parse().expect("index"))),
             (Value::Array(list), Some("add")) if part == "-" => list.push(operation["value"].clone()),
             (Value::Object(map), Some("add")) => {
-                drop(map.insert(part.to_owned(), operation["value"].clone()));
+                drop(map.insert(part, operation["value"].clone()));
             }
             other => panic!("{other:?}"),
         }
     }
-    object["spec"].clone()
+}
+
+/// A Pod without annotations gets the map first; another one keeps those that it has. A Pod that is let go has not everything.
+#[test]
+fn a_pod_is_marked_as_released_with_the_opening_of_its_gate() {
+    let key = ObjectKey { namespace: "ns".into(), name: "p".into() };
+    let annotations = |of: Value, why: Opened| {
+        let mut object = json!({"metadata": {"namespace": "ns", "name": "p", "uid": UID, "resourceVersion": "7",
+                "annotations": of},
+            "spec": {"schedulingGates": [{"name": "dragoman.dev/claims"}],
+                "resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}});
+        let facts = |object: &Value| {
+            let pod = serde_json::from_value(object.clone()).expect("Pod");
+            PodFacts::of(&pod, &Vec::new()).expect("it waits")
+        };
+        let write = writes::release(&key, UID, &facts(&object), (why, None), &BTreeMap::new());
+        patch(&mut object, &write.expect("it has the gate"));
+        assert_eq!(facts(&object).was_released, why == Opened::Released);
+        object["metadata"]["annotations"].clone()
+    };
+    let marked = json!({"dragoman.dev/released": "true"});
+    assert_eq!(annotations(Value::Null, Opened::Released), marked);
+    assert_eq!(annotations(json!({}), Opened::Released), marked);
+    let both = json!({"dragoman.dev/released": "true", "of.another/domain": "x"});
+    assert_eq!(annotations(json!({"of.another/domain": "x"}), Opened::Released), both);
+    assert_eq!(annotations(Value::Null, Opened::LetGo), Value::Null);
+    assert_eq!(annotations(Value::Null, Opened::NoAllocator), Value::Null);
 }
 
 #[test]
@@ -495,7 +530,8 @@ fn a_pod_is_told_about_its_devices_in_the_write_that_opens_its_gate() {
     let (facts, answers) = told(&object, "bus").expect("answers");
     assert_eq!(answers["attributes.dragoman.dev/bus"], "new-2,new-1", "in the order of the allocation");
     let key = ObjectKey { namespace: "ns".into(), name: "p".into() };
-    let write = writes::release(&key, UID, &facts, None, &answers).expect("it has the gate");
+    let write =
+        writes::release(&key, UID, &facts, (Opened::Released, None), &answers).expect("it has the gate");
     let Action::Patch { operations, .. } = write.action else { panic!("no patch") };
     assert_eq!(operations.last().expect("an operation")["value"], "new-2,new-1");
     assert!(!attributes::are_given(&facts, &answers));
