@@ -138,11 +138,12 @@ async fn lost(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
 }
 
 /// Whatever takes the devices from a released Pod: kube-scheduler may not allocate those of an owned driver, and the allocator
-/// does so again.
+/// does so again. The operator that says so is not the one that released the Pod.
 async fn a_released_pod_that_has_lost_its_devices_gets_others(bench: &Bench) -> anyhow::Result<()> {
     let world = gated(bench, "lost-devices", Shape::default(), 2).await?;
     own(&world, DRIVER, REFERENCE).await?;
-    let operator = world.dragoman("own", &[FLAGS[0], FLAGS[1], LATER]).await?;
+    let start = async || world.dragoman("own", &[FLAGS[0], FLAGS[1], LATER]).await;
+    let mut operator = start().await?;
     let allocator = world.allocator(&[LATER]).await?;
     let ns = namespace(&world, "lost-devices", "enabled").await?;
     let is_whole = |claim: &Value| {
@@ -156,7 +157,9 @@ async fn a_released_pod_that_has_lost_its_devices_gets_others(bench: &Bench) -> 
         let claim = claim_of(&world, &ns, pod).await?;
         ensure!(is_whole(&claim), "{claim}");
         let name = claim["metadata"]["name"].as_str().context("name")?;
+        operator.kill().await?;
         world.client.merge(CLAIMS, &ns, &format!("{name}/status"), &json!({"status": taken})).await?;
+        operator = start().await?;
         println!("        {}", waits_for(&world, &ns, pod, "NotBound").await?);
         world.claim_until(&ns, name, "is whole again", |claim| claim.is_some_and(is_whole)).await?;
         let_in(&world, &ns, pod).await?;
