@@ -185,7 +185,8 @@ impl Preparing<'_> {
         });
         let requests = requests.collect();
         let mut constraints = Vec::new();
-        let mut problem = None;
+        let unreadable = devices.unreadable.as_ref();
+        let mut problem = unreadable.map(|why| error(("spec".to_owned(), why.to_string())));
         for (number, constraint) in devices.constraints.iter().enumerate() {
             match prepared(constraint) {
                 Ok(constraint) => constraints.push(constraint),
@@ -257,6 +258,9 @@ impl Preparing<'_> {
             let why = format!("could not retrieve device class {}", asked.device_class_name);
             return at("deviceClassName", why);
         };
+        if let Some(why) = &class.unreadable {
+            return at("deviceClassName", format!("device class {}: {why}", asked.device_class_name));
+        }
         let all = match &asked.allocation_mode {
             AllocationMode::All => true,
             AllocationMode::ExactCount => false,

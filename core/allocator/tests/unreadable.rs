@@ -1,5 +1,5 @@
-//! Quantities that the API server stores and no integer holds: what has one is unusable, and nothing
-//! else is.
+//! Quantities that the API server stores and no integer holds, and fields of an API that is newer than this version: what
+//! has one is unusable, and nothing else is.
 
 use std::error::Error;
 
@@ -161,5 +161,138 @@ fn a_request_that_cannot_be_read_is_an_error_of_its_claim() -> Result<(), Box<dy
         said.starts_with("claim ns/c: spec.devices.requests[0]: request r: quantity \"1e1001\":"),
         "{said}"
     );
+    Ok(())
+}
+
+/// A newer API server stores what narrows a claim or a class in fields that nobody here has read.
+#[test]
+fn a_claim_or_a_class_with_an_unknown_field_gets_no_devices() -> Result<(), Box<dyn Error>> {
+    let spec = "/resourceClaims/0/spec";
+    let request = "/resourceClaims/0/spec/devices/requests/0";
+    for (at, field, value, why) in [
+        (spec, "priority", json!(1), "spec: field spec.priority is not known"),
+        ("/resourceClaims/0/spec/devices", "odd", json!(1), "field spec.devices.odd is not known"),
+        (request, "optional", json!(true), "request r: field optional is not known"),
+        (
+            "/resourceClaims/0/spec/devices/requests/0/exactly",
+            "odd",
+            json!({}),
+            "request r: field exactly.odd is not known",
+        ),
+        (
+            "/resourceClaims/0/spec/devices",
+            "constraints",
+            json!([{"requests": [], "matchAttribute": "a.b/c", "maxDistance": 1}]),
+            "field spec.devices.constraints[0].maxDistance is not known",
+        ),
+        ("/deviceClasses/0", "spec", json!({"odd": 1}), "device class any: field spec.odd is not known"),
+        (
+            "/deviceClasses/0",
+            "spec",
+            json!({"selectors": [{"cel": {"expression": "true"}, "odd": 1}]}),
+            "device class any: field spec.selectors[0].odd is not known",
+        ),
+    ] {
+        let whole = |field_value: Value| {
+            cluster(|whole| {
+                let object = whole.pointer_mut(at).and_then(Value::as_object_mut);
+                drop(object.map(|object| object.insert(field.to_owned(), field_value)));
+            })
+        };
+        let said_of = said(&whole(value)?)?;
+        assert!(said_of.contains(why) && said_of.contains("to this version"), "{at}/{field}: {said_of}");
+        assert_eq!(said(&whole(Value::Null)?)?, "gpu-0 gpu-1 part-0", "null is absent");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_device_with_an_unknown_field_is_not_used_and_others_are() -> Result<(), Box<dyn Error>> {
+    let with = |at: &str, field: &str, value: Value| {
+        cluster(|whole| {
+            let object = whole.pointer_mut(at).and_then(Value::as_object_mut);
+            drop(object.map(|object| object.insert(field.to_owned(), value)));
+        })
+    };
+    let device = "/resourceSlices/0/spec/devices/0";
+    assert_eq!(said(&with(device, "sharing", json!({"mode": "x"}))?)?, "gpu-1 part-0 part-1");
+    let policy = "/resourceSlices/0/spec/devices/0/capacity/memory/requestPolicy";
+    assert_eq!(said(&with(policy, "limits", json!(["1Gi"]))?)?, "gpu-1 part-0 part-1");
+    // What the other device draws is not known, and so not what is left for any device of the pool.
+    let counter = "/resourceSlices/1/spec/devices/0/consumesCounters/0/counters/c";
+    let drawn = said(&with(counter, "valueFrom", json!({"capacityName": "memory"}))?)?;
+    let why = "pool parts of driver gpu.example.com: device part-0: field consumesCounters[0].counters[c].valueFrom is not";
+    assert!(drawn.contains(why), "{drawn}");
+    let two = |whole: &mut Value| {
+        set(whole, "/resourceClaims/0/spec/devices/requests/0/exactly/count", json!(2));
+    };
+    let pool = cluster(|whole| {
+        two(whole);
+        set(whole, counter, json!({"valueFrom": {"capacityName": "memory"}}));
+    })?;
+    assert_eq!(said(&pool)?, "gpu-0 gpu-1");
+    // All devices of a slice that says something unknown.
+    let slice = cluster(|whole| {
+        two(whole);
+        let pool = whole.pointer_mut("/resourceSlices/0/spec/pool").and_then(Value::as_object_mut);
+        drop(pool.map(|pool| pool.insert("odd".to_owned(), json!(1))));
+    })?;
+    assert_eq!(said(&slice)?, "part-0 part-1");
+    Ok(())
+}
+
+/// Nobody knows how much of a device a share with an unknown field takes.
+#[test]
+fn of_a_device_that_is_held_with_an_unknown_field_nothing_is_left() -> Result<(), Box<dyn Error>> {
+    let held = cluster(|whole| {
+        let result = "/resourceClaims/1/status/allocation/devices/results/0";
+        let result = whole.pointer_mut(result).and_then(Value::as_object_mut);
+        drop(result.map(|result| result.insert("consumedCounters".to_owned(), json!([]))));
+    })?;
+    assert_eq!(said(&held)?, "gpu-0 part-0 part-1");
+    Ok(())
+}
+
+/// Up to `v1beta1` the fields of a device are under `basic`: without its taint the device would be given.
+#[test]
+fn a_device_of_an_older_version_is_read_whole() -> Result<(), Box<dyn Error>> {
+    let older = |taints: Value| {
+        cluster(|whole| {
+            let capacity = json!({"memory": {"value": "40Gi", "requestPolicy": {"default": "1Gi", "validRange": {"min": "1Gi"}}}});
+            let basic = json!({"allowMultipleAllocations": true, "capacity": capacity, "taints": taints});
+            set(whole, "/resourceSlices/0/spec/devices/0", json!({"name": "gpu-0", "basic": basic}));
+        })
+    };
+    assert_eq!(said(&older(json!([]))?)?, "gpu-0 gpu-1 part-0");
+    let taint = json!([{"key": "k", "effect": "NoSchedule"}]);
+    assert_eq!(said(&older(taint)?)?, "gpu-1 part-0 part-1");
+    Ok(())
+}
+
+#[test]
+fn a_taint_rule_with_an_unknown_field_is_not_tolerated() -> Result<(), Box<dyn Error>> {
+    let ruled = |spec: Value| {
+        cluster(|whole| {
+            let tolerates = json!([{"operator": "Exists"}]);
+            let request = whole.pointer_mut("/resourceClaims/0/spec/devices/requests/0/exactly");
+            drop(
+                request
+                    .and_then(Value::as_object_mut)
+                    .map(|of| of.insert("tolerations".to_owned(), tolerates)),
+            );
+            drop(whole.as_object_mut().map(|whole| {
+                whole.insert(
+                    "deviceTaintRules".to_owned(),
+                    json!([{"metadata": {"name": "rule"}, "spec": spec}]),
+                )
+            }));
+        })
+    };
+    let taint = json!({"key": "k", "effect": "NoSchedule"});
+    let selector = json!({"pool": "gpus", "device": "gpu-0"});
+    let known = json!({"deviceSelector": selector, "taint": taint});
+    assert_eq!(said(&ruled(known)?)?, "gpu-0 gpu-1 part-0");
+    let unknown = json!({"deviceSelector": selector, "taint": taint, "odd": 1});
+    assert_eq!(said(&ruled(unknown)?)?, "gpu-1 part-0 part-1");
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail, ensure};
+use dragoman_allocator::input::unknown_fields;
 use dragoman_allocator::scenario::Scenario;
 use serde_json::{Value, json};
 
@@ -46,7 +47,7 @@ pub(super) fn of(flags: &AllocateFlags) -> anyhow::Result<Vec<Placed>> {
             continue;
         };
         // A newer API server may know fields that we do not.
-        let unknown = fields::unknown_of(kind, &object);
+        let unknown = unknown_fields(kind, &object);
         notes.extend(unknown.into_iter().map(|path| format!("{place}: unknown field {path}")));
         objects.entry(list).or_default().push((place, object));
     }

@@ -36,6 +36,9 @@ pub struct ClaimDevices {
     /// `config`.
     #[serde(deserialize_with = "or_default")]
     pub config: Vec<ClaimConfiguration>,
+    /// The reason why it cannot be decided what is asked for, if that is so; requests say it themselves.
+    #[serde(skip)]
+    pub unreadable: Option<Name>,
 }
 
 /// A request: `exactly`, or the first available of several sub-requests.

@@ -17,6 +17,9 @@ pub struct Class {
     /// `spec.config`.
     #[serde(deserialize_with = "or_default")]
     pub config: Vec<Configuration>,
+    /// The reason why it cannot be decided what the class selects, if that is so.
+    #[serde(skip)]
+    pub unreadable: Option<Name>,
 }
 
 /// Parameters that only the driver interprets.

@@ -5,6 +5,7 @@ mod allocation;
 mod claim;
 mod class;
 mod cluster;
+mod known;
 mod node;
 mod object;
 mod slice;
@@ -18,6 +19,7 @@ pub use claim::{
 };
 pub use class::{Class, Configuration, OpaqueConfiguration, Parameters};
 pub use cluster::Cluster;
+pub use known::unknown_fields;
 pub use node::{BadSelector, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 pub use object::{ClaimObject, ClassObject, NodeObject, SliceObject, TaintRuleObject};
 pub use slice::{

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::IgnoredAny;
+use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
+use super::known::{self, Shape};
 use super::{
     Allocation, Claim, ClaimDevices, Class, DeviceSelector, Name, Node, Slice, Taint, TaintRule, or_default,
 };
@@ -26,10 +28,68 @@ pub type TaintRuleObject = Object<RuleSpec>;
 pub struct Object<Spec: Default, Status: Default = Ignored> {
     #[serde(deserialize_with = "or_default")]
     metadata: Metadata,
-    #[serde(deserialize_with = "or_default", bound = "Spec: Deserialize<'de>")]
+    #[serde(deserialize_with = "decided", bound = "Spec: Decided")]
     spec: Spec,
     #[serde(deserialize_with = "or_default", bound = "Status: Deserialize<'de>")]
     status: Status,
+}
+
+/// A `spec` that may have a field that this version does not know.
+trait Decided: for<'de> Deserialize<'de> + Default {
+    /// The fields that are known.
+    const SHAPE: &'static Shape;
+
+    /// It has another one; the text says where.
+    fn undecided(&mut self, why: &Name);
+}
+
+fn decided<'de, D: Deserializer<'de>, Spec: Decided>(deserializer: D) -> Result<Spec, D::Error> {
+    let Some(text) = Option::<Box<RawValue>>::deserialize(deserializer)? else { return Ok(Spec::default()) };
+    let mut spec: Spec = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+    if let Some(path) = known::unknown(Spec::SHAPE, &mut serde_json::Deserializer::from_str(text.get())) {
+        spec.undecided(&known::why(&format!("spec.{path}")));
+    }
+    Ok(spec)
+}
+
+impl Decided for Slice {
+    const SHAPE: &'static Shape = &known::SLICE;
+
+    fn undecided(&mut self, why: &Name) {
+        for device in &mut self.devices {
+            device.unreadable.get_or_insert_with(|| why.clone());
+        }
+    }
+}
+
+impl Decided for Class {
+    const SHAPE: &'static Shape = &known::CLASS;
+
+    fn undecided(&mut self, why: &Name) {
+        self.unreadable = Some(why.clone());
+    }
+}
+
+impl Decided for ClaimSpec {
+    const SHAPE: &'static Shape = &known::CLAIM;
+
+    fn undecided(&mut self, why: &Name) {
+        self.devices.unreadable = Some(why.clone());
+    }
+}
+
+impl Decided for RuleSpec {
+    const SHAPE: &'static Shape = &known::TAINT_RULE;
+
+    fn undecided(&mut self, _why: &Name) {
+        self.taint = Taint::unreadable();
+    }
+}
+
+impl Decided for Ignored {
+    const SHAPE: &'static Shape = &Shape::Any;
+
+    fn undecided(&mut self, _why: &Name) {}
 }
 
 /// `metadata`, as far as the allocator goes.

@@ -39,6 +39,11 @@ impl Taint {
         matches!(&*self.effect, "NoSchedule" | "NoExecute" | UNREADABLE)
     }
 
+    /// A taint that cannot be read: nothing tolerates it.
+    pub(super) fn unreadable() -> Self {
+        Self { effect: UNREADABLE.into(), ..Self::default() }
+    }
+
     /// Whether nothing is known of it: no toleration is for it.
     fn is_unreadable(&self) -> bool {
         &*self.effect == UNREADABLE
@@ -108,8 +113,7 @@ pub struct DeviceSelector {
 impl TaintRule {
     /// A rule that does not decode. It may be about any device, and its taint may be one that nothing tolerates.
     pub fn unreadable(name: Name) -> Self {
-        let taint = Taint { effect: UNREADABLE.into(), ..Taint::default() };
-        Self { name, selector: Some(DeviceSelector::default()), taint }
+        Self { name, selector: Some(DeviceSelector::default()), taint: Taint::unreadable() }
     }
 
     /// Whether the rule taints the device. A rule without a selector taints none.

@@ -1,14 +1,22 @@
 //! Lists of which one element may be unreadable. The API server stores quantities that no integer
-//! holds (39 digits, `1e1001`), so one device, counter set or request of a cluster may have one. The
-//! element is then known by name only, and whoever would need the rest of it gets the reason.
+//! holds (39 digits, `1e1001`), so one device, counter set or request of a cluster may have one; a newer API server stores
+//! fields that this version does not know. The element is then known by name only, and whoever would need the rest of it
+//! gets the reason.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::known::{self, Shape};
 use super::{CounterConsumption, CounterSet, Device, DeviceResult, Name, Request};
 
 /// An element that is known although it cannot be read.
 pub(super) trait Unreadable: for<'de> Deserialize<'de> {
+    /// The fields that are known.
+    const SHAPE: &'static Shape;
+
+    /// Brings an element of an older version of the API into the form of the newest one.
+    fn newest(_element: &mut Value) {}
+
     /// Returns what is known of it.
     fn unreadable(element: &Value, why: Name) -> Self;
 }
@@ -20,10 +28,14 @@ where
     T: Unreadable,
 {
     let elements = Option::<Vec<Value>>::deserialize(deserializer)?.unwrap_or_default();
-    let read = |element: &Value| {
-        T::deserialize(element).unwrap_or_else(|why| T::unreadable(element, why.to_string().into()))
+    let read = |mut element: Value| {
+        T::newest(&mut element);
+        if let Some(path) = known::unknown(T::SHAPE, &element) {
+            return T::unreadable(&element, known::why(&path));
+        }
+        T::deserialize(&element).unwrap_or_else(|why| T::unreadable(&element, why.to_string().into()))
     };
-    Ok(elements.iter().map(read).collect())
+    Ok(elements.into_iter().map(read).collect())
 }
 
 fn text(element: &Value, field: &str) -> Name {
@@ -31,6 +43,16 @@ fn text(element: &Value, field: &str) -> Name {
 }
 
 impl Unreadable for Device {
+    const SHAPE: &'static Shape = &known::DEVICE;
+
+    /// Up to `v1beta1` all but the name is under `basic`.
+    fn newest(element: &mut Value) {
+        let Value::Object(fields) = element else { return };
+        if let Some(Value::Object(basic)) = fields.remove("basic") {
+            fields.extend(basic);
+        }
+    }
+
     /// What the device draws from counters is kept: it counts while a claim holds the device. If that
     /// is what cannot be read, the device draws from an unknown set, which makes its pool invalid.
     fn unreadable(element: &Value, why: Name) -> Self {
@@ -38,6 +60,7 @@ impl Unreadable for Device {
             || vec![CounterConsumption { counter_set: "?".into(), ..CounterConsumption::default() }];
         let consumes_counters = match element.get("consumesCounters") {
             None | Some(Value::Null) => Vec::new(),
+            Some(consumed) if known::unknown(&known::CONSUMED, consumed).is_some() => unknown(),
             Some(consumed) => Vec::deserialize(consumed).unwrap_or_else(|_| unknown()),
         };
         Self { name: text(element, "name"), consumes_counters, unreadable: Some(why), ..Self::default() }
@@ -45,18 +68,24 @@ impl Unreadable for Device {
 }
 
 impl Unreadable for CounterSet {
+    const SHAPE: &'static Shape = &known::COUNTER_SET;
+
     fn unreadable(element: &Value, why: Name) -> Self {
         Self { name: text(element, "name"), unreadable: Some(why), ..Self::default() }
     }
 }
 
 impl Unreadable for Request {
+    const SHAPE: &'static Shape = &known::REQUEST;
+
     fn unreadable(element: &Value, why: Name) -> Self {
         Self { name: text(element, "name"), unreadable: Some(why), ..Self::default() }
     }
 }
 
 impl Unreadable for DeviceResult {
+    const SHAPE: &'static Shape = &known::RESULT;
+
     /// The device is held. What is consumed of it is unknown, so nothing counts as left.
     fn unreadable(element: &Value, _: Name) -> Self {
         Self {
