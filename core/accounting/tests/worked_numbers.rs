@@ -268,6 +268,23 @@ fn a_capacity_that_is_not_consumed_counts_as_nothing_and_is_said() {
     assert!(matches!(&remarks[..], [Remark::NotConsumed { .. }]));
 }
 
+/// A driver may change the spelling while shares are held, and API servers from 1.38 on may record either.
+#[test]
+fn a_capacity_is_consumed_whichever_way_its_name_is_spelled() {
+    for (key, recorded) in [("cores", "d/cores"), ("d/cores", "cores"), ("d/cores", "d/cores")] {
+        let shared = device("cpu", mapping(Basis::Capacity(key.into()), "1"), &[(key, "8")]);
+        let share = DeviceResult { driver: "d".into(), ..result("dev", &[(recorded, "3")]) };
+        assert_eq!(
+            counted(&[share], &shared, Judgement::Ours).0,
+            amounts(&[("cpu", "3")]),
+            "{key} {recorded}"
+        );
+    }
+    let shared = device("cpu", mapping(Basis::Capacity("cores".into()), "1"), &[("cores", "8")]);
+    let (other, ..) = counted(&[result("dev", &[("other.domain/cores", "3")])], &shared, Judgement::Ours);
+    assert_eq!(other.get(Resource::Cpu), Decimal::ZERO, "another domain is another capacity");
+}
+
 #[test]
 fn admin_access_costs_nothing_but_upstream() {
     let gpu = device("cpu", mapping(Basis::PerDevice, "2"), &[]);

@@ -296,3 +296,33 @@ fn a_taint_rule_with_an_unknown_field_is_not_tolerated() -> Result<(), Box<dyn E
     assert_eq!(said(&ruled(unknown)?)?, "gpu-1 part-0 part-1");
     Ok(())
 }
+
+/// A driver may change the spelling while shares are held, and API servers from 1.38 on may record either.
+#[test]
+fn a_share_counts_whichever_way_its_capacity_is_spelled() -> Result<(), Box<dyn Error>> {
+    let spelled = |of_device: &str, of_share: &str, consumed: &str| {
+        cluster(|whole| {
+            let capacity = json!({of_device: {"value": "40Gi", "requestPolicy": {"default": "1Gi", "validRange": {"min": "1Gi"}}}});
+            set(whole, "/resourceSlices/0/spec/devices/1/capacity", capacity);
+            let result = "/resourceClaims/1/status/allocation/devices/results/0/consumedCapacity";
+            set(whole, result, json!({of_share: consumed}));
+        })
+    };
+    for (of_device, of_share) in [
+        ("memory", "memory"),
+        ("memory", "gpu.example.com/memory"),
+        ("gpu.example.com/memory", "memory"),
+        ("gpu.example.com/memory", "gpu.example.com/memory"),
+    ] {
+        assert_eq!(
+            said(&spelled(of_device, of_share, "39Gi")?)?,
+            "gpu-0 gpu-1 part-0",
+            "{of_device} {of_share}"
+        );
+        let full = said(&spelled(of_device, of_share, "40Gi")?)?;
+        assert_eq!(full, "gpu-0 part-0 part-1", "{of_device} {of_share}");
+    }
+    let other = spelled("memory", "other.example.com/memory", "40Gi")?;
+    assert_eq!(said(&other)?, "gpu-0 gpu-1 part-0", "another domain is another capacity");
+    Ok(())
+}

@@ -49,6 +49,11 @@ pub struct Class {
     pub policies: BTreeMap<Resource, AccountingPolicy>,
 }
 
+/// The name of a capacity without the domain of its driver: with it and without it, it is the same.
+pub(crate) fn own_name<'a>(driver: &str, name: &'a str) -> &'a str {
+    name.strip_prefix(driver).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name)
+}
+
 impl DeviceResult {
     /// Whether it is a share of the device, and not the device. A device without capacity has shares as well.
     pub fn is_share(&self) -> bool {
@@ -219,14 +224,13 @@ impl Counter {
             Basis::Capacity(key) => key,
         };
         let consumed = match (&result.consumed, self.judgement) {
-            (Some(consumed), _) => {
-                if let Some(text) = consumed.get(key) {
-                    non_negative(&text.0)?
-                } else {
+            (Some(consumed), judgement) => match recorded(consumed, &result.driver, key, judgement)? {
+                Some(amount) => amount,
+                None => {
                     self.cost.remarks.push(Remark::NotConsumed { device: result.name(), key: key.clone() });
                     Decimal::ZERO
                 }
-            }
+            },
             (None, Judgement::Upstream) => {
                 return Err(format!("consumedCapacity is missing, but the mapping needs {key:?}"));
             }
@@ -240,6 +244,25 @@ impl Counter {
         };
         consumed.checked_mul(mapping.multiplier).map_err(|overflow| overflow.to_string())
     }
+}
+
+/// The amount of a capacity in `consumedCapacity`; nothing where it has no such entry. Up to 1.37 kube-scheduler compares
+/// names as they are written.
+fn recorded(
+    consumed: &BTreeMap<Box<str>, QuantityText>,
+    driver: &str,
+    key: &str,
+    judgement: Judgement,
+) -> Result<Option<Decimal>, String> {
+    let is_it = |name: &str| match judgement {
+        Judgement::Ours => own_name(driver, name) == own_name(driver, key),
+        Judgement::Upstream => name == key,
+    };
+    let mut sum = None;
+    for (_, text) in consumed.iter().filter(|(name, _)| is_it(name)) {
+        add(&mut sum, Some(non_negative(&text.0)?)).map_err(|overflow| overflow.to_string())?;
+    }
+    Ok(sum)
 }
 
 fn add(sum: &mut Option<Decimal>, amount: Option<Decimal>) -> Result<(), Overflow> {

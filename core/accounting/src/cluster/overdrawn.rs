@@ -13,7 +13,7 @@ use super::ClusterLedger;
 use super::devices::{Drawn, PoolDevice};
 use super::objects::{ClaimKey, claim_key, device_of};
 use crate::amounts::non_negative;
-use crate::claim::allocation::DeviceResult;
+use crate::claim::allocation::{DeviceResult, own_name};
 use crate::ledger::DeviceId;
 
 /// A device, its capacity or a counter that claims have beyond what there is.
@@ -211,11 +211,6 @@ impl ClusterLedger {
         });
         overdrawn.collect()
     }
-}
-
-/// The name of a capacity without the domain of its driver: with it and without it, it is the same.
-fn own_name<'a>(driver: &str, name: &'a str) -> &'a str {
-    name.strip_prefix(driver).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use dragoman_quantity::Decimal;
 
 use super::pools::DeviceId;
 use crate::gates::Gates;
-use crate::input::{Cluster, Name};
+use crate::input::{Cluster, Name, own_name};
 
 /// The devices that claims hold. Admin access is not counted.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl Held {
             }
             let consumed = held.consumed.entry(id.clone()).or_default();
             for (name, amount) in &result.consumed_capacity {
-                let sum = consumed.entry(name.clone()).or_default();
+                let sum = consumed.entry(own_name(&result.driver, name).into()).or_default();
                 *sum = sum.checked_add(amount.amount).unwrap_or(*sum);
             }
             held.shared.insert(id);
@@ -44,8 +44,9 @@ impl Held {
         self.whole.contains(device) || self.shared.contains(device)
     }
 
-    /// Returns the amount of a capacity that the shares consume.
+    /// Returns the amount of a capacity that the shares consume, whichever way its name is spelled.
     pub(super) fn consumed(&self, device: &DeviceId, capacity: &Name) -> Decimal {
+        let capacity = own_name(&device.0, capacity);
         self.consumed.get(device).and_then(|of| of.get(capacity)).copied().unwrap_or_default()
     }
 }

@@ -24,7 +24,7 @@ pub use node::{BadSelector, Node, NodeSelector, NodeSelectorRequirement, NodeSel
 pub use object::{ClaimObject, ClassObject, NodeObject, SliceObject, TaintRuleObject};
 pub use slice::{
     Attribute, CapacityRange, CapacityRequestPolicy, Counter, CounterConsumption, CounterSet, Device,
-    DeviceCapacity, Pool, Slice,
+    DeviceCapacity, Pool, Slice, own_name,
 };
 pub use taint::{DeviceSelector, Taint, TaintRule, Toleration};
 

@@ -231,6 +231,12 @@ pub struct CounterConsumption {
     pub compatibility_groups: Vec<Name>,
 }
 
+/// The name of a capacity without the domain of its driver: with it and without it, it is the same capacity. A driver may
+/// change the spelling while shares are held, and API servers from 1.38 on may record either.
+pub fn own_name<'a>(driver: &str, capacity: &'a str) -> &'a str {
+    capacity.strip_prefix(driver).and_then(|rest| rest.strip_prefix('/')).unwrap_or(capacity)
+}
+
 impl Device {
     /// Returns an attribute by its qualified name. If no attribute has that name and the domain is
     /// the driver, the unqualified name is looked up.

@@ -258,9 +258,15 @@ impl Attempt {
         self.consumption(ask, asked, device, held, None).map(|_| ())
     }
 
+    /// The driver of a device.
+    fn driver(&self, device: &ViewDevice) -> &str {
+        self.view.pools.get(device.pool).map_or("", |pool| &pool.key.driver)
+    }
+
     /// Returns the consumed amount of a capacity: by claims and by this attempt.
     pub(super) fn taken(&self, number: usize, name: &Name, place: usize) -> Decimal {
-        let held = self.view.devices.get(number).and_then(|device| self.held(device));
+        let device = self.view.devices.get(number);
+        let held = device.and_then(|device| Some((self.driver(device), self.held(device)?)));
         taken(held, self.shares.get(&number), name, place)
     }
 
@@ -275,6 +281,7 @@ impl Attempt {
         if !self.gates().consumable_capacity {
             return Ok(Amounts::default());
         }
+        let held = held.map(|held| (self.driver(device), held));
         let taken = |name: &Name, place: usize| taken(held, ours, name, place);
         consume(&device.content.capacities, &asked.capacity, taken, self.gates()).map_err(|short| match short
         {
@@ -510,8 +517,9 @@ fn at_device(is_broken: bool, device: &ViewDevice, why: &str) -> String {
     if is_broken { why.to_owned() } else { format!("on device {}: {why}", device.device.name) }
 }
 
-fn taken(held: Option<&Held>, ours: Option<&Shares>, name: &Name, place: usize) -> Decimal {
-    let held = held.map(|held| held.consumed(name)).unwrap_or_default();
+/// `held`: what claims hold of the device, and its driver.
+fn taken(held: Option<(&str, &Held)>, ours: Option<&Shares>, name: &Name, place: usize) -> Decimal {
+    let held = held.map(|(driver, held)| held.consumed(driver, name)).unwrap_or_default();
     let ours = ours.and_then(|ours| ours.consumed.get(place).copied()).unwrap_or_default();
     held.checked_add(ours).unwrap_or(held)
 }

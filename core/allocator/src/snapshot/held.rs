@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::Map;
 use super::slice::PreparedSlice;
 use crate::gates::Gates;
-use crate::input::{DeviceResult, Name};
+use crate::input::{DeviceResult, Name, own_name};
 
 /// The allocations of one device. Admin access is not counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -18,7 +18,7 @@ pub(crate) struct Held {
     whole: u32,
     /// The number of allocated shares.
     shares: u32,
-    /// The sum of the capacity that the shares consume.
+    /// The sum of the capacity that the shares consume, by name without the domain of the driver.
     consumed: Option<Arc<BTreeMap<Name, Decimal>>>,
 }
 
@@ -37,9 +37,10 @@ impl Held {
         self.whole > 0 || self.shares > 0
     }
 
-    /// Returns the amount of a capacity that the shares consume.
-    pub(crate) fn consumed(&self, capacity: &str) -> Decimal {
-        self.consumed.as_ref().and_then(|consumed| consumed.get(capacity).copied()).unwrap_or_default()
+    /// Returns the amount of a capacity that the shares consume, whichever way its name is spelled. `driver`: that of the device.
+    pub(crate) fn consumed(&self, driver: &str, capacity: &str) -> Decimal {
+        let sum = |consumed: &Arc<BTreeMap<Name, Decimal>>| consumed.get(own_name(driver, capacity)).copied();
+        self.consumed.as_ref().and_then(sum).unwrap_or_default()
     }
 
     fn change(&mut self, result: &DeviceResult, more: bool) {
@@ -50,7 +51,9 @@ impl Held {
         }
         let consumed = Arc::make_mut(self.consumed.get_or_insert_default());
         for (name, amount) in &result.consumed_capacity {
-            let sum = consumed.entry(name.clone()).or_default();
+            let own = own_name(&result.driver, name);
+            let sum =
+                consumed.entry(if own.len() == name.len() { name.clone() } else { own.into() }).or_default();
             let amount = if more { amount.amount } else { amount.amount.negated() };
             // A sum beyond 38 digits exceeds the capacity of any device. It is left unchanged.
             *sum = sum.checked_add(amount).unwrap_or(*sum);
