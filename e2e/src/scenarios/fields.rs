@@ -41,7 +41,7 @@ fn readers() -> Vec<(Vec<Kind>, Vec<Read>)> {
         (vec![RESOURCE_CLAIM], vec![claim]),
         (vec![RESOURCE_CLAIM_TEMPLATE], vec![reads::<wire::ResourceClaimTemplate>]),
         (RESOURCE_SLICES.to_vec(), vec![slice]),
-        (vec![DEVICE_CLASS], vec![reads::<input::ClassObject>]),
+        (vec![DEVICE_CLASS], vec![class]),
         (vec![LEASE], vec![reads::<Lease>]),
     ]
 }
@@ -60,10 +60,27 @@ fn claim(text: &str) -> anyhow::Result<()> {
     claim.accounted().map_err(|why| anyhow::anyhow!("{why}"))?;
     let claim = serde_json::from_str::<input::ClaimObject>(text).context("ClaimObject")?.claim();
     let unread = claim.devices.requests.iter().find_map(|request| request.unreadable.clone());
+    let unread = unread.or(claim.devices.unreadable);
     ensure!(unread.is_none(), "{unread:?}");
     let allocation = claim.allocation.context("status.allocation")?;
     let result = allocation.devices.results.first().context("a result")?;
     ensure!(!result.consumed_capacity.is_empty() && !result.tolerations.is_empty(), "{result:?}");
+    Ok(())
+}
+
+fn class(text: &str) -> anyhow::Result<()> {
+    let class = serde_json::from_str::<input::ClassObject>(text).context("ClassObject")?.class();
+    ensure!(class.unreadable.is_none(), "{:?}", class.unreadable);
+    Ok(())
+}
+
+fn rule(text: &str) -> anyhow::Result<()> {
+    let rule = serde_json::from_str::<input::TaintRuleObject>(text).context("TaintRuleObject")?.rule();
+    ensure!(
+        !rule.taint.is_unreadable(),
+        "{}",
+        input::unknown_fields("DeviceTaintRule", &serde_json::from_str(text)?).join(", ")
+    );
     Ok(())
 }
 
@@ -82,7 +99,7 @@ async fn every_field_of_every_kind_is_read(world: &World, _: &Dragoman) -> anyho
         ensure!(are_read(world, &versions, &readers).await? > 0, "{} is not served", versions[0].kind);
     }
     // The versions before the last are off by default.
-    let rules = are_read(world, &DEVICE_TAINT_RULES, &[reads::<input::TaintRuleObject>]).await?;
+    let rules = are_read(world, &DEVICE_TAINT_RULES, &[rule]).await?;
     let is_newest = world.release == Release::V1_37;
     ensure!(rules > 0 || !is_newest, "DeviceTaintRules are not served");
     Ok(())

@@ -45,7 +45,7 @@ impl Taint {
     }
 
     /// Whether nothing is known of it: no toleration is for it.
-    fn is_unreadable(&self) -> bool {
+    pub fn is_unreadable(&self) -> bool {
         &*self.effect == UNREADABLE
     }
 }
