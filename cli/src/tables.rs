@@ -133,6 +133,8 @@ pub(crate) fn devices(facts: &Facts) -> Table {
                 device.taints.iter().map(|taint| format!("{}:{}", taint.key, taint.effect)).collect();
             let state = match (held.is_empty(), facts.lacks("resourceclaims")) {
                 (false, _) => "Taken",
+                // No claim gets it.
+                (true, _) if device.unreadable.is_some() => "Unreadable",
                 (true, false) => "Free",
                 (true, true) => "?",
             };
@@ -175,8 +177,10 @@ pub(crate) fn pools(facts: &Facts) -> Table {
         if newest.get(&key) == Some(&slice.pool.generation) {
             let pool = pools.entry(key).or_default();
             pool.total += slice.devices.len();
-            let is_free = |name: &str| !holders.contains_key(&(key.0, key.1, name));
-            pool.free += slice.devices.iter().filter(|device| is_free(&device.name)).count();
+            let free = slice.devices.iter().filter(|device| {
+                device.unreadable.is_none() && !holders.contains_key(&(key.0, key.1, &*device.name))
+            });
+            pool.free += free.count();
             pool.slices += 1;
             pool.of_slices = slice.pool.resource_slice_count;
             pool.generation = slice.pool.generation;

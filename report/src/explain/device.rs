@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use dragoman_allocator::input::Name;
 use dragoman_crds::wire::{ResourceClaim, Tolerated};
 use jiff::Timestamp;
 
@@ -31,6 +32,7 @@ pub fn explain(facts: Facts, wanted: &str, now: Timestamp) -> anyhow::Result<Ans
     let wanted = [(driver.as_str(), pool.as_str(), name.as_str())].into();
     let place = places(&facts.cluster.slices, &wanted).into_values().next();
     let taints = taints(&facts, driver, pool, name);
+    let unreadable = unreadable(&facts, driver, pool, name);
     let facts = &facts.settled();
     let holders: Vec<&ResourceClaim> =
         facts.claims.values().filter(|claim| holds(claim, driver, pool, name)).collect();
@@ -42,7 +44,7 @@ pub fn explain(facts: Facts, wanted: &str, now: Timestamp) -> anyhow::Result<Ans
     }
     let is_read = !facts.lacks("resourceslices") && !facts.lacks("resourceclaims");
     let verdict = if is_read {
-        verdict(&device, place.is_some(), &taints, &holders)
+        verdict(&device, place.is_some(), (&taints, unreadable.as_deref()), &holders)
     } else {
         unknown(&format!("what holds device {name}"))
     };
@@ -52,7 +54,7 @@ pub fn explain(facts: Facts, wanted: &str, now: Timestamp) -> anyhow::Result<Ans
 fn verdict(
     (_, pool, name): &Device,
     is_published: bool,
-    taints: &[String],
+    (taints, unreadable): (&[String], Option<&str>),
     holders: &[&ResourceClaim],
 ) -> Verdict {
     let words: Vec<String> = holders
@@ -67,7 +69,13 @@ fn verdict(
     let held = words.join("; ");
     match (is_published, holders) {
         (true, []) => {
-            if taints.is_empty() {
+            if let Some(why) = unreadable {
+                Verdict::blocked(
+                    "Unreadable",
+                    format!("device {name} of pool {pool} is held by no claim, and none gets it: {why}"),
+                    "its driver publishes what this version reads, or a newer version of Dragoman reads it",
+                )
+            } else if taints.is_empty() {
                 Verdict::fine("Free", format!("device {name} of pool {pool} is held by no claim"))
             } else {
                 Verdict::blocked(
@@ -87,6 +95,16 @@ fn verdict(
             "its driver withdrew it: the Pods that use it have to go",
         ),
     }
+}
+
+/// Why nothing is known of a device but its name, if that is so.
+fn unreadable(facts: &Facts, driver: &str, pool: &str, name: &str) -> Option<Name> {
+    let slices =
+        facts.cluster.slices.iter().filter(|slice| &*slice.driver == driver && &*slice.pool.name == pool);
+    let newest = slices.clone().map(|slice| slice.pool.generation).max();
+    let of_newest = slices.filter(|slice| Some(slice.pool.generation) == newest);
+    let mut devices = of_newest.flat_map(|slice| &slice.devices).filter(|device| &*device.name == name);
+    devices.find_map(|device| device.unreadable.clone())
 }
 
 /// Driver, pool and name.

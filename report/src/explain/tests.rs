@@ -396,6 +396,15 @@ fn a_shared_device_counts_once_on_its_node() {
 }
 
 #[test]
+fn a_device_that_cannot_be_read_is_not_free() {
+    let newer = with(slice(&["a", "b"]), "/spec/devices/0/sharing", json!({}));
+    let of = |name: &str| super::device::explain(facts(&[class(), newer.clone(), node()]), name, now());
+    let unreadable = of("a").expect("a device");
+    says("newer", &unreadable, "Unreadable", "none gets it: field sharing is not known to this version");
+    says("other", &of("b").expect("a device"), "Free", "is held by no claim");
+}
+
+#[test]
 fn claims_devices_nodes_and_templates() {
     let of_claim = |objects: &[Value]| super::claim::explain(facts(objects), "ml", "c", now());
     says("idle", &of_claim(&cluster(&[allocated("c", "a", &json!([]))])), "Idle", "no consumer uses them");
