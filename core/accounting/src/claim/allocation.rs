@@ -224,13 +224,13 @@ impl Counter {
             Basis::Capacity(key) => key,
         };
         let consumed = match (&result.consumed, self.judgement) {
-            (Some(consumed), judgement) => match recorded(consumed, &result.driver, key, judgement)? {
-                Some(amount) => amount,
-                None => {
+            (Some(consumed), judgement) => {
+                let amount = recorded(consumed, &result.driver, key, judgement)?;
+                if amount.is_none() {
                     self.cost.remarks.push(Remark::NotConsumed { device: result.name(), key: key.clone() });
-                    Decimal::ZERO
                 }
-            },
+                amount.unwrap_or_default()
+            }
             (None, Judgement::Upstream) => {
                 return Err(format!("consumedCapacity is missing, but the mapping needs {key:?}"));
             }

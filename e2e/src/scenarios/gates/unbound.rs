@@ -82,6 +82,7 @@ async fn is_out(world: &World, ns: &str, node: &str) -> anyhow::Result<()> {
     probe["spec"]["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
         {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]}}});
     wait::value(&format!("kube-scheduler refuses {node}"), async || {
+        // The look writes: a Pod of its own asks kube-scheduler, and a bound one gives way to the next. Neither changes the node.
         let Some(pod) = world.client.get(PODS, ns, "probe").await? else {
             world.client.create(PODS, ns, &probe).await?;
             return Ok(None);
