@@ -16,7 +16,7 @@ pub const CLAIMS_READY: &str = "dragoman.dev/ClaimsReady";
 /// The reason of that condition on a Pod that was let go: kube-scheduler allocates for it.
 pub(crate) const LET_GO: &str = "LetGo";
 /// The annotation that a Pod gets with the opening of its gate, in one write: every claim was allocated and reserved for it. A later
-/// leader knows by it what the Pod has lost since.
+/// leader knows by it what the Pod has lost since. Its value is the uid of the Pod: annotations are copied, and the copy was not released.
 pub(crate) const RELEASED: &str = "dragoman.dev/released";
 /// The label of a claim that names its allocator.
 pub const ALLOCATOR: &str = "dragoman.dev/allocator";

@@ -80,7 +80,7 @@ impl PodFacts {
             nominated: (!status.nominated_node_name.is_empty()).then(|| status.nominated_node_name.clone()),
             unschedulable: unschedulable.map(|condition| shown(&condition.message)),
             is_replaced: controller.is_some_and(|owner| &*owner.kind != "DaemonSet"),
-            was_released: pod.metadata.annotation(RELEASED).is_some(),
+            was_released: pod.metadata.annotation(RELEASED) == Some(&pod.metadata.uid),
             has_annotations: pod.metadata.has_annotations(),
             condition: condition.map(|condition| (condition.status.clone(), condition.reason.clone())),
             affinity: spec.affinity.clone(),

@@ -63,7 +63,7 @@ pub(super) fn release(
             operations.push(json!({"op": "add", "path": annotations, "value": {}}));
         }
         let released = format!("{annotations}/{}", RELEASED.replace('/', "~1"));
-        operations.push(json!({"op": "add", "path": released, "value": "true"}));
+        operations.push(json!({"op": "add", "path": released, "value": uid}));
     }
     operations.extend(attributes::operations(attributes));
     let action = Action::Patch { subresource: None, guard: guard(uid, &pod.version), operations };

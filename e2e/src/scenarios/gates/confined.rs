@@ -51,7 +51,8 @@ async fn stolen_tokens_and_other_hands_are_confined(bench: &Bench) -> anyhow::Re
     let pod = (PODS, &*ns, "pod");
     let claim = (CLAIMS, &*ns, "claim");
     let status = (CLAIMS, &*ns, "claim/status");
-    let of_operator: [((&str, &str, &str), Value, &str); 7] = [
+    let annotated = |key: &str| json!([{"op": "add", "path": "/metadata/annotations", "value": {key: "b"}}]);
+    let of_operator: [((&str, &str, &str), Value, &str); 8] = [
         (pod, json!([{"op": "remove", "path": "/spec/schedulingGates/0"}]), "its own gate and no other"),
         (
             pod,
@@ -59,11 +60,8 @@ async fn stolen_tokens_and_other_hands_are_confined(bench: &Bench) -> anyhow::Re
             "nothing else of the spec",
         ),
         (pod, json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]), "no labels"),
-        (
-            pod,
-            json!([{"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}]),
-            "attributes.dragoman.dev/*",
-        ),
+        (pod, annotated("a"), "attributes.dragoman.dev/*"),
+        (pod, annotated("dragoman.dev/released"), "in which it opens the gate"),
         (
             claim,
             json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]),

@@ -11,6 +11,7 @@ use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::watch::decode_item;
 use dragoman_machinery::write::Written;
 
+use super::release::patch;
 use super::*;
 use crate::cluster::Cluster;
 use crate::gates::Options;
