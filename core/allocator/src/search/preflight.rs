@@ -90,7 +90,8 @@ impl Preflight {
                 |device: usize| attempt.view.devices.get(device).filter(|device| device.pool == self.pool);
             while let Some(device) = of_pool(self.device) {
                 attempt.pace.begin(1).map_err(Stop::Here)?;
-                if let Some(why) = &device.device.unreadable {
+                let is_here = device.reach != Ok(false);
+                if let Some(why) = device.device.unreadable.as_ref().filter(|_| is_here) {
                     // Without it these would not be all devices.
                     let why = format!("device {}: {why}", device.device.name).into();
                     let status = PoolStatus::Invalid(why);
