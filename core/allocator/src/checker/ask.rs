@@ -44,6 +44,7 @@ pub(super) fn asks<'a>(cluster: &'a Cluster, wanted: &[&'a Claim]) -> Vec<Vec<As
     let class = |spec: &SubRequest| cluster.classes.iter().find(|class| class.name == spec.device_class_name);
     let mut asks = Vec::new();
     for (claim, spec) in wanted.iter().enumerate() {
+        let is_read = spec.devices.unreadable.is_none();
         for (request, spec) in spec.devices.requests.iter().enumerate() {
             let ask = |name: Name, spec: &'a SubRequest, admin: bool| Ask {
                 name,
@@ -60,7 +61,8 @@ pub(super) fn asks<'a>(cluster: &'a Cluster, wanted: &[&'a Claim]) -> Vec<Vec<As
             // `firstAvailable` is ignored where `exactly` is set.
             let subs = spec.first_available.iter().filter(|_| spec.exactly.is_none());
             let subs = subs.map(|sub| ask(format!("{}/{}", spec.name, sub.name).into(), sub, false));
-            asks.push(exactly.chain(subs).collect());
+            let asked = exactly.chain(subs).filter(|_| is_read);
+            asks.push(asked.collect());
         }
     }
     asks
@@ -129,7 +131,10 @@ impl Alone<'_> {
     pub(super) fn about(&self, ask: &Ask<'_>, usable: &Usable<'_>) -> Option<Rule> {
         let device = usable.device;
         let bound = BoundDevice::new(usable.slice.driver.clone(), Arc::new(device.clone()));
-        let class = ask.class.is_some_and(|class| self.expressions.hold(&class.selectors, &bound));
+        // Of what cannot be read it is not known whether it belongs to the class.
+        let is_read = |class: &Class| class.unreadable.is_none() && device.unreadable.is_none();
+        let class =
+            ask.class.is_some_and(|class| is_read(class) && self.expressions.hold(&class.selectors, &bound));
         let holds = [
             (Rule::BindingConditions, device.binding_conditions.is_empty() || self.gates.binding_conditions),
             (Rule::Class, class),
