@@ -235,7 +235,8 @@ impl Counter {
                 return Err(format!("consumedCapacity is missing, but the mapping needs {key:?}"));
             }
             (None, Judgement::Ours) => {
-                let whole = device.capacity.get(key);
+                let own = |name: &str| own_name(&result.driver, name) == own_name(&result.driver, key);
+                let whole = device.capacity.iter().find_map(|(name, whole)| own(name).then_some(whole));
                 let whole =
                     whole.ok_or_else(|| format!("device {} has no capacity {key:?}", result.name()))?;
                 self.cost.remarks.push(Remark::WholeCapacity { device: result.name(), key: key.clone() });
