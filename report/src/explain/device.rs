@@ -144,10 +144,8 @@ fn taints(facts: &Facts, driver: &str, pool: &str, name: &str) -> Vec<String> {
     let slices =
         facts.cluster.slices.iter().filter(|slice| *slice.driver == *driver && *slice.pool.name == *pool);
     let devices = slices.flat_map(|slice| &slice.devices).filter(|device| *device.name == *name);
-    let own =
-        devices.flat_map(|device| &device.taints).map(|taint| format!("{}:{}", taint.key, taint.effect));
+    let own = devices.flat_map(|device| &device.taints).map(ToString::to_string);
     let rules = facts.cluster.taint_rules.iter().filter(|rule| rule.selects(driver, pool, name));
-    let by_rules = rules
-        .map(|rule| format!("{}:{} by DeviceTaintRule {}", rule.taint.key, rule.taint.effect, rule.name));
+    let by_rules = rules.map(|rule| format!("{} by DeviceTaintRule {}", rule.taint, rule.name));
     own.chain(by_rules).collect()
 }
