@@ -89,7 +89,8 @@ fn slice(text: &str) -> anyhow::Result<()> {
     // What it costs is refused, because the fields of a cost exclude each other.
     ensure!(slice.accounted().devices.len() == 1, "a device");
     let slice = serde_json::from_str::<input::SliceObject>(text).context("SliceObject")?.slice();
-    let unread = slice.devices.iter().find_map(|device| device.unreadable.clone());
+    let sets = slice.shared_counters.iter().map(|set| &set.unreadable);
+    let unread = slice.devices.iter().map(|device| &device.unreadable).chain(sets).find_map(Clone::clone);
     ensure!(unread.is_none(), "{unread:?}");
     Ok(())
 }
