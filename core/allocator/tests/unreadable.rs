@@ -164,7 +164,7 @@ fn a_request_that_cannot_be_read_is_an_error_of_its_claim() -> Result<(), Box<dy
     Ok(())
 }
 
-/// A newer API server stores what narrows a claim or a class in fields that nobody here has read.
+/// A newer API server stores what narrows a claim or a class in fields that this version does not read.
 #[test]
 fn a_claim_or_a_class_with_an_unknown_field_gets_no_devices() -> Result<(), Box<dyn Error>> {
     let spec = "/resourceClaims/0/spec";
@@ -238,10 +238,16 @@ fn a_device_with_an_unknown_field_is_not_used_and_others_are() -> Result<(), Box
         drop(pool.map(|pool| pool.insert("odd".to_owned(), json!(1))));
     })?;
     assert_eq!(said(&slice)?, "part-0 part-1");
+    let counters = cluster(|whole| {
+        let spec = whole.pointer_mut("/resourceSlices/2/spec").and_then(Value::as_object_mut);
+        drop(spec.map(|spec| spec.insert("odd".to_owned(), json!(1))));
+        two(whole);
+    })?;
+    assert_eq!(said(&counters)?, "gpu-0 gpu-1", "what the parts draw from is not known");
     Ok(())
 }
 
-/// Nobody knows how much of a device a share with an unknown field takes.
+/// It is not known how much of a device a share with an unknown field takes.
 #[test]
 fn of_a_device_that_is_held_with_an_unknown_field_nothing_is_left() -> Result<(), Box<dyn Error>> {
     let held = cluster(|whole| {
@@ -294,6 +300,8 @@ fn a_taint_rule_with_an_unknown_field_is_not_tolerated() -> Result<(), Box<dyn E
     assert_eq!(said(&ruled(known)?)?, "gpu-0 gpu-1 part-0");
     let unknown = json!({"deviceSelector": selector, "taint": taint, "odd": 1});
     assert_eq!(said(&ruled(unknown)?)?, "gpu-1 part-0 part-1");
+    let by_another_selector = ruled(json!({"selector": {"odd": 1}, "taint": taint}))?;
+    assert!(said(&by_another_selector)?.contains("Taint"), "{}", said(&by_another_selector)?);
     Ok(())
 }
 
@@ -324,5 +332,41 @@ fn a_share_counts_whichever_way_its_capacity_is_spelled() -> Result<(), Box<dyn 
     }
     let other = spelled("memory", "other.example.com/memory", "40Gi")?;
     assert_eq!(said(&other)?, "gpu-0 gpu-1 part-0", "another domain is another capacity");
+    Ok(())
+}
+
+/// A request for all devices is for the one that cannot be read as well: the rest is not all.
+#[test]
+fn all_devices_of_a_node_include_the_one_that_cannot_be_read() -> Result<(), Box<dyn Error>> {
+    let all = |fields: Value| {
+        cluster(|whole| {
+            set(whole, "/resourceClaims/0/spec/devices/requests/0/exactly/allocationMode", json!("All"));
+            let spec = whole.pointer_mut("/resourceSlices/0/spec").and_then(Value::as_object_mut);
+            if let Some(spec) = spec {
+                spec.remove("nodeName");
+                spec.insert("perDeviceNodeSelection".to_owned(), json!(true));
+                spec.insert("devices".to_owned(), json!([fields, {"name": "gpu-1", "nodeName": "node"}]));
+            }
+
+            set(whole, "/resourceClaims/1/status/allocation/devices/results", json!([]));
+        })
+    };
+    let selector = json!({"nodeSelectorTerms": [{"matchFields": [
+        {"key": "metadata.name", "operator": "In", "values": ["node"]}]}]});
+    for here in [
+        json!({"nodeName": "node"}),
+        json!({"allNodes": true}),
+        json!({"nodeSelector": selector}),
+        json!({"nodeSelector": {"nodeSelectorTerms": 7}}),
+    ] {
+        let mut device = json!({"name": "gpu-0", "odd": 1});
+        if let (Value::Object(device), Value::Object(here)) = (&mut device, here.clone()) {
+            device.extend(here);
+        }
+        let why = said(&all(device)?)?;
+        assert!(why.contains("field odd is not known"), "{here}: {why}");
+    }
+    let elsewhere = said(&all(json!({"name": "gpu-0", "odd": 1, "nodeName": "another"}))?)?;
+    assert!(!elsewhere.contains("not known"), "{elsewhere}");
     Ok(())
 }

@@ -11,7 +11,8 @@ use serde::Deserialize as _;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use super::Name;
+use super::unreadable::Unreadable as _;
+use super::{Device, Name};
 
 /// The shape of a value.
 #[derive(Debug)]
@@ -91,7 +92,7 @@ pub(super) const CLASS: Shape = Fields(&[
     ("selectors", SELECTORS),
     ("config", Each(&Fields(&[("opaque", OPAQUE)]))),
     ("extendedResourceName", Any),
-    ("suitableNodes", Any),
+    // What its devices take from their node is for the ledger.
     ("managesNodeAllocatableResources", Any),
 ]);
 
@@ -171,18 +172,20 @@ pub(super) const RESULT: Shape = Fields(&[
     ("skipNodeOperations", Any),
 ]);
 
-/// What is said of an object with the unknown field at `path`.
+/// The reason why an object with an unknown field at `path` cannot be read.
 pub(super) fn why(path: &str) -> Name {
     format!("field {path} is not known to this version").into()
 }
 
-/// The path of the first unknown field of a value. What is no JSON has none: whoever decodes it says so.
+/// The path of the first unknown field of a value. What is no JSON has none, and fails where it is decoded.
 pub(super) fn unknown<'de>(shape: &'static Shape, value: impl Deserializer<'de>) -> Option<String> {
     all(shape, value).into_iter().next()
 }
 
 /// The paths of the unknown fields in `spec` of an object of this kind, and in the results of its allocation.
 pub fn unknown_fields(kind: &str, object: &Value) -> Vec<String> {
+    let newest = (kind == "ResourceSlice").then(|| newest(object));
+    let object = newest.as_ref().unwrap_or(object);
     let parts: &'static [(&str, Shape)] = match kind {
         "ResourceClaim" => &[
             ("spec", CLAIM),
@@ -202,6 +205,14 @@ pub fn unknown_fields(kind: &str, object: &Value) -> Vec<String> {
         unknown.into_iter().map(move |path| joined(part, &path))
     };
     parts.iter().flat_map(of_part).collect()
+}
+
+/// A slice whose devices are in the form of the newest version of the API.
+fn newest(slice: &Value) -> Value {
+    let mut slice = slice.clone();
+    let devices = slice.pointer_mut("/spec/devices").and_then(Value::as_array_mut);
+    devices.into_iter().flatten().for_each(Device::newest);
+    slice
 }
 
 fn all<'de>(shape: &'static Shape, value: impl Deserializer<'de>) -> Vec<String> {
@@ -303,7 +314,7 @@ impl<'de> Visitor<'de> for Search<'_> {
 /// The key of a field of a value of this shape.
 struct Field(&'static Shape);
 
-/// What a key is.
+/// The meaning of a key.
 enum Found {
     /// A field of this shape, and its place in a path.
     Known(&'static Shape, Cow<'static, str>),
@@ -372,6 +383,10 @@ mod tests {
             "spec.sharedCounters[0].counters[c].requestPolicy",
         ];
         assert_eq!(unknown_fields("ResourceSlice", &slice), expected);
+        let older =
+            json!({"spec": {"devices": [{"name": "d", "basic": {"taints": [], "odd": 1}}, {"basic": 7}]}});
+        let expected = ["spec.devices[0].odd", "spec.devices[1].basic"];
+        assert_eq!(unknown_fields("ResourceSlice", &older), expected);
         assert_eq!(unknown_fields("Pod", &json!({"spec": {"odd": 1}})), Vec::<String>::new());
     }
 

@@ -44,6 +44,9 @@ trait Decided: for<'de> Deserialize<'de> + Default {
 }
 
 fn decided<'de, D: Deserializer<'de>, Spec: Decided>(deserializer: D) -> Result<Spec, D::Error> {
+    if matches!(Spec::SHAPE, Shape::Any) {
+        return or_default(deserializer);
+    }
     let Some(text) = Option::<Box<RawValue>>::deserialize(deserializer)? else { return Ok(Spec::default()) };
     let mut spec: Spec = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
     if let Some(path) = known::unknown(Spec::SHAPE, &mut serde_json::Deserializer::from_str(text.get())) {
@@ -58,6 +61,9 @@ impl Decided for Slice {
     fn undecided(&mut self, why: &Name) {
         for device in &mut self.devices {
             device.unreadable.get_or_insert_with(|| why.clone());
+        }
+        for set in &mut self.shared_counters {
+            set.unreadable.get_or_insert_with(|| why.clone());
         }
     }
 }
@@ -82,6 +88,8 @@ impl Decided for RuleSpec {
     const SHAPE: &'static Shape = &known::TAINT_RULE;
 
     fn undecided(&mut self, _why: &Name) {
+        // What selects the devices may be what is not known.
+        self.device_selector.get_or_insert_default();
         self.taint = Taint::unreadable();
     }
 }

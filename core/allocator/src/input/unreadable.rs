@@ -1,13 +1,13 @@
 //! Lists of which one element may be unreadable. The API server stores quantities that no integer
 //! holds (39 digits, `1e1001`), so one device, counter set or request of a cluster may have one; a newer API server stores
-//! fields that this version does not know. The element is then known by name only, and whoever would need the rest of it
-//! gets the reason.
+//! fields that this version does not know. The element is then known by name only, and a reader of the rest of it gets
+//! the reason.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::known::{self, Shape};
-use super::{CounterConsumption, CounterSet, Device, DeviceResult, Name, Request};
+use super::{CounterConsumption, CounterSet, Device, DeviceResult, Name, NodeSelector, Request};
 
 /// An element that is known although it cannot be read.
 pub(super) trait Unreadable: for<'de> Deserialize<'de> {
@@ -48,13 +48,16 @@ impl Unreadable for Device {
     /// Up to `v1beta1` all but the name is under `basic`.
     fn newest(element: &mut Value) {
         let Value::Object(fields) = element else { return };
-        if let Some(Value::Object(basic)) = fields.remove("basic") {
+        if fields.get("basic").is_some_and(Value::is_object)
+            && let Some(Value::Object(basic)) = fields.remove("basic")
+        {
             fields.extend(basic);
         }
     }
 
     /// What the device draws from counters is kept: it counts while a claim holds the device. If that
-    /// is what cannot be read, the device draws from an unknown set, which makes its pool invalid.
+    /// is what cannot be read, the device draws from an unknown set, which makes its pool invalid. The nodes that can use it
+    /// are kept, too: a request for all devices is for this one as well. If they cannot be read, they are all nodes.
     fn unreadable(element: &Value, why: Name) -> Self {
         let unknown =
             || vec![CounterConsumption { counter_set: "?".into(), ..CounterConsumption::default() }];
@@ -63,7 +66,17 @@ impl Unreadable for Device {
             Some(consumed) if known::unknown(&known::CONSUMED, consumed).is_some() => unknown(),
             Some(consumed) => Vec::deserialize(consumed).unwrap_or_else(|_| unknown()),
         };
-        Self { name: text(element, "name"), consumes_counters, unreadable: Some(why), ..Self::default() }
+        let selector = element.get("nodeSelector").map(Option::<NodeSelector>::deserialize);
+        let flag = |field: &str| element.get(field).and_then(Value::as_bool) == Some(true);
+        Self {
+            name: text(element, "name"),
+            node_name: Some(text(element, "nodeName")).filter(|name| !name.is_empty()),
+            all_nodes: flag("allNodes") || matches!(selector, Some(Err(_))),
+            node_selector: selector.and_then(Result::ok).flatten(),
+            consumes_counters,
+            unreadable: Some(why),
+            ..Self::default()
+        }
     }
 }
 
