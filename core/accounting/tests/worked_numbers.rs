@@ -281,6 +281,10 @@ fn a_capacity_is_consumed_whichever_way_its_name_is_spelled() {
         );
     }
     let shared = device("cpu", mapping(Basis::Capacity("cores".into()), "1"), &[("cores", "8")]);
+    // An exclusive device counts whole.
+    let whole = DeviceResult { driver: "d".into(), ..result("dev", &[]) };
+    let exclusive = device("cpu", mapping(Basis::Capacity("d/cores".into()), "1"), &[("cores", "8")]);
+    assert_eq!(counted(&[whole], &exclusive, Judgement::Ours).0, amounts(&[("cpu", "8")]));
     let (other, ..) = counted(&[result("dev", &[("other.domain/cores", "3")])], &shared, Judgement::Ours);
     assert_eq!(other.get(Resource::Cpu), Decimal::ZERO, "another domain is another capacity");
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use dragoman_allocator::input::Name;
+use dragoman_allocator::input::{Name, Slice};
 use dragoman_crds::wire::{ResourceClaim, Tolerated};
 use jiff::Timestamp;
 
 use super::{Answer, Link, Verdict, claim, devices, link, unknown};
 use crate::facts::Facts;
-use crate::supply::places;
+use crate::supply::{newest, places};
 
 /// Explains a device, as `DRIVER/POOL/DEVICE`, `POOL/DEVICE` or its name alone.
 ///
@@ -99,12 +99,13 @@ fn verdict(
 
 /// Why nothing is known of a device but its name, if that is so.
 fn unreadable(facts: &Facts, driver: &str, pool: &str, name: &str) -> Option<Name> {
-    let slices =
-        facts.cluster.slices.iter().filter(|slice| &*slice.driver == driver && &*slice.pool.name == pool);
-    let newest = slices.clone().map(|slice| slice.pool.generation).max();
-    let of_newest = slices.filter(|slice| Some(slice.pool.generation) == newest);
-    let mut devices = of_newest.flat_map(|slice| &slice.devices).filter(|device| &*device.name == name);
-    devices.find_map(|device| device.unreadable.clone())
+    let slices = &facts.cluster.slices;
+    let newest = *newest(slices).get(&(driver, pool))?;
+    let is_of_pool = |slice: &&Slice| {
+        &*slice.driver == driver && &*slice.pool.name == pool && slice.pool.generation == newest
+    };
+    let mut devices = slices.iter().filter(is_of_pool).flat_map(|slice| &slice.devices);
+    devices.find(|device| &*device.name == name)?.unreadable.clone()
 }
 
 /// Driver, pool and name.
