@@ -3,7 +3,7 @@
 //! Labels and annotations are written by tenants. Everything read here is bounded in size and number,
 //! and can harm only the Pod and the claim that carry it.
 
-use dragoman_crds::wire::{Meta, Name, Named};
+use dragoman_crds::wire::{Condition, Meta, Name, Named};
 use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::write::{Action, Guard, Write};
 use serde::{Deserialize, Serialize};
@@ -13,13 +13,21 @@ use serde_json::json;
 pub const GATE: &str = "dragoman.dev/claims";
 /// The condition that says what a gated Pod waits for.
 pub const CLAIMS_READY: &str = "dragoman.dev/ClaimsReady";
-/// The reason of that condition on a Pod that was let go: kube-scheduler allocates for it.
-pub(crate) const LET_GO: &str = "LetGo";
+/// The reason of that condition on a Pod whose gate was opened because it had everything.
+pub(crate) const SAYS_RELEASED: &str = "Released";
+/// The reason of that condition on such a Pod that kube-scheduler cannot bind.
+pub(crate) const NOT_BOUND: &str = "NotBound";
 /// The annotation that a Pod gets with the opening of its gate, in one write: every claim was allocated and reserved for it. A later
 /// leader knows by it what the Pod has lost since. Its value is the uid of the Pod: annotations are copied, and the copy was not released.
 pub(crate) const RELEASED: &str = "dragoman.dev/released";
 /// The label of a claim that names its allocator.
 pub const ALLOCATOR: &str = "dragoman.dev/allocator";
+/// Whether the condition of a Pod says that its gate was opened because it had everything. A Pod without a gate whose condition
+/// still says what it waited for may have been let go: kube-scheduler allocates for that one.
+pub(crate) fn says_released(conditions: &[Condition]) -> bool {
+    let says = |of: &Condition| matches!(&*of.reason, SAYS_RELEASED | NOT_BOUND);
+    conditions.iter().any(|of| &*of.r#type == CLAIMS_READY && says(of))
+}
 /// What the name of an allocator has to be, for people.
 pub const ALLOCATOR_NAME_RULE: &str = "the name of an allocator is the value of a label: at most 63 letters, digits, '-', '_' and '.', \
      the first and the last a letter or a digit";

@@ -25,8 +25,8 @@ use super::whole::{WholeClaim, WholeNode, WholePod};
 use crate::cluster::Accounts;
 use crate::placement::{HostPort, Placement, Site, Taken};
 use crate::protocol::{
-    ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, GATE, LET_GO, LaterGates, RELEASE_GATES, Rejection, Verdict,
-    closed_gates, earlier_gate, rejections, verdict,
+    ALLOCATION_GATES, ALLOCATOR, GATE, LaterGates, RELEASE_GATES, Rejection, Verdict, closed_gates,
+    earlier_gate, rejections, says_released, verdict,
 };
 
 /// The index.
@@ -82,7 +82,7 @@ pub(super) struct PodFacts {
     pub(super) is_gated: bool,
     /// Whether a gate of another controller that comes before ours is closed.
     pub(super) is_behind_another: bool,
-    /// Whether the operator says of it, in its status, that it has or had the gate, and was not let go. A tenant cannot write that.
+    /// Whether the operator says of it, in its status, that it was released. A tenant cannot write that.
     pub(super) was_released: bool,
     pub(super) deleting: bool,
     pub(super) priority: i32,
@@ -381,12 +381,7 @@ impl Keeps<WholePod> for Allocation {
         Kept::Waiting(Arc::new(PodFacts {
             is_gated: spec.scheduling_gates.iter().any(|gate| &*gate.name == GATE),
             is_behind_another: earlier_gate(&spec.scheduling_gates, &self.later).is_some(),
-            was_released: pod
-                .wire
-                .status
-                .conditions
-                .iter()
-                .any(|condition| &*condition.r#type == CLAIMS_READY && &*condition.reason != LET_GO),
+            was_released: says_released(&pod.wire.status.conditions),
             deleting: meta.deleting,
             priority: spec.priority,
             group: spec.scheduling_group.pod_group_name.clone(),

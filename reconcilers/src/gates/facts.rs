@@ -12,7 +12,7 @@ use super::attributes::{GIVEN, WANTED};
 use crate::placement::{Placement, Site};
 use crate::protocol::{
     ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, ClosedGate, GATE, LaterGates, RELEASE_GATES, RELEASED,
-    Rejection, Verdict, closed_gates, earlier_gate, rejections, shown, verdict,
+    Rejection, Verdict, closed_gates, earlier_gate, rejections, says_released, shown, verdict,
 };
 
 /// A Pod with claims that has not ended and has no node; and one with a node whose condition is not up to date.
@@ -80,7 +80,8 @@ impl PodFacts {
             nominated: (!status.nominated_node_name.is_empty()).then(|| status.nominated_node_name.clone()),
             unschedulable: unschedulable.map(|condition| shown(&condition.message)),
             is_replaced: controller.is_some_and(|owner| &*owner.kind != "DaemonSet"),
-            was_released: pod.metadata.annotation(RELEASED) == Some(&pod.metadata.uid),
+            was_released: pod.metadata.annotation(RELEASED) == Some(&pod.metadata.uid)
+                || says_released(&status.conditions),
             has_annotations: pod.metadata.has_annotations(),
             condition: condition.map(|condition| (condition.status.clone(), condition.reason.clone())),
             affinity: spec.affinity.clone(),

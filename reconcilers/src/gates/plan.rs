@@ -7,7 +7,7 @@ use dragoman_crds::wire::Name;
 
 use super::facts::{Allocated, ClaimFacts, NodeFacts, PodFacts};
 use super::index::{KnownClaim, NamedClaim};
-use crate::protocol::{ALLOCATOR, ClosedGate, LET_GO, shown};
+use crate::protocol::{ALLOCATOR, ClosedGate, NOT_BOUND, SAYS_RELEASED, shown};
 
 /// The reason why a Pod waits: reason of the condition, of Events and of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,7 +91,7 @@ impl Reason {
             Self::NotPublished => "NotPublished",
             Self::AttributeMissing => "AttributeMissing",
             Self::ReleaseGateClosed => "ReleaseGateClosed",
-            Self::NotBound => "NotBound",
+            Self::NotBound => NOT_BOUND,
         }
     }
 }
@@ -113,9 +113,9 @@ impl Opened {
     /// The word.
     pub(super) fn word(self) -> &'static str {
         match self {
-            Self::Released => "Released",
+            Self::Released => SAYS_RELEASED,
             Self::NoAllocator => "NoAllocator",
-            Self::LetGo => LET_GO,
+            Self::LetGo => "LetGo",
             Self::Bound => "Bound",
         }
     }

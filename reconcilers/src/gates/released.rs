@@ -14,7 +14,7 @@ use super::pass::{Purpose, Said};
 use super::plan::{self, Opened, Reason, Wait};
 use super::{attributes, writes};
 use crate::cluster::{Assumed, Cluster};
-use crate::protocol::LET_GO;
+use crate::protocol::NOT_BOUND;
 
 /// Assumes a Pod that has no gate of the protocol any more and is not bound yet: its claims say where
 /// it goes. A Pod that is assumed stays so while its claims are allocated: where a write of a binding fails,
@@ -55,7 +55,27 @@ impl Decision<'_> {
         }
         assume((index, *cluster), self.assumed, (key, uid, pod), claims);
         self.tell();
+        if let Some(why) = self.opened_in_silence() {
+            self.waits_no_more(why);
+        }
         self.unbound()
+    }
+
+    /// Why the gate was opened, where the condition still says what the Pod waited for: a process that dies, or loses an answer,
+    /// between the two writes leaves it so.
+    fn opened_in_silence(&self) -> Option<Opened> {
+        let Look { pod, claims, .. } = self.look;
+        let (status, reason) = pod.condition.as_ref()?;
+        if **status == *"True" || **reason == *NOT_BOUND {
+            return None;
+        }
+        let has_allocator =
+            |claim: &NamedClaim| claim.known().is_some_and(|claim| claim.facts.allocator.is_some());
+        Some(match pod.was_released {
+            true => Opened::Released,
+            false if claims.iter().any(has_allocator) => Opened::LetGo,
+            false => Opened::NoAllocator,
+        })
     }
 
     /// Follows a new allocation of a Pod that waits for its node: kube-scheduler may allocate anew. Once the Pod has a node
@@ -103,11 +123,7 @@ impl Decision<'_> {
     /// whose claims kube-scheduler allocates waits for no node of ours.
     fn not_bound(&self) -> Option<Wait> {
         let Look { key, uid, pod, claims, index, .. } = self.look;
-        let was_released = match &pod.condition {
-            Some((_, reason)) => **reason != *LET_GO,
-            None => pod.was_released,
-        };
-        if let Some(lost) = plan::lost(uid, claims).filter(|_| was_released) {
+        if let Some(lost) = plan::lost(uid, claims).filter(|_| pod.was_released) {
             return Some(lost);
         }
         let says = pod.unschedulable.as_deref()?;

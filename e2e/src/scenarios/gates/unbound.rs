@@ -4,7 +4,9 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::company::{REFERENCE, own};
-use super::{FLAGS, NODES, add_node, gated, gates_of, namespace, no_node_is_overcommitted, ready, waits_for};
+use super::{
+    FLAGS, NODES, add_node, becomes_ready, gated, gates_of, namespace, no_node_is_overcommitted, waits_for,
+};
 use crate::client::{CLAIMS, PODS, SLICES};
 use crate::control_plane::{Release, Shape};
 use crate::objects::{self, DRIVER, Pod};
@@ -241,11 +243,7 @@ async fn pinned(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
     let first = pin("late").await?;
     world.client.merge(NODES, "", &first, &json!({"spec": {"taints": null}})).await?;
     world.phase(&ns, "late", "Running").await?;
-    wait::value("what was said is taken back", async || {
-        let said = ready(&world, &ns, "late").await?.context("condition")?;
-        Ok(((&*said.0, &*said.1) == ("True", "Bound")).then_some(()))
-    })
-    .await?;
+    becomes_ready(&world, &ns, "late", &["Bound"]).await?;
     for pod in ["bare", "daemon"] {
         ensure!(world.client.get(PODS, &ns, pod).await?.is_some(), "{pod} is not made again, and stays");
     }

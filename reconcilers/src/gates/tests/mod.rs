@@ -2,6 +2,7 @@
 
 mod passes;
 mod release;
+mod released;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

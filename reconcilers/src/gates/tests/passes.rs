@@ -11,7 +11,6 @@ use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::watch::decode_item;
 use dragoman_machinery::write::Written;
 
-use super::release::patch;
 use super::*;
 use crate::cluster::Cluster;
 use crate::gates::Options;
@@ -23,35 +22,35 @@ use crate::holders::SharedHolders;
 
 /// What the controller has, without a client.
 #[derive(Default)]
-struct World {
+pub(super) struct World {
     index: Gates,
     cluster: Cluster,
-    assumed: Assumed,
-    memory: Memory,
+    pub(super) assumed: Assumed,
+    pub(super) memory: Memory,
     holders: SharedHolders,
-    options: Options,
+    pub(super) options: Options,
     scheduler: Option<Scheduler>,
     is_behind: bool,
-    now: i64,
+    pub(super) now: i64,
 }
 
 /// What became of a look.
-struct Outcome {
-    sent: Vec<(Purpose, Write)>,
-    said: Vec<Said>,
-    verdict: Verdict,
+pub(super) struct Outcome {
+    pub(super) sent: Vec<(Purpose, Write)>,
+    pub(super) said: Vec<Said>,
+    pub(super) verdict: Verdict,
 }
 
 impl Outcome {
-    fn purposes(&self) -> Vec<Purpose> {
+    pub(super) fn purposes(&self) -> Vec<Purpose> {
         self.sent.iter().map(|(purpose, _)| purpose.clone()).collect()
     }
 }
 
-type Answers = VecDeque<Result<Value, Refusal>>;
+pub(super) type Answers = VecDeque<Result<Value, Refusal>>;
 
 impl World {
-    fn applied<T: Watchable>(&mut self, object: &Value)
+    pub(super) fn applied<T: Watchable>(&mut self, object: &Value)
     where
         Gates: Fed<T, Key = ObjectKey>,
         Cluster: Fed<T, Key = ObjectKey>,
@@ -62,7 +61,7 @@ impl World {
     }
 
     /// A node of ten cpus, and a device that takes so many of them, or none.
-    fn with_node(cost: Option<&str>) -> Self {
+    pub(super) fn with_node(cost: Option<&str>) -> Self {
         let mut world = Self { now: 1_000_000, ..Self::default() };
         world.applied::<Node>(&json!({"metadata": {"name": "n", "uid": "n", "resourceVersion": "1"},
             "status": {"allocatable": {"cpu": "10", "memory": "8Gi", "pods": "110"}}}));
@@ -76,16 +75,16 @@ impl World {
         world
     }
 
-    fn key(name: &str) -> ObjectKey {
+    pub(super) fn key(name: &str) -> ObjectKey {
         ObjectKey { namespace: "ns".into(), name: name.into() }
     }
 
     /// A gated Pod of one cpu; `change` makes it another one.
-    fn pod(&mut self, name: &str, version: u64, change: &Value) {
+    pub(super) fn pod(&mut self, name: &str, version: u64, change: &Value) {
         self.applied::<Pod>(&Self::pod_object(name, version, change));
     }
 
-    fn pod_object(name: &str, version: u64, change: &Value) -> Value {
+    pub(super) fn pod_object(name: &str, version: u64, change: &Value) -> Value {
         let claims = json!([{"name": "gpu", "resourceClaimName": format!("{name}-gpu")}]);
         let mut pod = json!({
             "metadata": {"namespace": "ns", "name": name, "uid": name, "resourceVersion": version.to_string(),
@@ -99,7 +98,7 @@ impl World {
     }
 
     /// The claim of a Pod, allocated on the node and reserved; `change` makes it another one.
-    fn claim(&mut self, pod: &str, version: u64, change: &Value) {
+    pub(super) fn claim(&mut self, pod: &str, version: u64, change: &Value) {
         let result = json!({"request": "r", "driver": "d", "pool": "n", "device": "gpu"});
         let mut status = ready(&["n"]);
         status["allocation"]["devices"]["results"] = json!([result]);
@@ -114,7 +113,7 @@ impl World {
     }
 
     /// Looks at a Pod and carries out what is decided. An answer that is not given echoes the object.
-    fn look(&mut self, name: &str, mut answers: Answers) -> Outcome {
+    pub(super) fn look(&mut self, name: &str, mut answers: Answers) -> Outcome {
         let key = Self::key(name);
         let (uid, pod) = self.index.pod(&key).expect("the Pod");
         let look = Look {
@@ -157,7 +156,7 @@ impl World {
     }
 }
 
-fn merge(object: &mut Value, change: &Value) {
+pub(super) fn merge(object: &mut Value, change: &Value) {
     match (object, change) {
         (Value::Object(object), Value::Object(change)) => {
             for (key, value) in change {
@@ -175,7 +174,7 @@ fn written(body: &Value) -> Written {
     Written { meta, body: object.to_string().into_bytes() }
 }
 
-fn nominated(node: &str) -> Value {
+pub(super) fn nominated(node: &str) -> Value {
     json!({"status": {"nominatedNodeName": node}})
 }
 
@@ -183,7 +182,7 @@ fn nominate() -> Purpose {
     Purpose::Nominate(Some("n".into()))
 }
 
-fn refused(refusal: Refusal) -> Answers {
+pub(super) fn refused(refusal: Refusal) -> Answers {
     [Err(refusal)].into()
 }
 
@@ -432,98 +431,4 @@ fn a_pod_without_an_allocator_is_released_or_labelled() {
     );
     world.options.default_allocator = Some("ours".into());
     assert_eq!(world.look("p", Answers::new()).purposes(), vec![Purpose::Label]);
-}
-
-/// kube-scheduler has refused a released Pod for long: it is deleted if that is asked for and another one is made.
-#[test]
-fn a_pod_that_is_not_bound_is_deleted_once_that_was_said() {
-    let mut world = World::with_node(None);
-    let owner = json!({"kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true});
-    let says =
-        json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"});
-    world.pod(
-        "p",
-        1,
-        &json!({"metadata": {"ownerReferences": [owner]}, "spec": {"schedulingGates": []},
-        "status": {"conditions": [says]}}),
-    );
-    world.claim("p", 1, &json!({}));
-    assert_eq!(world.look("p", Answers::new()).verdict, Verdict::After(Duration::from_secs(30)));
-    assert_eq!(
-        world.assumed.node_of(&World::key("p")),
-        Some(&Name::from("n")),
-        "it may be bound at any time"
-    );
-    world.now += 30_000;
-    let said = world.look("p", Answers::new());
-    assert_eq!(said.purposes(), vec![Purpose::Condition], "it is not deleted unless that is asked for");
-    world.options.delete_unbound_after = Some(Duration::from_secs(60));
-    assert!(!world.look("p", Answers::new()).purposes().contains(&Purpose::Delete));
-    world.now += 30_000;
-    let deleted = world.look("p", Answers::new());
-    assert_eq!(deleted.purposes().last(), Some(&Purpose::Delete));
-    assert!(matches!(deleted.said.last(), Some(Said::Deleted(why)) if why.contains("no room")));
-    let conflict = world.look("p", refused(Refusal::Conflict));
-    assert!(!conflict.said.iter().any(|said| matches!(said, Said::Deleted(_))), "it was changed meanwhile");
-}
-
-#[test]
-fn a_pod_that_is_bound_is_forgotten_and_its_condition_says_so() {
-    let mut world = World::with_node(None);
-    world.pod("p", 1, &json!({}));
-    world.claim("p", 1, &json!({}));
-    world.look("p", [Ok(nominated("n"))].into());
-    assert_eq!(world.assumed.len(), 1);
-    world.pod(
-        "p",
-        2,
-        &json!({"spec": {"nodeName": "n", "schedulingGates": []}, "status": {"conditions":
-        [{"type": "dragoman.dev/ClaimsReady", "status": "False", "reason": "NotReserved"}]}}),
-    );
-    assert_eq!(world.look("p", Answers::new()).purposes(), vec![Purpose::Condition]);
-    assert_eq!(world.assumed.len(), 0);
-    assert_eq!(world.memory.closed.all().count(), 0);
-}
-
-/// One leader has released the Pod, another one leads; then a write of the binding fails, and kube-scheduler takes its
-/// reservation back. The condition tells the allocator to reserve again.
-#[test]
-fn a_released_pod_that_loses_its_reservation_says_so_also_if_another_leader_has_released_it() {
-    let mut world = World::with_node(None);
-    world.pod("p", 1, &nominated("n"));
-    world.claim("p", 1, &json!({}));
-    world.look("p", Answers::new());
-    world.now += 250;
-    let opened = world.look("p", Answers::new());
-    let [(Purpose::Open(Opened::Released, None), write)] = &opened.sent[..] else {
-        panic!("{:?}", opened.sent)
-    };
-    let mut released = World::pod_object("p", 1, &nominated("n"));
-    patch(&mut released, write);
-    merge(&mut released, &json!({"metadata": {"resourceVersion": "2"}}));
-    world.memory = Memory::default();
-    world.assumed = Assumed::default();
-    world.applied::<Pod>(&released);
-    world.claim("p", 2, &json!({"status": {"reservedFor": []}}));
-    assert_eq!(world.look("p", Answers::new()).purposes(), vec![], "it may be for a moment");
-    world.now += 2_000;
-    let said = world.look("p", Answers::new());
-    assert_eq!(said.purposes(), vec![Purpose::Condition]);
-    assert!(matches!(&said.said[..], [Said::Warning(Reason::NotBound, "Bind", why), ..]
-        if why.contains("has lost the reservation")));
-}
-
-/// A Pod without the gate that shares a claim of an allocator is not reported as released when its binding fails: the allocator
-/// would reserve the claim for it.
-#[test]
-fn a_pod_that_never_had_the_gate_was_not_released() {
-    let mut world = World::with_node(None);
-    world.pod("p", 1, &json!({"spec": {"schedulingGates": []}}));
-    world.claim("p", 1, &json!({}));
-    world.look("p", Answers::new());
-    assert_eq!(world.assumed.len(), 1, "kube-scheduler binds it");
-    world.claim("p", 2, &json!({"status": {"reservedFor": []}}));
-    world.look("p", Answers::new());
-    world.now += 60_000;
-    assert_eq!(world.look("p", Answers::new()).purposes(), vec![]);
 }

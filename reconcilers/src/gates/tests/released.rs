@@ -1,0 +1,131 @@
+//! Pods whose gate is open.
+
+use super::passes::{Answers, World, merge, nominated, refused};
+use super::release::patch;
+use super::*;
+use std::time::Duration;
+
+use crate::gates::memory::Memory;
+use crate::gates::pass::{Purpose, Said};
+use dragoman_machinery::controller::Verdict;
+use dragoman_machinery::refusal::Refusal;
+
+/// kube-scheduler has refused a released Pod for long: it is deleted if that is asked for and another one is made.
+#[test]
+fn a_pod_that_is_not_bound_is_deleted_once_that_was_said() {
+    let mut world = World::with_node(None);
+    let owner = json!({"kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true});
+    let says =
+        json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"});
+    world.pod(
+        "p",
+        1,
+        &json!({"metadata": {"ownerReferences": [owner]}, "spec": {"schedulingGates": []},
+        "status": {"conditions": [says]}}),
+    );
+    world.claim("p", 1, &json!({}));
+    assert_eq!(world.look("p", Answers::new()).verdict, Verdict::After(Duration::from_secs(30)));
+    assert_eq!(
+        world.assumed.node_of(&World::key("p")),
+        Some(&Name::from("n")),
+        "it may be bound at any time"
+    );
+    world.now += 30_000;
+    let said = world.look("p", Answers::new());
+    assert_eq!(said.purposes(), vec![Purpose::Condition], "it is not deleted unless that is asked for");
+    world.options.delete_unbound_after = Some(Duration::from_secs(60));
+    assert!(!world.look("p", Answers::new()).purposes().contains(&Purpose::Delete));
+    world.now += 30_000;
+    let deleted = world.look("p", Answers::new());
+    assert_eq!(deleted.purposes().last(), Some(&Purpose::Delete));
+    assert!(matches!(deleted.said.last(), Some(Said::Deleted(why)) if why.contains("no room")));
+    let conflict = world.look("p", refused(Refusal::Conflict));
+    assert!(!conflict.said.iter().any(|said| matches!(said, Said::Deleted(_))), "it was changed meanwhile");
+}
+
+#[test]
+fn a_pod_that_is_bound_is_forgotten_and_its_condition_says_so() {
+    let mut world = World::with_node(None);
+    world.pod("p", 1, &json!({}));
+    world.claim("p", 1, &json!({}));
+    world.look("p", [Ok(nominated("n"))].into());
+    assert_eq!(world.assumed.len(), 1);
+    world.pod(
+        "p",
+        2,
+        &json!({"spec": {"nodeName": "n", "schedulingGates": []}, "status": {"conditions":
+        [{"type": "dragoman.dev/ClaimsReady", "status": "False", "reason": "NotReserved"}]}}),
+    );
+    assert_eq!(world.look("p", Answers::new()).purposes(), vec![Purpose::Condition]);
+    assert_eq!(world.assumed.len(), 0);
+    assert_eq!(world.memory.closed.all().count(), 0);
+}
+
+/// One leader has released the Pod, another one leads; then a write of the binding fails, and kube-scheduler takes its
+/// reservation back. The condition tells the allocator to reserve again.
+#[test]
+fn a_released_pod_that_loses_its_reservation_says_so_also_if_another_leader_has_released_it() {
+    let mut world = World::with_node(None);
+    world.pod("p", 1, &nominated("n"));
+    world.claim("p", 1, &json!({}));
+    world.look("p", Answers::new());
+    world.now += 250;
+    let opened = world.look("p", Answers::new());
+    let [(Purpose::Open(Opened::Released, None), write)] = &opened.sent[..] else {
+        panic!("{:?}", opened.sent)
+    };
+    let mut released = World::pod_object("p", 1, &nominated("n"));
+    patch(&mut released, write);
+    merge(&mut released, &json!({"metadata": {"resourceVersion": "2"}}));
+    world.memory = Memory::default();
+    world.assumed = Assumed::default();
+    world.applied::<Pod>(&released);
+    world.claim("p", 2, &json!({"status": {"reservedFor": []}}));
+    assert_eq!(world.look("p", Answers::new()).purposes(), vec![], "it may be for a moment");
+    world.now += 2_000;
+    let said = world.look("p", Answers::new());
+    assert_eq!(said.purposes(), vec![Purpose::Condition]);
+    assert!(matches!(&said.said[..], [Said::Warning(Reason::NotBound, "Bind", why), ..]
+        if why.contains("has lost the reservation")));
+}
+
+/// A Pod without the gate that shares a claim of an allocator is not reported as released when its binding fails: the allocator
+/// would reserve the claim for it.
+#[test]
+fn a_pod_that_never_had_the_gate_was_not_released() {
+    let mut world = World::with_node(None);
+    world.pod("p", 1, &json!({"spec": {"schedulingGates": []}}));
+    world.claim("p", 1, &json!({}));
+    world.look("p", Answers::new());
+    assert_eq!(world.assumed.len(), 1, "kube-scheduler binds it");
+    world.claim("p", 2, &json!({"status": {"reservedFor": []}}));
+    world.look("p", Answers::new());
+    world.now += 60_000;
+    assert_eq!(world.look("p", Answers::new()).purposes(), vec![]);
+}
+
+/// The process that opened the gate died before it wrote the condition. The next one says why the gate is open, and no allocator takes
+/// a Pod that was let go for one that was released.
+#[test]
+fn a_condition_that_is_older_than_the_opening_of_the_gate_is_corrected() {
+    let opened = |annotations: &Value, labels: &Value, reason: &str| {
+        let mut world = World::with_node(None);
+        let said = json!({"type": "dragoman.dev/ClaimsReady", "status": "False", "reason": reason});
+        let pod = json!({"metadata": {"annotations": annotations}, "spec": {"schedulingGates": []},
+            "status": {"conditions": [said]}});
+        world.pod("p", 1, &pod);
+        world.claim("p", 1, &json!({"metadata": {"labels": labels}, "status": null}));
+        let sent = world.look("p", Answers::new()).sent;
+        let [(Purpose::Condition, Write { action: Action::Apply { body, .. }, .. })] = &sent[..] else {
+            return (String::new(), sent.len());
+        };
+        let condition = &body["status"]["conditions"][0];
+        assert_eq!(condition["status"], "True");
+        (condition["reason"].as_str().unwrap_or_default().to_owned(), sent.len())
+    };
+    let marked = json!({"dragoman.dev/released": "p"});
+    assert_eq!(opened(&Value::Null, &labelled()["labels"], "NotAllocated"), ("LetGo".to_owned(), 1));
+    assert_eq!(opened(&marked, &labelled()["labels"], "NotReserved"), ("Released".to_owned(), 1));
+    assert_eq!(opened(&Value::Null, &Value::Null, "ClaimMissing"), ("NoAllocator".to_owned(), 1));
+    assert_eq!(opened(&marked, &labelled()["labels"], "NotBound"), (String::new(), 0), "it is the newest");
+}
