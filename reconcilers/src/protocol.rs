@@ -28,6 +28,7 @@ pub(crate) fn says_released(conditions: &[Condition]) -> bool {
     let says = |of: &Condition| matches!(&*of.reason, SAYS_RELEASED | NOT_BOUND);
     conditions.iter().any(|of| &*of.r#type == CLAIMS_READY && says(of))
 }
+
 /// What the name of an allocator has to be, for people.
 pub const ALLOCATOR_NAME_RULE: &str = "the name of an allocator is the value of a label: at most 63 letters, digits, '-', '_' and '.', \
      the first and the last a letter or a digit";
@@ -183,6 +184,21 @@ mod tests {
 
     fn meta(annotations: &serde_json::Value) -> Meta {
         serde_json::from_value(json!({"name": "c", "annotations": annotations})).expect("metadata")
+    }
+
+    /// An allocator takes no Pod that was let go for one that was released: kube-scheduler allocates for it.
+    #[test]
+    fn a_condition_says_of_released_pods_alone_that_they_were() {
+        let says = |r#type: &str, reason: &str| {
+            let condition = json!([{"type": r#type, "status": "False", "reason": reason}]);
+            says_released(&serde_json::from_value::<Vec<Condition>>(condition).expect("conditions"))
+        };
+        assert!(says(CLAIMS_READY, "Released") && says(CLAIMS_READY, "NotBound"));
+        // The last two of a gate that was opened a moment ago: the condition is older.
+        for other in ["LetGo", "NoAllocator", "NotAllocated", "NotReserved"] {
+            assert!(!says(CLAIMS_READY, other), "{other}");
+        }
+        assert!(!says("PodScheduled", "Released"));
     }
 
     #[test]
