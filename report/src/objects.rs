@@ -239,9 +239,7 @@ const KINDS: [(&str, Read); 7] = [
         Ok(Object::Node(Box::new((read.accounted(), site, node))))
     }),
     ("Pod", |text| {
-        let mut pod = decoded::<Pod>(&text)?.accounted();
-        // No account depends on limits.
-        pod.view.forget_limits();
+        let pod = decoded::<Pod>(&text)?.accounted();
         // A Pod that has ended runs nowhere. Of one that has a node only its ports count.
         let has = |field: &str| memchr::memmem::find(&text, field.as_bytes()).is_some();
         let counts = !pod.done && (pod.node.is_none() || has("hostPort") || has("hostNetwork"));

@@ -281,3 +281,33 @@ fn what_cannot_be_read_at_all_makes_its_nodes_unknown() {
     cluster.unread = vec![(None, unread("DeviceFootprint f"))];
     assert_eq!(of(&cluster), [true, true]);
 }
+
+/// kube-scheduler refuses the Pod on every node if it counts claims (judged by `dragoman-e2e` on 1.37.2). A bound Pod keeps its charge.
+#[test]
+fn claims_beyond_the_pod_level_resources_fit_nowhere() {
+    let with = |node: Option<&str>, resources: &Value| {
+        let mut pod = pod("pod", node, &["c"]);
+        pod["spec"]["resources"] = resources.clone();
+        let cluster = Cluster {
+            nodes: vec![read::<Node>(self::node("one")).accounted()],
+            pods: vec![read::<Pod>(pod).accounted()],
+            claims: vec![read::<ResourceClaim>(claim("c", Some("a"))).accounted().unwrap()],
+            slices: vec![read::<ResourceSlice>(slice(1, "4")).accounted()],
+            ..Cluster::default()
+        };
+        let index = Index::new(&cluster, Rules::default());
+        let Account { ledger, notices } = index.accounts().remove("one").unwrap();
+        (ledger.fits(&index.candidate(&cluster.pods[0], "one")), notices)
+    };
+    let refused = |resources: &Value| match with(None, resources).0 {
+        Fit::Refused(refusals) => refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        fit => format!("{fit:?}"),
+    };
+    let said = "spec.resources.requests[cpu] is 4, but containers and claims request 5";
+    assert_eq!(refused(&json!({"requests": {"cpu": "4"}})), said);
+    assert_eq!(refused(&json!({"requests": {"cpu": "5"}})), "Yes");
+    assert_eq!(refused(&json!({"requests": {"memory": "1Gi"}})), "Yes", "nothing is said of cpus");
+    assert_eq!(refused(&json!({})), "Yes");
+    let (_, notices) = with(Some("one"), &json!({"requests": {"cpu": "4"}}));
+    assert_eq!(notices, [format!("Pod ns/pod: {said}")]);
+}

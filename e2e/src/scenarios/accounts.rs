@@ -158,7 +158,7 @@ async fn run(world: &World, ns: &str, class: &str, cpu: &str) -> anyhow::Result<
 }
 
 /// Returns what `dragoman account` prints for the objects of the cluster.
-pub(super) async fn dump(world: &World) -> anyhow::Result<Value> {
+pub(crate) async fn dump(world: &World) -> anyhow::Result<Value> {
     let kinds = "nodes,pods,resourceclaims,resourceslices,devicefootprints";
     let dumped = world.plane.kubectl(&["get", kinds, "-A", "-o", "yaml"], "").await?;
     let path = world.directory.join("dump.yaml");

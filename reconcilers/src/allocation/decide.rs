@@ -158,7 +158,9 @@ impl Question<'_> {
                     *work += solution.work();
                     return Tries::Takes(Decision { node, allocations: allocations.collect(), charge });
                 }
-                Account::Refused(why) | Account::Unknown(why) => drop(refused.get_or_insert(Why::Room(why))),
+                Account::Refused(why) | Account::OverBudget(why) | Account::Unknown(why) => {
+                    refused.get_or_insert(Why::Room(why));
+                }
             }
             // Other devices may take less of the node.
             let left = self.budget().saturating_sub(solution.work());

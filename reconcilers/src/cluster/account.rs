@@ -10,6 +10,8 @@ pub(crate) enum Account {
     Fits,
     /// The Pod does not fit; the text names the amounts that are missing.
     Refused(String),
+    /// Claims and containers take more than the Pod-level resources of the Pod: no node takes it with these devices.
+    OverBudget(String),
     /// It is not known; the text names the fact.
     Unknown(String),
 }
@@ -38,7 +40,12 @@ pub(crate) fn account(ledger: &NodeLedger, candidate: &Candidate) -> Account {
             let said: Vec<String> = refusals.iter().map(ToString::to_string).collect();
             let is_unknown = refusals.iter().any(|refusal| matches!(refusal, Refusal::Unaccounted(_)));
             let said = said.join("; ");
-            if is_unknown { Account::Unknown(said) } else { Account::Refused(said) }
+            let is_over_budget = refusals.iter().any(|refusal| matches!(refusal, Refusal::OverBudget(_)));
+            match (is_unknown, is_over_budget) {
+                (true, _) => Account::Unknown(said),
+                (false, true) => Account::OverBudget(said),
+                (false, false) => Account::Refused(said),
+            }
         }
     }
 }

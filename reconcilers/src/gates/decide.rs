@@ -81,6 +81,8 @@ enum Placed {
     Nowhere(Name, String),
     /// Its claims have no node in common; the text says which.
     NoCommonNode(String),
+    /// Its claims take more than its Pod-level resources; the text says of which.
+    OverBudget(String),
 }
 
 /// Decides what is next for a Pod: the steps, and when it is looked at again after them.
@@ -135,6 +137,7 @@ impl Decision<'_> {
             Placed::On(node) => self.placed(&ready, &node),
             Placed::Nowhere(node, why) => Ok(self.reject(&ready, &node, Reason::DoesNotFit, &why)),
             Placed::NoCommonNode(why) => Ok(self.reject(&ready, "", Reason::NoCommonNode, &why)),
+            Placed::OverBudget(why) => Ok(self.reject(&ready, "", Reason::OverBudget, &why)),
         }
     }
 
@@ -213,6 +216,10 @@ impl Decision<'_> {
                     return Ok(Placed::On(node.clone()));
                 }
                 Account::Refused(why) => refused = Some((node, why)),
+                Account::OverBudget(why) => {
+                    self.assumed.remove(key);
+                    return Ok(Placed::OverBudget(why));
+                }
                 Account::Unknown(why) => return Err(unknown(format!("node {node}: {why}"))),
             }
         }

@@ -32,6 +32,8 @@ pub(super) enum Reason {
     PromisedTwice,
     /// What the Pod takes does not fit on the node: the allocation is refused.
     DoesNotFit,
+    /// Claims and containers take more than `spec.resources` of the Pod: the allocation is refused.
+    OverBudget,
     /// The node does not take the Pod, by its labels, its taints or a cordon: the allocation is refused.
     NodeUnsuitable,
     /// It is not known what the Pod takes, or what the node has left.
@@ -48,7 +50,7 @@ pub(super) enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::ClaimMissing,
         Self::ClaimDeleted,
         Self::ClaimUnreadable,
@@ -59,6 +61,7 @@ impl Reason {
         Self::NoCommonNode,
         Self::PromisedTwice,
         Self::DoesNotFit,
+        Self::OverBudget,
         Self::NodeUnsuitable,
         Self::Unaccounted,
         Self::NotPublished,
@@ -86,6 +89,7 @@ impl Reason {
             Self::NoCommonNode => "NoCommonNode",
             Self::PromisedTwice => "PromisedTwice",
             Self::DoesNotFit => "DoesNotFit",
+            Self::OverBudget => "OverBudget",
             Self::NodeUnsuitable => "NodeUnsuitable",
             Self::Unaccounted => "Unaccounted",
             Self::NotPublished => "NotPublished",

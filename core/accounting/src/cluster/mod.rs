@@ -307,9 +307,11 @@ impl ClusterLedger {
     fn charge(&mut self, uid: &str, pod: &Pod, event: &mut Event) {
         let Some(BoundPod { node, notices: before, .. }) = self.pods.get(uid) else { return };
         let (node, before) = (node.clone(), before.clone());
-        let Seen { view, unaccounted, notices, .. } = self.seen_from(pod, &node);
+        let Seen { view, unaccounted, mut notices, .. } = self.seen_from(pod, &node);
         let stage = if pod.holder { Stage::Holder } else { Stage::Bound };
         let charge = charge(&view, stage, self.rules.variant, unaccounted);
+        let over = charge.over_budget().iter().map(|over| format!("{}: {over}", view.object()));
+        notices.extend(over.map(|over| Notice::new(About::Budget, &over)));
         self.open(&node, event);
         if let Some(account) = self.accounts.touch(&node, event) {
             account.ledger.put_pod(charge);

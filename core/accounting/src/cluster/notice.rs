@@ -19,6 +19,8 @@ pub enum About {
     Drift,
     /// The definition of a device, or an allocation of it.
     Device,
+    /// The claims of a Pod exceed its Pod-level resources.
+    Budget,
     /// A claim that a Pod of the node waits for, or whose device is on another node. It takes nothing
     /// from the node: the kubelet starts no container without it.
     Waiting,

@@ -18,6 +18,7 @@ use crate::claim::sharing::{Sharing, sharing};
 use crate::object::ObjectRef;
 use crate::per_resource::Units;
 use crate::pod::PodSpecView;
+use crate::pod::budget::{Checks, OverBudget, unschedulable};
 use crate::pod::policy::{Incompatible, incompatible};
 use crate::pod::requests::{Parts, Variant, drawn, parts};
 use crate::resource::Resource;
@@ -54,6 +55,8 @@ pub struct Rare {
     pub unaccounted: Vec<Unaccounted>,
     /// Accounting policies that cannot be combined.
     pub incompatible: Vec<Incompatible>,
+    /// Pod-level resources that its claims exceed: kube-scheduler binds it nowhere.
+    pub over_budget: Vec<OverBudget>,
     /// What its claims take by ResourceSlices alone, while it is assumed: a kube-scheduler that counts claims finds
     /// that by itself when it places the Pod.
     pub sliced: Units,
@@ -91,6 +94,11 @@ impl PodCharge {
         self.rare.as_ref().map_or(&[], |rare| &rare.unaccounted)
     }
 
+    /// The Pod-level resources that its claims exceed.
+    pub(crate) fn over_budget(&self) -> &[OverBudget] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.over_budget)
+    }
+
     /// Its draws.
     pub(super) fn draws(&self) -> &[Draw] {
         self.rare.as_ref().map_or(&[], |rare| &rare.draws)
@@ -120,6 +128,8 @@ pub fn charge(pod: &PodSpecView, stage: Stage, variant: Variant, unaccounted: Ve
         }
     }
     rare.incompatible = incompatible(pod);
+    // A sum that does not fit into a decimal is unaccounted already.
+    rare.over_budget = unschedulable(pod, Checks::V1_37).unwrap_or_default();
     charge.published = published(pod);
     if stage == Stage::Assumed {
         rare.sliced = sliced(pod);

@@ -9,6 +9,7 @@ use super::{Bucket, Charging, DeviceId, NodeLedger, bucket};
 use crate::claim::sharing::Sharing;
 use crate::object::ObjectRef;
 use crate::per_resource::{Sums, Units};
+use crate::pod::budget::OverBudget;
 use crate::pod::policy::Incompatible;
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
@@ -56,6 +57,9 @@ pub enum Refusal {
     /// The accounting policies of the candidate cannot be combined.
     #[error("{0}")]
     Incompatible(Incompatible),
+    /// Its claims and containers take more than `spec.resources` allows, on any node.
+    #[error("{0}")]
+    OverBudget(OverBudget),
     /// Its claim is another Pod's.
     #[error("{claim}: its devices are node resources, and another Pod uses it")]
     OnePod {
@@ -165,11 +169,12 @@ impl NodeLedger {
         let taken = pod.claims.iter().filter(others).filter(one_pods);
         let mut refusals: Vec<Refusal> =
             taken.map(|claim| Refusal::OnePod { claim: claim.object.clone() }).collect();
-        let Some(Rare { unaccounted, incompatible, draws, .. }) = pod.rare.as_deref() else {
+        let Some(Rare { unaccounted, incompatible, over_budget, draws, .. }) = pod.rare.as_deref() else {
             return refusals;
         };
         refusals.extend(unaccounted.iter().cloned().map(Refusal::Unaccounted));
         refusals.extend(incompatible.iter().cloned().map(Refusal::Incompatible));
+        refusals.extend(over_budget.iter().cloned().map(Refusal::OverBudget));
         if !draws.is_empty() {
             let pools = pools(self.pods().chain([pod]));
             let overdrawn =

@@ -1,6 +1,7 @@
 //! Gated Pods on a real control plane: the shipped policies, the operator, the reference allocator, and
 //! kube-scheduler as it is.
 
+mod budget;
 pub(crate) mod company;
 mod confined;
 mod costly;
@@ -38,6 +39,7 @@ pub(super) fn alone() -> Vec<Standalone> {
         standalone!(what_a_closed_gate_waits_for_is_said),
         standalone!(one_command_leaves_no_policy_and_no_gate),
     ];
+    all.extend(budget::alone());
     all.extend(company::alone());
     all.extend(confined::alone());
     all.extend(costly::alone());

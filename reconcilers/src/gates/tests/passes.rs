@@ -317,6 +317,24 @@ fn an_allocation_that_does_not_fit_is_rejected_and_given_back() {
     assert_eq!(world.assumed.len(), 0, "it takes no room");
 }
 
+/// kube-scheduler would bind the Pod nowhere: it keeps no devices, whichever node they are on.
+#[test]
+fn an_allocation_beyond_the_pod_level_resources_is_given_back() {
+    let look = |cpu: &str| {
+        let mut world = World::with_node(Some("4"));
+        world.pod("p", 1, &json!({"spec": {"resources": {"requests": {"cpu": cpu}}}}));
+        world.claim("p", 1, &json!({}));
+        (world.look("p", [Ok(nominated("n"))].into()), world.assumed.len())
+    };
+    let (rejected, assumed) = look("4");
+    let out = Purpose::TakeOut("p-claim".into());
+    assert_eq!(rejected.purposes().last(), Some(&out));
+    assert!(matches!(rejected.said.last(), Some(Said::Warning(Reason::OverBudget, "Reject", why))
+        if why.ends_with("spec.resources.requests[cpu] is 4, but containers and claims request 5")));
+    assert_eq!(assumed, 0, "it takes no room");
+    assert_eq!(look("5").0.purposes(), vec![nominate()], "the budget has room for both");
+}
+
 #[test]
 fn nothing_is_taken_from_a_pod_whose_gate_may_be_open() {
     let mut world = World::with_node(Some("10"));
