@@ -289,6 +289,21 @@ fn a_capacity_is_consumed_whichever_way_its_name_is_spelled() {
     assert_eq!(other.get(Resource::Cpu), Decimal::ZERO, "another domain is another capacity");
 }
 
+/// A DeviceFootprint is checked against no slice: a key that the device does not have must not make a share of it cost nothing.
+#[test]
+fn a_share_of_a_capacity_that_the_device_lacks_is_unknown() {
+    let misspelled = device("cpu", mapping(Basis::Capacity("cpus".into()), "1"), &[("cpu", "128")]);
+    for consumed in [&[("cpu", "100")][..], &[]] {
+        let (amount, remarks, unaccounted) =
+            counted(&[result("dev", consumed)], &misspelled, Judgement::Ours);
+        assert_eq!(
+            (amount.get(Resource::Cpu), remarks, unaccounted),
+            (Decimal::ZERO, vec![], 1),
+            "{consumed:?}"
+        );
+    }
+}
+
 #[test]
 fn admin_access_costs_nothing_but_upstream() {
     let gpu = device("cpu", mapping(Basis::PerDevice, "2"), &[]);

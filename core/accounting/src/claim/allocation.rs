@@ -75,6 +75,27 @@ pub struct Device {
     pub capacity: BTreeMap<Box<str>, QuantityText>,
 }
 
+impl Device {
+    /// What it has of a capacity, in either spelling of the name.
+    fn whole(&self, driver: &str, key: &str) -> Option<&QuantityText> {
+        let own = |name: &str| own_name(driver, name) == own_name(driver, key);
+        self.capacity.iter().find_map(|(name, whole)| own(name).then_some(whole))
+    }
+
+    /// Why a mapping by this capacity cannot be counted: its author has misspelled it, or the driver has withdrawn it.
+    fn lacks(&self, result: &DeviceResult, key: &str) -> String {
+        let known: Vec<&str> = self.capacity.keys().map(AsRef::as_ref).take(SHOWN).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        format!(
+            "device {} has no capacity {key:?}, by which its costs are counted; it has {known}",
+            result.name()
+        )
+    }
+}
+
+/// The capacities of a device that a message lists.
+const SHOWN: usize = 5;
+
 /// Which judgement counts where the recommendation here differs from Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Judgement {
@@ -227,6 +248,9 @@ impl Counter {
             (Some(consumed), judgement) => {
                 let amount = recorded(consumed, &result.driver, key, judgement)?;
                 if amount.is_none() {
+                    if judgement == Judgement::Ours && device.whole(&result.driver, key).is_none() {
+                        return Err(device.lacks(result, key));
+                    }
                     self.cost.remarks.push(Remark::NotConsumed { device: result.name(), key: key.clone() });
                 }
                 amount.unwrap_or_default()
@@ -235,10 +259,7 @@ impl Counter {
                 return Err(format!("consumedCapacity is missing, but the mapping needs {key:?}"));
             }
             (None, Judgement::Ours) => {
-                let own = |name: &str| own_name(&result.driver, name) == own_name(&result.driver, key);
-                let whole = device.capacity.iter().find_map(|(name, whole)| own(name).then_some(whole));
-                let whole =
-                    whole.ok_or_else(|| format!("device {} has no capacity {key:?}", result.name()))?;
+                let whole = device.whole(&result.driver, key).ok_or_else(|| device.lacks(result, key))?;
                 self.cost.remarks.push(Remark::WholeCapacity { device: result.name(), key: key.clone() });
                 non_negative(&whole.0)?
             }
