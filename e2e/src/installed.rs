@@ -61,14 +61,23 @@ async fn is_given(client: &Client, binding: &Value, rule: &Value) -> anyhow::Res
 
 /// Waits until a user has a right.
 pub(crate) async fn may(client: &Client, user: &str, attributes: &Value) -> anyhow::Result<()> {
+    is_allowed(client, user, attributes, true).await
+}
+
+/// Waits until a user does not have a right any more.
+pub(crate) async fn may_not(client: &Client, user: &str, attributes: &Value) -> anyhow::Result<()> {
+    is_allowed(client, user, attributes, false).await
+}
+
+async fn is_allowed(client: &Client, user: &str, attributes: &Value, wanted: bool) -> anyhow::Result<()> {
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
         "spec": {"user": user, "resourceAttributes": attributes},
     });
     let reviews = path("/apis/authorization.k8s.io/v1/subjectaccessreviews", "");
-    wait::value(&format!("{user} has the right {attributes}"), async || {
+    wait::value(&format!("{user} has the right {attributes}: {wanted}"), async || {
         let answer = client.create(&reviews, "", &review).await?;
-        Ok((answer["status"]["allowed"] == true).then_some(()))
+        Ok((answer["status"]["allowed"] == wanted).then_some(()))
     })
     .await
 }

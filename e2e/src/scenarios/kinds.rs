@@ -7,6 +7,7 @@ use super::{Scenario, Standalone, gates, scenario, standalone};
 use crate::client::{FOOTPRINTS, PODS};
 use crate::control_plane::Shape;
 use crate::dragoman::Dragoman;
+use crate::installed;
 use crate::manifest;
 use crate::objects::Pod;
 use crate::wait;
@@ -97,6 +98,7 @@ async fn without_our_kinds_claims_are_created_and_gates_wait(bench: &Bench) -> a
         "the allocator does not know what devices take: {claim}"
     );
     manifest::apply(&world.client, &defined).await?;
+    installed::kinds(&world.client, &defined).await?;
     world.client.create(FOOTPRINTS, "", &super::ledger::footprint("cores", "3")).await?;
     world.phase(&ns, "gated", "Succeeded").await?;
     for process in [dragoman, allocator] {
@@ -135,7 +137,9 @@ async fn definitions(world: &World) -> anyhow::Result<Vec<Value>> {
 
 /// kubectl creates and prints objects of our kinds, and names a field that they do not have.
 async fn kubectl_knows_our_kinds(world: &World, _: &Dragoman) -> anyhow::Result<()> {
-    let right = right_footprint();
+    // Another scenario of this world creates one, too.
+    let mut right = right_footprint();
+    right["metadata"]["name"] = json!("by-kubectl");
     let text = right.to_string();
     let known = async || match world.plane.kubectl(&STRICT, &text).await? {
         // An established kind may not be in the discovery document yet.

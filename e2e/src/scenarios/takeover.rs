@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{Standalone, standalone};
 use crate::client::{CLAIMS, NAMESPACES, PODS};
-use crate::control_plane::{Release, Shape};
+use crate::control_plane::{Backend, OPERATOR, Release, Shape};
 use crate::objects::{self, Pod};
 use crate::wait;
 use crate::world::{Bench, World};
@@ -98,6 +98,11 @@ async fn auto_assists_and_says_what_it_lacks(bench: &Bench) -> anyhow::Result<()
     let rules = role_now["rules"].as_array().context("rules")?;
     let fewer: Vec<_> = rules.iter().filter(|r| r["resources"][0] != "resourceclaimtemplates").collect();
     world.client.merge(role, "", "dragoman-observe", &json!({"rules": fewer})).await?;
+    // The API server takes a moment until it knows the role; simcluster does not.
+    let right = json!({"verb": "list", "group": "resource.k8s.io", "resource": "resourceclaimtemplates"});
+    if bench.backend == Backend::Real {
+        crate::installed::may_not(&world.client, OPERATOR, &right).await?;
+    }
     let dragoman =
         crate::dragoman::Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "auto", &[]))?;
     let observes = async || {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{FLAGS, gated, namespace, waits_for};
+use super::{FLAGS, gated, namespace, says};
 use crate::client::{CLAIMS, PODS, SLICES};
 use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
@@ -75,8 +75,7 @@ async fn selectors_that_take_long_hold_up_their_own_namespace_alone(bench: &Benc
     }
     let beside = neighbours(&world, &neighbour, "beside").await?;
     println!("        {}", world.event(&tenant, "dear", "TooLong").await?);
-    let why = waits_for(&world, &tenant, "dear", "NotAllocated").await?;
-    ensure!(why.contains("takes too long"), "{why}");
+    says(&world, &tenant, "dear", "takes too long").await?;
     allocator.kill().await?;
     let allocator = world.allocator(&[]).await?;
     let after = neighbours(&world, &neighbour, "after").await?;

@@ -105,13 +105,16 @@ async fn pods_are_packed_spread_or_go_where_they_like(bench: &Bench) -> anyhow::
 /// scheduled, which is what an autoscaler looks for.
 async fn a_pod_is_let_go_for_an_autoscaler(bench: &Bench) -> anyhow::Result<()> {
     let world = gated(bench, "let-go", Shape::default(), 1).await?;
-    let operator = world.dragoman("own", &[FLAGS[0], FLAGS[1], "--let-go-after=6"]).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
     let allocator = world.allocator(&[]).await?;
     let ns = namespace(&world, "let-go", "enabled").await?;
     let large = requesting(&Pod::new("large").with_template("device", "one").held(), "30");
     world.client.create(PODS, &ns, &large).await?;
     let why = waits_for(&world, &ns, "large", "NotAllocated").await?;
     ensure!(why.contains("gated Pods do not scale the cluster up"), "{why}");
+    // Not before: what the Pod waits for is not said of one that is let go at once.
+    operator.stop().await?;
+    let operator = world.dragoman("own", &[FLAGS[0], FLAGS[1], "--let-go-after=6"]).await?;
     let why = wait::value("kube-scheduler looks at it", async || {
         let pod = world.client.get(PODS, &ns, "large").await?.context("Pod")?;
         let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();

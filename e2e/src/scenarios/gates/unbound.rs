@@ -207,7 +207,8 @@ async fn pinned(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
     let operator = world.dragoman("own", &asked).await?;
     let allocator = world.allocator(&[LATER]).await?;
     let ns = namespace(&world, name, "enabled").await?;
-    let pods = [("bare", ""), ("daemon", "DaemonSet"), ("replica", "ReplicaSet"), ("late", "")];
+    // The one that is deleted comes first: what it says is read before that.
+    let pods = [("replica", "ReplicaSet"), ("bare", ""), ("daemon", "DaemonSet"), ("late", "")];
     for (pod, owner) in pods {
         create(&world, &ns, pod, "one", owner).await?;
     }

@@ -80,7 +80,7 @@ fn overlay(cluster: &Cluster) -> anyhow::Result<PathBuf> {
 /// Waits until the `DaemonSet` has its Pod; returns the name of the Pod.
 async fn rolled_out(cluster: &Cluster) -> anyhow::Result<String> {
     let ask = ["rollout", "status", "daemonset/simulated-driver", "--namespace", "kube-system"];
-    let rolled = kubectl(cluster, &[&ask[..], &["--timeout", "120s"]].concat()).await;
+    let rolled = kubectl(cluster, &[&ask[..], &["--timeout", "15m"]].concat()).await;
     if let Err(error) = rolled {
         let pods = cluster.world.client.list(PODS, "kube-system").await?;
         let statuses: Vec<&Value> = pods.iter().map(|pod| &pod["status"]).collect();

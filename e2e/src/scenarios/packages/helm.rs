@@ -34,6 +34,9 @@ pub(super) struct Helm<'a> {
     namespace: &'static str,
 }
 
+/// The kinds of ours: their definitions stay.
+const KINDS: usize = 4;
+
 impl<'a> Helm<'a> {
     pub(super) async fn new(world: &'a World, pods: &'a Pods) -> anyhow::Result<Self> {
         let program = go::tools(&world.bench.repository, "helm").await?.join("helm");
@@ -48,7 +51,7 @@ impl<'a> Helm<'a> {
         if !values.is_empty() {
             arguments.extend(["--set", values]);
         }
-        arguments.extend(["--wait", "--timeout", "2m"]);
+        arguments.extend(["--wait", "--timeout", "15m"]);
         let (began, before) = (Instant::now(), self.world.plane.audit().writes());
         let outcome = done(&self.program, &arguments).await;
         let text = outcome.with_context(|| format!("of the Pods: {}", self.pods.failures()))?;
@@ -187,12 +190,15 @@ async fn leaving(helm: &Helm<'_>) -> anyhow::Result<()> {
     ensure!(labelled(world, RELEASE).await?.len() > 30, "something is deleted");
     world.client.delete("/api/v1/{}/resourcequotas", "kube-system", "no-jobs", None).await?;
     helm.run(&["uninstall", "dragoman"], "").await?;
-    let left = labelled(world, RELEASE).await?;
-    let is_definition = |name: &&String| name.starts_with("CustomResourceDefinition");
-    ensure!(left.iter().all(|name| is_definition(&name)) && left.len() == 3, "{left:?}");
-    let ours =
-        labelled(world, "app.kubernetes.io/name in (dragoman,dragoman-allocator,dragoman-drain)").await?;
-    ensure!(ours.len() == 3, "{ours:?}");
+    // Pods go after their Deployment or Job: the garbage collector deletes them.
+    for selector in [RELEASE, "app.kubernetes.io/name in (dragoman,dragoman-allocator,dragoman-drain)"] {
+        wait::value("only definitions are left", async || {
+            let left = labelled(world, selector).await?;
+            let are_definitions = left.iter().all(|name| name.starts_with("CustomResourceDefinition"));
+            Ok((are_definitions && left.len() == KINDS).then_some(()))
+        })
+        .await?;
+    }
     ensure!(world.client.list(STATES, "").await?.is_empty(), "ledgers are left");
     ensure!(holders().await? == 0, "a holder Pod is left");
     let leases = world.client.list("/apis/coordination.k8s.io/v1/{}/leases", "kube-system").await?;
