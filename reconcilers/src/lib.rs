@@ -14,3 +14,4 @@ pub mod placement;
 pub mod pod_status;
 pub mod protocol;
 pub mod table;
+mod whole;

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use dragoman_accounting::claim::allocation::{Class, DeviceResult};
 use dragoman_accounting::cluster;
 use dragoman_quantity::QuantityText;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 
 use super::{Meta, Name, Tolerated, is_present, or_default};
 
@@ -79,12 +81,24 @@ impl ResourceClaim {
 }
 
 /// `spec` of a ResourceClaim.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClaimSpec {
     /// `devices`.
-    #[serde(deserialize_with = "or_default")]
     pub devices: DeviceClaim,
+    /// `devices` as JSON, for those who judge an allocation by all of it; empty where there is none.
+    pub text: Name,
+}
+
+impl<'de> Deserialize<'de> for ClaimSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Text {
+            devices: Option<Box<RawValue>>,
+        }
+        let Some(text) = Text::deserialize(deserializer)?.devices else { return Ok(Self::default()) };
+        let devices = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+        Ok(Self { devices, text: Box::<str>::from(text).into() })
+    }
 }
 
 /// `spec.devices`.

@@ -22,8 +22,8 @@ use super::look::{Begun, Look, Subject};
 use super::pass::{AllocationPass, Said};
 use super::rank::Order;
 use super::rights;
-use super::whole::{Owned, WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 use crate::protocol::LaterGates;
+use crate::whole::{Owned, WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 
 /// What can be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]

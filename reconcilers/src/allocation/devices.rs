@@ -10,7 +10,7 @@ use dragoman_machinery::kind::{DEVICE_FOOTPRINT, Watchable as _};
 use dragoman_machinery::watch::{Record, Store};
 
 use super::index::{Allocation, SliceNode};
-use super::whole::{WholeClass, WholeRule, WholeSlice};
+use crate::whole::{WholeClass, WholeRule, WholeSlice};
 
 /// Whether another object has the name of one that is gone, and can be read: it is in the index already.
 pub(super) fn is_readable<P>(store: &Store<P>, name: &str) -> bool {

@@ -271,8 +271,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::tests::{applied, claim, cluster, key, name, pod};
-    use super::super::whole::{WholeClaim, WholePod};
     use super::*;
+    use crate::whole::{WholeClaim, WholePod};
 
     /// Lets a group come that needs `min` Pods of the `pods` that there are.
     fn group(index: &mut Allocation, min: usize, pods: std::ops::Range<usize>) {

@@ -21,13 +21,13 @@ use super::owners::Owners;
 use super::pins::{Pins, node_of};
 use super::rank::{Order, Rank, Tally};
 use super::shapes::{Changes, Nodes, ShapeId, Shapes, Turn};
-use super::whole::{WholeClaim, WholeNode, WholePod};
 use crate::cluster::Accounts;
 use crate::placement::{HostPort, Placement, Site, Taken};
 use crate::protocol::{
     ALLOCATION_GATES, ALLOCATOR, GATE, LaterGates, RELEASE_GATES, Rejection, Verdict, closed_gates,
     earlier_gate, rejections, says_released, verdict,
 };
+use crate::whole::{WholeClaim, WholeNode, WholePod};
 
 /// The index.
 #[derive(Default)]

@@ -29,7 +29,6 @@ mod steady;
 mod tests;
 mod turns;
 mod verdicts;
-mod whole;
 mod writes;
 
 pub use controller::{Options, spec};

@@ -10,7 +10,7 @@ use dragoman_machinery::watch::{Record, Store};
 
 use super::decide::Decision;
 use super::index::Allocation;
-use super::whole::Owned;
+use crate::whole::Owned;
 
 /// What DriverOwners say.
 #[derive(Debug, Default)]

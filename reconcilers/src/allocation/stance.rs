@@ -67,8 +67,8 @@ mod tests {
     use serde_json::json;
 
     use super::super::tests::{applied, claim, cluster, key, pod};
-    use super::super::whole::{WholeClaim, WholePod};
     use super::*;
+    use crate::whole::{WholeClaim, WholePod};
 
     #[test]
     fn a_pod_behind_another_gate_has_nothing_to_be_allocated() {

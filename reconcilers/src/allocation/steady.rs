@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::decided::Decided;
 use super::index::Allocation;
 use super::tests::{ROOM, claim, cluster, comes, decided, pod, shown};
-use super::whole::{WholeClaim, WholePod};
+use crate::whole::{WholeClaim, WholePod};
 
 const CPU: &str = "250m";
 

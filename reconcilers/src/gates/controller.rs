@@ -22,6 +22,7 @@ use crate::cluster::{Assumed, Cluster, SharedCluster};
 use crate::holders::SharedHolders;
 use crate::pod_status::Publisher;
 use crate::protocol::LaterGates;
+use crate::whole::WholeClass;
 
 /// What can be chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -100,6 +101,7 @@ impl GateKeeper {
         kit.watch::<Pod>(&mut assembly.watches);
         kit.watch::<ResourceClaim>(&mut assembly.watches);
         kit.watch::<Node>(&mut assembly.watches);
+        kit.watch::<WholeClass>(&mut assembly.watches);
         let woken = Arc::clone(&kit);
         holders.wakes_gates(Box::new(move |pods| woken.enqueue(pods)));
         Arc::new(Self { kit, options, cluster, publisher, metrics, holders, memory: Mutex::default() })

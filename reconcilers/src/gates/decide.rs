@@ -133,6 +133,9 @@ impl Decision<'_> {
         if let Some(why) = self.promised_twice(&ready) {
             return Ok(self.reject(&ready, "", Reason::PromisedTwice, &why));
         }
+        if let Some(why) = self.wrongly_given(&ready) {
+            return Ok(self.reject(&ready, "", Reason::WrongDevices, &why));
+        }
         match self.node(&ready)? {
             Placed::On(node) => self.placed(&ready, &node),
             Placed::Nowhere(node, why) => Ok(self.reject(&ready, &node, Reason::DoesNotFit, &why)),

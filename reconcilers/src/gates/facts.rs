@@ -9,6 +9,7 @@ use dragoman_crds::wire::{
 };
 
 use super::attributes::{GIVEN, WANTED};
+use super::given::Given;
 use crate::placement::{Placement, Site};
 use crate::protocol::{
     ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, ClosedGate, GATE, LaterGates, RELEASE_GATES, RELEASED,
@@ -177,6 +178,8 @@ pub(super) struct ClaimFacts {
     pub(super) release_gates: Vec<ClosedGate>,
     /// `status.allocation`, if there is one.
     pub(super) allocation: Option<Allocated>,
+    /// What it asks for and was given, where it has an allocator.
+    pub(super) given: Option<Arc<Given>>,
     /// `status.reservedFor`.
     pub(super) consumers: Vec<ConsumerReference>,
     /// Whether the claim is being deleted.
@@ -202,9 +205,11 @@ impl ClaimFacts {
     /// Returns what is kept of a claim.
     pub(super) fn of(claim: &ResourceClaim) -> Self {
         let meta = &claim.metadata;
+        let allocator = meta.labels.get(ALLOCATOR).filter(|name| !name.is_empty()).cloned();
         Self {
             version: meta.resource_version.clone(),
-            allocator: meta.labels.get(ALLOCATOR).filter(|name| !name.is_empty()).cloned(),
+            given: allocator.as_ref().and_then(|_| Given::of(claim)).map(Arc::new),
+            allocator,
             allocation_gates: closed_gates(meta, ALLOCATION_GATES),
             release_gates: closed_gates(meta, RELEASE_GATES),
             allocation: allocated(claim),

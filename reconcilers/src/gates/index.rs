@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use dragoman_crds::wire::{ConsumerReference, Name, Node, Pod, ResourceClaim};
 use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
-use dragoman_machinery::kind::{Kind, NODE, POD, RESOURCE_CLAIM};
+use dragoman_machinery::kind::{DEVICE_CLASS, Kind, NODE, POD, RESOURCE_CLAIM};
 use dragoman_machinery::watch::{Body, Record, Store, StoreState};
 
 use dragoman_accounting::cluster::ClaimName;
+use dragoman_allocator::input::Class;
 
 use super::facts::{Allocated, ClaimFacts, Nameless, NodeFacts, PodFacts};
 use crate::protocol::LaterGates;
+use crate::whole::WholeClass;
 
 /// The index.
 #[derive(Debug, Default)]
@@ -20,6 +22,10 @@ pub(super) struct Gates {
     pub(super) pods: Store<Option<Arc<PodFacts>>>,
     /// Claims.
     pub(super) claims: Store<Arc<ClaimFacts>>,
+    /// Device classes.
+    pub(super) classes: Store<Arc<Class>>,
+    /// Rises with each change of a class.
+    pub(super) classes_revision: u64,
     /// The gates of others that are opened after ours.
     pub(super) later: LaterGates,
     /// Nodes.
@@ -69,8 +75,12 @@ impl controller::Index for Gates {
     type Key = ObjectKey;
 
     fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
-        let stores: [(Kind, &dyn StoreState); 3] =
-            [(POD, &self.pods), (RESOURCE_CLAIM, &self.claims), (NODE, &self.nodes)];
+        let stores: [(Kind, &dyn StoreState); 4] = [
+            (POD, &self.pods),
+            (RESOURCE_CLAIM, &self.claims),
+            (NODE, &self.nodes),
+            (DEVICE_CLASS, &self.classes),
+        ];
         stores.into_iter()
     }
 
@@ -116,6 +126,15 @@ impl Gates {
                 facts: Arc::clone(facts),
             }),
         }
+    }
+
+    /// Whether each consumer of a claim is a Pod that its gate keeps from running.
+    pub(super) fn is_held_by_gated(&self, namespace: &str, claim: &ClaimFacts) -> bool {
+        claim.consumers.iter().all(|consumer| {
+            let record = self.pods.get(namespace, &consumer.name).filter(|record| record.uid == consumer.uid);
+            let facts = record.and_then(|record| record.readable()?.as_ref());
+            facts.is_some_and(|facts| facts.gate.is_some())
+        })
     }
 
     /// Whether all consumers of a claim, `namespace/name`, are gated Pods that are younger than a Pod of
@@ -255,6 +274,31 @@ impl Keeps<ResourceClaim> for Gates {
         }
         let pods = self.pods_of_claim.of(namespace, name);
         pods.map(|pod| ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(pod) }).collect()
+    }
+}
+
+impl Keeps<WholeClass> for Gates {
+    type Projection = Arc<Class>;
+
+    fn store_mut(&mut self) -> &mut Store<Self::Projection> {
+        &mut self.classes
+    }
+
+    fn project(&mut self, class: &WholeClass) -> Self::Projection {
+        // Configuration is for drivers.
+        Arc::new(Class { config: Vec::new(), ..class.more.class() })
+    }
+
+    fn changed(
+        &mut self,
+        _class: &Place,
+        old: Option<&Self::Projection>,
+        new: Option<&Self::Projection>,
+    ) -> Vec<ObjectKey> {
+        if old != new {
+            self.classes_revision += 1;
+        }
+        Vec::new()
     }
 }
 

@@ -15,6 +15,33 @@ pub(super) struct Memory {
     pub(super) closed: ClosedGates,
     pub(super) taking: Taking,
     pub(super) nominated: Nominated,
+    pub(super) judged: Judged,
+}
+
+/// What was found of the allocations of gated Pods: by Pod and uid of the claim, the version of the claim and of the classes that it was
+/// found with, and why the allocation is wrong, if it is.
+#[derive(Debug, Default)]
+pub(super) struct Judged(HashMap<ObjectKey, HashMap<Name, (Name, u64, Option<String>)>>);
+
+impl Judged {
+    /// Returns what was found of this version of a claim, or finds it.
+    pub(super) fn judge(
+        &mut self,
+        pod: &ObjectKey,
+        claim: &Name,
+        (version, classes): (&Name, u64),
+        judge: impl FnOnce() -> Option<String>,
+    ) -> Option<String> {
+        let of_pod = self.0.entry(pod.clone()).or_default();
+        if let Some((known, with, wrong)) = of_pod.get(claim)
+            && (known, *with) == (version, classes)
+        {
+            return wrong.clone();
+        }
+        let wrong = judge();
+        of_pod.insert(claim.clone(), (version.clone(), classes, wrong.clone()));
+        wrong
+    }
 }
 
 impl Memory {
@@ -28,7 +55,10 @@ impl Memory {
             Said::NotNominated(node, _) => self.nominated.is_not_kept(pod, node.as_ref()),
             Said::Published => self.taking.published(pod),
             Said::Withdrawn => self.taking.withdrew(pod),
-            Said::Opened(..) => self.closed.opened(pod),
+            Said::Opened(..) => {
+                self.closed.opened(pod);
+                self.judged.0.remove(pod);
+            }
             // These are for people, or about the API server.
             _ => {}
         }
@@ -39,6 +69,7 @@ impl Memory {
         self.closed.opened(pod);
         self.taking.forget(pod);
         self.nominated.forget(pod);
+        self.judged.0.remove(pod);
     }
 }
 

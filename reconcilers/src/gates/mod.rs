@@ -8,6 +8,7 @@ mod attributes;
 mod controller;
 mod decide;
 mod facts;
+mod given;
 mod index;
 mod memory;
 mod metrics;

@@ -30,6 +30,8 @@ pub(super) enum Reason {
     NoCommonNode,
     /// A device of a claim is allocated to another claim, too.
     PromisedTwice,
+    /// A claim has other devices than it asks for: the allocation is refused.
+    WrongDevices,
     /// What the Pod takes does not fit on the node: the allocation is refused.
     DoesNotFit,
     /// Claims and containers take more than `spec.resources` of the Pod: the allocation is refused.
@@ -50,7 +52,7 @@ pub(super) enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub(super) const ALL: [Self; 17] = [
+    pub(super) const ALL: [Self; 18] = [
         Self::ClaimMissing,
         Self::ClaimDeleted,
         Self::ClaimUnreadable,
@@ -60,6 +62,7 @@ impl Reason {
         Self::NotReserved,
         Self::NoCommonNode,
         Self::PromisedTwice,
+        Self::WrongDevices,
         Self::DoesNotFit,
         Self::OverBudget,
         Self::NodeUnsuitable,
@@ -88,6 +91,7 @@ impl Reason {
             Self::NotReserved => "NotReserved",
             Self::NoCommonNode => "NoCommonNode",
             Self::PromisedTwice => "PromisedTwice",
+            Self::WrongDevices => "WrongDevices",
             Self::DoesNotFit => "DoesNotFit",
             Self::OverBudget => "OverBudget",
             Self::NodeUnsuitable => "NodeUnsuitable",

@@ -1,5 +1,8 @@
 //! Allocations that are refused, and what is taken back from gated Pods.
 
+use std::sync::Arc;
+
+use dragoman_allocator::input::DeviceResult;
 use dragoman_machinery::controller::Verdict;
 use dragoman_machinery::watch::Record;
 
@@ -29,6 +32,21 @@ impl Decision<'_> {
             }
         }
         None
+    }
+
+    /// Why the devices of one of the claims are not those that it asks for, if they are not. A claim that a Pod uses which may run stays
+    /// as it is.
+    pub(super) fn wrongly_given(&mut self, claims: &[&KnownClaim]) -> Option<String> {
+        let Look { key, index, cluster, .. } = self.look;
+        let ledger = cluster.as_ref()?.ledger();
+        claims.iter().find_map(|KnownClaim { name, uid, facts }| {
+            let given = facts.given.as_ref().filter(|_| index.is_held_by_gated(&key.namespace, facts))?;
+            let class = |name: &str| index.classes.get("", name).and_then(Record::readable).map(Arc::clone);
+            let device = |of: &DeviceResult| ledger.device(&of.driver, &of.pool, &of.device);
+            let version = (&facts.version, index.classes_revision);
+            let wrong = self.memory.judged.judge(key, uid, version, || given.wrong(class, device));
+            Some(format!("claim {name}: {}", wrong?))
+        })
     }
 
     /// Gives back what is reserved of claims that are being deleted: they stay until then, and the Pod

@@ -17,6 +17,12 @@ pub(super) const OBSERVE: &[Rule] = &[
         verbs: &["list", "watch"],
         why: "what gated Pods wait for",
     },
+    Rule {
+        group: "resource.k8s.io",
+        resource: "deviceclasses",
+        verbs: &["list", "watch"],
+        why: "whether an allocation gives what was asked for",
+    },
 ];
 
 /// To delete Pods that cannot be bound, where that is asked for.

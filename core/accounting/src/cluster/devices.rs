@@ -503,6 +503,11 @@ impl Devices {
         known.collect()
     }
 
+    /// Returns the entry of a device, if one counts and no other.
+    pub(super) fn only(&self, id: &DeviceId) -> Option<&SliceDevice> {
+        single(self.counting(id)).map(|listing| &listing.device)
+    }
+
     /// Returns the attributes of a device as JSON, as the newest generation of its pool has it.
     pub(super) fn attributes(&self, id: &DeviceId) -> Option<&str> {
         let listing = self.counting(id).next()?;

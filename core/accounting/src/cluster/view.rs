@@ -6,7 +6,7 @@ use super::ClusterLedger;
 use super::devices::Found;
 use super::links::{BoundPod, named};
 use super::notice::{About, Notice};
-use super::objects::{Claim, ClaimName, Pod, PodClaim, claim_key, device_of};
+use super::objects::{Claim, ClaimName, Pod, PodClaim, SliceDevice, claim_key, device_of};
 use crate::Uid;
 use crate::claim::allocation::{ClaimUse, Device, DeviceResult, Judgement, cost};
 use crate::claim::contribution::{Contribution, Source, reconciled};
@@ -124,6 +124,11 @@ impl ClusterLedger {
             attributes: self.devices.attributes(&device_of(of)),
         });
         devices.collect()
+    }
+
+    /// Returns a device as the newest generation of its pool has it. None where no slice has it, or several slices have.
+    pub fn device(&self, driver: &str, pool: &str, device: &str) -> Option<&SliceDevice> {
+        self.devices.only(&DeviceId { driver: driver.into(), pool: pool.into(), device: device.into() })
     }
 
     /// A number that is the same for devices of a node that take the same from it, whichever claim has them. None where that is not

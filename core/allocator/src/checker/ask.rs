@@ -1,6 +1,6 @@
 //! Requests, and the rules for one device alone.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -75,10 +75,29 @@ const MOST_COMPILED: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Expressions {
     compiler: Compiler,
+    /// The units that selectors may cost still, where there is a limit.
+    left: Option<Cell<u64>>,
     known: RefCell<HashMap<(Name, Purpose), Rc<Result<Expression, CompileError>>>>,
 }
 
+/// What it costs to compile a character of a selector, in the units of its evaluation.
+const COMPILED: u64 = 10;
+
 impl Expressions {
+    /// A cache whose selectors cost so many units at most. One that comes after that holds, for every device.
+    pub fn within(units: u64) -> Self {
+        Self { left: Some(Cell::new(units)), ..Self::default() }
+    }
+
+    /// Whether the units are spent.
+    fn is_spent(&self) -> bool {
+        self.left.as_ref().is_some_and(|left| left.get() == 0)
+    }
+
+    fn spend(&self, units: u64) {
+        self.left.iter().for_each(|left| left.set(left.get().saturating_sub(units)));
+    }
+
     /// Clears the cache if it is large. For callers that check without end.
     pub fn forget_many(&mut self) {
         let known = self.known.get_mut();
@@ -98,8 +117,15 @@ impl Expressions {
     /// Whether all selectors hold. A selector that fails does not hold.
     fn hold(&self, selectors: &[Selector], device: &BoundDevice) -> bool {
         selectors.iter().all(|selector| {
-            let compiled = self.get(selector.expression(), Purpose::Selector);
-            compiled.as_ref().as_ref().is_ok_and(|expression| expression.matches(device) == Ok(true))
+            if self.is_spent() {
+                return true;
+            }
+            let text = selector.expression();
+            let compiled = self.get(text, Purpose::Selector);
+            let Ok(expression) = compiled.as_ref() else { return false };
+            let (verdict, cost) = expression.matches_at_cost(device);
+            self.spend(cost.saturating_add(COMPILED.saturating_mul(text.len() as u64)));
+            verdict == Ok(true)
         })
     }
 

@@ -5,6 +5,7 @@ mod budget;
 pub(crate) mod company;
 mod confined;
 mod costly;
+mod given;
 mod kit;
 mod neighbours;
 mod promised;
@@ -43,6 +44,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     all.extend(company::alone());
     all.extend(confined::alone());
     all.extend(costly::alone());
+    all.extend(given::alone());
     all.extend(kit::alone());
     all.extend(neighbours::alone());
     all.extend(promised::alone());

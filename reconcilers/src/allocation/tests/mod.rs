@@ -16,8 +16,8 @@ use super::decide::{Decision, Question, Tried, Turn, decide, left_out};
 use super::decided::Decided;
 use super::index::{Allocation, ClaimFacts, NamedClaim};
 use super::rank::{Order, Tally};
-use super::whole::{Owned, WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 use crate::placement::Placement;
+use crate::whole::{Owned, WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 
 /// Devices of a node, each of which takes three of its 26 cpus: kube-scheduler alone would fill all eight.
 const DEVICES: usize = 8;

@@ -106,6 +106,7 @@ impl World {
         let mut claim = json!({
             "metadata": {"namespace": "ns", "name": format!("{pod}-gpu"), "uid": format!("{pod}-claim"),
                 "resourceVersion": version.to_string(), "labels": labelled()["labels"]},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
             "status": status,
         });
         merge(&mut claim, change);
@@ -335,6 +336,30 @@ fn an_allocation_beyond_the_pod_level_resources_is_given_back() {
     assert_eq!(look("5").0.purposes(), vec![nominate()], "the budget has room for both");
 }
 
+/// A claim that a Pod uses which may run keeps its devices: taking this Pod out of it would mend nothing.
+#[test]
+fn devices_that_were_not_asked_for_are_given_back_unless_a_pod_may_use_them() {
+    let looked = |consumers: &[&str]| {
+        let mut world = World::with_node(None);
+        world.pod("p", 1, &json!({}));
+        world.pod("gated", 1, &json!({}));
+        world.pod("runs", 1, &json!({"spec": {"schedulingGates": [], "nodeName": "n"}}));
+        let consumers: Vec<Value> =
+            consumers.iter().map(|pod| json!({"resource": "pods", "name": pod, "uid": pod})).collect();
+        let two = json!({"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 2}}]});
+        world.claim("p", 1, &json!({"spec": {"devices": two}, "status": {"reservedFor": consumers}}));
+        world.look("p", [Ok(json!({})), Ok(json!({})), Ok(json!({}))].into())
+    };
+    for consumers in [&["p"][..], &["p", "gated"]] {
+        let rejected = looked(consumers);
+        assert_eq!(rejected.purposes().last(), Some(&Purpose::TakeOut("p-claim".into())), "{consumers:?}");
+        let said = "claim p-gpu: request r: has 1 device, and asks for 2";
+        assert!(matches!(rejected.said.last(), Some(Said::Warning(Reason::WrongDevices, "Reject", why))
+            if why.ends_with(said)));
+    }
+    assert_eq!(looked(&["p", "runs"]).purposes(), vec![nominate()]);
+}
+
 #[test]
 fn nothing_is_taken_from_a_pod_whose_gate_may_be_open() {
     let mut world = World::with_node(Some("10"));
@@ -383,7 +408,8 @@ fn room_is_given_to_one_of_two_pods() {
         let main =
             json!({"name": "main", "resources": {"requests": {"cpu": "6"}, "claims": [{"name": "gpu"}]}});
         world.pod(pod, 1, &json!({"spec": {"containers": [main]}}));
-        world.claim(pod, 1, &json!({"status": {"allocation": {"devices": {"results": []}}}}));
+        // It asks for nothing: both would have the same device.
+        world.claim(pod, 1, &json!({"spec": null, "status": {"allocation": {"devices": {"results": []}}}}));
     }
     assert_eq!(world.look("a", Answers::new()).purposes(), vec![nominate()]);
     let second = world.look("b", Answers::new()).purposes();

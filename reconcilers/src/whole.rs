@@ -1,4 +1,4 @@
-//! Objects that are read for the ledger and for the allocator at once.
+//! Objects that are read as accounting does, and as the allocator does, at once.
 
 use dragoman_allocator::input::{ClaimObject, ClassObject, NodeObject, SliceObject, TaintRuleObject};
 use dragoman_crds::driver_owner::DriverOwnerSpec;
@@ -15,30 +15,30 @@ use crate::placement::{Placement, Site};
 
 /// An object in two readings.
 #[derive(Debug, Clone)]
-pub(super) struct Whole<A, B> {
+pub(crate) struct Whole<A, B> {
     /// As accounting reads it, with its metadata.
-    pub(super) wire: A,
+    pub(crate) wire: A,
     /// As a scheduler reads it.
-    pub(super) more: B,
+    pub(crate) more: B,
 }
 
 /// A Pod and what it says about nodes.
-pub(super) type WholePod = Whole<wire::Pod, Placement>;
+pub(crate) type WholePod = Whole<wire::Pod, Placement>;
 /// A Node: amounts, what it says about Pods, and the input of the allocator.
-pub(super) type WholeNode = Whole<wire::Node, Whole<Site, NodeObject>>;
+pub(crate) type WholeNode = Whole<wire::Node, Whole<Site, NodeObject>>;
 /// A ResourceClaim.
-pub(super) type WholeClaim = Whole<wire::ResourceClaim, ClaimObject>;
+pub(crate) type WholeClaim = Whole<wire::ResourceClaim, ClaimObject>;
 /// A ResourceSlice.
-pub(super) type WholeSlice = Whole<wire::ResourceSlice, SliceObject>;
+pub(crate) type WholeSlice = Whole<wire::ResourceSlice, SliceObject>;
 /// A DeviceClass.
-pub(super) type WholeClass = Whole<Bare, ClassObject>;
+pub(crate) type WholeClass = Whole<Bare, ClassObject>;
 /// A DeviceTaintRule.
-pub(super) type WholeRule = Whole<Bare, TaintRuleObject>;
+pub(crate) type WholeRule = Whole<Bare, TaintRuleObject>;
 
 /// The metadata of an object of which nothing else is accounted for.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Bare {
+pub(crate) struct Bare {
     metadata: Meta,
 }
 
@@ -66,10 +66,10 @@ impl<A: Object, B: DeserializeOwned> Object for Whole<A, B> {
 
 /// A DriverOwner: its name is that of a driver.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Owned {
+pub(crate) struct Owned {
     metadata: Meta,
     /// The service accounts that may allocate the devices of the driver.
-    pub(super) spec: DriverOwnerSpec,
+    pub(crate) spec: DriverOwnerSpec,
 }
 
 impl Object for Owned {
