@@ -206,7 +206,8 @@ async fn wrong_footprints(world: &World) -> anyhow::Result<()> {
 
 /// Checks that a right footprint is stored as it was sent.
 async fn is_stored(world: &World, right: &Value) -> anyhow::Result<()> {
-    let stored = world.client.get(FOOTPRINTS, "", "gpus").await?.context("footprint")?;
+    let name = right["metadata"]["name"].as_str().context("name")?;
+    let stored = world.client.get(FOOTPRINTS, "", name).await?.context("footprint")?;
     ensure!(stored["spec"] == right["spec"], "{stored}");
     let spec: dragoman_crds::device_footprint::DeviceFootprintSpec =
         serde_json::from_value(stored["spec"].clone())?;

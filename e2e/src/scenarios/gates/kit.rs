@@ -132,9 +132,12 @@ async fn the_kit_finds_what_is_broken(bench: &Bench) -> anyhow::Result<()> {
     for (class, scenario, word) in BROKEN {
         let name = class.to_lowercase();
         let process = python(&world, "broken.py", &[class], &name, &world.plane.kubeconfig("admin"))?;
-        // The fault of these two is that nothing comes: the kit waits to the end.
-        let patience = if matches!(class, "Silent" | "Usurper") { 12 } else { wait::patience().as_secs() };
-        let (is_well, said) = kit(&world, &name, patience, &[scenario]).await?;
+        // The patience of the kit is for the allocator, and not for the start of its process.
+        wait::value("the allocator reads the cluster", async || {
+            Ok(process.output().contains("it reads the cluster").then_some(()))
+        })
+        .await?;
+        let (is_well, said) = kit(&world, &name, 12, &[scenario]).await?;
         ensure!(
             !is_well && said.contains(word),
             "{class} passes, or breaks another rule:\n{said}{}",
