@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use dragoman_allocator::input::{DeviceResult, Name};
+use dragoman_allocator::input::{DeviceResult, Name, Slice};
 use dragoman_crds::wire::Tolerated;
 use dragoman_report::Objects;
 use dragoman_report::manifests::Found;
@@ -104,10 +104,16 @@ pub(crate) async fn ledger(client: &Client, objects: &mut Objects, has_waiting: 
     facts
 }
 
-/// Reads all claims and slices.
+/// Reads all claims and slices, and the rules that taint devices.
 pub(crate) async fn devices(client: &Client) -> Facts {
-    let mut facts = claims(client, None).await;
+    let mut facts = Facts::default();
+    let whole = |facts: &mut Facts, claim: &RawValue| {
+        facts.take_listed(claim);
+        facts.take_holder(claim);
+    };
+    client.each(&mut facts, CLAIMS, None, "", whole).await;
     client.list(&mut facts, SLICES, None, "").await;
+    client.list(&mut facts, TAINT_RULES, None, "").await;
     facts
 }
 
@@ -124,12 +130,23 @@ pub(crate) async fn node(client: &Client, node: &str) -> Facts {
     facts
 }
 
-/// Reads all slices, the rules that taint devices, and the claims that hold a device of this name.
+/// Reads all slices, the rules that taint devices, and the claims that hold a device of this name, or one of its pool: it may draw on
+/// the same counters.
 pub(crate) async fn device(client: &Client, wanted: &str) -> Facts {
     let mut facts = Facts::default();
-    let is_meant = |of: &DeviceResult| explain::device::is_meant(wanted, &of.driver, &of.pool, &of.device);
-    client.each(&mut facts, CLAIMS, None, "", |facts, claim| facts.take_if_held(claim, is_meant)).await;
     client.list(&mut facts, SLICES, None, "").await;
+    let is_there = |slice: &&Slice| {
+        let mut devices = slice.devices.iter();
+        devices.any(|device| explain::device::is_meant(wanted, &slice.driver, &slice.pool.name, &device.name))
+    };
+    let slices = facts.cluster.slices.iter().filter(is_there);
+    let pools: BTreeSet<(String, String)> =
+        slices.map(|slice| (slice.driver.to_string(), slice.pool.name.to_string())).collect();
+    let is_meant = |of: &DeviceResult| {
+        explain::device::is_meant(wanted, &of.driver, &of.pool, &of.device)
+            || pools.contains(&(of.driver.to_string(), of.pool.to_string()))
+    };
+    client.each(&mut facts, CLAIMS, None, "", |facts, claim| facts.take_if_held(claim, is_meant)).await;
     client.list(&mut facts, TAINT_RULES, None, "").await;
     facts
 }

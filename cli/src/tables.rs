@@ -7,6 +7,7 @@ use dragoman_reconcilers::protocol::{ALLOCATOR, CLAIMS_READY};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use dragoman_report::availability::Claimed;
 use dragoman_report::explain::age;
 use dragoman_report::explain::claim::consumer;
 use dragoman_report::explain::pod::is_for;
@@ -118,8 +119,9 @@ fn holders(facts: &Facts) -> Holders<'_> {
 /// The devices: where they are, and what holds them.
 pub(crate) fn devices(facts: &Facts) -> Table {
     const COLUMNS: &[&str] =
-        &["DRIVER", "POOL", "DEVICE", "NODE", "STATE", "CLAIM", "CONSUMERS", "TAINTS", "SLICE"];
+        &["DRIVER", "POOL", "DEVICE", "NODE", "STATE", "CLAIM", "CONSUMERS", "LEFT", "TAINTS", "SLICE"];
     let (mut holders, newest) = (holders(facts), newest(&facts.cluster.slices));
+    let claimed = Claimed::of(&facts.cluster);
     let mut rows = Vec::new();
     for slice in &facts.cluster.slices {
         let key = (&*slice.driver, &*slice.pool.name);
@@ -129,34 +131,27 @@ pub(crate) fn devices(facts: &Facts) -> Table {
         for device in &slice.devices {
             let held = holders.remove(&(key.0, key.1, &device.name)).unwrap_or_default();
             let node = slice.node_name.as_deref().or(device.node_name.as_deref()).unwrap_or("*");
-            let taints: Vec<String> =
-                device.taints.iter().map(|taint| format!("{}:{}", taint.key, taint.effect)).collect();
-            let state = match (held.is_empty(), facts.lacks("resourceclaims")) {
-                (false, _) => "Taken",
-                // No claim gets it.
-                (true, _) if device.unreadable.is_some() => "Unreadable",
-                (true, false) => "Free",
-                (true, true) => "?",
+            let taints = claimed.taints(&slice.driver, &slice.pool.name, device);
+            let taints: Vec<String> = taints.iter().map(|of| format!("{}:{}", of.key, of.effect)).collect();
+            let of = claimed.availability(&slice.driver, &slice.pool.name, device);
+            let state = match facts.lacks("resourceclaims") {
+                true if of.can_be_had() => "?",
+                _ => of.word(),
             };
-            rows.push(row(
-                [key.0, key.1, &device.name],
-                node,
-                state,
-                &held,
-                [&taints.join(","), &slice.name],
-            ));
+            let wide = [&of.details(), &taints.join(","), &*slice.name];
+            rows.push(row([key.0, key.1, &device.name], node, state, &held, wide));
         }
     }
     // What no slice lists any more is held all the same.
     for ((driver, pool, device), held) in holders {
         let state = if facts.lacks("resourceslices") { "Taken" } else { "Gone" };
-        rows.push(row([driver, pool, device], "?", state, &held, ["", ""]));
+        rows.push(row([driver, pool, device], "?", state, &held, ["", "", ""]));
     }
     rows.sort();
-    Table::of(COLUMNS, 2, rows.into_iter(), facts)
+    Table::of(COLUMNS, 3, rows.into_iter(), facts)
 }
 
-fn row(device: [&str; 3], node: &str, state: &str, held: &[&ResourceClaim], wide: [&str; 2]) -> Vec<String> {
+fn row(device: [&str; 3], node: &str, state: &str, held: &[&ResourceClaim], wide: [&str; 3]) -> Vec<String> {
     let claims: Vec<String> =
         held.iter().map(|claim| format!("{}/{}", claim.metadata.namespace, claim.metadata.name)).collect();
     let consumers: Vec<String> = held.iter().map(|claim| consumers(claim)).collect();
@@ -166,21 +161,20 @@ fn row(device: [&str; 3], node: &str, state: &str, held: &[&ResourceClaim], wide
     row
 }
 
-/// The pools: how many devices they have, and how many are free.
+/// The pools: how many devices they have, and of how many a claim can have something still.
 pub(crate) fn pools(facts: &Facts) -> Table {
     const COLUMNS: &[&str] =
         &["DRIVER", "POOL", "NODE", "TOTAL", "ALLOCATED", "FREE", "STATE", "GENERATION", "SLICES"];
     let (holders, newest) = (holders(facts), newest(&facts.cluster.slices));
+    let claimed = Claimed::of(&facts.cluster);
     let mut pools: BTreeMap<(&str, &str), Pool<'_>> = BTreeMap::new();
     for slice in &facts.cluster.slices {
         let key = (&*slice.driver, &*slice.pool.name);
         if newest.get(&key) == Some(&slice.pool.generation) {
             let pool = pools.entry(key).or_default();
             pool.total += slice.devices.len();
-            let free = slice.devices.iter().filter(|device| {
-                device.unreadable.is_none() && !holders.contains_key(&(key.0, key.1, &*device.name))
-            });
-            pool.free += free.count();
+            let availability = |device| claimed.availability(&slice.driver, &slice.pool.name, device);
+            pool.free += slice.devices.iter().filter(|device| availability(device).can_be_had()).count();
             pool.slices += 1;
             pool.of_slices = slice.pool.resource_slice_count;
             pool.generation = slice.pool.generation;

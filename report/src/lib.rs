@@ -1,6 +1,7 @@
 //! Answers from objects as `kubectl get` prints them: what Pods and claims take from their nodes, which `dragoman account`
 //! and `kubectl dra ledger` say, and why a Pod waits, which `kubectl dra explain` says.
 
+pub mod availability;
 mod cluster;
 mod devices;
 pub mod explain;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use dragoman_allocator::input::{Name, Slice};
+use dragoman_allocator::input::Slice;
 use dragoman_crds::wire::{ResourceClaim, Tolerated};
 use jiff::Timestamp;
 
 use super::{Answer, Link, Verdict, claim, devices, link, unknown};
+use crate::availability::{Availability, Claimed};
 use crate::facts::Facts;
 use crate::supply::{newest, places};
 
@@ -32,7 +33,7 @@ pub fn explain(facts: Facts, wanted: &str, now: Timestamp) -> anyhow::Result<Ans
     let wanted = [(driver.as_str(), pool.as_str(), name.as_str())].into();
     let place = places(&facts.cluster.slices, &wanted).into_values().next();
     let taints = taints(&facts, driver, pool, name);
-    let unreadable = unreadable(&facts, driver, pool, name);
+    let available = availability(&facts, driver, pool, name);
     let facts = &facts.settled();
     let holders: Vec<&ResourceClaim> =
         facts.claims.values().filter(|claim| holds(claim, driver, pool, name)).collect();
@@ -44,7 +45,7 @@ pub fn explain(facts: Facts, wanted: &str, now: Timestamp) -> anyhow::Result<Ans
     }
     let is_read = !facts.lacks("resourceslices") && !facts.lacks("resourceclaims");
     let verdict = if is_read {
-        verdict(&device, place.is_some(), (&taints, unreadable.as_deref()), &holders)
+        verdict(&device, place.is_some(), (&taints, available.as_ref()), &holders)
     } else {
         unknown(&format!("what holds device {name}"))
     };
@@ -54,7 +55,7 @@ pub fn explain(facts: Facts, wanted: &str, now: Timestamp) -> anyhow::Result<Ans
 fn verdict(
     (_, pool, name): &Device,
     is_published: bool,
-    (taints, unreadable): (&[String], Option<&str>),
+    (taints, available): (&[String], Option<&Availability>),
     holders: &[&ResourceClaim],
 ) -> Verdict {
     let words: Vec<String> = holders
@@ -69,11 +70,22 @@ fn verdict(
     let held = words.join("; ");
     match (is_published, holders) {
         (true, []) => {
-            if let Some(why) = unreadable {
+            if let Some(Availability::Unreadable(why)) = available {
                 Verdict::blocked(
                     "Unreadable",
                     format!("device {name} of pool {pool} is held by no claim, and none gets it: {why}"),
                     "its driver publishes what this version reads, or a newer version of Dragoman reads it",
+                )
+            } else if let Some(Availability::Excluded(counter)) = available {
+                Verdict::blocked(
+                    "Excluded",
+                    format!(
+                        "device {name} of pool {pool} is held by no claim, and too little of counter {counter} is left for it: \
+                         other devices of the pool have the rest"
+                    ),
+                    format!(
+                        "a claim that holds one of them ends (`kubectl dra devices` lists those of pool {pool})"
+                    ),
                 )
             } else if taints.is_empty() {
                 Verdict::fine("Free", format!("device {name} of pool {pool} is held by no claim"))
@@ -88,7 +100,19 @@ fn verdict(
                 )
             }
         }
-        (true, _) => Verdict::fine("Taken", format!("device {name} of pool {pool} is held by {held}")),
+        (true, _) => match available {
+            Some(of @ (Availability::Shared(_) | Availability::Full(_))) => {
+                let left = match of.details() {
+                    left if left.is_empty() => "more can be had".to_owned(),
+                    left => format!("left of it: {left}"),
+                };
+                Verdict::fine(
+                    of.word(),
+                    format!("device {name} of pool {pool} is shared; {left}; shares of {held}"),
+                )
+            }
+            _ => Verdict::fine("Taken", format!("device {name} of pool {pool} is held by {held}")),
+        },
         (false, _) => Verdict::blocked(
             "DeviceGone",
             format!("device {name} of pool {pool} is in no ResourceSlice any more, and is held by {held}"),
@@ -97,15 +121,19 @@ fn verdict(
     }
 }
 
-/// Why nothing is known of a device but its name, if that is so.
-fn unreadable(facts: &Facts, driver: &str, pool: &str, name: &str) -> Option<Name> {
+/// What of a device can still be had, if a slice of the newest generation lists it.
+fn availability(facts: &Facts, driver: &str, pool: &str, name: &str) -> Option<Availability> {
     let slices = &facts.cluster.slices;
     let newest = *newest(slices).get(&(driver, pool))?;
     let is_of_pool = |slice: &&Slice| {
         &*slice.driver == driver && &*slice.pool.name == pool && slice.pool.generation == newest
     };
-    let mut devices = slices.iter().filter(is_of_pool).flat_map(|slice| &slice.devices);
-    devices.find(|device| &*device.name == name)?.unreadable.clone()
+    let mut slices = slices.iter().filter(is_of_pool);
+    let (slice, device) = slices.find_map(|slice| {
+        let device = slice.devices.iter().find(|device| &*device.name == name)?;
+        Some((slice, device))
+    })?;
+    Some(Claimed::of(&facts.cluster).availability(&slice.driver, &slice.pool.name, device))
 }
 
 /// Driver, pool and name.

@@ -6,6 +6,7 @@ use dragoman_crds::wire::{ResourceClaim, Tolerated};
 use jiff::Timestamp;
 
 use super::{Answer, Verdict, claim, count, link, unknown};
+use crate::availability::Claimed;
 use crate::facts::Facts;
 use crate::supply::newest;
 
@@ -35,8 +36,9 @@ pub fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
     let of_pool =
         pools.iter().map(|((driver, pool), devices)| format!("; pool {pool} of {driver}: {devices}"));
     let of_pool = of_pool.collect::<Vec<_>>().concat();
+    let free = free(facts, &here);
     let sentence = format!(
-        "node {name} publishes {}, of which claims hold {taken}{of_pool}",
+        "node {name} publishes {}, of which claims hold {taken} and {free} can be had{of_pool}",
         count(all, "device", "devices")
     );
     let verdict = if !node.is_ready() {
@@ -53,7 +55,7 @@ pub fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
             format!("node {name} publishes no device"),
             "does the DRA driver run on it?",
         )
-    } else if taken >= all {
+    } else if free == 0 {
         Verdict::fine("Full", sentence)
     } else {
         Verdict::fine("HasFree", sentence)
@@ -64,6 +66,20 @@ pub fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
         link(0, device, format!("claim {}/{} for {by}", claim.metadata.namespace, claim.metadata.name))
     });
     Answer { object, verdict, chain: chain.collect(), lacks: facts.partial() }
+}
+
+/// Of how many of these devices a claim can have something, each by itself.
+fn free(facts: &Facts, devices: &BTreeSet<(&str, &str, &str)>) -> usize {
+    let (claimed, newest) = (Claimed::of(&facts.cluster), newest(&facts.cluster.slices));
+    let slices = facts.cluster.slices.iter();
+    let slices = slices.filter(|of| newest.get(&(&*of.driver, &*of.pool.name)) == Some(&of.pool.generation));
+    let free = slices.flat_map(|slice| {
+        let (driver, pool) = (&slice.driver, &slice.pool.name);
+        let here =
+            slice.devices.iter().filter(|device| devices.contains(&(&**driver, &**pool, &*device.name)));
+        here.filter(|device| claimed.availability(driver, pool, device).can_be_had())
+    });
+    free.count()
 }
 
 /// The devices of a node, by driver, pool and name: those of the newest slices of each pool.

@@ -1,0 +1,299 @@
+//! What of a device can still be had: a device that no claim holds may be excluded all the same, by a partition that is held or by a
+//! taint, and of a shared device something may be left (docs/allocator.md 1.9 to 1.11).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dragoman_allocator::input::{
+    Cluster, Device, DeviceCapacity, DeviceResult, Name, Taint, TaintRule, own_name,
+};
+use dragoman_quantity::{Decimal, Quantity};
+
+/// Driver, pool and name of a device.
+type Id = (Name, Name, Name);
+
+/// What of a device can still be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Availability {
+    /// All of it.
+    Free,
+    /// Claims have shares of it, and there is more: by capacity, what is left.
+    Shared(BTreeMap<Name, Quantity>),
+    /// Claims have shares of it, and nothing is left of this capacity.
+    Full(Name),
+    /// A claim has it.
+    Taken,
+    /// No claim has it. Others of its pool have drawn too much on this counter of a set: `set/counter`.
+    Excluded(String),
+    /// No claim has it, and it repels claims that do not tolerate these taints.
+    Tainted(Vec<Taint>),
+    /// No claim has it, and none gets it: it cannot be read.
+    Unreadable(Name),
+}
+
+impl Availability {
+    /// The state in a word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Free => "Free",
+            Self::Shared(_) => "Shared",
+            Self::Full(_) => "Full",
+            Self::Taken => "Taken",
+            Self::Excluded(_) => "Excluded",
+            Self::Tainted(_) => "Tainted",
+            Self::Unreadable(_) => "Unreadable",
+        }
+    }
+
+    /// What is left, or what excludes the device, for people; empty where there is nothing to say.
+    pub fn details(&self) -> String {
+        match self {
+            Self::Shared(left) => {
+                let each = left.iter().map(|(name, left)| format!("{name} {left}"));
+                each.collect::<Vec<_>>().join(", ")
+            }
+            Self::Full(name) => format!("no {name}"),
+            Self::Excluded(counter) => format!("too little of counter {counter}"),
+            Self::Free | Self::Taken | Self::Tainted(_) | Self::Unreadable(_) => String::new(),
+        }
+    }
+
+    /// Whether a claim can have the device, or a share of it, now.
+    pub fn can_be_had(&self) -> bool {
+        matches!(self, Self::Free | Self::Shared(_))
+    }
+}
+
+/// How a device is held.
+#[derive(Debug, Default)]
+struct Held {
+    /// By a claim that has all of it.
+    whole: bool,
+    /// What its shares consume, by capacity.
+    consumed: BTreeMap<Name, Decimal>,
+}
+
+/// What claims have of the devices of a cluster.
+#[derive(Debug, Default)]
+pub struct Claimed<'a> {
+    held: BTreeMap<Id, Held>,
+    /// What is left of the counters of a pool, by set and counter.
+    left: BTreeMap<(Name, Name), BTreeMap<(Name, Name), Decimal>>,
+    rules: Vec<&'a TaintRule>,
+}
+
+impl<'a> Claimed<'a> {
+    /// Adds up what the claims of a cluster have. Devices with admin access are held by nobody.
+    pub fn of(cluster: &'a Cluster) -> Self {
+        let mut claimed = Self { rules: cluster.taint_rules.iter().collect(), ..Self::default() };
+        let allocations = cluster.claims.iter().filter_map(|claim| claim.allocation.as_ref());
+        let results = allocations.flat_map(|allocation| &allocation.devices.results);
+        for result in results.filter(|result| result.admin_access != Some(true)) {
+            claimed.hold(result);
+        }
+        let newest = crate::supply::newest(&cluster.slices);
+        let counts = |driver: &Name, pool: &dragoman_allocator::input::Pool| {
+            newest.get(&(&**driver, &*pool.name)) == Some(&pool.generation)
+        };
+        let slices: Vec<_> =
+            cluster.slices.iter().filter(|slice| counts(&slice.driver, &slice.pool)).collect();
+        for slice in &slices {
+            let left = claimed.left.entry((slice.driver.clone(), slice.pool.name.clone())).or_default();
+            for set in &slice.shared_counters {
+                let counters = set.counters.iter();
+                left.extend(counters.map(|(name, of)| ((set.name.clone(), name.clone()), of.value.amount)));
+            }
+        }
+        let mut drawn = BTreeSet::new();
+        for slice in &slices {
+            for device in &slice.devices {
+                let id = (slice.driver.clone(), slice.pool.name.clone(), device.name.clone());
+                // A shared device draws once.
+                if claimed.held.contains_key(&id) && drawn.insert(id) {
+                    claimed.draw(&slice.driver, &slice.pool.name, device);
+                }
+            }
+        }
+        claimed
+    }
+
+    fn hold(&mut self, result: &DeviceResult) {
+        let id = (result.driver.clone(), result.pool.clone(), result.device.clone());
+        let held = self.held.entry(id).or_default();
+        held.whole |= result.share_id.is_none() && result.consumed_capacity.is_empty();
+        for (name, amount) in &result.consumed_capacity {
+            let sum = held.consumed.entry(own_name(&result.driver, name).into()).or_default();
+            *sum = sum.checked_add(amount.amount).unwrap_or(*sum);
+        }
+    }
+
+    fn draw(&mut self, driver: &Name, pool: &Name, device: &Device) {
+        let Some(left) = self.left.get_mut(&(driver.clone(), pool.clone())) else { return };
+        for of in &device.consumes_counters {
+            for (name, counter) in &of.counters {
+                if let Some(left) = left.get_mut(&(of.counter_set.clone(), name.clone())) {
+                    *left = left.checked_sub(counter.value.amount).unwrap_or(*left);
+                }
+            }
+        }
+    }
+
+    /// What of a device of the newest generation of its pool can still be had.
+    pub fn availability(&self, driver: &Name, pool: &Name, device: &Device) -> Availability {
+        let held = self.held.get(&(driver.clone(), pool.clone(), device.name.clone()));
+        if let Some(held) = held
+            && (held.whole || !device.allow_multiple_allocations)
+        {
+            return Availability::Taken;
+        }
+        if let (None, Some(why)) = (held, &device.unreadable) {
+            return Availability::Unreadable(why.clone());
+        }
+        let taints = self.taints(driver, pool, device);
+        if !taints.is_empty() {
+            return Availability::Tainted(taints);
+        }
+        match held {
+            Some(held) => left_of(driver, device, held),
+            None => self.exclusion(driver, pool, device).map_or(Availability::Free, Availability::Excluded),
+        }
+    }
+
+    /// The counter by which a device that nobody holds cannot be had. One that is overdrawn blocks every device of its pool that draws
+    /// on any.
+    fn exclusion(&self, driver: &Name, pool: &Name, device: &Device) -> Option<String> {
+        let left = self.left.get(&(driver.clone(), pool.clone()))?;
+        let named = |(set, counter): (&Name, &Name)| format!("{set}/{counter}");
+        for of in &device.consumes_counters {
+            for (name, counter) in &of.counters {
+                let is_short = left
+                    .get(&(of.counter_set.clone(), name.clone()))
+                    .is_none_or(|left| *left < counter.value.amount);
+                if is_short {
+                    return Some(named((&of.counter_set, name)));
+                }
+            }
+        }
+        let mut overdrawn =
+            left.iter().filter(|(_, left)| left.is_negative() && !device.consumes_counters.is_empty());
+        overdrawn.next().map(|((set, name), _)| named((set, name)))
+    }
+
+    /// The taints of a device that repel: those of its slice, and those of rules.
+    pub fn taints(&self, driver: &Name, pool: &Name, device: &Device) -> Vec<Taint> {
+        let rules =
+            self.rules.iter().filter(|rule| rule.selects(driver, pool, &device.name)).map(|rule| &rule.taint);
+        device.taints.iter().chain(rules).filter(|taint| taint.repels()).cloned().collect()
+    }
+}
+
+/// What is left of a device that is shared already.
+fn left_of(driver: &Name, device: &Device, held: &Held) -> Availability {
+    let mut left = BTreeMap::new();
+    for (name, capacity) in &*device.capacity {
+        let consumed = held.consumed.get(own_name(driver, name)).copied().unwrap_or_default();
+        let of = capacity.value.amount.checked_sub(consumed).unwrap_or_default();
+        if of.is_negative() || of.is_zero() || of < least(capacity) {
+            return Availability::Full(name.clone());
+        }
+        left.insert(name.clone(), Quantity { amount: of, ..capacity.value });
+    }
+    Availability::Shared(left)
+}
+
+/// The least that a share consumes of a capacity.
+fn least(capacity: &DeviceCapacity) -> Decimal {
+    let Some(policy) = &capacity.request_policy else { return Decimal::ZERO };
+    let values = policy.valid_values.iter().map(|value| value.amount).min();
+    let range = || policy.valid_range.as_ref()?.min.map(|min| min.amount);
+    values.or_else(range).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::facts::Facts;
+
+    /// The state of every device of pool `p`, in words.
+    fn states(devices: &Value, counters: &Value, results: &[Value], rules: &[Value]) -> Vec<String> {
+        let mut objects = vec![
+            json!({"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {"driver": "d", "nodeName": "n",
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}, "devices": devices, "sharedCounters": counters}}),
+        ];
+        objects.extend(rules.iter().map(|taint| {
+            json!({"kind": "DeviceTaintRule", "metadata": {"name": "r"}, "spec": {"deviceSelector": {"driver": "d"}, "taint": taint}})
+        }));
+        let claim = json!({"kind": "ResourceClaim", "metadata": {"namespace": "a", "name": "c", "uid": "u"},
+            "spec": {}, "status": {"allocation": {"devices": {"results": results}}}});
+        objects.push(claim);
+        let mut facts = Facts::default();
+        let list = json!({"kind": "List", "items": objects}).to_string();
+        facts.take_file(std::path::Path::new("f"), &list).expect("objects");
+        let claimed = Claimed::of(&facts.cluster);
+        let slice = &facts.cluster.slices[0];
+        let state = |device: &Device| {
+            let of = claimed.availability(&slice.driver, &slice.pool.name, device);
+            let words = [&*device.name, of.word(), &*of.details()].join(" ");
+            words.trim().to_owned()
+        };
+        slice.devices.iter().map(state).collect()
+    }
+
+    fn result(device: &str) -> Value {
+        json!({"request": "r", "driver": "d", "pool": "p", "device": device})
+    }
+
+    #[test]
+    fn partitions_that_counters_exclude_are_not_free() {
+        let draws = |name: &str, slots: u8| json!({"name": name, "consumesCounters": [{"counterSet": "gpu", "counters": {"slots": {"value": slots.to_string()}}}]});
+        let devices = json!([draws("whole", 7), draws("half", 4), draws("third", 3), draws("one", 1)]);
+        let counters = json!([{"name": "gpu", "counters": {"slots": {"value": "7"}}}]);
+        let states = |held: &[Value]| states(&devices, &counters, held, &[]);
+        assert_eq!(states(&[]), ["whole Free", "half Free", "third Free", "one Free"]);
+        let excluded = [
+            "whole Taken",
+            "half Excluded too little of counter gpu/slots",
+            "third Excluded too little of counter gpu/slots",
+            "one Excluded too little of counter gpu/slots",
+        ];
+        assert_eq!(states(&[result("whole")]), excluded);
+        let half = ["whole Excluded too little of counter gpu/slots", "half Taken", "third Free", "one Free"];
+        assert_eq!(states(&[result("half")]), half);
+        let mut watched = result("whole");
+        watched["adminAccess"] = json!(true);
+        assert_eq!(states(&[watched]), states(&[]), "who watches a device holds nothing");
+    }
+
+    #[test]
+    fn of_a_shared_device_the_rest_can_be_had() {
+        let devices = json!([{"name": "gpu", "allowMultipleAllocations": true, "capacity": {"memory": {"value": "40Gi"}}},
+            {"name": "link", "allowMultipleAllocations": true}]);
+        let share = |device: &str, memory: &str| {
+            let mut result = result(device);
+            result["shareID"] = json!("x");
+            result["consumedCapacity"] = json!({"d/memory": memory});
+            result
+        };
+        let states = |held: &[Value]| states(&devices, &json!([]), held, &[]);
+        let three = [share("gpu", "4Gi"), share("gpu", "4Gi"), share("gpu", "4Gi")];
+        assert_eq!(states(&three), ["gpu Shared memory 28Gi", "link Free"], "either spelling of the name");
+        assert_eq!(states(&[share("gpu", "40Gi")]), ["gpu Full no memory", "link Free"]);
+        assert_eq!(states(&[result("gpu")]), ["gpu Taken", "link Free"]);
+        assert_eq!(states(&[share("link", "0")]), ["gpu Free", "link Shared"]);
+    }
+
+    #[test]
+    fn taints_of_slices_and_of_rules_close_a_device() {
+        let tainted =
+            json!([{"name": "a", "taints": [{"key": "broken", "effect": "NoSchedule"}]}, {"name": "b"}]);
+        let states = |rules: &[Value]| states(&tainted, &json!([]), &[result("b")], rules);
+        assert_eq!(states(&[]), ["a Tainted", "b Taken"]);
+        let plain = json!([{"name": "a"}, {"name": "b", "taints": [{"key": "seen", "effect": "None"}]}]);
+        let of_rule = |effect: &str| {
+            super::tests::states(&plain, &json!([]), &[], &[json!({"key": "k", "effect": effect})])
+        };
+        assert_eq!(of_rule("NoExecute"), ["a Tainted", "b Tainted"]);
+        assert_eq!(of_rule("None"), ["a Free", "b Free"]);
+    }
+}
