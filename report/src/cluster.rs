@@ -22,6 +22,8 @@ pub(crate) struct Dump {
     pub(crate) pods: BTreeSet<(Box<str>, Box<str>)>,
     /// Namespace and name of the claims that have devices.
     pub(crate) allocated: BTreeSet<(Box<str>, Box<str>)>,
+    /// Namespace and name of every claim.
+    pub(crate) claims: BTreeSet<(Box<str>, Box<str>)>,
     /// What a scheduler looks at besides amounts: the nodes by name.
     pub(crate) sites: BTreeMap<String, Site>,
     /// The devices, where a claim has none yet.
@@ -40,6 +42,7 @@ impl Dump {
             waiting: BTreeMap::new(),
             pods: BTreeSet::new(),
             allocated: BTreeSet::new(),
+            claims: BTreeSet::new(),
             sites: BTreeMap::new(),
             devices: None,
             unreadable: Vec::new(),
@@ -102,6 +105,7 @@ impl Dump {
                 if claim.results.is_some() {
                     self.allocated.insert((claim.namespace.clone(), claim.name.clone()));
                 }
+                self.claims.insert((claim.namespace.clone(), claim.name.clone()));
                 self.ledger.put_claim(claim);
             }
             Object::Slice(slice, _) => drop(self.ledger.put_slice(slice)),

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use dragoman_accounting::cluster::{ClaimName, Pod};
-use dragoman_allocator::input::{Claim, ClaimObject, ClassObject, Cluster, SliceObject, TaintRuleObject};
+use dragoman_accounting::cluster::{ClaimName, ClusterLedger, Pod};
+use dragoman_accounting::ledger::fit::Fit;
+use dragoman_allocator::input::{
+    Allocation, Claim, ClaimObject, ClassObject, Cluster, Name, SliceObject, TaintRuleObject,
+};
 use dragoman_allocator::{Gates, Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
+use dragoman_reconcilers::cluster::with_allocation;
 use serde::de::DeserializeOwned;
 
 use crate::objects::{Object, Objects, Text};
@@ -65,35 +69,98 @@ impl Devices {
         PodClaims::new(&self.0, claims, Gates::default())
     }
 
-    /// Returns why a node has no devices for the claims, in words; `None` if it has.
-    pub(crate) fn against(&self, claims: &PodClaims, node: &str) -> Option<String> {
-        let options = Options { budget: Some(BUDGET), ..Options::default() };
-        match allocate(&self.0, &Overlay::default(), node, claims, options) {
-            Outcome::Solution(_) => None,
-            Outcome::Unsatisfiable(unsolved) => {
-                let words = unsolved.explain().to_string();
-                Some(words.lines().map(str::trim).collect::<Vec<_>>().join("; "))
+    /// Looks for devices on a node with which the Pod fits there.
+    pub(crate) fn on(&self, claims: &PodClaims, pod: &Pod, cluster: &ClusterLedger, node: &str) -> Found {
+        let Some(ledger) = cluster.node(node) else {
+            return Found::Unknown("the node has no account".to_owned());
+        };
+        let mut outcome = allocate(&self.0, &Overlay::default(), node, claims, limited(BUDGET));
+        let mut refused = None;
+        loop {
+            let solution = match outcome {
+                Outcome::Solution(solution) => solution,
+                Outcome::Unsatisfiable(unsolved) => {
+                    let words = unsolved.explain().to_string();
+                    let words = words.lines().map(str::trim).collect::<Vec<_>>().join("; ");
+                    return refused.map_or(Found::None(words), Found::Refused);
+                }
+                Outcome::NodeError(error) => return Found::None(error.to_string()),
+                Outcome::PodError(error) => return Found::None(error.to_string()),
+                Outcome::BudgetSpent(_) | Outcome::Cancelled => {
+                    return Found::Unknown(
+                        "whether the node has the devices: the search takes too long".to_owned(),
+                    );
+                }
+            };
+            // Nothing is written: a share needs an identity, and any will do.
+            let Ok(found) = solution.allocations(&mut || Name::from("share")) else {
+                return Found::Unknown("which nodes can use the devices".to_owned());
+            };
+            let found: Vec<(&Claim, &Allocation)> = found
+                .iter()
+                .filter_map(|(uid, of)| Some((&**self.0.claims().find(|claim| claim.uid == *uid)?, of)))
+                .collect();
+            let given: Vec<_> = found.iter().map(|(claim, of)| with_allocation(claim, of)).collect();
+            match ledger.fits(&cluster.candidate_with(pod, node, &given)) {
+                Fit::Yes => {
+                    return Found::Fits(found.iter().flat_map(|(claim, of)| in_words(claim, of)).collect());
+                }
+                fit => drop(refused.get_or_insert(fit)),
             }
-            Outcome::NodeError(error) => Some(error.to_string()),
-            Outcome::PodError(error) => Some(error.to_string()),
-            Outcome::BudgetSpent(_) | Outcome::Cancelled => {
-                Some("it is unknown whether the node has the devices".to_owned())
-            }
+            // Other devices may take less of the node.
+            let left = BUDGET.saturating_sub(solution.work());
+            let weight = |driver: &str, pool: &str, device: &str| cluster.weight(node, driver, pool, device);
+            outcome = solution.refused(&weight, limited(left));
         }
     }
+}
+
+/// What became of the search on a node.
+pub(crate) enum Found {
+    /// The Pod fits with these devices, in words.
+    Fits(Vec<String>),
+    /// There are devices, and with none of them the Pod fits: what is against the first.
+    Refused(Fit),
+    /// There are none; the text says why.
+    None(String),
+    /// It is not known; the text names the fact.
+    Unknown(String),
+}
+
+fn limited(budget: u64) -> Options<'static> {
+    Options { budget: Some(budget), ..Options::default() }
+}
+
+fn in_words<'a>(claim: &'a Claim, allocation: &'a Allocation) -> impl Iterator<Item = String> + 'a {
+    allocation.devices.results.iter().map(|of| {
+        format!("{}/{}/{} for request {} of claim {}", of.driver, of.pool, of.device, of.request, claim.name)
+    })
 }
 
 fn read<T: DeserializeOwned>(Text(text): &Text) -> Result<T, String> {
     serde_json::from_str(text).map_err(|why| why.to_string())
 }
 
-/// The claims of a Pod that have no devices yet, as `namespace/name`.
-pub(crate) fn unallocated(pod: &Pod, is_allocated: impl Fn(&str) -> bool) -> Vec<String> {
+/// What a Pod takes cannot be said without these claims: each that has no devices yet, in words, and the names of those that may be
+/// tried.
+pub(crate) fn unallocated<'a>(
+    pod: &'a Pod,
+    is_allocated: impl Fn(&str) -> bool,
+    exists: impl Fn(&str) -> bool,
+) -> (Vec<String>, Vec<&'a str>) {
     let namespace = &pod.view.namespace;
-    let named = pod.claims.iter().filter_map(|of| match &of.claim {
-        ClaimName::Named(name) if !is_allocated(name) => Some(format!("ResourceClaim {namespace}/{name}")),
-        ClaimName::NotYet => Some("a ResourceClaim that is not created yet".to_owned()),
-        _ => None,
-    });
-    named.collect()
+    let (mut waits, mut names) = (Vec::new(), Vec::new());
+    for of in &pod.claims {
+        match &of.claim {
+            ClaimName::Named(name) if is_allocated(name) => {}
+            ClaimName::Named(name) => {
+                let what = if exists(name) { "is not allocated" } else { "does not exist" };
+                waits.push(format!("ResourceClaim {namespace}/{name} {what}"));
+                names.push(&**name);
+            }
+            ClaimName::NotYet => waits.push("a ResourceClaim is not created yet".to_owned()),
+            ClaimName::None => {}
+        }
+    }
+    (waits, names)
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dragoman_accounting::cluster::{ClusterLedger, Pod, Rules};
-use dragoman_accounting::ledger::fit::{Fit, Headroom};
+use dragoman_accounting::cluster::{Claim, ClaimName, ClusterLedger, Pod, Rules};
+use dragoman_accounting::ledger::fit::{Fit, Headroom, Refusal};
 use dragoman_accounting::ledger::{Bucket, NodeLedger, words};
 use dragoman_accounting::resource::Resource;
 use dragoman_quantity::QuantityText;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use dragoman_reconcilers::placement::Placement;
 
 use crate::cluster::Dump;
-use crate::devices::unallocated;
+use crate::devices::{Found, unallocated};
 use crate::objects::Objects;
 
 /// What is taken from every node, and where waiting Pods would fit.
@@ -134,8 +134,14 @@ pub(crate) struct OnNode {
     pub(crate) never: BTreeMap<String, QuantityText>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) unknown: Vec<String>,
+    /// Facts about the Pod that are not known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unaccounted: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) refused: Vec<String>,
+    /// The devices with which it fits, for claims that have none yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) devices: Vec<String>,
 }
 
 impl OnNode {
@@ -148,10 +154,23 @@ impl OnNode {
         }
     }
 
+    /// Adds what is not known of the Pod. What is against the node is so all the same.
+    fn doubt(&mut self, facts: impl IntoIterator<Item = String>) {
+        let before = self.unaccounted.len();
+        self.unaccounted.extend(facts);
+        if self.unaccounted.len() > before && self.fits == Some(true) {
+            self.fits = None;
+        }
+    }
+
     /// How much stands between a Pod and this node: first what nobody can mend by ending another Pod,
     /// then what is unknown, then the number of missing resources.
     pub(crate) fn obstacles(&self) -> (usize, usize, usize) {
-        (self.never.len() + self.refused.len(), self.unknown.len(), self.missing.len())
+        (
+            self.never.len() + self.refused.len(),
+            self.unknown.len() + self.unaccounted.len(),
+            self.missing.len(),
+        )
     }
 }
 
@@ -198,24 +217,37 @@ impl Report {
 impl Dump {
     /// Where a waiting Pod would fit, of the nodes that are asked about.
     fn waiting_pod(&self, name: &str, (pod, placement): &(Pod, Placement), filter: &Filter) -> OfPod {
-        let is_allocated = |claim: &str| self.allocated.contains(&(pod.view.namespace.clone(), claim.into()));
-        let missing = unallocated(pod, is_allocated);
-        let devices = self.devices.as_ref().filter(|_| !missing.is_empty());
+        let key = |claim: &str| (pod.view.namespace.clone(), Box::from(claim));
+        let is_allocated = |claim: &str| self.allocated.contains(&key(claim));
+        let exists = |claim: &str| self.claims.contains(&key(claim));
+        let (waits, names) = unallocated(pod, is_allocated, exists);
+        // With a claim that is not there nobody knows what is asked for.
+        let are_there = names.len() == waits.len() && names.iter().all(|name| exists(name));
+        let devices = self.devices.as_ref().filter(|_| !names.is_empty() && are_there);
         let claims = devices.map(|devices| (devices, devices.claims(pod)));
+        // As if its devices took nothing: where it does not fit then, it does not fit.
+        let least: Vec<Claim> = names.iter().map(|name| takes_nothing(&pod.view.namespace, name)).collect();
+        let mut without = pod.clone();
+        without.claims.retain(|of| of.claim != ClaimName::NotYet);
         let on = |(node, ledger): (&Arc<str>, &NodeLedger)| {
-            let mut answer = on_node(&self.ledger, ledger, pod, node);
+            let mut answer =
+                on_node(ledger, ledger.fits(&self.ledger.candidate_with(&without, node, &least)));
             let obstacles = self.sites.get(&**node).map(|site| site.obstacles(placement));
             answer.forbid(obstacles.into_iter().flatten().map(|obstacle| obstacle.to_string()));
-            answer.forbid(claims.as_ref().and_then(|(devices, claims)| devices.against(claims, node)));
+            if answer.fits == Some(true) {
+                match claims.as_ref().map(|(devices, claims)| devices.on(claims, pod, &self.ledger, node)) {
+                    Some(Found::Fits(devices)) => answer.devices = devices,
+                    Some(Found::Refused(fit)) => answer = on_node(ledger, fit),
+                    Some(Found::None(why)) => answer.forbid([why]),
+                    Some(Found::Unknown(fact)) => answer.doubt([fact]),
+                    None => answer.doubt(waits.iter().cloned()),
+                }
+            }
             (node.to_string(), answer)
         };
         let nodes = self.ledger.nodes().filter(|(node, _)| filter.has_node(node)).map(on).collect();
-        let unknown = missing.into_iter().map(|claim| {
-            let what = if self.devices.is_some() { "what its devices will take" } else { "devices" };
-            format!("{what} for {claim}")
-        });
-        let not_looked_at = placement.not_looked_at().into_iter().map(str::to_owned);
-        OfPod { pod: name.to_owned(), nodes, not_looked_at: not_looked_at.chain(unknown).collect() }
+        let not_looked_at = placement.not_looked_at().into_iter().map(str::to_owned).collect();
+        OfPod { pod: name.to_owned(), nodes, not_looked_at }
     }
 }
 
@@ -253,8 +285,13 @@ fn of_resource(ledger: &NodeLedger, resource: Resource) -> OfResource {
     }
 }
 
-fn on_node(cluster: &ClusterLedger, ledger: &NodeLedger, pod: &Pod, name: &str) -> OnNode {
-    match ledger.fits(&cluster.candidate(pod, name)) {
+/// A claim whose devices take nothing.
+fn takes_nothing(namespace: &str, name: &str) -> Claim {
+    Claim { namespace: namespace.into(), name: name.into(), results: Some(Vec::new()), ..Claim::default() }
+}
+
+fn on_node(ledger: &NodeLedger, fit: Fit) -> OnNode {
+    match fit {
         Fit::Yes => OnNode { fits: Some(true), ..OnNode::default() },
         Fit::Missing(missing) => {
             let of = |resource| {
@@ -274,8 +311,14 @@ fn on_node(cluster: &ClusterLedger, ledger: &NodeLedger, pod: &Pod, name: &str) 
             OnNode { unknown: unknown.iter().map(ToString::to_string).collect(), ..OnNode::default() }
         }
         Fit::Refused(why) => {
-            let refused = why.iter().map(ToString::to_string).collect();
-            OnNode { fits: Some(false), refused, ..OnNode::default() }
+            let mut answer = OnNode { fits: Some(true), ..OnNode::default() };
+            for refusal in why {
+                match refusal {
+                    Refusal::Unaccounted(fact) => answer.doubt([fact.to_string()]),
+                    other => answer.forbid([other.to_string()]),
+                }
+            }
+            answer
         }
     }
 }

@@ -87,9 +87,15 @@ fn in_words(answer: &OnNode) -> String {
     let never = answer.never.iter().map(|(resource, has)| format!("the node has {} of {resource}", has.0));
     let unknown = (!answer.unknown.is_empty())
         .then(|| format!("it is unknown how much is left of {}", answer.unknown.join(", ")));
+    let unaccounted =
+        (!answer.unaccounted.is_empty()).then(|| format!("it is unknown: {}", answer.unaccounted.join(", ")));
     let refused = (!answer.refused.is_empty()).then(|| answer.refused.join(", "));
-    let all: Vec<String> = missing.chain(never).chain(unknown).chain(refused).collect();
-    if all.is_empty() { "fits".to_owned() } else { all.join("; ") }
+    let all: Vec<String> = missing.chain(never).chain(unknown).chain(refused).chain(unaccounted).collect();
+    match (all.is_empty(), answer.devices.is_empty()) {
+        (true, true) => "fits".to_owned(),
+        (true, false) => format!("fits, with {}", answer.devices.join(", ")),
+        _ => all.join("; "),
+    }
 }
 
 /// Aligns the columns of a table, as kubectl does.

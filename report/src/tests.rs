@@ -172,7 +172,63 @@ fn a_claim_without_devices_is_tried_where_the_dump_says_what_it_means() {
     assert!(known.contains("request r of claim ns/c wants 8 devices, 1 suitable"), "{known}");
     // Without its class nobody knows what the request means.
     let unknown = render(&report(&objects[..4]), true);
-    assert!(unknown.contains("Pod ns/w: not looked at: devices for ResourceClaim ns/c\n"), "{unknown}");
+    assert!(
+        unknown.contains("Pod ns/w on n: it is unknown: ResourceClaim ns/c is not allocated\n"),
+        "{unknown}"
+    );
+}
+
+/// A Pod whose claim has no devices yet is not one that does not fit. Where it fits the devices are named; where it does not, what is
+/// against the first devices that there are; and what is certain is said although the claim is not known.
+#[test]
+fn a_pod_that_waits_for_devices_is_told_where_it_fits_and_with_which() {
+    let waiting = |cpu: &str, claim: &Value| {
+        let mut pod = pod("w", "", cpu);
+        pod["spec"]["resourceClaims"] = json!([claim]);
+        pod["spec"]["containers"][0]["resources"]["claims"] = json!([{"name": "gpu"}]);
+        pod
+    };
+    let named = json!({"name": "gpu", "resourceClaimName": "c"});
+    let slice = |node: &str, costs: [&str; 2]| {
+        let device = |name: &str, cost: &str| json!({"name": name, "nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": cost}}}});
+        json!({"kind": "ResourceSlice", "metadata": {"name": node}, "spec": {"driver": "gpu.example.com", "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}, "devices": [device("a", costs[0]), device("b", costs[1])]}})
+    };
+    let claim = json!({"kind": "ResourceClaim", "metadata": {"namespace": "ns", "name": "c", "uid": "c"}, "spec": {
+        "devices": {"requests": [{"name": "r", "firstAvailable": [
+            {"name": "none", "deviceClassName": "gpu", "selectors": [{"cel": {"expression": "false"}}]},
+            {"name": "any", "deviceClassName": "gpu"}]}]}}});
+    let class = json!({"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}});
+    let cluster = |pod: Value| {
+        let slices = [slice("dear", ["30", "40"]), slice("mixed", ["30", "3"])];
+        let mut objects =
+            vec![node("bare", "8"), node("dear", "8"), node("mixed", "8"), pod, claim.clone(), class.clone()];
+        objects.extend(slices);
+        report(&objects)
+    };
+    let fits = |report: &Report| {
+        report.pending[0].nodes.iter().map(|(node, on)| (node.clone(), on.fits)).collect::<Vec<_>>()
+    };
+    let of = |fits: [Option<bool>; 3]| {
+        ["bare", "dear", "mixed"].map(str::to_owned).into_iter().zip(fits).collect::<Vec<_>>()
+    };
+    let all = cluster(waiting("5", &named));
+    assert_eq!(fits(&all), of([Some(false), Some(false), Some(true)]));
+    let text = render(&all, true);
+    for line in [
+        "Pod ns/w on dear: the node has 8 of cpu\n",
+        "Pod ns/w on mixed: fits, with gpu.example.com/mixed/b for request r/any of claim c\n",
+    ] {
+        assert!(text.contains(line), "{line}{text}");
+    }
+    // Nobody knows yet what a claim of a template will take, or one that is not there.
+    for claim in [
+        json!({"name": "gpu", "resourceClaimTemplateName": "t"}),
+        json!({"name": "gpu", "resourceClaimName": "x"}),
+    ] {
+        assert_eq!(fits(&cluster(waiting("5", &claim))), of([None; 3]), "{claim}");
+        assert_eq!(fits(&cluster(waiting("9", &claim))), of([Some(false); 3]), "{claim}");
+    }
 }
 
 /// 5 of 4 cpus: what a reader sees in the column LEFT is also said, filtered by and counted.

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use dragoman_accounting::claim::allocation::{Class, DeviceResult, consumed};
 use dragoman_accounting::cluster;
 use dragoman_accounting::ledger::charge::PodCharge;
 use dragoman_allocator::input::{Allocation as Devices, Claim};
@@ -18,7 +17,7 @@ use super::index::{Allocation, NamedClaim, PodFacts};
 use super::rank::Order;
 use super::reasons::{Reasons, Why};
 use super::shapes::ShapeId;
-use crate::cluster::{Account, account};
+use crate::cluster::{Account, account, with_allocation};
 
 /// The work that a Pod may cost on a node while others wait, in examined devices: some tens of milliseconds.
 const BUDGET: u64 = 20_000;
@@ -148,8 +147,13 @@ impl Question<'_> {
                 Ok(allocations) => allocations,
                 Err(error) => return Tries::Refuses(Why::Search(error.to_string())),
             };
-            let claims: Vec<cluster::Claim> =
-                allocations.iter().filter_map(|(uid, devices)| self.allocated(uid, devices)).collect();
+            let claims: Vec<cluster::Claim> = allocations
+                .iter()
+                .filter_map(|(uid, devices)| {
+                    let claim = self.claims.iter().find(|claim| claim.uid == *uid)?;
+                    Some(with_allocation(claim, devices))
+                })
+                .collect();
             let candidate = index.accounts.ledger().candidate_with(&self.pod.accounted, node, &claims);
             match account(&ledger, &candidate) {
                 Account::Fits => {
@@ -166,28 +170,6 @@ impl Question<'_> {
             let left = self.budget().saturating_sub(solution.work());
             outcome = solution.refused(&weight, limited(left));
         }
-    }
-
-    /// A claim of the Pod as accounting would read it with these devices.
-    fn allocated(&self, uid: &str, devices: &Devices) -> Option<cluster::Claim> {
-        let claim = self.claims.iter().find(|claim| *claim.uid == *uid)?;
-        let results = devices.devices.results.iter().map(|result| DeviceResult {
-            request: (*result.request).into(),
-            driver: (*result.driver).into(),
-            pool: (*result.pool).into(),
-            device: (*result.device).into(),
-            consumed: consumed(result.consumed_capacity.iter().map(|(name, of)| (&**name, of.to_string()))),
-            shared: result.share_id.is_some(),
-            admin_access: result.admin_access == Some(true),
-            class: Class::default(),
-        });
-        Some(cluster::Claim {
-            namespace: (*claim.namespace).into(),
-            name: (*claim.name).into(),
-            uid: uid.into(),
-            results: Some(results.collect()),
-            unread: None,
-        })
     }
 }
 

@@ -18,6 +18,7 @@
 mod account;
 mod accounts;
 mod assumed;
+mod found;
 mod objects;
 mod published;
 mod selector;
@@ -37,6 +38,7 @@ use dragoman_machinery::watch::{Store, StoreState};
 pub(crate) use self::account::{Account, account};
 pub(crate) use self::accounts::Accounts;
 pub(crate) use self::assumed::Assumed;
+pub use self::found::with_allocation;
 pub use self::published::{Published, fingerprint};
 pub use self::selector::footprint;
 pub use self::supply::{Devices, Supply};
