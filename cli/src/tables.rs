@@ -134,10 +134,8 @@ pub(crate) fn devices(facts: &Facts) -> Table {
             let taints = claimed.taints(&slice.driver, &slice.pool.name, device);
             let taints: Vec<String> = taints.iter().map(|of| format!("{}:{}", of.key, of.effect)).collect();
             let of = claimed.availability(&slice.driver, &slice.pool.name, device);
-            let state = match facts.lacks("resourceclaims") {
-                true if of.can_be_had() => "?",
-                _ => of.word(),
-            };
+            // A claim that could not be read may have it.
+            let state = if of.can_be_had() && facts.lacks("resourceclaims") { "?" } else { of.word() };
             let wide = [&of.details(), &taints.join(","), &*slice.name];
             rows.push(row([key.0, key.1, &device.name], node, state, &held, wide));
         }

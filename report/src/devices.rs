@@ -143,11 +143,11 @@ fn read<T: DeserializeOwned>(Text(text): &Text) -> Result<T, String> {
 
 /// What a Pod takes cannot be said without these claims: each that has no devices yet, in words, and the names of those that may be
 /// tried.
-pub(crate) fn unallocated<'a>(
-    pod: &'a Pod,
+pub(crate) fn unallocated(
+    pod: &Pod,
     is_allocated: impl Fn(&str) -> bool,
     exists: impl Fn(&str) -> bool,
-) -> (Vec<String>, Vec<&'a str>) {
+) -> (Vec<String>, Vec<&str>) {
     let namespace = &pod.view.namespace;
     let (mut waits, mut names) = (Vec::new(), Vec::new());
     for of in &pod.claims {

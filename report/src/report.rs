@@ -253,9 +253,23 @@ impl Dump {
 
 /// The nodes that are asked about.
 fn of_nodes_in(ledger: &ClusterLedger, filter: &Filter) -> Vec<OfNode> {
+    let undeclared = ledger.undeclared();
     let nodes = ledger.nodes().filter(|(name, _)| filter.has_node(name));
-    let nodes = nodes.map(|(name, node)| of_node(ledger, name, node));
+    let nodes = nodes.map(|(name, node)| {
+        let mut of = of_node(ledger, name, node);
+        let here = undeclared.range((&**name, "")..).take_while(|((node, _), _)| *node == &**name);
+        of.notices.extend(here.map(|((_, driver), devices)| not_declared(driver, *devices)));
+        of
+    });
     nodes.filter(|node| !filter.overcommitted || node.is_overcommitted()).collect()
+}
+
+/// What a reader of zeros in the column MAPPING has to know.
+fn not_declared(driver: &str, devices: usize) -> String {
+    let devices = if devices == 1 { "1 device".to_owned() } else { format!("{devices} devices") };
+    format!(
+        "{devices} of driver {driver} in use, and nothing declares what a device takes of its node: a DeviceFootprint does"
+    )
 }
 
 fn of_node(cluster: &ClusterLedger, name: &str, ledger: &NodeLedger) -> OfNode {

@@ -178,6 +178,27 @@ fn a_claim_without_devices_is_tried_where_the_dump_says_what_it_means() {
     );
 }
 
+/// Zero is not the same as nobody knows.
+#[test]
+fn devices_of_which_nothing_says_what_they_take_are_named() {
+    let device = |name: &str| json!({"name": name});
+    let slice = json!({"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {"driver": "gpu.example.com", "nodeName": "n",
+        "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}, "devices": [device("a"), device("b"), device("c")]}});
+    let result =
+        |device: &str| json!({"request": "r", "driver": "gpu.example.com", "pool": "n", "device": device});
+    let claim = json!({"kind": "ResourceClaim", "metadata": {"namespace": "ns", "name": "c", "uid": "c"}, "spec": {},
+        "status": {"allocation": {"devices": {"results": [result("a"), result("b")]}}}});
+    let footprint = json!({"kind": "DeviceFootprint", "apiVersion": "dragoman.dev/v1alpha1", "metadata": {"name": "f"},
+        "spec": {"driver": "gpu.example.com", "resources": {"cpu": {"overhead": {"perPod": "100m"}}}}});
+    let objects = [node("n", "8"), node("other", "8"), slice, claim, footprint];
+    let said = "2 devices of driver gpu.example.com in use, and nothing declares what a device takes of its node: a DeviceFootprint does";
+    let of =
+        |objects: &[Value]| report(objects).nodes.into_iter().map(|node| node.notices).collect::<Vec<_>>();
+    assert_eq!(of(&objects[..4]), [vec![said.to_owned()], vec![]]);
+    assert_eq!(of(&objects), [Vec::<String>::new(), vec![]], "it says so");
+    assert_eq!(of(&objects[..3]), [Vec::<String>::new(), vec![]], "none is in use");
+}
+
 /// A Pod whose claim has no devices yet is not one that does not fit. Where it fits the devices are named; where it does not, what is
 /// against the first devices that there are; and what is certain is said although the claim is not known.
 #[test]

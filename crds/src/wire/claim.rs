@@ -97,7 +97,7 @@ impl<'de> Deserialize<'de> for ClaimSpec {
         }
         let Some(text) = Text::deserialize(deserializer)?.devices else { return Ok(Self::default()) };
         let devices = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
-        Ok(Self { devices, text: Box::<str>::from(text).into() })
+        Ok(Self { devices, text: text.into() })
     }
 }
 

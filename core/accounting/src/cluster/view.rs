@@ -126,6 +126,25 @@ impl ClusterLedger {
         devices.collect()
     }
 
+    /// Counts the devices in use of which neither their slice nor a DeviceFootprint says that they take anything of their node, by node
+    /// and driver. They may take nothing; nobody knows.
+    pub fn undeclared(&self) -> BTreeMap<(&str, &str), usize> {
+        let claims = self.claims.values().filter_map(|entry| entry.claim.as_ref());
+        let mut counts = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for result in claims.flat_map(|claim| claim.results.iter().flatten()).filter(|of| !of.admin_access) {
+            let id = device_of(result);
+            for found in self.devices.found(&id) {
+                let Some(node) = found.node else { continue };
+                let says_nothing = found.device.cost.resources.is_empty() && found.doubt("").is_none();
+                if says_nothing && seen.insert((node, id.clone())) {
+                    *counts.entry((node, &*result.driver)).or_default() += 1;
+                }
+            }
+        }
+        counts
+    }
+
     /// Returns a device as the newest generation of its pool has it. None where no slice has it, or several slices have.
     pub fn device(&self, driver: &str, pool: &str, device: &str) -> Option<&SliceDevice> {
         self.devices.only(&DeviceId { driver: driver.into(), pool: pool.into(), device: device.into() })
