@@ -106,12 +106,7 @@ pub(crate) async fn ledger(client: &Client, objects: &mut Objects, has_waiting: 
 
 /// Reads all claims and slices, and the rules that taint devices.
 pub(crate) async fn devices(client: &Client) -> Facts {
-    let mut facts = Facts::default();
-    let whole = |facts: &mut Facts, claim: &RawValue| {
-        facts.take_listed(claim);
-        facts.take_holder(claim);
-    };
-    client.each(&mut facts, CLAIMS, None, "", whole).await;
+    let mut facts = claims(client, None).await;
     client.list(&mut facts, SLICES, None, "").await;
     client.list(&mut facts, TAINT_RULES, None, "").await;
     facts
@@ -122,10 +117,11 @@ pub(crate) async fn node(client: &Client, node: &str) -> Facts {
     let mut facts = Facts::default();
     one_of_cluster(client, &mut facts, NODES, node).await;
     client.list(&mut facts, SLICES, None, "").await;
+    client.list(&mut facts, TAINT_RULES, None, "").await;
+    // Devices of other nodes may draw on the same counters.
     let here = explain::node::here(&facts, node);
-    let here: BTreeSet<_> =
-        here.into_iter().map(|(d, p, n)| (Name::from(d), Name::from(p), Name::from(n))).collect();
-    let is_here = |of: &DeviceResult| here.contains(&(of.driver.clone(), of.pool.clone(), of.device.clone()));
+    let here: BTreeSet<_> = here.into_iter().map(|(d, p, _)| (Name::from(d), Name::from(p))).collect();
+    let is_here = |of: &DeviceResult| here.contains(&(of.driver.clone(), of.pool.clone()));
     client.each(&mut facts, CLAIMS, None, "", |facts, claim| facts.take_if_held(claim, is_here)).await;
     facts
 }

@@ -116,12 +116,17 @@ fn holders(facts: &Facts) -> Holders<'_> {
     holders
 }
 
+/// Whether a claim that could not be read may have a device, or a rule that could not be read may taint it.
+fn is_unsure(facts: &Facts) -> bool {
+    facts.lacks("resourceclaims") || facts.lacks("devicetaintrules")
+}
+
 /// The devices: where they are, and what holds them.
 pub(crate) fn devices(facts: &Facts) -> Table {
     const COLUMNS: &[&str] =
         &["DRIVER", "POOL", "DEVICE", "NODE", "STATE", "CLAIM", "CONSUMERS", "LEFT", "TAINTS", "SLICE"];
     let (mut holders, newest) = (holders(facts), newest(&facts.cluster.slices));
-    let claimed = Claimed::of(&facts.cluster);
+    let claimed = Claimed::of(facts);
     let mut rows = Vec::new();
     for slice in &facts.cluster.slices {
         let key = (&*slice.driver, &*slice.pool.name);
@@ -134,8 +139,7 @@ pub(crate) fn devices(facts: &Facts) -> Table {
             let taints = claimed.taints(&slice.driver, &slice.pool.name, device);
             let taints: Vec<String> = taints.iter().map(|of| format!("{}:{}", of.key, of.effect)).collect();
             let of = claimed.availability(&slice.driver, &slice.pool.name, device);
-            // A claim that could not be read may have it.
-            let state = if of.can_be_had() && facts.lacks("resourceclaims") { "?" } else { of.word() };
+            let state = if of.can_be_had() && is_unsure(facts) { "?" } else { of.word() };
             let wide = [&of.details(), &taints.join(","), &*slice.name];
             rows.push(row([key.0, key.1, &device.name], node, state, &held, wide));
         }
@@ -164,7 +168,7 @@ pub(crate) fn pools(facts: &Facts) -> Table {
     const COLUMNS: &[&str] =
         &["DRIVER", "POOL", "NODE", "TOTAL", "ALLOCATED", "FREE", "STATE", "GENERATION", "SLICES"];
     let (holders, newest) = (holders(facts), newest(&facts.cluster.slices));
-    let claimed = Claimed::of(&facts.cluster);
+    let claimed = Claimed::of(facts);
     let mut pools: BTreeMap<(&str, &str), Pool<'_>> = BTreeMap::new();
     for slice in &facts.cluster.slices {
         let key = (&*slice.driver, &*slice.pool.name);
@@ -192,7 +196,7 @@ pub(crate) fn pools(facts: &Facts) -> Table {
             of.nodes.iter().copied().collect::<Vec<_>>().join(","),
             of.total.to_string(),
             allocated.to_string(),
-            if facts.lacks("resourceclaims") { "?".to_owned() } else { of.free.to_string() },
+            if is_unsure(facts) { "?".to_owned() } else { of.free.to_string() },
             // An incomplete pool is not allocated from.
             if is_whole { "Ready" } else { "Incomplete" }.to_owned(),
             of.generation.to_string(),

@@ -1,12 +1,14 @@
 //! What of a device can still be had: a device that no claim holds may be excluded all the same, by a partition that is held or by a
-//! taint, and of a shared device something may be left (docs/allocator.md 1.9 to 1.11).
+//! taint, and of a shared device something may be left (docs/allocator.md 1.9 and 1.11).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dragoman_allocator::input::{
-    Cluster, Device, DeviceCapacity, DeviceResult, Name, Taint, TaintRule, own_name,
-};
+use dragoman_allocator::input::{Device, DeviceCapacity, Name, Pool, Taint, TaintRule, own_name};
+use dragoman_crds::wire::{DeviceRequestAllocationResult, Tolerated};
 use dragoman_quantity::{Decimal, Quantity};
+
+use crate::facts::Facts;
+use crate::supply::{incomplete, newest};
 
 /// Driver, pool and name of a device.
 type Id = (Name, Name, Name);
@@ -24,8 +26,10 @@ pub enum Availability {
     Taken,
     /// No claim has it. Others of its pool have drawn too much on this counter of a set: `set/counter`.
     Excluded(String),
-    /// No claim has it, and it repels claims that do not tolerate these taints.
+    /// No claim has all of it, and it repels claims that do not tolerate these taints.
     Tainted(Vec<Taint>),
+    /// No claim has it. Slices of its pool are missing: nothing is allocated from it.
+    Incomplete,
     /// No claim has it, and none gets it: it cannot be read.
     Unreadable(Name),
 }
@@ -40,6 +44,7 @@ impl Availability {
             Self::Taken => "Taken",
             Self::Excluded(_) => "Excluded",
             Self::Tainted(_) => "Tainted",
+            Self::Incomplete => "Incomplete",
             Self::Unreadable(_) => "Unreadable",
         }
     }
@@ -53,7 +58,9 @@ impl Availability {
             }
             Self::Full(name) => format!("no {name}"),
             Self::Excluded(counter) => format!("too little of counter {counter}"),
-            Self::Free | Self::Taken | Self::Tainted(_) | Self::Unreadable(_) => String::new(),
+            Self::Free | Self::Taken | Self::Tainted(_) | Self::Incomplete | Self::Unreadable(_) => {
+                String::new()
+            }
         }
     }
 
@@ -78,22 +85,24 @@ pub struct Claimed<'a> {
     held: BTreeMap<Id, Held>,
     /// What is left of the counters of a pool, by set and counter.
     left: BTreeMap<(Name, Name), BTreeMap<(Name, Name), Decimal>>,
+    /// Pools of which slices are missing.
+    incomplete: BTreeSet<(Name, Name)>,
     rules: Vec<&'a TaintRule>,
 }
 
 impl<'a> Claimed<'a> {
     /// Adds up what the claims of a cluster have. Devices with admin access are held by nobody.
-    pub fn of(cluster: &'a Cluster) -> Self {
-        let mut claimed = Self { rules: cluster.taint_rules.iter().collect(), ..Self::default() };
-        let allocations = cluster.claims.iter().filter_map(|claim| claim.allocation.as_ref());
-        let results = allocations.flat_map(|allocation| &allocation.devices.results);
-        for result in results.filter(|result| result.admin_access != Some(true)) {
-            claimed.hold(result);
+    pub fn of(facts: &'a Facts) -> Self {
+        let cluster = &facts.cluster;
+        let (rules, incomplete) = (cluster.taint_rules.iter().collect(), incomplete(&cluster.slices));
+        let mut claimed = Self { rules, incomplete, ..Self::default() };
+        for claim in facts.claims.values() {
+            let Some(Tolerated::Read(allocation)) = &claim.status.allocation else { continue };
+            allocation.devices.results.iter().filter(|of| !of.admin_access).for_each(|of| claimed.hold(of));
         }
-        let newest = crate::supply::newest(&cluster.slices);
-        let counts = |driver: &Name, pool: &dragoman_allocator::input::Pool| {
-            newest.get(&(&**driver, &*pool.name)) == Some(&pool.generation)
-        };
+        let newest = newest(&cluster.slices);
+        let counts =
+            |driver: &Name, pool: &Pool| newest.get(&(&**driver, &*pool.name)) == Some(&pool.generation);
         let slices: Vec<_> =
             cluster.slices.iter().filter(|slice| counts(&slice.driver, &slice.pool)).collect();
         for slice in &slices {
@@ -116,13 +125,14 @@ impl<'a> Claimed<'a> {
         claimed
     }
 
-    fn hold(&mut self, result: &DeviceResult) {
-        let id = (result.driver.clone(), result.pool.clone(), result.device.clone());
+    fn hold(&mut self, result: &DeviceRequestAllocationResult) {
+        let id = ((*result.driver).into(), (*result.pool).into(), (*result.device).into());
         let held = self.held.entry(id).or_default();
-        held.whole |= result.share_id.is_none() && result.consumed_capacity.is_empty();
-        for (name, amount) in &result.consumed_capacity {
+        held.whole |= !result.is_share && result.consumed_capacity.is_none();
+        for (name, amount) in result.consumed_capacity.iter().flatten() {
             let sum = held.consumed.entry(own_name(&result.driver, name).into()).or_default();
-            *sum = sum.checked_add(amount.amount).unwrap_or(*sum);
+            let amount = amount.0.parse::<Quantity>().unwrap_or_default().amount;
+            *sum = sum.checked_add(amount).unwrap_or(*sum);
         }
     }
 
@@ -144,6 +154,9 @@ impl<'a> Claimed<'a> {
             && (held.whole || !device.allow_multiple_allocations)
         {
             return Availability::Taken;
+        }
+        if held.is_none() && self.incomplete.contains(&(driver.clone(), pool.clone())) {
+            return Availability::Incomplete;
         }
         if let (None, Some(why)) = (held, &device.unreadable) {
             return Availability::Unreadable(why.clone());
@@ -192,7 +205,9 @@ fn left_of(driver: &Name, device: &Device, held: &Held) -> Availability {
     for (name, capacity) in &*device.capacity {
         let consumed = held.consumed.get(own_name(driver, name)).copied().unwrap_or_default();
         let of = capacity.value.amount.checked_sub(consumed).unwrap_or_default();
-        if of.is_negative() || of.is_zero() || of < least(capacity) {
+        // A share of a device without any of it takes nothing of it.
+        let is_used_up = of.is_zero() && !capacity.value.amount.is_zero();
+        if of.is_negative() || is_used_up || of < least(capacity) {
             return Availability::Full(name.clone());
         }
         left.insert(name.clone(), Quantity { amount: of, ..capacity.value });
@@ -213,7 +228,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::facts::Facts;
 
     /// The state of every device of pool `p`, in words.
     fn states(devices: &Value, counters: &Value, results: &[Value], rules: &[Value]) -> Vec<String> {
@@ -230,7 +244,7 @@ mod tests {
         let mut facts = Facts::default();
         let list = json!({"kind": "List", "items": objects}).to_string();
         facts.take_file(std::path::Path::new("f"), &list).expect("objects");
-        let claimed = Claimed::of(&facts.cluster);
+        let claimed = Claimed::of(&facts);
         let slice = &facts.cluster.slices[0];
         let state = |device: &Device| {
             let of = claimed.availability(&slice.driver, &slice.pool.name, device);

@@ -71,7 +71,7 @@ impl Supply {
 }
 
 /// The pools whose newest generation lacks slices.
-fn incomplete(slices: &[Slice]) -> BTreeSet<(Name, Name)> {
+pub(crate) fn incomplete(slices: &[Slice]) -> BTreeSet<(Name, Name)> {
     let newest = newest(slices);
     let mut counts: BTreeMap<(&Name, &Name), (i64, i64)> = BTreeMap::new();
     for slice in slices {

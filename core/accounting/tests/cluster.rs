@@ -288,6 +288,9 @@ fn claims_beyond_the_pod_level_resources_fit_nowhere() {
     let with = |node: Option<&str>, resources: &Value| {
         let mut pod = pod("pod", node, &["c"]);
         pod["spec"]["resources"] = resources.clone();
+        if !resources["limits"].is_null() {
+            pod["spec"]["containers"][0]["resources"]["limits"] = json!({"cpu": "2"});
+        }
         let cluster = Cluster {
             nodes: vec![read::<Node>(self::node("one")).accounted()],
             pods: vec![read::<Pod>(pod).accounted()],
@@ -310,4 +313,7 @@ fn claims_beyond_the_pod_level_resources_fit_nowhere() {
     assert_eq!(refused(&json!({})), "Yes");
     let (_, notices) = with(Some("one"), &json!({"requests": {"cpu": "4"}}));
     assert_eq!(notices, [format!("Pod ns/pod: {said}")]);
+    let (_, notices) = with(Some("one"), &json!({"requests": {"cpu": "5"}, "limits": {"cpu": "5"}}));
+    let limit = "Pod ns/pod: spec.resources.limits[cpu] is 5, but container \"c\" with its claims may use 6";
+    assert_eq!(notices, [limit], "a container of two cpus with a device of four");
 }

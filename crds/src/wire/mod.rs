@@ -18,7 +18,10 @@ mod resource_slice;
 mod template;
 mod tolerated;
 
-pub use claim::{AllocationResult, ConsumerReference, DELETE_PROTECTION, ResourceClaim, ResourceClaimStatus};
+pub use claim::{
+    AllocationResult, ConsumerReference, DELETE_PROTECTION, DeviceRequestAllocationResult, ResourceClaim,
+    ResourceClaimStatus,
+};
 pub use meta::{Condition, ControllerRef, Meta, Name, Object, annotation};
 pub use node::{Node, NodeSpec, OUT_OF_SERVICE, Taint};
 pub use pod::{

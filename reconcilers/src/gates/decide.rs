@@ -133,8 +133,8 @@ impl Decision<'_> {
         if let Some(why) = self.promised_twice(&ready) {
             return Ok(self.reject(&ready, "", Reason::PromisedTwice, &why));
         }
-        if let Some(why) = self.wrongly_given(&ready) {
-            return Ok(self.reject(&ready, "", Reason::WrongDevices, &why));
+        if let Some((claim, why)) = self.wrongly_given(&ready) {
+            return Ok(self.reject(&[claim], "", Reason::WrongDevices, &why));
         }
         match self.node(&ready)? {
             Placed::On(node) => self.placed(&ready, &node),

@@ -4,27 +4,35 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use dragoman_accounting::cluster::SliceDevice;
 use dragoman_allocator::Gates;
 use dragoman_allocator::checker::{Broken, Checker, Expressions, Rule};
 use dragoman_allocator::input::{
-    Allocation, AllocationMode, Claim, ClaimObject, Class, Cluster, Device, DeviceAllocation, DeviceResult,
-    Name, Node, Pool, Slice,
+    Allocation, AllocationMode, Attribute, Claim, ClaimDevices, ClaimObject, Class, Cluster, Device,
+    DeviceAllocation, DeviceResult, Name, Node, Pool, Slice, SubRequest,
 };
 use dragoman_crds::wire::ResourceClaim;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-/// What selectors may cost for one allocation, in units of CEL: some ten milliseconds. A selector beyond that counts as one that holds:
-/// the allocator has paid for it, and a tenant may harm the claims of its own with it, at most.
+/// What the selectors of a claim may cost when they are looked at, in units of CEL: some ten milliseconds. One beyond that counts as one
+/// that holds: the allocator has paid for it, and a tenant harms the claims of its own with it, at most. Classes are always looked at.
 const BUDGET: u64 = 200_000;
+/// The characters of selectors that are kept of a claim. Those of more are not looked at: compiling them would cost [`BUDGET`].
+const KEPT: usize = 20_000;
+
+/// The gates by which is judged: what a slice has was served, and an allocator may count it.
+fn gates() -> Gates {
+    Gates { list_type_attributes: true, ..Gates::default() }
+}
 
 /// What a claim asks for, and what it was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Given {
-    /// The claim as the judge reads it: without allocation, and without configuration, which no rule here is about.
+    /// The claim as the judge reads it: without allocation, and without what no rule here is about.
     claim: Claim,
     results: Vec<DeviceResult>,
 }
@@ -48,28 +56,38 @@ impl Given {
         let devices: Value = serde_json::from_str(text).ok()?;
         let object = json!({"metadata": {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}, "spec": {"devices": devices}});
         let mut claim = serde_json::from_str::<ClaimObject>(&object.to_string()).ok()?.claim();
-        claim.devices.config = Vec::new();
-        // Expressions that compute attributes have no budget here.
         let requests = &claim.devices.requests;
-        if requests.iter().any(|of| of.exactly.iter().any(|of| !of.asked.derived_attributes.is_empty())) {
-            claim.devices.constraints = Vec::new();
-        }
         let unread = requests.iter().any(|of| of.unreadable.is_some()) || claim.devices.unreadable.is_some();
+        keep_what_is_judged(&mut claim.devices);
         (!unread).then_some(Self { claim, results })
     }
 
-    /// Why the devices are not those that the claim asks for, in words for its tenant. `class` and `device` find a class by its name
-    /// and a device by driver, pool and name. Nothing is said of what they do not find: it may be on its way.
-    pub(super) fn wrong<'a>(
+    /// The devices that it was given, with a number that differs where selectors may see something else of them; nothing while one of
+    /// them is in no slice, or in several: it may be on its way. `device` finds a device by driver, pool and name.
+    pub(super) fn devices<'a>(
+        &self,
+        device: impl Fn(&DeviceResult) -> Option<&'a SliceDevice>,
+    ) -> Option<(Vec<&'a SliceDevice>, u64)> {
+        let devices: Vec<&SliceDevice> = self.results.iter().map(device).collect::<Option<_>>()?;
+        let mut seen = DefaultHasher::new();
+        for SliceDevice { device, attributes, allow_multiple_allocations, .. } in &devices {
+            (&device.capacity, attributes, allow_multiple_allocations).hash(&mut seen);
+        }
+        Some((devices, seen.finish()))
+    }
+
+    /// Why these devices, one for each result, are not those that the claim asks for, in words for its tenant. `class` finds a class by
+    /// its name; one that it does not find may be on its way, and excludes nothing.
+    pub(super) fn wrong(
         &self,
         class: impl Fn(&str) -> Option<Arc<Class>>,
-        device: impl Fn(&DeviceResult) -> Option<&'a SliceDevice>,
+        given: &[&SliceDevice],
     ) -> Option<String> {
         let mut pools: BTreeMap<(Name, Name), Vec<Device>> = BTreeMap::new();
-        for result in &self.results {
+        for (result, device) in self.results.iter().zip(given) {
             let devices = pools.entry((result.driver.clone(), result.pool.clone())).or_default();
             if devices.iter().all(|known| known.name != result.device) {
-                devices.push(judged(device(result)?)?);
+                devices.push(judged(device)?);
             }
         }
         let slices = pools.into_iter().map(|((driver, name), mut devices)| {
@@ -86,8 +104,7 @@ impl Given {
         };
         let expressions = Expressions::within(BUDGET);
         let checker =
-            Checker::new(&cluster, "", std::slice::from_ref(&self.claim.uid), Gates::default(), &expressions)
-                .ok()?;
+            Checker::new(&cluster, "", std::slice::from_ref(&self.claim.uid), gates(), &expressions).ok()?;
         let devices = DeviceAllocation { results: self.results.clone(), config: Vec::new() };
         let allocation = (self.claim.uid.clone(), Allocation { devices, node_selector: None });
         let mut broken = checker.check(&[allocation], 0);
@@ -165,7 +182,35 @@ impl Given {
     }
 }
 
-/// A device as the judge reads it: what selectors see of it.
+/// Leaves of a claim what is judged: the rest may be large, and the claim is kept as long as it has devices.
+fn keep_what_is_judged(devices: &mut ClaimDevices) {
+    devices.config = Vec::new();
+    let mut derives = false;
+    let mut characters = 0;
+    for_each_request(devices, |asked| {
+        // No rule here is about what they tolerate or consume.
+        (asked.tolerations, asked.capacity) = (Vec::new(), None);
+        derives |= !asked.derived_attributes.is_empty();
+        asked.derived_attributes = Vec::new();
+        characters += asked.selectors.iter().map(|of| of.expression().len()).sum::<usize>();
+    });
+    // Expressions that compute attributes have no budget.
+    if derives {
+        devices.constraints = Vec::new();
+    }
+    if characters > KEPT {
+        for_each_request(devices, |asked| asked.selectors = Vec::new());
+    }
+}
+
+fn for_each_request(devices: &mut ClaimDevices, mut act: impl FnMut(&mut SubRequest)) {
+    for request in &mut devices.requests {
+        request.exactly.iter_mut().for_each(|of| act(&mut of.asked));
+        request.first_available.iter_mut().for_each(&mut act);
+    }
+}
+
+/// A device as the judge reads it: what selectors see of it. Nothing of one with an attribute of a type that this version does not know.
 fn judged(device: &SliceDevice) -> Option<Device> {
     let attributes: Value = if device.attributes.is_empty() {
         json!({})
@@ -176,5 +221,7 @@ fn judged(device: &SliceDevice) -> Option<Device> {
         device.device.capacity.iter().map(|(name, amount)| (&**name, json!({"value": &*amount.0}))).collect();
     let object = json!({"name": device.name, "attributes": attributes, "capacity": capacity,
         "allowMultipleAllocations": device.allow_multiple_allocations});
-    Device::deserialize(object).ok()
+    let device = Device::deserialize(object).ok()?;
+    let is_known = |of: &Attribute| !matches!(of, Attribute::Unknown);
+    device.attributes.values().all(is_known).then_some(device)
 }

@@ -18,28 +18,38 @@ pub(super) struct Memory {
     pub(super) judged: Judged,
 }
 
-/// What was found of the allocations of gated Pods: by Pod and uid of the claim, the version of the claim and of the classes that it was
-/// found with, and why the allocation is wrong, if it is.
+/// What was found of the allocations of gated Pods, by the uid of the claim.
 #[derive(Debug, Default)]
-pub(super) struct Judged(HashMap<ObjectKey, HashMap<Name, (Name, u64, Option<String>)>>);
+pub(super) struct Judged(HashMap<Name, Judgement>);
+
+/// What was found of an allocation.
+#[derive(Debug)]
+struct Judgement {
+    /// The version of the claim, the revision of the classes, and what was seen of the devices.
+    with: (Name, u64, u64),
+    /// Why the allocation is wrong, if it is.
+    wrong: Option<String>,
+}
+
+/// The judgements that are kept: more Pods are seldom on their way at once, and what is forgotten is found again.
+const JUDGED: usize = 4096;
 
 impl Judged {
-    /// Returns what was found of this version of a claim, or finds it.
+    /// Returns what was found of a claim with the same version, classes and devices, or finds it.
     pub(super) fn judge(
         &mut self,
-        pod: &ObjectKey,
         claim: &Name,
-        (version, classes): (&Name, u64),
+        with: (Name, u64, u64),
         judge: impl FnOnce() -> Option<String>,
     ) -> Option<String> {
-        let of_pod = self.0.entry(pod.clone()).or_default();
-        if let Some((known, with, wrong)) = of_pod.get(claim)
-            && (known, *with) == (version, classes)
-        {
-            return wrong.clone();
+        if let Some(known) = self.0.get(claim).filter(|known| known.with == with) {
+            return known.wrong.clone();
+        }
+        if self.0.len() >= JUDGED {
+            self.0.clear();
         }
         let wrong = judge();
-        of_pod.insert(claim.clone(), (version.clone(), classes, wrong.clone()));
+        self.0.insert(claim.clone(), Judgement { with, wrong: wrong.clone() });
         wrong
     }
 }
@@ -55,10 +65,7 @@ impl Memory {
             Said::NotNominated(node, _) => self.nominated.is_not_kept(pod, node.as_ref()),
             Said::Published => self.taking.published(pod),
             Said::Withdrawn => self.taking.withdrew(pod),
-            Said::Opened(..) => {
-                self.closed.opened(pod);
-                self.judged.0.remove(pod);
-            }
+            Said::Opened(..) => self.closed.opened(pod),
             // These are for people, or about the API server.
             _ => {}
         }
@@ -69,7 +76,6 @@ impl Memory {
         self.closed.opened(pod);
         self.taking.forget(pod);
         self.nominated.forget(pod);
-        self.judged.0.remove(pod);
     }
 }
 

@@ -113,6 +113,8 @@ pub(super) enum Opened {
     NoAllocator,
     /// No allocator has found a node in time: kube-scheduler and an autoscaler see the Pod.
     LetGo,
+    /// The gate is open, and not every claim had devices: what opened it is not known here.
+    Early,
     /// The Pod has a node.
     Bound,
 }
@@ -123,7 +125,7 @@ impl Opened {
         match self {
             Self::Released => SAYS_RELEASED,
             Self::NoAllocator => "NoAllocator",
-            Self::LetGo => "LetGo",
+            Self::LetGo | Self::Early => "LetGo",
             Self::Bound => "Bound",
         }
     }
@@ -133,6 +135,7 @@ impl Opened {
         match self {
             Self::Released => "every claim is allocated, reserved and accounted for",
             Self::NoAllocator => "no claim names an allocator: kube-scheduler allocates",
+            Self::Early => "the gate was opened before every claim had devices: kube-scheduler allocates",
             Self::Bound => "the Pod has a node",
             Self::LetGo => {
                 "no allocator has found a node in time: kube-scheduler allocates, and an autoscaler can see the Pod"

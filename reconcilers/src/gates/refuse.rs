@@ -34,18 +34,23 @@ impl Decision<'_> {
         None
     }
 
-    /// Why the devices of one of the claims are not those that it asks for, if they are not. A claim that a Pod uses which may run stays
-    /// as it is.
-    pub(super) fn wrongly_given(&mut self, claims: &[&KnownClaim]) -> Option<String> {
-        let Look { key, index, cluster, .. } = self.look;
-        let ledger = cluster.as_ref()?.ledger();
-        claims.iter().find_map(|KnownClaim { name, uid, facts }| {
+    /// The first of the claims whose devices are not those that it asks for, and why. A claim that a Pod uses which may run stays as it
+    /// is, and so does every claim while a watch is cut off: the allocator may have seen what is not seen here.
+    pub(super) fn wrongly_given<'c>(
+        &mut self,
+        claims: &[&'c KnownClaim],
+    ) -> Option<(&'c KnownClaim, String)> {
+        let Look { key, index, cluster, is_current, .. } = self.look;
+        let ledger = cluster.as_ref().filter(|_| *is_current)?.ledger();
+        claims.iter().find_map(|claim| {
+            let KnownClaim { name, uid, facts } = claim;
             let given = facts.given.as_ref().filter(|_| index.is_held_by_gated(&key.namespace, facts))?;
-            let class = |name: &str| index.classes.get("", name).and_then(Record::readable).map(Arc::clone);
             let device = |of: &DeviceResult| ledger.device(&of.driver, &of.pool, &of.device);
-            let version = (&facts.version, index.classes_revision);
-            let wrong = self.memory.judged.judge(key, uid, version, || given.wrong(class, device));
-            Some(format!("claim {name}: {}", wrong?))
+            let (devices, seen) = given.devices(device)?;
+            let class = |name: &str| index.classes.get("", name).and_then(Record::readable).map(Arc::clone);
+            let with = (facts.version.clone(), index.classes_revision, seen);
+            let wrong = self.memory.judged.judge(uid, with, || given.wrong(class, &devices))?;
+            Some((*claim, format!("claim {name}: {wrong}")))
         })
     }
 

@@ -73,7 +73,7 @@ impl Decision<'_> {
             |claim: &NamedClaim| claim.known().is_some_and(|claim| claim.facts.allocator.is_some());
         Some(match pod.was_released {
             true => Opened::Released,
-            false if claims.iter().any(has_allocator) => Opened::LetGo,
+            false if claims.iter().any(has_allocator) => Opened::Early,
             false => Opened::NoAllocator,
         })
     }

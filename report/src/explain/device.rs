@@ -76,6 +76,14 @@ fn verdict(
                     format!("device {name} of pool {pool} is held by no claim, and none gets it: {why}"),
                     "its driver publishes what this version reads, or a newer version of Dragoman reads it",
                 )
+            } else if let Some(Availability::Incomplete) = available {
+                Verdict::blocked(
+                    "Incomplete",
+                    format!(
+                        "device {name} is held by no claim, and pool {pool} lacks slices: nothing is allocated from it"
+                    ),
+                    "its driver publishes the rest; look at its log",
+                )
             } else if let Some(Availability::Excluded(counter)) = available {
                 Verdict::blocked(
                     "Excluded",
@@ -133,7 +141,7 @@ fn availability(facts: &Facts, driver: &str, pool: &str, name: &str) -> Option<A
         let device = slice.devices.iter().find(|device| &*device.name == name)?;
         Some((slice, device))
     })?;
-    Some(Claimed::of(&facts.cluster).availability(&slice.driver, &slice.pool.name, device))
+    Some(Claimed::of(facts).availability(&slice.driver, &slice.pool.name, device))
 }
 
 /// Driver, pool and name.

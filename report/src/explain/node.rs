@@ -38,7 +38,7 @@ pub fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
     let of_pool = of_pool.collect::<Vec<_>>().concat();
     let free = free(facts, &here);
     let sentence = format!(
-        "node {name} publishes {}, of which claims hold {taken} and {free} can be had{of_pool}",
+        "node {name} publishes {}, claims hold {taken} of them, {free} can be had{of_pool}",
         count(all, "device", "devices")
     );
     let verdict = if !node.is_ready() {
@@ -55,6 +55,8 @@ pub fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
             format!("node {name} publishes no device"),
             "does the DRA driver run on it?",
         )
+    } else if facts.lacks("resourceclaims") || facts.lacks("devicetaintrules") {
+        unknown(&format!("which devices of node {name} can be had"))
     } else if free == 0 {
         Verdict::fine("Full", sentence)
     } else {
@@ -70,7 +72,7 @@ pub fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
 
 /// Of how many of these devices a claim can have something, each by itself.
 fn free(facts: &Facts, devices: &BTreeSet<(&str, &str, &str)>) -> usize {
-    let (claimed, newest) = (Claimed::of(&facts.cluster), newest(&facts.cluster.slices));
+    let (claimed, newest) = (Claimed::of(facts), newest(&facts.cluster.slices));
     let slices = facts.cluster.slices.iter();
     let slices = slices.filter(|of| newest.get(&(&*of.driver, &*of.pool.name)) == Some(&of.pool.generation));
     let free = slices.flat_map(|slice| {

@@ -55,7 +55,7 @@ pub struct Rare {
     pub unaccounted: Vec<Unaccounted>,
     /// Accounting policies that cannot be combined.
     pub incompatible: Vec<Incompatible>,
-    /// Pod-level resources that its claims exceed: kube-scheduler binds it nowhere.
+    /// Pod-level resources that its claims exceed. A kube-scheduler that counts claims binds such a Pod nowhere.
     pub over_budget: Vec<OverBudget>,
     /// What its claims take by ResourceSlices alone, while it is assumed: a kube-scheduler that counts claims finds
     /// that by itself when it places the Pod.

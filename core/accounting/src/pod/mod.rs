@@ -98,7 +98,7 @@ impl PodSpecView {
         self.init_containers.iter().chain(&self.containers)
     }
 
-    /// Empties the limits: no charge depends on them.
+    /// Empties the limits. No charge depends on them; [`budget`] and [`advice`] do.
     pub fn forget_limits(&mut self) {
         let containers = self.init_containers.iter_mut().chain(&mut self.containers);
         for Container { resources, status, .. } in containers {

@@ -84,7 +84,9 @@ pub struct Expressions {
 const COMPILED: u64 = 10;
 
 impl Expressions {
-    /// A cache whose selectors cost so many units at most. One that comes after that holds, for every device.
+    /// A cache for a judge who must not be wrong about what it does not know. The selectors of requests cost so many units at most, and one
+    /// that comes after that holds for every device. So does one that cannot be compiled or evaluated here: a newer API server may have
+    /// functions and types that this version lacks.
     pub fn within(units: u64) -> Self {
         Self { left: Some(Cell::new(units)), ..Self::default() }
     }
@@ -108,25 +110,34 @@ impl Expressions {
 
     fn get(&self, text: &str, purpose: Purpose) -> Rc<Result<Expression, CompileError>> {
         let mut known = self.known.borrow_mut();
-        let compiled = known
-            .entry((text.into(), purpose))
-            .or_insert_with(|| Rc::new(self.compiler.compile(text, purpose)));
+        let compiled = known.entry((text.into(), purpose)).or_insert_with(|| {
+            self.spend(COMPILED.saturating_mul(text.len() as u64));
+            Rc::new(self.compiler.compile(text, purpose))
+        });
         compiled.clone()
     }
 
-    /// Whether all selectors hold. A selector that fails does not hold.
+    /// Whether all selectors hold. A selector that fails does not hold, unless the cache has a limit.
     fn hold(&self, selectors: &[Selector], device: &BoundDevice) -> bool {
+        let is_lenient = self.left.is_some();
         selectors.iter().all(|selector| {
             if self.is_spent() {
                 return true;
             }
-            let text = selector.expression();
-            let compiled = self.get(text, Purpose::Selector);
-            let Ok(expression) = compiled.as_ref() else { return false };
+            let compiled = self.get(selector.expression(), Purpose::Selector);
+            let Ok(expression) = compiled.as_ref() else { return is_lenient };
             let (verdict, cost) = expression.matches_at_cost(device);
-            self.spend(cost.saturating_add(COMPILED.saturating_mul(text.len() as u64)));
-            verdict == Ok(true)
+            self.spend(cost);
+            verdict.unwrap_or(is_lenient)
         })
+    }
+
+    /// The same for the selectors of a class. An administrator writes them: they cost what they cost.
+    fn hold_of_class(&self, selectors: &[Selector], device: &BoundDevice) -> bool {
+        let left = self.left.as_ref().map(|left| left.replace(u64::MAX));
+        let holds = self.hold(selectors, device);
+        self.left.iter().zip(left).for_each(|(of, left)| of.set(left));
+        holds
     }
 
     /// Returns the attribute that an expression computes.
@@ -159,8 +170,9 @@ impl Alone<'_> {
         let bound = BoundDevice::new(usable.slice.driver.clone(), Arc::new(device.clone()));
         // Of what cannot be read it is not known whether it belongs to the class.
         let is_read = |class: &Class| class.unreadable.is_none() && device.unreadable.is_none();
-        let class =
-            ask.class.is_some_and(|class| is_read(class) && self.expressions.hold(&class.selectors, &bound));
+        let class = ask
+            .class
+            .is_some_and(|class| is_read(class) && self.expressions.hold_of_class(&class.selectors, &bound));
         let holds = [
             (Rule::BindingConditions, device.binding_conditions.is_empty() || self.gates.binding_conditions),
             (Rule::Class, class),

@@ -2,9 +2,13 @@
 
 use dragoman_accounting::cluster::{Slice, SliceDevice};
 use dragoman_allocator::input::{Class, DeviceResult};
+use dragoman_machinery::controller::Fed;
+use dragoman_machinery::watch::decode_item;
 
+use super::passes::{Answers, World, nominate, nominated};
 use super::*;
 use crate::gates::given::Given;
+use crate::gates::pass::{Purpose, Said};
 use crate::whole::WholeClass;
 
 /// Two GPUs, a large one and a small one, and a NIC of another driver.
@@ -48,7 +52,8 @@ fn wrong(devices: &Value, results: &Value) -> Option<String> {
         let slice = slices.iter().find(|slice| *slice.driver == *of.driver)?;
         slice.devices.iter().find(|device| *device.name == *of.device)
     };
-    Given::of(&claim_of(devices, results))?.wrong(class, device)
+    let given = Given::of(&claim_of(devices, results))?;
+    given.wrong(class, &given.devices(device)?.0)
 }
 
 fn result(driver: &str, device: &str) -> Value {
@@ -146,4 +151,143 @@ fn the_selectors_of_a_claim_cost_no_more_than_a_moment() {
     let excluded = Some("request r: device large is excluded by its selectors".to_owned());
     assert_eq!(judged("true", 8), excluded);
     assert_eq!(judged(&dear, 8), None, "eight dear ones");
+}
+
+/// The class of a request is looked at, whatever the selectors of another request have cost.
+#[test]
+fn no_selector_of_a_tenant_hides_a_class() {
+    let ten = "[1,2,3,4,5,6,7,8,9,10]";
+    let dear = format!("{ten}.all(a, {ten}.all(b, {ten}.all(c, {ten}.all(d, a + b + c + d > 0))))");
+    let selectors: Vec<Value> = (0..32).map(|_| json!({"cel": {"expression": dear}})).collect();
+    let request = |name: &str, selectors: &[Value]| json!({"name": name, "exactly": {"deviceClassName": "gpu", "count": 1, "selectors": selectors}});
+    let devices = json!({"requests": [request("dear", &selectors), request("r", &[])]});
+    let mut first = result("gpu", "large");
+    first["request"] = json!("dear");
+    let none = "request r: device nic is none of its class";
+    assert_eq!(wrong(&devices, &json!([first, result("nic", "nic")])).as_deref(), Some(none));
+    let long = json!({"cel": {"expression": format!("device.driver != '{}'", "x".repeat(9_000))}});
+    let devices =
+        json!({"requests": [request("dear", &[long.clone(), long.clone(), long]), request("r", &[])]});
+    assert_eq!(wrong(&devices, &json!([first, result("nic", "nic")])).as_deref(), Some(none));
+}
+
+/// A newer API server knows functions, types of attributes and expressions that this version does not.
+#[test]
+fn what_cannot_be_evaluated_here_excludes_nothing() {
+    let with = |expression: &str| one(&json!({"selectors": [{"cel": {"expression": expression}}]}));
+    for expression in
+        ["device.newerField == 1", "device.attributes['gpu.example.com'].missing == 'x'", "true ||"]
+    {
+        assert_eq!(wrong(&with(expression), &json!([result("gpu", "large")])), None, "{expression}");
+    }
+    let mut expressions = one(&json!({"count": 2}));
+    expressions["constraints"] = json!([{"requests": ["r"], "matchAttribute": "gpu.example.com/links"}]);
+    let listed = |value: Value, results: &Value| {
+        let device = |name: &str| json!({"name": name, "attributes": {"links": value}});
+        let slice = json!({"metadata": {"name": "s"}, "spec": {"driver": "gpu.example.com", "nodeName": "n",
+            "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}, "devices": [device("large"), device("small")]}});
+        let slice = serde_json::from_value::<ResourceSlice>(slice).expect("a slice").accounted();
+        let given = Given::of(&claim_of(&expressions, results)).expect("it is allocated");
+        let device = |of: &DeviceResult| slice.devices.iter().find(|device| *device.name == *of.device);
+        given.wrong(class, &given.devices(device).expect("they are there").0)
+    };
+    let both = json!([result("gpu", "large"), result("gpu", "small")]);
+    assert_eq!(listed(json!({"ints": [0, 1]}), &both), None, "a list in common");
+    assert_eq!(listed(json!({"newerType": [0, 1]}), &both), None, "a type of a newer API");
+}
+
+/// A device may be published after it was allocated, and a driver may change what it says of it.
+#[test]
+fn an_allocation_is_looked_at_again_when_its_devices_are_seen_otherwise() {
+    let mut world = World::with_node(None);
+    let selectors = json!([{"cel": {"expression": "device.attributes['d'].size == '80'"}}]);
+    let exactly = json!({"deviceClassName": "gpu", "selectors": selectors});
+    world.pod("p", 1, &json!({}));
+    let result = json!({"request": "r", "driver": "d", "pool": "late", "device": "gpu"});
+    let late = json!({"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
+        "status": {"allocation": {"devices": {"results": [result]}}}});
+    world.claim("p", 1, &late);
+    assert_eq!(world.look("p", Answers::new()).purposes(), vec![], "nothing is known of it");
+    let reject = Purpose::Reject("p-claim".into());
+    for (generation, size, rejected) in [(1, "80", false), (2, "40", true)] {
+        let pool = json!({"name": "late", "generation": generation, "resourceSliceCount": 1});
+        let device = json!({"name": "gpu", "attributes": {"size": {"string": size}}});
+        world.slice(&json!({"metadata": {"name": "late", "uid": "late", "resourceVersion": "1"},
+            "spec": {"driver": "d", "nodeName": "n", "pool": pool, "devices": [device]}}));
+        let purposes = world.look("p", [Ok(nominated("n"))].into()).purposes();
+        assert_eq!(purposes.contains(&reject), rejected, "{size}: {purposes:?}");
+    }
+    world.is_behind = true;
+    assert!(
+        !world.look("p", Answers::new()).purposes().contains(&reject),
+        "an allocator may have seen another"
+    );
+}
+
+/// A class that an administrator narrows is read by its new words.
+#[test]
+fn an_allocation_is_looked_at_again_when_a_class_changes() {
+    let mut world = World::with_node(None);
+    world.pod("p", 1, &json!({}));
+    world.claim("p", 1, &json!({}));
+    for (version, expression, rejected) in
+        [(1, "device.driver == 'd'", false), (2, "device.driver == 'x'", true)]
+    {
+        let selectors = json!([{"cel": {"expression": expression}}]);
+        let class = json!({"metadata": {"name": "gpu", "uid": "gpu", "resourceVersion": version.to_string()}, "spec": {"selectors": selectors}});
+        let class = decode_item(class.to_string().as_bytes()).expect("metadata");
+        Fed::<WholeClass>::applied(&mut world.index, &class);
+        let purposes = world.look("p", [Ok(nominated("n"))].into()).purposes();
+        assert_eq!(
+            purposes.contains(&Purpose::Reject("p-claim".into())),
+            rejected,
+            "{expression}: {purposes:?}"
+        );
+    }
+}
+
+/// The allocator of the right claim has done nothing wrong.
+#[test]
+fn of_two_claims_the_wrong_one_alone_is_given_back() {
+    let mut world = World::with_node(None);
+    let entries =
+        json!([{"name": "a", "resourceClaimName": "p-gpu"}, {"name": "b", "resourceClaimName": "q-gpu"}]);
+    world.pod("p", 1, &json!({"spec": {"resourceClaims": entries}}));
+    let for_p = json!([{"resource": "pods", "name": "p", "uid": "p"}]);
+    let two = json!({"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 2}}]});
+    let none = json!({"requests": []});
+    let nothing = json!({"devices": {"results": []}});
+    world.claim(
+        "p",
+        1,
+        &json!({"spec": {"devices": none}, "status": {"allocation": nothing, "reservedFor": for_p}}),
+    );
+    world.claim("q", 1, &json!({"spec": {"devices": two}, "status": {"reservedFor": for_p}}));
+    let purposes = world.look("p", Answers::new()).purposes();
+    let only = vec![Purpose::Reject("q-claim".into()), Purpose::Confirm, Purpose::TakeOut("q-claim".into())];
+    assert_eq!(purposes, only);
+}
+
+/// A claim that a Pod uses which may run keeps its devices: taking this Pod out of it would mend nothing.
+#[test]
+fn devices_that_were_not_asked_for_are_given_back_unless_a_pod_may_use_them() {
+    let looked = |consumers: &[&str]| {
+        let mut world = World::with_node(None);
+        world.pod("p", 1, &json!({}));
+        world.pod("gated", 1, &json!({}));
+        world.pod("runs", 1, &json!({"spec": {"schedulingGates": [], "nodeName": "n"}}));
+        let consumers: Vec<Value> =
+            consumers.iter().map(|pod| json!({"resource": "pods", "name": pod, "uid": pod})).collect();
+        let two = json!({"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 2}}]});
+        world.claim("p", 1, &json!({"spec": {"devices": two}, "status": {"reservedFor": consumers}}));
+        world.look("p", [Ok(json!({})), Ok(json!({})), Ok(json!({}))].into())
+    };
+    for consumers in [&["p"][..], &["p", "gated"]] {
+        let rejected = looked(consumers);
+        assert_eq!(rejected.purposes().last(), Some(&Purpose::TakeOut("p-claim".into())), "{consumers:?}");
+        let said = "claim p-gpu: request r: has 1 device, and asks for 2";
+        assert!(matches!(rejected.said.last(), Some(Said::Warning(Reason::WrongDevices, "Reject", why))
+            if why.ends_with(said)));
+    }
+    assert_eq!(looked(&["p", "runs"]).purposes(), vec![nominate()]);
 }

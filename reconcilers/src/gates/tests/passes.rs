@@ -23,14 +23,14 @@ use crate::holders::SharedHolders;
 /// What the controller has, without a client.
 #[derive(Default)]
 pub(super) struct World {
-    index: Gates,
+    pub(super) index: Gates,
     cluster: Cluster,
     pub(super) assumed: Assumed,
     pub(super) memory: Memory,
     holders: SharedHolders,
     pub(super) options: Options,
     scheduler: Option<Scheduler>,
-    is_behind: bool,
+    pub(super) is_behind: bool,
     pub(super) now: i64,
 }
 
@@ -70,9 +70,13 @@ impl World {
         let slice = json!({"metadata": {"name": "s", "uid": "s", "resourceVersion": "1"},
             "spec": {"driver": "d", "nodeName": "n", "devices": [device],
                 "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}}});
-        let decoded = decode_item(slice.to_string().as_bytes()).expect("metadata");
-        Fed::<ResourceSlice>::applied(&mut world.cluster, &decoded);
+        world.slice(&slice);
         world
+    }
+
+    pub(super) fn slice(&mut self, slice: &Value) {
+        let decoded = decode_item(slice.to_string().as_bytes()).expect("metadata");
+        Fed::<ResourceSlice>::applied(&mut self.cluster, &decoded);
     }
 
     pub(super) fn key(name: &str) -> ObjectKey {
@@ -179,7 +183,7 @@ pub(super) fn nominated(node: &str) -> Value {
     json!({"status": {"nominatedNodeName": node}})
 }
 
-fn nominate() -> Purpose {
+pub(super) fn nominate() -> Purpose {
     Purpose::Nominate(Some("n".into()))
 }
 
@@ -334,30 +338,6 @@ fn an_allocation_beyond_the_pod_level_resources_is_given_back() {
         if why.ends_with("spec.resources.requests[cpu] is 4, but containers and claims request 5")));
     assert_eq!(assumed, 0, "it takes no room");
     assert_eq!(look("5").0.purposes(), vec![nominate()], "the budget has room for both");
-}
-
-/// A claim that a Pod uses which may run keeps its devices: taking this Pod out of it would mend nothing.
-#[test]
-fn devices_that_were_not_asked_for_are_given_back_unless_a_pod_may_use_them() {
-    let looked = |consumers: &[&str]| {
-        let mut world = World::with_node(None);
-        world.pod("p", 1, &json!({}));
-        world.pod("gated", 1, &json!({}));
-        world.pod("runs", 1, &json!({"spec": {"schedulingGates": [], "nodeName": "n"}}));
-        let consumers: Vec<Value> =
-            consumers.iter().map(|pod| json!({"resource": "pods", "name": pod, "uid": pod})).collect();
-        let two = json!({"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 2}}]});
-        world.claim("p", 1, &json!({"spec": {"devices": two}, "status": {"reservedFor": consumers}}));
-        world.look("p", [Ok(json!({})), Ok(json!({})), Ok(json!({}))].into())
-    };
-    for consumers in [&["p"][..], &["p", "gated"]] {
-        let rejected = looked(consumers);
-        assert_eq!(rejected.purposes().last(), Some(&Purpose::TakeOut("p-claim".into())), "{consumers:?}");
-        let said = "claim p-gpu: request r: has 1 device, and asks for 2";
-        assert!(matches!(rejected.said.last(), Some(Said::Warning(Reason::WrongDevices, "Reject", why))
-            if why.ends_with(said)));
-    }
-    assert_eq!(looked(&["p", "runs"]).purposes(), vec![nominate()]);
 }
 
 #[test]
