@@ -95,7 +95,7 @@ impl<'a> Claimed<'a> {
     pub fn of(facts: &'a Facts) -> Self {
         let cluster = &facts.cluster;
         let (rules, incomplete) = (cluster.taint_rules.iter().collect(), incomplete(&cluster.slices));
-        let mut claimed = Self { rules, incomplete, ..Self::default() };
+        let mut claimed = Self { incomplete, rules, ..Self::default() };
         for claim in facts.claims.values() {
             let Some(Tolerated::Read(allocation)) = &claim.status.allocation else { continue };
             allocation.devices.results.iter().filter(|of| !of.admin_access).for_each(|of| claimed.hold(of));

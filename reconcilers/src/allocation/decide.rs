@@ -147,13 +147,7 @@ impl Question<'_> {
                 Ok(allocations) => allocations,
                 Err(error) => return Tries::Refuses(Why::Search(error.to_string())),
             };
-            let claims: Vec<cluster::Claim> = allocations
-                .iter()
-                .filter_map(|(uid, devices)| {
-                    let claim = self.claims.iter().find(|claim| claim.uid == *uid)?;
-                    Some(with_allocation(claim, devices))
-                })
-                .collect();
+            let claims = self.with(&allocations);
             let candidate = index.accounts.ledger().candidate_with(&self.pod.accounted, node, &claims);
             match account(&ledger, &candidate) {
                 Account::Fits => {
@@ -170,6 +164,15 @@ impl Question<'_> {
             let left = self.budget().saturating_sub(solution.work());
             outcome = solution.refused(&weight, limited(left));
         }
+    }
+
+    /// The claims of the Pod as they would be with these allocations.
+    fn with(&self, allocations: &[(Arc<str>, Devices)]) -> Vec<cluster::Claim> {
+        let of = |(uid, devices): &(Arc<str>, Devices)| {
+            let claim = self.claims.iter().find(|claim| claim.uid == *uid)?;
+            Some(with_allocation(claim, devices))
+        };
+        allocations.iter().filter_map(of).collect()
     }
 }
 

@@ -69,45 +69,7 @@ fn verdict(
         .collect();
     let held = words.join("; ");
     match (is_published, holders) {
-        (true, []) => {
-            if let Some(Availability::Unreadable(why)) = available {
-                Verdict::blocked(
-                    "Unreadable",
-                    format!("device {name} of pool {pool} is held by no claim, and none gets it: {why}"),
-                    "its driver publishes what this version reads, or a newer version of Dragoman reads it",
-                )
-            } else if let Some(Availability::Incomplete) = available {
-                Verdict::blocked(
-                    "Incomplete",
-                    format!(
-                        "device {name} is held by no claim, and pool {pool} lacks slices: nothing is allocated from it"
-                    ),
-                    "its driver publishes the rest; look at its log",
-                )
-            } else if let Some(Availability::Excluded(counter)) = available {
-                Verdict::blocked(
-                    "Excluded",
-                    format!(
-                        "device {name} of pool {pool} is held by no claim, and too little of counter {counter} is left for it: \
-                         other devices of the pool have the rest"
-                    ),
-                    format!(
-                        "a claim that holds one of them ends (`kubectl dra devices` lists those of pool {pool})"
-                    ),
-                )
-            } else if taints.is_empty() {
-                Verdict::fine("Free", format!("device {name} of pool {pool} is held by no claim"))
-            } else {
-                Verdict::blocked(
-                    "Tainted",
-                    format!(
-                        "device {name} of pool {pool} is held by no claim and tainted: {}",
-                        taints.join(", ")
-                    ),
-                    "a claim that tolerates the taint gets it; the driver or a DeviceTaintRule takes the taint away",
-                )
-            }
-        }
+        (true, []) => unheld((pool, name), taints, available),
         (true, _) => match available {
             Some(of @ (Availability::Shared(_) | Availability::Full(_))) => {
                 let left = match of.details() {
@@ -125,6 +87,36 @@ fn verdict(
             "DeviceGone",
             format!("device {name} of pool {pool} is in no ResourceSlice any more, and is held by {held}"),
             "its driver withdrew it: the Pods that use it have to go",
+        ),
+    }
+}
+
+/// Whether a claim can have a device that none holds.
+fn unheld((pool, name): (&str, &str), taints: &[String], available: Option<&Availability>) -> Verdict {
+    let device = format!("device {name} of pool {pool} is held by no claim");
+    match available {
+        Some(Availability::Unreadable(why)) => Verdict::blocked(
+            "Unreadable",
+            format!("{device}, and none gets it: {why}"),
+            "its driver publishes what this version reads, or a newer version of Dragoman reads it",
+        ),
+        Some(Availability::Incomplete) => Verdict::blocked(
+            "Incomplete",
+            format!("{device}, and its pool lacks slices: nothing is allocated from it"),
+            "its driver publishes the rest; look at its log",
+        ),
+        Some(Availability::Excluded(counter)) => Verdict::blocked(
+            "Excluded",
+            format!(
+                "{device}, and too little of counter {counter} is left: other devices of the pool have the rest"
+            ),
+            format!("a claim that holds one of them ends (`kubectl dra devices` lists those of pool {pool})"),
+        ),
+        _ if taints.is_empty() => Verdict::fine("Free", device),
+        _ => Verdict::blocked(
+            "Tainted",
+            format!("{device} and tainted: {}", taints.join(", ")),
+            "a claim that tolerates the taint gets it; the driver or a DeviceTaintRule takes the taint away",
         ),
     }
 }

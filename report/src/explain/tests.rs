@@ -392,7 +392,7 @@ fn a_pool_that_is_published_anew_has_lost_nothing() {
 fn a_shared_device_counts_once_on_its_node() {
     let shared = [allocated("x", "a", &consumer("one")), allocated("y", "a", &consumer("two"))];
     let answer = super::node::explain(&facts(&cluster(&shared)), "node-0", now());
-    says("shared", &answer, "HasFree", "2 devices, of which claims hold 1");
+    says("shared", &answer, "HasFree", "2 devices, claims hold 1");
 }
 
 #[test]
@@ -433,7 +433,7 @@ fn claims_devices_nodes_and_templates() {
     says("another is tainted", &taken, "Taken", "held by claim ml/c for Pod train");
     assert!(of_device(&held, "nothing").is_err());
     let of_node = |objects: &[Value]| super::node::explain(&facts(objects), "node-0", now());
-    says("has free", &of_node(&held), "HasFree", "2 devices, of which claims hold 1");
+    says("has free", &of_node(&held), "HasFree", "2 devices, claims hold 1");
     let cordoned = with(node(), "/spec", json!({"unschedulable": true}));
     says("cordoned", &of_node(&[slice(&["a"]), cordoned]), "Cordoned", "it is cordoned");
     says("empty", &of_node(&[node()]), "NoDevices", "publishes no device");

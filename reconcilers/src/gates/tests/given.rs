@@ -217,11 +217,21 @@ fn an_allocation_is_looked_at_again_when_its_devices_are_seen_otherwise() {
         let purposes = world.look("p", [Ok(nominated("n"))].into()).purposes();
         assert_eq!(purposes.contains(&reject), rejected, "{size}: {purposes:?}");
     }
-    world.is_behind = true;
-    assert!(
-        !world.look("p", Answers::new()).purposes().contains(&reject),
-        "an allocator may have seen another"
-    );
+}
+
+/// The allocator may have seen a device or a class that is not seen here yet.
+#[test]
+fn nothing_is_taken_back_while_a_watch_catches_up() {
+    let mut world = World::with_node(None);
+    world.pod("p", 1, &json!({}));
+    let two = json!({"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 2}}]});
+    world.claim("p", 1, &json!({"spec": {"devices": two}}));
+    let reject = Purpose::Reject("p-claim".into());
+    for (is_behind, rejected) in [(true, false), (false, true)] {
+        world.is_behind = is_behind;
+        let purposes = world.look("p", [Ok(nominated("n"))].into()).purposes();
+        assert_eq!(purposes.contains(&reject), rejected, "{purposes:?}");
+    }
 }
 
 /// A class that an administrator narrows is read by its new words.
