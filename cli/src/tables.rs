@@ -7,7 +7,7 @@ use dragoman_reconcilers::protocol::{ALLOCATOR, CLAIMS_READY};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use dragoman_report::availability::Claimed;
+use dragoman_report::availability::{Claimed, is_known};
 use dragoman_report::explain::age;
 use dragoman_report::explain::claim::consumer;
 use dragoman_report::explain::pod::is_for;
@@ -116,11 +116,6 @@ fn holders(facts: &Facts) -> Holders<'_> {
     holders
 }
 
-/// Whether a claim that could not be read may have a device, or a rule that could not be read may taint it.
-fn is_unsure(facts: &Facts) -> bool {
-    facts.lacks("resourceclaims") || facts.lacks("devicetaintrules")
-}
-
 /// The devices: where they are, and what holds them.
 pub(crate) fn devices(facts: &Facts) -> Table {
     const COLUMNS: &[&str] =
@@ -139,7 +134,7 @@ pub(crate) fn devices(facts: &Facts) -> Table {
             let taints = claimed.taints(&slice.driver, &slice.pool.name, device);
             let taints: Vec<String> = taints.iter().map(|of| format!("{}:{}", of.key, of.effect)).collect();
             let of = claimed.availability(&slice.driver, &slice.pool.name, device);
-            let state = if of.can_be_had() && is_unsure(facts) { "?" } else { of.word() };
+            let state = if of.can_be_had() && !is_known(facts) { "?" } else { of.word() };
             let wide = [&of.details(), &taints.join(","), &*slice.name];
             rows.push(row([key.0, key.1, &device.name], node, state, &held, wide));
         }
@@ -196,7 +191,7 @@ pub(crate) fn pools(facts: &Facts) -> Table {
             of.nodes.iter().copied().collect::<Vec<_>>().join(","),
             of.total.to_string(),
             allocated.to_string(),
-            if is_unsure(facts) { "?".to_owned() } else { of.free.to_string() },
+            if is_known(facts) { of.free.to_string() } else { "?".to_owned() },
             // An incomplete pool is not allocated from.
             if is_whole { "Ready" } else { "Incomplete" }.to_owned(),
             of.generation.to_string(),

@@ -28,7 +28,7 @@ pub enum Availability {
     Excluded(String),
     /// No claim has all of it, and it repels claims that do not tolerate these taints.
     Tainted(Vec<Taint>),
-    /// No claim has it. Slices of its pool are missing: nothing is allocated from it.
+    /// No claim has all of it. Slices of its pool are missing: nothing is allocated from it.
     Incomplete,
     /// No claim has it, and none gets it: it cannot be read.
     Unreadable(Name),
@@ -70,6 +70,11 @@ impl Availability {
     }
 }
 
+/// Whether all is read that decides about it: a claim that could not be read may have a device, and a rule may taint it.
+pub fn is_known(facts: &Facts) -> bool {
+    !facts.lacks("resourceclaims") && !facts.lacks("devicetaintrules")
+}
+
 /// How a device is held.
 #[derive(Debug, Default)]
 struct Held {
@@ -91,7 +96,7 @@ pub struct Claimed<'a> {
 }
 
 impl<'a> Claimed<'a> {
-    /// Adds up what the claims of a cluster have. Devices with admin access are held by nobody.
+    /// Adds up what the claims of a cluster have. Admin access to a device does not hold it.
     pub fn of(facts: &'a Facts) -> Self {
         let cluster = &facts.cluster;
         let (rules, incomplete) = (cluster.taint_rules.iter().collect(), incomplete(&cluster.slices));
@@ -155,13 +160,14 @@ impl<'a> Claimed<'a> {
         {
             return Availability::Taken;
         }
-        if held.is_none() && self.incomplete.contains(&(driver.clone(), pool.clone())) {
+        if self.incomplete.contains(&(driver.clone(), pool.clone())) {
             return Availability::Incomplete;
         }
         if let (None, Some(why)) = (held, &device.unreadable) {
             return Availability::Unreadable(why.clone());
         }
-        let taints = self.taints(driver, pool, device);
+        let mut taints = self.taints(driver, pool, device);
+        taints.retain(Taint::repels);
         if !taints.is_empty() {
             return Availability::Tainted(taints);
         }
@@ -171,7 +177,7 @@ impl<'a> Claimed<'a> {
         }
     }
 
-    /// The counter by which a device that nobody holds cannot be had. One that is overdrawn blocks every device of its pool that draws
+    /// The counter by which a device that no claim holds cannot be had. A counter that is overdrawn blocks every device of its pool that draws
     /// on any.
     fn exclusion(&self, driver: &Name, pool: &Name, device: &Device) -> Option<String> {
         let left = self.left.get(&(driver.clone(), pool.clone()))?;
@@ -191,11 +197,11 @@ impl<'a> Claimed<'a> {
         overdrawn.next().map(|((set, name), _)| named((set, name)))
     }
 
-    /// The taints of a device that repel: those of its slice, and those of rules.
+    /// The taints of a device: those of its slice, and those of rules.
     pub fn taints(&self, driver: &Name, pool: &Name, device: &Device) -> Vec<Taint> {
         let rules =
             self.rules.iter().filter(|rule| rule.selects(driver, pool, &device.name)).map(|rule| &rule.taint);
-        device.taints.iter().chain(rules).filter(|taint| taint.repels()).cloned().collect()
+        device.taints.iter().chain(rules).cloned().collect()
     }
 }
 
@@ -295,6 +301,25 @@ mod tests {
         assert_eq!(states(&[share("gpu", "40Gi")]), ["gpu Full no memory", "link Free"]);
         assert_eq!(states(&[result("gpu")]), ["gpu Taken", "link Free"]);
         assert_eq!(states(&[share("link", "0")]), ["gpu Free", "link Shared"]);
+    }
+
+    /// A driver publishes a pool slice by slice.
+    #[test]
+    fn of_a_pool_that_lacks_slices_nothing_can_be_had() {
+        let slice = json!({"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {"driver": "d", "nodeName": "n",
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 2},
+            "devices": [{"name": "free"}, {"name": "shared", "allowMultipleAllocations": true}]}});
+        let mut share = result("shared");
+        share["shareID"] = json!("x");
+        let claim = json!({"kind": "ResourceClaim", "metadata": {"namespace": "a", "name": "c", "uid": "u"},
+            "spec": {}, "status": {"allocation": {"devices": {"results": [share]}}}});
+        let mut facts = Facts::default();
+        let list = json!({"kind": "List", "items": [slice, claim]}).to_string();
+        facts.take_file(std::path::Path::new("f"), &list).expect("objects");
+        let (claimed, slice) = (Claimed::of(&facts), &facts.cluster.slices[0]);
+        let words =
+            slice.devices.iter().map(|of| claimed.availability(&slice.driver, &slice.pool.name, of).word());
+        assert_eq!(words.collect::<Vec<_>>(), ["Incomplete", "Incomplete"]);
     }
 
     #[test]

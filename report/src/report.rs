@@ -221,7 +221,7 @@ impl Dump {
         let is_allocated = |claim: &str| self.allocated.contains(&key(claim));
         let exists = |claim: &str| self.claims.contains(&key(claim));
         let (waits, names) = unallocated(pod, is_allocated, exists);
-        // With a claim that is not there nobody knows what is asked for.
+        // With a claim that is not there it is not known what is asked for.
         let are_there = names.len() == waits.len() && names.iter().all(|name| exists(name));
         let devices = self.devices.as_ref().filter(|_| !names.is_empty() && are_there);
         let claims = devices.map(|devices| (devices, devices.claims(pod)));

@@ -170,7 +170,7 @@ fn a_claim_without_devices_is_tried_where_the_dump_says_what_it_means() {
     let known = render(&report(&objects), true);
     assert!(known.contains("Pod ns/w on n: "), "{known}");
     assert!(known.contains("request r of claim ns/c wants 8 devices, 1 suitable"), "{known}");
-    // Without its class nobody knows what the request means.
+    // Without its class it is not known what the request means.
     let unknown = render(&report(&objects[..4]), true);
     assert!(
         unknown.contains("Pod ns/w on n: it is unknown: ResourceClaim ns/c is not allocated\n"),
@@ -178,7 +178,7 @@ fn a_claim_without_devices_is_tried_where_the_dump_says_what_it_means() {
     );
 }
 
-/// Zero is not the same as nobody knows.
+/// Zero is not the same as not known.
 #[test]
 fn devices_of_which_nothing_says_what_they_take_are_named() {
     let device = |name: &str| json!({"name": name});
@@ -242,7 +242,7 @@ fn a_pod_that_waits_for_devices_is_told_where_it_fits_and_with_which() {
     ] {
         assert!(text.contains(line), "{line}{text}");
     }
-    // Nobody knows yet what a claim of a template will take, or one that is not there.
+    // It is not known yet what a claim of a template will take, or one that is not there.
     for claim in [
         json!({"name": "gpu", "resourceClaimTemplateName": "t"}),
         json!({"name": "gpu", "resourceClaimName": "x"}),

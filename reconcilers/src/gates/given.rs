@@ -1,6 +1,6 @@
 //! Whether an allocation gives a claim what it asks for. An allocator of another make may be wrong, and a Pod that runs with other
-//! devices than it asked for harms itself, the Pods that need them, and whoever guards them by a class. The judge is the one of the
-//! reference allocator ([`Checker`]); here it sees the devices of one allocation alone.
+//! devices than it asked for harms itself and the Pods that need them, and gets past the class that guards them. The rules are those of
+//! the checker of the reference allocator ([`Checker`]), applied to the devices of one allocation alone.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@ use dragoman_crds::wire::{ResourceClaim, Tolerated};
 use jiff::Timestamp;
 
 use super::{Answer, Link, Verdict, claim, devices, link, unknown};
-use crate::availability::{Availability, Claimed};
+use crate::availability::{Availability, Claimed, is_known};
 use crate::facts::Facts;
 use crate::supply::{newest, places};
 
@@ -44,6 +44,8 @@ pub fn explain(facts: Facts, wanted: &str, now: Timestamp) -> anyhow::Result<Ans
         chain.extend(claim::links(facts, holder, 1, now));
     }
     let is_read = !facts.lacks("resourceslices") && !facts.lacks("resourceclaims");
+    // A rule that could not be read may taint it.
+    let is_read = is_read && (is_known(facts) || !available.as_ref().is_some_and(Availability::can_be_had));
     let verdict = if is_read {
         verdict(&device, place.is_some(), (&taints, available.as_ref()), &holders)
     } else {
@@ -112,12 +114,12 @@ fn unheld((pool, name): (&str, &str), taints: &[String], available: Option<&Avai
             ),
             format!("a claim that holds one of them ends (`kubectl dra devices` lists those of pool {pool})"),
         ),
-        _ if taints.is_empty() => Verdict::fine("Free", device),
-        _ => Verdict::blocked(
+        Some(Availability::Tainted(_)) => Verdict::blocked(
             "Tainted",
             format!("{device} and tainted: {}", taints.join(", ")),
             "a claim that tolerates the taint gets it; the driver or a DeviceTaintRule takes the taint away",
         ),
+        _ => Verdict::fine("Free", device),
     }
 }
 

@@ -6,7 +6,7 @@ use dragoman_crds::wire::{ResourceClaim, Tolerated};
 use jiff::Timestamp;
 
 use super::{Answer, Verdict, claim, count, link, unknown};
-use crate::availability::Claimed;
+use crate::availability::{Claimed, is_known};
 use crate::facts::Facts;
 use crate::supply::newest;
 
@@ -55,7 +55,7 @@ pub fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
             format!("node {name} publishes no device"),
             "does the DRA driver run on it?",
         )
-    } else if facts.lacks("resourceclaims") || facts.lacks("devicetaintrules") {
+    } else if !is_known(facts) {
         unknown(&format!("which devices of node {name} can be had"))
     } else if free == 0 {
         Verdict::fine("Full", sentence)

@@ -127,7 +127,7 @@ impl ClusterLedger {
     }
 
     /// Counts the devices in use of which neither their slice nor a DeviceFootprint says that they take anything of their node, by node
-    /// and driver. They may take nothing; nobody knows.
+    /// and driver. Whether they take something is not known.
     pub fn undeclared(&self) -> BTreeMap<(&str, &str), usize> {
         let claims = self.claims.values().filter_map(|entry| entry.claim.as_ref());
         let mut counts = BTreeMap::new();

@@ -84,7 +84,7 @@ pub struct Expressions {
 const COMPILED: u64 = 10;
 
 impl Expressions {
-    /// A cache for a judge who must not be wrong about what it does not know. The selectors of requests cost so many units at most, and one
+    /// A cache for checks that must not call wrong what is not known. The selectors of requests cost so many units at most, and one
     /// that comes after that holds for every device. So does one that cannot be compiled or evaluated here: a newer API server may have
     /// functions and types that this version lacks.
     pub fn within(units: u64) -> Self {
