@@ -7,7 +7,7 @@ use clap::Args;
 use dragoman_crds::crdgen::GROUP;
 use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
 use dragoman_crds::wire::{self, Meta, Object};
-use dragoman_machinery::api::{Api, Limits, Live, decode};
+use dragoman_machinery::api::{Api, Call, Limits, Live, decode};
 use dragoman_machinery::connect::connect;
 use dragoman_machinery::discovery::Discovery;
 use dragoman_machinery::kind::{
@@ -70,7 +70,7 @@ pub(crate) const OF_LEASES: &[Rule] = &[Rule {
 /// See [`OF_LEASES`].
 pub(crate) const OF_DEPLOYMENTS: &[Rule] = &[Rule {
     group: "apps",
-    resource: "deployments",
+    resource: "deployments/scale",
     verbs: &["get", "patch"],
     why: "scale dragoman to zero",
 }];
@@ -209,16 +209,20 @@ impl Cluster {
         }
     }
 
-    /// Scales a Deployment to zero. One that does not exist has no Pods.
+    /// Scales a Deployment to zero. One that does not exist has no Pods. The right to change the Deployment itself would be one to run
+    /// any image in the namespace of the system.
     async fn scale_down(&self, name: &str) -> anyhow::Result<()> {
+        let scale = Some("scale");
         loop {
-            let body = match self.api.read(DEPLOYMENT, &self.namespace, name).await? {
-                Live::Found(body) => body,
-                Live::NotFound => return Ok(()),
+            let path = DEPLOYMENT.object_path(&self.namespace, name, scale);
+            let body = match self.api.send(&Call::get(DEPLOYMENT, path, name)).await {
+                Ok(body) => body,
+                Err(Refusal::NotFound) => return Ok(()),
+                Err(other) => return Err(other.into()),
             };
             let guard = Guard::of(&decode::<Head>(&body)?.metadata);
             let operations = vec![json!({"op": "replace", "path": "/spec/replicas", "value": 0})];
-            let action = Action::Patch { subresource: None, guard, operations };
+            let action = Action::Patch { subresource: scale, guard, operations };
             match self.send(DEPLOYMENT, &self.namespace, name, action).await {
                 // Its controller writes its status again and again.
                 Err(Refusal::Conflict) => sleep(LOOK).await,

@@ -64,6 +64,7 @@ pub(crate) const TEMPLATES: &[Template] = &[
             on("", "base/roles.yaml"),
             on("", "base/bindings.yaml"),
             on("ne .Values.mode \"observe\"", "base/assist.yaml"),
+            on("ne .Values.mode \"observe\"", "base/confined.yaml"),
             on(".Values.podDisruptionBudget.enabled", "base/poddisruptionbudget.yaml"),
             on(".Values.networkPolicy.enabled", "base/networkpolicy.yaml"),
             on("eq .Values.mode \"own\"", "components/own/binding.yaml"),

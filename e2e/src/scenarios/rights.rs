@@ -26,6 +26,8 @@ struct Party {
     start: fn(&World) -> anyhow::Result<Dragoman>,
     /// Provokes every kind of its requests in a namespace.
     provoke: for<'a> fn(&'a World, &'a str) -> Outcome<'a>,
+    /// Changes what its last request was about, once for each look: an Event recurs.
+    stir: for<'a> fn(&'a World, &'a str, usize) -> Outcome<'a>,
 }
 
 const GATES: &str = "config/components/gating/roles.yaml";
@@ -38,6 +40,7 @@ const PARTIES: [Party; 4] = [
         user: OPERATOR,
         start: |world| Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "own", &[])),
         provoke: |world, ns| Box::pin(provoke(world, ns)),
+        stir: |world, ns, turn| Box::pin(complain(world, ns, turn)),
     },
     Party {
         file: GATES,
@@ -45,6 +48,7 @@ const PARTIES: [Party; 4] = [
         user: OPERATOR,
         start: |world| assists(world, "--controllers=*,gates"),
         provoke: |world, ns| Box::pin(gates::provoke(world, ns)),
+        stir: |_, _, _| Box::pin(async { Ok(()) }),
     },
     Party {
         file: HOLDERS,
@@ -52,6 +56,7 @@ const PARTIES: [Party; 4] = [
         user: OPERATOR,
         start: |world| assists(world, "--controllers=*,gates,holders"),
         provoke: |world, ns| Box::pin(gates::provoke_holders(world, ns)),
+        stir: |_, _, _| Box::pin(async { Ok(()) }),
     },
     Party {
         file: "config/components/allocator/roles.yaml",
@@ -59,6 +64,7 @@ const PARTIES: [Party; 4] = [
         user: ALLOCATOR,
         start: |world| Dragoman::spawn(&world.allocator_start(&[])),
         provoke: |world, ns| Box::pin(gates::provoke_allocator(world, ns)),
+        stir: |world, _, turn| Box::pin(gates::stir_allocator(world, turn)),
     },
 ];
 
@@ -197,7 +203,7 @@ async fn needed(world: &World, party: &Party, right: &Right) -> anyhow::Result<(
     }
     let dragoman = (party.start)(world)?;
     let log_before = dragoman.log().len();
-    let refused = async || {
+    let refused = async || -> anyhow::Result<Option<()>> {
         // No request has the synthetic resource `resourceclaims/binding`; only the text of a refusal
         // names it. A missing right in the operator's review of its own rights proves nothing.
         let log = dragoman.log();
@@ -211,11 +217,20 @@ async fn needed(world: &World, party: &Party, right: &Right) -> anyhow::Result<(
     // What is provoked too early is over when it begins to work. Without some rights it never does.
     let works = async || {
         let worked = dragoman.metric("controller_runtime_reconcile_total", &[]).await;
-        worked.is_ok_and(|count| count > 0.0) || refused().await.is_ok_and(|it: Option<()>| it.is_some())
+        worked.is_ok_and(|count| count > 0.0) || refused().await.is_ok_and(|it| it.is_some())
     };
     wait::until("the operator works, or is refused", works).await?;
     (party.provoke)(world, &ns).await?;
-    let outcome = wait::value("the operator is refused", refused).await;
+    let turn = std::cell::Cell::new(0);
+    // The look writes: it changes an object that no right is about, and the refusal is that of another write.
+    let stirred = async || {
+        let seen = refused().await?;
+        if seen.is_none() {
+            (party.stir)(world, &ns, turn.replace(turn.get() + 1)).await?;
+        }
+        Ok(seen)
+    };
+    let outcome = wait::value("the operator is refused", stirred).await;
     dragoman.kill().await?;
     world.plane.audit().forget()?;
     outcome
@@ -252,15 +267,16 @@ async fn provoke(world: &World, ns: &str) -> anyhow::Result<()> {
             .merge(CLAIMS, ns, &format!("{name}/status"), &foreign_allocation("node-0", &[consumer]))
             .await?;
     }
-    // An Event that recurs, so that it is created and then patched.
     world.pod(ns, &Pod::new("complaint").with_template("gpu", "missing").gated()).await?;
-    for i in 0..20 {
-        wait::apart().await;
-        let names = json!({"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": format!("none-{i}")}]}});
-        client.merge(PODS, ns, "complaint/status", &names).await?;
-    }
     for pod in ["ends", "released"] {
         client.merge(PODS, ns, &format!("{pod}/status"), &json!({"status": {"phase": "Failed"}})).await?;
     }
+    Ok(())
+}
+
+/// The Pod of which the operator complains changes: the Event is created, and then patched.
+async fn complain(world: &World, ns: &str, turn: usize) -> anyhow::Result<()> {
+    let names = json!({"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": format!("none-{turn}")}]}});
+    world.client.merge(PODS, ns, "complaint/status", &names).await?;
     Ok(())
 }

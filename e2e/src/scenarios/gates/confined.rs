@@ -1,125 +1,19 @@
-//! What the shipped policies refuse: to the tokens of the operator and of the allocator, to tenants, and to owners of
-//! other gates.
+//! What the shipped policies refuse to the owners of other gates.
 
 use anyhow::{Context as _, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{GATE, gated, gates_of, gating, namespace, promise};
-use crate::client::{CLAIMS, PODS};
+use super::{gated, gating, namespace};
+use crate::client::CLAIMS;
 use crate::control_plane::Shape;
 use crate::installed;
-use crate::objects::{self, Pod};
+use crate::objects;
 use crate::scenarios::{Standalone, standalone};
 use crate::wait;
 use crate::world::{Bench, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
-    vec![
-        standalone!(stolen_tokens_and_other_hands_are_confined),
-        standalone!(a_gate_is_opened_and_closed_by_its_owner_alone),
-    ]
-}
-
-/// Waits until a patch of a user is refused in these words. Until the API server knows the policy the patch is taken, and
-/// until it knows the rights it is refused for the want of these.
-async fn is_refused(
-    world: &World,
-    user: &str,
-    (collection, ns, name): (&str, &str, &str),
-    patch: &Value,
-    words: &str,
-) -> anyhow::Result<()> {
-    let client = world.plane.client(user).await?;
-    wait::value(&format!("{user} may not {patch}: {words}"), async || {
-        let path = format!("{name}?dryRun=All");
-        let outcome = client.json_patch(collection, ns, &path, patch).await;
-        Ok(outcome.err().filter(|error| format!("{error:#}").contains(words)).map(drop))
-    })
-    .await
-}
-
-/// The tokens of the operator and of the allocator are of no use for anything else, and where gating is
-/// enforced a tenant cannot take the gate off.
-async fn stolen_tokens_and_other_hands_are_confined(bench: &Bench) -> anyhow::Result<()> {
-    let world = gated(bench, "gated-confined", Shape::default(), 1).await?;
-    let ns = namespace(&world, "confined", "enforced").await?;
-    let pod = Pod::new("pod").with_claim("device", "claim").gated();
-    world.pod(&ns, &pod).await?;
-    let mut claim = objects::claim("claim");
-    claim["metadata"]["finalizers"] = json!(["example.com/keep"]);
-    world.client.create(CLAIMS, &ns, &claim).await?;
-    let pod = (PODS, &*ns, "pod");
-    let claim = (CLAIMS, &*ns, "claim");
-    let status = (CLAIMS, &*ns, "claim/status");
-    let annotated = |key: &str| json!([{"op": "add", "path": "/metadata/annotations", "value": {key: "b"}}]);
-    let of_operator: [((&str, &str, &str), Value, &str); 8] = [
-        (pod, json!([{"op": "remove", "path": "/spec/schedulingGates/0"}]), "its own gate and no other"),
-        (
-            pod,
-            json!([{"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}]),
-            "nothing else of the spec",
-        ),
-        (pod, json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]), "no labels"),
-        (pod, annotated("a"), "attributes.dragoman.dev/*"),
-        (pod, annotated("dragoman.dev/released"), "in which it opens the gate"),
-        (
-            claim,
-            json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]),
-            "changes no other label",
-        ),
-        (claim, json!([{"op": "remove", "path": "/metadata/finalizers"}]), "and no other"),
-        (
-            status,
-            json!([{"op": "add", "path": "/status", "value": promise("dev-0", "node-0", &[])["status"]}]),
-            "makes none",
-        ),
-    ];
-    for (object, patch, why) in &of_operator {
-        is_refused(&world, "operator", *object, patch, why).await?;
-    }
-    let label = json!({"metadata": {"labels": {"dragoman.dev/allocator": "another"}}});
-    world.client.merge(CLAIMS, &ns, "claim", &label).await?;
-    let allocation =
-        json!([{"op": "add", "path": "/status", "value": promise("dev-0", "node-0", &[])["status"]}]);
-    let of_allocator: [((&str, &str, &str), Value, &str); 3] = [
-        (status, allocation, "names another allocator"),
-        (
-            claim,
-            json!([{"op": "replace", "path": "/metadata/labels/dragoman.dev~1allocator", "value": "dragoman"}]),
-            "changes no label",
-        ),
-        (pod, json!([{"op": "remove", "path": "/spec/schedulingGates/0"}]), "cannot patch resource"),
-    ];
-    for (object, patch, why) in &of_allocator {
-        is_refused(&world, "allocator", *object, patch, why).await?;
-    }
-    tenant_keeps_the_gate(&world, &ns).await?;
-    world.stop().await
-}
-
-/// A user who may update Pods, and nothing else, cannot take the gate off.
-async fn tenant_keeps_the_gate(world: &World, ns: &str) -> anyhow::Result<()> {
-    let kubectl = async |arguments: &[&str]| -> anyhow::Result<Result<String, String>> {
-        world.plane.kubectl(arguments, "").await
-    };
-    let role = ["create", "clusterrole", "tenant", "--verb=get,patch,update", "--resource=pods"];
-    kubectl(&role).await?.map_err(anyhow::Error::msg)?;
-    let binding = ["create", "clusterrolebinding", "tenant", "--clusterrole=tenant", "--user=tenant"];
-    kubectl(&binding).await?.map_err(anyhow::Error::msg)?;
-    let pod = world.client.get(PODS, ns, "pod").await?.context("Pod")?;
-    let at = gates_of(&pod).iter().position(|gate| *gate == GATE).context("the gate is there")?;
-    let patch = json!([{"op": "remove", "path": format!("/spec/schedulingGates/{at}")}]).to_string();
-    let open =
-        ["patch", "pod", "pod", "-n", ns, "--as=tenant", "--type=json", "--dry-run=server", "-p", &patch];
-    let words = "taken off by Dragoman once the claims of the Pod are ready";
-    wait::value("the tenant is refused", async || {
-        Ok(kubectl(&open).await?.err().filter(|said| said.contains(words)).map(drop))
-    })
-    .await?;
-    // Everything else about the Pod is the tenant's.
-    let label = ["label", "pod", "pod", "-n", ns, "--as=tenant", "a=b"];
-    kubectl(&label).await?.map_err(anyhow::Error::msg)?;
-    Ok(())
+    vec![standalone!(a_gate_is_opened_and_closed_by_its_owner_alone)]
 }
 
 const GATES: &str = "/apis/dragoman.dev/v1alpha1/claimgates";

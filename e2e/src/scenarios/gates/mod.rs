@@ -11,6 +11,7 @@ mod neighbours;
 mod promised;
 mod races;
 mod room;
+mod stolen;
 mod suitable;
 mod turns;
 mod unbound;
@@ -43,6 +44,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     all.extend(budget::alone());
     all.extend(company::alone());
     all.extend(confined::alone());
+    all.extend(stolen::alone());
     all.extend(costly::alone());
     all.extend(given::alone());
     all.extend(kit::alone());
@@ -478,11 +480,12 @@ pub(super) async fn provoke_allocator(world: &World, ns: &str) -> anyhow::Result
     let labels = || json!({"labels": {"dragoman.dev/allocator": "dragoman"}});
     born_gated(world, ns, "fits", labels(), "10m").await?;
     born_gated(world, ns, "large", labels(), "1000").await?;
-    // The node changes, and is tried again: the Event recurs.
-    for turn in 0..20 {
-        let label = json!({"metadata": {"labels": {"turn": turn.to_string()}}});
-        world.client.merge(NODES, "", "node-0", &label).await?;
-        wait::apart().await;
-    }
+    Ok(())
+}
+
+/// A node changes, and is tried again: the Event recurs.
+pub(super) async fn stir_allocator(world: &World, turn: usize) -> anyhow::Result<()> {
+    let label = json!({"metadata": {"labels": {"turn": turn.to_string()}}});
+    world.client.merge(NODES, "", "node-0", &label).await?;
     Ok(())
 }

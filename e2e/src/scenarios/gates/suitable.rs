@@ -3,7 +3,7 @@
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::{FLAGS, GATE as OURS, NODES, gated, gates_of, namespace, waits_for};
+use super::{FLAGS, GATE as OURS, NODES, STATES, gated, gates_of, namespace, waits_for};
 use crate::client::{CLAIMS, PODS, SLICES};
 use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
@@ -45,6 +45,14 @@ async fn a_node_that_changes_before_the_release_is_given_up(bench: &Bench) -> an
     let claim = world.client.get(CLAIMS, &ns, "waits").await?.context("claim")?;
     let first = claim["status"]["allocation"]["devices"]["results"][0]["pool"].as_str().context("pool")?;
     world.client.merge(NODES, "", first, &json!({"spec": {"unschedulable": true}})).await?;
+    // Events of Nodes and of claims come in no order: what is written of the Node after the cordon shows that both were seen.
+    let allocatable = json!({"status": {"allocatable": {"cpu": "7500m"}}});
+    world.client.merge(NODES, "", &format!("{first}/status"), &allocatable).await?;
+    let counted = async || {
+        let state = world.client.get(STATES, "", first).await?.unwrap_or_default();
+        Ok((state["status"]["allocatable"]["cpu"] == "7500m").then_some(()))
+    };
+    wait::value("the operator has seen the cordon", counted).await?;
     // The cordon alone takes nothing back: while the gate is closed, the node may come again.
     waits_for(&world, &ns, "waits", "ReleaseGateClosed").await?;
     world.client.merge(CLAIMS, &ns, "waits", &json!({"metadata": {"annotations": {GATE: null}}})).await?;

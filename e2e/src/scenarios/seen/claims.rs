@@ -162,12 +162,22 @@ async fn policy(
     Ok(())
 }
 
+/// Waits until the API server refuses a claim of the operator: it takes a moment until it knows a new policy.
+async fn enforced(world: &World, ns: &str) -> anyhow::Result<()> {
+    let operator = world.plane.client("operator").await?;
+    wait::value("the policy is enforced", async || {
+        let tried = operator.create(&format!("{CLAIMS}?dryRun=All"), ns, &objects::claim("tried")).await;
+        Ok(tried.is_err_and(|error| error.to_string().contains("not here")).then_some(()))
+    })
+    .await
+}
+
 /// The claims of one namespace are refused. Its Pods wait, and no key fails for long: the namespace is left alone.
 async fn refused(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
     let ns = world.namespace("refused").await?;
     let only = format!("request.namespace == {ns:?}");
     policy(world, ("resource.k8s.io", "resourceclaims"), &only, &["refused"]).await?;
-    // The API server takes a moment until it knows a new policy: some of these Pods meet it.
+    enforced(world, &ns).await?;
     for number in 0..20 {
         world.pod(&ns, &Pod::new(&format!("pod-{number}")).with_template("gpu", "one").gated()).await?;
     }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::client::{CLAIMS, TEMPLATES};
 use crate::control_plane::Shape;
+use crate::installed;
 use crate::objects::{self, Pod};
 use crate::scenarios::{Standalone, gates, standalone};
 use crate::terminal::{Said, Terminal};
@@ -273,6 +274,11 @@ async fn fewer_rights(world: &World, reader: &Plugin, ns: &str) -> anyhow::Resul
         ],
     ] {
         world.plane.kubectl(arguments, "").await?.map_err(anyhow::Error::msg)?;
+    }
+    let user = format!("system:serviceaccount:{ns}:tenant");
+    for (group, resource) in [("", "pods"), ("", "events"), ("resource.k8s.io", "resourceclaims")] {
+        let list = json!({"namespace": ns, "verb": "list", "group": group, "resource": resource});
+        installed::may(&world.client, &user, &list).await?;
     }
     let tenant = Plugin(reader.0.of_another(world.account(ns, "tenant").await?));
     let running = tenant.json(&["explain", "pod", "running", "-n", ns], 0).await?;
