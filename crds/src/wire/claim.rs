@@ -178,6 +178,14 @@ pub struct DeviceAllocationResult {
     /// `results`.
     #[serde(deserialize_with = "or_default")]
     pub results: Vec<DeviceRequestAllocationResult>,
+    /// `config` as JSON, for those who judge an allocation by all of it; empty where there is none.
+    #[serde(deserialize_with = "text")]
+    pub config: Name,
+}
+
+/// A value as JSON; empty where there is none.
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+    Ok(Option::<Box<RawValue>>::deserialize(deserializer)?.map(Into::into).unwrap_or_default())
 }
 
 /// `status.allocation.devices.results[]`: an allocated device.

@@ -14,9 +14,11 @@ use dragoman_allocator::input::{
     Allocation, AllocationMode, Attribute, Claim, ClaimDevices, ClaimObject, Class, Cluster, Device,
     DeviceAllocation, DeviceResult, Name, Node, Pool, Slice, SubRequest,
 };
-use dragoman_crds::wire::ResourceClaim;
+use dragoman_crds::wire::{ResourceClaim, Tolerated};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
+
+use super::configured::Configured;
 
 /// What the selectors of a claim may cost when they are looked at, in units of CEL: some ten milliseconds. One beyond that counts as one
 /// that holds: the allocator has paid for it, and a tenant harms the claims of its own with it, at most. Classes are always looked at.
@@ -35,13 +37,14 @@ pub(super) struct Given {
     /// The claim as the judge reads it: without allocation, and without what no rule here is about.
     claim: Claim,
     results: Vec<DeviceResult>,
+    configured: Configured,
 }
 
 impl Given {
     /// Nothing for a claim without an allocation that decodes, and for one with a field that this version does not know: an allocator
     /// that is newer may know it.
-    pub(super) fn of(claim: &ResourceClaim) -> Option<Self> {
-        let accounted = claim.accounted().ok()?;
+    pub(super) fn of(whole: &ResourceClaim) -> Option<Self> {
+        let accounted = whole.accounted().ok()?;
         let result = |of: &dragoman_accounting::claim::allocation::DeviceResult| DeviceResult {
             request: (*of.request).into(),
             driver: (*of.driver).into(),
@@ -51,15 +54,16 @@ impl Given {
             ..DeviceResult::default()
         };
         let results = accounted.results?.iter().map(result).collect();
-        let meta = &claim.metadata;
-        let text = if claim.spec.text.is_empty() { "{}" } else { &*claim.spec.text };
+        let meta = &whole.metadata;
+        let text = if whole.spec.text.is_empty() { "{}" } else { &*whole.spec.text };
         let devices: Value = serde_json::from_str(text).ok()?;
         let object = json!({"metadata": {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}, "spec": {"devices": devices}});
         let mut claim = serde_json::from_str::<ClaimObject>(&object.to_string()).ok()?.claim();
         let requests = &claim.devices.requests;
         let unread = requests.iter().any(|of| of.unreadable.is_some()) || claim.devices.unreadable.is_some();
+        let configured = Configured::of(config(whole), &claim.devices.config);
         keep_what_is_judged(&mut claim.devices);
-        (!unread).then_some(Self { claim, results })
+        (!unread).then_some(Self { claim, results, configured })
     }
 
     /// The devices that it was given, with a number that differs where selectors may see something else of them; nothing while one of
@@ -83,6 +87,10 @@ impl Given {
         class: impl Fn(&str) -> Option<Arc<Class>>,
         given: &[&SliceDevice],
     ) -> Option<String> {
+        let mut classes = self.asked_classes().into_iter().map(|name| class(name));
+        if let Some(wrong) = self.configured.wrong(&mut classes) {
+            return Some(wrong);
+        }
         let mut pools: BTreeMap<(Name, Name), Vec<Device>> = BTreeMap::new();
         for (result, device) in self.results.iter().zip(given) {
             let devices = pools.entry((result.driver.clone(), result.pool.clone())).or_default();
@@ -113,8 +121,8 @@ impl Given {
         broken.iter().find_map(|broken| self.words(broken))
     }
 
-    /// The classes that the requests name. One that is not there, or that this version cannot read, excludes nothing.
-    fn classes(&self, class: impl Fn(&str) -> Option<Arc<Class>>) -> Vec<Class> {
+    /// The names of the classes that the requests name.
+    fn asked_classes(&self) -> Vec<&Name> {
         let asked = self.claim.devices.requests.iter().flat_map(|request| {
             let exactly = request.exactly.iter().map(|of| &of.asked);
             exactly.chain(&request.first_available).map(|of| &of.device_class_name)
@@ -122,12 +130,17 @@ impl Given {
         let mut names: Vec<&Name> = asked.collect();
         names.sort();
         names.dedup();
+        names
+    }
+
+    /// The classes that the requests name. One that is not there, or that this version cannot read, excludes nothing.
+    fn classes(&self, class: impl Fn(&str) -> Option<Arc<Class>>) -> Vec<Class> {
         let known = |name: &Name| {
             let known = class(name).filter(|class| class.unreadable.is_none());
             let selectors = known.map(|class| class.selectors.clone()).unwrap_or_default();
             Class { name: name.clone(), selectors, ..Class::default() }
         };
-        names.into_iter().map(known).collect()
+        self.asked_classes().into_iter().map(known).collect()
     }
 
     /// The words for a broken rule; nothing for a rule about what is not seen here.
@@ -179,6 +192,14 @@ impl Given {
     fn wants_admin(&self, request: &str) -> bool {
         let mut of = self.claim.devices.requests.iter().filter(|of| *of.name == *request);
         of.any(|of| of.exactly.as_ref().is_some_and(|of| of.admin_access == Some(true)))
+    }
+}
+
+/// `config` of the allocation, as JSON.
+fn config(claim: &ResourceClaim) -> &str {
+    match &claim.status.allocation {
+        Some(Tolerated::Read(allocation)) => &allocation.devices.config,
+        _ => "",
     }
 }
 

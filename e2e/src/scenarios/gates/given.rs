@@ -22,6 +22,8 @@ struct Case {
     name: &'static str,
     exactly: Value,
     results: Vec<Value>,
+    /// `config` of the allocation.
+    config: Value,
     words: &'static str,
 }
 
@@ -29,10 +31,11 @@ fn result(driver: &str, pool: &str, device: &str) -> Value {
     json!({"request": "device", "driver": driver, "pool": pool, "device": device})
 }
 
-fn cases() -> [Case; 7] {
+fn cases() -> [Case; 8] {
     let one = || json!({"deviceClassName": "e2e"});
     let dev = |number: u8| result(DRIVER, "node-0", &format!("dev-{number}"));
-    let case = |name, exactly, results, words| Case { name, exactly, results, words };
+    let case = |name, exactly, results, words| Case { name, exactly, results, config: json!([]), words };
+    let parameters = json!({"driver": DRIVER, "parameters": {"privileged": true}});
     let none = json!([{"cel": {"expression": "'size' in device.attributes['e2e.example.com']"}}]);
     let mut watched = dev(3);
     watched["adminAccess"] = json!(true);
@@ -53,6 +56,10 @@ fn cases() -> [Case; 7] {
         ),
         case("empty", one(), vec![], "has 0 devices, and asks for 1"),
         case("admin", one(), vec![watched], "with admin access, which it does not ask for"),
+        Case {
+            config: json!([{"source": "FromClass", "opaque": parameters}]),
+            ..case("forged", one(), vec![dev(0)], "said to be of its class, and is not")
+        },
         case("right", json!({"deviceClassName": "e2e", "count": 2}), vec![dev(1), dev(0)], ""),
     ]
 }
@@ -92,6 +99,7 @@ async fn played(world: &World, ns: &str, case: &Case) -> anyhow::Result<()> {
     let pod = world.client.create(PODS, ns, &pod).await?;
     let mut status = promise_of(&Value::Null, "node-0", &[pod_consumer(&pod)]);
     status["status"]["allocation"]["devices"]["results"] = json!(case.results);
+    status["status"]["allocation"]["devices"]["config"] = case.config.clone();
     world.client.merge(CLAIMS, ns, &format!("{}/status", case.name), &status).await?;
     if case.words.is_empty() {
         world.phase(ns, case.name, "Succeeded").await?;

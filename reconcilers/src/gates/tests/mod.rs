@@ -1,5 +1,6 @@
 //! What a gated Pod waits for, and what is written about it.
 
+mod configured;
 mod given;
 mod passes;
 mod release;

@@ -1,0 +1,86 @@
+//! Whether the configuration in an allocation is that of the claim and of its classes. Drivers trust what is said to be of a class: a
+//! tenant cannot write that, and an allocator that adds some of its own gives the Pod what no administrator has allowed.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use dragoman_allocator::input::{
+    AllocationConfiguration, ClaimConfiguration, Class, ConfigSource, OpaqueConfiguration,
+};
+use serde_json::Value;
+
+/// The configurations of a claim and of its allocation. Parameters may be large, and only whether they are the same counts: each is kept
+/// as a number.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Configured {
+    /// What the allocation says that the classes configure.
+    of_classes: Vec<u64>,
+    /// The driver of the first configuration that the allocation ascribes to the claim and that the claim does not have.
+    forged: Option<Box<str>>,
+}
+
+impl Configured {
+    /// `text`: `config` of the allocation as JSON. Nothing of what this version does not know: an allocator that is newer may know it.
+    pub(super) fn of(text: &str, claim: &[ClaimConfiguration]) -> Self {
+        let entries: Vec<AllocationConfiguration> = serde_json::from_str(text).unwrap_or_default();
+        let own: Vec<u64> = claim.iter().filter_map(|entry| entry.opaque.as_ref()).map(digest).collect();
+        let mut this = Self::default();
+        for AllocationConfiguration { source, opaque, .. } in entries {
+            let Some(opaque) = opaque else { continue };
+            match source {
+                ConfigSource::FromClass => this.of_classes.push(digest(&opaque)),
+                ConfigSource::FromClaim if own.contains(&digest(&opaque)) => {}
+                ConfigSource::FromClaim => this.forged = this.forged.or(Some((*opaque.driver).into())),
+            }
+        }
+        this
+    }
+
+    /// Why this is not the configuration of the claim and of these classes, in words for the tenant of the claim. `None` for a class
+    /// that is not there: it may be on its way, and nothing is said of any.
+    pub(super) fn wrong(&self, mut classes: impl Iterator<Item = Option<Arc<Class>>>) -> Option<String> {
+        if let Some(driver) = &self.forged {
+            return Some(format!(
+                "its allocation has a configuration for driver {driver} that the claim does not have"
+            ));
+        }
+        if self.of_classes.is_empty() {
+            return None;
+        }
+        let known: Vec<u64> = classes.try_fold(Vec::new(), |mut known, class| {
+            known.extend(class?.config.iter().filter_map(|entry| entry.opaque.as_ref()).map(digest));
+            Some(known)
+        })?;
+        self.of_classes.iter().any(|of| !known.contains(of)).then(|| {
+            "its allocation has a configuration that is said to be of its class, and is not".to_owned()
+        })
+    }
+}
+
+/// A number that is the same for the same parameters, in whatever order their fields were written.
+fn digest(of: &OpaqueConfiguration) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    add(&serde_json::to_value(of).unwrap_or_default(), &mut hasher);
+    hasher.finish()
+}
+
+/// Adds a value. The fields of an object come sorted; 1 and 1.0 are the same number.
+fn add(value: &Value, hasher: &mut DefaultHasher) {
+    match value {
+        Value::Null => 0_u8.hash(hasher),
+        Value::Bool(of) => (1_u8, of).hash(hasher),
+        Value::Number(of) => (2_u8, of.as_f64().map(f64::to_bits)).hash(hasher),
+        Value::String(of) => (3_u8, of).hash(hasher),
+        Value::Array(items) => {
+            (4_u8, items.len()).hash(hasher);
+            items.iter().for_each(|of| add(of, hasher));
+        }
+        Value::Object(fields) => {
+            (5_u8, fields.len()).hash(hasher);
+            fields.iter().for_each(|(name, of)| {
+                name.hash(hasher);
+                add(of, hasher);
+            });
+        }
+    }
+}

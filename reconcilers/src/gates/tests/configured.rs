@@ -1,0 +1,62 @@
+//! Allocations with a configuration that neither claim nor class have.
+
+use dragoman_allocator::input::{ClaimConfiguration, Class};
+
+use super::*;
+use crate::gates::configured::Configured;
+use crate::whole::WholeClass;
+
+fn opaque(parameters: &Value) -> Value {
+    json!({"opaque": {"driver": "gpu.example.com", "parameters": parameters}})
+}
+
+fn class() -> Arc<Class> {
+    let config = json!([opaque(&json!({"sharing": "none", "replicas": 1}))]);
+    let class = json!({"metadata": {"name": "gpu"}, "spec": {"config": config}});
+    Arc::new(serde_json::from_str::<WholeClass>(&class.to_string()).expect("a class").more.class())
+}
+
+/// What is wrong with an allocation that configures this from a source, for a claim that configures replicas.
+fn wrong(source: &str, parameters: &str) -> Option<String> {
+    let entry = format!(
+        r#"[{{"source": "{source}", "requests": ["r"], "opaque": {{"driver": "gpu.example.com", "parameters": {parameters}}}}}]"#
+    );
+    let own: Vec<ClaimConfiguration> =
+        serde_json::from_value(json!([opaque(&json!({"replicas": 2}))])).expect("a configuration");
+    Configured::of(&entry, &own).wrong([Some(class())].into_iter())
+}
+
+#[test]
+fn what_class_and_claim_configure_is_theirs_in_whatever_order() {
+    assert_eq!(wrong("FromClass", r#"{"sharing": "none", "replicas": 1}"#), None);
+    assert_eq!(wrong("FromClass", r#"{"replicas": 1.0, "sharing": "none"}"#), None);
+    assert_eq!(wrong("FromClaim", r#"{"replicas": 2}"#), None);
+    assert_eq!(Configured::of("", &[]).wrong([Some(class())].into_iter()), None);
+}
+
+/// A tenant cannot write what is of a class, and an allocator must not.
+#[test]
+fn what_an_allocator_adds_is_found() {
+    let of_class = "its allocation has a configuration that is said to be of its class, and is not";
+    let of_claim =
+        "its allocation has a configuration for driver gpu.example.com that the claim does not have";
+    for other in
+        [r#"{"privileged": true}"#, r#"{"sharing": "none", "replicas": 3}"#, r#"{"replicas": 2}"#, "[]"]
+    {
+        assert_eq!(wrong("FromClass", other).as_deref(), Some(of_class), "{other}");
+    }
+    for other in [r#"{"privileged": true}"#, r#"{"sharing": "none", "replicas": 1}"#, r#""""#] {
+        assert_eq!(wrong("FromClaim", other).as_deref(), Some(of_claim), "{other}");
+    }
+}
+
+/// What cannot be judged is not wrong: a class that is on its way, a source of a newer API.
+#[test]
+fn what_is_not_known_is_not_wrong() {
+    let entry = json!([{"source": "FromClass", "opaque": opaque(&json!({"privileged": true}))["opaque"]}]);
+    let configured = Configured::of(&entry.to_string(), &[]);
+    assert!(configured.wrong([Some(class())].into_iter()).is_some());
+    assert_eq!(configured.wrong([Some(class()), None].into_iter()), None);
+    let newer = json!([{"source": "FromNode", "opaque": opaque(&json!({"privileged": true}))["opaque"]}]);
+    assert_eq!(Configured::of(&newer.to_string(), &[]).wrong([Some(class())].into_iter()), None);
+}
