@@ -113,13 +113,20 @@ fn of_tenants(owned: &str) -> [Question; 5] {
 }
 
 /// Those about what the operator may not do.
-fn of_the_operator() -> [Question; 6] {
+fn of_the_operator() -> [Question; 7] {
     let asker = Asker::Operator;
     let labels = || json!({"metadata": {"labels": {"dragoman.dev/probe": "true"}}});
     let claim = |subresource| (RESOURCE_CLAIM, subresource);
     let other_pods = "deletes and resizes holder Pods and no other Pod";
     [
         Question::patch("dragoman-operator-pods", asker, (POD, None), labels(), "changes no labels"),
+        Question::patch(
+            "dragoman-operator-pod-status",
+            asker,
+            (POD, Some("status")),
+            labels(),
+            "no metadata of a Pod",
+        ),
         Question::patch("dragoman-operator-claims", asker, claim(None), labels(), "changes no other label"),
         Question::patch(
             "dragoman-operator-allocations",
@@ -300,7 +307,7 @@ impl Askers {
         let verbs = json!(["create", "patch", "update", "delete"]);
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": NAME},
         "rules": [
-            {"apiGroups": [""], "resources": ["pods", "pods/resize"], "verbs": verbs},
+            {"apiGroups": [""], "resources": ["pods", "pods/status", "pods/resize"], "verbs": verbs},
             {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims", "resourceclaims/status", "resourceclaims/binding"], "verbs": verbs},
         ]});
         let (of, account) = &self.account;

@@ -87,8 +87,9 @@ pub(crate) fn policy_names() -> anyhow::Result<BTreeMap<Kind, Vec<String>>> {
     Ok(names)
 }
 
-/// The shipped policies, in the order in which they are removed.
-const MANIFESTS: [&str; 7] = [
+/// The shipped policies, in the order in which they are removed. The base has those that confine the operator whatever it does: they are
+/// installed with those of gating where the packaging could not carry them.
+const MANIFESTS: [&str; 8] = [
     include_str!("../../../config/components/gating/gate.yaml"),
     include_str!("../../../config/components/gating/enforced.yaml"),
     include_str!("../../../config/components/gating/owners.yaml"),
@@ -96,7 +97,12 @@ const MANIFESTS: [&str; 7] = [
     include_str!("../../../config/components/gating/confined.yaml"),
     include_str!("../../../config/components/holders/confined.yaml"),
     include_str!("../../../config/components/delete-unbound/confined.yaml"),
+    OF_THE_BASE,
 ];
+/// Those that stay when gating is switched off, if a package has brought them.
+const OF_THE_BASE: &str = include_str!("../../../config/base/confined.yaml");
+/// The label of a policy of the base that this command has installed.
+const MANAGED: (&str, &str) = ("app.kubernetes.io/managed-by", MANAGER);
 /// The field manager of the policies.
 const MANAGER: &str = "dragoman-gating";
 /// The API server takes a moment until it knows that a policy is gone: Pods that are created meanwhile
@@ -136,7 +142,11 @@ pub(crate) async fn gating(flags: &GatingFlags) -> anyhow::Result<()> {
         let is_policy = !policy.kind.kind.ends_with("Binding");
         let name = policy.name.clone();
         let outcome = match flags.what {
+            Switch::On if policy.is_of_the_base && is_of_a_package(&clients.api, &policy).await? => {
+                Some(String::new())
+            }
             Switch::On => Some(install(&clients.api, &metrics, policy).await?),
+            Switch::Off if policy.is_of_the_base && is_of_a_package(&clients.api, &policy).await? => None,
             Switch::Wait => is_there(&clients.api, &discovery, &policy).await?.then(String::new),
             Switch::Off | Switch::Print => remove(&clients.api, &metrics, &discovery, policy).await?,
         };
@@ -188,8 +198,12 @@ async fn see(flags: &GatingFlags, api: &Api, policies: &[String]) -> anyhow::Res
         Switch::Off => (Wanted::Gone, "the API server has forgotten"),
         _ => (Wanted::Enforced, "the API server enforces"),
     };
+    let of_the_base = names_in(&[OF_THE_BASE.to_owned()])?;
+    ensure!(
+        flags.what != Switch::Wait || policies.iter().any(|name| !of_the_base.contains(name)),
+        "no policy of claim gates is installed"
+    );
     if policies.is_empty() {
-        ensure!(flags.what != Switch::Wait, "no policy of claim gates is installed");
         return Ok(String::new());
     }
     let operator = format!("system:serviceaccount:{namespace}:{account}");
@@ -212,6 +226,18 @@ async fn see(flags: &GatingFlags, api: &Api, policies: &[String]) -> anyhow::Res
     Ok(format!("{said} {} policies\n", policies.len()))
 }
 
+/// Whether a policy or a binding is there, and this command has not installed it.
+async fn is_of_a_package(api: &Api, policy: &Policy) -> anyhow::Result<bool> {
+    match api.read(policy.kind, "", &policy.name).await {
+        Ok(Live::Found(body)) => {
+            let meta = decode::<Head>(&body).with_context(|| policy.name.clone())?.metadata;
+            Ok(meta.labels.get(MANAGED.0).map(|value| &**value) != Some(MANAGED.1))
+        }
+        Ok(Live::NotFound) => Ok(false),
+        Err(refusal) => Err(refusal).with_context(|| format!("{} {}", policy.kind.kind, policy.name)),
+    }
+}
+
 /// Whether a policy or a binding is there.
 async fn is_there(api: &Api, discovery: &Discovery, policy: &Policy) -> anyhow::Result<bool> {
     let what = || format!("{} {}", policy.kind.kind, policy.name);
@@ -230,6 +256,8 @@ struct Policy {
     kind: Kind,
     name: String,
     object: Value,
+    /// Whether it is one of [`OF_THE_BASE`].
+    is_of_the_base: bool,
 }
 
 #[derive(Deserialize)]
@@ -253,20 +281,30 @@ fn placed(manifest: &str, namespace: &str, account: &str) -> String {
         .replace(&format!("values: [{OWN_NAMESPACE}]"), &format!("values: [{OWN_NAMESPACE}{spared}]"))
 }
 
+/// The names of the policies and bindings of manifests.
+fn names_in(manifests: &[String]) -> anyhow::Result<Vec<String>> {
+    Ok(policies(manifests)?.into_iter().map(|policy| policy.name).collect())
+}
+
 fn policies(manifests: &[String]) -> anyhow::Result<Vec<Policy>> {
-    let documents = manifests.iter().flat_map(|manifest| manifest.split("\n---\n"));
-    let policy = |document: &str| {
+    let documents = manifests.iter().enumerate().flat_map(|(number, manifest)| {
+        manifest.split("\n---\n").map(move |document| (number + 1 == MANIFESTS.len(), document))
+    });
+    let policy = |(is_of_the_base, document): (bool, &str)| {
         let object: Value = serde_saphyr::from_str(document).context("a shipped policy")?;
         let head: Head = serde_json::from_value(object.clone()).context("a shipped policy")?;
         let is_it = |of: &&Kind| of.kind == head.kind && of.api_version() == head.api_version;
         let kind = ADMISSION_POLICIES.iter().find(is_it).context("a shipped policy of another kind")?;
-        Ok(Policy { kind: *kind, name: head.metadata.name.to_string(), object })
+        Ok(Policy { kind: *kind, name: head.metadata.name.to_string(), object, is_of_the_base })
     };
     documents.map(policy).collect()
 }
 
 async fn install(api: &Api, metrics: &MachineryMetrics, policy: Policy) -> anyhow::Result<String> {
-    let Policy { kind, name, object } = policy;
+    let Policy { kind, name, mut object, is_of_the_base } = policy;
+    if is_of_the_base {
+        object["metadata"]["labels"][MANAGED.0] = MANAGED.1.into();
+    }
     let action = Action::Apply { subresource: None, manager: MANAGER, force: true, body: object };
     let what = format!("{} {name}", kind.kind);
     match Write::new(kind, "", name, action).send(api, metrics).await {
