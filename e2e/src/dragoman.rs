@@ -30,7 +30,10 @@ impl Drop for Dragoman {
 /// How soon the end of a process is noticed.
 const LOOKS: Duration = Duration::from_millis(500);
 
-/// Starts a process again that has ended because it has lost its Lease.
+/// The ends of what a process says last that ends to be started anew.
+const BEGINS_ANEW: [&str; 2] = [" is lost\n", " was restored from a backup\n"];
+
+/// Starts a process again that has ended because it has lost its Lease, or because what it has seen is of another history.
 async fn kubelet(process: Arc<Mutex<Process>>, spawn: impl Fn() -> anyhow::Result<Process>) {
     loop {
         tokio::time::sleep(LOOKS).await;
@@ -38,7 +41,8 @@ async fn kubelet(process: Arc<Mutex<Process>>, spawn: impl Fn() -> anyhow::Resul
         if matches!(process.ended(), Ok(None)) {
             continue;
         }
-        match process.output().ends_with(" is lost\n").then(&spawn) {
+        let said = process.output();
+        match BEGINS_ANEW.iter().any(|end| said.ends_with(end)).then(&spawn) {
             Some(Ok(again)) => *process = again,
             // A scenario that has not expected it finds no process.
             Some(Err(_)) | None => return,

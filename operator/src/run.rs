@@ -140,6 +140,9 @@ async fn control(config: Config, program: Program, identity: String) -> anyhow::
     supervisor.spawn("stall watch", stalls.run());
     supervisor.spawn("events", sender.run());
     let renewals = leased.then(|| journal.clone());
+    // The next process remembers nothing of the history that is lost.
+    let history = journal.clone();
+    supervisor.spawn_fallible("history", async move { Err(history.went_back().await) });
     let fitness = fitness(&process, &rights, journal);
     supervisor.spawn("rights", async move { rights.keep(&clients.api).await });
     watches.into_iter().for_each(|task| supervisor.spawn(task.name, task.future));

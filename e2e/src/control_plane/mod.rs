@@ -275,6 +275,29 @@ impl ControlPlane {
         }
     }
 
+    /// The control plane as processes.
+    fn processes(&mut self) -> anyhow::Result<&mut Real> {
+        match &mut self.inner {
+            Inner::Real(real) => Ok(real),
+            Inner::Sim(_) => anyhow::bail!("the store of simcluster is no process"),
+        }
+    }
+
+    /// Copies the store.
+    pub(crate) async fn back_up(&mut self) -> anyhow::Result<()> {
+        self.processes()?.back_up().await
+    }
+
+    /// Stops the API server, and puts the copy in the place of the store.
+    pub(crate) async fn lose_the_store(&mut self) -> anyhow::Result<()> {
+        self.processes()?.lose_the_store().await
+    }
+
+    /// Starts the API server again, with the store as it was when it was copied.
+    pub(crate) async fn restore(&mut self) -> anyhow::Result<()> {
+        self.processes()?.restore().await
+    }
+
     /// Stops everything.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         match self.inner {

@@ -269,6 +269,36 @@ impl Real {
         self.restart_apiserver(|_| {}).await
     }
 
+    /// Where a copy of the store is kept.
+    fn backup(&self) -> PathBuf {
+        self.directory.join("etcd-backup")
+    }
+
+    /// Copies the store, while etcd is stopped for a moment.
+    pub(crate) async fn back_up(&mut self) -> anyhow::Result<()> {
+        if let Some(process) = self.etcd.take() {
+            process.stop().await?;
+        }
+        copy(&self.directory.join("etcd"), &self.backup())?;
+        self.start_etcd()
+    }
+
+    /// Stops the API server, and puts the copy in the place of the store.
+    pub(crate) async fn lose_the_store(&mut self) -> anyhow::Result<()> {
+        for process in [self.apiserver.take(), self.etcd.take()].into_iter().flatten() {
+            process.kill().await?;
+        }
+        let store = self.directory.join("etcd");
+        std::fs::remove_dir_all(&store).context("etcd data")?;
+        std::fs::rename(self.backup(), &store).context("etcd data")
+    }
+
+    /// Starts what [`Self::lose_the_store`] has stopped.
+    pub(crate) async fn restore(&mut self) -> anyhow::Result<()> {
+        self.start_etcd()?;
+        self.start_apiserver().await
+    }
+
     async fn ask_etcd(&self, what: &str, body: &Value) -> anyhow::Result<Value> {
         let request = http::Request::post(format!("/v3/{what}")).body(body.to_string())?;
         let (_, answer) = plain_http(self.etcd_port, request).await?;
@@ -291,4 +321,19 @@ impl Real {
         }
         std::fs::remove_dir_all(self.directory.join("etcd")).context("etcd data")
     }
+}
+
+/// Copies a directory with all that is in it.
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(to).context("a copy")?;
+    for entry in std::fs::read_dir(from).with_context(|| from.display().to_string())? {
+        let entry = entry.context("an entry")?;
+        let target = to.join(entry.file_name());
+        if entry.file_type().context("an entry")?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), &target).with_context(|| target.display().to_string())?;
+        }
+    }
+    Ok(())
 }

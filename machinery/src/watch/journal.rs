@@ -20,6 +20,8 @@ pub struct Journal {
     sights: Arc<Mutex<BTreeMap<Scene, Sight>>>,
     /// When it was wanted last that every watch shows that nothing is missing.
     renewed: Arc<watch::Sender<Option<Instant>>>,
+    /// What the API server has forgotten that was seen.
+    forgotten: Arc<watch::Sender<Option<String>>>,
 }
 
 /// What a watch is of, in whichever version: the name of the kind, and the selectors.
@@ -71,8 +73,17 @@ struct Entry {
 impl Journal {
     /// An empty journal that also counts in `metrics`.
     pub fn new(metrics: MachineryMetrics) -> Self {
-        let renewed = Arc::new(watch::Sender::new(None));
-        Self { metrics, watches: Arc::default(), sights: Arc::default(), renewed }
+        let (renewed, forgotten) = (Arc::new(watch::Sender::new(None)), Arc::new(watch::Sender::new(None)));
+        Self { metrics, watches: Arc::default(), sights: Arc::default(), renewed, forgotten }
+    }
+
+    /// Waits until the API server has gone back: its store was restored from a backup. What a process remembers beside its indexes
+    /// (decisions under way, expectations, pauses) is then of a history that is lost. Returns what shows it, for people.
+    pub async fn went_back(&self) -> String {
+        let mut forgotten = self.forgotten.subscribe();
+        // The sender is part of this journal, so that the channel has no end.
+        let why = forgotten.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+        why.unwrap_or_default()
     }
 
     /// The page of one watch: of the kind `kind` (a metric label) at `place` (a URL path), which
@@ -217,6 +228,11 @@ impl Page {
             sight.progress = now;
             sight.blind.get_or_insert(now);
         });
+    }
+
+    /// The API server has gone back.
+    pub(super) fn went_back(&self, why: String) {
+        self.journal.forgotten.send_replace(Some(why));
     }
 
     /// The watch was cut off at a version, from which the next one goes on.

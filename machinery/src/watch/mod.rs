@@ -102,29 +102,35 @@ async fn follow<S: Source, K: Sink<Object = S::Object>>(
     let journal = journal.page(kind, source.place(), sink.name());
     let mut position: Option<String> = None;
     let mut failures = 0_u32;
+    // Whether the server has shown that it knows the position.
+    let mut shown = true;
     loop {
         let begun = Instant::now();
-        let (mut progress, mut stayed) = (false, false);
+        let (mut course, mut stayed) = (Course::default(), false);
         let outcome = match position.take() {
             None => {
                 journal.lists();
-                list(kind, source, sink, &journal).await
+                let listed = list(kind, source, sink, &journal).await;
+                shown = true;
+                listed
             }
             Some(version) => {
-                let outcome = watch(kind, source, sink, version, &journal, &mut progress).await;
+                let outcome = watch(kind, source, sink, (version, shown), &journal, &mut course).await;
                 if outcome.is_ok() {
                     journal.ended();
                 }
+                // A watch from a version that a restored server does not have yet is silent, and ends in good order.
+                shown = course.shown && outcome.is_ok();
                 stayed = outcome.is_ok() && begun.elapsed() >= BRIEF;
                 // A server that closes every watch at once, or has always just forgotten
                 // where we were, must not be asked in a loop.
-                let fruitless = !progress && !stayed;
+                let fruitless = !course.progress && !stayed;
                 outcome.and_then(|next| if fruitless { Err((next, Failure::Fruitless)) } else { Ok(next) })
             }
         };
         // Neither a list that took its time nor one that completed shows that the server can cope:
         // only a watch that brought something, or stayed open, does.
-        if progress || stayed {
+        if course.progress || stayed {
             failures = 0;
         }
         match outcome {
@@ -132,6 +138,9 @@ async fn follow<S: Source, K: Sink<Object = S::Object>>(
             Err((next, failure)) => {
                 failures += 1;
                 journal.failed(&failure);
+                if let Failure::WentBack { .. } = failure {
+                    journal.went_back(format!("{kind}: {failure}"));
+                }
                 tracing::warn!(kind, error = %failure, failures, "list or watch failed");
                 // Another version may be served: the caller knows them all.
                 if ends_unserved && matches!(failure, Failure::Unserved) {
@@ -213,30 +222,72 @@ fn apply<K: Sink>(kind: &'static str, sink: &mut K, item: &Item<K::Object>) -> S
 
 /// Returns a watch that shows that nothing is missing, and when it was asked for. The open watch is closed
 /// only after that: while an API server accepts no new watch, the index stays in step.
-async fn renewed<S: Source>(kind: &str, source: &mut S, version: &str) -> Option<(S::Events, Instant)> {
+///
+/// # Errors
+/// The server has gone back.
+async fn renewed<S: Source>(
+    kind: &str,
+    source: &mut S,
+    version: &str,
+) -> Result<Option<(S::Events, Instant)>, Failure> {
     let asked = Instant::now();
-    match source.watch(version, RENEWAL).await {
-        Ok(events) => Some((events, asked)),
+    let outcome = match knows(source, version).await {
+        Ok(()) => source.watch(version, RENEWAL).await,
+        Err(failure) => Err(failure),
+    };
+    match outcome {
+        Ok(events) => Ok(Some((events, asked))),
+        Err(failure @ Failure::WentBack { .. }) => Err(failure),
         Err(failure) => {
             tracing::warn!(kind, error = %failure, "the watch cannot be renewed now");
-            None
+            Ok(None)
         }
     }
 }
 
-/// One watch from `version` until it ends; `progress` is set once anything has come.
+/// Whether the store of the server is as far as `version`. Versions of a kind are numbers that grow (KEP-5504); of others nothing is said.
+///
+/// # Errors
+/// It is not: it was restored from a backup, or cannot be asked.
+async fn knows<S: Source>(source: &mut S, version: &str) -> Result<(), Failure> {
+    let newest = source.newest().await?;
+    match (version.parse::<u64>(), newest.parse::<u64>()) {
+        (Ok(seen), Ok(known)) if known < seen => Err(Failure::WentBack { seen: version.to_owned(), newest }),
+        _ => Ok(()),
+    }
+}
+
+/// How a watch went.
+#[derive(Default)]
+struct Course {
+    /// It was of use: something has come, or it was short on purpose.
+    progress: bool,
+    /// Something has come, and the end was in good order: the server knows where the watch ended.
+    shown: bool,
+}
+
+/// One watch from `version` until it ends. Where the server has not `shown` that it knows the
+/// version, it is asked first.
 async fn watch<S: Source, K: Sink<Object = S::Object>>(
     kind: &'static str,
     source: &mut S,
     sink: &mut K,
-    mut version: String,
+    (mut version, shown): (String, bool),
     journal: &journal::Page,
-    progress: &mut bool,
+    course: &mut Course,
 ) -> Next {
     let mut begun = Instant::now();
     // Before it is looked at whether one is wanted: a wish in between is not missed.
     let mut renewal = journal.renewal();
-    let lasts = if journal.renews() { RENEWAL } else { source::WATCH_LASTS };
+    let renews = journal.renews();
+    if renews || !shown {
+        match knows(source, &version).await {
+            Ok(()) => {}
+            Err(failure @ Failure::WentBack { .. }) => return Err((None, failure)),
+            Err(failure) => return Err((Some(version), failure)),
+        }
+    }
+    let lasts = if renews { RENEWAL } else { source::WATCH_LASTS };
     let mut events = match source.watch(&version, lasts).await {
         Ok(events) => events,
         Err(Failure::Expired) => return Ok(None),
@@ -247,8 +298,10 @@ async fn watch<S: Source, K: Sink<Object = S::Object>>(
         let step = tokio::select! {
             biased;
             () = renewal.wanted() => {
-                if let Some(renewed) = renewed(kind, source, &version).await {
-                    (events, begun) = renewed;
+                match renewed(kind, source, &version).await {
+                    Ok(Some(renewed)) => (events, begun) = renewed,
+                    Ok(None) => {}
+                    Err(failure) => return Err((None, failure)),
                 }
                 continue;
             }
@@ -261,15 +314,19 @@ async fn watch<S: Source, K: Sink<Object = S::Object>>(
             Err(failure @ Failure::Undecodable(_)) => return Err((None, failure)),
             Err(failure) => return Err((Some(version), failure)),
         };
-        *progress |= !matches!(step, Step::End | Step::Cut);
+        let has_come = !matches!(step, Step::End | Step::Cut);
+        *course = Course { progress: course.progress | has_come, shown: course.shown | has_come };
         match step {
             Step::End => {
                 // One that was short on purpose is not fruitless.
-                *progress |= journal.renews();
+                course.progress |= journal.renews();
                 journal.complete(begun);
                 return Ok(Some(version));
             }
-            Step::Cut => return Ok(Some(journal.cut(version))),
+            Step::Cut => {
+                course.shown = false;
+                return Ok(Some(journal.cut(version)));
+            }
             Step::Bookmark(reached) => {
                 journal.progress();
                 sink.advanced(&reached);

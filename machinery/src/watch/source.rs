@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use dragoman_crds::wire::Object;
-use futures::{AsyncBufRead, AsyncBufReadExt as _};
+use futures::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _};
 use http::{Method, Request, header};
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
@@ -39,6 +39,14 @@ pub enum Failure {
     /// The watch ended, or had to begin anew, as soon as it was open.
     #[error("the watch ended at once")]
     Fruitless,
+    /// The newest state is older than one that was seen.
+    #[error("the API server was at version {seen} and is at {newest}: its store was restored from a backup")]
+    WentBack {
+        /// The version that was seen.
+        seen: String,
+        /// That of the newest state.
+        newest: String,
+    },
     /// An object or the answer itself does not decode.
     #[error("does not decode: {0}")]
     Undecodable(String),
@@ -57,6 +65,7 @@ impl Failure {
             Self::Throttled(_) => "Throttled",
             Self::Forbidden(_) => "Forbidden",
             Self::Fruitless => "Fruitless",
+            Self::WentBack { .. } => "WentBack",
             Self::Undecodable(_) => "Undecodable",
             Self::Other(_) => "Other",
         }
@@ -87,6 +96,8 @@ pub trait Source: Send + 'static {
         page: Option<&str>,
         each: impl FnMut(Item<Self::Object>) + Send,
     ) -> impl Future<Output = Result<Page, Failure>> + Send;
+    /// The resourceVersion of the newest state. It is read from the store, so that it is no older than any that the server has shown.
+    fn newest(&mut self) -> impl Future<Output = Result<String, Failure>> + Send;
     /// Opens a watch from just after `version`, which the server ends after the time `lasts`.
     fn watch(
         &mut self,
@@ -292,6 +303,20 @@ impl<T: Object + Send + 'static> Source for Watched<T> {
             next: metadata.r#continue.filter(|token| !token.is_empty()),
             version: metadata.resource_version,
         })
+    }
+
+    async fn newest(&mut self) -> Result<String, Failure> {
+        // A list that asks for no version is of the newest state. It has one object at most.
+        let stream = self.open("limit=1".to_owned(), OPENS).await?;
+        let (mut stream, mut text) = (std::pin::pin!(stream), Vec::new());
+        match timeout_at(Instant::now() + OPENS, stream.read_to_end(&mut text)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return Err(Failure::Other(error.to_string())),
+            Err(_) => return Err(Failure::Other("the list broke off".to_owned())),
+        }
+        let List { metadata } =
+            serde_json::from_slice(&text).map_err(|e| Failure::Undecodable(e.to_string()))?;
+        Ok(metadata.resource_version)
     }
 
     async fn watch(&mut self, version: &str, lasts: Duration) -> Result<Lines<T>, Failure> {

@@ -4,6 +4,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use tokio::sync::mpsc;
 
+mod history;
+
 use super::journal::STALE;
 use super::*;
 use crate::metrics::MachineryMetrics;
@@ -17,6 +19,8 @@ enum Answer {
     /// A watch that stays open and brings nothing.
     Open,
     NoWatch(Failure),
+    /// The version of the newest state.
+    Newest(&'static str),
     /// A list that fails after this time.
     Slow(Duration),
 }
@@ -51,6 +55,17 @@ impl Source for Script {
             }
             Some(_) => panic!("the script expects a watch"),
             None => std::future::pending().await,
+        }
+    }
+    async fn newest(&mut self) -> Result<String, Failure> {
+        match self.0.front() {
+            Some(Answer::Newest(version)) => {
+                let version = (*version).to_owned();
+                self.0.pop_front();
+                Ok(version)
+            }
+            // The scripts about other things have a store that goes on.
+            _ => Ok(u64::MAX.to_string()),
         }
     }
     async fn watch(&mut self, _version: &str, _lasts: Duration) -> Result<Events, Failure> {

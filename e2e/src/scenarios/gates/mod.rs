@@ -10,6 +10,7 @@ mod kit;
 mod neighbours;
 mod promised;
 mod races;
+mod restored;
 mod room;
 mod stolen;
 mod suitable;
@@ -44,6 +45,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     all.extend(budget::alone());
     all.extend(company::alone());
     all.extend(confined::alone());
+    all.extend(restored::alone());
     all.extend(stolen::alone());
     all.extend(costly::alone());
     all.extend(given::alone());
