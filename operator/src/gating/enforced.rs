@@ -82,13 +82,21 @@ fn questions(owned: &str) -> Vec<Question> {
 }
 
 /// Those about what tenants may not do, and kube-scheduler with the devices of others.
-fn of_tenants(owned: &str) -> [Question; 5] {
+fn of_tenants(owned: &str) -> [Question; 6] {
     let (gate, claim) = (json!({"spec": {"schedulingGates": [{"name": HOLD}]}}), (RESOURCE_CLAIM, None));
     let of_an_owner =
         json!({"metadata": {"annotations": {format!("release-gates.dragoman.dev/{owned}"): "closed"}}});
     let class = Some("is for the holder Pods of Dragoman");
     [
         Question::creation("dragoman-gate", Asker::Tenant, None),
+        Question {
+            body: placed(pod(ANOTHER, &[], None)),
+            ..Question::creation(
+                "dragoman-gate-bypassed",
+                Asker::Tenant,
+                Some("names no node where gating is enforced"),
+            )
+        },
         Question::patch("dragoman-gate-enforced", Asker::Tenant, (POD, None), gate, "taken off by Dragoman"),
         Question::patch(
             "dragoman-gate-owners",
@@ -165,6 +173,12 @@ const HOLD: &str = "dragoman.dev/gating-probe";
 
 /// The name of a Pod that is created without effect.
 const ANOTHER: &str = "dragoman-gating-probe-2";
+
+/// The Pod on a node that does not exist. Without a gate, because the API server refuses one beside a node.
+fn placed(mut pod: Value) -> Value {
+    pod["spec"]["nodeName"] = json!(NAME);
+    pod
+}
 
 /// A Pod with these gates. It waits for a claim that does not exist, so that the operator does not open its gate.
 fn pod(name: &str, gates: &[&str], class: Option<&str>) -> Value {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dragoman_crds::wire::{self, ConsumerReference, DELETE_PROTECTION, Name, annotation};
 use serde_json::value::RawValue;
 
-use crate::protocol::GATE;
+use crate::protocol::{GATE, RELEASE_GATES};
 
 /// The API takes no more entries in `status.reservedFor` (since 1.33).
 pub(super) const MAX_CONSUMERS: usize = 256;
@@ -231,6 +231,8 @@ pub struct ClaimFacts {
     pub extended: bool,
     /// Some request asks for admin access.
     pub admin_access: bool,
+    /// A release gate is closed (docs/protocol.md): an annotation.
+    pub is_held: bool,
     /// `status.allocation` is set.
     pub allocated: bool,
     /// `status.reservedFor`, in order.
@@ -293,6 +295,7 @@ impl From<&wire::ResourceClaim> for ClaimFacts {
             entry: meta.annotation(annotation::POD_CLAIM_NAME).filter(|name| !name.is_empty()).cloned(),
             extended: meta.annotation(annotation::EXTENDED_RESOURCE_CLAIM).is_some_and(|is| **is == *"true"),
             admin_access: claim.admin_access(),
+            is_held: meta.annotations().any(|(key, _)| key.starts_with(RELEASE_GATES)),
             allocated: claim.status.allocation.is_some(),
             reserved: claim.status.reserved_for.as_slice().into(),
         }

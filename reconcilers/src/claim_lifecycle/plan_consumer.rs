@@ -95,11 +95,14 @@ pub enum Trouble {
     /// `reservedFor` is full.
     #[error("resource claim {0:?} is reserved for {MAX_CONSUMERS} consumers already, which is the limit")]
     TooManyConsumers(Name),
+    /// A release gate of the claim is closed, and the Pod got to its node past it.
+    #[error("resource claim {0:?} has a closed release gate, and is not reserved before that is open")]
+    ReleaseGateClosed(Name),
 }
 
 impl Trouble {
     /// Every word for a trouble, a metric label.
-    pub const WORDS: [&'static str; 9] = [
+    pub const WORDS: [&'static str; 10] = [
         "UnknownApi",
         "TemplateNotFound",
         "TemplateUnreadable",
@@ -109,6 +112,7 @@ impl Trouble {
         "PodGroupUnreadable",
         "TooManyEntries",
         "TooManyConsumers",
+        "ReleaseGateClosed",
     ];
 
     /// A short fixed word, one of [`Trouble::WORDS`].
@@ -123,6 +127,7 @@ impl Trouble {
             Self::UnreadableGroup(_) => "PodGroupUnreadable",
             Self::TooManyEntries(_) => "TooManyEntries",
             Self::TooManyConsumers(_) => "TooManyConsumers",
+            Self::ReleaseGateClosed(_) => "ReleaseGateClosed",
         }
     }
 }
@@ -247,8 +252,15 @@ fn adoptable<'a>(consumer: &ConsumerSnapshot, entry: &'a EntrySnapshot) -> Optio
     })
 }
 
-/// Reservations for a Pod that has a node: the scheduler that bound it did not reserve.
+/// Reservations for a Pod that has a node: the scheduler that bound it did not reserve. A Pod starts with all of its claims or not at all:
+/// while one is missing, none is reserved, so that what the Pod takes from its node is known or nothing.
 fn plan_reservations(consumer: &ConsumerSnapshot, plan: &mut ConsumerPlan) {
+    let is_missing = |entry: &EntrySnapshot| {
+        entry.published != Some(None) && matches!(entry.named, None | Some(NamedClaim::Absent(_)))
+    };
+    if consumer.entries.iter().any(is_missing) {
+        return;
+    }
     for entry in &consumer.entries {
         let Some(NamedClaim::Present { name, facts, .. }) = &entry.named else { continue };
         let reference = consumer.reference_for(entry);
@@ -269,6 +281,11 @@ fn plan_reservations(consumer: &ConsumerSnapshot, plan: &mut ConsumerPlan) {
         }
         if facts.reserved.len() >= MAX_CONSUMERS {
             let trouble = Trouble::TooManyConsumers(name.clone());
+            plan.notes.push(Note { entry: entry.entry.name.clone(), trouble });
+            continue;
+        }
+        if facts.is_held {
+            let trouble = Trouble::ReleaseGateClosed(name.clone());
             plan.notes.push(Note { entry: entry.entry.name.clone(), trouble });
             continue;
         }
@@ -333,6 +350,7 @@ pub fn reservation(
     consumer: &ConsumerReference,
 ) -> Option<Write> {
     let pointless = facts.deleting
+        || facts.is_held
         || !facts.allocated
         || facts.reserved.len() >= MAX_CONSUMERS
         || facts.reserved.iter().any(|c| c.uid == consumer.uid);

@@ -267,7 +267,7 @@ async fn tenant_keeps_the_gate(world: &World, ns: &str) -> anyhow::Result<()> {
     let kubectl = async |arguments: &[&str]| -> anyhow::Result<Result<String, String>> {
         world.plane.kubectl(arguments, "").await
     };
-    let role = ["create", "clusterrole", "tenant", "--verb=get,patch,update", "--resource=pods"];
+    let role = ["create", "clusterrole", "tenant", "--verb=get,create,patch,update", "--resource=pods"];
     kubectl(&role).await?.map_err(anyhow::Error::msg)?;
     let binding = ["create", "clusterrolebinding", "tenant", "--clusterrole=tenant", "--user=tenant"];
     kubectl(&binding).await?.map_err(anyhow::Error::msg)?;
@@ -279,6 +279,13 @@ async fn tenant_keeps_the_gate(world: &World, ns: &str) -> anyhow::Result<()> {
     let words = "taken off by Dragoman once the claims of the Pod are ready";
     wait::value("the tenant is refused", async || {
         Ok(kubectl(&open).await?.err().filter(|said| said.contains(words)).map(drop))
+    })
+    .await?;
+    let placed = Pod::new("placed").with_claim("device", "claim").on("node-0").object().to_string();
+    let create = ["create", "-n", ns, "--as=tenant", "--dry-run=server", "-f", "-"];
+    let words = "names no node where gating is enforced";
+    wait::value("the tenant gets past no gate by a node", async || {
+        Ok(world.plane.kubectl(&create, &placed).await?.err().filter(|said| said.contains(words)).map(drop))
     })
     .await?;
     // Everything else about the Pod is the tenant's.

@@ -162,7 +162,7 @@ impl Index {
         new: Option<&ClaimFacts>,
     ) -> Vec<Key> {
         let shape = |facts: Option<&ClaimFacts>| {
-            facts.map(|f| (f.deleting, f.allocated, f.owner.clone(), f.entry.clone()))
+            facts.map(|f| (f.deleting, f.allocated, f.is_held, f.owner.clone(), f.entry.clone()))
         };
         // A consumer that found it full may try again.
         let is_full = |facts: Option<&ClaimFacts>| facts.is_some_and(|f| f.reserved.len() >= MAX_CONSUMERS);

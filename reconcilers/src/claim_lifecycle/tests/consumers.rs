@@ -226,14 +226,51 @@ fn wanted(plan: &ConsumerPlan) -> Vec<&str> {
     plan.reserve.iter().map(|r| &*r.claim).collect()
 }
 
+/// A Pod starts with all of its claims or not at all, and a reservation counts on the node.
 #[test]
-fn a_missing_claim_does_not_hold_up_the_reservation_of_the_others() {
+fn nothing_is_reserved_for_a_pod_that_lacks_a_claim() {
     let mut cluster = Cluster::synced();
-    cluster.pod(by_name("u", &["missing", "a", "unallocated", "mine"]));
+    cluster.claim(in_use(plain("a"), &["other"]));
+    for lacks in [["missing", "a"], ["a", "missing"]] {
+        cluster.pod(by_name("u", &lacks));
+        assert!(wanted(&plan(&cluster)).is_empty(), "{lacks:?}");
+    }
+    // No controller makes a claim of a template that is not there.
+    let entries =
+        json!([{"name": "a", "resourceClaimName": "a"}, {"name": "b", "resourceClaimTemplateName": "none"}]);
+    cluster.pod(with(running("u"), "/spec/resourceClaims", entries));
+    assert!(wanted(&plan(&cluster)).is_empty());
+}
+
+#[test]
+fn an_unallocated_claim_does_not_hold_up_the_reservation_of_the_others() {
+    let mut cluster = Cluster::synced();
+    cluster.pod(by_name("u", &["a", "unallocated", "mine"]));
     cluster.claim(in_use(plain("a"), &["other"]));
     cluster.claim(plain("unallocated"));
     cluster.claim(in_use(plain("mine"), &["u"]));
     assert_eq!(wanted(&plan(&cluster)), ["a"]);
+}
+
+/// A Pod with `nodeName` has got past the gate of its claim, and kubelet does not start it without the reservation.
+#[test]
+fn a_claim_with_a_closed_release_gate_is_not_reserved() {
+    let mut cluster = Cluster::synced();
+    cluster.pod(by_name("u", &["a"]));
+    let gate = json!({"release-gates.dragoman.dev/quota": "no budget left"});
+    let held = with(in_use(plain("a"), &[]), "/metadata/annotations", gate);
+    cluster.claim(held.clone());
+    let held_up = plan(&cluster);
+    assert!(wanted(&held_up).is_empty());
+    assert_eq!(troubles(&held_up), [Trouble::ReleaseGateClosed("a".into())]);
+    let facts: dragoman_crds::wire::ResourceClaim = decode(cluster.stamp(held)).expect("claim");
+    let open = in_use(plain("a"), &[]);
+    assert!(cluster.claim(open).iter().any(|key| &*key.name == "pod"), "the Pod is looked at again");
+    let consumer = plan(&cluster).reserve[0].reference.clone();
+    assert!(
+        reservation("ns", "a", "a-uid", &(&facts).into(), &consumer).is_none(),
+        "the gate is closed again"
+    );
 }
 
 #[test]
