@@ -2,6 +2,11 @@
 
 use super::*;
 
+/// Waits until it is noticed.
+async fn noticed(journal: &Journal) -> String {
+    tokio::time::timeout(Duration::from_hours(1), journal.went_back()).await.expect("it is not noticed")
+}
+
 /// A store that was restored from a backup has none of what was seen after it. A watch from there would be silent.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_has_gone_back_is_found_out() {
@@ -16,7 +21,7 @@ async fn a_server_that_has_gone_back_is_found_out() {
         let (driver, journal) = driven(
             [script, vec![Answer::Newest(newest), list(), Answer::Open]].into_iter().flatten().collect(),
         );
-        let why = journal.went_back().await;
+        let why = noticed(&journal).await;
         assert!(
             why.starts_with("Pod: the API server was at version 1")
                 && why.contains(&format!("is at {newest}")),
@@ -44,7 +49,7 @@ async fn a_standby_that_is_to_lead_finds_out_that_the_server_has_gone_back() {
     assert_eq!(journal.blind(), None);
     journal.renew();
     assert_eq!(
-        journal.went_back().await,
+        noticed(&journal).await,
         "Pod: the API server was at version 10 and is at 9: its store was restored from a backup"
     );
     driver.abort();
