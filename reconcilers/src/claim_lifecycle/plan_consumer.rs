@@ -252,13 +252,15 @@ fn adoptable<'a>(consumer: &ConsumerSnapshot, entry: &'a EntrySnapshot) -> Optio
     })
 }
 
-/// Reservations for a Pod that has a node: the scheduler that bound it did not reserve. A Pod starts with all of its claims or not at all:
-/// while one is missing, none is reserved, so that what the Pod takes from its node is known or nothing.
+/// Reservations for a Pod that has a node: the scheduler that bound it did not reserve. While a claim has yet to be made from its template,
+/// which may not be there, none is reserved: the Pod cannot start, and holds nothing of its node. (The built-in controller does the same.)
 fn plan_reservations(consumer: &ConsumerSnapshot, plan: &mut ConsumerPlan) {
-    let is_missing = |entry: &EntrySnapshot| {
-        entry.published != Some(None) && matches!(entry.named, None | Some(NamedClaim::Absent(_)))
+    let is_unmade = |entry: &EntrySnapshot| {
+        matches!(entry.entry.source, Source::Template(_))
+            && entry.published != Some(None)
+            && matches!(entry.named, None | Some(NamedClaim::Absent(_)))
     };
-    if consumer.entries.iter().any(is_missing) {
+    if consumer.entries.iter().any(is_unmade) {
         return;
     }
     for entry in &consumer.entries {

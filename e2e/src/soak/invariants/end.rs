@@ -130,7 +130,10 @@ impl End {
     /// Checks that the allocated claims of a Pod with a node are reserved, if there is room.
     fn unreserved(&self, pod: &Value) -> Option<String> {
         let group = self.group_of(pod).ok()?;
-        if !has_node(pod) || is_deleting(pod) {
+        let is_unmade = |entry: &Value| {
+            entry["resourceClaimTemplateName"].is_string() && self.usable(pod, group, entry).is_none()
+        };
+        if !has_node(pod) || is_deleting(pod) || items(&pod["spec"]["resourceClaims"]).any(is_unmade) {
             return None;
         }
         let mut usable = items(&pod["spec"]["resourceClaims"])

@@ -226,30 +226,32 @@ fn wanted(plan: &ConsumerPlan) -> Vec<&str> {
     plan.reserve.iter().map(|r| &*r.claim).collect()
 }
 
-/// A Pod starts with all of its claims or not at all, and a reservation counts on the node.
 #[test]
-fn nothing_is_reserved_for_a_pod_that_lacks_a_claim() {
+fn a_missing_claim_does_not_hold_up_the_reservation_of_the_others() {
     let mut cluster = Cluster::synced();
-    cluster.claim(in_use(plain("a"), &["other"]));
-    for lacks in [["missing", "a"], ["a", "missing"]] {
-        cluster.pod(by_name("u", &lacks));
-        assert!(wanted(&plan(&cluster)).is_empty(), "{lacks:?}");
-    }
-    // No controller makes a claim of a template that is not there.
-    let entries =
-        json!([{"name": "a", "resourceClaimName": "a"}, {"name": "b", "resourceClaimTemplateName": "none"}]);
-    cluster.pod(with(running("u"), "/spec/resourceClaims", entries));
-    assert!(wanted(&plan(&cluster)).is_empty());
-}
-
-#[test]
-fn an_unallocated_claim_does_not_hold_up_the_reservation_of_the_others() {
-    let mut cluster = Cluster::synced();
-    cluster.pod(by_name("u", &["a", "unallocated", "mine"]));
+    cluster.pod(by_name("u", &["missing", "a", "unallocated", "mine"]));
     cluster.claim(in_use(plain("a"), &["other"]));
     cluster.claim(plain("unallocated"));
     cluster.claim(in_use(plain("mine"), &["u"]));
     assert_eq!(wanted(&plan(&cluster)), ["a"]);
+}
+
+/// A tenant could have a claim reserved for a Pod that never starts.
+#[test]
+fn nothing_is_reserved_before_every_claim_is_made_from_its_template() {
+    let mut cluster = Cluster::synced();
+    cluster.claim(in_use(plain("a"), &["other"]));
+    let by_name = json!({"name": "a", "resourceClaimName": "a"});
+    let by_template = json!({"name": "gpu", "resourceClaimTemplateName": "one"});
+    for entries in [[&by_name, &by_template], [&by_template, &by_name]] {
+        cluster.pod(with(running("u"), "/spec/resourceClaims", json!(entries)));
+        assert!(wanted(&plan(&cluster)).is_empty());
+    }
+    cluster.apply(WatchedKind::Templates, template());
+    let pod = with(running("u"), "/spec/resourceClaims", json!([by_name, by_template]));
+    cluster.pod(publishes(pod, "c"));
+    cluster.claim(generated("c", "u"));
+    assert_eq!(wanted(&plan(&cluster)), ["a"], "made, and not allocated yet");
 }
 
 /// A Pod with `nodeName` has got past the gate of its claim, and kubelet does not start it without the reservation.
