@@ -257,6 +257,29 @@ async fn knows<S: Source>(source: &mut S, version: &str) -> Result<(), Failure> 
     }
 }
 
+/// Opens a watch, for a short time where it is to show that nothing is missing.
+async fn open<S: Source>(
+    source: &mut S,
+    version: &str,
+    shown: bool,
+    renews: bool,
+) -> Result<S::Events, Failure> {
+    if renews || !shown {
+        knows(source, version).await?;
+    }
+    source.watch(version, if renews { RENEWAL } else { source::WATCH_LASTS }).await
+}
+
+/// Where to go on after a failure at `version`.
+fn after(failure: Failure, version: String) -> Next {
+    match failure {
+        Failure::Expired => Ok(None),
+        // What the event was about is unknown, or it is of another history: only a list finds out.
+        Failure::Undecodable(_) | Failure::WentBack { .. } => Err((None, failure)),
+        _ => Err((Some(version), failure)),
+    }
+}
+
 /// How a watch went.
 #[derive(Default)]
 struct Course {
@@ -279,19 +302,9 @@ async fn watch<S: Source, K: Sink<Object = S::Object>>(
     let mut begun = Instant::now();
     // Before it is looked at whether one is wanted: a wish in between is not missed.
     let mut renewal = journal.renewal();
-    let renews = journal.renews();
-    if renews || !shown {
-        match knows(source, &version).await {
-            Ok(()) => {}
-            Err(failure @ Failure::WentBack { .. }) => return Err((None, failure)),
-            Err(failure) => return Err((Some(version), failure)),
-        }
-    }
-    let lasts = if renews { RENEWAL } else { source::WATCH_LASTS };
-    let mut events = match source.watch(&version, lasts).await {
+    let mut events = match open(source, &version, shown, journal.renews()).await {
         Ok(events) => events,
-        Err(Failure::Expired) => return Ok(None),
-        Err(failure) => return Err((Some(version), failure)),
+        Err(failure) => return after(failure, version),
     };
     journal.opened();
     loop {
@@ -301,7 +314,7 @@ async fn watch<S: Source, K: Sink<Object = S::Object>>(
                 match renewed(kind, source, &version).await {
                     Ok(Some(renewed)) => (events, begun) = renewed,
                     Ok(None) => {}
-                    Err(failure) => return Err((None, failure)),
+                    Err(failure) => return after(failure, version),
                 }
                 continue;
             }
@@ -309,10 +322,7 @@ async fn watch<S: Source, K: Sink<Object = S::Object>>(
         };
         let step = match step {
             Ok(step) => step,
-            Err(Failure::Expired) => return Ok(None),
-            // What the event was about is unknown: only a list finds out.
-            Err(failure @ Failure::Undecodable(_)) => return Err((None, failure)),
-            Err(failure) => return Err((Some(version), failure)),
+            Err(failure) => return after(failure, version),
         };
         let has_come = !matches!(step, Step::End | Step::Cut);
         *course = Course { progress: course.progress | has_come, shown: course.shown | has_come };

@@ -176,7 +176,8 @@ const ANOTHER: &str = "dragoman-gating-probe-2";
 
 /// The Pod on a node that does not exist. Without a gate, because the API server refuses one beside a node.
 fn placed(mut pod: Value) -> Value {
-    pod["spec"]["nodeName"] = json!(NAME);
+    let spec = pod.get_mut("spec").and_then(Value::as_object_mut);
+    spec.map(|spec| spec.insert("nodeName".to_owned(), json!(NAME)));
     pod
 }
 

@@ -303,7 +303,8 @@ fn policies(manifests: &[String]) -> anyhow::Result<Vec<Policy>> {
 async fn install(api: &Api, metrics: &MachineryMetrics, policy: Policy) -> anyhow::Result<String> {
     let Policy { kind, name, mut object, is_of_the_base } = policy;
     if is_of_the_base {
-        object["metadata"]["labels"][MANAGED.0] = MANAGED.1.into();
+        let labels = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut);
+        labels.map(|labels| labels.insert(MANAGED.0.to_owned(), MANAGED.1.into()));
     }
     let action = Action::Apply { subresource: None, manager: MANAGER, force: true, body: object };
     let what = format!("{} {name}", kind.kind);

@@ -30,7 +30,9 @@ impl Configured {
             match source {
                 ConfigSource::FromClass => this.of_classes.push(digest(&opaque)),
                 ConfigSource::FromClaim if own.contains(&digest(&opaque)) => {}
-                ConfigSource::FromClaim => this.forged = this.forged.or(Some((*opaque.driver).into())),
+                ConfigSource::FromClaim => {
+                    this.forged.get_or_insert_with(|| (*opaque.driver).into());
+                }
             }
         }
         this

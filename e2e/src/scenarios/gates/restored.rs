@@ -64,7 +64,7 @@ async fn a_standby_that_has_seen_what_a_backup_lacks_begins_anew(bench: &Bench) 
         wait::value(&format!("{name} is created with the gate"), async || {
             let dry = format!("{PODS}?dryRun=All");
             let made = world.client.create(&dry, &ns, pod.object()).await?;
-            Ok(gates_of(&made).iter().any(|gate| *gate == super::GATE).then_some(()))
+            Ok(gates_of(&made).contains(&super::GATE).then_some(()))
         })
         .await?;
         world.client.create(PODS, &ns, pod.object()).await?;
