@@ -221,7 +221,8 @@ impl Cluster {
                 Err(other) => return Err(other.into()),
             };
             let guard = Guard::of(&decode::<Head>(&body)?.metadata);
-            let operations = vec![json!({"op": "replace", "path": "/spec/replicas", "value": 0})];
+            // A Scale of zero has no such field.
+            let operations = vec![json!({"op": "add", "path": "/spec/replicas", "value": 0})];
             let action = Action::Patch { subresource: scale, guard, operations };
             match self.send(DEPLOYMENT, &self.namespace, name, action).await {
                 // Its controller writes its status again and again.

@@ -104,24 +104,31 @@ async fn follow<S: Source, K: Sink<Object = S::Object>>(
     let mut failures = 0_u32;
     // Whether the server has shown that it knows the position.
     let mut shown = true;
+    // The position before: a list may have to begin anew because of it.
+    let mut seen: Option<String> = None;
     loop {
-        let begun = Instant::now();
         let (mut course, mut stayed) = (Course::default(), false);
         let outcome = match position.take() {
             None => {
                 journal.lists();
                 let listed = list(kind, source, sink, &journal).await;
                 shown = true;
+                if let (Ok(Some(newest)), Some(seen)) = (&listed, seen.take())
+                    && let Err(failure) = goes_on(&seen, newest)
+                {
+                    journal.went_back(format!("{kind}: {failure}"));
+                }
                 listed
             }
             Some(version) => {
+                seen = Some(version.clone());
                 let outcome = watch(kind, source, sink, (version, shown), &journal, &mut course).await;
                 if outcome.is_ok() {
                     journal.ended();
                 }
                 // A watch from a version that a restored server does not have yet is silent, and ends in good order.
                 shown = course.shown && outcome.is_ok();
-                stayed = outcome.is_ok() && begun.elapsed() >= BRIEF;
+                stayed = outcome.is_ok() && course.opened.is_some_and(|opened| opened.elapsed() >= BRIEF);
                 // A server that closes every watch at once, or has always just forgotten
                 // where we were, must not be asked in a loop.
                 let fruitless = !course.progress && !stayed;
@@ -250,9 +257,15 @@ async fn renewed<S: Source>(
 /// # Errors
 /// It is not: it was restored from a backup, or cannot be asked.
 async fn knows<S: Source>(source: &mut S, version: &str) -> Result<(), Failure> {
-    let newest = source.newest().await?;
-    match (version.parse::<u64>(), newest.parse::<u64>()) {
-        (Ok(seen), Ok(known)) if known < seen => Err(Failure::WentBack { seen: version.to_owned(), newest }),
+    goes_on(version, &source.newest().await?)
+}
+
+/// Whether a state is not older than one that was seen.
+fn goes_on(seen: &str, newest: &str) -> Result<(), Failure> {
+    match (seen.parse::<u64>(), newest.parse::<u64>()) {
+        (Ok(before), Ok(now)) if now < before => {
+            Err(Failure::WentBack { seen: seen.to_owned(), newest: newest.to_owned() })
+        }
         _ => Ok(()),
     }
 }
@@ -265,7 +278,11 @@ async fn open<S: Source>(
     renews: bool,
 ) -> Result<S::Events, Failure> {
     if renews || !shown {
-        knows(source, version).await?;
+        // An answer that does not decode says nothing of the events that follow the position.
+        knows(source, version).await.map_err(|failure| match failure {
+            Failure::Undecodable(why) => Failure::Other(why),
+            other => other,
+        })?;
     }
     source.watch(version, if renews { RENEWAL } else { source::WATCH_LASTS }).await
 }
@@ -283,6 +300,8 @@ fn after(failure: Failure, version: String) -> Next {
 /// How a watch went.
 #[derive(Default)]
 struct Course {
+    /// When it was open.
+    opened: Option<Instant>,
     /// It was of use: something has come, or it was short on purpose.
     progress: bool,
     /// Something has come, and the end was in good order: the server knows where the watch ended.
@@ -307,6 +326,7 @@ async fn watch<S: Source, K: Sink<Object = S::Object>>(
         Err(failure) => return after(failure, version),
     };
     journal.opened();
+    course.opened = Some(Instant::now());
     loop {
         let step = tokio::select! {
             biased;
@@ -325,7 +345,8 @@ async fn watch<S: Source, K: Sink<Object = S::Object>>(
             Err(failure) => return after(failure, version),
         };
         let has_come = !matches!(step, Step::End | Step::Cut);
-        *course = Course { progress: course.progress | has_come, shown: course.shown | has_come };
+        course.progress |= has_come;
+        course.shown |= has_come;
         match step {
             Step::End => {
                 // One that was short on purpose is not fruitless.

@@ -101,8 +101,6 @@ const MANIFESTS: [&str; 8] = [
 ];
 /// Those that stay when gating is switched off, if a package has brought them.
 const OF_THE_BASE: &str = include_str!("../../../config/base/confined.yaml");
-/// The label of a policy of the base that this command has installed.
-const MANAGED: (&str, &str) = ("app.kubernetes.io/managed-by", MANAGER);
 /// The field manager of the policies.
 const MANAGER: &str = "dragoman-gating";
 /// The API server takes a moment until it knows that a policy is gone: Pods that are created meanwhile
@@ -226,12 +224,13 @@ async fn see(flags: &GatingFlags, api: &Api, policies: &[String]) -> anyhow::Res
     Ok(format!("{said} {} policies\n", policies.len()))
 }
 
-/// Whether a policy or a binding is there, and this command has not installed it.
+/// Whether a policy or a binding is there, and something else than this command has written it.
 async fn is_of_a_package(api: &Api, policy: &Policy) -> anyhow::Result<bool> {
     match api.read(policy.kind, "", &policy.name).await {
         Ok(Live::Found(body)) => {
-            let meta = decode::<Head>(&body).with_context(|| policy.name.clone())?.metadata;
-            Ok(meta.labels.get(MANAGED.0).map(|value| &**value) != Some(MANAGED.1))
+            let object: Value = decode(&body).with_context(|| policy.name.clone())?;
+            let fields = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+            Ok(fields.into_iter().flatten().any(|of| of.get("manager").is_none_or(|name| name != MANAGER)))
         }
         Ok(Live::NotFound) => Ok(false),
         Err(refusal) => Err(refusal).with_context(|| format!("{} {}", policy.kind.kind, policy.name)),
@@ -301,11 +300,7 @@ fn policies(manifests: &[String]) -> anyhow::Result<Vec<Policy>> {
 }
 
 async fn install(api: &Api, metrics: &MachineryMetrics, policy: Policy) -> anyhow::Result<String> {
-    let Policy { kind, name, mut object, is_of_the_base } = policy;
-    if is_of_the_base {
-        let labels = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut);
-        labels.map(|labels| labels.insert(MANAGED.0.to_owned(), MANAGED.1.into()));
-    }
+    let Policy { kind, name, object, .. } = policy;
     let action = Action::Apply { subresource: None, manager: MANAGER, force: true, body: object };
     let what = format!("{} {name}", kind.kind);
     match Write::new(kind, "", name, action).send(api, metrics).await {

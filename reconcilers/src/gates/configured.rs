@@ -71,7 +71,10 @@ fn add(value: &Value, hasher: &mut DefaultHasher) {
     match value {
         Value::Null => 0_u8.hash(hasher),
         Value::Bool(of) => (1_u8, of).hash(hasher),
-        Value::Number(of) => (2_u8, of.as_f64().map(f64::to_bits)).hash(hasher),
+        Value::Number(of) => match of.as_i128().or_else(|| whole(of.as_f64()?)) {
+            Some(whole) => (2_u8, whole).hash(hasher),
+            None => (6_u8, of.to_string()).hash(hasher),
+        },
         Value::String(of) => (3_u8, of).hash(hasher),
         Value::Array(items) => {
             (4_u8, items.len()).hash(hasher);
@@ -85,4 +88,11 @@ fn add(value: &Value, hasher: &mut DefaultHasher) {
             });
         }
     }
+}
+
+/// A number without a fraction, as it is when it was written as an integer: below 2^53 both are the same number.
+fn whole(of: f64) -> Option<i128> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    #[expect(clippy::cast_possible_truncation, reason = "it has no fraction, and is small enough")]
+    (of.fract() == 0.0 && of.abs() < EXACT).then_some(of as i128)
 }

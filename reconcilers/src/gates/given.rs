@@ -87,7 +87,7 @@ impl Given {
         class: impl Fn(&str) -> Option<Arc<Class>>,
         given: &[&SliceDevice],
     ) -> Option<String> {
-        let mut classes = self.asked_classes().into_iter().map(|name| class(name));
+        let mut classes = self.classes_in_use().map(&class);
         if let Some(wrong) = self.configured.wrong(&mut classes) {
             return Some(wrong);
         }
@@ -119,6 +119,21 @@ impl Given {
         // What the request says comes before how many devices it has.
         broken.sort_by_key(|broken| Reverse(broken.rule == Rule::Request));
         broken.iter().find_map(|broken| self.words(broken))
+    }
+
+    /// The names of the classes whose devices it was given. Another alternative of a request may name a class that is not there.
+    fn classes_in_use(&self) -> impl Iterator<Item = &str> {
+        self.results.iter().filter_map(|result| Some(&*self.asked(&result.request)?.device_class_name))
+    }
+
+    /// What a request asks for; `request` is spelled as in a result.
+    fn asked(&self, request: &str) -> Option<&SubRequest> {
+        let (main, sub) = request.split_once('/').map_or((request, None), |(main, sub)| (main, Some(sub)));
+        let of = self.claim.devices.requests.iter().find(|of| *of.name == *main)?;
+        match sub {
+            None => Some(&of.exactly.as_ref()?.asked),
+            Some(sub) => of.first_available.iter().find(|of| *of.name == *sub),
+        }
     }
 
     /// The names of the classes that the requests name.
@@ -180,12 +195,7 @@ impl Given {
 
     /// How many devices a request asks for; nothing if it is all of them.
     fn wanted(&self, request: &str) -> Option<i64> {
-        let (main, sub) = request.split_once('/').map_or((request, None), |(main, sub)| (main, Some(sub)));
-        let of = self.claim.devices.requests.iter().find(|of| *of.name == *main)?;
-        let asked = match sub {
-            None => &of.exactly.as_ref()?.asked,
-            Some(sub) => of.first_available.iter().find(|of| *of.name == *sub)?,
-        };
+        let asked = self.asked(request)?;
         (asked.allocation_mode == AllocationMode::ExactCount).then_some(asked.count)
     }
 

@@ -231,6 +231,8 @@ pub(super) fn create(namespace: &str, node: &str, name: String, owner: &Owner, u
             "priorityClassName": PRIORITY,
             "tolerations": [{"operator": "Exists"}],
             "automountServiceAccountToken": false,
+            // A Pod that names none gets those of its ServiceAccount, and the policy lets no others through.
+            "imagePullSecrets": [{"name": "none"}],
             "enableServiceLinks": false,
             "terminationGracePeriodSeconds": 0,
             "securityContext": {"runAsNonRoot": true, "runAsUser": 65_535,

@@ -370,6 +370,13 @@ async fn what_a_closed_gate_waits_for_is_said(bench: &Bench) -> anyhow::Result<(
     world.stop().await
 }
 
+/// Whether a policy goes with the package that has brought it: those that confine allocator and operator whatever they do.
+pub(super) fn is_of_a_package(policy: &str) -> bool {
+    let of_the_base =
+        ["dragoman-operator-pod-status", "dragoman-operator-claims", "dragoman-operator-allocations"];
+    policy.starts_with("dragoman-allocator") || of_the_base.contains(&policy)
+}
+
 /// `dragoman gating off` on a cluster in use: Pods with the gate are let go, other gates stay, and
 /// `dragoman gating on` installs the policies again.
 async fn one_command_leaves_no_policy_and_no_gate(bench: &Bench) -> anyhow::Result<()> {
@@ -385,8 +392,7 @@ async fn one_command_leaves_no_policy_and_no_gate(bench: &Bench) -> anyhow::Resu
         let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}");
         let left = world.client.list(&path, "").await?;
         let names: Vec<&str> = left.iter().filter_map(|of| of["metadata"]["name"].as_str()).collect();
-        // The allocator has a policy of its own, which goes with it.
-        ensure!(names.iter().all(|name| name.starts_with("dragoman-allocator")), "{names:?}");
+        ensure!(names.iter().all(|name| is_of_a_package(name)), "{names:?}");
     }
     let pod = world.client.get(PODS, &ns, "waits").await?.context("Pod")?;
     ensure!(gates_of(&pod).is_empty(), "{pod}");

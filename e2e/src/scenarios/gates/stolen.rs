@@ -50,7 +50,7 @@ fn add(path: &str, value: &Value) -> Value {
 }
 
 /// An owner that does not exist: the garbage collector deletes what has it.
-fn nobody() -> Value {
+fn no_such_owner() -> Value {
     json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"}])
 }
 
@@ -125,7 +125,7 @@ async fn claims_are_confined(world: &World, ns: &str) -> anyhow::Result<()> {
         &[
             (claim, add("/metadata/labels", &json!({"a": "b"})), "changes no other label"),
             (claim, json!([{"op": "remove", "path": "/metadata/finalizers"}]), "and no other"),
-            (claim, add("/metadata/ownerReferences", &nobody()), "changes no owners"),
+            (claim, add("/metadata/ownerReferences", &no_such_owner()), "changes no owners"),
         ],
     )
     .await?;
@@ -143,8 +143,14 @@ async fn claims_are_confined(world: &World, ns: &str) -> anyhow::Result<()> {
     .await?;
     let ours = json!({"metadata": {"labels": {"dragoman.dev/allocator": "dragoman"}}});
     world.client.merge(CLAIMS, ns, "claim", &ours).await?;
-    is_refused(world, "allocator", claim, &add("/metadata/ownerReferences", &nobody()), "changes no owners")
-        .await
+    is_refused(
+        world,
+        "allocator",
+        claim,
+        &add("/metadata/ownerReferences", &no_such_owner()),
+        "changes no owners",
+    )
+    .await
 }
 
 /// Allocations and consumers of a claim that is the allocator's.
@@ -188,7 +194,7 @@ fn holder() -> Value {
             "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": only}},
             "priorityClassName": "dragoman-holder",
             "tolerations": [{"operator": "Exists"}],
-            "automountServiceAccountToken": false, "enableServiceLinks": false, "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": false, "imagePullSecrets": [{"name": "none"}], "enableServiceLinks": false, "terminationGracePeriodSeconds": 0,
             "securityContext": {"runAsNonRoot": true, "runAsUser": 65_535, "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [{
                 "name": "hold", "image": "holder.invalid/never-runs", "imagePullPolicy": "Never",

@@ -10,7 +10,7 @@ use crate::control_plane::{Backend, Scheduling, Shape};
 use crate::manifest;
 use crate::objects::{self, Pod};
 use crate::scenarios::rights::{give_back, rights_of, take_away};
-use crate::scenarios::{NotRun, Standalone, standalone};
+use crate::scenarios::{NotRun, Standalone, gates, standalone};
 use crate::wait;
 use crate::world::{Bench, World};
 
@@ -138,6 +138,6 @@ async fn nothing_is_left(world: &World, ns: &str) -> anyhow::Result<()> {
     let policies = client.list(POLICIES, "").await?;
     let names: Vec<&str> = policies.iter().filter_map(|of| of["metadata"]["name"].as_str()).collect();
     // That of the allocator goes with its manifests.
-    ensure!(names.iter().all(|name| name.starts_with("dragoman-allocator")), "{names:?}");
+    ensure!(names.iter().all(|name| gates::is_of_a_package(name)), "{names:?}");
     Ok(())
 }
