@@ -363,17 +363,22 @@ async fn watch<S: Source, K: Sink<Object = S::Object>>(
                 sink.advanced(&reached);
                 version = reached;
             }
-            Step::Applied(item) => {
-                journal.event();
-                version = apply(kind, sink, &item);
-            }
-            Step::Deleted(item) => {
-                journal.event();
-                version = item.meta().resource_version.to_string();
-                sink.deleted(item.meta());
-            }
+            Step::Applied(item) => version = changed(journal, || apply(kind, sink, &item)),
+            Step::Deleted(item) => version = changed(journal, || deleted(sink, &item)),
         }
     }
+}
+
+/// Notes an event, and hands it on.
+fn changed(journal: &journal::Page, hand: impl FnOnce() -> String) -> String {
+    journal.event();
+    hand()
+}
+
+/// Tells `sink` that an object is gone; returns its last resourceVersion.
+fn deleted<K: Sink>(sink: &mut K, item: &Item<K::Object>) -> String {
+    sink.deleted(item.meta());
+    item.meta().resource_version.to_string()
 }
 
 #[cfg(test)]
