@@ -160,8 +160,10 @@ impl World {
         let directory = self.bench.repository.join(directory);
         let objects = manifest::overlay(&directory)?;
         if self.plane.is_simulated() {
-            // Rights are looked up with each request there.
-            manifest::apply(&self.client, &objects).await?;
+            // Rights are looked up with each request there, and there are no admission policies.
+            let is_policy = |object: &&Value| object["apiVersion"] == "admissionregistration.k8s.io/v1";
+            let served: Vec<Value> = objects.iter().filter(|object| !is_policy(object)).cloned().collect();
+            manifest::apply(&self.client, &served).await?;
         } else {
             let directory = directory.display().to_string();
             self.plane.kubectl(&["apply", "-k", &directory], "").await?.map_err(anyhow::Error::msg)?;

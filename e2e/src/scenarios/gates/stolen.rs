@@ -206,17 +206,11 @@ fn holder() -> Value {
     })
 }
 
-/// The right to create Pods in kube-system is one to create holders, and nothing beside them.
-async fn holders_are_confined(world: &World) -> anyhow::Result<()> {
-    let operator = world.plane.client("operator").await?;
-    let dry = format!("{PODS}?dryRun=All");
-    wait::value("a holder is accepted", async || {
-        Ok(operator.create(&dry, "kube-system", &holder()).await.ok())
-    })
-    .await?;
+/// What makes a holder a Pod that the operator may not create: a JSON pointer, and what stands there.
+fn changes() -> Vec<(String, Value)> {
     let container = |key: &str| format!("/spec/containers/0/{key}");
     let security = |key: &str| format!("/spec/securityContext/{key}");
-    let changes = [
+    vec![
         ("/metadata/labels/k8s-app".to_owned(), json!("kube-dns")),
         ("/metadata/labels/app.kubernetes.io~1component".to_owned(), json!("other")),
         ("/metadata/name".to_owned(), json!("other")),
@@ -240,6 +234,8 @@ async fn holders_are_confined(world: &World) -> anyhow::Result<()> {
         (container("image"), json!("evil")),
         (container("imagePullPolicy"), json!("Always")),
         (container("command"), json!(["sh"])),
+        (container("livenessProbe"), json!({"exec": {"command": ["sh"]}})),
+        (container("securityContext/runAsUser"), json!(0)),
         (container("stdin"), json!(true)),
         (container("tty"), json!(true)),
         (container("workingDir"), json!("/")),
@@ -248,9 +244,19 @@ async fn holders_are_confined(world: &World) -> anyhow::Result<()> {
         (container("securityContext/capabilities/add"), json!(["SYS_ADMIN"])),
         ("/spec/resourceClaims".to_owned(), json!([{"name": "device", "resourceClaimName": "claim"}])),
         ("/spec/containers/1".to_owned(), json!({"name": "second", "image": "evil"})),
-    ];
+    ]
+}
+
+/// The right to create Pods in kube-system is one to create holders, and nothing beside them.
+async fn holders_are_confined(world: &World) -> anyhow::Result<()> {
+    let operator = world.plane.client("operator").await?;
+    let dry = format!("{PODS}?dryRun=All");
+    wait::value("a holder is accepted", async || {
+        Ok(operator.create(&dry, "kube-system", &holder()).await.ok())
+    })
+    .await?;
     let mut wrong = Vec::new();
-    for (path, value) in changes {
+    for (path, value) in changes() {
         let mut other = holder();
         let (parent, key) = path.rsplit_once('/').context("path")?;
         let key = key.replace("~1", "/");
