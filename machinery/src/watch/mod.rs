@@ -111,14 +111,11 @@ async fn follow<S: Source, K: Sink<Object = S::Object>>(
         let outcome = match position.take() {
             None => {
                 journal.lists();
-                let listed = list(kind, source, sink, &journal).await;
                 shown = true;
-                if let (Ok(Some(newest)), Some(seen)) = (&listed, seen.take())
-                    && let Err(failure) = goes_on(&seen, newest)
-                {
-                    journal.went_back(format!("{kind}: {failure}"));
-                }
-                listed
+                // A list that fails leaves the question to the next one.
+                list(kind, source, sink, &journal)
+                    .await
+                    .and_then(|next| not_older(next, seen.take().as_deref()))
             }
             Some(version) => {
                 seen = Some(version.clone());
@@ -267,6 +264,14 @@ fn goes_on(seen: &str, newest: &str) -> Result<(), Failure> {
             Err(Failure::WentBack { seen: seen.to_owned(), newest: newest.to_owned() })
         }
         _ => Ok(()),
+    }
+}
+
+/// Goes on from a list, unless its state is older than the one that was seen before it.
+fn not_older(next: Option<String>, seen: Option<&str>) -> Next {
+    match seen.iter().zip(&next).try_for_each(|(seen, newest)| goes_on(seen, newest)) {
+        Ok(()) => Ok(next),
+        Err(failure) => Err((next, failure)),
     }
 }
 

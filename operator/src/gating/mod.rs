@@ -3,7 +3,7 @@
 
 mod enforced;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -53,7 +53,8 @@ enum Switch {
     /// Install or update the policies, and wait until the API server enforces them. Namespaces take part by the label
     /// dragoman.dev/gating=enabled.
     On,
-    /// Remove the policies, wait until the API server has forgotten them, and remove the gate from every Pod that has it.
+    /// Remove the policies of gating, wait until the API server has forgotten them, and remove the gate from every Pod that has
+    /// it.
     Off,
     /// Wait until the API server enforces the policies that are there, of whatever package.
     Wait,
@@ -134,17 +135,18 @@ pub(crate) async fn gating(flags: &GatingFlags) -> anyhow::Result<()> {
     if matches!(flags.what, Switch::On | Switch::Wait) {
         have_parameters(&discovery).await?;
     }
+    let of_the_base = names_of_the_base()?;
     let mut said = String::new();
     let mut names = Vec::new();
     for policy in policies {
         let is_policy = !policy.kind.kind.ends_with("Binding");
         let name = policy.name.clone();
+        let stays = of_the_base.contains(&name) && is_of_a_package(&clients.api, &policy).await?;
         let outcome = match flags.what {
-            Switch::On if policy.is_of_the_base && is_of_a_package(&clients.api, &policy).await? => {
-                Some(String::new())
-            }
+            // It is there, and is asked for as well.
+            Switch::On if stays => Some(String::new()),
+            Switch::Off if stays => None,
             Switch::On => Some(install(&clients.api, &metrics, policy).await?),
-            Switch::Off if policy.is_of_the_base && is_of_a_package(&clients.api, &policy).await? => None,
             Switch::Wait => is_there(&clients.api, &discovery, &policy).await?.then(String::new),
             Switch::Off | Switch::Print => remove(&clients.api, &metrics, &discovery, policy).await?,
         };
@@ -196,7 +198,7 @@ async fn see(flags: &GatingFlags, api: &Api, policies: &[String]) -> anyhow::Res
         Switch::Off => (Wanted::Gone, "the API server has forgotten"),
         _ => (Wanted::Enforced, "the API server enforces"),
     };
-    let of_the_base = names_in(&[OF_THE_BASE.to_owned()])?;
+    let of_the_base = names_of_the_base()?;
     ensure!(
         flags.what != Switch::Wait || policies.iter().any(|name| !of_the_base.contains(name)),
         "no policy of claim gates is installed"
@@ -255,8 +257,6 @@ struct Policy {
     kind: Kind,
     name: String,
     object: Value,
-    /// Whether it is one of [`OF_THE_BASE`].
-    is_of_the_base: bool,
 }
 
 #[derive(Deserialize)]
@@ -280,27 +280,25 @@ fn placed(manifest: &str, namespace: &str, account: &str) -> String {
         .replace(&format!("values: [{OWN_NAMESPACE}]"), &format!("values: [{OWN_NAMESPACE}{spared}]"))
 }
 
-/// The names of the policies and bindings of manifests.
-fn names_in(manifests: &[String]) -> anyhow::Result<Vec<String>> {
-    Ok(policies(manifests)?.into_iter().map(|policy| policy.name).collect())
+/// The names of the policies of the base; their bindings have the same.
+fn names_of_the_base() -> anyhow::Result<BTreeSet<String>> {
+    Ok(policies(&[OF_THE_BASE.to_owned()])?.into_iter().map(|policy| policy.name).collect())
 }
 
 fn policies(manifests: &[String]) -> anyhow::Result<Vec<Policy>> {
-    let documents = manifests.iter().enumerate().flat_map(|(number, manifest)| {
-        manifest.split("\n---\n").map(move |document| (number + 1 == MANIFESTS.len(), document))
-    });
-    let policy = |(is_of_the_base, document): (bool, &str)| {
+    let documents = manifests.iter().flat_map(|manifest| manifest.split("\n---\n"));
+    let policy = |document: &str| {
         let object: Value = serde_saphyr::from_str(document).context("a shipped policy")?;
         let head: Head = serde_json::from_value(object.clone()).context("a shipped policy")?;
         let is_it = |of: &&Kind| of.kind == head.kind && of.api_version() == head.api_version;
         let kind = ADMISSION_POLICIES.iter().find(is_it).context("a shipped policy of another kind")?;
-        Ok(Policy { kind: *kind, name: head.metadata.name.to_string(), object, is_of_the_base })
+        Ok(Policy { kind: *kind, name: head.metadata.name.to_string(), object })
     };
     documents.map(policy).collect()
 }
 
 async fn install(api: &Api, metrics: &MachineryMetrics, policy: Policy) -> anyhow::Result<String> {
-    let Policy { kind, name, object, .. } = policy;
+    let Policy { kind, name, object } = policy;
     let action = Action::Apply { subresource: None, manager: MANAGER, force: true, body: object };
     let what = format!("{} {name}", kind.kind);
     match Write::new(kind, "", name, action).send(api, metrics).await {

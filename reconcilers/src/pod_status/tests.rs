@@ -13,13 +13,14 @@ use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_crds::wire::Pod;
 use dragoman_machinery::controller::{Keeps, Next, ObjectKey, Pass as _, Verdict};
 use dragoman_machinery::refusal::Refusal;
-use dragoman_machinery::write::Written;
+use dragoman_machinery::write::{Action, Written};
 use dragoman_quantity::Decimal;
 use serde_json::{Value, json};
 
 use super::index::{PodStatuses, recorded};
 use super::pass::{PublishPass, Purpose, Said};
 use super::plan::{Conflict, Mine, Plan, plan};
+use super::shape::{self, GENERATIONS};
 
 const NOW: i64 = 1_000_000;
 
@@ -237,4 +238,18 @@ fn what_became_of_a_publication_is_learnt() {
     let owned = carried_out(AWARE, vec![Err(Refusal::OwnedByAnother("kubelet".to_owned()))]);
     assert_eq!(owned.1, vec![Said::OwnedByAnother]);
     assert_eq!(carried_out(AWARE, vec![Err(Refusal::NotFound)]).2, Verdict::Done, "its watch says so soon");
+}
+
+/// The policy that confines the operator in the status of Pods knows the field of every generation.
+#[test]
+fn every_field_that_is_written_is_let_through() {
+    let policy = include_str!("../../../config/base/confined.yaml");
+    for generation in GENERATIONS {
+        let write =
+            shape::write("ns", "pod", &"u".into(), &claims().contributions, generation).expect("a write");
+        let Action::Apply { body, .. } = write.action else { panic!("it is no apply") };
+        let fields: Vec<&String> = body["status"].as_object().expect("a status").keys().collect();
+        assert_eq!(fields.len(), 1, "{body}");
+        assert!(fields.iter().all(|field| policy.contains(&format!("'{field}'"))), "{body}");
+    }
 }

@@ -57,7 +57,7 @@ async fn a_standby_that_has_seen_what_a_backup_lacks_begins_anew(bench: &Bench) 
     // What it has seen is of the lost history, too.
     world.judge = Judge::start(&world.client);
 
-    // Two devices are free. The names of the Pods that have got them tell which.
+    // Two devices are free.
     for name in ["first", "second", "third"] {
         let pod = Pod::new(name).with_template("device", "one").held();
         // Until the API server knows the policies again, a Pod is created without the gate.

@@ -76,6 +76,7 @@ async fn a_list_of_an_older_state_shows_that_the_server_has_gone_back() {
     let (driver, journal) = driven(vec![
         Answer::Page(Ok((vec![("a", "1")], None, "10"))),
         Answer::NoWatch(Failure::Expired),
+        Answer::Page(Err(Failure::Other("down".to_owned()))),
         Answer::Page(Ok((vec![], None, "9"))),
         Answer::Open,
     ]);
