@@ -7,21 +7,24 @@ mod pods;
 pub(crate) mod races;
 mod record;
 mod report;
+mod waiting;
 
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::neighbourhood::Spaces;
 use self::record::Recorder;
-use crate::client::{PODS, TAINT_RULES};
+use crate::client::{CLAIMS, PODS, TAINT_RULES};
 use crate::control_plane::Shape;
 use crate::dragoman::Dragoman;
 use crate::objects::DRIVER;
 use crate::promises::gated::Cpus;
+use crate::scenarios::gates::room::holders;
 use crate::scenarios::gates::{COUNTS, Costs, FLAGS, Size, gated_where, namespace};
+use crate::wait;
 use crate::world::{Bench, World};
 
 /// The nodes of a run.
@@ -152,6 +155,10 @@ pub(crate) async fn one(bench: &Bench, run: Run) -> anyhow::Result<usize> {
         }
     })
     .await;
+    let ended = match ended {
+        Ok(()) => nothing_is_left(&world, &spaces).await,
+        failed => failed,
+    };
     let events = recorder.events(parties.starts)?;
     let file = bench.output.join(format!("{name}-{seed}.jsonl"));
     record::write(&events, &file)?;
@@ -168,6 +175,24 @@ pub(crate) async fn one(bench: &Bench, run: Run) -> anyhow::Result<usize> {
     println!("        record: {}", file.display());
     world.stop().await?;
     Ok(report.broken.len())
+}
+
+/// Waits until no device is allocated to Pods that have ended, and nothing holds room for them.
+async fn nothing_is_left(world: &World, spaces: &Spaces) -> anyhow::Result<()> {
+    wait::value("no claim has devices or consumers, and no holder is left", async || {
+        let mut left = holders(world).await?;
+        for namespace in [&spaces.gated, &spaces.others] {
+            let claims = world.client.list(CLAIMS, namespace).await?;
+            let is_taken = |claim: &Value| {
+                let status = &claim["status"];
+                !status["allocation"].is_null()
+                    || status["reservedFor"].as_array().is_some_and(|all| !all.is_empty())
+            };
+            left.extend(claims.into_iter().filter(is_taken));
+        }
+        Ok(left.is_empty().then_some(()))
+    })
+    .await
 }
 
 /// In the middle of a run a node is tainted, then drained, and given back. In the same time the devices of another node get a

@@ -172,5 +172,8 @@ pub(crate) fn judge(events: &[Event], cpus: Cpus) -> Report {
         report.broken.extend(cluster.take(&step));
         report.take(&step, &cluster);
     }
+    if let Some(last) = events.last() {
+        report.end(last.at);
+    }
     report
 }

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::record::RULES;
+use super::waiting::Waiting;
 use crate::promises::gated::{Broken, CLAIMS, Cluster, PODS, Promise, is_bound, is_gated, items, key};
 
 /// How long after a DeviceTaintRule was stored a device that it taints may be given: longer than any watch of a process that
@@ -32,6 +33,7 @@ pub(crate) struct Report {
     rules: BTreeMap<String, (Timestamp, [Value; 2])>,
     /// When gated Pods that are not bound yet were released, by uid.
     released: BTreeMap<String, Timestamp>,
+    waiting: Waiting,
     first: Option<Timestamp>,
     last: Option<Timestamp>,
 }
@@ -41,6 +43,8 @@ impl Report {
     pub(super) fn take(&mut self, step: &HistoryStep, cluster: &Cluster) {
         if step.resource == RULES {
             self.take_rule(step);
+        } else if step.resource == PODS {
+            self.broken.extend(self.waiting.take(step));
         }
         let Some(after) = &step.after else { return };
         let before = step.before.as_deref();
@@ -72,6 +76,11 @@ impl Report {
                 self.waits.push(step.at.duration_since(at).unsigned_abs());
             }
         }
+    }
+
+    /// Takes in the end of the record.
+    pub(super) fn end(&mut self, at: Timestamp) {
+        self.broken.extend(self.waiting.end(at));
     }
 
     fn take_rule(&mut self, step: &HistoryStep) {
@@ -119,7 +128,7 @@ impl fmt::Display for Report {
             self.first.zip(self.last).map_or(0.0, |(first, last)| last.duration_since(first).as_secs_f64());
         write!(
             f,
-            "moved {}; tainted devices given {}, latest {:.2} s after the rule; {} Pods bound in {lasted:.0} s; bound after release: median {:.2} s, 99 of 100 {:.2} s, longest {:.2} s",
+            "moved {}; tainted devices given {}, latest {:.2} s after the rule; {} Pods bound in {lasted:.0} s; bound after release: median {:.2} s, 99 of 100 {:.2} s, longest {:.2} s; {}",
             self.moved,
             self.tainted.len(),
             seconds(self.tainted.iter().max()),
@@ -127,6 +136,7 @@ impl fmt::Display for Report {
             seconds(of(50)),
             seconds(of(99)),
             seconds(waits.last()),
+            self.waiting,
         )
     }
 }

@@ -38,12 +38,22 @@ pub(crate) enum Promise {
     Kept,
     /// A device is given that a DeviceTaintRule taints.
     Untainted,
+    /// P6: a gate is closed without a reason.
+    Visible,
 }
 
 impl Promise {
     /// Every promise.
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Allocated, Self::Released, Self::Bound, Self::Room, Self::Claims, Self::Kept, Self::Untainted];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Allocated,
+        Self::Released,
+        Self::Bound,
+        Self::Room,
+        Self::Claims,
+        Self::Kept,
+        Self::Untainted,
+        Self::Visible,
+    ];
 
     /// A word for tables.
     pub(crate) fn word(self) -> &'static str {
@@ -55,6 +65,7 @@ impl Promise {
             Self::Claims => "released early",
             Self::Kept => "cleared",
             Self::Untainted => "given tainted",
+            Self::Visible => "silent",
         }
     }
 }

@@ -137,11 +137,13 @@ pub(super) fn gang(
     let needed = min.checked_sub(placed).filter(|needed| *needed > 0)?;
     open.sort_by(|a, b| a.turn.cmp(&b.turn));
     match open.first() {
-        Some(first) if first.turn.key != *key => Some(Gang::Behind(first.turn.key.clone())),
+        // Without their number, which is another one with the next Pod: each Pod says it once.
         _ if open.len() < needed => {
-            let has = open.len() + placed;
-            Some(Gang::Waits(format!("PodGroup {name_of_group} needs {min} Pods at once and has {has}")))
+            let why =
+                format!("PodGroup {name_of_group} needs {min} Pods at once, and fewer have their claims");
+            Some(Gang::Waits(why))
         }
+        Some(first) if first.turn.key != *key => Some(Gang::Behind(first.turn.key.clone())),
         _ => Some(Gang::Decide(open, needed)),
     }
 }
@@ -337,13 +339,17 @@ mod tests {
         let (mut index, decided) = (cluster(1, 3), Decided::default());
         group(&mut index, 4, 0..3);
         let Some(Gang::Waits(why)) = looked(&index, &decided, 0) else { panic!("it waits") };
-        assert_eq!(why, "PodGroup g needs 4 Pods at once and has 3");
-        assert!(matches!(looked(&index, &decided, 1), Some(Gang::Behind(first)) if first == key(0)));
+        assert_eq!(why, "PodGroup g needs 4 Pods at once, and fewer have their claims");
+        assert!(
+            matches!(looked(&index, &decided, 1), Some(Gang::Waits(of)) if of == why),
+            "each of them says it"
+        );
         // A Pod without claims needs no device, and counts.
         let mut bare = member(9);
         bare["spec"]["resourceClaims"] = Value::Null;
         applied::<WholePod>(&mut index, &bare);
         assert!(matches!(looked(&index, &decided, 0), Some(Gang::Decide(pods, 3)) if pods.len() == 3));
+        assert!(matches!(looked(&index, &decided, 1), Some(Gang::Behind(first)) if first == key(0)));
         // So does one that runs.
         let mut bound = member(0);
         bound["spec"]["nodeName"] = json!(name(0));

@@ -17,7 +17,7 @@ use super::pass::{Assignment, Purpose, Said, Step};
 use super::shapes::ShapeId;
 use super::stance::{Stance, is_for, stance};
 use super::turns::Looked;
-use super::verdicts::{GANG, TOO_LONG, Words};
+use super::verdicts::{AT_ONCE, BEHIND, GANG, TOO_LONG, Words};
 use super::writes;
 
 /// How soon a Pod is looked at again whose claim was just decided on for another Pod that shares it, or whose search waits for
@@ -139,6 +139,10 @@ impl Look<'_> {
             Some(Gang::Decide(members, needed)) => Some((members, needed)),
             Some(Gang::Behind(first)) => {
                 self.leave(of.key);
+                if let Some(shape) = self.index.shapes.of_waiting(&first) {
+                    let why = self.index.shapes.reasons(shape).iter().map(ToString::to_string).collect();
+                    self.steps.extend(self.words(&of).behind(why, AT_ONCE));
+                }
                 self.woken.push(first);
                 return Begun::Steps(of, Verdict::Done);
             }
@@ -179,7 +183,7 @@ impl Look<'_> {
             self.index.shapes.wait(shape, turn);
             let why = self.index.shapes.reasons(shape).iter().map(ToString::to_string).collect();
             self.woken.push(before);
-            self.steps.extend(self.words(&of).behind(why));
+            self.steps.extend(self.words(&of).behind(why, BEHIND));
             return Begun::Steps(of, again);
         }
         Begun::Search(Box::new(Search { of, shape, gang, refused, again }))
@@ -187,7 +191,7 @@ impl Look<'_> {
 
     /// What follows from a search.
     pub(super) fn conclude<'a>(&mut self, search: Search<'a>, looked: Looked) -> (Subject<'a>, Verdict) {
-        let Search { of, shape, again, .. } = search;
+        let Search { of, shape, gang, again, .. } = search;
         let then = match looked {
             Looked::Decided(decision) => {
                 self.leave(of.key);
@@ -208,6 +212,11 @@ impl Look<'_> {
             }
             Looked::Refused(why) => {
                 self.steps.push(Step::Say(Said::NoNode));
+                if gang.is_some() && self.index.shapes.of_waiting(of.key).is_none() {
+                    // The others of its gang say it as well, from now on.
+                    self.woken
+                        .extend(self.index.groups.beside(of.key).into_iter().filter(|pod| pod != of.key));
+                }
                 self.index.shapes.wait(shape, of.pod.turn(of.key));
                 self.refused(&of, &why).unwrap_or(again)
             }

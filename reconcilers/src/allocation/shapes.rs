@@ -181,6 +181,11 @@ impl Shapes {
         }
     }
 
+    /// The shape of a Pod that was refused everywhere; `None` for one that was not.
+    pub(super) fn of_waiting(&self, pod: &ObjectKey) -> Option<ShapeId> {
+        self.of.get(pod).map(|(shape, _)| *shape)
+    }
+
     /// The reasons for which nodes refused a shape.
     pub(super) fn reasons(&self, id: ShapeId) -> &[Reason] {
         self.by_id.get(&id).map_or(&[], |shape| &shape.reasons)

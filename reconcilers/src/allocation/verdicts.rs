@@ -17,6 +17,8 @@ pub(super) const TOO_LONG: &str = "TooLong";
 pub(super) const REFUSED: &str = "Refused";
 /// What a Pod waits for that is not the first of its shape.
 pub(super) const BEHIND: &str = "a Pod that asks for the same comes first";
+/// What a Pod of a gang waits for that is not its first.
+pub(super) const AT_ONCE: &str = "the Pods of its PodGroup get devices at once or not at all";
 /// A verdict is written anew after so many seconds at the earliest.
 const STAYS: i64 = 30;
 
@@ -90,16 +92,16 @@ impl Words {
         self.verdict(NO_NODE, &format!("{nodes} the Pod: {reasons}{left_out}"), None)
     }
 
-    /// Says that another Pod of its shape comes first, and why every node has refused that one, if any has. It is
-    /// said once: whatever becomes of the first one, the others still wait.
-    pub(super) fn behind(&self, mut why: Vec<String>) -> Vec<Step> {
+    /// Says what another Pod that comes first has to do with this one, and why every node has refused that one, if any has. It
+    /// is said once: whatever becomes of the first one, the others still wait.
+    pub(super) fn behind(&self, mut why: Vec<String>, first: &str) -> Vec<Step> {
         if self.is_told {
             return Vec::new();
         }
         if why.is_empty() {
-            return self.verdict(NO_NODE, BEHIND, None);
+            return self.verdict(NO_NODE, first, None);
         }
-        why.push(BEHIND.to_owned());
+        why.push(first.to_owned());
         self.no_node(&why)
     }
 }

@@ -11,7 +11,7 @@ mod neighbours;
 mod promised;
 mod races;
 mod restored;
-mod room;
+pub(crate) mod room;
 mod stolen;
 mod suitable;
 mod turns;

@@ -39,7 +39,7 @@ async fn ungated_pods_cannot_take_what_claims_have_taken_where_kube_scheduler_co
     crowded(bench, "room-counted", Shape { on, ..Shape::default() }).await
 }
 
-async fn holders(world: &World) -> anyhow::Result<Vec<Value>> {
+pub(crate) async fn holders(world: &World) -> anyhow::Result<Vec<Value>> {
     let pods = world.client.list(PODS, SYSTEM).await?;
     Ok(pods
         .into_iter()

@@ -42,11 +42,14 @@ async fn a_gang_starts_as_a_whole(bench: &Bench) -> anyhow::Result<()> {
         world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;
     }
     waits_for(&world, &ns, "pod-0", "NotAllocated").await?;
-    says(&world, &ns, "pod-0", "needs 3 Pods at once and has 2").await?;
+    says(&world, &ns, "pod-0", "needs 3 Pods at once, and fewer have their claims").await?;
     let pod = Pod::new("pod-2").with_template("device", "one").in_group("group").held();
     world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;
     // There is room for two of the three.
     println!("        {}", says(&world, &ns, "pod-0", "need a node at once").await?);
+    for name in ["pod-1", "pod-2"] {
+        println!("        {}", says(&world, &ns, name, "devices at once or not at all").await?);
+    }
     ensure!(in_phase(&world, &ns, "Running").await?.is_empty(), "none of them runs");
     super::add_node(&world, "another", super::SMALL, false, super::Costs::InFootprint).await?;
     wait::value("all run", async || Ok((in_phase(&world, &ns, "Running").await?.len() == 3).then_some(())))

@@ -1,9 +1,9 @@
 //! Looks and their passes: an index in plain data, and an API server that answers as a test says.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use dragoman_crds::wire::Name;
+use dragoman_crds::wire::{Name, PodGroup};
 use dragoman_machinery::api::Live;
 use dragoman_machinery::controller::{Answer, Next, Pass as _, ReadBy, Verdict};
 use dragoman_machinery::refusal::Refusal;
@@ -11,6 +11,7 @@ use dragoman_machinery::write::{Action, Write, Written};
 
 use super::*;
 use crate::allocation::Options;
+use crate::allocation::gangs::{Attempt, Member, place};
 use crate::allocation::look::{Begun, Look, Search};
 use crate::allocation::pass::{AllocationPass, Purpose, Said};
 use crate::allocation::turns::{Looked, turn as search_turn};
@@ -66,7 +67,9 @@ impl World {
     }
 
     fn searched(&mut self, search: &Search<'_>) -> Looked {
-        assert!(search.gang.is_none());
+        if let Some((members, needed)) = &search.gang {
+            return self.placed(members, *needed);
+        }
         let mut tried = Tried::default();
         loop {
             match self.at(|look| search_turn(look, &search.of, &search.refused, &mut tried)).0 {
@@ -76,6 +79,16 @@ impl World {
                 Ok(Turn::Aside(long)) => panic!("{long:?}"),
                 Err(stop) => return stop.into(),
             }
+        }
+    }
+
+    fn placed(&mut self, members: &[Member], needed: usize) -> Looked {
+        let (mut ids, mut tried) = (|| "share".into(), HashMap::new());
+        let order = (self.options.order, 0);
+        match place((members, &mut tried), needed, &mut self.index, &mut self.decided, order, &mut ids) {
+            Attempt::Placed(pods) => Looked::Placed(pods),
+            Attempt::Failed(_, why) => Looked::Refused(why),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -294,6 +307,38 @@ fn a_pod_behind_another_of_its_shape_waits_and_is_told_once() {
     applied::<WholePod>(&mut world.index, &ended);
     let (_, woken) = world.at(|look| matches!(look.begin(&key(0)), Begun::Rests));
     assert_eq!(woken, vec![key(1)]);
+}
+
+/// The verdict on the first Pod says nothing of what was said of the others before the last of them came.
+#[test]
+fn every_pod_of_a_gang_says_that_there_is_no_room() {
+    let mut world = World::of(cluster(1, 1));
+    let group = json!({"metadata": {"namespace": "ns", "name": "g", "uid": "g", "resourceVersion": "1"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}});
+    applied::<PodGroup>(&mut world.index, &group);
+    let comes = |world: &mut World, number: usize| {
+        let mut member = pod(number, "99");
+        member["spec"]["schedulingGroup"] = json!({"podGroupName": "g"});
+        applied::<WholeClaim>(&mut world.index, &claim(number, &json!({})));
+        applied::<WholePod>(&mut world.index, &member);
+    };
+    comes(&mut world, 0);
+    comes(&mut world, 1);
+    let waits = world.look(1, no_answers()).expect("it waits");
+    assert!(matches!(&waits.said[..], [Said::Warning("GangIncomplete", _)]), "{:?}", waits.said);
+    comes(&mut world, 2);
+    // Nothing is known of the first one yet.
+    let behind = world.look(2, no_answers()).expect("it is behind");
+    assert_eq!((behind.purposes(), behind.woken), (vec![], vec![key(0)]));
+    let first = world.look(0, no_answers()).expect("it is refused");
+    assert_eq!((first.purposes(), first.woken), (vec![Purpose::Verdict], vec![key(1), key(2)]));
+    for number in [1, 2] {
+        let behind = world.look(number, no_answers()).expect("it is behind");
+        assert_eq!((behind.purposes(), behind.woken), (vec![Purpose::Verdict], vec![key(0)]));
+        assert!(matches!(&behind.said[..], [Said::Warning("NoNode", why)] if why.ends_with("or not at all")));
+    }
+    // Otherwise they would wake each other without end.
+    assert_eq!(world.look(0, no_answers()).expect("it is refused").woken, []);
 }
 
 #[test]
