@@ -76,6 +76,8 @@ pub(crate) struct Shape {
     pub off: &'static [&'static str],
     /// The scheduler.
     pub scheduler: Scheduling,
+    /// Whether kube-scheduler leads by its Lease.
+    pub elects: bool,
     /// What runs Pods.
     pub workloads: Workloads,
     /// Whether Pods get the tokens of their `ServiceAccounts`, and `DaemonSets` their Pods.

@@ -24,7 +24,7 @@ impl Shape {
         let text = json!({
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
-            "leaderElection": {"leaderElect": false},
+            "leaderElection": {"leaderElect": self.elects},
             // Never the bottleneck: what is measured is the claim controller.
             "clientConnection": {"kubeconfig": kubeconfig, "qps": 5000, "burst": 5000, "contentType": content_type},
         });

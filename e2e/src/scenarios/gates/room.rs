@@ -10,7 +10,7 @@ use super::{
     no_node_is_overcommitted, promise,
 };
 use crate::client::{CLAIMS, PODS};
-use crate::control_plane::{OPERATOR, Shape};
+use crate::control_plane::{OPERATOR, Release, Shape};
 use crate::objects::{Pod, pod_consumer};
 use crate::scenarios::accounts::requesting;
 use crate::scenarios::{Standalone, standalone};
@@ -21,6 +21,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     vec![
         standalone!(ungated_pods_cannot_take_what_claims_have_taken),
         standalone!(ungated_pods_cannot_take_what_claims_have_taken_where_kube_scheduler_counts),
+        standalone!(a_kube_scheduler_that_starts_learns_of_the_room_in_1_36),
         standalone!(holders_give_way_to_what_kube_scheduler_counts_of_bound_pods),
         standalone!(the_operator_deletes_no_pod_but_its_holders),
     ]
@@ -29,7 +30,13 @@ pub(super) fn alone() -> Vec<Standalone> {
 const SYSTEM: &str = "kube-system";
 
 async fn ungated_pods_cannot_take_what_claims_have_taken(bench: &Bench) -> anyhow::Result<()> {
-    crowded(bench, "room", Shape::default()).await
+    crowded(bench, "room", Shape { elects: true, ..Shape::default() }).await
+}
+
+/// A kube-scheduler of that release forgets the nominations of gated Pods when it starts.
+async fn a_kube_scheduler_that_starts_learns_of_the_room_in_1_36(bench: &Bench) -> anyhow::Result<()> {
+    let before = Shape { release: Release::V1_36, elects: true, ..Shape::default() };
+    crowded(bench, "room-before", before).await
 }
 
 async fn ungated_pods_cannot_take_what_claims_have_taken_where_kube_scheduler_counts(
@@ -79,7 +86,7 @@ async fn has_no_room(world: &World, ns: &str, pod: &str) -> anyhow::Result<Strin
 /// wants two has to wait; without Dragoman it would be bound at once.
 async fn crowded(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
     let is_counted = !shape.on.is_empty();
-    let world = gated(bench, name, shape, 1).await?;
+    let mut world = gated(bench, name, shape, 1).await?;
     let operator = world.dragoman("own", &FLAGS).await?;
     let allocator = world.allocator(&[]).await?;
     let ns = namespace(&world, name, "enabled").await?;
@@ -101,7 +108,7 @@ async fn crowded(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> 
         .await?;
     }
     if !is_counted {
-        another_scheduler(&world).await?;
+        another_scheduler(&mut world).await?;
     }
     let others = world.namespace("others").await?;
     world.client.create(PODS, &others, &requesting(&Pod::new("plain").held(), "2")).await?;
@@ -132,25 +139,28 @@ async fn crowded(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> 
     world.stop().await
 }
 
-/// Another process leads as kube-scheduler: the holder is nominated anew for it.
-async fn another_scheduler(world: &World) -> anyhow::Result<()> {
-    const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
-    for process in ["first", "second"] {
-        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": "kube-scheduler"}, "spec": {"holderIdentity": process}});
-        match process {
-            "first" => world.client.create(LEASES, SYSTEM, &lease).await?,
-            _ => world.client.merge(LEASES, SYSTEM, "kube-scheduler", &lease).await?,
-        };
-        wait::value(&format!("the holder is nominated for {process}"), async || {
-            let holder = holds(world, "6").await?;
-            let conditions = holder["status"]["conditions"].as_array().into_iter().flatten();
-            let mut ours = conditions.filter(|of| of["type"] == "dragoman.dev/Nominated");
-            Ok(ours.any(|of| of["message"] == process).then_some(()))
-        })
-        .await?;
-    }
+/// kube-scheduler starts anew: the holder is nominated again, for the process that has its Lease then.
+async fn another_scheduler(world: &mut World) -> anyhow::Result<()> {
+    let first = nominated_for(world, None).await?;
+    world.plane.restart_scheduler().await?;
+    let second = nominated_for(world, Some(&first)).await?;
+    println!("        the holder was nominated for {first}, and then for {second}");
     Ok(())
+}
+
+/// The process that the holder is nominated for, once it has the Lease of kube-scheduler and is another one than `before`.
+async fn nominated_for(world: &World, before: Option<&str>) -> anyhow::Result<String> {
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
+    wait::value("the holder is nominated for the process that leads", async || {
+        let lease = world.client.get(LEASES, SYSTEM, "kube-scheduler").await?.unwrap_or_default();
+        let leads = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+        let holder = holds(world, "6").await?;
+        let conditions = holder["status"]["conditions"].as_array().into_iter().flatten();
+        let mut ours = conditions.filter(|of| of["type"] == "dragoman.dev/Nominated");
+        let is_for_it = !leads.is_empty() && ours.any(|of| of["message"] == leads);
+        Ok((is_for_it && Some(leads) != before).then(|| leads.to_owned()))
+    })
+    .await
 }
 
 /// Where kube-scheduler counts claims and does not know what they take, a holder holds that until the Pod is bound. Then its status
