@@ -132,8 +132,13 @@ fn view_of_pod(pod: &Value) -> Value {
 fn view_of_claim(claim: &Value) -> Value {
     let consumers = claim["status"]["reservedFor"].as_array().into_iter().flatten();
     let consumers: Vec<&Value> = consumers.map(|consumer| &consumer["name"]).collect();
+    let results = claim["status"]["allocation"]["devices"]["results"].as_array();
+    // Which of the devices that are alike follows from how far kube-scheduler's watch is: one that was given back a moment ago
+    // is not free there yet.
+    let alike = |result: &Value| ["driver", "pool", "request"].map(|field| result[field].clone());
+    let devices: Option<Vec<[Value; 3]>> = results.map(|results| results.iter().map(alike).collect());
     json!({
-        "finalizers": claim["metadata"]["finalizers"], "devices": claim["status"]["allocation"]["devices"]["results"],
+        "finalizers": claim["metadata"]["finalizers"], "devices": devices,
         "nodes": claim["status"]["allocation"]["nodeSelector"], "reservedFor": consumers,
     })
 }
