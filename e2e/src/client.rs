@@ -104,6 +104,28 @@ impl Client {
         self.send(Method::POST, &path(collection, namespace), "application/json", body).await
     }
 
+    /// Creates an object that is given as text, byte by byte.
+    pub(crate) async fn create_text(
+        &self,
+        collection: &str,
+        namespace: &str,
+        text: String,
+    ) -> Result<Value, kube::Error> {
+        self.send(Method::POST, &path(collection, namespace), "application/json", text.into_bytes()).await
+    }
+
+    /// Replaces an object or, with `/status`, a subresource of it, likewise.
+    pub(crate) async fn replace_text(
+        &self,
+        collection: &str,
+        namespace: &str,
+        name: &str,
+        text: String,
+    ) -> Result<Value, kube::Error> {
+        let path = format!("{}/{name}", path(collection, namespace));
+        self.send(Method::PUT, &path, "application/json", text.into_bytes()).await
+    }
+
     /// Reads an object; `None` where it does not exist.
     pub(crate) async fn get(
         &self,

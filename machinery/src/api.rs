@@ -21,6 +21,11 @@ use crate::metrics::ClientMetrics;
 use crate::refusal::{Refusal, Status};
 use crate::trace;
 
+/// The content type of what is sent and read, unless said otherwise.
+pub const JSON: &str = "application/json";
+/// The content type of objects as the API server stores them.
+pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
 /// Identifies us to the API server.
 pub const USER_AGENT: &str = concat!("dragoman/", env!("CARGO_PKG_VERSION"));
 
@@ -76,6 +81,8 @@ pub struct Call {
     pub body: Vec<u8>,
     /// `Content-Type` of the body.
     pub content_type: &'static str,
+    /// The form in which the answer is wanted.
+    pub accept: &'static str,
     /// What the call is about, to understand a refusal.
     pub kind: Kind,
     /// Name of the object; empty for collections.
@@ -212,7 +219,21 @@ impl Api {
     /// # Errors
     /// Anything but "found" and a NotFound that names the object.
     pub async fn read(&self, kind: Kind, namespace: &str, name: &str) -> Result<Live<Vec<u8>>, Refusal> {
-        let call = Call::get(kind, kind.object_path(namespace, name, None), name);
+        self.read_as(JSON, kind, namespace, name).await
+    }
+
+    /// Reads the live object in this form.
+    ///
+    /// # Errors
+    /// Anything but "found" and a NotFound that names the object.
+    pub async fn read_as(
+        &self,
+        accept: &'static str,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Live<Vec<u8>>, Refusal> {
+        let call = Call { accept, ..Call::get(kind, kind.object_path(namespace, name, None), name) };
         match self.send(&call).await {
             Ok(body) => Ok(Live::Found(Box::new(body))),
             Err(Refusal::NotFound) => Ok(Live::NotFound),
@@ -277,7 +298,11 @@ impl Api {
         if (200..300).contains(&answer.code) {
             return Ok(answer.body);
         }
-        let status: Status = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let status = match call.accept {
+            PROTOBUF => Status::of_protobuf(&answer.body),
+            _ => serde_json::from_slice(&answer.body).ok(),
+        };
+        let status = status.unwrap_or_default();
         let wait = is_throttled.then(|| {
             let said = status.details.as_ref().map(|d| Duration::from_secs(d.retry_after_seconds));
             self.throttled(answer.retry_after.or(said))
@@ -306,7 +331,7 @@ impl Api {
             .method(call.method.clone())
             .uri(&call.uri)
             .header(header::USER_AGENT, USER_AGENT)
-            .header(header::ACCEPT, "application/json");
+            .header(header::ACCEPT, call.accept);
         if !call.body.is_empty() {
             request = request.header(header::CONTENT_TYPE, call.content_type);
         }
@@ -352,6 +377,7 @@ impl Call {
             uri,
             body: Vec::new(),
             content_type: "",
+            accept: JSON,
             kind,
             name: name.to_owned(),
             repeatable: true,

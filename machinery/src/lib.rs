@@ -21,6 +21,7 @@ pub mod lease;
 pub mod metrics;
 pub mod mode;
 pub mod process;
+mod protobuf;
 pub mod queue;
 pub mod refusal;
 pub mod rights;

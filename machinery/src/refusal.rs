@@ -6,6 +6,7 @@
 use serde::Deserialize;
 
 use crate::kind::Kind;
+use crate::protobuf::{MAGIC, Message, RAW};
 
 /// `v1` Status, as far as it decides anything.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -17,6 +18,30 @@ pub struct Status {
     pub message: String,
     /// What the refusal is about.
     pub details: Option<Details>,
+}
+
+impl Status {
+    /// A Status in protobuf; `None` if the bytes are none.
+    pub(crate) fn of_protobuf(body: &[u8]) -> Option<Self> {
+        let text = |of: &Message, number: u64| {
+            of.one(number).map(|text| String::from_utf8_lossy(text).into_owned()).unwrap_or_default()
+        };
+        let status = Message::read(body.strip_prefix(MAGIC)?)?.message(RAW)?;
+        let details = status.message(5)?;
+        let causes = details.all(4).filter_map(Message::read).map(|cause| Cause {
+            reason: text(&cause, 1),
+            message: text(&cause, 2),
+            field: text(&cause, 3),
+        });
+        let details = Details {
+            name: text(&details, 1),
+            kind: text(&details, 3),
+            causes: causes.collect(),
+            // Of answers that are repeated, which say it in a header, too.
+            retry_after_seconds: 0,
+        };
+        Some(Self { message: text(&status, 3), reason: text(&status, 4), details: Some(details) })
+    }
 }
 
 /// `details` of a Status.
@@ -350,5 +375,23 @@ mod tests {
         assert_eq!(class(&uid), Refusal::Replaced);
         assert_eq!(class(&test_failed), Refusal::Conflict);
         assert!(matches!(class(&invalid), Refusal::Invalid(_)));
+    }
+
+    #[test]
+    fn a_refusal_in_protobuf_is_understood() {
+        let message = |fields: &[(u64, &[u8])]| {
+            let mut message = Message::default();
+            fields.iter().for_each(|(number, content)| message.add(*number, content));
+            message.bytes()
+        };
+        let cause = message(&[(1, b"FieldValueInvalid"), (2, b"why"), (3, b"spec.x")]);
+        let details = message(&[(1, b"p"), (3, b"pods"), (4, &cause)]);
+        let status = message(&[(2, b"Failure"), (3, b"not found"), (4, b"NotFound"), (5, &details)]);
+        let body = [MAGIC, &message(&[(1, b"types"), (RAW, &status)])].concat();
+        let status = Status::of_protobuf(&body).expect("a status");
+        assert_eq!((&*status.message, &*status.reason), ("not found", "NotFound"));
+        assert_eq!(causes(&status).map(|cause| &*cause.field).collect::<Vec<_>>(), ["spec.x"]);
+        assert_eq!(Refusal::classify(404, &status, POD, "p"), Refusal::NotFound);
+        assert!(Status::of_protobuf(b"{}").is_none());
     }
 }

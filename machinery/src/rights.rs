@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use crate::api::{Api, Call, decode};
+use crate::api::{Api, Call, JSON, decode};
 use crate::kind::{SELF_SUBJECT_ACCESS_REVIEW, SELF_SUBJECT_REVIEW};
 use crate::refusal::Refusal;
 
@@ -191,6 +191,7 @@ impl Rule {
                 uri: SELF_SUBJECT_ACCESS_REVIEW.all_path(),
                 body: body.to_string().into_bytes(),
                 content_type: "application/json",
+                accept: JSON,
                 kind: SELF_SUBJECT_ACCESS_REVIEW,
                 name: String::new(),
                 // A review stores nothing.
@@ -241,6 +242,7 @@ pub async fn user_of(api: &Api) -> Result<String, Refusal> {
         uri: kind.all_path(),
         body: json!({"apiVersion": kind.api_version(), "kind": kind.kind}).to_string().into_bytes(),
         content_type: "application/json",
+        accept: JSON,
         kind,
         name: String::new(),
         // A review stores nothing.

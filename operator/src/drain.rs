@@ -47,7 +47,7 @@ pub(crate) const RIGHTS: &[Rule] = &[
     Rule {
         group: "resource.k8s.io",
         resource: "resourceclaims",
-        verbs: &["list", "patch"],
+        verbs: &["get", "list", "patch", "update"],
         why: "remove the finalizer of claims that nothing holds",
     },
     Rule {

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
 use hyper::body::Frame;
 use serde_json::Value;
 
-use crate::api::{Answer, ApiServer, Body, Query, Request, User};
+use crate::api::{Answer, ApiServer, Body, PROTOBUF, Query, Request, User};
 
 /// The body of a response.
 pub type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
@@ -81,10 +81,14 @@ where
         accept: header(&parts.headers, &ACCEPT),
         user_agent: header(&parts.headers, &USER_AGENT),
         body: body.to_vec(),
+        keeps_bytes: parts.headers.contains_key(KEEPS_BYTES),
         user: User::default(),
         impersonated: impersonated(&parts.headers),
     })
 }
+
+/// The header of the stand-ins by which [`Request::keeps_bytes`] is said.
+pub(crate) const KEEPS_BYTES: &str = "simcluster-keeps-bytes";
 
 /// Returns the user to impersonate. Malformed or unsupported Impersonate-* headers yield an empty user, which
 /// is rejected. The request never falls back to the caller's identity.
@@ -112,6 +116,7 @@ pub(crate) fn response(answer: Answer) -> Result<Response<ResponseBody>, Broken>
     let whole = |text: String| Full::new(Bytes::from(text)).boxed_unsync();
     let (kind, body) = match answer.body {
         Body::Json(object) => ("application/json", whole(object.to_string())),
+        Body::Protobuf(bytes) => (PROTOBUF, Full::new(Bytes::from(bytes)).boxed_unsync()),
         Body::Text(text) => ("text/plain", whole(text)),
         Body::Watch(watch) => {
             let events = stream::unfold(watch, async |mut watch| Some((watch.next().await?, watch)));

@@ -12,6 +12,7 @@ mod ledger;
 mod lives;
 mod node;
 mod packages;
+mod parameters;
 mod pod_resources;
 mod pod_status;
 mod reclaim;
@@ -110,6 +111,7 @@ fn lanes() -> Vec<Lane> {
         [
             lives::all(),
             sharing::all(),
+            parameters::all(),
             trouble::all(),
             tenants::all(),
             kinds::all(),

@@ -11,7 +11,7 @@ use crate::objects::{self, Pod, foreign_allocation, pod_consumer};
 use crate::world::{Bench, World};
 use crate::{manifest, wait};
 
-use super::{Outcome, gates};
+use super::{Outcome, gates, parameters};
 
 const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -267,8 +267,20 @@ async fn provoke(world: &World, ns: &str) -> anyhow::Result<()> {
             .merge(CLAIMS, ns, &format!("{name}/status"), &foreign_allocation("node-0", &[consumer]))
             .await?;
     }
+    // Claims that take no patch in JSON: one loses a consumer of two, the other its finalizer.
+    let finalizers = json!({"finalizers": ["resource.kubernetes.io/delete-protection"]});
+    for name in ["raw-of-two", "raw"] {
+        parameters::create(world, ns, name, &finalizers).await?;
+        let pod = world.pod(ns, &Pod::new(name).with_claim("gpu", name).gated()).await?;
+        let mut consumers = vec![pod_consumer(&pod)];
+        if name == "raw-of-two" {
+            let other = world.pod(ns, &Pod::new("stays").with_claim("gpu", name).gated()).await?;
+            consumers.push(pod_consumer(&other));
+        }
+        parameters::give(world, ns, name, &foreign_allocation("node-0", &consumers)).await?;
+    }
     world.pod(ns, &Pod::new("complaint").with_template("gpu", "missing").gated()).await?;
-    for pod in ["ends", "released"] {
+    for pod in ["ends", "released", "raw-of-two", "raw"] {
         client.merge(PODS, ns, &format!("{pod}/status"), &json!({"status": {"phase": "Failed"}})).await?;
     }
     Ok(())

@@ -24,16 +24,16 @@ pub(super) fn all() -> Vec<Scenario> {
     ]
 }
 
-fn reserved(claim: Option<&Value>) -> Vec<String> {
+pub(super) fn reserved(claim: Option<&Value>) -> Vec<String> {
     let consumers = claim.and_then(|c| c["status"]["reservedFor"].as_array()).cloned().unwrap_or_default();
     consumers.iter().filter_map(|c| c["name"].as_str().map(str::to_owned)).collect()
 }
 
-fn allocated(claim: Option<&Value>) -> bool {
+pub(super) fn allocated(claim: Option<&Value>) -> bool {
     claim.is_some_and(|c| !c["status"]["allocation"].is_null())
 }
 
-fn protected(claim: Option<&Value>) -> bool {
+pub(super) fn protected(claim: Option<&Value>) -> bool {
     let finalizers = claim.and_then(|c| c["metadata"]["finalizers"].as_array()).cloned().unwrap_or_default();
     finalizers.iter().any(|f| f == "resource.kubernetes.io/delete-protection")
 }

@@ -42,7 +42,7 @@ impl Hand {
         });
         match body {
             Body::Json(object) => object,
-            Body::Text(_) | Body::Watch(_) => Value::Null,
+            Body::Protobuf(_) | Body::Text(_) | Body::Watch(_) => Value::Null,
         }
     }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::locked;
-use crate::api::{Api, Call, decode};
+use crate::api::{Api, Call, JSON, decode};
 use crate::bounds::{Bucket, Rate, Recent};
 use crate::kind::{Kind, SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW};
 use crate::refusal::Refusal;
@@ -152,6 +152,7 @@ impl Access {
             method: Method::POST,
             body: body.to_string().into_bytes(),
             content_type: "application/json",
+            accept: JSON,
             // A review stores nothing.
             ..Call::get(kind, kind.all_path(), "")
         };

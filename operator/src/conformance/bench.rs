@@ -6,7 +6,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use dragoman_machinery::api::{Api, Call};
+use dragoman_machinery::api::{Api, Call, JSON};
 use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_reconcilers::protocol::{ALLOCATOR, GATE};
@@ -334,6 +334,7 @@ impl Bench {
             uri: path.to_owned(),
             body: body.map(ToString::to_string).unwrap_or_default().into(),
             content_type,
+            accept: JSON,
             kind: RESOURCE_CLAIM,
             name: name.to_owned(),
             repeatable: false,

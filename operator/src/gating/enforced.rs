@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use dragoman_crds::wire::Meta;
-use dragoman_machinery::api::{Api, Call, decode};
+use dragoman_machinery::api::{Api, Call, JSON, decode};
 use dragoman_machinery::kind::{
     CLAIM_GATE, DRIVER_OWNER, Kind, NAMESPACE, POD, RESOURCE_CLAIM, ROLE, ROLE_BINDING,
 };
@@ -432,7 +432,16 @@ async fn ask(
 ) -> Result<Vec<u8>, Refusal> {
     let content_type =
         if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
-    let call = Call { method, uri, body, content_type, kind, name: name.to_owned(), repeatable: false };
+    let call = Call {
+        method,
+        uri,
+        body,
+        content_type,
+        accept: JSON,
+        kind,
+        name: name.to_owned(),
+        repeatable: false,
+    };
     api.send(&call).await
 }
 

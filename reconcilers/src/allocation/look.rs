@@ -81,7 +81,7 @@ pub(super) struct Search<'a> {
 impl Look<'_> {
     pub(super) fn words(&self, of: &Subject<'_>) -> Words {
         let cluster = (self.index.node_count(), self.index.left_out());
-        Words::new(of.key, &of.claims, cluster, self.now)
+        Words::new((of.key, &of.uid), &of.claims, cluster, self.now)
     }
 
     /// Begins with a Pod.

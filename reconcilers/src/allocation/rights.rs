@@ -9,19 +9,19 @@ pub(super) const ALL: &[Rule] = &[
     Rule {
         group: "resource.k8s.io",
         resource: "resourceclaims",
-        verbs: &["list", "patch", "watch"],
-        why: "claims to allocate; the finalizer and the verdict",
+        verbs: &["get", "list", "patch", "update", "watch"],
+        why: "claims to allocate; the finalizer and the verdict; get and update: claims that take no patch in JSON",
     },
     Rule {
         group: "resource.k8s.io",
         resource: "resourceclaims/status",
-        verbs: &["patch"],
+        verbs: &["patch", "update"],
         why: "allocations and reservations",
     },
     Rule {
         group: "resource.k8s.io",
         resource: "resourceclaims/binding",
-        verbs: &["patch"],
+        verbs: &["patch", "update"],
         why: "allocations and reservations",
     },
     Rule { group: "resource.k8s.io", resource: "resourceslices", verbs: &["list", "watch"], why: "devices" },

@@ -1,4 +1,5 @@
-//! Why a Pod has no devices, in words for its tenant: an Event about the Pod, and the verdict on its first claim without devices.
+//! Why a Pod has no devices, in words for its tenant: an Event about the Pod, and the verdict on its first claim that lacks
+//! something.
 
 use dragoman_machinery::controller::ObjectKey;
 
@@ -26,7 +27,7 @@ const STAYS: i64 = 30;
 #[derive(Debug)]
 pub(super) struct Words {
     key: ObjectKey,
-    /// The first claim without devices, if there is one.
+    /// The first claim that lacks devices, or else the first that is not reserved for the Pod.
     claim: Option<NamedClaim>,
     /// Whether one of the claims says already that no node takes the Pod.
     is_told: bool,
@@ -40,7 +41,7 @@ pub(super) struct Words {
 impl Words {
     /// Words about a Pod with these claims, in a cluster of so many nodes.
     pub(super) fn new(
-        key: &ObjectKey,
+        (key, uid): (&ObjectKey, &str),
         claims: &[NamedClaim],
         (nodes, left_out): (usize, Option<String>),
         now: jiff::Timestamp,
@@ -48,9 +49,12 @@ impl Words {
         let is_told = |claim: &NamedClaim| {
             claim.facts.verdict.as_ref().is_some_and(|verdict| verdict.reason == NO_NODE)
         };
+        let without_devices = claims.iter().find(|claim| !claim.facts.is_allocated);
+        // All have devices: no node has room for the Pod beside those that share a claim with it.
+        let of_others = || claims.iter().find(|claim| !claim.facts.is_reserved_for(uid));
         Self {
             key: key.clone(),
-            claim: claims.iter().find(|claim| !claim.facts.is_allocated).cloned(),
+            claim: without_devices.or_else(of_others).cloned(),
             is_told: claims.iter().any(is_told),
             nodes,
             left_out,

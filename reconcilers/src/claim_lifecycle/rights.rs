@@ -37,19 +37,19 @@ pub const OWN: &[Rule] = &[
     Rule {
         group: "resource.k8s.io",
         resource: "resourceclaims",
-        verbs: &["create", "delete", "get", "patch"],
-        why: "create from templates, delete at the end, remove the finalizer",
+        verbs: &["create", "delete", "get", "patch", "update"],
+        why: "create from templates, delete at the end, remove the finalizer; update: claims that take no patch in JSON",
     },
     Rule {
         group: "resource.k8s.io",
         resource: "resourceclaims/status",
-        verbs: &["patch"],
+        verbs: &["patch", "update"],
         why: "reservedFor and deallocation",
     },
     Rule {
         group: "resource.k8s.io",
         resource: "resourceclaims/binding",
-        verbs: &["patch"],
+        verbs: &["patch", "update"],
         why: "the same from Kubernetes 1.36 on; inert before",
     },
     Rule {

@@ -50,19 +50,19 @@ pub(super) const ASSIST: &[Rule] = &[
     Rule {
         group: "resource.k8s.io",
         resource: "resourceclaims",
-        verbs: &["patch"],
-        why: "the label of the default allocator, and rejections",
+        verbs: &["get", "patch", "update"],
+        why: "the label of the default allocator, and rejections; get and update: claims that take no patch in JSON",
     },
     Rule {
         group: "resource.k8s.io",
         resource: "resourceclaims/status",
-        verbs: &["patch"],
+        verbs: &["patch", "update"],
         why: "give back allocations that do not fit on their node",
     },
     Rule {
         group: "resource.k8s.io",
         resource: "resourceclaims/binding",
-        verbs: &["patch"],
+        verbs: &["patch", "update"],
         why: "give back allocations that do not fit on their node",
     },
 ];

@@ -22,7 +22,7 @@ pub(super) fn body(target: &Target<'_>) -> Result<Value, Status> {
 }
 
 /// The content type that typed clients send.
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// Returns the body as JSON, decoded from protobuf if necessary.
 ///

@@ -17,6 +17,7 @@ mod request;
 mod rights;
 mod schemas;
 mod selector;
+mod spelling;
 pub(crate) mod status;
 mod store;
 mod table;
@@ -33,6 +34,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 pub use admission::Referee;
+pub(crate) use body::PROTOBUF;
 pub use load::LoadError;
 pub use request::{Query, Request, User};
 pub use rights::Refused;
@@ -69,6 +71,8 @@ pub(crate) struct State {
     lists: BTreeMap<String, Lists>,
     /// The schemas of custom resources.
     schemas: Schemas,
+    /// The texts of opaque parameters of claims, by uid: of those that the API server would write in another way.
+    spellings: BTreeMap<String, spelling::Spelling>,
     rng: Rng,
     tokens: tokens::Tokens,
     pages: Pages,
@@ -128,6 +132,8 @@ pub struct Answer {
 pub enum Body {
     /// An object.
     Json(Value),
+    /// An object in protobuf.
+    Protobuf(Vec<u8>),
     /// Plain text.
     Text(String),
     /// The events of a watch, one line each.
@@ -168,6 +174,7 @@ impl ApiServer {
             referee: None,
             lists: BTreeMap::new(),
             schemas: Schemas::default(),
+            spellings: BTreeMap::new(),
             rng: Rng::with_seed(seed),
             tokens: BTreeMap::new(),
             pages: Pages::default(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::body::PROTOBUF;
 use super::selector::Selector;
 use super::status::Status;
 use super::{Answer, Body, State, Target, events, meta, table};
@@ -70,6 +71,11 @@ impl State {
     pub(super) fn get(&mut self, target: &Target<'_>) -> Result<Answer, Status> {
         let object = self.current(target)?;
         let object = events::shown(&target.resource, Value::clone(&object));
+        if target.request.accept == PROTOBUF
+            && let Some(bytes) = self.in_protobuf(object.clone())
+        {
+            return Ok(Answer { code: 200, body: Body::Protobuf(bytes) });
+        }
         Ok(Answer::ok(table::shown(self, target, vec![object], None)))
     }
 

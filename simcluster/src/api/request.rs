@@ -35,6 +35,9 @@ pub struct Request {
     pub user_agent: String,
     /// The body.
     pub body: Vec<u8>,
+    /// Whether the change of a claim stands for an update in protobuf, as the parties in the tree send it: opaque parameters
+    /// keep their bytes.
+    pub keeps_bytes: bool,
     /// The authenticated user.
     pub user: User,
     /// The user to impersonate: `Impersonate-User` and `Impersonate-Group`.

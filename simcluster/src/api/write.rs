@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::body::{body, dry_run, json_body, manager};
 use super::checks::{check_kind, check_version, place, same, validate_finalizers, validate_meta};
 use super::rights::Deed;
+use super::spelling::Spelling;
 use super::status::{FieldError, Status};
 use super::{Answer, State, Target, Write, admission, events, meta};
 use crate::kinds::{Occasion, resources, shapes, strategy};
@@ -121,6 +122,7 @@ impl State {
         if dry_run(target)? {
             return Ok(object);
         }
+        self.keep_spelling(&object, Spelling::of_body(target));
         let kept = self.store.put(&resource.stored_as(), object);
         self.wrote(target, "create", &kept);
         self.learn(resource, &kept, &target.now);
@@ -254,6 +256,7 @@ impl State {
     /// Changes a stored object.
     fn change(&mut self, target: &Target<'_>, verb: &'static str, change: Change) -> Result<Answer, Status> {
         let resource = &target.resource;
+        let sent = matches!(change, Change::Replace(_)).then(|| Spelling::of_body(target));
         let before = self.current(target)?;
         let (lists, now) = (self.lists_of(resource), json!(target.now));
         let applies = matches!(change, Change::Apply(_));
@@ -277,6 +280,8 @@ impl State {
         let mut errors = validate_finalizers(&before, &object);
         errors.extend(strategy::validate_update(&of, &before, &object));
         errors.extend(schema.iter().flat_map(|schema| schema.check(Some(&*before), &object)));
+        let (spelling, changed) = self.respelled(target, (&before, &object), sent);
+        errors.extend(changed);
         errors.extend(admission::claim_rights(self, target, verb, &before, &object));
         if !errors.is_empty() {
             return Err(Status::invalid(resource, meta::text(&before, "name"), &errors));
@@ -289,6 +294,7 @@ impl State {
         if dry_run(target)? {
             return Ok(Answer::ok(events::shown(resource, object)));
         }
+        self.keep_spelling(&object, spelling);
         Ok(self.store_changed(target, verb, object))
     }
 

@@ -1,5 +1,5 @@
 //! The field numbers from the `.proto` files of `k8s.io/api`, for reviews, tokens, delete options, and the
-//! types that `kubectl create` builds by name.
+//! types that `kubectl create` builds by name. Those of claims are in `claims.rs`.
 
 /// The fields of a message that are decoded.
 pub(super) struct Message(pub(super) &'static [Field]);
@@ -20,7 +20,13 @@ pub(super) enum Form {
     Bool,
     Int,
     Quantity,
+    /// A time, which is a text in JSON.
+    Time,
+    /// Any object in JSON, as the text that its author wrote.
+    Raw,
     Message(&'static Message),
+    /// A message whose fields are those of the object around it in JSON.
+    Inline(&'static Message),
     Many(&'static Self),
     /// A map with string keys.
     Map(&'static Self),
@@ -28,14 +34,14 @@ pub(super) enum Form {
 
 use Form::{Bool, Bytes, Int, Many, Map, Quantity, Text};
 
-const fn f(number: u64, name: &'static str, form: Form) -> Field {
+pub(super) const fn f(number: u64, name: &'static str, form: Form) -> Field {
     Field { number, name, form }
 }
 
 pub(super) static TYPE_META: Message = Message(&[f(1, "apiVersion", Text), f(2, "kind", Text)]);
 pub(super) static QUANTITY: Message = Message(&[f(1, "string", Text)]);
 
-const TEXTS: Form = Many(&Text);
+pub(super) const TEXTS: Form = Many(&Text);
 const LABELS: Form = Map(&Text);
 
 static META: Message = Message(&[
@@ -57,7 +63,7 @@ static OWNER: Message = Message(&[
     f(6, "controller", Bool),
     f(7, "blockOwnerDeletion", Bool),
 ]);
-const METADATA: Field = f(1, "metadata", Form::Message(&META));
+pub(super) const METADATA: Field = f(1, "metadata", Form::Message(&META));
 
 static NAMESPACE: Message = Message(&[METADATA, f(2, "spec", Form::Message(&NAMESPACE_SPEC))]);
 static NAMESPACE_SPEC: Message = Message(&[f(1, "finalizers", TEXTS)]);
@@ -138,6 +144,7 @@ static PRECONDITIONS: Message = Message(&[f(1, "uid", Text), f(2, "resourceVersi
 pub(super) fn of(version: &str, kind: &str) -> Option<&'static Message> {
     let group = version.split_once('/').map_or("", |(group, _)| group);
     Some(match (group, kind) {
+        ("resource.k8s.io", "ResourceClaim") => &super::claims::CLAIM,
         ("", "Namespace") => &NAMESPACE,
         ("", "ConfigMap") => &CONFIG_MAP,
         ("", "Secret") => &SECRET,

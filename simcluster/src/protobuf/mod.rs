@@ -1,7 +1,11 @@
 //! Bodies in the protobuf encoding of Kubernetes, which typed clients send, for example `kubectl create
 //! namespace`. The tables in `messages` give the field numbers of each type.
 
+mod claims;
 mod messages;
+mod write;
+
+pub(crate) use write::write;
 
 use serde_json::{Map, Value, json};
 
@@ -119,6 +123,11 @@ fn decode(message: &Message, mut bytes: &[u8], depth: usize) -> Option<Value> {
                 let map = object.entry(*name).or_insert_with(|| json!({}));
                 map.as_object_mut()?.insert(key, content);
             }
+            Form::Inline(of) => {
+                let Wire::Bytes(bytes) = value else { return None };
+                let Value::Object(fields) = decode(of, bytes, depth + 1)? else { return None };
+                object.extend(fields);
+            }
             form => {
                 object.insert((*name).to_owned(), one(form, &value, depth)?);
             }
@@ -145,8 +154,66 @@ fn one(form: &Form, value: &Wire<'_>, depth: usize) -> Option<Value> {
             decode(&messages::QUANTITY, bytes, depth + 1)?["string"].take()
         }
         (Form::Message(message), Wire::Bytes(bytes)) => decode(message, bytes, depth + 1)?,
+        (Form::Time, Wire::Bytes(bytes)) => {
+            let (mut seconds, mut bytes) = (0, *bytes);
+            while !bytes.is_empty() {
+                if let (1, Wire::Number(number)) = field(&mut bytes)? {
+                    seconds = number.cast_signed();
+                }
+            }
+            json!(jiff::Timestamp::from_second(seconds).ok()?.to_string())
+        }
+        (Form::Raw, Wire::Bytes(bytes)) => {
+            let text = inside(bytes, &[1]).into_iter().last().unwrap_or(b"null");
+            serde_json::from_slice(text).ok()?
+        }
         _ => return None,
     })
+}
+
+/// The contents of the fields on a path of numbers, in their order.
+fn inside<'a>(mut bytes: &'a [u8], path: &[u64]) -> Vec<&'a [u8]> {
+    let Some((number, rest)) = path.split_first() else { return vec![bytes] };
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        match field(&mut bytes) {
+            Some((of, Wire::Bytes(content))) if of == *number => found.extend(inside(content, rest)),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    found
+}
+
+/// The texts of the opaque parameters of the claim in a body, and of its allocation.
+pub(crate) fn parameters(body: &[u8]) -> [Vec<String>; 2] {
+    const RAW: u64 = 2;
+    let envelope = body.strip_prefix(MAGIC).unwrap_or_default();
+    let texts = |path: &[u64]| {
+        let found = inside(envelope, path).into_iter();
+        found.map(|text| String::from_utf8_lossy(text).into_owned()).collect()
+    };
+    [texts(&[RAW, 2, 1, 3, 2, 1, 2, 1]), texts(&[RAW, 3, 1, 1, 2, 3, 1, 2, 1])]
+}
+
+/// A JSON text as the API server writes it: without blanks, and with some characters escaped.
+pub(crate) fn written(text: &str) -> String {
+    let (mut out, mut in_string, mut is_escaped) = (String::with_capacity(text.len()), false, false);
+    for character in text.chars() {
+        match character {
+            ' ' | '\t' | '\n' | '\r' if !in_string => continue,
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                out.push_str(&format!("\\u{:04x}", u32::from(character)));
+                is_escaped = false;
+                continue;
+            }
+            '"' if !is_escaped => in_string = !in_string,
+            _ => {}
+        }
+        is_escaped = character == '\\' && !is_escaped;
+        out.push(character);
+    }
+    out
 }
 
 #[cfg(test)]

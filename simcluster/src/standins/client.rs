@@ -11,7 +11,7 @@ use tower::util::BoxCloneSyncService;
 
 use super::lines::Lines;
 use crate::api::{ApiServer, Body, Query, Request, User, Watch};
-use crate::door::Door;
+use crate::door::{Door, KEEPS_BYTES};
 
 pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(super) type Received = UnsyncBoxBody<Bytes, BoxError>;
@@ -102,11 +102,12 @@ impl Client {
                     content_type: content_type.to_owned(),
                     user_agent: self.agent.to_owned(),
                     body,
+                    keeps_bytes: true,
                     ..Request::default()
                 });
                 let object = match answer.body {
                     Body::Json(object) => object,
-                    Body::Text(_) | Body::Watch(_) => Value::Null,
+                    Body::Protobuf(_) | Body::Text(_) | Body::Watch(_) => Value::Null,
                 };
                 Reply { code: answer.code, object }
             }
@@ -147,6 +148,7 @@ impl Client {
             .header(ACCEPT, JSON)
             .header(CONTENT_TYPE, content_type)
             .header(USER_AGENT, self.agent)
+            .header(KEEPS_BYTES, "true")
             .body(body)?;
         service.clone().oneshot(request).await
     }
@@ -187,7 +189,7 @@ impl Client {
                 let request = Request { path: path.to_owned(), query, ..Request::default() };
                 match door.ask(request).body {
                     Body::Watch(watch) => Some(Events::InProcess(watch)),
-                    Body::Json(_) | Body::Text(_) => None,
+                    Body::Json(_) | Body::Protobuf(_) | Body::Text(_) => None,
                 }
             }
             Access::Http(service) => {

@@ -9,6 +9,7 @@ mod given;
 mod kit;
 mod neighbours;
 mod promised;
+mod provoke;
 mod races;
 mod restored;
 pub(crate) mod room;
@@ -18,9 +19,8 @@ mod turns;
 mod unbound;
 
 pub(crate) use kit::python;
+pub(super) use provoke::{provoke, provoke_allocator, stir_allocator};
 pub(super) use room::provoke_holders;
-
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, ensure};
 use dragoman_simcluster::HOLD;
@@ -30,7 +30,7 @@ use super::accounts::requesting;
 use super::{NotRun, Standalone, ledger, standalone};
 use crate::client::{CLAIMS, FOOTPRINTS, NAMESPACES, PODS, SLICES};
 use crate::control_plane::{Backend, Scheduling, Shape};
-use crate::objects::{self, DRIVER, Pod, pod_consumer};
+use crate::objects::{self, DRIVER, Pod};
 use crate::wait;
 use crate::world::{Bench, World};
 
@@ -52,6 +52,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     all.extend(kit::alone());
     all.extend(neighbours::alone());
     all.extend(promised::alone());
+    all.extend(provoke::alone());
     all.extend(races::alone());
     all.extend(room::alone());
     all.extend(suitable::alone());
@@ -462,38 +463,12 @@ async fn born_gated(
     claim["metadata"] = metadata;
     claim["metadata"]["name"] = json!(name);
     world.client.create(CLAIMS, ns, &claim).await?;
-    let mut pod = requesting(&Pod::new(name).with_claim("device", name), cpu);
+    gated_by_hand(world, ns, name, name, cpu).await
+}
+
+/// A Pod that has the gate from its author.
+async fn gated_by_hand(world: &World, ns: &str, name: &str, claim: &str, cpu: &str) -> anyhow::Result<Value> {
+    let mut pod = requesting(&Pod::new(name).with_claim("device", claim), cpu);
     pod["spec"]["schedulingGates"] = json!([{"name": GATE}]);
     Ok(world.client.create(PODS, ns, &pod).await?)
-}
-
-/// Provokes every kind of request about gates.
-pub(super) async fn provoke(world: &World, ns: &str) -> anyhow::Result<()> {
-    static DEVICES: AtomicU32 = AtomicU32::new(0);
-    born_gated(world, ns, "unlabelled", json!({}), "1").await?;
-    // One has room on its node, the other has not. On the first node are devices of unknown cost.
-    for (name, cpu) in [("fits", "10m"), ("large", "1000")] {
-        let labels = json!({"labels": {"dragoman.dev/allocator": "foreign"}});
-        let pod = born_gated(world, ns, name, labels, cpu).await?;
-        let device = format!("dev-{}", DEVICES.fetch_add(1, Ordering::Relaxed));
-        let status = promise(&device, "node-1", &[pod_consumer(&pod)]);
-        world.client.merge(CLAIMS, ns, &format!("{name}/status"), &status).await?;
-    }
-    Ok(())
-}
-
-/// Provokes every kind of request of the allocator. What was promised before on the other nodes leaves no
-/// room there.
-pub(super) async fn provoke_allocator(world: &World, ns: &str) -> anyhow::Result<()> {
-    let labels = || json!({"labels": {"dragoman.dev/allocator": "dragoman"}});
-    born_gated(world, ns, "fits", labels(), "10m").await?;
-    born_gated(world, ns, "large", labels(), "1000").await?;
-    Ok(())
-}
-
-/// A node changes, and is tried again: the Event recurs.
-pub(super) async fn stir_allocator(world: &World, turn: usize) -> anyhow::Result<()> {
-    let label = json!({"metadata": {"labels": {"turn": turn.to_string()}}});
-    world.client.merge(NODES, "", "node-0", &label).await?;
-    Ok(())
 }

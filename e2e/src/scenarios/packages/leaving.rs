@@ -10,7 +10,7 @@ use crate::control_plane::{Backend, Scheduling, Shape};
 use crate::manifest;
 use crate::objects::{self, Pod};
 use crate::scenarios::rights::{give_back, rights_of, take_away};
-use crate::scenarios::{NotRun, Standalone, gates, standalone};
+use crate::scenarios::{NotRun, Standalone, gates, parameters, standalone};
 use crate::wait;
 use crate::world::{Bench, World};
 
@@ -115,13 +115,19 @@ async fn scene(world: &World, ns: &str) -> anyhow::Result<()> {
         })
         .await?;
     }
+    // One that takes no patch in JSON.
+    parameters::delete(world, ns, "raw").await?;
+    let protected = json!({"finalizers": ["resource.kubernetes.io/delete-protection"]});
+    parameters::create(world, ns, "raw", &protected).await?;
     Ok(())
 }
 
 async fn nothing_is_left(world: &World, ns: &str) -> anyhow::Result<()> {
     let client = &world.client;
-    let claim = client.get(CLAIMS, ns, "protected").await?.context("claim")?;
-    ensure!(claim["metadata"]["finalizers"].is_null(), "{claim}");
+    for name in ["protected", "raw"] {
+        let claim = client.get(CLAIMS, ns, name).await?.context("claim")?;
+        ensure!(claim["metadata"]["finalizers"].is_null(), "{claim}");
+    }
     let pod = client.get(PODS, ns, "gated").await?.context("Pod")?;
     ensure!(pod["spec"]["schedulingGates"].is_null(), "{pod}");
     let holder = client.get(PODS, "kube-system", "holder-node-0").await?;

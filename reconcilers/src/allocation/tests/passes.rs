@@ -341,6 +341,19 @@ fn every_pod_of_a_gang_says_that_there_is_no_room() {
     assert_eq!(world.look(0, no_answers()).expect("it is refused").woken, []);
 }
 
+/// All its claims have devices, and the node of one that another Pod uses has no room for it.
+#[test]
+fn a_pod_that_has_no_room_beside_another_says_so() {
+    let mut world = World::of(cluster(1, 1));
+    let mut shared = held(0, &json!({}));
+    shared["status"]["reservedFor"] = json!([{"resource": "pods", "name": "other", "uid": "other"}]);
+    applied::<WholeClaim>(&mut world.index, &shared);
+    applied::<WholePod>(&mut world.index, &pod(0, "99"));
+    let refused = world.look(0, no_answers()).expect("it is refused");
+    assert_eq!(refused.purposes(), vec![Purpose::Verdict]);
+    assert!(matches!(&refused.said[..], [Said::NoNode, Said::Warning("NoNode", _)]), "{:?}", refused.said);
+}
+
 #[test]
 fn a_pod_that_lost_its_devices_rests() {
     let mut world = World::of(cluster(1, 1));

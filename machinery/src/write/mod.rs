@@ -4,14 +4,16 @@
 //! Each form is safe when the reply is lost, when the object has changed or has
 //! been replaced, and when two processes do it at once.
 
+mod stored;
+
 use std::collections::BTreeMap;
 
 use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::{Api, Call, decode};
-use crate::kind::Kind;
+use crate::api::{Api, Call, JSON, Live, PROTOBUF, decode};
+use crate::kind::{Kind, RESOURCE_CLAIM};
 use crate::metrics::MachineryMetrics;
 use crate::refusal::Refusal;
 use dragoman_crds::wire::Meta;
@@ -155,7 +157,12 @@ impl Write {
             Ok(call) => api.send(&call).await,
             Err(refusal) => Err(refusal),
         };
-        let verb = self.action.verb();
+        let (outcome, verb) = match outcome {
+            Err(refusal) if self.kind == RESOURCE_CLAIM && stored::is_about_bytes(&refusal) => {
+                (self.send_stored(api, refusal).await, "update")
+            }
+            outcome => (outcome, self.action.verb()),
+        };
         let word = outcome.as_ref().map_or_else(Refusal::reason, |_| "Done");
         metrics.write(self.kind.kind, verb, word);
         tracing::debug!(
@@ -164,6 +171,17 @@ impl Write {
         let body = outcome?;
         let answer: Answer = decode(&body)?;
         Ok(Written { meta: answer.metadata, body })
+    }
+
+    /// Changes the object in the form in which it is stored. `refused`: why it is not changed in JSON.
+    async fn send_stored(&self, api: &Api, refused: Refusal) -> Result<Vec<u8>, Refusal> {
+        let Live::Found(read) = api.read_as(PROTOBUF, self.kind, &self.namespace, &self.name).await? else {
+            return Err(Refusal::NotFound);
+        };
+        let mut call = self.call()?;
+        (call.method, call.content_type) = (Method::PUT, PROTOBUF);
+        call.body = stored::after(&self.action, &read, refused)?;
+        api.send(&call).await
     }
 
     fn call(&self) -> Result<Call, Refusal> {
@@ -221,7 +239,7 @@ impl Write {
         let uri = if self.dry_run { format!("{uri}&dryRun=All") } else { uri };
         let uri = uri.replace("?&", "?").trim_end_matches('?').to_owned();
         let name = if method == Method::POST { String::new() } else { self.name.clone() };
-        Ok(Call { method, uri, body, content_type, kind: self.kind, name, repeatable })
+        Ok(Call { method, uri, body, content_type, accept: JSON, kind: self.kind, name, repeatable })
     }
 }
 

@@ -1,0 +1,93 @@
+//! Claims that take no patch in JSON; and every kind of request about gates, for the lane that takes each right away.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::json;
+
+use super::{FLAGS, NODES, born_gated, gated, gated_by_hand, namespace, promise};
+use crate::client::{CLAIMS, FOOTPRINTS, PODS};
+use crate::control_plane::Shape;
+use crate::objects::{Pod, pod_consumer};
+use crate::scenarios::accounts::requesting;
+use crate::scenarios::sharing::{allocated, protected};
+use crate::scenarios::{Standalone, parameters, standalone};
+use crate::world::{Bench, World};
+
+pub(super) fn alone() -> Vec<Standalone> {
+    vec![standalone!(gated_pods_share_a_claim_that_takes_no_patch_in_json)]
+}
+
+/// The label of the allocator, the finalizer, two reservations and their end: none of it is a patch of the claim.
+async fn gated_pods_share_a_claim_that_takes_no_patch_in_json(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "parameters", Shape::default(), 2).await?;
+    // The devices take nothing of their node: a claim of devices that do is no two Pods'.
+    world.client.delete(FOOTPRINTS, "", "cores", None).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = namespace(&world, "parameters", "enabled").await?;
+    parameters::create(&world, &ns, "shared", &json!({})).await?;
+    for name in ["one", "two"] {
+        let pod = Pod::new(name).with_claim("device", "shared").held();
+        world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;
+        world.phase(&ns, name, "Running").await?;
+    }
+    for name in ["one", "two"] {
+        world.let_end(&ns, name).await?;
+    }
+    world.claim_until(&ns, "shared", "is free", |claim| !allocated(claim) && !protected(claim)).await?;
+    world.client.delete(CLAIMS, &ns, "shared", None).await?;
+    world.claim_until(&ns, "shared", "is gone", |claim| claim.is_none()).await?;
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// Provokes every kind of request about gates.
+pub(in super::super) async fn provoke(world: &World, ns: &str) -> anyhow::Result<()> {
+    static DEVICES: AtomicU32 = AtomicU32::new(0);
+    born_gated(world, ns, "unlabelled", json!({}), "1").await?;
+    // One has room on its node, the other has not. On the first node are devices of unknown cost.
+    for (name, cpu) in [("fits", "10m"), ("large", "1000")] {
+        let labels = json!({"labels": {"dragoman.dev/allocator": "foreign"}});
+        let pod = born_gated(world, ns, name, labels, cpu).await?;
+        let device = format!("dev-{}", DEVICES.fetch_add(1, Ordering::Relaxed));
+        let status = promise(&device, "node-1", &[pod_consumer(&pod)]);
+        world.client.merge(CLAIMS, ns, &format!("{name}/status"), &status).await?;
+    }
+    // Claims that take no patch in JSON: one without a label, and one of two Pods of which one has no room.
+    parameters::create(world, ns, "raw-unlabelled", &json!({})).await?;
+    parameters::create(world, ns, "raw", &json!({"labels": {"dragoman.dev/allocator": "foreign"}})).await?;
+    gated_by_hand(world, ns, "raw-unlabelled", "raw-unlabelled", "1").await?;
+    let large = gated_by_hand(world, ns, "raw-large", "raw", "1000").await?;
+    let other = json!({"resource": "pods", "name": "other", "uid": "other"});
+    let device = format!("dev-{}", DEVICES.fetch_add(1, Ordering::Relaxed));
+    let status = promise(&device, "node-1", &[pod_consumer(&large), other]);
+    parameters::give(world, ns, "raw", &status).await?;
+    Ok(())
+}
+
+/// Provokes every kind of request of the allocator. What was promised before on the other nodes leaves no
+/// room there.
+pub(in super::super) async fn provoke_allocator(world: &World, ns: &str) -> anyhow::Result<()> {
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let labels = || json!({"labels": {"dragoman.dev/allocator": "dragoman"}});
+    born_gated(world, ns, "fits", labels(), "10m").await?;
+    born_gated(world, ns, "large", labels(), "1000").await?;
+    // Claims that take no patch in JSON: one that no node takes, and one that another party has allocated.
+    parameters::create(world, ns, "raw-large", &labels()).await?;
+    gated_by_hand(world, ns, "raw-large", "raw-large", "1000").await?;
+    parameters::create(world, ns, "raw", &labels()).await?;
+    gated_by_hand(world, ns, "raw", "raw", "10m").await?;
+    let other = json!({"resource": "pods", "name": "other", "uid": "other"});
+    // From the other end than the allocator.
+    let device = format!("dev-{}", 63 - GIVEN.fetch_add(1, Ordering::Relaxed));
+    parameters::give(world, ns, "raw", &promise(&device, "node-0", &[other])).await?;
+    Ok(())
+}
+
+/// A node changes, and is tried again: the Event recurs.
+pub(in super::super) async fn stir_allocator(world: &World, turn: usize) -> anyhow::Result<()> {
+    let label = json!({"metadata": {"labels": {"turn": turn.to_string()}}});
+    world.client.merge(NODES, "", "node-0", &label).await?;
+    Ok(())
+}
