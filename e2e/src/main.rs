@@ -2,6 +2,7 @@
 
 mod accounting_bench;
 mod allocator_bench;
+mod claim_writes;
 mod client;
 mod collector;
 mod company;
@@ -186,6 +187,15 @@ enum Command {
         #[arg(long, default_value_t = 200)]
         pods: usize,
     },
+    /// Measure what a write of a claim costs the API server, as a JSON patch and in protobuf.
+    ClaimWrites {
+        /// Claims of each kind in a round.
+        #[arg(long, default_value_t = 500)]
+        count: usize,
+        /// Rounds.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+    },
     /// Measure the built-in claim controller and Dragoman side by side.
     Versus {
         /// Number of Pods that run from creation to deletion.
@@ -274,6 +284,7 @@ async fn run_on(bench: &Bench, command: Command) -> anyhow::Result<()> {
         Command::Company { pods, seeds, seed, only, kills, .. } => {
             company::run(bench, &only, (seed, seeds), pods, kills).await
         }
+        Command::ClaimWrites { count, rounds } => claim_writes::run(bench, count, rounds).await,
         Command::Versus { pods, gated, completed, idle, runs, only } => {
             let idle = std::time::Duration::from_secs(idle);
             versus::run(bench, versus::Load { pods, gated, completed, idle, runs }, &only).await

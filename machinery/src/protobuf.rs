@@ -49,14 +49,20 @@ impl Message {
                     take_varint(&mut rest)?;
                     None
                 }
-                1 => skip(&mut rest, 8)?,
+                1 => {
+                    skip(&mut rest, 8)?;
+                    None
+                }
                 LENGTH_DELIMITED => {
                     let length = usize::try_from(take_varint(&mut rest)?).ok()?;
                     let begins = whole.len() - rest.len();
                     skip(&mut rest, length)?;
                     Some(begins)
                 }
-                5 => skip(&mut rest, 4)?,
+                5 => {
+                    skip(&mut rest, 4)?;
+                    None
+                }
                 _ => return None,
             };
             let bytes = whole.get(..whole.len() - rest.len())?.to_vec();
@@ -115,9 +121,9 @@ impl Message {
     }
 }
 
-fn skip(bytes: &mut &[u8], length: usize) -> Option<Option<usize>> {
+fn skip(bytes: &mut &[u8], length: usize) -> Option<()> {
     *bytes = bytes.get(length..)?;
-    Some(None)
+    Some(())
 }
 
 fn take_varint(bytes: &mut &[u8]) -> Option<u64> {

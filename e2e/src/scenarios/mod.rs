@@ -12,7 +12,7 @@ mod ledger;
 mod lives;
 mod node;
 mod packages;
-mod parameters;
+pub(crate) mod parameters;
 mod pod_resources;
 mod pod_status;
 mod reclaim;

@@ -201,7 +201,7 @@ mod tests {
         Refusal::Invalid("spec: field is immutable".to_owned())
     }
 
-    fn patched(stored: &[u8], operations: Value) -> Result<Vec<u8>, Refusal> {
+    fn patched(stored: &[u8], operations: &Value) -> Result<Vec<u8>, Refusal> {
         let operations = operations.as_array().cloned().unwrap_or_default();
         after(&Action::Patch { subresource: None, guard: guard(), operations }, stored, refused())
     }
@@ -210,7 +210,7 @@ mod tests {
     fn every_write_of_a_claim_changes_what_is_meant_and_nothing_else() {
         let claim = stored(&["a", "b"], &[("key", "old"), ("other", "x")], &["one", "two", "three"]);
         let (finalizers, annotations, ..) = parts(&claim);
-        let after = |operations| parts(&patched(&claim, operations).expect("it is done"));
+        let after = |operations: Value| parts(&patched(&claim, &operations).expect("it is done"));
         let unreserved = after(json!([
             {"op": "remove", "path": "/status/reservedFor/2"}, {"op": "remove", "path": "/status/reservedFor/0"}]));
         assert_eq!(unreserved, (finalizers.clone(), annotations.clone(), vec!["two".to_owned()], true));
@@ -250,15 +250,15 @@ mod tests {
         };
         assert_eq!((with("v", "7"), with("u", "8")), (Err(Refusal::Replaced), Err(Refusal::Conflict)));
         let test = json!([{"op": "test", "path": "/status/reservedFor/0/uid", "value": "two"}]);
-        assert_eq!(patched(&claim, test), Err(Refusal::Conflict));
+        assert_eq!(patched(&claim, &test), Err(Refusal::Conflict));
         for operation in [
             json!({"op": "add", "path": "/status/allocation", "value": {}}),
             json!({"op": "remove", "path": "/status/reservedFor/1"}),
             json!({"op": "add", "path": "/status/reservedFor/-", "value": {"unheard": "of"}}),
             json!({"op": "replace", "path": "/spec", "value": {}}),
         ] {
-            assert_eq!(patched(&claim, json!([operation])), Err(refused()), "{operation}");
+            assert_eq!(patched(&claim, &json!([operation])), Err(refused()), "{operation}");
         }
-        assert!(matches!(patched(b"{}", json!([])), Err(Refusal::Undecodable(_))));
+        assert!(matches!(patched(b"{}", &json!([])), Err(Refusal::Undecodable(_))));
     }
 }

@@ -78,10 +78,9 @@ pub(in super::super) async fn provoke_allocator(world: &World, ns: &str) -> anyh
     gated_by_hand(world, ns, "raw-large", "raw-large", "1000").await?;
     parameters::create(world, ns, "raw", &labels()).await?;
     gated_by_hand(world, ns, "raw", "raw", "10m").await?;
-    let other = json!({"resource": "pods", "name": "other", "uid": "other"});
     // From the other end than the allocator.
     let device = format!("dev-{}", 63 - GIVEN.fetch_add(1, Ordering::Relaxed));
-    parameters::give(world, ns, "raw", &promise(&device, "node-0", &[other])).await?;
+    parameters::give(world, ns, "raw", &promise(&device, "node-0", &[])).await?;
     Ok(())
 }
 
