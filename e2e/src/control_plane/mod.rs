@@ -76,14 +76,24 @@ pub(crate) struct Shape {
     pub off: &'static [&'static str],
     /// The scheduler.
     pub scheduler: Scheduling,
-    /// Whether kube-scheduler leads by its Lease.
-    pub elects: bool,
+    /// How kube-scheduler comes to lead.
+    pub election: Election,
     /// What runs Pods.
     pub workloads: Workloads,
     /// Whether Pods get the tokens of their `ServiceAccounts`, and `DaemonSets` their Pods.
     pub accounts: bool,
     /// Controllers of kube-controller-manager that run besides.
     pub controllers: &'static [&'static str],
+}
+
+/// How kube-scheduler comes to lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Election {
+    /// It is the only one, and leads from its start.
+    #[default]
+    None,
+    /// By its Lease.
+    Lease,
 }
 
 impl Shape {

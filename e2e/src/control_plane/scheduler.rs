@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use serde_json::json;
 
 use super::process::{Process, free_port};
-use super::{Programs, Shape};
+use super::{Election, Programs, Shape};
 
 /// How it speaks to a real API server.
 pub(super) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -24,7 +24,7 @@ impl Shape {
         let text = json!({
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
-            "leaderElection": {"leaderElect": self.elects},
+            "leaderElection": {"leaderElect": self.election == Election::Lease},
             // Never the bottleneck: what is measured is the claim controller.
             "clientConnection": {"kubeconfig": kubeconfig, "qps": 5000, "burst": 5000, "contentType": content_type},
         });

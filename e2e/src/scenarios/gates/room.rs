@@ -10,7 +10,7 @@ use super::{
     no_node_is_overcommitted, promise,
 };
 use crate::client::{CLAIMS, PODS};
-use crate::control_plane::{OPERATOR, Release, Shape};
+use crate::control_plane::{Election, OPERATOR, Release, Shape};
 use crate::objects::{Pod, pod_consumer};
 use crate::scenarios::accounts::requesting;
 use crate::scenarios::{Standalone, standalone};
@@ -30,12 +30,12 @@ pub(super) fn alone() -> Vec<Standalone> {
 const SYSTEM: &str = "kube-system";
 
 async fn ungated_pods_cannot_take_what_claims_have_taken(bench: &Bench) -> anyhow::Result<()> {
-    crowded(bench, "room", Shape { elects: true, ..Shape::default() }).await
+    crowded(bench, "room", Shape { election: Election::Lease, ..Shape::default() }).await
 }
 
 /// A kube-scheduler of that release forgets the nominations of gated Pods when it starts.
 async fn a_kube_scheduler_that_starts_learns_of_the_room_in_1_36(bench: &Bench) -> anyhow::Result<()> {
-    let before = Shape { release: Release::V1_36, elects: true, ..Shape::default() };
+    let before = Shape { release: Release::V1_36, election: Election::Lease, ..Shape::default() };
     crowded(bench, "room-before", before).await
 }
 
