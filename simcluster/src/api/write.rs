@@ -122,12 +122,17 @@ impl State {
         if dry_run(target)? {
             return Ok(object);
         }
-        self.keep_spelling(&object, Spelling::of_body(target));
-        let kept = self.store.put(&resource.stored_as(), object);
-        self.wrote(target, "create", &kept);
-        self.learn(resource, &kept, &target.now);
+        let kept = self.store_new(target, object);
         let latest = self.store.get(&resource.stored_as(), &meta::name_of(&kept)).cloned().unwrap_or(kept);
         Ok(Value::clone(&latest))
+    }
+
+    fn store_new(&mut self, target: &Target<'_>, object: Value) -> Arc<Value> {
+        self.keep_spelling(&object, Spelling::of_body(target));
+        let kept = self.store.put(&target.resource.stored_as(), object);
+        self.wrote(target, "create", &kept);
+        self.learn(&target.resource, &kept, &target.now);
+        kept
     }
 
     /// Prunes the object to the shape of its kind, fills in defaults of a custom schema, and normalizes
