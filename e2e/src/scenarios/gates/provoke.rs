@@ -37,6 +37,15 @@ async fn gated_pods_share_a_claim_that_takes_no_patch_in_json(bench: &Bench) -> 
     world.claim_until(&ns, "shared", "is free", |claim| !allocated(claim) && !protected(claim)).await?;
     world.client.delete(CLAIMS, &ns, "shared", None).await?;
     world.claim_until(&ns, "shared", "is gone", |claim| claim.is_none()).await?;
+    // Of another party that writes the parameters into the allocation, too: the reservation is no patch.
+    parameters::create(&world, &ns, "given", &json!({"labels": {"dragoman.dev/allocator": "dragoman"}}))
+        .await?;
+    parameters::give(&world, &ns, "given", &promise("dev-3", "node-0", &[])).await?;
+    world
+        .client
+        .create(PODS, &ns, &requesting(&Pod::new("three").with_claim("device", "given"), "500m"))
+        .await?;
+    world.phase(&ns, "three", "Succeeded").await?;
     allocator.stop().await?;
     operator.stop().await?;
     world.stop().await
@@ -77,10 +86,10 @@ pub(in super::super) async fn provoke_allocator(world: &World, ns: &str) -> anyh
     parameters::create(world, ns, "raw-large", &labels()).await?;
     gated_by_hand(world, ns, "raw-large", "raw-large", "1000").await?;
     parameters::create(world, ns, "raw", &labels()).await?;
-    gated_by_hand(world, ns, "raw", "raw", "10m").await?;
     // From the other end than the allocator.
     let device = format!("dev-{}", 63 - GIVEN.fetch_add(1, Ordering::Relaxed));
     parameters::give(world, ns, "raw", &promise(&device, "node-0", &[])).await?;
+    gated_by_hand(world, ns, "raw", "raw", "10m").await?;
     Ok(())
 }
 
