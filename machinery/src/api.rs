@@ -23,7 +23,7 @@ use crate::trace;
 
 /// The content type of what is sent and read, unless said otherwise.
 pub const JSON: &str = "application/json";
-/// The content type of objects as the API server stores them.
+/// The content type of objects in protobuf, in which opaque parameters have the bytes of their author.
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// Identifies us to the API server.
@@ -300,9 +300,10 @@ impl Api {
         }
         let status = match call.accept {
             PROTOBUF => Status::of_protobuf(&answer.body),
-            _ => serde_json::from_slice(&answer.body).ok(),
+            _ => None,
         };
-        let status = status.unwrap_or_default();
+        // A proxy answers in JSON, whatever is asked for.
+        let status = status.or_else(|| serde_json::from_slice(&answer.body).ok()).unwrap_or_default();
         let wait = is_throttled.then(|| {
             let said = status.details.as_ref().map(|d| Duration::from_secs(d.retry_after_seconds));
             self.throttled(answer.retry_after.or(said))

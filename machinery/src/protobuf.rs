@@ -4,7 +4,7 @@
 
 /// What every object of Kubernetes begins with.
 pub(crate) const MAGIC: &[u8] = b"k8s\0";
-/// The object in what follows.
+/// The number of the field with the object, in the envelope that follows.
 pub(crate) const RAW: u64 = 2;
 
 /// A message.
@@ -115,7 +115,7 @@ impl Message {
         Some(())
     }
 
-    /// Removes the fields of this number whose content is so.
+    /// Removes the fields of this number whose content satisfies a condition.
     pub(crate) fn remove_where(&mut self, number: u64, is_so: impl Fn(&[u8]) -> bool) {
         self.0.retain(|field| field.number != number || !field.content().is_some_and(&is_so));
     }

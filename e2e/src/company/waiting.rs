@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use crate::promises::gated::{Broken, Promise, is_bound, is_gated, is_over, items, key};
 
-/// How long a gate may be closed without a reason: the two seconds after which the operator writes one, and the start of
-/// another process after a kill, with its lists and a crowd of Pods before this one.
-const SILENT: Duration = Duration::from_secs(30);
+/// How long a gate may be closed without a reason: the minute after which the operator writes one where another party is at
+/// work, and the start of another process after a kill, with its lists and a crowd of Pods before this one.
+const SILENT: Duration = Duration::from_secs(75);
 
 /// Pods that wait.
 #[derive(Default)]
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_gate_that_is_closed_without_a_reason_is_found() {
         let gated = || pod(true, None, None);
-        let late = played(&[(0, gated()), (31, pod(true, Some("NotAllocated"), None))]).1;
+        let late = played(&[(0, gated()), (76, pod(true, Some("NotAllocated"), None))]).1;
         assert_eq!(late.iter().map(|(promise, _)| *promise).collect::<Vec<_>>(), [Promise::Visible]);
         assert!(
             played(&[(0, gated()), (2, pod(true, Some("NotAllocated"), None)), (90, gated())]).1.is_empty()
@@ -133,7 +133,7 @@ mod tests {
         let (mut waiting, broken) = played(&[(0, gated())]);
         assert!(broken.is_empty());
         let at = |second| Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second);
-        assert_eq!(waiting.end(at(40)).len(), 1);
+        assert_eq!(waiting.end(at(80)).len(), 1);
     }
 
     #[test]

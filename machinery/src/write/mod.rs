@@ -4,7 +4,7 @@
 //! Each form is safe when the reply is lost, when the object has changed or has
 //! been replaced, and when two processes do it at once.
 
-mod stored;
+mod in_protobuf;
 
 use std::collections::BTreeMap;
 
@@ -158,8 +158,9 @@ impl Write {
             Err(refusal) => Err(refusal),
         };
         let (outcome, verb) = match outcome {
-            Err(refusal) if self.kind == RESOURCE_CLAIM && stored::is_about_bytes(&refusal) => {
-                (self.send_stored(api, refusal).await, "update")
+            Err(refusal) if self.may_be_in_protobuf() && in_protobuf::is_about_bytes(&refusal) => {
+                tracing::debug!(namespace = %self.namespace, name = %self.name, %refusal, "no patch in JSON");
+                (self.send_in_protobuf(api, metrics, refusal).await, "update")
             }
             outcome => (outcome, self.action.verb()),
         };
@@ -173,14 +174,24 @@ impl Write {
         Ok(Written { meta: answer.metadata, body })
     }
 
-    /// Changes the object in the form in which it is stored. `refused`: why it is not changed in JSON.
-    async fn send_stored(&self, api: &Api, refused: Refusal) -> Result<Vec<u8>, Refusal> {
+    fn may_be_in_protobuf(&self) -> bool {
+        self.kind == RESOURCE_CLAIM && matches!(self.action, Action::Patch { .. } | Action::Merge { .. })
+    }
+
+    /// Reads the claim in protobuf, and sends it back changed. `refused`: why it takes no patch in JSON.
+    async fn send_in_protobuf(
+        &self,
+        api: &Api,
+        metrics: &MachineryMetrics,
+        refused: Refusal,
+    ) -> Result<Vec<u8>, Refusal> {
+        metrics.live_get(self.kind.kind);
         let Live::Found(read) = api.read_as(PROTOBUF, self.kind, &self.namespace, &self.name).await? else {
             return Err(Refusal::NotFound);
         };
         let mut call = self.call()?;
         (call.method, call.content_type) = (Method::PUT, PROTOBUF);
-        call.body = stored::after(&self.action, &read, refused)?;
+        call.body = in_protobuf::after(&self.action, &read, refused)?;
         api.send(&call).await
     }
 

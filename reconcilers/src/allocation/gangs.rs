@@ -57,6 +57,15 @@ impl Groups {
         self.members(&group).filter(|(_, waits)| *waits).map(|(pod, _)| pod.clone()).collect()
     }
 
+    /// Whether each Pod in the group of this one says why it waits. In a large group the first one does: the others would write
+    /// as often as its Pods come and go.
+    pub(super) fn each_speaks(&self, pod: &ObjectKey) -> bool {
+        self.of.get(pod).is_some_and(|group| {
+            let group = ObjectKey { namespace: Arc::clone(&pod.namespace), name: (**group).into() };
+            self.size(&group) <= SPEAK
+        })
+    }
+
     fn size(&self, group: &ObjectKey) -> usize {
         self.members.get(group).map_or(0, BTreeMap::len)
     }
@@ -75,6 +84,8 @@ pub(super) struct Member {
     claims: Vec<NamedClaim>,
 }
 
+/// The Pods of a group up to which each says why it waits.
+const SPEAK: usize = 64;
 /// The Pods of a group that are placed at once: a tenth of a second.
 const MOST: usize = 1_024;
 
@@ -136,13 +147,15 @@ pub(super) fn gang(
     }
     let needed = min.checked_sub(placed).filter(|needed| *needed > 0)?;
     open.sort_by(|a, b| a.turn.cmp(&b.turn));
+    let is_first = open.first().is_none_or(|first| first.turn.key == *key);
+    if open.len() < needed && (is_first || index.groups.each_speaks(key)) {
+        // Without the number of those that have: it is another one with the next Pod, and each Pod says it once.
+        let why = format!(
+            "PodGroup {name_of_group} needs {min} Pods at once, and fewer than {min} Pods have all their claims"
+        );
+        return Some(Gang::Waits(why));
+    }
     match open.first() {
-        // Without their number, which is another one with the next Pod: each Pod says it once.
-        _ if open.len() < needed => {
-            let why =
-                format!("PodGroup {name_of_group} needs {min} Pods at once, and fewer have their claims");
-            Some(Gang::Waits(why))
-        }
         Some(first) if first.turn.key != *key => Some(Gang::Behind(first.turn.key.clone())),
         _ => Some(Gang::Decide(open, needed)),
     }
@@ -339,7 +352,7 @@ mod tests {
         let (mut index, decided) = (cluster(1, 3), Decided::default());
         group(&mut index, 4, 0..3);
         let Some(Gang::Waits(why)) = looked(&index, &decided, 0) else { panic!("it waits") };
-        assert_eq!(why, "PodGroup g needs 4 Pods at once, and fewer have their claims");
+        assert_eq!(why, "PodGroup g needs 4 Pods at once, and fewer than 4 Pods have all their claims");
         assert!(
             matches!(looked(&index, &decided, 1), Some(Gang::Waits(of)) if of == why),
             "each of them says it"

@@ -17,7 +17,7 @@ use super::pass::{Assignment, Purpose, Said, Step};
 use super::shapes::ShapeId;
 use super::stance::{Stance, is_for, stance};
 use super::turns::Looked;
-use super::verdicts::{AT_ONCE, BEHIND, GANG, TOO_LONG, Words};
+use super::verdicts::{GANG, TOO_LONG, Words};
 use super::writes;
 
 /// How soon a Pod is looked at again whose claim was just decided on for another Pod that shares it, or whose search waits for
@@ -81,7 +81,7 @@ pub(super) struct Search<'a> {
 impl Look<'_> {
     pub(super) fn words(&self, of: &Subject<'_>) -> Words {
         let cluster = (self.index.node_count(), self.index.left_out());
-        Words::new((of.key, &of.uid), &of.claims, cluster, self.now)
+        Words::new(of.key, &of.claims, cluster, self.now)
     }
 
     /// Begins with a Pod.
@@ -139,9 +139,8 @@ impl Look<'_> {
             Some(Gang::Decide(members, needed)) => Some((members, needed)),
             Some(Gang::Behind(first)) => {
                 self.leave(of.key);
-                if let Some(shape) = self.index.shapes.of_waiting(&first) {
-                    let why = self.index.shapes.reasons(shape).iter().map(ToString::to_string).collect();
-                    self.steps.extend(self.words(&of).behind(why, AT_ONCE));
+                if self.index.shapes.waits(&first) && self.index.groups.each_speaks(of.key) {
+                    self.steps.extend(self.words(&of).in_gang(&first.name));
                 }
                 self.woken.push(first);
                 return Begun::Steps(of, Verdict::Done);
@@ -183,7 +182,7 @@ impl Look<'_> {
             self.index.shapes.wait(shape, turn);
             let why = self.index.shapes.reasons(shape).iter().map(ToString::to_string).collect();
             self.woken.push(before);
-            self.steps.extend(self.words(&of).behind(why, BEHIND));
+            self.steps.extend(self.words(&of).behind(why));
             return Begun::Steps(of, again);
         }
         Begun::Search(Box::new(Search { of, shape, gang, refused, again }))
@@ -192,6 +191,12 @@ impl Look<'_> {
     /// What follows from a search.
     pub(super) fn conclude<'a>(&mut self, search: Search<'a>, looked: Looked) -> (Subject<'a>, Verdict) {
         let Search { of, shape, gang, again, .. } = search;
+        let is_first_time = gang.is_some() && !self.index.shapes.waits(of.key);
+        if is_first_time && matches!(looked, Looked::TooLong | Looked::Refused(_)) {
+            // The others of its gang say it as well, from now on.
+            let others = self.index.groups.beside(of.key).into_iter();
+            self.woken.extend(others.filter(|pod| pod != of.key));
+        }
         let then = match looked {
             Looked::Decided(decision) => {
                 self.leave(of.key);
@@ -212,11 +217,6 @@ impl Look<'_> {
             }
             Looked::Refused(why) => {
                 self.steps.push(Step::Say(Said::NoNode));
-                if gang.is_some() && self.index.shapes.of_waiting(of.key).is_none() {
-                    // The others of its gang say it as well, from now on.
-                    self.woken
-                        .extend(self.index.groups.beside(of.key).into_iter().filter(|pod| pod != of.key));
-                }
                 self.index.shapes.wait(shape, of.pod.turn(of.key));
                 self.refused(&of, &why).unwrap_or(again)
             }

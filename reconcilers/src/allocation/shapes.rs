@@ -181,9 +181,9 @@ impl Shapes {
         }
     }
 
-    /// The shape of a Pod that was refused everywhere; `None` for one that was not.
-    pub(super) fn of_waiting(&self, pod: &ObjectKey) -> Option<ShapeId> {
-        self.of.get(pod).map(|(shape, _)| *shape)
+    /// Whether a Pod was refused everywhere, and waits.
+    pub(super) fn waits(&self, pod: &ObjectKey) -> bool {
+        self.of.contains_key(pod)
     }
 
     /// The reasons for which nodes refused a shape.

@@ -1,5 +1,4 @@
-//! Why a Pod has no devices, in words for its tenant: an Event about the Pod, and the verdict on its first claim that lacks
-//! something.
+//! Why a Pod has no devices, in words for its tenant: an Event about the Pod, and the verdict on its first claim without devices.
 
 use dragoman_machinery::controller::ObjectKey;
 
@@ -18,8 +17,6 @@ pub(super) const TOO_LONG: &str = "TooLong";
 pub(super) const REFUSED: &str = "Refused";
 /// What a Pod waits for that is not the first of its shape.
 pub(super) const BEHIND: &str = "a Pod that asks for the same comes first";
-/// What a Pod of a gang waits for that is not its first.
-pub(super) const AT_ONCE: &str = "the Pods of its PodGroup get devices at once or not at all";
 /// A verdict is written anew after so many seconds at the earliest.
 const STAYS: i64 = 30;
 
@@ -27,7 +24,7 @@ const STAYS: i64 = 30;
 #[derive(Debug)]
 pub(super) struct Words {
     key: ObjectKey,
-    /// The first claim that lacks devices, or else the first that is not reserved for the Pod.
+    /// The first claim without devices, if there is one.
     claim: Option<NamedClaim>,
     /// Whether one of the claims says already that no node takes the Pod.
     is_told: bool,
@@ -41,7 +38,7 @@ pub(super) struct Words {
 impl Words {
     /// Words about a Pod with these claims, in a cluster of so many nodes.
     pub(super) fn new(
-        (key, uid): (&ObjectKey, &str),
+        key: &ObjectKey,
         claims: &[NamedClaim],
         (nodes, left_out): (usize, Option<String>),
         now: jiff::Timestamp,
@@ -49,12 +46,9 @@ impl Words {
         let is_told = |claim: &NamedClaim| {
             claim.facts.verdict.as_ref().is_some_and(|verdict| verdict.reason == NO_NODE)
         };
-        let without_devices = claims.iter().find(|claim| !claim.facts.is_allocated);
-        // All have devices: no node has room for the Pod beside those that share a claim with it.
-        let of_others = || claims.iter().find(|claim| !claim.facts.is_reserved_for(uid));
         Self {
             key: key.clone(),
-            claim: without_devices.or_else(of_others).cloned(),
+            claim: claims.iter().find(|claim| !claim.facts.is_allocated).cloned(),
             is_told: claims.iter().any(is_told),
             nodes,
             left_out,
@@ -64,14 +58,18 @@ impl Words {
 
     /// Says why a Pod has no devices. The same is not written again, and another message for the same reason not at once.
     pub(super) fn verdict(&self, reason: &'static str, message: &str, retry_after: Option<u64>) -> Vec<Step> {
-        let Some(claim) = &self.claim else { return Vec::new() };
         let message = shown(message);
         let mut steps = vec![Step::Say(Said::Warning(reason, message.to_string()))];
+        // All claims have devices, and no node has room for the Pod beside those that share a claim with it: a verdict is about
+        // a claim that is not allocated.
+        let Some(claim) = &self.claim else { return steps };
         if let Some(known) = &claim.facts.verdict {
             let since = known.time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
             // A time that is still to come is that of a clock that was set back.
-            let is_fresh = known.reason == reason && (0..STAYS).contains(&(self.now.as_second() - since));
-            if known.message == *message || is_fresh {
+            let is_fresh = (0..STAYS).contains(&(self.now.as_second() - since));
+            // Of two Pods that share the claim each would write over what the other says.
+            let stays = is_fresh && (known.reason == reason || reason == GANG);
+            if known.message == *message || stays {
                 return steps;
             }
         }
@@ -96,16 +94,27 @@ impl Words {
         self.verdict(NO_NODE, &format!("{nodes} the Pod: {reasons}{left_out}"), None)
     }
 
-    /// Says what another Pod that comes first has to do with this one, and why every node has refused that one, if any has. It
-    /// is said once: whatever becomes of the first one, the others still wait.
-    pub(super) fn behind(&self, mut why: Vec<String>, first: &str) -> Vec<Step> {
+    /// Says of a Pod of a gang that the first of them finds no node. It is said once, as in [`Self::behind`].
+    pub(super) fn in_gang(&self, first: &str) -> Vec<Step> {
+        if self.is_told {
+            return Vec::new();
+        }
+        let why = format!(
+            "the Pods of its PodGroup get devices at once or not at all, and Pod {first} says what is missing"
+        );
+        self.verdict(NO_NODE, &why, None)
+    }
+
+    /// Says that another Pod of its shape comes first, and why every node has refused that one, if any has. It is
+    /// said once: whatever becomes of the first one, the others still wait.
+    pub(super) fn behind(&self, mut why: Vec<String>) -> Vec<Step> {
         if self.is_told {
             return Vec::new();
         }
         if why.is_empty() {
-            return self.verdict(NO_NODE, first, None);
+            return self.verdict(NO_NODE, BEHIND, None);
         }
-        why.push(first.to_owned());
+        why.push(BEHIND.to_owned());
         self.no_node(&why)
     }
 }

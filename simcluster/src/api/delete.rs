@@ -139,6 +139,7 @@ impl State {
     pub(super) fn remove(&mut self, resource: &Resource, object: &Value) {
         if self.store.remove(&resource.stored_as(), &meta::name_of(object)).is_some() {
             self.bereft.push_back(meta::text(object, "uid").to_owned());
+            self.spellings.remove(meta::text(object, "uid"));
             self.unlearn(resource, object);
             if resource.kind == "CustomResourceDefinition" {
                 // Custom objects are removed together with their definition.

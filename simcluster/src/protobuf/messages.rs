@@ -144,7 +144,7 @@ static PRECONDITIONS: Message = Message(&[f(1, "uid", Text), f(2, "resourceVersi
 pub(super) fn of(version: &str, kind: &str) -> Option<&'static Message> {
     let group = version.split_once('/').map_or("", |(group, _)| group);
     Some(match (group, kind) {
-        ("resource.k8s.io", "ResourceClaim") => &super::claims::CLAIM,
+        ("resource.k8s.io", "ResourceClaim") if version == "resource.k8s.io/v1" => &super::claims::CLAIM,
         ("", "Namespace") => &NAMESPACE,
         ("", "ConfigMap") => &CONFIG_MAP,
         ("", "Secret") => &SECRET,

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use anyhow::Context as _;
 use serde_json::json;
 
 use super::{FLAGS, NODES, born_gated, gated, gated_by_hand, namespace, promise};
@@ -86,9 +87,9 @@ pub(in super::super) async fn provoke_allocator(world: &World, ns: &str) -> anyh
     parameters::create(world, ns, "raw-large", &labels()).await?;
     gated_by_hand(world, ns, "raw-large", "raw-large", "1000").await?;
     parameters::create(world, ns, "raw", &labels()).await?;
-    // From the other end than the allocator.
-    let device = format!("dev-{}", 63 - GIVEN.fetch_add(1, Ordering::Relaxed));
-    parameters::give(world, ns, "raw", &promise(&device, "node-0", &[])).await?;
+    // From the other end of the 64 devices than the allocator.
+    let number = 63_u32.checked_sub(GIVEN.fetch_add(1, Ordering::Relaxed)).context("no device is left")?;
+    parameters::give(world, ns, "raw", &promise(&format!("dev-{number}"), "node-2", &[])).await?;
     gated_by_hand(world, ns, "raw", "raw", "10m").await?;
     Ok(())
 }

@@ -42,7 +42,7 @@ async fn a_gang_starts_as_a_whole(bench: &Bench) -> anyhow::Result<()> {
         world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;
     }
     waits_for(&world, &ns, "pod-0", "NotAllocated").await?;
-    says(&world, &ns, "pod-0", "needs 3 Pods at once, and fewer have their claims").await?;
+    says(&world, &ns, "pod-0", "needs 3 Pods at once, and fewer than 3 Pods have all their claims").await?;
     let pod = Pod::new("pod-2").with_template("device", "one").in_group("group").held();
     world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;
     // There is room for two of the three.

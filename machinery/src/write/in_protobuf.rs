@@ -1,4 +1,4 @@
-//! Writes of claims that the API server takes in no JSON.
+//! Updates in protobuf of claims that the API server refuses to patch in JSON.
 //!
 //! It keeps opaque parameters as their author wrote them. A patch, or an update in JSON, is a change of a claim whose parameters
 //! it would write in another way, with other blanks or with `<`, `>` and `&` escaped, and the spec of a claim is immutable, as is
@@ -33,13 +33,13 @@ pub(super) fn is_about_bytes(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::Invalid(why) if words.iter().any(|words| why.contains(words)))
 }
 
-/// The stored form of a claim after an action.
+/// A claim in protobuf after an action.
 ///
 /// # Errors
 /// The claim is not that of the guard; or `refused`, where the action is none that is done in this form.
-pub(super) fn after(action: &Action, stored: &[u8], refused: Refusal) -> Result<Vec<u8>, Refusal> {
+pub(super) fn after(action: &Action, read: &[u8], refused: Refusal) -> Result<Vec<u8>, Refusal> {
     let broken = || Refusal::Undecodable("a claim in protobuf".to_owned());
-    let envelope = stored.strip_prefix(MAGIC).and_then(Message::read);
+    let envelope = read.strip_prefix(MAGIC).and_then(Message::read);
     let mut envelope = envelope.ok_or_else(broken)?;
     let mut claim = envelope.message(RAW).ok_or_else(broken)?;
     let mut metadata = claim.message(METADATA).ok_or_else(broken)?;
