@@ -136,9 +136,19 @@ fn merged(metadata: &mut Message, map: u64, changes: &Changes) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response, StatusCode, header};
+    use kube::client::Body;
+    use prometheus_client::registry::Registry;
     use serde_json::json;
 
+    use super::super::Write;
     use super::*;
+    use crate::api::{Api, Limits, PROTOBUF};
+    use crate::kind::{Kind, POD, RESOURCE_CLAIM};
+    use crate::metrics::{ClientMetrics, MachineryMetrics};
 
     fn message(fields: &[(u64, &[u8])]) -> Message {
         let mut message = Message::default();
@@ -260,5 +270,76 @@ mod tests {
             assert_eq!(patched(&claim, &json!([operation])), Err(refused()), "{operation}");
         }
         assert!(matches!(patched(b"{}", &json!([])), Err(Refusal::Undecodable(_))));
+    }
+
+    /// An API server that answers in this order; also what it was asked.
+    fn server(answers: Vec<(u16, Vec<u8>)>) -> (Api, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let (seen, answers) = (Arc::clone(&asked), Arc::new(Mutex::new(VecDeque::from(answers))));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let accept = request.headers()[header::ACCEPT].to_str().expect("text").to_owned();
+            seen.lock().expect("a lock").push(format!("{} {} {accept}", request.method(), request.uri()));
+            let (code, body) = answers.lock().expect("a lock").pop_front().expect("an answer");
+            let mut response = Response::new(Body::from(body));
+            *response.status_mut() = StatusCode::from_u16(code).expect("a code");
+            async move { Ok::<_, std::io::Error>(response) }
+        });
+        let metrics = ClientMetrics::register(&mut Registry::default(), "server");
+        (Api::new(kube::Client::new(service, "default"), Limits::default(), metrics), asked)
+    }
+
+    /// Sends a write to that server; the outcome, and what was asked.
+    async fn sent(
+        kind: Kind,
+        action: Action,
+        answers: Vec<(u16, Vec<u8>)>,
+    ) -> (Result<(), Refusal>, Vec<String>) {
+        let (api, asked) = server(answers);
+        let metrics = MachineryMetrics::register(&mut Registry::default());
+        let write = Write::new(kind, "ns", "c", action).dry();
+        let outcome = write.send(&api, &metrics).await.map(drop);
+        let asked = asked.lock().expect("a lock").clone();
+        (outcome, asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_that_takes_no_patch_is_read_and_sent_back_and_nothing_else_is() {
+        let no = |message: &str| {
+            let status =
+                json!({"reason": "Invalid", "message": message, "details": {"causes": [{"field": "spec"}]}});
+            (422, status.to_string().into_bytes())
+        };
+        let immutable =
+            || no("ResourceClaim \"c\" is invalid: spec: Invalid value: null: field is immutable");
+        let patch = || Action::Patch {
+            subresource: Some("status"),
+            guard: guard(),
+            operations: vec![json!({"op": "remove", "path": "/status/reservedFor/0"})],
+        };
+        let read = || (200, stored(&[], &[], &["one"]));
+        let at = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c";
+        let asked = [
+            format!("PATCH {at}/status?fieldManager=dragoman&dryRun=All application/json"),
+            format!("GET {at} {PROTOBUF}"),
+            format!("PUT {at}/status?fieldManager=dragoman&dryRun=All application/json"),
+        ];
+        let done = sent(RESOURCE_CLAIM, patch(), vec![immutable(), read(), (200, b"{}".to_vec())]).await;
+        assert_eq!(done, (Ok(()), asked.to_vec()));
+        let conflict = (409, b"{}".to_vec());
+        let late = sent(RESOURCE_CLAIM, patch(), vec![immutable(), read(), conflict]).await;
+        assert_eq!(late, (Err(Refusal::Conflict), asked.to_vec()));
+        // A proxy answers in JSON.
+        let gone = json!({"reason": "NotFound", "details": {"kind": "resourceclaims", "name": "c"}});
+        let gone = (404, gone.to_string().into_bytes());
+        assert_eq!(sent(RESOURCE_CLAIM, patch(), vec![immutable(), gone]).await.0, Err(Refusal::NotFound));
+        let another = sent(RESOURCE_CLAIM, patch(), vec![no("something else")]).await;
+        assert_eq!(another, (Err(Refusal::Invalid("something else".to_owned())), asked[..1].to_vec()));
+        // The words of a webhook that refuses a creation are no reason to read anything.
+        let create = Action::Create { body: "{}".to_owned() };
+        for (kind, action) in [(RESOURCE_CLAIM, create), (POD, patch())] {
+            let (outcome, asked) = sent(kind, action, vec![immutable()]).await;
+            assert!(matches!(outcome, Err(Refusal::Invalid(_))), "{outcome:?}");
+            assert_eq!(asked.len(), 1);
+        }
     }
 }
