@@ -343,6 +343,22 @@ fn every_pod_of_a_gang_says_that_there_is_no_room() {
     assert_eq!(world.look(0, no_answers()).expect("it is refused").woken, []);
 }
 
+#[test]
+fn pods_that_share_a_claim_do_not_write_over_each_other() {
+    let mut world = World::of(cluster(1, 1));
+    let mut said = claim(0, &json!({}));
+    // The time of every look.
+    let verdict = r#"{"reason":"NoNode","message":"full","nodes":1,"time":"2026-01-01T00:59:50Z"}"#;
+    said["metadata"]["annotations"] = json!({"dragoman.dev/verdict": verdict});
+    applied::<WholeClaim>(&mut world.index, &said);
+    let mut member = pod(0, "1");
+    member["spec"]["schedulingGroup"] = json!({"podGroupName": "not-there"});
+    applied::<WholePod>(&mut world.index, &member);
+    let waits = world.look(0, no_answers()).expect("it waits");
+    assert!(matches!(&waits.said[..], [Said::Warning("GangIncomplete", _)]), "{:?}", waits.said);
+    assert_eq!(waits.purposes(), vec![]);
+}
+
 /// All its claims have devices, and the node of one that another Pod uses has no room for it.
 #[test]
 fn a_pod_that_has_no_room_beside_another_says_so() {
