@@ -1,4 +1,4 @@
-//! What a write of a claim costs the API server: as a JSON patch, and in protobuf, read and written whole.
+//! The cpu of the API server for a write of a claim: as a JSON patch, and in protobuf, read and written whole.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What Pods that wait say of themselves, and for how long.
+//! The condition `dragoman.dev/ClaimsReady` of Pods that wait, and for how long it stands.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -359,6 +359,7 @@ fn single(bench: &Bench) -> Vec<Single<'_>> {
         scheduling::alone(),
         releases::alone(),
         gates::alone(),
+        parameters::alone(),
     ];
     let lane = |scenario: Standalone| match scenario.name {
         name if name.ends_with("_in_1_36") => ("apart", scenario),

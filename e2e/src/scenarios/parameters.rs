@@ -4,15 +4,22 @@
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
+use super::accounts::requesting;
+use super::gates::{FLAGS, gated, namespace, promise};
 use super::sharing::{allocated, protected, reserved};
-use super::{Scenario, scenario};
-use crate::client::CLAIMS;
+use super::{Scenario, Standalone, scenario, standalone};
+use crate::client::{CLAIMS, FOOTPRINTS, PODS};
+use crate::control_plane::Shape;
 use crate::dragoman::Dragoman;
 use crate::objects::{self, Pod};
-use crate::world::World;
+use crate::world::{Bench, World};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![scenario!(parameters_keep_the_bytes_of_their_author)]
+}
+
+pub(super) fn alone() -> Vec<Standalone> {
+    vec![standalone!(gated_pods_share_a_claim_that_takes_no_patch_in_json)]
 }
 
 /// Parameters with what the API server would write in another way: a blank, and the characters that it escapes.
@@ -57,13 +64,18 @@ pub(super) async fn give(world: &World, ns: &str, name: &str, status: &Value) ->
     Ok(())
 }
 
+async fn takes_no_patch(world: &World, ns: &str, name: &str) -> anyhow::Result<()> {
+    let patch = json!({"metadata": {"labels": {"by": "a patch"}}});
+    let refused = world.client.merge(CLAIMS, ns, name, &patch).await;
+    let why = refused.err().map(|error| error.to_string()).unwrap_or_default();
+    ensure!(why.contains("field is immutable"), "a patch would do: {why:?}");
+    Ok(())
+}
+
 async fn parameters_keep_the_bytes_of_their_author(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("parameters").await?;
     create(world, &ns, "shared", &json!({})).await?;
-    let moved = json!({"metadata": {"labels": {"by": "a patch"}}});
-    let refused = world.client.merge(CLAIMS, &ns, "shared", &moved).await;
-    let why = refused.err().map(|error| error.to_string()).unwrap_or_default();
-    ensure!(why.contains("field is immutable"), "a patch would do: {why:?}");
+    takes_no_patch(world, &ns, "shared").await?;
     for name in ["one", "two"] {
         world.pod(&ns, &Pod::new(name).with_claim("gpu", "shared").held()).await?;
         world.phase(&ns, name, "Running").await?;
@@ -73,7 +85,42 @@ async fn parameters_keep_the_bytes_of_their_author(world: &World, _: &Dragoman) 
     world.let_end(&ns, "two").await?;
     let is_free = |claim: Option<&Value>| !allocated(claim) && !protected(claim);
     world.claim_until(&ns, "shared", "is free", is_free).await?;
+    // The bytes are those of their author still.
+    takes_no_patch(world, &ns, "shared").await?;
     world.client.delete(CLAIMS, &ns, "shared", None).await?;
     world.claim_until(&ns, "shared", "is gone", |claim| claim.is_none()).await?;
     Ok(())
+}
+
+/// The label of the allocator, the finalizer, two reservations and their end: none of it is a patch of the claim.
+async fn gated_pods_share_a_claim_that_takes_no_patch_in_json(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "parameters", Shape::default(), 2).await?;
+    // The devices take nothing of their node: a claim of devices that do is no two Pods'.
+    world.client.delete(FOOTPRINTS, "", "cores", None).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = namespace(&world, "parameters", "enabled").await?;
+    create(&world, &ns, "shared", &json!({})).await?;
+    for name in ["one", "two"] {
+        let pod = Pod::new(name).with_claim("device", "shared").held();
+        world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;
+        world.phase(&ns, name, "Running").await?;
+    }
+    for name in ["one", "two"] {
+        world.let_end(&ns, name).await?;
+    }
+    world.claim_until(&ns, "shared", "is free", |claim| !allocated(claim) && !protected(claim)).await?;
+    world.client.delete(CLAIMS, &ns, "shared", None).await?;
+    world.claim_until(&ns, "shared", "is gone", |claim| claim.is_none()).await?;
+    // Of another party that writes the parameters into the allocation, too: the reservation is no patch.
+    create(&world, &ns, "given", &json!({"labels": {"dragoman.dev/allocator": "dragoman"}})).await?;
+    give(&world, &ns, "given", &promise("dev-3", "node-0", &[])).await?;
+    world
+        .client
+        .create(PODS, &ns, &requesting(&Pod::new("three").with_claim("device", "given"), "500m"))
+        .await?;
+    world.phase(&ns, "three", "Succeeded").await?;
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
 }

@@ -57,12 +57,12 @@ impl Groups {
         self.members(&group).filter(|(_, waits)| *waits).map(|(pod, _)| pod.clone()).collect()
     }
 
-    /// Whether each Pod in the group of this one says why it waits. In a large group the first one does: the others would write
-    /// as often as its Pods come and go.
-    pub(super) fn each_speaks(&self, pod: &ObjectKey) -> bool {
+    /// Whether the group of this Pod is so small that the claims of each of its Pods get a verdict. In a large group those of the
+    /// first Pod do: verdicts on all would be written as often as a Pod comes or goes.
+    pub(super) fn is_small(&self, pod: &ObjectKey) -> bool {
         self.of.get(pod).is_some_and(|group| {
             let group = ObjectKey { namespace: Arc::clone(&pod.namespace), name: (**group).into() };
-            self.size(&group) <= SPEAK
+            self.size(&group) <= SMALL
         })
     }
 
@@ -84,8 +84,8 @@ pub(super) struct Member {
     claims: Vec<NamedClaim>,
 }
 
-/// The Pods of a group up to which each says why it waits.
-const SPEAK: usize = 64;
+/// The most Pods of a group that get a verdict each.
+const SMALL: usize = 64;
 /// The Pods of a group that are placed at once: a tenth of a second.
 const MOST: usize = 1_024;
 
@@ -148,7 +148,7 @@ pub(super) fn gang(
     let needed = min.checked_sub(placed).filter(|needed| *needed > 0)?;
     open.sort_by(|a, b| a.turn.cmp(&b.turn));
     let is_first = open.first().is_none_or(|first| first.turn.key == *key);
-    if open.len() < needed && (is_first || index.groups.each_speaks(key)) {
+    if open.len() < needed && (is_first || index.groups.is_small(key)) {
         // Without the number of those that have: it is another one with the next Pod, and each Pod says it once.
         let why = format!(
             "PodGroup {name_of_group} needs {min} Pods at once, and fewer than {min} Pods have all their claims"

@@ -139,7 +139,7 @@ impl Look<'_> {
             Some(Gang::Decide(members, needed)) => Some((members, needed)),
             Some(Gang::Behind(first)) => {
                 self.leave(of.key);
-                if self.index.shapes.waits(&first) && self.index.groups.each_speaks(of.key) {
+                if self.index.shapes.waits(&first) && self.index.groups.is_small(of.key) {
                     self.steps.extend(self.words(&of).in_gang(&first.name));
                 }
                 self.woken.push(first);

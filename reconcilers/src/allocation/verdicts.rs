@@ -94,14 +94,15 @@ impl Words {
         self.verdict(NO_NODE, &format!("{nodes} the Pod: {reasons}{left_out}"), None)
     }
 
-    /// Says of a Pod of a gang that the first of them finds no node. It is said once, as in [`Self::behind`].
+    /// Says of a Pod of a gang that the first of them finds no node: once, and again when another one is the first.
     pub(super) fn in_gang(&self, first: &str) -> Vec<Step> {
-        if self.is_told {
-            return Vec::new();
-        }
         let why = format!(
             "the Pods of its PodGroup get devices at once or not at all, and Pod {first} says what is missing"
         );
+        let said = self.claim.as_ref().and_then(|claim| claim.facts.verdict.as_ref());
+        if said.is_some_and(|said| said.message == *shown(&why)) {
+            return Vec::new();
+        }
         self.verdict(NO_NODE, &why, None)
     }
 

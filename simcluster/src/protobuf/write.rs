@@ -1,4 +1,4 @@
-//! Objects in the protobuf encoding.
+//! Objects in the protobuf encoding. Not the code of `machinery/src/protobuf.rs`: each is tested against the other.
 
 use serde_json::Value;
 

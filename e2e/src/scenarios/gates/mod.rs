@@ -52,7 +52,6 @@ pub(super) fn alone() -> Vec<Standalone> {
     all.extend(kit::alone());
     all.extend(neighbours::alone());
     all.extend(promised::alone());
-    all.extend(provoke::alone());
     all.extend(races::alone());
     all.extend(room::alone());
     all.extend(suitable::alone());
@@ -431,7 +430,7 @@ async fn gating(world: &World, what: &str) -> anyhow::Result<String> {
 }
 
 /// A merge patch that allocates a device of a node that its slice publishes.
-fn promise(device: &str, node: &str, consumers: &[Value]) -> Value {
+pub(super) fn promise(device: &str, node: &str, consumers: &[Value]) -> Value {
     let result = json!({"request": "device", "driver": DRIVER, "pool": node, "device": device});
     promise_of(&result, node, consumers)
 }

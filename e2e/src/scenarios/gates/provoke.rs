@@ -1,56 +1,15 @@
-//! Claims that take no patch in JSON; and every kind of request about gates, for the lane that takes each right away.
+//! Every kind of request about gates, for the lane that takes each right away.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Context as _;
 use serde_json::json;
 
-use super::{FLAGS, NODES, born_gated, gated, gated_by_hand, namespace, promise};
-use crate::client::{CLAIMS, FOOTPRINTS, PODS};
-use crate::control_plane::Shape;
-use crate::objects::{Pod, pod_consumer};
-use crate::scenarios::accounts::requesting;
-use crate::scenarios::sharing::{allocated, protected};
-use crate::scenarios::{Standalone, parameters, standalone};
-use crate::world::{Bench, World};
-
-pub(super) fn alone() -> Vec<Standalone> {
-    vec![standalone!(gated_pods_share_a_claim_that_takes_no_patch_in_json)]
-}
-
-/// The label of the allocator, the finalizer, two reservations and their end: none of it is a patch of the claim.
-async fn gated_pods_share_a_claim_that_takes_no_patch_in_json(bench: &Bench) -> anyhow::Result<()> {
-    let world = gated(bench, "parameters", Shape::default(), 2).await?;
-    // The devices take nothing of their node: a claim of devices that do is no two Pods'.
-    world.client.delete(FOOTPRINTS, "", "cores", None).await?;
-    let operator = world.dragoman("own", &FLAGS).await?;
-    let allocator = world.allocator(&[]).await?;
-    let ns = namespace(&world, "parameters", "enabled").await?;
-    parameters::create(&world, &ns, "shared", &json!({})).await?;
-    for name in ["one", "two"] {
-        let pod = Pod::new(name).with_claim("device", "shared").held();
-        world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;
-        world.phase(&ns, name, "Running").await?;
-    }
-    for name in ["one", "two"] {
-        world.let_end(&ns, name).await?;
-    }
-    world.claim_until(&ns, "shared", "is free", |claim| !allocated(claim) && !protected(claim)).await?;
-    world.client.delete(CLAIMS, &ns, "shared", None).await?;
-    world.claim_until(&ns, "shared", "is gone", |claim| claim.is_none()).await?;
-    // Of another party that writes the parameters into the allocation, too: the reservation is no patch.
-    parameters::create(&world, &ns, "given", &json!({"labels": {"dragoman.dev/allocator": "dragoman"}}))
-        .await?;
-    parameters::give(&world, &ns, "given", &promise("dev-3", "node-0", &[])).await?;
-    world
-        .client
-        .create(PODS, &ns, &requesting(&Pod::new("three").with_claim("device", "given"), "500m"))
-        .await?;
-    world.phase(&ns, "three", "Succeeded").await?;
-    allocator.stop().await?;
-    operator.stop().await?;
-    world.stop().await
-}
+use super::{NODES, born_gated, gated_by_hand, promise};
+use crate::client::CLAIMS;
+use crate::objects::pod_consumer;
+use crate::scenarios::parameters;
+use crate::world::World;
 
 /// Provokes every kind of request about gates.
 pub(in super::super) async fn provoke(world: &World, ns: &str) -> anyhow::Result<()> {

@@ -339,6 +339,20 @@ fn every_pod_of_a_gang_says_that_there_is_no_room() {
             matches!(&behind.said[..], [Said::Warning("NoNode", why)] if why.ends_with("Pod p-0 says what is missing"))
         );
     }
+    // The verdict names the Pod that comes first now.
+    let mut told = claim(2, &json!({}));
+    let verdict = |first: &str| {
+        let why = format!(
+            "the Pods of its PodGroup get devices at once or not at all, and Pod {first} says what is missing"
+        );
+        json!({"reason": "NoNode", "message": why, "nodes": 1, "time": "2026-01-01T00:00:00Z"}).to_string()
+    };
+    for (version, first, wanted) in [("7", "p-0", vec![]), ("8", "p-9", vec![Purpose::Verdict])] {
+        told["metadata"]["annotations"] = json!({"dragoman.dev/verdict": verdict(first)});
+        told["metadata"]["resourceVersion"] = json!(version);
+        applied::<WholeClaim>(&mut world.index, &told);
+        assert_eq!(world.look(2, no_answers()).expect("it is behind").purposes(), wanted, "{first}");
+    }
     // Otherwise they would wake each other without end.
     assert_eq!(world.look(0, no_answers()).expect("it is refused").woken, []);
 }
