@@ -9,7 +9,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Meta, Name, Tolerated, is_present, or_default};
+use super::{Meta, Name, SCHEDULING_GROUP, Tolerated, is_present, or_default};
 
 /// The finalizer that keeps an allocated claim. It is set with the allocation.
 pub const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
@@ -230,4 +230,26 @@ pub struct ConsumerReference {
     /// `uid`.
     #[serde(deserialize_with = "or_default")]
     pub uid: Name,
+}
+
+impl ConsumerReference {
+    /// A Pod as a consumer.
+    pub fn pod(name: Name, uid: Name) -> Self {
+        Self { api_group: Name::default(), resource: "pods".into(), name, uid }
+    }
+
+    /// A PodGroup as a consumer (KEP-5729).
+    pub fn pod_group(name: Name, uid: Name) -> Self {
+        Self { api_group: SCHEDULING_GROUP.into(), resource: "podgroups".into(), name, uid }
+    }
+
+    /// Whether the consumer is a Pod.
+    pub fn is_pod(&self) -> bool {
+        (&*self.api_group, &*self.resource) == ("", "pods")
+    }
+
+    /// Whether the consumer is a PodGroup.
+    pub fn is_pod_group(&self) -> bool {
+        (&*self.api_group, &*self.resource) == (SCHEDULING_GROUP, "podgroups")
+    }
 }

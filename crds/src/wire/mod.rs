@@ -28,7 +28,7 @@ pub use pod::{
     Affinity, ClaimEntry, ClaimEntryStatus, Container, ContainerStatus, Named, NodeAffinity, Pod, PodSpec,
     PodStatus, RequiredNodes, ResourceRequirements, Term, Toleration,
 };
-pub use pod_group::{GangPolicy, PodGroup, PodGroupSpec, PodGroupStatus, SchedulingPolicy};
+pub use pod_group::{GangPolicy, PodGroup, PodGroupSpec, PodGroupStatus, SCHEDULING_GROUP, SchedulingPolicy};
 pub use resource_slice::ResourceSlice;
 pub use template::ResourceClaimTemplate;
 pub use tolerated::Tolerated;

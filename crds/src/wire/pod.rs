@@ -235,6 +235,15 @@ pub struct ClaimEntry {
     pub resource_claim_template_name: Option<Name>,
 }
 
+impl ClaimEntry {
+    /// Whether an entry of a Pod stands for one of its PodGroup's entries: it has the same name and the same reference. The claim
+    /// is that of the PodGroup then, for which it is reserved once (KEP-5729).
+    pub fn is_of_group(&self, entries: &[Self]) -> bool {
+        let is_known = self.resource_claim_name.is_some() != self.resource_claim_template_name.is_some();
+        is_known && entries.contains(self)
+    }
+}
+
 /// `status` of a Pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -4,6 +4,9 @@ use serde::Deserialize;
 
 use super::{ClaimEntry, ClaimEntryStatus, Meta, or_default};
 
+/// The API group of PodGroups, in owner references and in `reservedFor`.
+pub const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
+
 /// A PodGroup.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]

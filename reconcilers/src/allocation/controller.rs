@@ -169,6 +169,11 @@ impl Allocator {
             }
             Said::AllAllocated => self.count("allocated"),
             Said::NoNode => self.count("refused"),
+            // The other Pods of its gang would wake it at once.
+            Said::NotStored => {
+                let now = clock::steady().as_millisecond();
+                locked(&self.decided).rests_again(of.key, now, fastrand::f64());
+            }
             Said::GaveBack => {
                 self.count("given_back");
                 let now = clock::steady().as_millisecond();
@@ -227,7 +232,7 @@ impl Reconcile for Allocator {
             for key in look.index.all_keys() {
                 let Some((uid, pod)) = look.index.pod(&key) else { continue };
                 let Some(claims) = look.index.claims_of(&key.namespace, &pod) else { continue };
-                if claims.iter().all(|claim| claim.facts.is_reserved_for(&uid)) {
+                if claims.iter().all(|claim| claim.is_reserved_for(&uid)) {
                     look.assume(&key, &pod, &claims);
                 }
             }

@@ -147,7 +147,7 @@ impl Question<'_> {
                 Ok(allocations) => allocations,
                 Err(error) => return Tries::Refuses(Why::Search(error.to_string())),
             };
-            let claims = self.with(&allocations);
+            let claims = self.with(index, &allocations);
             let candidate = index.accounts.ledger().candidate_with(&self.pod.accounted, node, &claims);
             match account(&ledger, &candidate) {
                 Account::Fits => {
@@ -166,13 +166,15 @@ impl Question<'_> {
         }
     }
 
-    /// The claims of the Pod as they would be with these allocations.
-    fn with(&self, allocations: &[(Arc<str>, Devices)]) -> Vec<cluster::Claim> {
-        let of = |(uid, devices): &(Arc<str>, Devices)| {
-            let claim = self.claims.iter().find(|claim| claim.uid == *uid)?;
+    /// The claims of the Pod as they would be with these allocations, and with those that are decided on for another Pod of its gang.
+    fn with(&self, index: &Allocation, allocations: &[(Arc<str>, Devices)]) -> Vec<cluster::Claim> {
+        let with = |claim: &Arc<Claim>| {
+            let given = allocations.iter().find(|(uid, _)| *uid == claim.uid).map(|(_, devices)| devices);
+            let is_shown = index.snapshot.claim(&claim.uid).is_some_and(|known| known.allocation.is_some());
+            let devices = given.or(claim.allocation.as_ref().filter(|_| !is_shown))?;
             Some(with_allocation(claim, devices))
         };
-        allocations.iter().filter_map(of).collect()
+        self.claims.iter().filter_map(with).collect()
     }
 }
 

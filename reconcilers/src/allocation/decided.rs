@@ -1,8 +1,10 @@
 //! Decisions that the index does not show yet.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use dragoman_allocator::Overlay;
+use dragoman_allocator::input::Claim;
+use dragoman_allocator::{Overlay, Snapshot};
 use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
 
@@ -66,6 +68,15 @@ impl Decided {
     pub(super) fn is_for_another(&self, key: &ObjectKey, uid: &str) -> bool {
         let own = self.claims.get(key).is_some_and(|claims| claims.contains_key(uid));
         !own && self.overlay.assumes(uid).is_some()
+    }
+
+    /// A claim, with the devices that are decided on for it.
+    pub(super) fn claim(&self, snapshot: &Snapshot, uid: &str) -> Option<Arc<Claim>> {
+        let claim = snapshot.claim(uid)?;
+        Some(match self.overlay.assumes(uid).filter(|_| claim.allocation.is_none()) {
+            None => Arc::clone(claim),
+            Some(devices) => Arc::new(Claim { allocation: Some(devices.clone()), ..Claim::clone(claim) }),
+        })
     }
 
     /// Whether a decision about a Pod stands.

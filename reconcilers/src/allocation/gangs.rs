@@ -1,79 +1,20 @@
 //! PodGroups with a gang policy: so many of their Pods get devices at once, or none does.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use dragoman_allocator::ShareIds;
-use dragoman_crds::wire::{Name, PodGroup};
-use dragoman_machinery::controller::{Keeps, ObjectKey, Place};
-use dragoman_machinery::kind::Watchable as _;
-use dragoman_machinery::watch::Store;
+use dragoman_crds::wire::Name;
+use dragoman_machinery::controller::ObjectKey;
 
 use super::aside::Long;
 use super::decide::{self, Question, Tried, decide, left_out};
 use super::decided::Decided;
+use super::groups::MOST;
 use super::index::{Allocation, NamedClaim, PodFacts};
 use super::rank::Order;
 use super::shapes::{PORTION, Turn};
 use super::stance::{Stance, stance};
-
-/// The Pods of every PodGroup.
-#[derive(Debug, Default)]
-pub(super) struct Groups {
-    of: HashMap<ObjectKey, Name>,
-    /// By namespace and name of the group; whether the Pod has claims and no node.
-    members: BTreeMap<ObjectKey, BTreeMap<ObjectKey, bool>>,
-}
-
-impl Groups {
-    /// Takes in a Pod: the group that it is in, and whether it has claims and no node.
-    pub(super) fn put(&mut self, pod: ObjectKey, group: Option<&Name>, waits: bool) {
-        self.remove(&pod);
-        let Some(group) = group else { return };
-        let of = ObjectKey { namespace: Arc::clone(&pod.namespace), name: (**group).into() };
-        self.members.entry(of).or_default().insert(pod.clone(), waits);
-        self.of.insert(pod, group.clone());
-    }
-
-    /// A Pod is gone or has ended.
-    pub(super) fn remove(&mut self, pod: &ObjectKey) {
-        let Some(group) = self.of.remove(pod) else { return };
-        let of = ObjectKey { namespace: Arc::clone(&pod.namespace), name: (*group).into() };
-        if let Some(members) = self.members.get_mut(&of) {
-            members.remove(pod);
-            if members.is_empty() {
-                self.members.remove(&of);
-            }
-        }
-    }
-
-    /// The Pods that wait in the group of a Pod. Those of a group that is too large wait until it is smaller.
-    pub(super) fn beside(&self, pod: &ObjectKey) -> Vec<ObjectKey> {
-        let Some(group) = self.of.get(pod) else { return Vec::new() };
-        let group = ObjectKey { namespace: Arc::clone(&pod.namespace), name: (**group).into() };
-        if self.size(&group) > MOST {
-            return Vec::new();
-        }
-        self.members(&group).filter(|(_, waits)| *waits).map(|(pod, _)| pod.clone()).collect()
-    }
-
-    /// Whether the group of this Pod is so small that the claims of each of its Pods get a verdict. In a large group those of the
-    /// first Pod do: verdicts on all would be written as often as a Pod comes or goes.
-    pub(super) fn is_small(&self, pod: &ObjectKey) -> bool {
-        self.of.get(pod).is_some_and(|group| {
-            let group = ObjectKey { namespace: Arc::clone(&pod.namespace), name: (**group).into() };
-            self.size(&group) <= SMALL
-        })
-    }
-
-    fn size(&self, group: &ObjectKey) -> usize {
-        self.members.get(group).map_or(0, BTreeMap::len)
-    }
-
-    fn members(&self, group: &ObjectKey) -> impl Iterator<Item = (&ObjectKey, bool)> {
-        self.members.get(group).into_iter().flatten().map(|(pod, waits)| (pod, *waits))
-    }
-}
 
 /// A Pod of a gang that needs devices.
 #[derive(Debug)]
@@ -83,11 +24,6 @@ pub(super) struct Member {
     pod: Arc<PodFacts>,
     claims: Vec<NamedClaim>,
 }
-
-/// The most Pods of a group that get a verdict each.
-const SMALL: usize = 64;
-/// The Pods of a group that are placed at once: a tenth of a second.
-const MOST: usize = 1_024;
 
 /// What a Pod of a gang that has not its minimum has to wait for.
 #[derive(Debug)]
@@ -115,10 +51,10 @@ pub(super) fn gang(
     if index.is_without_groups() {
         return None;
     }
-    let Some(min) = index.gangs.get(&group.namespace, &group.name) else {
+    let Some(known) = index.pod_groups.get(&group.namespace, &group.name) else {
         return Some(Gang::Waits(format!("PodGroup {name_of_group} does not exist")));
     };
-    let min = *min.readable().filter(|min| **min > 0)?;
+    let min = known.readable().map(|of| of.min).filter(|min| *min > 0)?;
     let members = index.groups.size(&group);
     if members > MOST {
         let why = format!(
@@ -127,8 +63,8 @@ pub(super) fn gang(
         return Some(Gang::Waits(why));
     }
     let (mut placed, mut open) = (0, Vec::new());
-    for (member, waits) in index.groups.members(&group) {
-        let Some((uid, pod)) = index.pod(member).filter(|_| waits) else {
+    for (member, standing) in index.groups.members(&group) {
+        let Some((uid, pod)) = index.pod(member).filter(|_| standing.waits) else {
             placed += 1;
             continue;
         };
@@ -188,22 +124,18 @@ pub(super) fn place(
     ids: &mut dyn ShareIds,
 ) -> Attempt {
     let mut portions = members.len() / PORTION + PORTIONS;
-    let (mut placed, mut shared, mut why) = (Vec::new(), 0, None);
+    let (mut placed, mut why) = (Vec::new(), None);
+    // A Pod that was to go where the claim is that it shares: the decision about that claim may be another one this time.
+    let keys = members.iter().map(|member| &member.turn.key);
+    let sharing: Vec<ObjectKey> = keys.filter(|key| !decided.is_decided(key)).cloned().collect();
+    undo(&sharing, index, decided);
     for (number, Member { turn, uid, pod, claims }) in members.iter().enumerate() {
         let key = &turn.key;
-        // It goes where the Pod before it goes that shares the claim.
-        if claims.iter().any(|NamedClaim { uid: claim, .. }| decided.is_for_another(key, claim)) {
-            shared += 1;
-            continue;
-        }
         let (refused, _) = left_out(claims, now);
         let tried = tried.entry(key.clone()).or_default();
         let outcome = loop {
-            let of = claims
-                .iter()
-                .filter_map(|NamedClaim { uid, .. }| index.snapshot.claim(uid).cloned())
-                .collect();
-            let question = Question { key, pod, claims: of, in_gang: true };
+            let of = claims.iter().filter_map(|NamedClaim { uid, .. }| decided.claim(&index.snapshot, uid));
+            let question = Question { key, pod, claims: of.collect(), in_gang: true };
             match decide(&question, index, decided, (&refused, order), tried, ids) {
                 decide::Turn::Decided(decision) => break Ok(decision),
                 decide::Turn::Refused(why) => break Err(why),
@@ -228,12 +160,14 @@ pub(super) fn place(
                 why.get_or_insert(told);
             }
         }
-        let found = placed.len() + shared;
+        let found = placed.len();
         if found + members.len() - number - 1 < needed {
             undo(&placed, index, decided);
             return Attempt::Failed(found, why.unwrap_or_default());
         }
     }
+    // The others share the claims of these, and have nothing to be written.
+    placed.retain(|key| decided.is_decided(key));
     Attempt::Placed(placed)
 }
 
@@ -250,42 +184,13 @@ fn undo(placed: &[ObjectKey], index: &mut Allocation, decided: &mut Decided) {
     }
 }
 
-impl Keeps<PodGroup> for Allocation {
-    /// The minimum of its gang policy, or none.
-    type Projection = usize;
-
-    fn store_mut(&mut self) -> &mut Store<usize> {
-        &mut self.gangs
-    }
-
-    fn project(&mut self, group: &PodGroup) -> usize {
-        let gang = group.spec.scheduling_policy.gang.as_ref();
-        gang.map_or(0, |gang| usize::try_from(gang.min_count).unwrap_or_default())
-    }
-
-    fn changed(&mut self, group: &Place, old: Option<&usize>, new: Option<&usize>) -> Vec<ObjectKey> {
-        if old == new {
-            return Vec::new();
-        }
-        let group = group.into();
-        let members = self.groups.members(&group);
-        members.filter(|(_, waits)| *waits).map(|(pod, _)| pod.clone()).collect()
-    }
-
-    fn listed(&mut self) -> Vec<ObjectKey> {
-        self.serves(PodGroup::NEWEST, true)
-    }
-
-    fn unserved(&mut self) -> Vec<ObjectKey> {
-        self.serves(PodGroup::NEWEST, false)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
     use super::super::tests::{applied, claim, cluster, key, name, pod};
+    use dragoman_crds::wire::PodGroup;
+
     use super::*;
     use crate::whole::{WholeClaim, WholePod};
 
@@ -345,6 +250,33 @@ mod tests {
         group(&mut index, 16, 0..20);
         assert_eq!(placed(&mut index, &mut decided, 0), Ok(16));
         assert!(looked(&index, &decided, 17).is_none(), "those beyond the minimum are decided on alone");
+    }
+
+    /// All of them have to fit where the devices are.
+    #[test]
+    fn the_pods_that_share_a_claim_are_placed_with_it() {
+        let sharing = |index: &mut Allocation, pods: std::ops::Range<usize>, cpu: &str| {
+            for number in pods {
+                let mut sharer = pod(number, cpu);
+                sharer["spec"]["schedulingGroup"] = json!({"podGroupName": "g"});
+                sharer["spec"]["resourceClaims"][0]["resourceClaimName"] = json!("c-0");
+                applied::<WholePod>(index, &sharer);
+            }
+        };
+        let (mut index, mut decided) = (cluster(2, 0), Decided::default());
+        group(&mut index, 3, 0..0);
+        applied::<WholeClaim>(&mut index, &claim(0, &json!({})));
+        sharing(&mut index, 0..3, "10");
+        assert_eq!(placed(&mut index, &mut decided, 0), Err(2), "a node has room for two of them");
+        assert!(decided.assumed.node_of(&key(0)).is_none() && decided.assumed.node_of(&key(1)).is_none());
+        group(&mut index, 2, 0..0);
+        // What was to be charged for a sharer before counts no more.
+        for _ in 0..3 {
+            assert_eq!(placed(&mut index, &mut decided, 0), Ok(1), "one claim is allocated");
+            let nodes = [0, 1].map(|number| decided.assumed.node_of(&key(number)).cloned());
+            assert!(nodes[0].is_some() && nodes[0] == nodes[1], "{nodes:?}");
+            decided.forget(&key(0));
+        }
     }
 
     #[test]

@@ -22,8 +22,9 @@ impl Look<'_> {
         // write, and the Pod keeps everything.
         own.sort_by_key(|claim| !claim.facts.is_held);
         let writes = own.into_iter().filter_map(|claim| {
+            let gated = self.index.gated_together((of.key, &of.uid, &of.pod), claim)?;
             let write = writes::give_back(&of.key.namespace, claim, &of.uid)?;
-            Some([Step::Confirm, Step::Send(Purpose::GiveBack, Box::new(write))])
+            Some([Step::Confirm(gated), Step::Send(Purpose::GiveBack, Box::new(write))])
         });
         let writes: Vec<Step> = writes.flatten().collect();
         if !writes.is_empty() {
@@ -53,7 +54,8 @@ impl Look<'_> {
         let has_part = |claim: &&NamedClaim| {
             is_for(&self.options.name, claim)
                 && claim.facts.is_allocated
-                && claim.facts.is_reserved_for(&of.uid)
+                && claim.is_reserved_for(&of.uid)
+                && self.index.gated_together((of.key, &of.uid, &of.pod), claim).is_some()
         };
         let part: Vec<NamedClaim> = of.claims.iter().filter(has_part).cloned().collect();
         if part.is_empty() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dragoman_accounting::cluster::{self, ClaimName};
 use dragoman_allocator::Snapshot;
 use dragoman_allocator::input::ClaimDevices;
-use dragoman_crds::wire::{DELETE_PROTECTION, Name};
+use dragoman_crds::wire::{ClaimEntry, ConsumerReference, DELETE_PROTECTION, Name};
 use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
 use dragoman_machinery::kind::{
     DEVICE_CLASS, DEVICE_FOOTPRINT, DEVICE_TAINT_RULES, DRIVER_OWNER, Kind, NODE, POD, POD_GROUPS,
@@ -16,7 +16,7 @@ use dragoman_machinery::kind::{
 use dragoman_machinery::watch::{Record, Store, StoreState};
 
 use super::devices::is_readable;
-use super::gangs::Groups;
+use super::groups::{Groups, PodGroupFacts, Standing};
 use super::owners::Owners;
 use super::pins::{Pins, node_of};
 use super::rank::{Order, Rank, Tally};
@@ -44,8 +44,7 @@ pub(super) struct Allocation {
     pub(super) rules: Store<()>,
     pub(super) footprints: Store<()>,
     pub(super) owners: Owners,
-    /// The minimum of PodGroups with a gang policy.
-    pub(super) gangs: Store<usize>,
+    pub(super) pod_groups: Store<PodGroupFacts>,
     pub(super) groups: Groups,
     unserved: BTreeSet<&'static str>,
     pods_of_claim: Links,
@@ -88,6 +87,8 @@ pub(super) struct PodFacts {
     pub(super) priority: i32,
     /// The PodGroup that it is in.
     pub(super) group: Option<Name>,
+    /// `spec.resourceClaims` of a Pod in a PodGroup.
+    pub(super) entries: Box<[ClaimEntry]>,
     /// `metadata.creationTimestamp`.
     pub(super) created: Name,
     pub(super) accounted: Arc<cluster::Pod>,
@@ -151,6 +152,8 @@ pub(super) struct NamedClaim {
     pub(super) name: Name,
     pub(super) uid: Name,
     pub(super) facts: Arc<ClaimFacts>,
+    /// The PodGroup of the Pod, where the claim is reserved for it and not for the Pod.
+    pub(super) group: Option<ConsumerReference>,
 }
 
 /// The node of a slice, if all its devices are on one, and their number.
@@ -168,7 +171,7 @@ impl controller::Index for Allocation {
             (DEVICE_TAINT_RULES[0], &self.rules),
             (DEVICE_FOOTPRINT, &self.footprints),
             (DRIVER_OWNER, &self.owners.of),
-            (POD_GROUPS[0], &self.gangs),
+            (POD_GROUPS[0], &self.pod_groups),
             (RESOURCE_CLAIM, &self.claims),
             (POD, &self.pods),
         ];
@@ -235,7 +238,7 @@ impl Allocation {
     /// not decode.
     pub(super) fn claims_of(&self, namespace: &str, pod: &PodFacts) -> Option<Vec<NamedClaim>> {
         let mut claims: Vec<NamedClaim> = Vec::new();
-        for entry in &pod.accounted.claims {
+        for (position, entry) in pod.accounted.claims.iter().enumerate() {
             let name = match &entry.claim {
                 ClaimName::None => continue,
                 ClaimName::NotYet => return None,
@@ -244,7 +247,8 @@ impl Allocation {
             if claims.iter().all(|NamedClaim { name: known, .. }| known != name) {
                 let record = self.claims.get(namespace, name)?;
                 let facts = Arc::clone(record.readable()?);
-                claims.push(NamedClaim { name: name.clone(), uid: record.uid.clone(), facts });
+                let group = self.group_as_consumer(namespace, pod, position);
+                claims.push(NamedClaim { name: name.clone(), uid: record.uid.clone(), facts, group });
             }
         }
         Some(claims)
@@ -368,7 +372,8 @@ impl Keeps<WholePod> for Allocation {
         let key = ObjectKey { namespace: (*meta.namespace).into(), name: (*meta.name).into() };
         let group = spec.scheduling_group.pod_group_name.as_ref().filter(|_| !accounted.done);
         let waits = accounted.node.is_none() && !spec.resource_claims.is_empty();
-        self.groups.put(key, group, waits);
+        let is_gated = spec.scheduling_gates.iter().any(|gate| &*gate.name == GATE);
+        self.groups.put(key, group, Standing { waits, is_gated });
         if accounted.done {
             return Kept::Nothing;
         }
@@ -379,12 +384,13 @@ impl Keeps<WholePod> for Allocation {
             return Kept::Nothing;
         }
         Kept::Waiting(Arc::new(PodFacts {
-            is_gated: spec.scheduling_gates.iter().any(|gate| &*gate.name == GATE),
+            is_gated,
             is_behind_another: earlier_gate(&spec.scheduling_gates, &self.later).is_some(),
             was_released: says_released(&pod.wire.status.conditions),
             deleting: meta.deleting,
             priority: spec.priority,
-            group: spec.scheduling_group.pod_group_name.clone(),
+            group: group.cloned(),
+            entries: if group.is_some() { spec.resource_claims.as_slice().into() } else { [].into() },
             created: meta.creation_timestamp.clone().unwrap_or_default(),
             accounted: Arc::new(accounted),
             placement: Arc::new(pod.more.clone()),

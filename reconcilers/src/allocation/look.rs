@@ -249,7 +249,7 @@ impl Look<'_> {
         for claim in of.claims.iter().filter(|claim| is_for(&self.options.name, claim)) {
             let devices = allocations.iter().position(|(uid, _)| *uid == claim.uid);
             let devices = devices.map(|at| allocations.swap_remove(at).1);
-            if devices.is_none() && (claim.facts.is_reserved_for(&of.uid) || !claim.facts.is_allocated) {
+            if devices.is_none() && (claim.is_reserved_for(&of.uid) || !claim.facts.is_allocated) {
                 continue;
             }
             let protect = devices.as_ref().and_then(|_| writes::protect(&of.key.namespace, claim));

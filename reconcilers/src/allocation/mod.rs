@@ -12,6 +12,7 @@ mod decide;
 mod decided;
 mod devices;
 mod gangs;
+mod groups;
 mod held;
 mod index;
 mod look;

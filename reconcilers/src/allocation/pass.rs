@@ -23,9 +23,9 @@ pub(super) enum Step {
     /// The allocation of a claim, if it has none, and the reservation for the Pod, on the version that the steps before have
     /// left.
     Allocate(Box<Assignment>),
-    /// Asks the API server whether the gate is closed still: the watch may be late, and the Pod may run (P4 in
-    /// docs/protocol.md). If it is not, no step follows.
-    Confirm,
+    /// Asks the API server whether the gates of these Pods, with their uids, are closed still: the watch may be late, and a Pod may
+    /// run (P4 in docs/protocol.md). If one is not, no step follows.
+    Confirm(Vec<(ObjectKey, Name)>),
     /// Says something.
     Say(Said),
 }
@@ -62,6 +62,8 @@ pub(super) enum Said {
     Writes(Name, Name),
     /// The API server refuses it.
     NotWritten(Name),
+    /// It would refuse it again: the Pod rests.
+    NotStored,
     /// The claim of this name was allocated on this node.
     Allocated(Name, Name),
     /// Everything that was decided is written.
@@ -83,6 +85,8 @@ pub(super) struct AllocationPass {
     versions: HashMap<Name, Name>,
     words: Words,
     then: Verdict,
+    /// The Pods that are asked about, with their uids.
+    confirmed: Vec<(ObjectKey, Name)>,
     /// What the pass has to tell.
     pub(super) report: Vec<Said>,
 }
@@ -98,7 +102,8 @@ impl AllocationPass {
         // What the API server refuses is said with one more write.
         let most = steps.len() + 1;
         let (steps, versions) = (steps.into(), HashMap::new());
-        Self { key: key.clone(), uid: uid.clone(), steps, most, versions, words, then, report: Vec::new() }
+        let (confirmed, report) = (Vec::new(), Vec::new());
+        Self { key: key.clone(), uid: uid.clone(), steps, most, versions, words, then, confirmed, report }
     }
 
     fn refused(&mut self, refusal: &Refusal) {
@@ -110,6 +115,7 @@ impl AllocationPass {
     fn not_stored(&mut self, refusal: &Refusal) {
         self.refused(refusal);
         if let Refusal::Invalid(why) | Refusal::Rbac(why) | Refusal::AdminAccess(why) = refusal {
+            self.report.push(Said::NotStored);
             let message = format!("the API server refuses the allocation: {why}");
             self.steps.extend(self.words.verdict(REFUSED, &message, None));
         }
@@ -138,20 +144,26 @@ impl Pass<Allocation> for AllocationPass {
                     let purpose = Purpose::Allocate(claim.uid, claim.name, node);
                     return Next::Send { write: Box::new(write), purpose };
                 }
-                Some(Step::Confirm) => {
-                    let (namespace, name) = (self.key.namespace.to_string(), self.key.name.to_string());
-                    return Next::Read(vec![LiveRead { kind: POD, namespace, name, by: ReadBy::List }]);
+                Some(Step::Confirm(pods)) => {
+                    let read = |(key, _): &(ObjectKey, Name)| {
+                        let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
+                        LiveRead { kind: POD, namespace, name, by: ReadBy::List }
+                    };
+                    let reads = pods.iter().map(read).collect();
+                    self.confirmed = pods;
+                    return Next::Read(reads);
                 }
             }
         }
     }
 
-    fn read(&mut self, _read: &LiveRead, answer: Answer) {
+    fn read(&mut self, read: &LiveRead, answer: Answer) {
+        let uid = self.confirmed.iter().find(|(key, _)| *key.name == *read.name).map(|(_, uid)| uid);
         let found = answer.and_then(|live| match live {
             Live::NotFound => Ok(false),
             Live::Found(body) => decode::<Pod>(&body).map(|pod| {
                 let has_gate = pod.spec.scheduling_gates.iter().any(|gate| &*gate.name == GATE);
-                pod.metadata.uid == self.uid && has_gate
+                Some(&pod.metadata.uid) == uid && has_gate
             }),
         });
         match found {

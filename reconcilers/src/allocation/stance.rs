@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::groups::holds_something;
 use super::index::{NamedClaim, PodFacts};
 
 /// What there is to do about a Pod.
@@ -22,15 +23,10 @@ pub(super) fn is_for(name: &str, NamedClaim { facts, .. }: &NamedClaim) -> bool 
     facts.allocator.as_deref() == Some(name)
 }
 
-/// Whether something is reserved for a Pod, by this allocator or another one.
-pub(super) fn holds_something(uid: &str, claims: &[NamedClaim]) -> bool {
-    claims.iter().any(|NamedClaim { facts, .. }| facts.is_reserved_for(uid))
-}
-
 /// Judges a Pod with this uid for the allocator called `name`.
 pub(super) fn stance(name: &str, uid: &str, pod: &Arc<PodFacts>, claims: Option<Vec<NamedClaim>>) -> Stance {
     let Some(claims) = claims else { return Stance::Incomplete };
-    let is_settled = |NamedClaim { facts, .. }: &NamedClaim| facts.is_allocated && facts.is_reserved_for(uid);
+    let is_settled = |claim: &NamedClaim| claim.facts.is_allocated && claim.is_reserved_for(uid);
     let is_ours = |claim: &NamedClaim| is_for(name, claim);
     let ours: Vec<&NamedClaim> = claims.iter().filter(|claim| is_ours(claim)).collect();
     if claims.iter().all(is_settled) || (!ours.is_empty() && ours.iter().all(|claim| is_settled(claim))) {

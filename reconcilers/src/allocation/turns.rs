@@ -11,8 +11,8 @@ use super::aside::{Ended, Long};
 use super::controller::{Allocator, locked};
 use super::decide::{Decision, Question, Tried, Turn, decide};
 use super::gangs::{Attempt, Member, place};
+use super::groups::holds_something;
 use super::look::{Look, Search, Subject};
-use super::stance::holds_something;
 
 /// The attempts to place a gang before it waits for a change: 5 000 nodes that refuse are eighteen.
 const ATTEMPTS: usize = 64;

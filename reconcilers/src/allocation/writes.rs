@@ -23,7 +23,7 @@ fn patch(
 
 /// The finalizer, for a claim that was not born with it.
 pub(super) fn protect(namespace: &str, claim: &NamedClaim) -> Option<Write> {
-    let NamedClaim { name, uid, facts } = claim;
+    let NamedClaim { name, uid, facts, .. } = claim;
     if facts.is_protected {
         return None;
     }
@@ -35,15 +35,15 @@ pub(super) fn protect(namespace: &str, claim: &NamedClaim) -> Option<Write> {
     Some(patch(namespace, name, (uid, &facts.version), None, vec![operation]))
 }
 
-/// The allocation, if the claim gets one, and the reservation for the Pod with this uid, in one write. `version`: that of
+/// The allocation, if the claim gets one, and the reservation for the Pod with this uid or for its PodGroup, in one write. `version`: that of
 /// the claim now.
 pub(super) fn allocate(
     (key, pod): (&ObjectKey, &str),
-    NamedClaim { name, uid, facts }: &NamedClaim,
+    claim @ NamedClaim { name, uid, facts, .. }: &NamedClaim,
     version: &str,
     devices: Option<&Devices>,
 ) -> Write {
-    let consumer = json!({"resource": "pods", "name": &*key.name, "uid": pod});
+    let consumer = claim.consumer((&*key.name, pod));
     let mut operations = Vec::new();
     // A claim that has no status needs the object first.
     if devices.is_some() && facts.consumers.is_empty() && !facts.is_allocated {
@@ -59,16 +59,16 @@ pub(super) fn allocate(
     patch(&key.namespace, name, (uid, version), Some("status"), operations)
 }
 
-/// Takes the reservation of a gated Pod back.
+/// Takes the reservation of a gated Pod, or of a PodGroup of gated Pods, back.
 pub(super) fn give_back(namespace: &str, claim: &NamedClaim, pod: &str) -> Option<Write> {
-    let NamedClaim { name, uid, facts } = claim;
+    let NamedClaim { name, uid, facts, .. } = claim;
     let guard = Guard { uid: uid.to_string(), resource_version: facts.version.to_string() };
-    protocol::give_back((namespace, name), guard, facts.consumers.iter(), pod)
+    protocol::give_back((namespace, name), guard, facts.consumers.iter(), claim.consumer_uid(pod))
 }
 
 /// Says why a claim is not allocated.
 pub(super) fn verdict(namespace: &str, claim: &NamedClaim, verdict: &Verdict) -> Option<Write> {
-    let NamedClaim { name, uid, facts } = claim;
+    let NamedClaim { name, uid, facts, .. } = claim;
     let text = serde_json::to_string(verdict).ok()?;
     let action = Action::Merge {
         guard: Guard { uid: uid.to_string(), resource_version: facts.version.to_string() },

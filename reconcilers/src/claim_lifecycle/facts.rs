@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use dragoman_crds::wire::{self, ConsumerReference, DELETE_PROTECTION, Name, annotation};
+use dragoman_crds::wire::{self, ConsumerReference, DELETE_PROTECTION, Name, SCHEDULING_GROUP, annotation};
 use serde_json::value::RawValue;
 
 use crate::protocol::{GATE, RELEASE_GATES};
@@ -15,8 +15,6 @@ pub(super) const MAX_CONSUMERS: usize = 256;
 /// gets no claims, and its author is told. kubelet and scheduler look at each entry as well, so that
 /// no real Pod comes near it.
 pub(super) const MAX_ENTRIES: usize = 1024;
-/// Group of PodGroups, in owner references and in `reservedFor`.
-pub(super) const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
 
 /// A Pod. Sixteen bytes for the many Pods without claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -365,10 +363,12 @@ pub(super) enum ReferenceKind {
 impl ReferenceKind {
     /// The kind of `consumer`.
     pub(super) fn of(consumer: &ConsumerReference) -> Self {
-        match (&*consumer.api_group, &*consumer.resource) {
-            ("", "pods") => Self::Pod,
-            (SCHEDULING_GROUP, "podgroups") => Self::PodGroup,
-            _ => Self::Foreign,
+        if consumer.is_pod() {
+            Self::Pod
+        } else if consumer.is_pod_group() {
+            Self::PodGroup
+        } else {
+            Self::Foreign
         }
     }
 }

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use dragoman_crds::wire::SCHEDULING_GROUP;
 use dragoman_machinery::metrics::FloatGauge;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -14,7 +15,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::facts::SCHEDULING_GROUP;
 use super::objectives::{GROUP_PENDING, PENDING, UNJUDGED};
 use super::plan_claim::ClaimStep;
 use super::plan_consumer::Trouble;

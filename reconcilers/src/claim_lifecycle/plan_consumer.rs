@@ -9,7 +9,7 @@ use dragoman_machinery::write::{Action, Guard, Write};
 use serde_json::{Value, json};
 
 use super::claim_name::is_ours;
-use super::facts::{ClaimFacts, MAX_CONSUMERS, MAX_ENTRIES, OwnerKind, Published, SCHEDULING_GROUP, Source};
+use super::facts::{ClaimFacts, MAX_CONSUMERS, MAX_ENTRIES, OwnerKind, Published, Source};
 use super::snapshot::{
     ConsumerKind, ConsumerSnapshot, EntrySnapshot, GroupSnapshot, NamedClaim, OwnedClaim, TemplateState,
 };
@@ -298,18 +298,10 @@ fn plan_reservations(consumer: &ConsumerSnapshot, plan: &mut ConsumerPlan) {
 impl ConsumerSnapshot {
     fn reference_for(&self, entry: &EntrySnapshot) -> ConsumerReference {
         match (&entry.shared, &self.group) {
-            (Some(_), GroupSnapshot::Present { name, uid }) => ConsumerReference {
-                api_group: SCHEDULING_GROUP.into(),
-                resource: "podgroups".into(),
-                name: name.clone(),
-                uid: uid.clone(),
-            },
-            _ => ConsumerReference {
-                api_group: Name::default(),
-                resource: "pods".into(),
-                name: self.name.clone(),
-                uid: self.uid.clone(),
-            },
+            (Some(_), GroupSnapshot::Present { name, uid }) => {
+                ConsumerReference::pod_group(name.clone(), uid.clone())
+            }
+            _ => ConsumerReference::pod(self.name.clone(), self.uid.clone()),
         }
     }
 }

@@ -136,7 +136,7 @@ impl GateKeeper {
             let look = Look {
                 key,
                 uid: uid.clone(),
-                claims: index.claims_of(&key.namespace, &pod),
+                claims: index.claims_of(&key.namespace, (&uid, &pod)),
                 pod,
                 is_current,
                 now,
@@ -148,7 +148,7 @@ impl GateKeeper {
                 scheduler,
             };
             let (steps, then) = decide(&look, &mut assumed, &mut memory);
-            let pass = GatePass::new((key, &uid), steps, then);
+            let pass = GatePass::new(key, steps, then);
             Some((Work { key, uid, now }, pass))
         })
     }
@@ -214,8 +214,8 @@ impl Reconcile for GateKeeper {
             for key in index.all_keys() {
                 let Some((uid, pod)) = index.pod(&key) else { continue };
                 if pod.gate.is_none() && !pod.is_bound {
-                    let claims = index.claims_of(&key.namespace, &pod);
-                    assume((index, cluster), &mut assumed, (&key, &uid, &pod), &claims);
+                    let claims = index.claims_of(&key.namespace, (&uid, &pod));
+                    assume((index, cluster), &mut assumed, (&key, &pod), &claims);
                 }
             }
         });

@@ -21,7 +21,7 @@ use crate::cluster::{Account, Assumed, Cluster, account};
 use crate::holders::SharedHolders;
 
 /// How soon a Pod is looked at again for which no event will come: what is not known of its node.
-const AGAIN: Duration = Duration::from_secs(5);
+pub(super) const AGAIN: Duration = Duration::from_secs(5);
 /// How soon a Pod is looked at again while a watch catches up.
 const CATCHES_UP: Duration = Duration::from_millis(250);
 
@@ -112,7 +112,7 @@ impl Decision<'_> {
     fn gated(&mut self) -> Result<Verdict, Stop> {
         let look = self.look;
         let default = look.options.default_allocator.as_deref();
-        let ready = match plan::claims((&look.uid, look.pod.earlier_gate.as_ref()), &look.claims, default) {
+        let ready = match plan::claims(look.pod.earlier_gate.as_ref(), &look.claims, default) {
             Claims::Wait(wait) => {
                 self.charges_nothing();
                 self.give_back();

@@ -23,6 +23,8 @@ pub(super) struct PodFacts {
     pub(super) version: Name,
     /// `metadata.creationTimestamp`.
     pub(super) created: Name,
+    /// The PodGroup that it is in.
+    pub(super) group: Option<Name>,
     /// The position of the gate of the protocol in `spec.schedulingGates`, if it is there.
     pub(super) gate: Option<usize>,
     /// A scheduling gate of another controller that comes before ours and is closed.
@@ -74,6 +76,7 @@ impl PodFacts {
         Some(Self {
             version: pod.metadata.resource_version.clone(),
             created: pod.metadata.creation_timestamp.clone().unwrap_or_default(),
+            group: spec.scheduling_group.pod_group_name.clone(),
             gate,
             earlier_gate: earlier_gate(&spec.scheduling_gates, later).map(|gate| shown(gate)),
             deleting: pod.metadata.deleting,
@@ -220,9 +223,10 @@ impl ClaimFacts {
         }
     }
 
-    /// Whether the claim is reserved for the Pod of this uid.
-    pub(super) fn is_reserved_for(&self, uid: &str) -> bool {
-        self.consumers.iter().any(|consumer| *consumer.uid == *uid)
+    /// The consumer as which a Pod of this uid, in this PodGroup, uses the claim, if it is reserved.
+    pub(super) fn reserved_for(&self, uid: &str, group: Option<&Name>) -> Option<&ConsumerReference> {
+        let is_group = |of: &ConsumerReference| of.is_pod_group() && group == Some(&of.name);
+        self.consumers.iter().find(|of| *of.uid == *uid || is_group(of))
     }
 }
 

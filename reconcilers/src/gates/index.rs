@@ -12,6 +12,7 @@ use dragoman_accounting::cluster::ClaimName;
 use dragoman_allocator::input::Class;
 
 use super::facts::{Allocated, ClaimFacts, Nameless, NodeFacts, PodFacts};
+use super::groups::Groups;
 use crate::protocol::LaterGates;
 use crate::whole::WholeClass;
 
@@ -38,6 +39,8 @@ pub(super) struct Gates {
     reserved: Links,
     /// Those of the nameless for which a claim is reserved that they do not name.
     uncounted: BTreeSet<ObjectKey>,
+    /// The Pods of PodGroups.
+    pub(super) groups: Groups,
 }
 
 /// A claim that a Pod needs, as far as it is known.
@@ -62,6 +65,8 @@ pub(super) struct KnownClaim {
     pub(super) uid: Name,
     /// What is kept of it.
     pub(super) facts: Arc<ClaimFacts>,
+    /// The consumer as which the Pod uses it, if it is reserved: the Pod, or its PodGroup.
+    pub(super) reserved_for: Option<ConsumerReference>,
 }
 
 impl NamedClaim {
@@ -102,39 +107,38 @@ impl Gates {
     }
 
     /// Returns the claims that a Pod names, each once. An entry that needs none is left out.
-    pub(super) fn claims_of(&self, namespace: &str, pod: &PodFacts) -> Vec<NamedClaim> {
+    pub(super) fn claims_of(&self, namespace: &str, (uid, pod): (&str, &PodFacts)) -> Vec<NamedClaim> {
         let (mut claims, mut names) = (Vec::new(), BTreeSet::new());
         for entry in &pod.accounted.claims {
             match &entry.claim {
                 ClaimName::NotYet => claims.push(NamedClaim::Unnamed),
-                ClaimName::Named(name) if names.insert(name) => claims.push(self.named(namespace, name)),
+                ClaimName::Named(name) if names.insert(name) => {
+                    claims.push(self.named(namespace, name, (uid, pod)));
+                }
                 ClaimName::None | ClaimName::Named(_) => {}
             }
         }
         claims
     }
 
-    fn named(&self, namespace: &str, name: &Name) -> NamedClaim {
+    fn named(&self, namespace: &str, name: &Name, (pod, facts): (&str, &PodFacts)) -> NamedClaim {
         match self.claims.get(namespace, name) {
             None => NamedClaim::Missing(name.clone()),
             Some(Record { body: Body::Unreadable(unread), .. }) => {
                 NamedClaim::Unreadable(name.clone(), unread.why.clone())
             }
-            Some(Record { uid, body: Body::Readable(facts), .. }) => NamedClaim::Known(KnownClaim {
+            Some(Record { uid, body: Body::Readable(claim), .. }) => NamedClaim::Known(KnownClaim {
                 name: name.clone(),
                 uid: uid.clone(),
-                facts: Arc::clone(facts),
+                facts: Arc::clone(claim),
+                reserved_for: claim.reserved_for(pod, facts.group.as_ref()).cloned(),
             }),
         }
     }
 
-    /// Whether each consumer of a claim is a Pod that its gate keeps from running.
+    /// Whether each consumer of a claim is a Pod that its gate keeps from running, or a PodGroup of such Pods.
     pub(super) fn is_held_by_gated(&self, namespace: &str, claim: &ClaimFacts) -> bool {
-        claim.consumers.iter().all(|consumer| {
-            let record = self.pods.get(namespace, &consumer.name).filter(|record| record.uid == consumer.uid);
-            let facts = record.and_then(|record| record.readable()?.as_ref());
-            facts.is_some_and(|facts| facts.gate.is_some())
-        })
+        claim.consumers.iter().all(|consumer| self.gated_users(namespace, consumer).is_some())
     }
 
     /// Whether all consumers of a claim, `namespace/name`, are gated Pods that are younger than a Pod of
@@ -142,12 +146,11 @@ impl Gates {
     pub(super) fn is_held_by_younger(&self, claim: &str, own: (&str, &str)) -> bool {
         let Some((namespace, name)) = claim.split_once('/') else { return false };
         let Some(claim) = self.claims.get(namespace, name).and_then(Record::readable) else { return false };
-        let is_younger = |consumer: &ConsumerReference| {
-            let record = self.pods.get(namespace, &consumer.name)?;
-            let facts = record.readable()?.as_ref().filter(|facts| facts.gate.is_some())?;
-            Some(record.uid == consumer.uid && (&*facts.created, &*record.uid) > own)
+        let are_younger = |consumer: &ConsumerReference| {
+            let users = self.gated_users(namespace, consumer).filter(|users| !users.is_empty());
+            users.is_some_and(|users| users.iter().all(|user| user.age() > own))
         };
-        !claim.consumers.is_empty() && claim.consumers.iter().all(|of| is_younger(of) == Some(true))
+        !claim.consumers.is_empty() && claim.consumers.iter().all(are_younger)
     }
 
     /// A Pod that was released and holds a claim with devices for this node that its status does not name, so
@@ -160,7 +163,7 @@ impl Gates {
             self.reserved.of(namespace, name).filter(|claim| !pod.names(claim)).any(|claim| {
                 let claim = self.claims.get(namespace, claim).and_then(Record::readable);
                 claim.is_some_and(|claim| {
-                    claim.is_reserved_for(&pod.uid)
+                    claim.reserved_for(&pod.uid, None).is_some()
                         && match &claim.allocation {
                             Some(Allocated::Nodes(selector)) => selector.matches(&node.selected) == Ok(true),
                             Some(Allocated::Anywhere | Allocated::Unreadable(_)) => true,
@@ -212,6 +215,7 @@ impl Keeps<Pod> for Gates {
         if let Some(nameless) = Nameless::of(pod) {
             self.nameless.insert(key.clone(), nameless);
         }
+        self.groups.put(&key, pod);
         self.recount(&key);
         PodFacts::of(pod, &self.later).map(Arc::new)
     }
@@ -239,6 +243,7 @@ impl Keeps<Pod> for Gates {
         let (namespace, name, uid) = (Arc::clone(namespace), Arc::clone(name), last.uid.clone());
         let key = ObjectKey { namespace: Arc::clone(&namespace), name: Arc::clone(&name) };
         self.nameless.remove(&key);
+        self.groups.remove(&key);
         self.recount(&key);
         Keeps::<Pod>::changed(self, &Place { namespace, name, uid }, last.readable(), None)
     }

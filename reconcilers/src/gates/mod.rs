@@ -10,6 +10,7 @@ mod controller;
 mod decide;
 mod facts;
 mod given;
+mod groups;
 mod index;
 mod memory;
 mod metrics;

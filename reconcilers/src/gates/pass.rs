@@ -21,7 +21,7 @@ use crate::pod_status::{DROPPED, Inquiry, Publication};
 pub(super) enum Step {
     /// A write whose content is known.
     Send(Purpose, Box<Write>),
-    /// Takes the Pod out of the consumers of a claim, as the steps before have left the claim.
+    /// Takes the Pod, or its PodGroup, out of the consumers of a claim, as the steps before have left the claim.
     TakeOut(KnownClaim),
     /// Finds out what the API server keeps.
     Ask(Inquiry),
@@ -95,7 +95,6 @@ pub(super) enum Said {
 #[derive(Debug)]
 pub(super) struct GatePass {
     key: ObjectKey,
-    uid: Name,
     steps: VecDeque<Step>,
     most: usize,
     inquiry: Option<Inquiry>,
@@ -107,12 +106,11 @@ pub(super) struct GatePass {
 }
 
 impl GatePass {
-    /// A pass about the Pod of this uid that ends with `then` after all its steps.
-    pub(super) fn new((key, uid): (&ObjectKey, &Name), steps: VecDeque<Step>, then: Verdict) -> Self {
+    /// A pass about a Pod that ends with `then` after all its steps.
+    pub(super) fn new(key: &ObjectKey, steps: VecDeque<Step>, then: Verdict) -> Self {
         let most = steps.len() + Inquiry::MOST;
         Self {
             key: key.clone(),
-            uid: uid.clone(),
             steps,
             most,
             inquiry: None,
@@ -136,7 +134,7 @@ impl GatePass {
     /// The write that takes the Pod out of a claim.
     fn take_out(&mut self, claim: &KnownClaim) -> Option<Write> {
         let version = self.versions.get(&claim.uid).unwrap_or(&claim.facts.version).clone();
-        let write = writes::give_back(&self.key.namespace, claim, &self.uid, &version)?;
+        let write = writes::give_back(&self.key.namespace, claim, &version)?;
         // Before it is sent: the answer may be lost.
         self.report.push(Said::TakesOut(claim.uid.clone(), version));
         Some(write)

@@ -183,20 +183,20 @@ pub(super) enum Claims<'a> {
     Ready(Vec<&'a KnownClaim>),
 }
 
-/// Judges the claims of a Pod with this uid. `earlier`: a gate of another controller that comes before ours.
+/// Judges the claims of a Pod. `earlier`: a gate of another controller that comes before ours.
 pub(super) fn claims<'a>(
-    (uid, earlier): (&str, Option<&Name>),
+    earlier: Option<&Name>,
     claims: &'a [NamedClaim],
     default_allocator: Option<&str>,
 ) -> Claims<'a> {
-    match judge((uid, earlier), claims, default_allocator) {
+    match judge(earlier, claims, default_allocator) {
         Ok(judged) => judged,
         Err(wait) => Claims::Wait(wait),
     }
 }
 
 fn judge<'a>(
-    (uid, earlier): (&str, Option<&Name>),
+    earlier: Option<&Name>,
     claims: &'a [NamedClaim],
     default_allocator: Option<&str>,
 ) -> Result<Claims<'a>, Wait> {
@@ -233,7 +233,7 @@ fn judge<'a>(
             ),
         );
     }
-    for KnownClaim { name, facts, .. } in known.iter().copied() {
+    for KnownClaim { name, facts, reserved_for, .. } in known.iter().copied() {
         if facts.deleting {
             return wait(Reason::ClaimDeleted, format!("claim {name} is being deleted"));
         }
@@ -251,7 +251,7 @@ fn judge<'a>(
             }
             return wait(Reason::NotAllocated, message);
         }
-        if !facts.is_reserved_for(uid) {
+        if reserved_for.is_none() {
             return wait(Reason::NotReserved, format!("claim {name} is not reserved for the Pod"));
         }
     }
@@ -353,8 +353,8 @@ pub(super) fn unsuitable(pod: &PodFacts, node: Option<&NodeFacts>) -> Option<Str
 
 /// Whether a claim is one that a released Pod goes to its node with: it is reserved for the Pod, or the Pod is assumed on a node
 /// (`is_known`) and the claim is allocated and free for it.
-pub(super) fn keeps(facts: &ClaimFacts, uid: &str, is_known: bool) -> bool {
-    facts.is_reserved_for(uid) || (is_known && facts.allocation.is_some())
+pub(super) fn keeps(claim: &KnownClaim, is_known: bool) -> bool {
+    claim.reserved_for.is_some() || (is_known && claim.facts.allocation.is_some())
 }
 
 /// The node to which a released Pod goes: the only one that can use its devices, or the one that its affinity names.
@@ -378,11 +378,11 @@ pub(super) fn confines(facts: &ClaimFacts) -> bool {
     term.match_fields.iter().any(|of| &*of.key == "metadata.name" && by_name(of))
 }
 
-/// Whether every claim is reserved for the Pod of this uid, and one of them names an allocator.
-pub(super) fn is_allocated_for(uid: &str, claims: &[NamedClaim]) -> bool {
+/// Whether every claim is reserved for the Pod, and one of them names an allocator.
+pub(super) fn is_allocated_for(claims: &[NamedClaim]) -> bool {
     let reserved = |claim: &NamedClaim| {
-        let facts = &claim.known()?.facts;
-        facts.is_reserved_for(uid).then_some(facts.allocator.is_some())
+        let KnownClaim { facts, reserved_for, .. } = claim.known()?;
+        reserved_for.as_ref().map(|_| facts.allocator.is_some())
     };
     let named: Option<Vec<bool>> = claims.iter().map(reserved).collect();
     named.is_some_and(|named| named.contains(&true))
@@ -403,11 +403,11 @@ pub(super) fn not_bound(node: &str, is_there: bool, is_pinned: bool, says: &str)
 
 /// What a Pod waits for whose gate was opened, and that has lost a claim of an allocator since. The condition tells the allocator
 /// that the Pod was gated.
-pub(super) fn lost(uid: &str, claims: &[NamedClaim]) -> Option<Wait> {
+pub(super) fn lost(claims: &[NamedClaim]) -> Option<Wait> {
     let known = claims.iter().filter_map(NamedClaim::known);
     let mut ours = known.filter_map(|claim| Some((claim, claim.facts.allocator.as_deref()?)));
     let (KnownClaim { name, facts, .. }, allocator) =
-        ours.find(|(claim, _)| claim.facts.allocation.is_none() || !claim.facts.is_reserved_for(uid))?;
+        ours.find(|(claim, _)| claim.facts.allocation.is_none() || claim.reserved_for.is_none())?;
     let what = if facts.allocation.is_none() { "its devices" } else { "the reservation for the Pod" };
     let message =
         format!("the Pod was released, and claim {name} of allocator {allocator} has lost {what} since");

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use dragoman_allocator::input::DeviceResult;
+use dragoman_crds::wire::ConsumerReference;
 use dragoman_machinery::controller::Verdict;
 use dragoman_machinery::watch::Record;
 
-use super::decide::{Decision, Look};
+use super::decide::{AGAIN, Decision, Look};
+use super::groups::GatedPod;
 use super::index::{KnownClaim, NamedClaim};
 use super::pass::{Purpose, Said, Step};
-use super::plan::Reason;
+use super::plan::{Reason, Wait};
 use super::writes;
 use crate::protocol::{Rejection, with_rejection};
 
@@ -43,7 +45,7 @@ impl Decision<'_> {
         let Look { key, index, cluster, is_current, .. } = self.look;
         let ledger = cluster.as_ref().filter(|_| *is_current)?.ledger();
         claims.iter().find_map(|claim| {
-            let KnownClaim { name, uid, facts } = claim;
+            let KnownClaim { name, uid, facts, .. } = claim;
             let given = facts.given.as_ref().filter(|_| index.is_held_by_gated(&key.namespace, facts))?;
             let device = |of: &DeviceResult| ledger.device(&of.driver, &of.pool, &of.device);
             let (devices, seen) = given.devices(device)?;
@@ -64,13 +66,15 @@ impl Decision<'_> {
         }
     }
 
-    /// Takes the Pod out of the consumers of a claim, if it is one of them and its gate is closed still.
-    fn take_out(&mut self, claim: &KnownClaim) {
-        let Look { key, uid, pod, .. } = self.look;
-        if claim.facts.is_reserved_for(uid) {
-            self.send(Purpose::Confirm, writes::is_gated(key, uid, pod));
-            self.steps.push_back(Step::TakeOut(claim.clone()));
+    /// Takes the Pod, or its PodGroup, out of the consumers of a claim, if it is one of them and no gate is open. Returns whether it is.
+    fn take_out(&mut self, claim: &KnownClaim) -> bool {
+        let Look { key, index, .. } = self.look;
+        let Some(gated) = index.gated_together(key, claim) else { return false };
+        for GatedPod { key, uid, facts } in gated {
+            self.send(Purpose::Confirm, writes::is_gated(&key, &uid, &facts));
         }
+        self.steps.push_back(Step::TakeOut(claim.clone()));
+        true
     }
 
     /// Takes the Pod out of claims again that it was taken out of, as far as the index does not show what
@@ -79,15 +83,14 @@ impl Decision<'_> {
         let mut takes = false;
         for claim in claims {
             if self.memory.taking.stands(self.look.key, &claim.uid, &claim.facts.version) {
-                takes = true;
-                self.take_out(claim);
+                takes |= self.take_out(claim);
             }
         }
         takes
     }
 
     /// Refuses the allocations of a Pod that cannot run where they are: says so on each claim, and gives
-    /// back what is reserved for this Pod.
+    /// back what is reserved for this Pod. What other Pods of its PodGroup use stays, and the Pod waits if that is all.
     pub(super) fn reject(
         &mut self,
         claims: &[&KnownClaim],
@@ -95,10 +98,20 @@ impl Decision<'_> {
         reason: Reason,
         why: &str,
     ) -> Verdict {
-        let Look { key, cluster, .. } = self.look;
+        let Look { key, cluster, index, .. } = self.look;
+        let is_its_own = |claim: &&&KnownClaim| {
+            let is_group = claim.reserved_for.as_ref().is_some_and(ConsumerReference::is_pod_group);
+            !is_group || index.gated_together(key, claim).is_some()
+        };
+        let claims: Vec<&KnownClaim> = claims.iter().filter(is_its_own).copied().collect();
+        let place = if node.is_empty() { String::new() } else { format!(" on node {node}") };
+        let text = format!("the allocation of its claims{place} is refused: {why}");
+        if claims.is_empty() {
+            return self.waits(&Wait::new(reason, text)).most_urgent(Verdict::After(AGAIN));
+        }
         let published = cluster.as_ref().and_then(|cluster| cluster.published.get("", node));
         let revision = published.and_then(Record::readable).and_then(|published| published.revision);
-        for claim in claims {
+        for claim in &claims {
             let rejection = Rejection {
                 node: node.to_owned(),
                 reason: why.to_owned(),
@@ -114,8 +127,6 @@ impl Decision<'_> {
             self.say(Said::Refused(claim.name.clone(), node.into(), why.to_owned()));
         }
         self.say(Said::Rejected);
-        let place = if node.is_empty() { String::new() } else { format!(" on node {node}") };
-        let text = format!("the allocation of its claims{place} is refused: {why}");
         self.say(Said::Warning(reason, "Reject", text));
         Verdict::Done
     }

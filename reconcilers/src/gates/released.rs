@@ -22,11 +22,11 @@ use crate::protocol::NOT_BOUND;
 pub(super) fn assume(
     (index, cluster): (&Gates, Option<&Cluster>),
     assumed: &mut Assumed,
-    (key, uid, pod): (&ObjectKey, &str, &PodFacts),
+    (key, pod): (&ObjectKey, &PodFacts),
     claims: &[NamedClaim],
 ) {
     let is_known = assumed.node_of(key).is_some();
-    let kept = |claim: &NamedClaim, is_known| matches!(claim, NamedClaim::Known(claim) if plan::keeps(&claim.facts, uid, is_known));
+    let kept = |claim: &NamedClaim, is_known| matches!(claim, NamedClaim::Known(claim) if plan::keeps(claim, is_known));
     let all: Option<Vec<&KnownClaim>> =
         claims.iter().map(|claim| claim.known().filter(|_| kept(claim, is_known))).collect();
     let node = all.filter(|claims| !claims.is_empty()).and_then(|claims| {
@@ -46,14 +46,14 @@ pub(super) fn assume(
 impl Decision<'_> {
     /// What is next for a Pod without the gate.
     pub(super) fn released(&mut self) -> Verdict {
-        let Look { key, uid, pod, claims, index, cluster, .. } = self.look;
+        let Look { key, pod, claims, index, cluster, .. } = self.look;
         if pod.is_bound {
             self.charges_nothing();
             self.memory.forget(key);
             self.waits_no_more(Opened::Bound);
             return Verdict::Done;
         }
-        assume((index, *cluster), self.assumed, (key, uid, pod), claims);
+        assume((index, *cluster), self.assumed, (key, pod), claims);
         self.tell();
         if let Some(why) = self.opened_in_silence() {
             self.waits_no_more(why);
@@ -83,7 +83,7 @@ impl Decision<'_> {
     fn tell(&mut self) {
         let Look { key, uid, pod, claims, cluster, .. } = self.look;
         let Some(cluster) = cluster.filter(|_| pod.asked.is_some()) else { return };
-        if !plan::is_allocated_for(uid, claims) {
+        if !plan::is_allocated_for(claims) {
             return;
         }
         // What cannot be told any more holds nothing up: the node may be gone, and the devices with it.
@@ -122,12 +122,12 @@ impl Decision<'_> {
     /// Why a Pod is not bound, if an allocator has allocated its claims and kube-scheduler has a reason. A Pod
     /// whose claims kube-scheduler allocates waits for no node of ours.
     fn not_bound(&self) -> Option<Wait> {
-        let Look { key, uid, pod, claims, index, .. } = self.look;
-        if let Some(lost) = plan::lost(uid, claims).filter(|_| pod.was_released) {
+        let Look { key, pod, claims, index, .. } = self.look;
+        if let Some(lost) = plan::lost(claims).filter(|_| pod.was_released) {
             return Some(lost);
         }
         let says = pod.unschedulable.as_deref()?;
-        if !plan::is_allocated_for(uid, claims) {
+        if !plan::is_allocated_for(claims) {
             return None;
         }
         let pin = pod.affinity.node();

@@ -170,10 +170,15 @@ pub(super) fn rejection(namespace: &str, claim: &KnownClaim, text: String) -> Wr
     Write::new(RESOURCE_CLAIM, namespace, &*claim.name, action)
 }
 
-/// Takes the gated Pod out of the consumers of a claim. `version`: that of the claim now.
-pub(super) fn give_back(namespace: &str, claim: &KnownClaim, pod: &str, version: &str) -> Option<Write> {
+/// Takes the gated Pod, or its PodGroup, out of the consumers of a claim. `version`: that of the claim now.
+pub(super) fn give_back(namespace: &str, claim: &KnownClaim, version: &str) -> Option<Write> {
     let consumers = claim.facts.consumers.iter().map(|consumer| &consumer.uid);
-    protocol::give_back((namespace, &claim.name), guard(&claim.uid, version), consumers, pod)
+    protocol::give_back(
+        (namespace, &claim.name),
+        guard(&claim.uid, version),
+        consumers,
+        &claim.reserved_for.as_ref()?.uid,
+    )
 }
 
 /// Deletes a Pod, as it was decided on.

@@ -6,6 +6,7 @@ pub(crate) mod company;
 mod confined;
 mod costly;
 mod given;
+mod groups;
 mod kit;
 mod neighbours;
 mod promised;
@@ -49,6 +50,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     all.extend(stolen::alone());
     all.extend(costly::alone());
     all.extend(given::alone());
+    all.extend(groups::alone());
     all.extend(kit::alone());
     all.extend(neighbours::alone());
     all.extend(promised::alone());

@@ -1,9 +1,9 @@
-//! Which gated Pods come first, which come together, and which are let go.
+//! Which gated Pods come first, and which are let go.
 
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::{FLAGS, GATE, becomes_ready, gated, gates_of, in_phase, namespace, says, waits_for};
+use super::{FLAGS, GATE, becomes_ready, gated, gates_of, namespace, says, waits_for};
 use crate::client::{CLAIMS, FOOTPRINTS, PODS};
 use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
@@ -14,7 +14,6 @@ use crate::world::Bench;
 
 pub(super) fn alone() -> Vec<Standalone> {
     vec![
-        standalone!(a_gang_starts_as_a_whole),
         standalone!(pods_are_packed_spread_or_go_where_they_like),
         standalone!(a_pod_is_let_go_for_an_autoscaler),
         standalone!(a_pod_behind_others_says_why_it_waits),
@@ -25,43 +24,6 @@ pub(super) fn alone() -> Vec<Standalone> {
 
 /// The gate of another controller.
 const QUEUE: &str = "queue.example/admission";
-
-/// The Pods of a PodGroup that needs three of them at once wait together while there is room for two, and
-/// run together once there is room for three.
-async fn a_gang_starts_as_a_whole(bench: &Bench) -> anyhow::Result<()> {
-    // A node has room for two of the three.
-    let world = gated(bench, "gangs", Shape { pod_groups: true, ..Shape::default() }, 1).await?;
-    let operator = world.dragoman("own", &FLAGS).await?;
-    let allocator = world.allocator(&[]).await?;
-    let ns = namespace(&world, "gangs", "enabled").await?;
-    let mut group = objects::pod_group(world.release, "group", "unused", "one");
-    group["spec"] = json!({"schedulingPolicy": {"gang": {"minCount": 3}}});
-    world.client.create(&world.release.pod_groups_path(), &ns, &group).await?;
-    for number in 0..2 {
-        let pod = Pod::new(&format!("pod-{number}")).with_template("device", "one").in_group("group").held();
-        world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;
-    }
-    waits_for(&world, &ns, "pod-0", "NotAllocated").await?;
-    says(&world, &ns, "pod-0", "needs 3 Pods at once, and fewer than 3 Pods have all their claims").await?;
-    let pod = Pod::new("pod-2").with_template("device", "one").in_group("group").held();
-    world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;
-    // There is room for two of the three.
-    println!("        {}", says(&world, &ns, "pod-0", "need a node at once").await?);
-    for name in ["pod-1", "pod-2"] {
-        println!("        {}", says(&world, &ns, name, "devices at once or not at all").await?);
-    }
-    ensure!(in_phase(&world, &ns, "Running").await?.is_empty(), "none of them runs");
-    super::add_node(&world, "another", super::SMALL, false, super::Costs::InFootprint).await?;
-    wait::value("all run", async || Ok((in_phase(&world, &ns, "Running").await?.len() == 3).then_some(())))
-        .await?;
-    for number in 0..3 {
-        world.let_end(&ns, &format!("pod-{number}")).await?;
-    }
-    world.claims(&ns, 0).await?;
-    allocator.stop().await?;
-    operator.stop().await?;
-    world.stop().await
-}
 
 /// Two small Pods share a node or do not; one that prefers the third node is there.
 async fn pods_are_packed_spread_or_go_where_they_like(bench: &Bench) -> anyhow::Result<()> {

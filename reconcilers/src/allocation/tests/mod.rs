@@ -349,9 +349,9 @@ fn a_decision_stands_until_the_index_shows_what_became_of_it() {
     let mut index = cluster(1, 1);
     let (mut decided, claims, decision) = in_flight(&mut index);
     let named = |version: &str, is_allocated: bool| -> Vec<NamedClaim> {
-        let NamedClaim { name, uid, facts } = claims.first().expect("a claim").clone();
+        let NamedClaim { name, uid, facts, group } = claims.first().expect("a claim").clone();
         let facts = ClaimFacts { version: version.into(), is_allocated, ..ClaimFacts::clone(&facts) };
-        vec![NamedClaim { name, uid, facts: facts.into() }]
+        vec![NamedClaim { name, uid, facts: facts.into(), group }]
     };
     // The answer was lost, and the watch has brought nothing.
     decided.compare(&key(0), &named("2", false));
@@ -372,8 +372,8 @@ fn a_decision_stands_until_the_index_shows_what_became_of_it() {
 fn a_claim_that_was_replaced_holds_no_decision() {
     let mut index = cluster(1, 1);
     let (mut decided, claims, _) = in_flight(&mut index);
-    let NamedClaim { name, facts, .. } = claims.first().expect("a claim").clone();
-    decided.compare(&key(0), &[NamedClaim { name, uid: "another-uid".into(), facts }]);
+    let NamedClaim { name, facts, group, .. } = claims.first().expect("a claim").clone();
+    decided.compare(&key(0), &[NamedClaim { name, uid: "another-uid".into(), facts, group }]);
     assert!(decided.standing(&key(0)).is_none());
     assert!(decided.overlay.assumes("claim-0").is_none());
 }

@@ -2,6 +2,7 @@
 
 mod configured;
 mod given;
+mod groups;
 mod passes;
 mod release;
 mod released;
@@ -30,10 +31,12 @@ fn claim(metadata: &Value, status: &Value) -> NamedClaim {
     let mut claim = json!({"metadata": metadata, "status": status});
     claim["metadata"]["name"] = json!("c");
     let claim: ResourceClaim = serde_json::from_value(claim).expect("claim");
+    let facts = ClaimFacts::of(&claim);
     NamedClaim::Known(KnownClaim {
         name: "c".into(),
         uid: "u".into(),
-        facts: Arc::new(ClaimFacts::of(&claim)),
+        reserved_for: facts.reserved_for(UID, None).cloned(),
+        facts: Arc::new(facts),
     })
 }
 
@@ -54,7 +57,7 @@ fn ready(nodes: &[&str]) -> Value {
 }
 
 fn judged(claims: &[NamedClaim], default: Option<&str>) -> (Option<Reason>, String) {
-    match plan::claims((UID, None), claims, default) {
+    match plan::claims(None, claims, default) {
         Claims::Wait(Wait { reason, message, .. }) => (Some(reason), message),
         Claims::Label(names) => (None, format!("label {}", names.len())),
         Claims::NoAllocator => (None, "no allocator".to_owned()),
@@ -89,7 +92,7 @@ fn every_reason_to_wait_is_told_apart() {
         assert_eq!(judged(&[claim], None).0, reason);
     }
     let closed = claim(&gate("release-gates"), &ready(&["n"]));
-    let Claims::Ready(claims) = plan::claims((UID, None), std::slice::from_ref(&closed), None) else {
+    let Claims::Ready(claims) = plan::claims(None, std::slice::from_ref(&closed), None) else {
         panic!("ready")
     };
     let wait = plan::release_gates(&claims).expect_err("closed");
@@ -106,7 +109,7 @@ fn another_gate_of_the_pod_comes_first_unless_an_administrator_puts_it_later() {
     let waits = |claim: NamedClaim, later: &[&str]| {
         let later = later.iter().copied().map(Box::from).collect();
         let earlier = PodFacts::of(&pod, &later).expect("it waits").earlier_gate;
-        match plan::claims((UID, earlier.as_ref()), &[claim], None) {
+        match plan::claims(earlier.as_ref(), &[claim], None) {
             Claims::Wait(wait) => Some((wait.reason, wait.message)),
             _ => None,
         }
@@ -140,7 +143,7 @@ fn claims_without_an_allocator_get_the_default_one_or_are_left_to_kube_scheduler
 fn the_default_allocator_is_waited_for_longer_until_it_has_looked() {
     let patience = |metadata: &Value, default: &str| {
         let claim = claim(metadata, &json!({}));
-        match plan::claims((UID, None), std::slice::from_ref(&claim), Some(default)) {
+        match plan::claims(None, std::slice::from_ref(&claim), Some(default)) {
             Claims::Wait(wait) => wait.patience,
             _ => panic!("it waits"),
         }
@@ -166,14 +169,14 @@ fn the_verdict_and_the_last_rejection_are_quoted() {
 
 #[test]
 fn a_released_pod_says_what_it_has_lost() {
-    let lost = |status: &Value| plan::lost(UID, &[claim(&labelled(), status)]).map(|wait| wait.message);
+    let lost = |status: &Value| plan::lost(&[claim(&labelled(), status)]).map(|wait| wait.message);
     assert_eq!(lost(&ready(&["a"])), None);
     let gone = "the Pod was released, and claim c of allocator ours has lost its devices since";
     assert_eq!(lost(&json!({})).as_deref(), Some(gone));
     let mut unreserved = ready(&["a"]);
     unreserved["reservedFor"] = json!([]);
     assert!(lost(&unreserved).is_some_and(|why| why.contains("the reservation for the Pod")));
-    let of_kube_scheduler = plan::lost(UID, &[claim(&json!({"name": "c"}), &json!({}))]);
+    let of_kube_scheduler = plan::lost(&[claim(&json!({"name": "c"}), &json!({}))]);
     assert_eq!(of_kube_scheduler, None, "it names no allocator");
 }
 
@@ -193,7 +196,7 @@ fn a_pod_goes_to_a_node_that_takes_it() {
     };
     let goes = |pod: &PodFacts, on: &[&str]| {
         let claims = [claim(&labelled(), &ready(on))];
-        let Claims::Ready(ready) = plan::claims((UID, None), &claims, None) else { panic!("ready") };
+        let Claims::Ready(ready) = plan::claims(None, &claims, None) else { panic!("ready") };
         plan::nodes_for(pod, &ready, &nodes.iter().collect::<Vec<_>>()).map(|nodes| nodes.concat()).ok()
     };
     let any = ["a", "b", "c"];
@@ -229,7 +232,7 @@ fn a_pod_goes_where_all_its_claims_can_be_used() {
     };
     let nodes = ["a", "b", "c"].map(node);
     let common = |claims: &[NamedClaim]| {
-        let Claims::Ready(ready) = plan::claims((UID, None), claims, None) else { panic!("ready") };
+        let Claims::Ready(ready) = plan::claims(None, claims, None) else { panic!("ready") };
         plan::common_nodes(&ready, nodes.iter()).map(|nodes| nodes.concat()).map_err(|wait| wait.reason)
     };
     let on = |nodes: &[&str]| claim(&labelled(), &ready(nodes));
@@ -248,7 +251,7 @@ fn a_pod_goes_where_all_its_claims_can_be_used() {
     // After its release: where it is pinned, if its devices leave a choice.
     let goes = |nodes_of: &[&str], pin: Option<&str>| {
         let claims = [on(nodes_of)];
-        let Claims::Ready(ready) = plan::claims((UID, None), &claims, None) else { panic!("ready") };
+        let Claims::Ready(ready) = plan::claims(None, &claims, None) else { panic!("ready") };
         plan::goes_to(&ready, nodes.iter(), pin).map(|node| node.to_string())
     };
     assert_eq!(goes(&["a"], None).as_deref(), Some("a"));
@@ -273,7 +276,7 @@ fn an_allocation_is_given_back_only_with_its_last_consumer() {
         let mut status = ready(&["n"]);
         status["reservedFor"] = consumers;
         let claim = claim(&labelled(), &status);
-        let write = writes::give_back("ns", claim.known().expect("a claim"), UID, "9")?;
+        let write = writes::give_back("ns", claim.known().expect("a claim"), "9")?;
         let Action::Patch { subresource: Some("status"), guard, operations } = write.action else {
             panic!("status")
         };
@@ -334,8 +337,9 @@ fn what_is_assumed_counts_until_it_is_taken_back() {
 fn a_pod_whose_binding_failed_keeps_its_allocations() {
     let mut unreserved = ready(&["n"]);
     unreserved["reservedFor"] = json!([]);
-    let keeps =
-        |status: &Value, is_known: bool| plan::keeps(&facts(&claim(&labelled(), status)), UID, is_known);
+    let keeps = |status: &Value, is_known: bool| {
+        claim(&labelled(), status).known().is_some_and(|claim| plan::keeps(claim, is_known))
+    };
     assert!(keeps(&ready(&["n"]), false), "it was released by an earlier process");
     assert!(keeps(&unreserved, true));
     assert!(!keeps(&unreserved, false), "a Pod that was never released holds no room");
@@ -377,14 +381,11 @@ fn a_pod_that_cannot_be_bound_says_where_and_why() {
     assert!(said(true, true).contains("delete the Pod"));
     assert_eq!(Reason::NotBound.patience(), 30_000);
     let here = || claim(&labelled(), &ready(&["n"]));
-    assert!(plan::is_allocated_for(UID, &[here(), claim(&json!({}), &ready(&["n"]))]));
+    assert!(plan::is_allocated_for(&[here(), claim(&json!({}), &ready(&["n"]))]));
     for unallocated in [claim(&labelled(), &json!({})), NamedClaim::Missing("c".into())] {
-        assert!(!plan::is_allocated_for(UID, &[here(), unallocated]), "kube-scheduler may allocate it");
+        assert!(!plan::is_allocated_for(&[here(), unallocated]), "kube-scheduler may allocate it");
     }
-    assert!(
-        !plan::is_allocated_for(UID, &[claim(&json!({}), &ready(&["n"]))]),
-        "no allocator has part in it"
-    );
+    assert!(!plan::is_allocated_for(&[claim(&json!({}), &ready(&["n"]))]), "no allocator has part in it");
 }
 
 #[test]

@@ -124,7 +124,7 @@ impl World {
         let look = Look {
             key: &key,
             uid: uid.clone(),
-            claims: self.index.claims_of("ns", &pod),
+            claims: self.index.claims_of("ns", (&uid, &pod)),
             pod,
             is_current: !self.is_behind,
             now: self.now,
@@ -136,7 +136,7 @@ impl World {
             scheduler: self.scheduler,
         };
         let (steps, then) = decide(&look, &mut self.assumed, &mut self.memory);
-        let mut pass = GatePass::new((&key, &uid), steps, then);
+        let mut pass = GatePass::new(&key, steps, then);
         let (mut sent, mut said) = (Vec::new(), Vec::new());
         let verdict = loop {
             match pass.next() {

@@ -1,0 +1,74 @@
+//! Pods of a PodGroup with a claim of the group.
+
+use dragoman_machinery::controller::Verdict;
+
+use super::passes::{Answers, World, merge};
+use super::*;
+use crate::gates::pass::Purpose;
+
+/// A Pod of group `g` whose claim is that of Pod `a`.
+fn member(world: &mut World, name: &str, version: u64, change: &Value) {
+    let mut pod = json!({"spec": {"schedulingGroup": {"podGroupName": "g"},
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "a-gpu"}]}});
+    merge(&mut pod, change);
+    world.pod(name, version, &pod);
+}
+
+/// Two Pods with a claim that is reserved for their group; its device takes so many of the ten cpus of the node.
+fn world(cost: &str) -> World {
+    let mut world = World::with_node(Some(cost));
+    member(&mut world, "a", 1, &json!({}));
+    member(&mut world, "b", 1, &json!({}));
+    let group = json!([{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}]);
+    world.claim("a", 1, &json!({"status": {"reservedFor": group}}));
+    world
+}
+
+fn purposes(world: &mut World, name: &str) -> Vec<Purpose> {
+    world.look(name, Answers::new()).purposes()
+}
+
+#[test]
+fn what_is_reserved_for_a_group_is_reserved_for_its_pods() {
+    for name in ["a", "b"] {
+        assert_eq!(purposes(&mut world("2"), name), vec![Purpose::Nominate(Some("n".into()))], "{name}");
+    }
+    let mut world = world("2");
+    member(&mut world, "b", 2, &json!({"spec": {"schedulingGroup": {"podGroupName": "other"}}}));
+    world.look("b", Answers::new());
+    world.now += 2_000;
+    assert_eq!(purposes(&mut world, "b"), vec![Purpose::Condition], "it is not reserved for this one");
+}
+
+/// The others would lose their devices to a Pod that has no room.
+#[test]
+fn the_first_pod_of_a_group_gives_a_claim_back_while_no_gate_is_open() {
+    let mut refused = world("10");
+    let out = |confirms| {
+        let confirms = std::iter::repeat_n(Purpose::Confirm, confirms);
+        let rejected = std::iter::once(Purpose::Reject("a-claim".into())).chain(confirms);
+        rejected.chain([Purpose::TakeOut("a-claim".into())]).collect::<Vec<_>>()
+    };
+    let second = refused.look("b", Answers::new());
+    assert_eq!((second.purposes(), second.said), (vec![], vec![]), "it waits");
+    assert!(matches!(second.verdict, Verdict::After(_)), "no event comes");
+    refused.now += 2_000;
+    assert_eq!(purposes(&mut refused, "b"), vec![Purpose::Condition], "and says so");
+    let first = refused.look("a", Answers::new());
+    assert_eq!(first.purposes(), out(2));
+    let Some((_, write)) = first.sent.last() else { panic!("a write") };
+    let Action::Patch { operations, .. } = &write.action else { panic!("a patch") };
+    assert_eq!(operations[0], json!({"op": "test", "path": "/status/reservedFor/0/uid", "value": "g"}));
+
+    let mut released = world("10");
+    member(&mut released, "b", 2, &json!({"spec": {"schedulingGates": null}}));
+    assert_eq!(purposes(&mut released, "a"), vec![], "the other one may run");
+    // It has ended.
+    member(
+        &mut released,
+        "b",
+        3,
+        &json!({"spec": {"schedulingGates": null}, "status": {"phase": "Succeeded"}}),
+    );
+    assert_eq!(purposes(&mut released, "a"), out(1));
+}
