@@ -196,6 +196,15 @@ fn plan_entry(
         // The status says that no claim is needed.
         return;
     }
+    let named = entry.named.as_ref();
+    if let Some(NamedClaim::Present { name: claim, facts, .. }) = named
+        && facts.owned_by(consumer.owner_kind(), &consumer.uid)
+    {
+        // Also while it is terminating: its successor comes when it is gone. And also where the PodGroup has such an entry by now:
+        // the Pod may have begun with the claim.
+        plan.settled.insert(name.clone(), claim.clone());
+        return;
+    }
     if let Some(shared) = &entry.shared {
         // The PodGroup's claim: made for the group, only its name is ours to write.
         if let Some(claim) = shared {
@@ -203,15 +212,7 @@ fn plan_entry(
         }
         return;
     }
-    let named = entry.named.as_ref();
     match named {
-        Some(NamedClaim::Present { name: claim, facts, .. })
-            if facts.owned_by(consumer.owner_kind(), &consumer.uid) =>
-        {
-            // Also while it is terminating: its successor comes when it is gone.
-            plan.settled.insert(name.clone(), claim.clone());
-            return;
-        }
         Some(NamedClaim::Unreadable(claim)) => return note(Trouble::UnreadableClaim(claim.clone())),
         Some(NamedClaim::Absent(claim)) if found.contains(claim) => return,
         Some(NamedClaim::Absent(claim)) if !gone.contains(claim) && !consumer.deleting => {
@@ -263,14 +264,15 @@ fn plan_reservations(consumer: &ConsumerSnapshot, plan: &mut ConsumerPlan) {
     if consumer.entries.iter().any(is_unmade) {
         return;
     }
+    let is_own = |facts: &ClaimFacts| facts.owned_by(consumer.owner_kind(), &consumer.uid);
     for entry in &consumer.entries {
         let Some(NamedClaim::Present { name, facts, .. }) = &entry.named else { continue };
         let reference = consumer.reference_for(entry);
         let generated = matches!(entry.entry.source, Source::Template(_));
         // The name in the status may be of a foreign claim; a generated claim names its owner itself.
         let ours = match (&entry.shared, generated) {
-            (Some(_), true) => facts.owned_by(OwnerKind::PodGroup, &reference.uid),
-            (None, true) => facts.owned_by(consumer.owner_kind(), &consumer.uid),
+            (Some(_), true) => facts.owned_by(OwnerKind::PodGroup, &reference.uid) || is_own(facts),
+            (None, true) => is_own(facts),
             // The author names the claim itself; it need not have an owner.
             (_, false) => true,
         };

@@ -397,6 +397,19 @@ fn the_claim_of_a_group_is_reserved_for_the_group() {
     assert!(wanted(&plan(&cluster)).is_empty());
 }
 
+/// It may have used the claim since before its group had such an entry.
+#[test]
+fn a_member_keeps_a_claim_of_its_own() {
+    let mut cluster = Cluster::synced();
+    cluster.apply(WatchedKind::Templates, template());
+    cluster.apply(WatchedKind::Groups, group());
+    cluster.pod(publishes(with(member(), "/spec/nodeName", json!("node")), "own"));
+    cluster.claim(in_use(generated("own", "u"), &[]));
+    let plan = plan(&cluster);
+    assert_eq!(settled(&plan), [("gpu", "own")]);
+    assert_eq!((wanted(&plan), &*plan.reserve[0].reference.resource), (vec!["own"], "podgroups"));
+}
+
 #[test]
 fn while_groups_are_unknown_nothing_is_created_for_their_members() {
     let mut cluster = Cluster::synced();
