@@ -96,7 +96,8 @@ async fn a_bound_pod_keeps_a_claim_of_its_own(world: &World, _: &Dragoman) -> an
         "uid": pod["metadata"]["uid"], "controller": true}]);
     world.client.create(CLAIMS, &ns, &claim).await?;
     world.client.merge(CLAIMS, &ns, "owned/status", &objects::foreign_allocation("node-0", &[])).await?;
-    let named = json!({"status": {"resourceClaimStatuses": [{"name": "shared", "resourceClaimName": "owned"}]}});
+    let named =
+        json!({"status": {"resourceClaimStatuses": [{"name": "shared", "resourceClaimName": "owned"}]}});
     world.client.merge(PODS, &ns, "pod/status", &named).await?;
     let path = world.release.pod_groups_path();
     world.client.create(&path, &ns, &objects::pod_group(world.release, "late", "shared", "one")).await?;
@@ -109,5 +110,5 @@ async fn a_bound_pod_keeps_a_claim_of_its_own(world: &World, _: &Dragoman) -> an
     world.client.delete(PODS, &ns, "pod", Some(0)).await?;
     world.client.delete(&path, &ns, "late", None).await?;
     world.claims(&ns, 0).await?;
-    world.rest(&ns).await
+    world.rest(&ns).await.map(drop)
 }

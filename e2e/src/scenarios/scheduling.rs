@@ -107,12 +107,29 @@ fn views(seen: &[(bool, Value)]) -> Histories {
             _ => continue,
         };
         let history = histories.entry(format!("{kind} {name}")).or_default();
+        if kind == "Pod" && has_failed(object) {
+            // An attempt that was decided on before kube-scheduler's watch had brought a write, and that the API server refused: how often
+            // that happens follows from the load of the machine. The nomination belongs to the attempt.
+            while history.last().is_some_and(|view| !view.contains(NOT_NOMINATED)) {
+                history.pop();
+            }
+            continue;
+        }
         let view = if *is_deleted { "deleted".to_owned() } else { view(object).to_string() };
         if history.last() != Some(&view) {
             history.push(view);
         }
     }
     histories
+}
+
+/// The part of a view of a Pod that is nominated for no node.
+const NOT_NOMINATED: &str = r#""nominated":null"#;
+
+/// Whether kube-scheduler says of a Pod that its last attempt has failed, for another reason than that no node takes the Pod.
+fn has_failed(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|of| of["type"] == "PodScheduled" && of["reason"] == "SchedulerError")
 }
 
 fn view_of_pod(pod: &Value) -> Value {

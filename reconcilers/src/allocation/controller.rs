@@ -8,7 +8,7 @@ use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, Index as _, ObjectKey, Reconcile, Running, Verdict, regarding,
 };
-use dragoman_machinery::kind::{Kind, POD};
+use dragoman_machinery::kind::{Kind, POD, RESOURCE_SLICES};
 use dragoman_machinery::rights::user_of;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -16,6 +16,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Semaphore;
 
 use super::allowance::Allowances;
+use super::contested::Withheld;
 use super::decided::Decided;
 use super::index::Allocation;
 use super::look::{Begun, Look, Subject};
@@ -67,6 +68,7 @@ pub(super) struct Allocator {
     pub(super) aside: Semaphore,
     outcomes: Outcomes,
     waiting: Gauge,
+    ignored: Gauge,
 }
 
 type Outcomes = Family<Vec<(&'static str, &'static str)>, Counter>;
@@ -77,7 +79,7 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Allocator {
     fn start(assembly: &mut Assembly<'_>, options: Options) -> Arc<dyn Running> {
-        let (outcomes, waiting) = (Family::default(), Gauge::default());
+        let (outcomes, waiting, ignored) = (Family::default(), Gauge::default(), Gauge::default());
         for outcome in ["allocated", "refused", "given_back"] {
             drop(Outcomes::get_or_create(&outcomes, &vec![("outcome", outcome)]));
         }
@@ -90,6 +92,11 @@ impl Allocator {
             "dragoman_allocator_waiting_pods",
             "Gated Pods that no node takes now",
             waiting.clone(),
+        );
+        assembly.registry.register(
+            "dragoman_allocator_ignored_slices",
+            "ResourceSlices with devices of another node, of which no device is given",
+            ignored.clone(),
         );
         let kit = assembly.controller::<Allocation>(NAME, NAME);
         kit.note(|index| {
@@ -114,6 +121,7 @@ impl Allocator {
             aside: Semaphore::new(1),
             outcomes,
             waiting,
+            ignored,
         })
     }
 
@@ -123,20 +131,30 @@ impl Allocator {
 
     /// Looks at the index and at what is decided; the Pods that this wakes are looked at next.
     pub(super) fn look<T>(&self, look: impl FnOnce(&mut Look<'_>) -> T) -> T {
-        let (found, woken) = {
+        let (found, woken, withheld) = {
             let mut decided = locked(&self.decided);
             self.kit.note(|index| {
+                let withheld = index.settle_pools();
                 let (decided, options, now) = (&mut *decided, &self.options, clock::now());
                 let steady = clock::steady().as_millisecond();
                 let (steps, woken) = (Vec::new(), Vec::new());
                 let jitter = fastrand::f64();
                 let mut at = Look { index, decided, options, now, steady, jitter, steps, woken };
                 let found = look(&mut at);
-                (found, at.woken)
+                (found, at.woken, withheld)
             })
         };
         self.kit.enqueue(woken);
+        withheld.into_iter().for_each(|withheld| self.say_withheld(&withheld));
         found
+    }
+
+    /// Says that the devices of a slice are those of another node.
+    fn say_withheld(&self, (slice, why): &Withheld) {
+        tracing::warn!(%slice, why, "slice ignored");
+        let uid = self.kit.read(|index| index.slices.get("", slice).map(|record| record.uid.clone()));
+        let about = regarding(RESOURCE_SLICES[0], "", slice, &uid.unwrap_or_default());
+        self.kit.warn(about, "PoolOfAnotherNode", "Allocate", why.clone());
     }
 
     /// The pass about a Pod, with the steps of a look.
@@ -242,5 +260,7 @@ impl Reconcile for Allocator {
     fn measure(&self, _now: i64) {
         let waiting = self.kit.read(|index| index.shapes.waiting());
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        let ignored = self.kit.read(|index| index.contested.len());
+        self.ignored.set(i64::try_from(ignored).unwrap_or(i64::MAX));
     }
 }

@@ -28,6 +28,7 @@ impl Keeps<WholeSlice> for Allocation {
         let read = slice.more.slice();
         let node = read.node_name.as_deref().map(Name::from);
         let devices = read.devices.len().try_into().unwrap_or_default();
+        self.contested.put(&read, slice.wire.metadata.creation_timestamp.as_deref().unwrap_or_default());
         self.snapshot = self.snapshot.with_slice(read);
         self.accounts.put_slice(slice.wire.accounted());
         SliceNode(node, devices)
@@ -36,6 +37,7 @@ impl Keeps<WholeSlice> for Allocation {
     fn changed(&mut self, slice: &Place, old: Option<&SliceNode>, new: Option<&SliceNode>) -> Vec<ObjectKey> {
         if new.is_none() && !is_readable(&self.slices, &slice.name) {
             self.snapshot = self.snapshot.without_slice(&slice.name);
+            self.contested.remove(&slice.name);
             self.accounts.remove_slice(&slice.name);
         }
         let mut keys = self.wake();

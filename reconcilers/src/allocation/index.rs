@@ -15,6 +15,7 @@ use dragoman_machinery::kind::{
 };
 use dragoman_machinery::watch::{Record, Store, StoreState};
 
+use super::contested::Contested;
 use super::devices::is_readable;
 use super::groups::{Groups, PodGroupFacts, Standing};
 use super::owners::Owners;
@@ -40,6 +41,7 @@ pub(super) struct Allocation {
     pub(super) claims: Store<Arc<ClaimFacts>>,
     pub(super) nodes: Store<Arc<Site>>,
     pub(super) slices: Store<SliceNode>,
+    pub(super) contested: Contested,
     pub(super) classes: Store<()>,
     pub(super) rules: Store<()>,
     pub(super) footprints: Store<()>,

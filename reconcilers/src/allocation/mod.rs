@@ -7,6 +7,7 @@
 
 mod allowance;
 mod aside;
+mod contested;
 mod controller;
 mod decide;
 mod decided;

@@ -21,7 +21,7 @@ use self::held::PoolHeld;
 use self::pool::PoolSlices;
 use crate::gates::Gates;
 use crate::input::{
-    Allocation, Attribute, Claim, Class, Cluster, DeviceResult, Name, Node, Slice, TaintRule,
+    Allocation, Attribute, Claim, Class, Cluster, Device, DeviceResult, Name, Node, Slice, TaintRule,
 };
 use crate::selectors::Interned;
 
@@ -191,6 +191,19 @@ impl Snapshot {
     #[must_use]
     pub fn without_slice(&self, name: &str) -> Self {
         self.derived(|state| state.remove_slice(name))
+    }
+
+    /// Returns the slice of this name.
+    pub fn slice(&self, name: &str) -> Option<Slice> {
+        let prepared = self.0.slices.get(name)?;
+        let devices = prepared.devices.iter().map(|of| Device::clone(&of.device)).collect();
+        Some(Slice { devices, ..prepared.slice.clone() })
+    }
+
+    /// Returns the names of the devices of a slice.
+    pub fn devices_of(&self, slice: &str) -> impl Iterator<Item = Name> {
+        let devices = self.0.slices.get(slice).into_iter().flat_map(|slice| &slice.devices);
+        devices.map(|of| of.device.name.clone())
     }
 
     /// Returns a snapshot that gives no device of this driver, or one that does again: another allocator may

@@ -4,6 +4,7 @@
 mod budget;
 pub(crate) mod company;
 mod confined;
+mod contested;
 mod costly;
 mod given;
 mod groups;
@@ -46,6 +47,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     all.extend(budget::alone());
     all.extend(company::alone());
     all.extend(confined::alone());
+    all.extend(contested::alone());
     all.extend(restored::alone());
     all.extend(stolen::alone());
     all.extend(costly::alone());

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::OnCall;
 use super::incident::Seen;
-use crate::client::{CLAIMS, PODS, TEMPLATES};
+use crate::client::{CLAIMS, PODS, SLICES, TEMPLATES};
 use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
 use crate::scenarios::gates;
@@ -34,6 +34,7 @@ pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Seen> {
         missing_claim(&world, &on_call),
         no_device(&world, &on_call),
         promised_twice(&world, &on_call),
+        pool_of_another(&world, &on_call),
     )?;
     on_call.quiet().await?;
     let seen = on_call.stop().await?;
@@ -221,6 +222,15 @@ async fn no_device(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
     on_call
         .ends("DragomanAllocatorOutOfIdeas", &[("NAMESPACE", &ns), ("POD", "pod")], "wants 30 devices")
         .await
+}
+
+/// A node publishes a pool that has the name of another node.
+async fn pool_of_another(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
+    let mut lie = objects::slice("node-1", 1);
+    lie["metadata"]["name"] = json!("lie");
+    lie["spec"]["nodeName"] = json!("node-0");
+    world.client.create(SLICES, "", &lie).await?;
+    on_call.ends("DragomanPoolOfAnotherNode", &[("SLICE", "lie")], "is that of node node-1").await
 }
 
 /// A second allocator writes an allocation with a device that another claim has, and kube-scheduler binds its Pod.

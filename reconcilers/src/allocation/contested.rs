@@ -1,0 +1,206 @@
+//! Devices that several nodes list under one name. A node can publish slices for its own name alone, but of any pool: kubelet's token
+//! is that of the node. What a node says of the devices of another one gives none of them away.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use dragoman_allocator::Snapshot;
+use dragoman_allocator::input::{Name, Slice};
+
+use super::index::Allocation;
+
+/// A pool: its driver and its name.
+type Pool = (Name, Name);
+
+/// The slices that name a node, by pool.
+#[derive(Debug, Default)]
+pub(super) struct Contested {
+    pools: HashMap<Pool, BTreeMap<Name, Listed>>,
+    of: HashMap<Name, Pool>,
+    /// The slices whose devices are not given, with those of the other node.
+    withheld: BTreeMap<Name, Slice>,
+    /// Those of which it was said: a driver may publish anew each second.
+    said: BTreeSet<Name>,
+    /// The pools to be judged anew.
+    changed: BTreeSet<Pool>,
+}
+
+/// A slice of a pool.
+#[derive(Debug)]
+struct Listed {
+    node: Name,
+    /// `metadata.creationTimestamp`: the API server writes it.
+    since: Box<str>,
+}
+
+/// A slice whose devices are not given from now on: its name, and why.
+pub(super) type Withheld = (Name, String);
+
+impl Contested {
+    /// Takes in a slice that is in the snapshot.
+    pub(super) fn put(&mut self, slice: &Slice, since: &str) {
+        self.forget(&slice.name);
+        let Some(node) = slice.node_name.clone() else { return };
+        let pool = (slice.driver.clone(), slice.pool.name.clone());
+        self.of.insert(slice.name.clone(), pool.clone());
+        self.pools
+            .entry(pool.clone())
+            .or_default()
+            .insert(slice.name.clone(), Listed { node, since: since.into() });
+        self.change(&pool);
+    }
+
+    /// A slice is gone.
+    pub(super) fn remove(&mut self, slice: &str) {
+        self.forget(slice);
+        self.said.remove(slice);
+    }
+
+    fn forget(&mut self, slice: &str) {
+        let Some(pool) = self.of.remove(slice) else { return };
+        self.change(&pool);
+        self.withheld.remove(slice);
+        if let Some(listed) = self.pools.get_mut(&pool) {
+            listed.remove(slice);
+            if listed.is_empty() {
+                self.pools.remove(&pool);
+            }
+        }
+    }
+
+    /// Nearly every pool is that of one node, and never judged.
+    fn change(&mut self, pool: &Pool) {
+        let mut nodes = self.pools.get(pool).into_iter().flat_map(BTreeMap::values).map(|of| &of.node);
+        let first = nodes.next();
+        if nodes.any(|node| Some(node) != first) {
+            self.changed.insert(pool.clone());
+        }
+    }
+
+    /// The number of slices whose devices are not given.
+    pub(super) fn len(&self) -> usize {
+        self.withheld.len()
+    }
+
+    /// The slices of a pool whose devices are not given, each with the node that has them. A pool that has the name of one of its nodes
+    /// is that node's. Of other pools a device is that of the node that has listed it first.
+    fn judged(&self, pool: &Pool, snapshot: &Snapshot) -> BTreeMap<Name, Option<Name>> {
+        let listed = self.pools.get(pool).into_iter().flatten();
+        let mut listed: Vec<(&Name, &Listed)> = listed.collect();
+        listed.sort_by_key(|(slice, of)| (of.node != pool.1, of.since.clone(), (*slice).clone()));
+        let host = listed.first().map(|(_, of)| of.node.clone()).filter(|node| *node == pool.1);
+        let (mut nodes, mut judged): (HashMap<Name, Name>, _) = (HashMap::new(), BTreeMap::new());
+        for (slice, Listed { node, .. }) in listed {
+            let devices: Vec<Name> = match self.withheld.get(slice) {
+                Some(slice) => slice.devices.iter().map(|device| device.name.clone()).collect(),
+                None => snapshot.devices_of(slice).collect(),
+            };
+            let other = |device: &Name| nodes.get(device).filter(|known| *known != node).cloned();
+            let has = host.clone().filter(|host| host != node).or_else(|| devices.iter().find_map(other));
+            if has.is_none() {
+                nodes.extend(devices.into_iter().map(|device| (device, node.clone())));
+            }
+            judged.insert(slice.clone(), has);
+        }
+        judged
+    }
+}
+
+impl Allocation {
+    /// Judges the pools that have changed: takes the devices of another node out of the snapshot, and back into it. Returns what is
+    /// withheld from now on.
+    pub(super) fn settle_pools(&mut self) -> Vec<Withheld> {
+        let mut told = Vec::new();
+        for pool in std::mem::take(&mut self.contested.changed) {
+            for (name, has) in self.contested.judged(&pool, &self.snapshot) {
+                match has {
+                    None => {
+                        let Some(slice) = self.contested.withheld.remove(&name) else { continue };
+                        self.contested.said.remove(&name);
+                        self.changed_in(&slice);
+                        self.snapshot = self.snapshot.with_slice(slice);
+                    }
+                    Some(other) => {
+                        let Some(slice) = self.snapshot.slice(&name) else { continue };
+                        self.changed_in(&slice);
+                        self.snapshot = self.snapshot.without_slice(&name);
+                        let why = format!(
+                            "pool {} of driver {} is that of node {other}: what node {} says of it gives no device away",
+                            pool.1,
+                            pool.0,
+                            slice.node_name.as_deref().unwrap_or_default()
+                        );
+                        self.contested.withheld.insert(name.clone(), slice);
+                        if self.contested.said.insert(name.clone()) {
+                            told.push((name, why));
+                        }
+                    }
+                }
+            }
+        }
+        told
+    }
+
+    fn changed_in(&mut self, slice: &Slice) {
+        slice.node_name.iter().for_each(|node| self.changes.node(node));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::decided::Decided;
+    use super::super::tests::{applied, cluster, comes, decided, name};
+    use super::*;
+    use crate::whole::WholeSlice;
+
+    fn slice(name: &str, node: &str, pool: &str, since: &str, devices: &[&str]) -> Value {
+        let devices: Vec<Value> = devices.iter().map(|name| json!({"name": name})).collect();
+        json!({"metadata": {"name": name, "uid": name, "resourceVersion": "1", "creationTimestamp": since},
+            "spec": {"driver": "gpu.example.com", "nodeName": node, "devices": devices,
+                "pool": {"name": pool, "generation": 999, "resourceSliceCount": 1}}})
+    }
+
+    fn given(index: &Allocation, slice: &str) -> bool {
+        index.snapshot.slice(slice).is_some()
+    }
+
+    /// The pools of the cluster have the names of their nodes.
+    #[test]
+    fn a_node_gives_no_device_of_the_pool_of_another() {
+        let mut index = cluster(2, 0);
+        let (first, second) = (name(0), name(1));
+        let lie = |since| slice("lie", &first, &second, since, &["gpu-0", "gpu-99"]);
+        applied::<WholeSlice>(&mut index, &lie("2020-01-01T00:00:00Z"));
+        let said = index.settle_pools();
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].1.contains(&*second) && !given(&index, "lie"), "{said:?}");
+        assert_eq!(index.contested.len(), 1);
+        // It publishes anew each second.
+        applied::<WholeSlice>(&mut index, &lie("2020-01-01T00:00:00Z"));
+        assert!(index.settle_pools().is_empty() && !given(&index, "lie"), "it was said");
+        comes(&mut index, 0, "1");
+        let decision = decided(&mut index, &Decided::default(), 0).expect("a device");
+        let result = &decision.allocations[0].1.devices.results[0];
+        assert_eq!(&*result.pool, &*decision.node, "{result:?}");
+        // The pool has no other node any more.
+        let gone = slice(&second, &second, "another", "2026-01-01T00:00:00Z", &["gpu-0"]);
+        applied::<WholeSlice>(&mut index, &gone);
+        assert!(index.settle_pools().is_empty() && given(&index, "lie"));
+    }
+
+    /// A device is that of the node that has listed it first; others of the pool are given.
+    #[test]
+    fn nodes_may_share_a_pool_and_no_device() {
+        let mut index = cluster(2, 0);
+        let (first, second) = (name(0), name(1));
+        let pool = "default";
+        applied::<WholeSlice>(&mut index, &slice("b", &second, pool, "2026-01-02T00:00:00Z", &["x", "y"]));
+        applied::<WholeSlice>(&mut index, &slice("a", &first, pool, "2026-01-01T00:00:00Z", &["x"]));
+        index.settle_pools();
+        assert!(given(&index, "a") && !given(&index, "b"));
+        applied::<WholeSlice>(&mut index, &slice("b", &second, pool, "2026-01-02T00:00:00Z", &["y"]));
+        index.settle_pools();
+        assert!(given(&index, "a") && given(&index, "b"));
+    }
+}
