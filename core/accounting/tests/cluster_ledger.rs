@@ -242,6 +242,7 @@ fn pod_claim() -> impl Strategy<Value = PodClaim> {
     (claim, containers).prop_map(|(claim, containers)| PodClaim {
         claim,
         containers: containers.into_iter().map(Box::<str>::from).collect(),
+        extended: false,
     })
 }
 
@@ -375,8 +376,11 @@ fn listed(name: &str) -> Node {
 
 /// A Pod that requests one cpu and names a claim.
 fn bound(uid: &str, node: &str, claim: &str) -> Pod {
-    let claim =
-        PodClaim { claim: ClaimName::Named(claim.into()), containers: std::iter::once("c".into()).collect() };
+    let claim = PodClaim {
+        claim: ClaimName::Named(claim.into()),
+        containers: std::iter::once("c".into()).collect(),
+        extended: false,
+    };
     Pod { view: view("ns", uid, 1), node: Some(node.into()), claims: vec![claim], ..Pod::default() }
 }
 

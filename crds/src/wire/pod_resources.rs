@@ -24,13 +24,16 @@ impl Pod {
                 (None, Some(None)) => ClaimName::None,
                 (None, None) => ClaimName::NotYet,
             };
-            PodClaim { claim, containers: self.naming(&entry.name) }
+            PodClaim { claim, containers: self.naming(&entry.name), extended: false }
         });
         // No container names the claim of extended resources.
         let extended = status.extended_resource_claim_status.as_ref();
         let extended = extended.map(|extended| &extended.resource_claim_name).filter(|name| !name.is_empty());
-        let extended = extended
-            .map(|name| PodClaim { claim: ClaimName::Named(name.clone()), containers: Few::default() });
+        let extended = extended.map(|name| PodClaim {
+            claim: ClaimName::Named(name.clone()),
+            containers: Few::default(),
+            extended: true,
+        });
         cluster::Pod {
             node: Some(spec.node_name.clone()).filter(|node| !node.is_empty()),
             holder: false,

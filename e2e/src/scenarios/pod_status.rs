@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::accounts::{NODE, prepare, requesting, template};
-use super::{Standalone, ledger, standalone};
+use super::{Standalone, gates, ledger, standalone};
 use crate::client::{CLAIMS, FOOTPRINTS, PODS};
 use crate::control_plane::{Release, Scheduling, Shape};
 use crate::objects::{DRIVER, Pod, pod_consumer};
@@ -16,6 +16,7 @@ pub(super) fn alone() -> Vec<Standalone> {
         standalone!(kube_scheduler_counts_what_is_written_for_other_schedulers),
         standalone!(kube_scheduler_counts_what_is_written_for_other_schedulers_in_1_36),
         standalone!(where_the_field_is_dropped_nothing_is_written),
+        standalone!(what_the_api_server_does_not_take_is_said),
     ]
 }
 
@@ -145,5 +146,48 @@ async fn where_the_field_is_dropped_nothing_is_written(bench: &Bench) -> anyhow:
     let written = dragoman.metric("dragoman_pod_status_written_total", &[]).await?;
     ensure!(written < 1.0, "{written} writes");
     dragoman.stop().await?;
+    world.stop().await
+}
+
+/// Ephemeral storage, and a claim for extended resources: 1.37.2 refuses entries about them. A gated Pod is released all the same, and
+/// nothing is tried without end.
+async fn what_the_api_server_does_not_take_is_said(bench: &Bench) -> anyhow::Result<()> {
+    let shape = Shape { on: &[gates::COUNTS], ..Shape::default() };
+    let size = gates::Size { cpus: 8, devices: 4, each: 2 };
+    let world = gates::gated_where(bench, "not-taken", shape, (1, size), gates::Costs::InFootprint).await?;
+    let storage =
+        json!({"spec": {"resources": {"ephemeral-storage": {"mapping": {"deviceMultiplier": "1Gi"}}}}});
+    world.client.merge(FOOTPRINTS, "", "cores", &storage).await?;
+    let node = json!({"status": {"allocatable": {"ephemeral-storage": "10Gi"}, "capacity": {"ephemeral-storage": "10Gi"}}});
+    world.client.merge("/api/v1/nodes", "", "node-0/status", &node).await?;
+    let operator = world.dragoman("own", &gates::FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = gates::namespace(&world, "gated", "enabled").await?;
+    world.pod(&ns, &Pod::new("gated").with_template("device", "one").held()).await?;
+    world.phase(&ns, "gated", "Running").await?;
+    let note = world.event(&ns, "gated", "NotPublished").await?;
+    println!("        {note}");
+    ensure!(note.contains("ephemeral-storage of claim gated-device"), "{note}");
+    let class = json!({"spec": {"extendedResourceName": "e2e.dragoman.dev/gpu"}});
+    world.client.merge("/apis/resource.k8s.io/v1/deviceclasses", "", "e2e", &class).await?;
+    let ns = world.namespace("extended").await?;
+    world.pod(&ns, &Pod::new("extended").held().limited("e2e.dragoman.dev/gpu")).await?;
+    world.phase(&ns, "extended", "Running").await?;
+    let note = world.event(&ns, "extended", "PodStatusIncomplete").await?;
+    println!("        {note}");
+    ensure!(
+        note.contains("ephemeral-storage of claim extended-") && !note.contains("cpu"),
+        "a holder holds the cpus: {note}"
+    );
+    // The two devices take two cpus each.
+    wait::value("the holder holds the cpus of both", async || {
+        let pods = world.client.list(PODS, "kube-system").await?;
+        let cpu = |pod: &Value| pod["spec"]["containers"][0]["resources"]["requests"]["cpu"].clone();
+        Ok(pods.iter().any(|pod| cpu(pod) == "2" || cpu(pod) == "4").then_some(()))
+    })
+    .await?;
+    world.rest(&ns).await?;
+    allocator.stop().await?;
+    operator.stop().await?;
     world.stop().await
 }

@@ -166,6 +166,7 @@ impl Decision<'_> {
         if let Some(left) = self.memory.nominated.settles(look.key, node, look.now) {
             return Ok(Verdict::After(left));
         }
+        self.say_uncounted(node);
         let is_confined = ready.iter().any(|claim| plan::confines(&claim.facts));
         Ok(self.release((!is_confined).then_some(node), Opened::Released, &attributes))
     }

@@ -16,10 +16,10 @@ use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::Verdict;
 
 use super::decide::{Decision, Look, NEXT_LOOK, Stop};
-use super::pass::{Purpose, Step};
+use super::pass::{Purpose, Said, Step};
 use super::plan::{Reason, Wait};
 use super::writes;
-use crate::pod_status::{self, Inquiry};
+use crate::pod_status::{self, Inquiry, parted, uncounted};
 
 impl Decision<'_> {
     /// Nominates a gated Pod for `node`, or takes the nomination back.
@@ -59,19 +59,22 @@ impl Decision<'_> {
         }
         let inexpressible = |why: String| Wait::new(Reason::NotPublished, why);
         let Some(by) = *scheduler else {
-            let inquiry = Inquiry::new(key, uid, &contributions).map_err(inexpressible)?;
-            self.steps.push_back(Step::Ask(inquiry));
+            let asked = contributions.first().map(|of| Inquiry::new(key, uid, of));
+            let inquiry = asked.transpose().map_err(inexpressible)?;
+            self.steps.extend(inquiry.map(Step::Ask));
             return Err(NEXT_LOOK);
         };
         let is_recorded = !pod.accounted.view.recorded.is_empty();
         let told = told(contributions, holders.is_on());
         if let Scheduler::Aware(generation) = by
             && !is_recorded
-            && !told.is_empty()
         {
-            let write = pod_status::write(&key.namespace, &key.name, uid, &told, generation);
-            self.send(Purpose::Publish(generation), write.map_err(inexpressible)?);
-            return Err(NEXT_LOOK);
+            let (taken, _) = parted(told, claims.extended.as_deref(), generation);
+            if !taken.is_empty() {
+                let write = pod_status::write(&key.namespace, &key.name, uid, &taken, generation);
+                self.send(Purpose::Publish(generation), write.map_err(inexpressible)?);
+                return Err(NEXT_LOOK);
+            }
         }
         if holders.let_in((cluster, self.assumed), &Arc::from(node), key, by) {
             return Ok(());
@@ -79,6 +82,18 @@ impl Decision<'_> {
         let message =
             format!("the holder Pod of node {node} does not hold exactly what claims take there yet");
         Err(Wait::on_its_way(Reason::NotPublished, message).into())
+    }
+
+    /// Says what kube-scheduler does not count of a Pod that is released to `node`: the status of the Pod has no place for it, and no
+    /// holder holds it.
+    pub(super) fn say_uncounted(&mut self, node: &str) {
+        let Look { pod, cluster, holders, scheduler, .. } = self.look;
+        let (Some(cluster), Some(Scheduler::Aware(generation))) = (*cluster, *scheduler) else { return };
+        let claims = cluster.ledger().claims_on(&pod.accounted, node);
+        let (_, rest) = parted(told(claims.contributions, false), claims.extended.as_deref(), generation);
+        if let Some(text) = uncounted(&rest, holders.is_on()) {
+            self.say(Said::Warning(Reason::NotPublished, "Release", text));
+        }
     }
 
     /// What was published of claims that the Pod has lost counts neither here nor for kube-scheduler: it would
@@ -97,10 +112,10 @@ impl Decision<'_> {
     }
 }
 
-/// What kube-scheduler is told in the status of a Pod: everything, or `sliced` only.
+/// What kube-scheduler is told in the status of a Pod: everything, or what slices say and what a holder cannot hold (`sliced`).
 fn told(contributions: Vec<Contribution>, sliced: bool) -> Vec<Contribution> {
     let known = contributions.into_iter().map(|mut of| {
-        of.lines.retain(|line| !sliced || !line.local);
+        of.lines.retain(|line| !sliced || !line.local || !line.resource.resizable());
         of
     });
     known.filter(|of| !of.lines.is_empty()).collect()

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dragoman_accounting::claim::contribution::Contribution;
+use dragoman_accounting::claim::contribution::{Contribution, Generation};
+use dragoman_accounting::cluster::ClaimsOfPod;
 use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_crds::wire::{Name, Pod};
 use dragoman_machinery::clock;
@@ -19,6 +20,7 @@ use super::pass::{PublishPass, Said};
 use super::plan::{Conflict, Mine, Plan, plan};
 use super::publisher::Publisher;
 use super::rights;
+use super::shape::{parted, uncounted};
 use crate::cluster::{Cluster, SharedCluster};
 use crate::holders::SharedHolders;
 
@@ -83,19 +85,23 @@ impl PodStatus {
         Some((uid, plan(recorded, claims, mine.as_ref(), now)))
     }
 
-    /// Gives a Pod the entries for these contributions.
-    async fn publish(
-        &self,
-        key: &ObjectKey,
-        uid: &Name,
-        contributions: &[Contribution],
-        now: i64,
-    ) -> Verdict {
+    /// Gives a Pod the entries for what its claims take, as far as the API server takes them.
+    async fn publish(&self, key: &ObjectKey, uid: &Name, claims: ClaimsOfPod, now: i64) -> Verdict {
         let known = self.publisher.known(now);
         if known == Some(Scheduler::Unaware) {
             return Verdict::After(self.publisher.asked_again(now));
         }
-        let mut pass = match PublishPass::new((key, uid), contributions, known) {
+        // Until it is known what is kept, the newest generation takes most.
+        let generation =
+            if let Some(Scheduler::Aware(generation)) = known { generation } else { Generation::V1_38 };
+        let (taken, rest) = parted(claims.contributions, claims.extended.as_deref(), generation);
+        if known.is_some() || taken.is_empty() {
+            self.say_uncounted(key, uid, &rest);
+        }
+        if taken.is_empty() {
+            return Verdict::Done;
+        }
+        let mut pass = match PublishPass::new((key, uid), &taken, known) {
             Ok(pass) => pass,
             Err(why) => return Verdict::Failed(why),
         };
@@ -104,6 +110,18 @@ impl PodStatus {
             report.into_iter().for_each(|said| self.learn(key, uid, &said, now));
         };
         self.kit.carry_out(key, &mut pass, learn).await
+    }
+
+    /// Says of a Pod, once, what the API server does not take.
+    fn say_uncounted(&self, key: &ObjectKey, uid: &Name, rest: &[Contribution]) {
+        let Some(text) = uncounted(rest, self.holders.is_on()) else { return };
+        let told = self
+            .kit
+            .note(|index| std::mem::replace(&mut index.mine.entry(uid.clone()).or_default().told, true));
+        if !told {
+            let about = regarding(POD, &key.namespace, &key.name, uid);
+            self.kit.warn(about, "PodStatusIncomplete", "Publish", text);
+        }
     }
 
     fn learn(&self, key: &ObjectKey, uid: &Name, said: &Said, now: i64) {
@@ -119,7 +137,10 @@ impl PodStatus {
             Said::Changed => self.publisher.forget(),
             Said::Written(recorded) => {
                 self.written.inc();
-                note(&|mine| *mine = Mine { recorded, times: mine.times + 1, at: now, ..Mine::default() });
+                note(&|mine| {
+                    let (times, told) = (mine.times + 1, mine.told);
+                    *mine = Mine { recorded, times, at: now, told, ..Mine::default() };
+                });
             }
             Said::OwnedByAnother => {
                 note(&|mine| *mine = Mine { times: mine.times + 1, at: now, owned: true, ..*mine });
@@ -159,7 +180,7 @@ impl Reconcile for PodStatus {
         match self.plan(key, now) {
             None | Some((_, Plan::Rest)) => Verdict::Done,
             Some((_, Plan::Wait(wait))) => Verdict::After(Duration::from_millis(wait.unsigned_abs())),
-            Some((uid, Plan::Write(contributions))) => self.publish(key, &uid, &contributions, now).await,
+            Some((uid, Plan::Write(claims))) => self.publish(key, &uid, claims, now).await,
             Some((uid, Plan::Stop(conflict))) => {
                 self.stop(key, &uid, conflict);
                 Verdict::Done

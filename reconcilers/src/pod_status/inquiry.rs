@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 
-use dragoman_accounting::claim::contribution::{Contribution, Generation};
+use dragoman_accounting::claim::contribution::{Contribution, Generation, Line};
+use dragoman_accounting::resource::Resource;
 use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::refusal::Refusal;
@@ -22,14 +23,17 @@ impl Inquiry {
     /// The most dry runs of an inquiry.
     pub(crate) const MOST: usize = GENERATIONS.len();
 
-    /// Asks with the contributions of a Pod's claims; nothing is stored.
+    /// Asks with an entry of one cpu for the claim of this contribution; nothing is stored. What its devices take, a generation may not
+    /// have a place for.
     ///
     /// # Errors
-    /// No generation has a place for them; the text is for people.
-    pub(crate) fn new(key: &ObjectKey, uid: &Name, contributions: &[Contribution]) -> Result<Self, String> {
+    /// No generation has a place for it; the text is for people.
+    pub(crate) fn new(key: &ObjectKey, uid: &Name, of: &Contribution) -> Result<Self, String> {
         let (mut questions, mut inexpressible) = (VecDeque::new(), String::new());
+        let lines = vec![Line::mapping(Resource::Cpu, 1.into())];
+        let probe = [Contribution { lines, ..of.clone() }];
         for generation in GENERATIONS {
-            match write(&key.namespace, &key.name, uid, contributions, generation) {
+            match write(&key.namespace, &key.name, uid, &probe, generation) {
                 Ok(write) => questions.push_back((generation, write.dry())),
                 Err(why) => inexpressible = why,
             }

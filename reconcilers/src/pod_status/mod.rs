@@ -19,4 +19,4 @@ pub use controller::spec;
 pub use index::PodStatuses;
 pub(crate) use inquiry::Inquiry;
 pub use publisher::Publisher;
-pub(crate) use shape::{DROPPED, Publication, write};
+pub(crate) use shape::{DROPPED, Publication, parted, uncounted, write};

@@ -59,7 +59,7 @@ impl PublishPass {
         known: Option<Scheduler>,
     ) -> Result<Self, String> {
         let next = match known {
-            None => Some(Step::Ask(Inquiry::new(key, uid, contributions)?)),
+            None => contributions.first().map(|of| Inquiry::new(key, uid, of)).transpose()?.map(Step::Ask),
             Some(Scheduler::Unaware) => None,
             Some(Scheduler::Aware(generation)) => {
                 let write = write(&key.namespace, &key.name, uid, contributions, generation)?;

@@ -25,6 +25,8 @@ pub struct Mine {
     pub owned: bool,
     /// Whether nothing is written for this Pod any more.
     pub stopped: bool,
+    /// Whether it was said what the API server does not take.
+    pub told: bool,
 }
 
 /// What to do about a Pod.
@@ -34,8 +36,8 @@ pub enum Plan {
     Rest,
     /// Look again after so many milliseconds.
     Wait(i64),
-    /// Write entries for these contributions.
-    Write(Vec<Contribution>),
+    /// Write entries for what these claims take.
+    Write(ClaimsOfPod),
     /// Write nothing for this Pod any more, and say why.
     Stop(Conflict),
 }
@@ -110,7 +112,9 @@ pub fn plan(recorded: Option<u64>, claims: Option<ClaimsOfPod>, mine: Option<&Mi
         },
         (None, None) => {}
     }
-    let Some(ClaimsOfPod { contributions, unaccounted }) = claims else { return Plan::Wait(INCOMPLETE) };
+    let Some(ClaimsOfPod { contributions, unaccounted, extended }) = claims else {
+        return Plan::Wait(INCOMPLETE);
+    };
     if !unaccounted.is_empty() {
         // Half of the entries would look like all of them.
         return Plan::Wait(INCOMPLETE);
@@ -120,5 +124,8 @@ pub fn plan(recorded: Option<u64>, claims: Option<ClaimsOfPod>, mine: Option<&Mi
     if policies.any(|policy| policy != AccountingPolicy::AddPerClaim) {
         return Plan::Stop(Conflict::Inexpressible);
     }
-    if entries.is_empty() { Plan::Rest } else { Plan::Write(entries) }
+    if entries.is_empty() {
+        return Plan::Rest;
+    }
+    Plan::Write(ClaimsOfPod { contributions: entries, unaccounted, extended })
 }

@@ -1,6 +1,9 @@
 //! The write of entries in each generation of the field, and what became of it.
 
-use dragoman_accounting::claim::contribution::{Contribution, Generation};
+use std::collections::BTreeSet;
+
+use dragoman_accounting::claim::contribution::{Contribution, Generation, Line};
+use dragoman_accounting::resource::Resource;
 use dragoman_accounting::wire::pod_status::{to_1_36, to_1_37, to_1_38};
 use dragoman_crds::wire::{Name, Pod};
 use dragoman_machinery::api::decode;
@@ -48,6 +51,40 @@ pub(crate) fn write(
     // Entries that another writer has put there meanwhile are not replaced.
     let action = Action::Apply { subresource: Some("status"), manager: MANAGER, force: false, body };
     Ok(Write::new(POD, namespace, name, action))
+}
+
+/// Parts the contributions of a Pod's claims into those that an API server takes which keeps `generation`, and the rest. It refuses all
+/// entries of a Pod for one that it does not take. `extended`: the Pod's claim for extended resources.
+pub(crate) fn parted(
+    contributions: Vec<Contribution>,
+    extended: Option<&str>,
+    generation: Generation,
+) -> (Vec<Contribution>, Vec<Contribution>) {
+    // 1.37.2 takes claims that an entry of the spec stands for, and cpu, memory and huge pages (measured).
+    let takes = |of: &Contribution, line: &Line| {
+        extended != Some(&*of.source.name)
+            && (generation != Generation::V1_37 || line.resource != Resource::EphemeralStorage)
+    };
+    let part = |is_wanted: bool| {
+        let part = contributions.iter().map(|of| {
+            let lines = of.lines.iter().filter(|line| takes(of, line) == is_wanted).cloned().collect();
+            Contribution { lines, ..of.clone() }
+        });
+        part.filter(|of| !of.lines.is_empty()).collect()
+    };
+    (part(true), part(false))
+}
+
+/// What a kube-scheduler does not count of these contributions, in words; nothing if holder Pods hold all of it.
+pub(crate) fn uncounted(rest: &[Contribution], holders: bool) -> Option<String> {
+    let lines = rest.iter().flat_map(|of| of.lines.iter().map(|line| (&of.source.name, line.resource)));
+    let lines: BTreeSet<(&Box<str>, Resource)> =
+        lines.filter(|(_, resource)| !(holders && resource.resizable())).collect();
+    let words: Vec<String> =
+        lines.into_iter().map(|(claim, resource)| format!("{resource} of claim {claim}")).collect();
+    let why = "the API server takes no such entry in the status of a Pod";
+    (!words.is_empty())
+        .then(|| format!("a kube-scheduler that counts claims does not count {}: {why}", words.join(", ")))
 }
 
 /// What became of the write of entries in a generation.

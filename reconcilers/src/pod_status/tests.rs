@@ -27,7 +27,7 @@ const NOW: i64 = 1_000_000;
 fn claims() -> ClaimsOfPod {
     let line = Line::mapping(Resource::Cpu, Decimal::from(2));
     let of = Contribution { source: Source::claim("gpu"), lines: vec![line], ..Contribution::default() };
-    ClaimsOfPod { contributions: vec![of], unaccounted: Vec::new() }
+    ClaimsOfPod { contributions: vec![of], ..ClaimsOfPod::default() }
 }
 
 fn mine(times: usize) -> Mine {
@@ -53,7 +53,7 @@ fn a_pod_with_an_extended_resource_alone_is_concerned() {
 
 #[test]
 fn a_pod_without_entries_gets_them_once() {
-    assert_eq!(plan(None, Some(claims()), None, NOW), Plan::Write(claims().contributions));
+    assert_eq!(plan(None, Some(claims()), None, NOW), Plan::Write(claims()));
     assert_eq!(plan(Some(7), Some(claims()), Some(&mine(1)), NOW), Plan::Rest);
 }
 
@@ -73,14 +73,14 @@ fn half_of_the_amounts_is_not_written() {
 #[test]
 fn claims_that_take_nothing_have_no_entry() {
     let nothing = Contribution { source: Source::claim("gpu"), ..Contribution::default() };
-    let claims = ClaimsOfPod { contributions: vec![nothing], unaccounted: Vec::new() };
+    let claims = ClaimsOfPod { contributions: vec![nothing], ..ClaimsOfPod::default() };
     assert_eq!(plan(None, Some(claims), None, NOW), Plan::Rest);
 }
 
 #[test]
 fn erased_entries_are_put_back_with_an_end() {
     assert_eq!(plan(None, Some(claims()), Some(&mine(1)), NOW), Plan::Wait(1_000));
-    assert_eq!(plan(None, Some(claims()), Some(&mine(1)), NOW + 1_000), Plan::Write(claims().contributions));
+    assert_eq!(plan(None, Some(claims()), Some(&mine(1)), NOW + 1_000), Plan::Write(claims()));
     assert_eq!(plan(None, Some(claims()), Some(&mine(3)), NOW + 59_999), Plan::Wait(1));
     assert_eq!(plan(None, Some(claims()), Some(&mine(4)), NOW + 60_000), Plan::Stop(Conflict::Erased));
 }
@@ -113,7 +113,7 @@ fn a_policy_that_the_field_has_no_place_for_is_said() {
 
 #[test]
 fn a_clock_that_is_put_back_delays_nothing() {
-    assert_eq!(plan(None, Some(claims()), Some(&mine(1)), NOW - 5), Plan::Write(claims().contributions));
+    assert_eq!(plan(None, Some(claims()), Some(&mine(1)), NOW - 5), Plan::Write(claims()));
 }
 
 #[test]
@@ -251,5 +251,43 @@ fn every_field_that_is_written_is_let_through() {
         let fields: Vec<&String> = body["status"].as_object().expect("a status").keys().collect();
         assert_eq!(fields.len(), 1, "{body}");
         assert!(fields.iter().all(|field| policy.contains(&format!("'{field}'"))), "{body}");
+    }
+}
+
+/// 1.37.2 refuses all entries of a Pod for one that it does not take.
+#[test]
+fn what_the_api_server_does_not_take_is_left_out_and_said() {
+    let of = |claim: &str, resources: &[Resource]| {
+        let lines = resources.iter().map(|resource| Line::mapping(*resource, Decimal::from(1)));
+        Contribution { source: Source::claim(claim), lines: lines.collect(), ..Contribution::default() }
+    };
+    let (cpu, storage) = (Resource::Cpu, Resource::EphemeralStorage);
+    let all = vec![of("a", &[cpu, storage]), of("extended", &[cpu]), of("c", &[storage])];
+    let parted = |generation| shape::parted(all.clone(), Some("extended"), generation);
+    let (taken, rest) = parted(Generation::V1_37);
+    assert_eq!(taken, vec![of("a", &[cpu])]);
+    assert_eq!(rest, vec![of("a", &[storage]), of("extended", &[cpu]), of("c", &[storage])]);
+    assert_eq!(parted(Generation::V1_36).0, vec![of("a", &[cpu, storage]), of("c", &[storage])]);
+    let said = |holders| shape::uncounted(&rest, holders).expect("something is left");
+    assert!(said(false).contains("cpu of claim extended"), "{}", said(false));
+    assert!(
+        !said(true).contains("cpu") && said(true).contains("ephemeral-storage of claim c"),
+        "{}",
+        said(true)
+    );
+    assert_eq!(shape::uncounted(&[of("extended", &[cpu])], true), None, "a holder holds it");
+}
+
+/// Whether a generation is kept does not depend on what the devices of this Pod take.
+#[test]
+fn one_asks_with_an_amount_that_every_generation_takes() {
+    let line = Line::mapping(Resource::EphemeralStorage, Decimal::from(1));
+    let of = Contribution { source: Source::claim("gpu"), lines: vec![line], ..Contribution::default() };
+    let (key, uid) = (ObjectKey { namespace: "ns".into(), name: "p".into() }, "p".into());
+    let mut inquiry = super::Inquiry::new(&key, &uid, &of).expect("it can be written");
+    while let Some((_, write)) = inquiry.next() {
+        let Action::Apply { body, .. } = write.action else { panic!("it is no apply") };
+        assert!(write.dry_run && body.to_string().contains("cpu"), "{body}");
+        assert!(!body.to_string().contains("ephemeral"), "{body}");
     }
 }

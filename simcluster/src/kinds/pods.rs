@@ -198,5 +198,32 @@ pub(crate) fn validate_status(before: &Value, pod: &Value) -> Vec<FieldError> {
             ));
         }
     }
+    errors.extend(validate_amounts(pod));
+    errors
+}
+
+/// The entries about what claims take: 1.37.2 takes them for claims that an entry of the spec stands for, and for cpu, memory and huge pages.
+fn validate_amounts(pod: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let by_entry = items(&pod["spec"]["resourceClaims"]);
+    let made = items(&pod["status"]["resourceClaimStatuses"]);
+    let names: Vec<&Value> = by_entry.chain(made).map(|of| &of["resourceClaimName"]).collect();
+    let field = "status.nodeAllocatableResourceClaimStatuses";
+    for (number, entry) in items(&pod["status"]["nodeAllocatableResourceClaimStatuses"]).enumerate() {
+        let claim = &entry["resourceClaimName"];
+        if !names.contains(&claim) {
+            let field = format!("{field}[{number}].resourceClaimName");
+            errors.push(FieldError::invalid(field, claim, "no mapping found in pod reference"));
+        }
+        for list in ["mapping", "overhead"] {
+            for (place, amount) in items(&entry[list]).enumerate() {
+                if amount["name"] == "ephemeral-storage" {
+                    let field = format!("{field}[{number}].{list}[{place}].name");
+                    let why = "must be a node allocatable resource name";
+                    errors.push(FieldError::invalid(field, &amount["name"], why));
+                }
+            }
+        }
+    }
     errors
 }

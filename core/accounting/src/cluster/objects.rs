@@ -48,6 +48,8 @@ pub struct PodClaim {
     pub claim: ClaimName,
     /// The containers that name it.
     pub containers: Few<Box<str>>,
+    /// Whether kube-scheduler made it for extended resources: no entry of the spec names it (KEP-5004).
+    pub extended: bool,
 }
 
 /// The claim of an entry of `spec.resourceClaims`.

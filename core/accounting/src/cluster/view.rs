@@ -45,6 +45,8 @@ pub struct ClaimsOfPod {
     pub contributions: Vec<Contribution>,
     /// Facts that are missing or could not be read: the amounts are not complete.
     pub unaccounted: Vec<Unaccounted>,
+    /// The claim for extended resources, which no entry of the Pod's spec names.
+    pub extended: Option<Box<str>>,
 }
 
 /// A device that a claim has.
@@ -82,7 +84,11 @@ impl ClusterLedger {
             let why = "its devices are node resources, and several Pods name it".into();
             unaccounted.push(Unaccounted { object: pod.view.object().into(), field, resource: None, why });
         }
-        ClaimsOfPod { contributions: view.contributions, unaccounted }
+        let extended = pod.claims.iter().find_map(|of| match &of.claim {
+            ClaimName::Named(name) if of.extended => Some(name.clone()),
+            _ => None,
+        });
+        ClaimsOfPod { contributions: view.contributions, unaccounted, extended }
     }
 
     /// Returns a Pod as it would be on `node`, with what its claims would wake up there.

@@ -276,6 +276,43 @@ fn what_claims_take_is_published_before_the_gate_is_opened() {
     assert_eq!((published.said, published.verdict), (vec![Said::Published], AT_ONCE));
 }
 
+/// 1.37.2 refuses an entry with ephemeral storage: the rest is published, and the Pod is released with a word.
+#[test]
+fn what_the_status_has_no_place_for_keeps_no_gate_closed() {
+    let mut world = World::with_node(Some("2"));
+    world.scheduler = Some(Scheduler::Aware(Generation::V1_37));
+    let amounts = json!({"cpu": "10", "memory": "8Gi", "pods": "110", "ephemeral-storage": "10Gi"});
+    world.applied::<Node>(&json!({"metadata": {"name": "n", "uid": "n", "resourceVersion": "2"},
+        "status": {"allocatable": amounts}}));
+    let cost = |amount: &str| json!({"mapping": {"deviceMultiplier": amount}});
+    let device = json!({"name": "gpu",
+        "nodeAllocatableResources": {"cpu": cost("2"), "ephemeral-storage": cost("1Gi")}});
+    let slice = json!({"metadata": {"name": "s", "uid": "s", "resourceVersion": "2"},
+        "spec": {"driver": "d", "nodeName": "n", "devices": [device],
+            "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}}});
+    world.slice(&slice);
+    world.pod("p", 1, &nominated("n"));
+    world.claim("p", 1, &json!({}));
+    let published = world.look("p", Answers::new());
+    let Some((Purpose::Publish(_), write)) = published.sent.first() else { panic!("{:?}", published.sent) };
+    let Action::Apply { body, .. } = &write.action else { panic!("it is no apply") };
+    assert!(!body.to_string().contains("ephemeral") && body.to_string().contains("cpu"), "{body}");
+    let entry = json!({"resourceClaimName": "p-gpu", "mapping": [{"name": "cpu", "quantity": "2"}]});
+    let mut recorded = json!({"status": {"nodeAllocatableResourceClaimStatuses": [entry]}});
+    merge(&mut recorded, &nominated("n"));
+    world.pod("p", 2, &recorded);
+    world.look("p", Answers::new());
+    world.now += 60_000;
+    let released = world.look("p", Answers::new());
+    assert_eq!(released.purposes(), vec![Purpose::Open(Opened::Released, None)]);
+    assert!(
+        released.said.iter().any(|said| matches!(said, Said::Warning(Reason::NotPublished, "Release", why)
+        if why.contains("ephemeral-storage of claim p-gpu"))),
+        "{:?}",
+        released.said
+    );
+}
+
 #[test]
 fn a_field_that_is_dropped_again_is_asked_for_again_and_opens_no_gate() {
     for answer in [Ok(json!({})), Err(Refusal::Invalid("field not declared in schema".to_owned()))] {
