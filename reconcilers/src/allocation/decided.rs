@@ -12,6 +12,7 @@ use super::decide::Decision;
 use super::index::NamedClaim;
 use super::pins::node_of;
 use super::rank::Tally;
+use super::sharers::Writing;
 use crate::cluster::Assumed;
 
 /// What is decided. A decision stands until the index shows it, or shows that it was not written: the
@@ -36,6 +37,8 @@ pub(super) struct Decided {
     parts: HashMap<ObjectKey, i64>,
     /// Gated Pods that have been seen with all their devices.
     settled: HashSet<ObjectKey>,
+    /// The writes of claims that are under way.
+    pub(super) writing: Writing,
 }
 
 /// A claim that was decided on.
@@ -115,7 +118,8 @@ impl Decided {
     }
 
     /// The allocation of a claim is about to be written on this version.
-    pub(super) fn writes_on(&mut self, key: &ObjectKey, uid: &Name, version: &str) {
+    pub(super) fn writes_on(&mut self, key: &ObjectKey, uid: &Name, version: &Name) {
+        self.writing.begins(key, uid, version);
         let known = self.claims.get_mut(key).and_then(|claims| claims.get_mut(uid));
         known.into_iter().for_each(|known| known.on = number(version));
     }
@@ -233,6 +237,7 @@ impl Decided {
 
     /// The API server refuses the allocation of a claim.
     pub(super) fn refused(&mut self, key: &ObjectKey, uid: &Name) {
+        self.writing.ends(key);
         if let Some(claims) = self.claims.get_mut(key)
             && let Some(Flight { node, devices, .. }) = claims.remove(uid)
         {

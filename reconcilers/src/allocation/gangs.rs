@@ -16,13 +16,13 @@ use super::rank::Order;
 use super::shapes::{PORTION, Turn};
 use super::stance::{Stance, stance};
 
-/// A Pod of a gang that needs devices.
+/// A Pod that is decided on together with others.
 #[derive(Debug)]
 pub(super) struct Member {
-    turn: Turn,
-    uid: Name,
-    pod: Arc<PodFacts>,
-    claims: Vec<NamedClaim>,
+    pub(super) turn: Turn,
+    pub(super) uid: Name,
+    pub(super) pod: Arc<PodFacts>,
+    pub(super) claims: Vec<NamedClaim>,
 }
 
 /// What a Pod of a gang that has not its minimum has to wait for.

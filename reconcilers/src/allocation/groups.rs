@@ -244,7 +244,7 @@ mod tests {
     fn a_claim_of_a_group_is_reserved_for_the_group() {
         let index = world(&json!([]), &[true, true]);
         let Stance::Open(_, claims) = judged(&index, 0) else { panic!("nothing is reserved") };
-        let write = writes::allocate((&key(0), "pod-0"), &claims[0], "2", None);
+        let write = writes::allocate((&key(0), "pod-0"), &claims[0], "2", None, &[]);
         assert!(format!("{write:?}").contains("podgroups"), "{write:?}");
         // One reservation is for all.
         let index = world(&of_group(), &[true, true]);

@@ -256,6 +256,12 @@ impl Allocation {
         Some(claims)
     }
 
+    /// The Pods without a node that name a claim.
+    pub(super) fn sharers(&self, namespace: &Arc<str>, claim: &str) -> Vec<ObjectKey> {
+        let pods = self.pods_of_claim.of(namespace, claim);
+        pods.map(|pod| ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(pod) }).collect()
+    }
+
     /// A node as the Pods on it leave it.
     pub(super) fn site(&self, node: &str) -> Option<Site> {
         let site = Site::clone(self.nodes.get("", node)?.readable()?);
@@ -489,9 +495,7 @@ impl Keeps<WholeClaim> for Allocation {
         if new.is_none() {
             self.accounts.saw_claim(claim, self.claims.get(namespace, name));
         }
-        let pods = self.pods_of_claim.of(namespace, name);
-        let mut keys: Vec<ObjectKey> =
-            pods.map(|pod| ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(pod) }).collect();
+        let mut keys = self.sharers(namespace, name);
         self.give(old, -1);
         self.give(new, 1);
         let held = |facts: Option<&Arc<ClaimFacts>>| facts.filter(|facts| facts.is_allocated).cloned();

@@ -86,6 +86,7 @@ impl Look<'_> {
 
     /// Begins with a Pod.
     pub(super) fn begin<'a>(&mut self, key: &'a ObjectKey) -> Begun<'a> {
+        self.decided.writing.ends(key);
         let Some((uid, pod)) = self.index.pod(key).filter(|(_, pod)| !pod.deleting) else {
             self.forget(key);
             return Begun::Rests;
@@ -133,6 +134,9 @@ impl Look<'_> {
         let (refused, again) = left_out(&of.claims, self.now.as_second());
         if let Some(milliseconds) = self.rests(&of, refused.is_empty()) {
             return Begun::Steps(of, Verdict::After(Duration::from_millis(milliseconds)));
+        }
+        if self.waits_for_write(&of) {
+            return Begun::Steps(of, Verdict::After(SHARED));
         }
         let gang = match gang(self.index, self.decided, &self.options.name, of.key, &of.pod) {
             None => None,
@@ -255,8 +259,11 @@ impl Look<'_> {
             let protect = devices.as_ref().and_then(|_| writes::protect(&of.key.namespace, claim));
             let protect = protect.map(Box::new);
             self.steps.extend(protect.map(|write| Step::Send(Purpose::Protect(claim.uid.clone()), write)));
-            let assignment = Assignment { claim: claim.clone(), devices, node: node.clone() };
+            let along = self.taken_along(of, claim);
+            let all_of = along.len();
+            let assignment = Assignment { claim: claim.clone(), devices, node: node.clone(), along };
             self.steps.push(Step::Allocate(Box::new(assignment)));
+            self.steps.extend((0..all_of).map(|_| Step::Say(Said::AllAllocated)));
         }
         self.steps.push(Step::Say(Said::AllAllocated));
     }

@@ -24,6 +24,7 @@ mod rank;
 mod reasons;
 mod rights;
 mod shapes;
+mod sharers;
 mod stance;
 #[cfg(test)]
 mod steady;

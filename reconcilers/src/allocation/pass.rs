@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use dragoman_allocator::input::Allocation as Devices;
-use dragoman_crds::wire::{Name, Pod};
+use dragoman_crds::wire::{ConsumerReference, Name, Pod};
 use dragoman_machinery::api::{Live, decode};
 use dragoman_machinery::controller::{Answer, LiveRead, Next, ObjectKey, Pass, ReadBy, Verdict};
 use dragoman_machinery::kind::POD;
@@ -38,6 +38,8 @@ pub(super) struct Assignment {
     pub(super) devices: Option<Devices>,
     /// The node of the devices.
     pub(super) node: Name,
+    /// The Pods that are reserved in the same write.
+    pub(super) along: Vec<ConsumerReference>,
 }
 
 /// What a write is for.
@@ -136,9 +138,10 @@ impl Pass<Allocation> for AllocationPass {
                 Some(Step::Say(said)) => self.report.push(said),
                 Some(Step::Send(purpose, write)) => return Next::Send { write, purpose },
                 Some(Step::Allocate(assignment)) => {
-                    let Assignment { claim, devices, node } = *assignment;
+                    let Assignment { claim, devices, node, along } = *assignment;
                     let version = self.versions.get(&claim.uid).unwrap_or(&claim.facts.version).clone();
-                    let write = writes::allocate((&self.key, &self.uid), &claim, &version, devices.as_ref());
+                    let write =
+                        writes::allocate((&self.key, &self.uid), &claim, &version, devices.as_ref(), &along);
                     // Before it is sent: the answer may be lost.
                     self.report.push(Said::Writes(claim.uid.clone(), version));
                     let purpose = Purpose::Allocate(claim.uid, claim.name, node);

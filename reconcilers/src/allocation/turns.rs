@@ -148,7 +148,7 @@ pub(super) fn turn(
 }
 
 /// A share of a device has an id of its own: a random UUID (RFC 9562, version 4).
-fn share_id() -> input::Name {
+pub(super) fn share_id() -> input::Name {
     let random = fastrand::u128(..);
     let version = (random & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{version:032x}");

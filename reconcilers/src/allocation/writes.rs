@@ -1,7 +1,7 @@
 //! The writes about claims: an allocation exactly as kube-scheduler would have written it.
 
 use dragoman_allocator::input::Allocation as Devices;
-use dragoman_crds::wire::DELETE_PROTECTION;
+use dragoman_crds::wire::{ConsumerReference, DELETE_PROTECTION};
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::write::{Action, Guard, Write};
@@ -36,12 +36,13 @@ pub(super) fn protect(namespace: &str, claim: &NamedClaim) -> Option<Write> {
 }
 
 /// The allocation, if the claim gets one, and the reservation for the Pod with this uid or for its PodGroup, in one write. `version`: that of
-/// the claim now.
+/// the claim now; `along`: other Pods that are reserved, too.
 pub(super) fn allocate(
     (key, pod): (&ObjectKey, &str),
     claim @ NamedClaim { name, uid, facts, .. }: &NamedClaim,
     version: &str,
     devices: Option<&Devices>,
+    along: &[ConsumerReference],
 ) -> Write {
     let consumer = claim.consumer((&*key.name, pod));
     let mut operations = Vec::new();
@@ -56,6 +57,8 @@ pub(super) fn allocate(
     } else {
         json!({"op": "add", "path": "/status/reservedFor/-", "value": consumer})
     });
+    operations
+        .extend(along.iter().map(|of| json!({"op": "add", "path": "/status/reservedFor/-", "value": of})));
     patch(&key.namespace, name, (uid, version), Some("status"), operations)
 }
 

@@ -15,6 +15,7 @@ mod provoke;
 mod races;
 mod restored;
 pub(crate) mod room;
+mod sharers;
 mod stolen;
 mod suitable;
 mod turns;
@@ -58,6 +59,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     all.extend(promised::alone());
     all.extend(races::alone());
     all.extend(room::alone());
+    all.extend(sharers::alone());
     all.extend(suitable::alone());
     all.extend(turns::alone());
     all.extend(unbound::alone());

@@ -2,6 +2,7 @@
 
 mod doubt;
 mod passes;
+mod sharers;
 
 use std::collections::BTreeSet;
 use std::time::Instant;

@@ -17,36 +17,36 @@ use crate::allocation::pass::{AllocationPass, Purpose, Said};
 use crate::allocation::turns::{Looked, turn as search_turn};
 
 /// What the controller has, without a client.
-struct World {
-    index: Allocation,
-    decided: Decided,
+pub(super) struct World {
+    pub(super) index: Allocation,
+    pub(super) decided: Decided,
     options: Options,
     steady: i64,
 }
 
 /// What became of a look.
-struct Outcome {
-    sent: Vec<(Purpose, Write)>,
+pub(super) struct Outcome {
+    pub(super) sent: Vec<(Purpose, Write)>,
     reads: usize,
-    said: Vec<Said>,
-    verdict: Verdict,
+    pub(super) said: Vec<Said>,
+    pub(super) verdict: Verdict,
     woken: Vec<ObjectKey>,
 }
 
 impl Outcome {
-    fn purposes(&self) -> Vec<Purpose> {
+    pub(super) fn purposes(&self) -> Vec<Purpose> {
         self.sent.iter().map(|(purpose, _)| purpose.clone()).collect()
     }
 }
 
-type Answers = VecDeque<Result<Value, Refusal>>;
+pub(super) type Answers = VecDeque<Result<Value, Refusal>>;
 
-fn no_answers() -> (Answers, VecDeque<Answer>) {
+pub(super) fn no_answers() -> (Answers, VecDeque<Answer>) {
     (Answers::new(), VecDeque::new())
 }
 
 impl World {
-    fn of(mut index: Allocation) -> Self {
+    pub(super) fn of(mut index: Allocation) -> Self {
         index.is_user("allocator".into());
         Self { index, decided: Decided::default(), options: Options::default(), steady: 1_000_000 }
     }
@@ -93,7 +93,7 @@ impl World {
     }
 
     /// Looks at a Pod and carries out what is decided. A write without an answer echoes an empty object.
-    fn look(&mut self, number: usize, answers: (Answers, VecDeque<Answer>)) -> Option<Outcome> {
+    pub(super) fn look(&mut self, number: usize, answers: (Answers, VecDeque<Answer>)) -> Option<Outcome> {
         let key = key(number);
         let (begun, mut woken) = self.at(|look| match look.begin(&key) {
             Begun::Steps(of, then) => Ok((look.words(&of), std::mem::take(&mut look.steps), of, then)),

@@ -1,0 +1,103 @@
+//! Pods that share a claim.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use dragoman_machinery::controller::Verdict;
+use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::write::Action;
+use serde_json::{Value, json};
+
+use super::passes::{Outcome, World, no_answers};
+use super::{applied, claim, cluster, key, pod};
+use crate::allocation::pass::{Purpose, Said};
+use crate::whole::{WholeClaim, WholePod};
+
+/// A claim that has its device on the only node, with these consumers.
+fn allocated(number: usize, consumers: &Value) -> Value {
+    let result = json!({"request": "gpu", "driver": "gpu.example.com", "pool": "node-00000", "device": format!("gpu-{number}")});
+    let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-00000"]}]});
+    let allocation = json!({"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [term]}});
+    let mut claim = claim(number, &json!({"allocation": allocation, "reservedFor": consumers}));
+    claim["metadata"]["finalizers"] = json!(["resource.kubernetes.io/delete-protection"]);
+    claim
+}
+
+/// A Pod that names claim 0, and these claims besides.
+fn sharer(number: usize, cpu: &str, others: &[usize]) -> Value {
+    let mut pod = pod(number, cpu);
+    pod["spec"]["resourceClaims"][0]["resourceClaimName"] = json!("c-0");
+    let entries = pod["spec"]["resourceClaims"].as_array_mut().expect("entries");
+    entries.extend(
+        others
+            .iter()
+            .map(|other| json!({"name": format!("n-{other}"), "resourceClaimName": format!("c-{other}")})),
+    );
+    pod
+}
+
+fn world() -> World {
+    let mut index = cluster(1, 0);
+    applied::<WholeClaim>(&mut index, &allocated(0, &json!([{"resource": "pods", "name": "x", "uid": "x"}])));
+    World::of(index)
+}
+
+/// The Pods that a look has reserved claims for, in order.
+fn reserved(outcome: &Outcome) -> Vec<String> {
+    let operations = outcome.sent.iter().flat_map(|(_, write)| match &write.action {
+        Action::Patch { operations, .. } => operations.clone(),
+        _ => Vec::new(),
+    });
+    operations.filter_map(|of| Some(of["value"]["name"].as_str()?.to_owned())).collect()
+}
+
+#[test]
+fn pods_that_lack_one_reservation_get_it_in_one_write() {
+    let mut world = world();
+    applied::<WholeClaim>(&mut world.index, &claim(7, &json!({})));
+    applied::<WholeClaim>(
+        &mut world.index,
+        &allocated(6, &json!([{"resource": "pods", "name": "p-2", "uid": "pod-2"}])),
+    );
+    for pod in [
+        sharer(0, "1", &[]),
+        sharer(1, "1", &[]),
+        sharer(2, "1", &[6]),
+        // It lacks another claim, too; it has no room; it has no gate.
+        sharer(3, "1", &[7]),
+        sharer(4, "99", &[]),
+    ] {
+        applied::<WholePod>(&mut world.index, &pod);
+    }
+    let mut ungated = sharer(5, "1", &[]);
+    ungated["spec"]["schedulingGates"] = json!([]);
+    applied::<WholePod>(&mut world.index, &ungated);
+    let first = world.look(1, no_answers()).expect("it needs a reservation");
+    assert_eq!(reserved(&first), ["p-1", "p-0", "p-2"]);
+    assert_eq!(first.said.iter().filter(|said| **said == Said::AllAllocated).count(), 3);
+    // Their room is theirs: three of 26 cpus are taken.
+    assert!([0, 1, 2].iter().all(|number| world.decided.assumed.node_of(&key(*number)).is_some()));
+    // The watch has not brought it.
+    let second = world.look(0, no_answers()).expect("it waits");
+    assert_eq!((second.purposes(), second.verdict), (vec![], Verdict::After(Duration::from_millis(200))));
+}
+
+#[test]
+fn a_pod_writes_once_the_write_of_another_has_ended() {
+    let mut world = world();
+    for number in 0..2 {
+        // There is room for one of them: the other is not taken along.
+        applied::<WholePod>(&mut world.index, &sharer(number, "20", &[]));
+    }
+    let transient = ([Err(Refusal::Transient("lost".to_owned()))].into(), VecDeque::new());
+    world.look(0, transient).expect("it needs a reservation");
+    assert_eq!(world.look(1, no_answers()).expect("it waits").purposes(), vec![]);
+    // The first Pod is gone.
+    let mut gone = sharer(0, "20", &[]);
+    gone["status"] = json!({"phase": "Succeeded"});
+    gone["metadata"]["resourceVersion"] = json!("2");
+    applied::<WholePod>(&mut world.index, &gone);
+    assert!(world.look(0, no_answers()).is_none());
+    let second = world.look(1, no_answers()).expect("it has its turn");
+    assert!(matches!(second.purposes()[..], [Purpose::Allocate(..)]), "{:?}", second.purposes());
+}
