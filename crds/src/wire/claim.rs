@@ -214,6 +214,9 @@ pub struct DeviceRequestAllocationResult {
     pub is_share: bool,
 }
 
+/// The API takes no more entries in `status.reservedFor` (since 1.33).
+pub const MAX_CONSUMERS: usize = 256;
+
 /// An entry of `status.reservedFor`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -19,8 +19,8 @@ mod template;
 mod tolerated;
 
 pub use claim::{
-    AllocationResult, ConsumerReference, DELETE_PROTECTION, DeviceRequestAllocationResult, ResourceClaim,
-    ResourceClaimStatus,
+    AllocationResult, ConsumerReference, DELETE_PROTECTION, DeviceRequestAllocationResult, MAX_CONSUMERS,
+    ResourceClaim, ResourceClaimStatus,
 };
 pub use meta::{Condition, ControllerRef, Meta, Name, Object, annotation};
 pub use node::{Node, NodeSpec, OUT_OF_SERVICE, Taint};

@@ -135,6 +135,11 @@ impl Look<'_> {
         if let Some(milliseconds) = self.rests(&of, refused.is_empty()) {
             return Begun::Steps(of, Verdict::After(Duration::from_millis(milliseconds)));
         }
+        if self.waits_for_place(&of) {
+            self.leave(of.key);
+            let then = self.gives_part_back(&of).unwrap_or(Verdict::Done);
+            return Begun::Steps(of, then);
+        }
         if self.waits_for_write(&of) {
             return Begun::Steps(of, Verdict::After(SHARED));
         }

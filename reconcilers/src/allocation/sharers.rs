@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use dragoman_crds::wire::{ConsumerReference, Name};
+use dragoman_crds::wire::{ConsumerReference, MAX_CONSUMERS, Name};
 use dragoman_machinery::controller::ObjectKey;
 
 use super::decide::{Question, Tried, Turn, decide, left_out};
@@ -13,8 +13,6 @@ use super::look::{Look, Subject};
 use super::stance::{Stance, stance};
 use super::turns::share_id;
 
-/// The most entries of `status.reservedFor` (since 1.33).
-const CONSUMERS: usize = 256;
 /// The Pods that are taken along at once: some milliseconds.
 const MOST: usize = 64;
 
@@ -39,11 +37,20 @@ impl Writing {
     }
 }
 
+/// The claims of a Pod that have their devices and are not reserved for it.
+fn lacking<'a>(of: &'a Subject<'_>) -> impl Iterator<Item = &'a NamedClaim> {
+    of.claims.iter().filter(|claim| claim.facts.is_allocated && !claim.is_reserved_for(&of.uid))
+}
+
 impl Look<'_> {
     /// Whether a Pod has to wait for the write of a claim for another Pod.
     pub(super) fn waits_for_write(&self, of: &Subject<'_>) -> bool {
-        let needs = |claim: &&NamedClaim| claim.facts.is_allocated && !claim.is_reserved_for(&of.uid);
-        of.claims.iter().filter(needs).any(|claim| self.decided.writing.is_anothers(of.key, claim))
+        lacking(of).any(|claim| self.decided.writing.is_anothers(of.key, claim))
+    }
+
+    /// Whether a claim that a Pod shares has all consumers that it can have: an event comes when one of them ends.
+    pub(super) fn waits_for_place(&self, of: &Subject<'_>) -> bool {
+        lacking(of).any(|claim| claim.facts.consumers.len() >= MAX_CONSUMERS)
     }
 
     /// The Pods that lack the reservation of this claim and nothing else, those that come first first, and that have room where its devices
@@ -52,7 +59,7 @@ impl Look<'_> {
         if claim.group.is_some() || !claim.facts.is_allocated {
             return Vec::new();
         }
-        let room = CONSUMERS.saturating_sub(claim.facts.consumers.len() + 1);
+        let room = MAX_CONSUMERS.saturating_sub(claim.facts.consumers.len() + 1);
         let others =
             self.index.sharers(&of.key.namespace, &claim.name).into_iter().filter(|key| key != of.key);
         let mut waiting: Vec<Member> = others.filter_map(|key| self.lacking(key, claim)).collect();

@@ -9,8 +9,6 @@ use serde_json::value::RawValue;
 
 use crate::protocol::{GATE, RELEASE_GATES};
 
-/// The API takes no more entries in `status.reservedFor` (since 1.33).
-pub(super) const MAX_CONSUMERS: usize = 256;
 /// The most entries of `spec.resourceClaims` that are served. The API sets no limit; a Pod with more
 /// gets no claims, and its author is told. kubelet and scheduler look at each entry as well, so that
 /// no real Pod comes near it.

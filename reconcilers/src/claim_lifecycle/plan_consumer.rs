@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use dragoman_crds::wire::{ConsumerReference, Name};
+use dragoman_crds::wire::{ConsumerReference, MAX_CONSUMERS, Name};
 use dragoman_machinery::kind::{Kind, RESOURCE_CLAIM};
 use dragoman_machinery::write::{Action, Guard, Write};
 use serde_json::{Value, json};
 
 use super::claim_name::is_ours;
-use super::facts::{ClaimFacts, MAX_CONSUMERS, MAX_ENTRIES, OwnerKind, Published, Source};
+use super::facts::{ClaimFacts, MAX_ENTRIES, OwnerKind, Published, Source};
 use super::snapshot::{
     ConsumerKind, ConsumerSnapshot, EntrySnapshot, GroupSnapshot, NamedClaim, OwnedClaim, TemplateState,
 };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dragoman_allocator::input;
-use dragoman_crds::wire::Name;
+use dragoman_crds::wire::{MAX_CONSUMERS, Name};
 
 use super::facts::{Allocated, ClaimFacts, NodeFacts, PodFacts};
 use super::index::{KnownClaim, NamedClaim};
@@ -252,7 +252,12 @@ fn judge<'a>(
             return wait(Reason::NotAllocated, message);
         }
         if reserved_for.is_none() {
-            return wait(Reason::NotReserved, format!("claim {name} is not reserved for the Pod"));
+            let full = if facts.consumers.len() < MAX_CONSUMERS {
+                String::new()
+            } else {
+                format!(": it has {MAX_CONSUMERS} consumers, and takes another one when one of them ends")
+            };
+            return wait(Reason::NotReserved, format!("claim {name} is not reserved for the Pod{full}"));
         }
     }
     Ok(Claims::Ready(known))

@@ -8,9 +8,6 @@ use super::devices::{self, Asked};
 use super::{Answer, Link, Verdict, age, count, link, unknown};
 use crate::facts::Facts;
 
-/// The most consumers of a claim (`status.reservedFor`).
-pub(super) const MOST_CONSUMERS: usize = 256;
-
 /// What is asked about a claim, beside its name.
 pub(super) struct For<'a> {
     /// Nodes that the Pod may run on, if a Pod asks.

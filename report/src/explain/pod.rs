@@ -1,11 +1,11 @@
 //! Why a Pod waits for its claims, or for a node.
 
-use dragoman_crds::wire::{ClaimEntry, ConsumerReference, Pod, ResourceClaim};
+use dragoman_crds::wire::{ClaimEntry, ConsumerReference, MAX_CONSUMERS, Pod, ResourceClaim};
 use dragoman_quantity::Quantity;
 use dragoman_reconcilers::protocol::{CLAIMS_READY, GATE, shown};
 use jiff::Timestamp;
 
-use super::claim::{self, For, MOST_CONSUMERS};
+use super::claim::{self, For};
 use super::devices::Asked;
 use super::{Answer, Link, Verdict, age, count, link, template};
 use crate::facts::{Event, Facts, Key};
@@ -169,11 +169,11 @@ impl View<'_> {
         }
         let consumers = &claim.status.reserved_for;
         let is_reserved = consumers.iter().any(|consumer| is_for(consumer, self.pod));
-        (claim.status.allocation.is_some() && !is_reserved && consumers.len() >= MOST_CONSUMERS).then(|| {
+        (claim.status.allocation.is_some() && !is_reserved && consumers.len() >= MAX_CONSUMERS).then(|| {
             Verdict::blocked(
                 "TooManyConsumers",
                 format!(
-                    "claim {} is reserved for {MOST_CONSUMERS} consumers, as many as the API allows",
+                    "claim {} is reserved for {MAX_CONSUMERS} consumers, as many as the API allows",
                     claim.metadata.name
                 ),
                 "use a second claim, or wait until a consumer ends",

@@ -101,3 +101,24 @@ fn a_pod_writes_once_the_write_of_another_has_ended() {
     let second = world.look(1, no_answers()).expect("it has its turn");
     assert!(matches!(second.purposes()[..], [Purpose::Allocate(..)]), "{:?}", second.purposes());
 }
+
+#[test]
+fn a_claim_that_has_all_its_consumers_is_written_for_none() {
+    let mut index = cluster(1, 0);
+    let consumers: Vec<Value> = (0..255)
+        .map(|of| json!({"resource": "pods", "name": format!("x-{of}"), "uid": format!("x-{of}")}))
+        .collect();
+    applied::<WholeClaim>(&mut index, &allocated(0, &json!(consumers)));
+    let mut world = World::of(index);
+    for number in 0..2 {
+        applied::<WholePod>(&mut world.index, &sharer(number, "1", &[]));
+    }
+    let last = world.look(0, no_answers()).expect("there is a place");
+    assert_eq!(reserved(&last), ["p-0"], "there is one place");
+    let all = [consumers, vec![json!({"resource": "pods", "name": "p-0", "uid": "pod-0"})]].concat();
+    let mut full = allocated(0, &json!(all));
+    full["metadata"]["resourceVersion"] = json!("3");
+    applied::<WholeClaim>(&mut world.index, &full);
+    let waits = world.look(1, no_answers()).expect("it waits");
+    assert_eq!((waits.purposes(), waits.verdict), (vec![], Verdict::Done), "an event comes");
+}

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use dragoman_crds::wire::{self, ConsumerReference, Name};
+use dragoman_crds::wire::{self, ConsumerReference, MAX_CONSUMERS, Name};
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{Keeps, Left, Place};
 use dragoman_machinery::watch::{Record, Store};
 
-use super::super::facts::{ClaimFacts, MAX_CONSUMERS, OwnerKind, Published};
+use super::super::facts::{ClaimFacts, OwnerKind, Published};
 use super::super::key::{Key, Subject};
 use super::super::state::State;
 use super::Index;

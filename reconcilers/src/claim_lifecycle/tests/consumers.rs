@@ -1,10 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use dragoman_crds::wire::Name;
+use dragoman_crds::wire::{MAX_CONSUMERS, Name};
 use dragoman_machinery::kind::POD;
 
 use super::super::claim_name::{Generation, claim_name};
-use super::super::facts::MAX_CONSUMERS;
 use super::super::plan_consumer::{ConsumerPlan, Trouble, plan_consumer, publication, reservation};
 use super::super::snapshot::ConsumerSnapshot;
 use super::*;

@@ -474,3 +474,16 @@ fn a_nomination_that_another_party_has_changed_is_left_for_a_moment() {
     nominated.forget(&pod);
     assert_eq!(left(&nominated, None, 1_100), None);
 }
+
+#[test]
+fn the_257th_consumer_says_what_it_waits_for() {
+    let consumers = |count: usize| {
+        let of =
+            |number| json!({"resource": "pods", "name": format!("x-{number}"), "uid": format!("x-{number}")});
+        let mut status = ready(&["n"]);
+        status["reservedFor"] = (0..count).map(of).collect();
+        judged(&[claim(&labelled(), &status)], None).1
+    };
+    assert_eq!(consumers(255), "claim c is not reserved for the Pod");
+    assert!(consumers(256).ends_with("it has 256 consumers, and takes another one when one of them ends"));
+}
