@@ -171,7 +171,7 @@ impl Question<'_> {
         let with = |claim: &Arc<Claim>| {
             let given = allocations.iter().find(|(uid, _)| *uid == claim.uid).map(|(_, devices)| devices);
             let is_shown = index.snapshot.claim(&claim.uid).is_some_and(|known| known.allocation.is_some());
-            let devices = given.or(claim.allocation.as_ref().filter(|_| !is_shown))?;
+            let devices = given.or_else(|| claim.allocation.as_ref().filter(|_| !is_shown))?;
             Some(with_allocation(claim, devices))
         };
         self.claims.iter().filter_map(with).collect()

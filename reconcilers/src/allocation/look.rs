@@ -15,6 +15,7 @@ use super::gangs::{Gang, Member, gang};
 use super::index::{Allocation, ClaimFacts, NamedClaim, PodFacts};
 use super::pass::{Assignment, Purpose, Said, Step};
 use super::shapes::ShapeId;
+use super::sharers::waits_for_place;
 use super::stance::{Stance, is_for, stance};
 use super::turns::Looked;
 use super::verdicts::{GANG, TOO_LONG, Words};
@@ -135,7 +136,7 @@ impl Look<'_> {
         if let Some(milliseconds) = self.rests(&of, refused.is_empty()) {
             return Begun::Steps(of, Verdict::After(Duration::from_millis(milliseconds)));
         }
-        if self.waits_for_place(&of) {
+        if waits_for_place(&of) {
             self.leave(of.key);
             let then = self.gives_part_back(&of).unwrap_or(Verdict::Done);
             return Begun::Steps(of, then);

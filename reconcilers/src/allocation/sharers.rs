@@ -42,15 +42,15 @@ fn lacking<'a>(of: &'a Subject<'_>) -> impl Iterator<Item = &'a NamedClaim> {
     of.claims.iter().filter(|claim| claim.facts.is_allocated && !claim.is_reserved_for(&of.uid))
 }
 
+/// Whether a claim that a Pod shares has all consumers that it can have: an event comes when one of them ends.
+pub(super) fn waits_for_place(of: &Subject<'_>) -> bool {
+    lacking(of).any(|claim| claim.facts.consumers.len() >= MAX_CONSUMERS)
+}
+
 impl Look<'_> {
     /// Whether a Pod has to wait for the write of a claim for another Pod.
     pub(super) fn waits_for_write(&self, of: &Subject<'_>) -> bool {
         lacking(of).any(|claim| self.decided.writing.is_anothers(of.key, claim))
-    }
-
-    /// Whether a claim that a Pod shares has all consumers that it can have: an event comes when one of them ends.
-    pub(super) fn waits_for_place(&self, of: &Subject<'_>) -> bool {
-        lacking(of).any(|claim| claim.facts.consumers.len() >= MAX_CONSUMERS)
     }
 
     /// The Pods that lack the reservation of this claim and nothing else, those that come first first, and that have room where its devices
@@ -62,7 +62,7 @@ impl Look<'_> {
         let room = MAX_CONSUMERS.saturating_sub(claim.facts.consumers.len() + 1);
         let others =
             self.index.sharers(&of.key.namespace, &claim.name).into_iter().filter(|key| key != of.key);
-        let mut waiting: Vec<Member> = others.filter_map(|key| self.lacking(key, claim)).collect();
+        let mut waiting: Vec<Member> = others.filter_map(|key| self.lacking(&key, claim)).collect();
         waiting.sort_by(|a, b| a.turn.cmp(&b.turn));
         waiting.truncate(MOST.min(room));
         let with_room: Vec<Member> = waiting.into_iter().filter(|member| self.has_room(member)).collect();
@@ -75,18 +75,18 @@ impl Look<'_> {
     }
 
     /// A Pod, if it lacks the reservation of this claim and nothing else.
-    fn lacking(&self, key: ObjectKey, claim: &NamedClaim) -> Option<Member> {
+    fn lacking(&self, key: &ObjectKey, claim: &NamedClaim) -> Option<Member> {
         let (uid, pod) =
-            self.index.pod(&key).filter(|(_, pod)| pod.is_gated && pod.group.is_none() && !pod.deleting)?;
+            self.index.pod(key).filter(|(_, pod)| pod.is_gated && pod.group.is_none() && !pod.deleting)?;
         let claims = self.index.claims_of(&key.namespace, &pod)?;
         let others = claims.iter().filter(|of| of.uid != claim.uid);
         let lacks_nothing_else =
             others.into_iter().all(|of| of.facts.is_allocated && of.is_reserved_for(&uid));
-        let rests = self.decided.rests(&key, self.steady).is_some() || self.decided.is_decided(&key);
+        let rests = self.decided.rests(key, self.steady).is_some() || self.decided.is_decided(key);
         let Stance::Open(pod, claims) = stance(&self.options.name, &uid, &pod, Some(claims)) else {
             return None;
         };
-        (lacks_nothing_else && !rests).then(|| Member { turn: pod.turn(&key), uid, pod, claims })
+        (lacks_nothing_else && !rests).then(|| Member { turn: pod.turn(key), uid, pod, claims })
     }
 
     /// Looks for room for a Pod where its claims are, and notes what it takes there.

@@ -233,34 +233,46 @@ fn judge<'a>(
             ),
         );
     }
-    for KnownClaim { name, facts, reserved_for, .. } in known.iter().copied() {
-        if facts.deleting {
-            return wait(Reason::ClaimDeleted, format!("claim {name} is being deleted"));
-        }
-        if facts.allocation.is_none() {
-            if let Some(gate) = facts.allocation_gates.first() {
-                return wait(Reason::AllocationGateClosed, closed(name, gate));
-            }
-            let message = unallocated(name, facts);
-            // Until the default allocator has looked, there is nothing to say but that it has not. Another name may be
-            // a slip, and no allocator looks.
-            let is_default = facts.allocator.is_some() && facts.allocator.as_deref() == default_allocator;
-            let has_looked = facts.verdict.is_some() || !facts.rejections.is_empty();
-            if is_default && !has_looked {
-                return Err(Wait::on_its_way(Reason::NotAllocated, message));
-            }
-            return wait(Reason::NotAllocated, message);
-        }
-        if reserved_for.is_none() {
-            let full = if facts.consumers.len() < MAX_CONSUMERS {
-                String::new()
-            } else {
-                format!(": it has {MAX_CONSUMERS} consumers, and takes another one when one of them ends")
-            };
-            return wait(Reason::NotReserved, format!("claim {name} is not reserved for the Pod{full}"));
-        }
+    for claim in known.iter().copied() {
+        is_given(claim, default_allocator)?;
     }
     Ok(Claims::Ready(known))
+}
+
+/// Whether a claim that has an allocator is allocated, and reserved for the Pod.
+///
+/// # Errors
+/// What it waits for.
+fn is_given(
+    KnownClaim { name, facts, reserved_for, .. }: &KnownClaim,
+    default_allocator: Option<&str>,
+) -> Result<(), Wait> {
+    if facts.deleting {
+        return wait(Reason::ClaimDeleted, format!("claim {name} is being deleted"));
+    }
+    if facts.allocation.is_none() {
+        if let Some(gate) = facts.allocation_gates.first() {
+            return wait(Reason::AllocationGateClosed, closed(name, gate));
+        }
+        let message = unallocated(name, facts);
+        // Until the default allocator has looked, there is nothing to say but that it has not. Another name may be
+        // a slip, and no allocator looks.
+        let is_default = facts.allocator.is_some() && facts.allocator.as_deref() == default_allocator;
+        let has_looked = facts.verdict.is_some() || !facts.rejections.is_empty();
+        if is_default && !has_looked {
+            return Err(Wait::on_its_way(Reason::NotAllocated, message));
+        }
+        return wait(Reason::NotAllocated, message);
+    }
+    if reserved_for.is_none() {
+        let full = if facts.consumers.len() < MAX_CONSUMERS {
+            String::new()
+        } else {
+            format!(": it has {MAX_CONSUMERS} consumers, and takes another one when one of them ends")
+        };
+        return wait(Reason::NotReserved, format!("claim {name} is not reserved for the Pod{full}"));
+    }
+    Ok(())
 }
 
 fn closed(claim: &str, ClosedGate { gate, reason }: &ClosedGate) -> String {

@@ -69,7 +69,7 @@ impl Decision<'_> {
         if let Scheduler::Aware(generation) = by
             && !is_recorded
         {
-            let (taken, _) = parted(told, claims.extended.as_deref(), generation);
+            let (taken, _) = parted(&told, claims.extended.as_deref(), generation);
             if !taken.is_empty() {
                 let write = pod_status::write(&key.namespace, &key.name, uid, &taken, generation);
                 self.send(Purpose::Publish(generation), write.map_err(inexpressible)?);
@@ -90,7 +90,7 @@ impl Decision<'_> {
         let Look { pod, cluster, holders, scheduler, .. } = self.look;
         let (Some(cluster), Some(Scheduler::Aware(generation))) = (*cluster, *scheduler) else { return };
         let claims = cluster.ledger().claims_on(&pod.accounted, node);
-        let (_, rest) = parted(told(claims.contributions, false), claims.extended.as_deref(), generation);
+        let (_, rest) = parted(&told(claims.contributions, false), claims.extended.as_deref(), generation);
         if let Some(text) = uncounted(&rest, holders.is_on()) {
             self.say(Said::Warning(Reason::NotPublished, "Release", text));
         }

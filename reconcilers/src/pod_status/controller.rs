@@ -94,7 +94,7 @@ impl PodStatus {
         // Until it is known what is kept, the newest generation takes most.
         let generation =
             if let Some(Scheduler::Aware(generation)) = known { generation } else { Generation::V1_38 };
-        let (taken, rest) = parted(claims.contributions, claims.extended.as_deref(), generation);
+        let (taken, rest) = parted(&claims.contributions, claims.extended.as_deref(), generation);
         if known.is_some() || taken.is_empty() {
             self.say_uncounted(key, uid, &rest);
         }

@@ -56,7 +56,7 @@ pub(crate) fn write(
 /// Parts the contributions of a Pod's claims into those that an API server takes which keeps `generation`, and the rest. It refuses all
 /// entries of a Pod for one that it does not take. `extended`: the Pod's claim for extended resources.
 pub(crate) fn parted(
-    contributions: Vec<Contribution>,
+    contributions: &[Contribution],
     extended: Option<&str>,
     generation: Generation,
 ) -> (Vec<Contribution>, Vec<Contribution>) {

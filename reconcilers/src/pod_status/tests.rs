@@ -263,7 +263,7 @@ fn what_the_api_server_does_not_take_is_left_out_and_said() {
     };
     let (cpu, storage) = (Resource::Cpu, Resource::EphemeralStorage);
     let all = vec![of("a", &[cpu, storage]), of("extended", &[cpu]), of("c", &[storage])];
-    let parted = |generation| shape::parted(all.clone(), Some("extended"), generation);
+    let parted = |generation| shape::parted(&all, Some("extended"), generation);
     let (taken, rest) = parted(Generation::V1_37);
     assert_eq!(taken, vec![of("a", &[cpu])]);
     assert_eq!(rest, vec![of("a", &[storage]), of("extended", &[cpu]), of("c", &[storage])]);
