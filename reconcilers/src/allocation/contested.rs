@@ -170,6 +170,11 @@ mod tests {
     fn a_node_gives_no_device_of_the_pool_of_another() {
         let mut index = cluster(2, 0);
         let (first, second) = (name(0), name(1));
+        // It is younger than the lie.
+        applied::<WholeSlice>(
+            &mut index,
+            &slice(&second, &second, &second, "2026-01-01T00:00:00Z", &["gpu-0"]),
+        );
         let lie = |since| slice("lie", &first, &second, since, &["gpu-0", "gpu-99"]);
         applied::<WholeSlice>(&mut index, &lie("2020-01-01T00:00:00Z"));
         let said = index.settle_pools();
