@@ -107,10 +107,11 @@ fn views(seen: &[(bool, Value)]) -> Histories {
             _ => continue,
         };
         let history = histories.entry(format!("{kind} {name}")).or_default();
-        if kind == "Pod" && has_failed(object) {
+        if kind == "Pod" && !is_deleted && has_failed(object) {
             // An attempt that was decided on before kube-scheduler's watch had brought a write, and that the API server refused: how often
             // that happens follows from the load of the machine. The nomination belongs to the attempt.
-            while history.last().is_some_and(|view| !view.contains(NOT_NOMINATED)) {
+            while history.last().is_some_and(|view| view.contains(NOMINATED) && !view.contains(NOT_NOMINATED))
+            {
                 history.pop();
             }
             continue;
@@ -123,7 +124,8 @@ fn views(seen: &[(bool, Value)]) -> Histories {
     histories
 }
 
-/// The part of a view of a Pod that is nominated for no node.
+/// The field of a view of a Pod that says for which node it is nominated, and what it says of one that is nominated for none.
+const NOMINATED: &str = r#""nominated":"#;
 const NOT_NOMINATED: &str = r#""nominated":null"#;
 
 /// Whether kube-scheduler says of a Pod that its last attempt has failed, for another reason than that no node takes the Pod.

@@ -67,11 +67,11 @@ impl Contested {
         }
     }
 
-    /// Nearly every pool is that of one node, and never judged.
+    /// Nearly every pool is that of one node, has its name, and is never judged.
     fn change(&mut self, pool: &Pool) {
         let mut nodes = self.pools.get(pool).into_iter().flat_map(BTreeMap::values).map(|of| &of.node);
         let first = nodes.next();
-        if nodes.any(|node| Some(node) != first) {
+        if first.is_some_and(|first| *first != pool.1) || nodes.any(|node| Some(node) != first) {
             self.changed.insert(pool.clone());
         }
     }
@@ -81,13 +81,14 @@ impl Contested {
         self.withheld.len()
     }
 
-    /// The slices of a pool whose devices are not given, each with the node that has them. A pool that has the name of one of its nodes
-    /// is that node's. Of other pools a device is that of the node that has listed it first.
-    fn judged(&self, pool: &Pool, snapshot: &Snapshot) -> BTreeMap<Name, Option<Name>> {
+    /// The slices of a pool, each with the other node that it is withheld for, if it is. A pool that has the name of a Node is that
+    /// node's (`is_node`). Of other pools a slice counts if no other node has listed one of its devices earlier.
+    fn judged(&self, pool: &Pool, is_node: bool, snapshot: &Snapshot) -> BTreeMap<Name, Option<Name>> {
         let listed = self.pools.get(pool).into_iter().flatten();
         let mut listed: Vec<(&Name, &Listed)> = listed.collect();
-        listed.sort_by_key(|(slice, of)| (of.node != pool.1, of.since.clone(), (*slice).clone()));
-        let host = listed.first().map(|(_, of)| of.node.clone()).filter(|node| *node == pool.1);
+        listed.sort_by_cached_key(|(slice, of)| (of.node != pool.1, of.since.clone(), (*slice).clone()));
+        let publishes = listed.first().is_some_and(|(_, of)| of.node == pool.1);
+        let host = (is_node || publishes).then(|| pool.1.clone());
         let (mut nodes, mut judged): (HashMap<Name, Name>, _) = (HashMap::new(), BTreeMap::new());
         for (slice, Listed { node, .. }) in listed {
             let devices: Vec<Name> = match self.withheld.get(slice) {
@@ -111,7 +112,8 @@ impl Allocation {
     pub(super) fn settle_pools(&mut self) -> Vec<Withheld> {
         let mut told = Vec::new();
         for pool in std::mem::take(&mut self.contested.changed) {
-            for (name, has) in self.contested.judged(&pool, &self.snapshot) {
+            let is_node = self.nodes.get("", &pool.1).is_some();
+            for (name, has) in self.contested.judged(&pool, is_node, &self.snapshot) {
                 match has {
                     None => {
                         let Some(slice) = self.contested.withheld.remove(&name) else { continue };
@@ -124,10 +126,10 @@ impl Allocation {
                         self.changed_in(&slice);
                         self.snapshot = self.snapshot.without_slice(&name);
                         let why = format!(
-                            "pool {} of driver {} is that of node {other}: what node {} says of it gives no device away",
+                            "no device of the slice is given: node {} lists devices of pool {} of driver {}, which node {other} has",
+                            slice.node_name.as_deref().unwrap_or_default(),
                             pool.1,
-                            pool.0,
-                            slice.node_name.as_deref().unwrap_or_default()
+                            pool.0
                         );
                         self.contested.withheld.insert(name.clone(), slice);
                         if self.contested.said.insert(name.clone()) {
@@ -179,7 +181,10 @@ mod tests {
         applied::<WholeSlice>(&mut index, &lie("2020-01-01T00:00:00Z"));
         let said = index.settle_pools();
         assert_eq!(said.len(), 1, "{said:?}");
-        assert!(said[0].1.contains(&*second) && !given(&index, "lie"), "{said:?}");
+        assert!(
+            said[0].1.ends_with(&format!("which node {second} has")) && !given(&index, "lie"),
+            "{said:?}"
+        );
         assert_eq!(index.contested.len(), 1);
         // It publishes anew each second.
         applied::<WholeSlice>(&mut index, &lie("2020-01-01T00:00:00Z"));
@@ -188,10 +193,12 @@ mod tests {
         let decision = decided(&mut index, &Decided::default(), 0).expect("a device");
         let result = &decision.allocations[0].1.devices.results[0];
         assert_eq!(&*result.pool, &*decision.node, "{result:?}");
-        // The pool has no other node any more.
+        // The node publishes nothing for a moment, as when its driver is replaced.
         let gone = slice(&second, &second, "another", "2026-01-01T00:00:00Z", &["gpu-0"]);
         applied::<WholeSlice>(&mut index, &gone);
-        assert!(index.settle_pools().is_empty() && given(&index, "lie"));
+        assert!(index.settle_pools().is_empty() && !given(&index, "lie"));
+        applied::<WholeSlice>(&mut index, &slice("lie", &first, "mine", "2026-01-01T00:00:00Z", &["gpu-99"]));
+        assert!(index.settle_pools().is_empty() && given(&index, "lie"), "it is another pool");
     }
 
     /// A device is that of the node that has listed it first; others of the pool are given.

@@ -258,6 +258,8 @@ impl Reconcile for Allocator {
     }
 
     fn measure(&self, _now: i64) {
+        // Where no Pod waits, nothing else looks at slices.
+        self.look(|_| ());
         let waiting = self.kit.read(|index| index.shapes.waiting());
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         let ignored = self.kit.read(|index| index.contested.len());

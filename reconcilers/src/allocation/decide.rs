@@ -70,7 +70,12 @@ impl Question<'_> {
             format!("{:?}", claim.devices).hash(&mut hasher);
             // A claim that has its devices confines the Pod, and may be charged already.
             if let Some(allocation) = &claim.allocation {
-                (&claim.uid, format!("{allocation:?}")).hash(&mut hasher);
+                // The id of a share is another one with each decision.
+                for of in &allocation.devices.results {
+                    (&of.request, &of.driver, &of.pool, &of.device).hash(&mut hasher);
+                    format!("{:?}", of.consumed_capacity).hash(&mut hasher);
+                }
+                (&claim.uid, format!("{:?}", allocation.node_selector)).hash(&mut hasher);
             }
         }
         format!("{:?}", self.pod.placement).hash(&mut hasher);
@@ -291,6 +296,21 @@ fn go_on(
             tried.refuses(index, shape, (&node, at), why);
             None
         }
+    }
+}
+
+/// Decides about a Pod on this node; nothing where the node does not take it, or where that is not known soon.
+pub(super) fn decide_on(
+    question: &Question<'_>,
+    index: &Allocation,
+    decided: &Decided,
+    node: &str,
+    ids: &mut dyn ShareIds,
+) -> Option<Decision> {
+    let prepared = PodClaims::new(&index.snapshot, question.claims.clone(), Gates::default());
+    match question.try_node(index, &index.snapshot, decided, &prepared, node, (ids, &mut 0)) {
+        Tries::Takes(decision) => Some(decision),
+        Tries::Refuses(_) | Tries::Searches(..) => None,
     }
 }
 

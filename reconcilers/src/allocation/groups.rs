@@ -9,6 +9,7 @@ use dragoman_machinery::kind::Watchable as _;
 use dragoman_machinery::watch::Store;
 
 use super::index::{Allocation, NamedClaim, PodFacts};
+use super::stance::{Stance, stance};
 
 /// What is kept of a PodGroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,22 +130,28 @@ impl Allocation {
     }
 
     /// The Pods, with their uids, whose gates have to be closed when a Pod gives a claim back: its own, or those of its PodGroup. `None`
-    /// where it may not. In a group the first Pod gives back, as it decides for all: any other one that lacks room would take the devices
-    /// from the first. A group of more Pods than can be asked about keeps its claims.
+    /// where it may not: the operator may be about to release another one, which `may_go` finds in the claims of a Pod that has everything.
+    /// A group of more Pods than can be asked about keeps its claims.
     pub(super) fn gated_together(
         &self,
-        (key, uid, pod): (&ObjectKey, &Name, &PodFacts),
+        (key, uid, allocator): (&ObjectKey, &Name, &str),
         claim: &NamedClaim,
+        may_go: fn(&[NamedClaim]) -> bool,
     ) -> Option<Vec<(ObjectKey, Name)>> {
         if claim.group.is_none() {
             return Some(vec![(key.clone(), uid.clone())]);
         }
         let group = self.groups.group_of(key).filter(|_| self.groups.is_small(key))?;
-        let turn = pod.turn(key);
+        let goes = |member: &ObjectKey| {
+            let Some((uid, pod)) = self.pod(member).filter(|_| member != key) else { return false };
+            match stance(allocator, &uid, &pod, self.claims_of(&member.namespace, &pod)) {
+                Stance::Settled(claims) => may_go(&claims),
+                _ => false,
+            }
+        };
         let member = |(member, standing): (&ObjectKey, Standing)| {
-            let is_before = self.pod(member).is_some_and(|(_, pod)| pod.turn(member) < turn);
             let uid = self.pods.get(&member.namespace, &member.name)?.uid.clone();
-            (standing.is_gated && !is_before).then(|| (member.clone(), uid))
+            (standing.is_gated && !goes(member)).then(|| (member.clone(), uid))
         };
         self.groups.members(&group).map(member).collect()
     }
@@ -275,17 +282,19 @@ mod tests {
 
     #[test]
     fn a_group_gives_a_claim_back_as_long_as_none_of_its_pods_is_released() {
-        let asked = |gated: &[bool], number: usize| {
+        let asked = |gated: &[bool], number: usize, may_go: bool| {
             let index = world(&of_group(), gated);
             let (uid, pod) = index.pod(&key(number)).expect("a Pod");
             let claims = index.claims_of("ns", &pod).expect("claims");
-            let asked = index.gated_together((&key(number), &uid, &pod), &claims[0])?;
+            let may_go: fn(&[NamedClaim]) -> bool = if may_go { |_| true } else { |_| false };
             assert!(writes::give_back("ns", &claims[0], &uid).is_some());
+            let asked = index.gated_together((&key(number), &uid, "dragoman"), &claims[0], may_go)?;
             Some(asked.into_iter().map(|(_, uid)| uid.to_string()).collect::<Vec<_>>())
         };
-        assert_eq!(asked(&[true, true], 0), Some(vec!["pod-0".to_owned(), "pod-1".to_owned()]));
-        assert_eq!(asked(&[true, true], 1), None, "the first decides");
-        assert_eq!(asked(&[true, false], 0), None, "another one may run");
-        assert_eq!(asked(&[true; SMALL + 1], 0), None, "so many are not asked about");
+        let both = Some(vec!["pod-0".to_owned(), "pod-1".to_owned()]);
+        assert_eq!((asked(&[true, true], 0, false), asked(&[true, true], 1, false)), (both.clone(), both));
+        assert_eq!(asked(&[true, true], 0, true), None, "the other one has everything");
+        assert_eq!(asked(&[true, false], 0, false), None, "another one may run");
+        assert_eq!(asked(&[true; SMALL + 1], 0, false), None, "so many are not asked about");
     }
 }

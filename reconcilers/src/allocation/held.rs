@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dragoman_machinery::controller::Verdict;
+use dragoman_crds::wire::Name;
+use dragoman_machinery::controller::{ObjectKey, Verdict};
 
 use super::index::NamedClaim;
 use super::look::{Look, Subject};
@@ -13,16 +14,26 @@ use super::writes;
 /// How soon it is looked again whether another Pod waits for devices.
 const LOOKS_AGAIN: Duration = Duration::from_secs(10);
 
+/// A Pod that lacks a part takes nothing from one of its PodGroup that has everything, whatever that one waits for.
+fn has_everything(_: &[NamedClaim]) -> bool {
+    true
+}
+
+/// A Pod that waits behind a gate takes nothing from one that does not.
+fn is_held_by_none(claims: &[NamedClaim]) -> bool {
+    claims.iter().all(|claim| !claim.facts.is_held)
+}
+
 impl Look<'_> {
-    /// Gives back what a gated Pod has of its own claims.
-    fn give_back(&mut self, of: &Subject<'_>, claims: &[NamedClaim]) {
+    /// Gives back what a gated Pod has of its own claims. `may_go`: as for [`Allocation::gated_together`](super::index::Allocation::gated_together).
+    fn give_back(&mut self, of: &Subject<'_>, claims: &[NamedClaim], may_go: fn(&[NamedClaim]) -> bool) {
         let mut own: Vec<&NamedClaim> =
             claims.iter().filter(|claim| is_for(&self.options.name, claim)).collect();
         // A claim with a closed gate comes first: if the gate was opened meanwhile, the guard refuses this
         // write, and the Pod keeps everything.
         own.sort_by_key(|claim| !claim.facts.is_held);
         let writes = own.into_iter().filter_map(|claim| {
-            let gated = self.index.gated_together((of.key, &of.uid, &of.pod), claim)?;
+            let gated = self.gated_together(of, claim, may_go)?;
             let write = writes::give_back(&of.key.namespace, claim, &of.uid)?;
             Some([Step::Confirm(gated), Step::Send(Purpose::GiveBack, Box::new(write))])
         });
@@ -31,6 +42,15 @@ impl Look<'_> {
             self.steps.extend(writes);
             self.steps.push(Step::Say(Said::GaveBack));
         }
+    }
+
+    fn gated_together(
+        &self,
+        of: &Subject<'_>,
+        claim: &NamedClaim,
+        may_go: fn(&[NamedClaim]) -> bool,
+    ) -> Option<Vec<(ObjectKey, Name)>> {
+        self.index.gated_together((of.key, &of.uid, &self.options.name), claim, may_go)
     }
 
     /// No node takes a Pod: what it has of its devices is given back after a while, or it is said why it has
@@ -55,7 +75,7 @@ impl Look<'_> {
             is_for(&self.options.name, claim)
                 && claim.facts.is_allocated
                 && claim.is_reserved_for(&of.uid)
-                && self.index.gated_together((of.key, &of.uid, &of.pod), claim).is_some()
+                && self.gated_together(of, claim, has_everything).is_some()
         };
         let part: Vec<NamedClaim> = of.claims.iter().filter(has_part).cloned().collect();
         if part.is_empty() {
@@ -64,7 +84,7 @@ impl Look<'_> {
         if let Some(milliseconds) = self.decided.keeps_part(of.key, self.steady) {
             return Some(Verdict::After(Duration::from_millis(milliseconds)));
         }
-        self.give_back(of, &part);
+        self.give_back(of, &part, has_everything);
         Some(Verdict::Done)
     }
 
@@ -82,7 +102,7 @@ impl Look<'_> {
         if self.index.shapes.waiting() == 0 {
             return Verdict::After(LOOKS_AGAIN);
         }
-        self.give_back(of, &of.claims);
+        self.give_back(of, &of.claims, is_held_by_none);
         Verdict::Done
     }
 }

@@ -438,7 +438,10 @@ impl Keeps<WholePod> for Allocation {
     ) -> Vec<ObjectKey> {
         let key = ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(name) };
         let beside = self.groups.beside(&key);
-        self.groups.remove(&key);
+        // Another Pod of its name may be there already.
+        if self.pods.get(namespace, name).is_none() {
+            self.groups.remove(&key);
+        }
         let place = Place { namespace: Arc::clone(namespace), name: Arc::clone(name), uid: last.uid.clone() };
         self.accounts.remove_pod(&place);
         let mut keys = Keeps::<WholePod>::changed(self, &place, last.readable(), None);

@@ -15,7 +15,7 @@ use super::gangs::{Gang, Member, gang};
 use super::index::{Allocation, ClaimFacts, NamedClaim, PodFacts};
 use super::pass::{Assignment, Purpose, Said, Step};
 use super::shapes::ShapeId;
-use super::sharers::waits_for_place;
+use super::sharers::{WRITTEN, waits_for_place};
 use super::stance::{Stance, is_for, stance};
 use super::turns::Looked;
 use super::verdicts::{GANG, TOO_LONG, Words};
@@ -132,6 +132,7 @@ impl Look<'_> {
             self.write(&of, decision);
             return Begun::Steps(of, Verdict::Done);
         }
+        self.drop_charge(&of);
         let (refused, again) = left_out(&of.claims, self.now.as_second());
         if let Some(milliseconds) = self.rests(&of, refused.is_empty()) {
             return Begun::Steps(of, Verdict::After(Duration::from_millis(milliseconds)));
@@ -142,7 +143,7 @@ impl Look<'_> {
             return Begun::Steps(of, then);
         }
         if self.waits_for_write(&of) {
-            return Begun::Steps(of, Verdict::After(SHARED));
+            return Begun::Steps(of, Verdict::After(WRITTEN));
         }
         let gang = match gang(self.index, self.decided, &self.options.name, of.key, &of.pod) {
             None => None,
@@ -208,6 +209,8 @@ impl Look<'_> {
             self.woken.extend(others.filter(|pod| pod != of.key));
         }
         let then = match looked {
+            // It has begun since this search did.
+            Looked::Decided(_) if self.waits_for_write(&of) => Verdict::After(WRITTEN),
             Looked::Decided(decision) => {
                 self.leave(of.key);
                 self.write(&of, *decision);
@@ -265,6 +268,7 @@ impl Look<'_> {
             let protect = devices.as_ref().and_then(|_| writes::protect(&of.key.namespace, claim));
             let protect = protect.map(Box::new);
             self.steps.extend(protect.map(|write| Step::Send(Purpose::Protect(claim.uid.clone()), write)));
+            self.decided.writing.begins(of.key, &claim.uid, &claim.facts.version);
             let along = self.taken_along(of, claim);
             let all_of = along.len();
             let assignment = Assignment { claim: claim.clone(), devices, node: node.clone(), along };

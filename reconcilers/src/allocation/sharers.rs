@@ -2,11 +2,12 @@
 //! time, and takes in the same write those along that wait for this reservation alone.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use dragoman_crds::wire::{ConsumerReference, MAX_CONSUMERS, Name};
 use dragoman_machinery::controller::ObjectKey;
 
-use super::decide::{Question, Tried, Turn, decide, left_out};
+use super::decide::{Question, decide_on, left_out};
 use super::gangs::Member;
 use super::index::NamedClaim;
 use super::look::{Look, Subject};
@@ -15,6 +16,10 @@ use super::turns::share_id;
 
 /// The Pods that are taken along at once: some milliseconds.
 const MOST: usize = 64;
+/// The Pods that are looked through for them: a tenant can make any number.
+const SOME: usize = 512;
+/// How soon a Pod is looked at again that waits for the write of another one. The change of the claim wakes it sooner.
+pub(super) const WRITTEN: Duration = Duration::from_secs(2);
 
 /// The writes of claims that are under way: by the uid of the claim, the Pod and the version that it is written on.
 #[derive(Debug, Default)]
@@ -56,18 +61,22 @@ impl Look<'_> {
     /// The Pods that lack the reservation of this claim and nothing else, those that come first first, and that have room where its devices
     /// are: the room is theirs from now on.
     pub(super) fn taken_along(&mut self, of: &Subject<'_>, claim: &NamedClaim) -> Vec<ConsumerReference> {
-        if claim.group.is_some() || !claim.facts.is_allocated {
+        // Where the claim has no node of its own, each Pod looks for one in its turn.
+        let Some(node) = claim.facts.node.clone().filter(|_| claim.group.is_none()) else {
             return Vec::new();
-        }
+        };
         let room = MAX_CONSUMERS.saturating_sub(claim.facts.consumers.len() + 1);
-        let others =
-            self.index.sharers(&of.key.namespace, &claim.name).into_iter().filter(|key| key != of.key);
+        let others = self.index.sharers(&of.key.namespace, &claim.name).into_iter().take(SOME);
+        let others = others.filter(|key| key != of.key);
         let mut waiting: Vec<Member> = others.filter_map(|key| self.lacking(&key, claim)).collect();
         waiting.sort_by(|a, b| a.turn.cmp(&b.turn));
         waiting.truncate(MOST.min(room));
-        let with_room: Vec<Member> = waiting.into_iter().filter(|member| self.has_room(member)).collect();
+        let with_room: Vec<Member> =
+            waiting.into_iter().filter(|member| self.has_room(member, &node)).collect();
         for Member { turn, .. } in &with_room {
             self.woken.extend(self.index.shapes.leave(&turn.key));
+            // The write may never be sent.
+            self.woken.push(turn.key.clone());
         }
         let consumer =
             |Member { turn, uid, .. }: Member| ConsumerReference::pod((*turn.key.name).into(), uid);
@@ -89,20 +98,31 @@ impl Look<'_> {
         (lacks_nothing_else && !rests).then(|| Member { turn: pod.turn(key), uid, pod, claims })
     }
 
-    /// Looks for room for a Pod where its claims are, and notes what it takes there.
-    fn has_room(&mut self, Member { turn, uid, pod, claims }: &Member) -> bool {
+    /// Looks for room for a Pod on the node of its claim, and notes what it takes there.
+    fn has_room(&mut self, Member { turn, uid, pod, claims }: &Member, node: &str) -> bool {
         let (refused, _) = left_out(claims, self.now.as_second());
         let known = claims.iter().filter_map(|claim| self.index.snapshot.claim(&claim.uid).cloned());
         let question = Question { key: &turn.key, pod, claims: known.collect(), in_gang: false };
         // Another Pod that asks for the same waits for room.
-        if self.index.shapes.before(question.shape(), turn).is_some() {
+        let is_next = self.index.shapes.before(question.shape(), turn).is_none();
+        if !is_next || refused.contains(node) {
             return false;
         }
-        let (order, mut tried) = (self.options.order, Tried::default());
-        let decided =
-            decide(&question, self.index, self.decided, (&refused, order), &mut tried, &mut share_id);
-        let Turn::Decided(decision) = decided else { return false };
+        let Some(decision) = decide_on(&question, self.index, self.decided, node, &mut share_id) else {
+            return false;
+        };
         self.decided.put(&turn.key, uid, claims, &decision);
         true
+    }
+
+    /// What a Pod was to take of its node with a claim that it shares does not count any more once that came to nothing.
+    pub(super) fn drop_charge(&mut self, of: &Subject<'_>) {
+        let is_under_way = |claim: &NamedClaim| {
+            self.decided.is_for_another(of.key, &claim.uid) || self.decided.writing.is_anothers(of.key, claim)
+        };
+        if !of.claims.iter().any(is_under_way) {
+            let node = self.decided.forget(of.key);
+            self.reopen(node.as_ref());
+        }
     }
 }

@@ -111,6 +111,7 @@ impl Decision<'_> {
 
     fn gated(&mut self) -> Result<Verdict, Stop> {
         let look = self.look;
+        self.memory.together.ends(look.key);
         let default = look.options.default_allocator.as_deref();
         let ready = match plan::claims(look.pod.earlier_gate.as_ref(), &look.claims, default) {
             Claims::Wait(wait) => {
@@ -129,6 +130,13 @@ impl Decision<'_> {
         };
         if self.takes_out_again(&ready) {
             return Ok(Verdict::Done);
+        }
+        if let Some(claim) = ready.iter().find(|claim| self.memory.together.is_anothers(look.key, &claim.uid))
+        {
+            let message = format!("claim {} is being taken back from the PodGroup", claim.name);
+            return Ok(self
+                .waits(&Wait::on_its_way(Reason::NotReserved, message))
+                .most_urgent(Verdict::After(AGAIN)));
         }
         if let Some(why) = self.promised_twice(&ready) {
             return Ok(self.reject(&ready, "", Reason::PromisedTwice, &why));
@@ -166,9 +174,12 @@ impl Decision<'_> {
         if let Some(left) = self.memory.nominated.settles(look.key, node, look.now) {
             return Ok(Verdict::After(left));
         }
-        self.say_uncounted(node);
         let is_confined = ready.iter().any(|claim| plan::confines(&claim.facts));
-        Ok(self.release((!is_confined).then_some(node), Opened::Released, &attributes))
+        let verdict = self.release((!is_confined).then_some(node), Opened::Released, &attributes);
+        if self.steps.iter().any(|step| matches!(step, Step::Send(Purpose::Open(..), _))) {
+            self.say_uncounted(node);
+        }
+        Ok(verdict)
     }
 
     /// The node of a Pod whose claims are ready.

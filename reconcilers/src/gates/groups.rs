@@ -19,7 +19,7 @@ pub(super) struct Groups {
     others: Links,
 }
 
-/// The Pods whose gates have to be closed when the group gives a claim back: each is asked about.
+/// The most Pods of a group that gives a claim back: each is asked about.
 const MOST: usize = 64;
 
 impl Groups {
@@ -44,13 +44,14 @@ impl Groups {
         if is_gated { &mut self.gated } else { &mut self.others }
     }
 
-    /// The Pods of a group, if all of them have the gate.
+    /// The Pods of a group, if all of them have the gate and they are few.
     fn all_gated(&self, namespace: &Arc<str>, group: &str) -> Option<Vec<ObjectKey>> {
         if self.others.of(namespace, group).next().is_some() {
             return None;
         }
         let key = |name: &Arc<str>| ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(name) };
-        Some(self.gated.of(namespace, group).map(key).collect())
+        let keys: Vec<ObjectKey> = self.gated.of(namespace, group).take(MOST + 1).map(key).collect();
+        (keys.len() <= MOST).then_some(keys)
     }
 }
 
@@ -86,13 +87,9 @@ impl Gates {
         keys.into_iter().map(gated).collect()
     }
 
-    /// The Pods whose gates have to be closed when this Pod is to give a claim back: its own, or those of its PodGroup. `None` where it
-    /// may not, or holds nothing of it. In a group the first Pod gives back: any other one that does not fit would take the devices from
-    /// the first. A group of more Pods than can be asked about keeps its claims.
+    /// The Pods whose gates have to be closed when a Pod is to give this claim back: its own, or those of its PodGroup. `None` where one
+    /// may run, or where the Pod holds nothing of it. A group of more Pods than can be asked about keeps its claims.
     pub(super) fn gated_together(&self, key: &ObjectKey, claim: &KnownClaim) -> Option<Vec<GatedPod>> {
-        let consumer = claim.reserved_for.as_ref()?;
-        let users = self.gated_users(&key.namespace, consumer)?;
-        let first = users.iter().min_by(|a, b| a.age().cmp(&b.age()))?;
-        (first.key == *key && users.len() <= MOST).then_some(users)
+        self.gated_users(&key.namespace, claim.reserved_for.as_ref()?)
     }
 }

@@ -69,6 +69,13 @@ pub(super) struct KnownClaim {
     pub(super) reserved_for: Option<ConsumerReference>,
 }
 
+impl KnownClaim {
+    /// Whether it is reserved for the PodGroup of the Pod, and not for the Pod.
+    pub(super) fn is_of_group(&self) -> bool {
+        self.reserved_for.as_ref().is_some_and(ConsumerReference::is_pod_group)
+    }
+}
+
 impl NamedClaim {
     /// The claim, if it is there.
     pub(super) fn known(&self) -> Option<&KnownClaim> {
@@ -242,8 +249,11 @@ impl Keeps<Pod> for Gates {
     ) -> Vec<ObjectKey> {
         let (namespace, name, uid) = (Arc::clone(namespace), Arc::clone(name), last.uid.clone());
         let key = ObjectKey { namespace: Arc::clone(&namespace), name: Arc::clone(&name) };
-        self.nameless.remove(&key);
-        self.groups.remove(&key);
+        // Another Pod of its name may be there already.
+        if self.pods.get(&namespace, &name).is_none() {
+            self.nameless.remove(&key);
+            self.groups.remove(&key);
+        }
         self.recount(&key);
         Keeps::<Pod>::changed(self, &Place { namespace, name, uid }, last.readable(), None)
     }

@@ -14,6 +14,7 @@ use super::plan::Reason;
 pub(super) struct Memory {
     pub(super) closed: ClosedGates,
     pub(super) taking: Taking,
+    pub(super) together: Together,
     pub(super) nominated: Nominated,
     pub(super) judged: Judged,
 }
@@ -54,6 +55,27 @@ impl Judged {
     }
 }
 
+/// The claims that are being taken back from a PodGroup, each with the Pod that does so: no other Pod of the group is released with them.
+#[derive(Debug, Default)]
+pub(super) struct Together(HashMap<Name, ObjectKey>);
+
+impl Together {
+    /// The Pod takes a claim of this uid back.
+    pub(super) fn begins(&mut self, pod: &ObjectKey, claim: &Name) {
+        self.0.insert(claim.clone(), pod.clone());
+    }
+
+    /// The Pod is looked at again, or is of no concern any more: what it did has ended.
+    pub(super) fn ends(&mut self, pod: &ObjectKey) {
+        self.0.retain(|_, of| of != pod);
+    }
+
+    /// Whether another Pod takes the claim of this uid back.
+    pub(super) fn is_anothers(&self, pod: &ObjectKey, claim: &Name) -> bool {
+        self.0.get(claim).is_some_and(|of| of != pod)
+    }
+}
+
 impl Memory {
     /// Takes in what a pass about a Pod has to tell.
     pub(super) fn learn(&mut self, pod: &ObjectKey, said: &Said, now: i64) {
@@ -75,6 +97,7 @@ impl Memory {
     pub(super) fn forget(&mut self, pod: &ObjectKey) {
         self.closed.opened(pod);
         self.taking.forget(pod);
+        self.together.ends(pod);
         self.nominated.forget(pod);
     }
 }

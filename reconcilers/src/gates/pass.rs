@@ -186,7 +186,15 @@ impl GatePass {
                 self.report.push(Said::Changed);
                 self.refused(&refusal);
             }
-            Publication::Refused(refusal) => self.refused(&refusal),
+            Publication::Refused(refusal) => {
+                if let Refusal::Invalid(why) = &refusal {
+                    let text = format!(
+                        "the API server refuses what the claims take in the status of the Pod: {why}"
+                    );
+                    self.report.push(Said::Warning(Reason::NotPublished, "Publish", text));
+                }
+                self.refused(&refusal);
+            }
         }
     }
 

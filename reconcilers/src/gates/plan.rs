@@ -454,6 +454,8 @@ pub(super) fn condition_due(patience: i64, said: Option<i64>) -> i64 {
     patience.max(said.map_or(i64::MIN, |said| said + PACE))
 }
 
+/// How long a Pod of a PodGroup waits before it takes a claim of the group back, in milliseconds: the others are looked at by then.
+pub(super) const OTHERS: i64 = 2_000;
 /// How long a Pod keeps devices without an attribute that it asks for, in milliseconds.
 pub(super) const WITHOUT_ATTRIBUTE: i64 = 300_000;
 /// The patience with a released Pod that has lost a claim, in milliseconds.

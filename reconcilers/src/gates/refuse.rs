@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use dragoman_allocator::input::DeviceResult;
-use dragoman_crds::wire::ConsumerReference;
 use dragoman_machinery::controller::Verdict;
 use dragoman_machinery::watch::Record;
 
-use super::decide::{AGAIN, Decision, Look};
+use super::decide::{AGAIN, Decision, Look, Stop};
 use super::groups::GatedPod;
 use super::index::{KnownClaim, NamedClaim};
 use super::pass::{Purpose, Said, Step};
-use super::plan::{Reason, Wait};
+use super::plan::{OTHERS, Reason, Wait};
 use super::writes;
 use crate::protocol::{Rejection, with_rejection};
 
@@ -66,15 +65,30 @@ impl Decision<'_> {
         }
     }
 
-    /// Takes the Pod, or its PodGroup, out of the consumers of a claim, if it is one of them and no gate is open. Returns whether it is.
-    fn take_out(&mut self, claim: &KnownClaim) -> bool {
+    /// Takes the Pod, or its PodGroup, out of the consumers of a claim, if it is one of them and no gate is open.
+    fn take_out(&mut self, claim: &KnownClaim) {
         let Look { key, index, .. } = self.look;
-        let Some(gated) = index.gated_together(key, claim) else { return false };
+        let Some(gated) = index.gated_together(key, claim) else { return };
+        if claim.is_of_group() {
+            self.memory.together.begins(key, &claim.uid);
+        }
         for GatedPod { key, uid, facts } in gated {
             self.send(Purpose::Confirm, writes::is_gated(&key, &uid, &facts));
         }
         self.steps.push_back(Step::TakeOut(claim.clone()));
-        true
+    }
+
+    /// Whether a Pod may refuse the allocation of a claim: it is alone with it in its PodGroup, as far as it is known. Another one that has
+    /// room may be about to be released.
+    fn may_refuse(&self, claim: &KnownClaim) -> bool {
+        let Look { key, index, .. } = self.look;
+        if !claim.is_of_group() {
+            return true;
+        }
+        let gated = index.gated_together(key, claim);
+        gated.is_some_and(|gated| {
+            gated.iter().all(|user| user.key == **key || self.assumed.node_of(&user.key).is_none())
+        })
     }
 
     /// Takes the Pod out of claims again that it was taken out of, as far as the index does not show what
@@ -83,7 +97,8 @@ impl Decision<'_> {
         let mut takes = false;
         for claim in claims {
             if self.memory.taking.stands(self.look.key, &claim.uid, &claim.facts.version) {
-                takes |= self.take_out(claim);
+                takes = true;
+                self.take_out(claim);
             }
         }
         takes
@@ -98,20 +113,47 @@ impl Decision<'_> {
         reason: Reason,
         why: &str,
     ) -> Verdict {
-        let Look { key, cluster, index, .. } = self.look;
-        let is_its_own = |claim: &&&KnownClaim| {
-            let is_group = claim.reserved_for.as_ref().is_some_and(ConsumerReference::is_pod_group);
-            !is_group || index.gated_together(key, claim).is_some()
-        };
-        let claims: Vec<&KnownClaim> = claims.iter().filter(is_its_own).copied().collect();
+        let Look { key, now, .. } = self.look;
         let place = if node.is_empty() { String::new() } else { format!(" on node {node}") };
         let text = format!("the allocation of its claims{place} is refused: {why}");
-        if claims.is_empty() {
-            return self.waits(&Wait::new(reason, text)).most_urgent(Verdict::After(AGAIN));
+        if claims.iter().any(|claim| claim.is_of_group()) {
+            // The others of the group are looked at first: one of them may have room.
+            let since = self.memory.closed.closed(key, reason, *now);
+            let others = now - since < OTHERS;
+            let claims: Vec<&KnownClaim> = claims
+                .iter()
+                .filter(|claim| !claim.is_of_group() || (!others && self.may_refuse(claim)))
+                .copied()
+                .collect();
+            if claims.is_empty() {
+                return self.refused_in_group(&Wait::new(reason, text));
+            }
+            return self.rejected(&claims, node, reason, (why, text));
         }
+        self.rejected(claims, node, reason, (why, text))
+    }
+
+    /// A Pod waits whose claims other Pods of its PodGroup use: it takes no room meanwhile.
+    fn refused_in_group(&mut self, wait: &Wait) -> Verdict {
+        self.charges_nothing();
+        if let Err(Stop::Then(then)) = self.nominate(None) {
+            return then;
+        }
+        self.withdraw();
+        self.waits(wait).most_urgent(Verdict::After(AGAIN))
+    }
+
+    fn rejected(
+        &mut self,
+        claims: &[&KnownClaim],
+        node: &str,
+        reason: Reason,
+        (why, text): (&str, String),
+    ) -> Verdict {
+        let Look { key, cluster, .. } = self.look;
         let published = cluster.as_ref().and_then(|cluster| cluster.published.get("", node));
         let revision = published.and_then(Record::readable).and_then(|published| published.revision);
-        for claim in &claims {
+        for claim in claims {
             let rejection = Rejection {
                 node: node.to_owned(),
                 reason: why.to_owned(),

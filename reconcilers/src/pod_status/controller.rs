@@ -115,10 +115,11 @@ impl PodStatus {
     /// Says of a Pod, once, what the API server does not take.
     fn say_uncounted(&self, key: &ObjectKey, uid: &Name, rest: &[Contribution]) {
         let Some(text) = uncounted(rest, self.holders.is_on()) else { return };
-        let told = self
-            .kit
-            .note(|index| std::mem::replace(&mut index.mine.entry(uid.clone()).or_default().told, true));
-        if !told {
+        let told = self.kit.note(|index| {
+            let is_known = index.pod(key).is_some_and(|(known, _)| known == uid);
+            is_known.then(|| std::mem::replace(&mut index.mine.entry(uid.clone()).or_default().told, true))
+        });
+        if told == Some(false) {
             let about = regarding(POD, &key.namespace, &key.name, uid);
             self.kit.warn(about, "PodStatusIncomplete", "Publish", text);
         }

@@ -23,9 +23,9 @@ async fn a_node_gives_no_devices_of_another_away(bench: &Bench) -> anyhow::Resul
     lie["spec"]["pool"]["generation"] = json!(999);
     world.client.create(SLICES, "", &lie).await?;
     world.client.delete(SLICES, "", "node-1", None).await?;
+    world.client.create(SLICES, "", &objects::slice("node-1", 4)).await?;
     let operator = world.dragoman("own", &FLAGS).await?;
     let allocator = world.allocator(&[]).await?;
-    world.client.create(SLICES, "", &objects::slice("node-1", 4)).await?;
     println!("        {}", world.event("default", "lie", "PoolOfAnotherNode").await?);
     let ns = namespace(&world, "another-node", "enabled").await?;
     // There is room for two Pods on each of the nodes.

@@ -230,7 +230,7 @@ async fn pool_of_another(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<
     lie["metadata"]["name"] = json!("lie");
     lie["spec"]["nodeName"] = json!("node-0");
     world.client.create(SLICES, "", &lie).await?;
-    on_call.ends("DragomanPoolOfAnotherNode", &[("SLICE", "lie")], "is that of node node-1").await
+    on_call.ends("DragomanPoolOfAnotherNode", &[("SLICE", "lie")], "which node node-1 has").await
 }
 
 /// A second allocator writes an allocation with a device that another claim has, and kube-scheduler binds its Pod.

@@ -42,27 +42,35 @@ fn what_is_reserved_for_a_group_is_reserved_for_its_pods() {
 
 /// The others would lose their devices to a Pod that has no room.
 #[test]
-fn the_first_pod_of_a_group_gives_a_claim_back_while_no_gate_is_open() {
+fn a_group_gives_a_claim_back_while_no_gate_is_open_and_none_of_its_pods_has_room() {
     let mut refused = world("10");
     let out = |confirms| {
         let confirms = std::iter::repeat_n(Purpose::Confirm, confirms);
         let rejected = std::iter::once(Purpose::Reject("a-claim".into())).chain(confirms);
         rejected.chain([Purpose::TakeOut("a-claim".into())]).collect::<Vec<_>>()
     };
-    let second = refused.look("b", Answers::new());
-    assert_eq!((second.purposes(), second.said), (vec![], vec![]), "it waits");
-    assert!(matches!(second.verdict, Verdict::After(_)), "no event comes");
+    let waits = refused.look("b", Answers::new());
+    assert_eq!((waits.purposes(), waits.said), (vec![], vec![]), "the others are looked at first");
+    assert!(matches!(waits.verdict, Verdict::After(_)), "no event comes");
     refused.now += 2_000;
-    assert_eq!(purposes(&mut refused, "b"), vec![Purpose::Condition], "and says so");
-    let first = refused.look("a", Answers::new());
-    assert_eq!(first.purposes(), out(2));
-    let Some((_, write)) = first.sent.last() else { panic!("a write") };
+    let rejected = refused.look("b", Answers::new());
+    assert_eq!(rejected.purposes(), out(2));
+    let Some((_, write)) = rejected.sent.last() else { panic!("a write") };
     let Action::Patch { operations, .. } = &write.action else { panic!("a patch") };
     assert_eq!(operations[0], json!({"op": "test", "path": "/status/reservedFor/0/uid", "value": "g"}));
+    // Until that has ended, no other one is released with the claim.
+    refused.now += 2_000;
+    assert_eq!(purposes(&mut refused, "a"), vec![], "another Pod takes it back");
+    // It has ended with a write of another party.
+    let group = json!([{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}]);
+    refused.claim("a", 95, &json!({"status": {"reservedFor": group}}));
+    assert_eq!(purposes(&mut refused, "b"), out(2));
 
     let mut released = world("10");
     member(&mut released, "b", 2, &json!({"spec": {"schedulingGates": null}}));
-    assert_eq!(purposes(&mut released, "a"), vec![], "the other one may run");
+    purposes(&mut released, "a");
+    released.now += 2_000;
+    assert_eq!(purposes(&mut released, "a"), vec![Purpose::Condition], "the other one may run");
     // It has ended.
     member(
         &mut released,
@@ -71,4 +79,17 @@ fn the_first_pod_of_a_group_gives_a_claim_back_while_no_gate_is_open() {
         &json!({"spec": {"schedulingGates": null}, "status": {"phase": "Succeeded"}}),
     );
     assert_eq!(purposes(&mut released, "a"), out(1));
+}
+
+/// Whichever of them is looked at first.
+#[test]
+fn a_pod_without_room_leaves_the_claim_to_one_that_has_room() {
+    let mut world = world("2");
+    let large =
+        json!([{"name": "main", "resources": {"requests": {"cpu": "9"}, "claims": [{"name": "gpu"}]}}]);
+    member(&mut world, "a", 2, &json!({"spec": {"containers": large}}));
+    assert_eq!(purposes(&mut world, "a"), vec![], "the others are looked at first");
+    assert_eq!(purposes(&mut world, "b"), vec![Purpose::Nominate(Some("n".into()))]);
+    world.now += 60_000;
+    assert_eq!(purposes(&mut world, "a"), vec![Purpose::Condition], "it says that it has no room");
 }
