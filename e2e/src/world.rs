@@ -1,8 +1,10 @@
 //! The cluster of a scenario, the operator in it, and the operations that scenarios share.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -50,6 +52,27 @@ pub(crate) struct World {
     /// Where logs go.
     pub directory: PathBuf,
     namespaces: AtomicU32,
+    _in_use: InUse,
+}
+
+/// The directories of the clusters that run.
+static IN_USE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// The directory of a cluster: a second one of its name would remove its files while it runs.
+struct InUse(PathBuf);
+
+impl InUse {
+    fn of(directory: &Path) -> anyhow::Result<Self> {
+        let is_new = IN_USE.lock().unwrap_or_else(PoisonError::into_inner).insert(directory.to_owned());
+        anyhow::ensure!(is_new, "two clusters have the directory {} at the same time", directory.display());
+        Ok(Self(directory.to_owned()))
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        IN_USE.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+    }
 }
 
 tokio::task_local! {
@@ -92,6 +115,7 @@ impl World {
         let directory = bench.output.join(name);
         // A lane names its directory itself.
         DIRECTORIES.try_with(|all| all.borrow_mut().push(directory.clone())).unwrap_or_default();
+        let in_use = InUse::of(&directory)?;
         if directory.exists() {
             std::fs::remove_dir_all(&directory).context("old logs")?;
         }
@@ -112,7 +136,18 @@ impl World {
         let judge = Judge::start(&client);
         let bench = bench.clone();
         let namespaces = AtomicU32::new(0);
-        Ok(Self { bench, plane, release, client, refusals, kubelet, judge, directory, namespaces })
+        Ok(Self {
+            bench,
+            plane,
+            release,
+            client,
+            refusals,
+            kubelet,
+            judge,
+            directory,
+            namespaces,
+            _in_use: in_use,
+        })
     }
 
     /// Starts the operator with its own rights.

@@ -87,11 +87,11 @@ async fn a_node_that_changes_before_the_release_is_given_up(bench: &Bench) -> an
 
 /// A Pod takes the room of a gated one while the operator sees no Pods: the gate stays closed until it has seen it.
 async fn no_gate_opens_while_a_watch_is_cut_off(bench: &Bench) -> anyhow::Result<()> {
-    let world = gated(bench, "behind", Shape::default(), 1).await?;
+    let world = gated(bench, "cut-off", Shape::default(), 1).await?;
     let proxy = Proxy::start(world.plane.client("operator").await?.kube).await?;
     let operator = world.dragoman_as(proxy.kubeconfig(&world.directory)?, "own", &FLAGS).await?;
     let allocator = world.allocator(&[]).await?;
-    let (ns, others) = (namespace(&world, "behind", "enabled").await?, world.namespace("others").await?);
+    let (ns, others) = (namespace(&world, "cut-off", "enabled").await?, world.namespace("others").await?);
     let mut claim = objects::claim("waits");
     claim["metadata"]["annotations"] = json!({GATE: "the link is not up yet"});
     world.client.create(CLAIMS, &ns, &claim).await?;
@@ -105,7 +105,7 @@ async fn no_gate_opens_while_a_watch_is_cut_off(bench: &Bench) -> anyhow::Result
     let refused = || {
         operator
             .log()
-            .contains("kind=\"Pod\" namespace=behind-0 name=waits verb=\"patch\" outcome=\"Transient\"")
+            .contains("kind=\"Pod\" namespace=cut-off-0 name=waits verb=\"patch\" outcome=\"Transient\"")
     };
     wait::value("the release is tried", async || Ok(refused().then_some(()))).await?;
     proxy.harm(Some(Harm::Refuse { paths: vec![release, pods] }));

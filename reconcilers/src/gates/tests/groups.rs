@@ -93,3 +93,16 @@ fn a_pod_without_room_leaves_the_claim_to_one_that_has_room() {
     world.now += 60_000;
     assert_eq!(purposes(&mut world, "a"), vec![Purpose::Condition], "it says that it has no room");
 }
+
+/// Its room was free when the first one had none.
+#[test]
+fn a_pod_is_not_released_with_a_claim_that_another_one_takes_back() {
+    let mut world = world("2");
+    let large =
+        json!([{"name": "main", "resources": {"requests": {"cpu": "9"}, "claims": [{"name": "gpu"}]}}]);
+    member(&mut world, "b", 2, &json!({"spec": {"containers": large}}));
+    purposes(&mut world, "b");
+    world.now += 2_000;
+    assert_eq!(purposes(&mut world, "b").last(), Some(&Purpose::TakeOut("a-claim".into())));
+    assert_eq!(purposes(&mut world, "a"), vec![], "the answer is on its way");
+}
