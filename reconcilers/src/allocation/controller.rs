@@ -258,8 +258,10 @@ impl Reconcile for Allocator {
     }
 
     fn measure(&self, _now: i64) {
-        // Where no Pod waits, nothing else looks at slices.
-        self.look(|_| ());
+        // Where no Pod waits, nothing else looks at slices. A standby says nothing of them.
+        if self.kit.works() {
+            self.look(|_| ());
+        }
         let waiting = self.kit.read(|index| index.shapes.waiting());
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         let ignored = self.kit.read(|index| index.contested.len());
