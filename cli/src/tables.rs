@@ -279,7 +279,7 @@ fn zombie(
     // One consumer that may be there holds the claim.
     let mut gone = Vec::new();
     for consumer in consumers {
-        if (&*consumer.api_group, &*consumer.resource) != ("", "pods") {
+        if !consumer.is_pod() {
             return None;
         }
         let pod = facts.pods.get(&(meta.namespace.to_string(), consumer.name.to_string()));

@@ -251,6 +251,11 @@ impl ConsumerReference {
         (&*self.api_group, &*self.resource) == ("", "pods")
     }
 
+    /// Whether the consumer is the Pod of this uid, or the PodGroup of this name that the Pod is in.
+    pub fn stands_for(&self, uid: &str, group: Option<&str>) -> bool {
+        *self.uid == *uid || (self.is_pod_group() && group == Some(&*self.name))
+    }
+
     /// Whether the consumer is a PodGroup.
     pub fn is_pod_group(&self) -> bool {
         (&*self.api_group, &*self.resource) == (SCHEDULING_GROUP, "podgroups")

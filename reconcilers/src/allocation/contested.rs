@@ -89,9 +89,12 @@ impl Contested {
         listed.sort_by_cached_key(|(slice, of)| (of.node != pool.1, of.since.clone(), (*slice).clone()));
         let publishes = listed.first().is_some_and(|(_, of)| of.node == pool.1);
         let host = (is_node || publishes).then(|| pool.1.clone());
+        let first = listed.first().map(|(_, of)| &of.node);
+        let is_of_one = listed.iter().all(|(_, of)| Some(&of.node) == first);
         let (mut nodes, mut judged): (HashMap<Name, Name>, _) = (HashMap::new(), BTreeMap::new());
         for (slice, Listed { node, .. }) in listed {
             let devices: Vec<Name> = match self.withheld.get(slice) {
+                _ if is_of_one => Vec::new(),
                 Some(slice) => slice.devices.iter().map(|device| device.name.clone()).collect(),
                 None => snapshot.devices_of(slice).collect(),
             };

@@ -186,11 +186,10 @@ fn undo(placed: &[ObjectKey], index: &mut Allocation, decided: &mut Decided) {
 
 #[cfg(test)]
 mod tests {
+    use dragoman_crds::wire::PodGroup;
     use serde_json::{Value, json};
 
     use super::super::tests::{applied, claim, cluster, key, name, pod};
-    use dragoman_crds::wire::PodGroup;
-
     use super::*;
     use crate::whole::{WholeClaim, WholePod};
 

@@ -132,9 +132,9 @@ impl Look<'_> {
             self.write(&of, decision);
             return Begun::Steps(of, Verdict::Done);
         }
-        self.drop_charge(&of);
         let (refused, again) = left_out(&of.claims, self.now.as_second());
         if let Some(milliseconds) = self.rests(&of, refused.is_empty()) {
+            self.drop_charge(&of);
             return Begun::Steps(of, Verdict::After(Duration::from_millis(milliseconds)));
         }
         if waits_for_place(&of) {
@@ -150,6 +150,7 @@ impl Look<'_> {
             Some(Gang::Decide(members, needed)) => Some((members, needed)),
             Some(Gang::Behind(first)) => {
                 self.leave(of.key);
+                self.drop_charge(&of);
                 if self.index.shapes.waits(&first) && self.index.groups.is_small(of.key) {
                     self.steps.extend(self.words(&of).in_gang(&first.name));
                 }
@@ -158,6 +159,7 @@ impl Look<'_> {
             }
             Some(Gang::Waits(why)) => {
                 self.leave(of.key);
+                self.drop_charge(&of);
                 self.steps.extend(self.words(&of).verdict(GANG, &why, None));
                 return Begun::Steps(of, Verdict::Done);
             }

@@ -1,5 +1,5 @@
-//! Pods that share a claim. The API server takes one of the writes on a version of the claim and refuses the others: one Pod writes at a
-//! time, and takes in the same write those along that wait for this reservation alone.
+//! Pods that share a claim. Of several writes on a version of the claim the API server takes one. So one Pod writes at a time, and the
+//! same write reserves the claim for the Pods that lack nothing else.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -115,7 +115,7 @@ impl Look<'_> {
         true
     }
 
-    /// What a Pod was to take of its node with a claim that it shares does not count any more once that came to nothing.
+    /// A Pod that is not searched for now takes no room, unless the decision about a claim that it shares is under way.
     pub(super) fn drop_charge(&mut self, of: &Subject<'_>) {
         let is_under_way = |claim: &NamedClaim| {
             self.decided.is_for_another(of.key, &claim.uid) || self.decided.writing.is_anothers(of.key, claim)

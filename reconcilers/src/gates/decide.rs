@@ -91,6 +91,7 @@ pub(super) fn decide(
     assumed: &mut Assumed,
     memory: &mut Memory,
 ) -> (VecDeque<Step>, Verdict) {
+    memory.together.ends(look.key);
     let mut decision = Decision { look, assumed, memory, steps: VecDeque::new() };
     let decided = if look.pod.gate.is_some() { decision.gated() } else { Ok(decision.released()) };
     let then = match decided {
@@ -111,7 +112,6 @@ impl Decision<'_> {
 
     fn gated(&mut self) -> Result<Verdict, Stop> {
         let look = self.look;
-        self.memory.together.ends(look.key);
         let default = look.options.default_allocator.as_deref();
         let ready = match plan::claims(look.pod.earlier_gate.as_ref(), &look.claims, default) {
             Claims::Wait(wait) => {
@@ -128,15 +128,15 @@ impl Decision<'_> {
             Claims::NoAllocator => return Ok(self.release(None, Opened::NoAllocator, &BTreeMap::new())),
             Claims::Ready(ready) => ready,
         };
-        if self.takes_out_again(&ready) {
+        let takes_out = self.takes_out_again(&ready);
+        if takes_out && !self.steps.is_empty() {
             return Ok(Verdict::Done);
         }
-        if let Some(claim) = ready.iter().find(|claim| self.memory.together.is_anothers(look.key, &claim.uid))
-        {
-            let message = format!("claim {} is being taken back from the PodGroup", claim.name);
-            return Ok(self
-                .waits(&Wait::on_its_way(Reason::NotReserved, message))
-                .most_urgent(Verdict::After(AGAIN)));
+        let is_taken = |claim: &&&KnownClaim| self.memory.together.is_anothers(look.key, &claim.uid);
+        if takes_out || ready.iter().any(|claim| is_taken(&claim)) {
+            let message = "a claim is being taken back from the PodGroup".to_owned();
+            let said = self.waits(&Wait::on_its_way(Reason::NotReserved, message));
+            return Ok(said.most_urgent(Verdict::After(AGAIN)));
         }
         if let Some(why) = self.promised_twice(&ready) {
             return Ok(self.reject(&ready, "", Reason::PromisedTwice, &why));

@@ -225,8 +225,7 @@ impl ClaimFacts {
 
     /// The consumer as which a Pod of this uid, in this PodGroup, uses the claim, if it is reserved.
     pub(super) fn reserved_for(&self, uid: &str, group: Option<&Name>) -> Option<&ConsumerReference> {
-        let is_group = |of: &ConsumerReference| of.is_pod_group() && group == Some(&of.name);
-        self.consumers.iter().find(|of| *of.uid == *uid || is_group(of))
+        self.consumers.iter().find(|of| of.stands_for(uid, group.map(AsRef::as_ref)))
     }
 }
 

@@ -78,14 +78,15 @@ impl Decision<'_> {
         self.steps.push_back(Step::TakeOut(claim.clone()));
     }
 
-    /// Whether a Pod may refuse the allocation of a claim: it is alone with it in its PodGroup, as far as it is known. Another one that has
-    /// room may be about to be released.
-    fn may_refuse(&self, claim: &KnownClaim) -> bool {
-        let Look { key, index, .. } = self.look;
+    /// Whether a Pod may refuse the allocation of a claim for this reason. A claim of its PodGroup stays while another Pod of the group may
+    /// run, has room, or has not been looked at.
+    fn may_refuse(&mut self, claim: &KnownClaim, reason: Reason) -> bool {
         if !claim.is_of_group() {
             return true;
         }
-        let gated = index.gated_together(key, claim);
+        let Look { key, index, now, .. } = self.look;
+        let since = self.memory.closed.closed(key, reason, *now);
+        let gated = index.gated_together(key, claim).filter(|_| now - since >= OTHERS);
         gated.is_some_and(|gated| {
             gated.iter().all(|user| user.key == **key || self.assumed.node_of(&user.key).is_none())
         })
@@ -113,47 +114,17 @@ impl Decision<'_> {
         reason: Reason,
         why: &str,
     ) -> Verdict {
-        let Look { key, now, .. } = self.look;
         let place = if node.is_empty() { String::new() } else { format!(" on node {node}") };
         let text = format!("the allocation of its claims{place} is refused: {why}");
-        if claims.iter().any(|claim| claim.is_of_group()) {
-            // The others of the group are looked at first: one of them may have room.
-            let since = self.memory.closed.closed(key, reason, *now);
-            let others = now - since < OTHERS;
-            let claims: Vec<&KnownClaim> = claims
-                .iter()
-                .filter(|claim| !claim.is_of_group() || (!others && self.may_refuse(claim)))
-                .copied()
-                .collect();
-            if claims.is_empty() {
-                return self.refused_in_group(&Wait::new(reason, text));
-            }
-            return self.rejected(&claims, node, reason, (why, text));
+        let claims: Vec<&KnownClaim> =
+            claims.iter().copied().filter(|claim| self.may_refuse(claim, reason)).collect();
+        if claims.is_empty() {
+            return self.refused_in_group(&Wait::new(reason, text));
         }
-        self.rejected(claims, node, reason, (why, text))
-    }
-
-    /// A Pod waits whose claims other Pods of its PodGroup use: it takes no room meanwhile.
-    fn refused_in_group(&mut self, wait: &Wait) -> Verdict {
-        self.charges_nothing();
-        if let Err(Stop::Then(then)) = self.nominate(None) {
-            return then;
-        }
-        self.withdraw();
-        self.waits(wait).most_urgent(Verdict::After(AGAIN))
-    }
-
-    fn rejected(
-        &mut self,
-        claims: &[&KnownClaim],
-        node: &str,
-        reason: Reason,
-        (why, text): (&str, String),
-    ) -> Verdict {
         let Look { key, cluster, .. } = self.look;
         let published = cluster.as_ref().and_then(|cluster| cluster.published.get("", node));
         let revision = published.and_then(Record::readable).and_then(|published| published.revision);
-        for claim in claims {
+        for claim in &claims {
             let rejection = Rejection {
                 node: node.to_owned(),
                 reason: why.to_owned(),
@@ -171,5 +142,15 @@ impl Decision<'_> {
         self.say(Said::Rejected);
         self.say(Said::Warning(reason, "Reject", text));
         Verdict::Done
+    }
+
+    /// A Pod waits whose claims other Pods of its PodGroup use: it takes no room meanwhile.
+    fn refused_in_group(&mut self, wait: &Wait) -> Verdict {
+        self.charges_nothing();
+        if let Err(Stop::Then(then)) = self.nominate(None) {
+            return then;
+        }
+        self.withdraw();
+        self.waits(wait).most_urgent(Verdict::After(AGAIN))
     }
 }

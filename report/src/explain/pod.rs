@@ -31,7 +31,7 @@ pub fn explain(facts: Facts, namespace: &str, name: &str, now: Timestamp) -> Ans
 /// Whether a claim is reserved for a Pod: by itself, or by its PodGroup.
 pub fn is_for(consumer: &ConsumerReference, pod: &Pod) -> bool {
     let group = pod.spec.scheduling_group.pod_group_name.as_deref();
-    consumer.uid == pod.metadata.uid || (&*consumer.resource == "podgroups" && group == Some(&*consumer.name))
+    consumer.stands_for(&pod.metadata.uid, group)
 }
 
 /// A verdict about a claim or a template, as one about the Pod that waits for it.
